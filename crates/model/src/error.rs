@@ -1,0 +1,279 @@
+//! The one error type of Bastide.
+//!
+//! An [`Error`] answers four questions at once: what kind of failure it is ([`ErrorKind`], for
+//! programs that only branch), which of the reference's classes it stands for (`class`, `code`,
+//! `op`, `context`, `retryable`, for programs written against the reference), what happened
+//! (`message`, for people), and what to do next (`hint`).
+
+use std::error::Error as StdError;
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+/// The result of everything in Bastide that can fail.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What kind of failure an [`Error`] is; few, so that a caller can branch on all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The caller asked for something that can never work: bad input, a bad option, a bad path.
+    InvalidInput,
+    /// A thing named by the caller does not exist.
+    NotFound,
+    /// A thing that should not exist yet does.
+    Conflict,
+    /// Refused by permissions, a policy or a wall.
+    PermissionDenied,
+    /// This machine, backend or rung cannot do it.
+    Unsupported,
+    /// A deadline passed.
+    Timeout,
+    /// The caller gave up.
+    Cancelled,
+    /// A limit was reached: size, count, memory, disk.
+    LimitExceeded,
+    /// A command ran and failed.
+    CommandFailed,
+    /// The guest stopped answering or went away.
+    AgentLost,
+    /// The backend stopped answering, or the machine under the session is gone.
+    BackendLost,
+    /// The operating system, the network or a peer failed.
+    Io,
+    /// A promise of our own was broken.
+    Internal,
+}
+
+impl ErrorKind {
+    /// The word programs see, such as `invalid_input`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::InvalidInput => "invalid_input",
+            Self::NotFound => "not_found",
+            Self::Conflict => "conflict",
+            Self::PermissionDenied => "permission_denied",
+            Self::Unsupported => "unsupported",
+            Self::Timeout => "timeout",
+            Self::Cancelled => "cancelled",
+            Self::LimitExceeded => "limit_exceeded",
+            Self::CommandFailed => "command_failed",
+            Self::AgentLost => "agent_lost",
+            Self::BackendLost => "backend_lost",
+            Self::Io => "io",
+            Self::Internal => "internal",
+        }
+    }
+}
+
+/// One field of an input that does not validate: where, and why.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FieldError {
+    /// Keys and indices from the top of the input to the field.
+    pub loc: Vec<Value>,
+    /// A machine-readable tag such as `missing` or `int_parsing`.
+    pub tag: String,
+    /// What is wrong, for people.
+    pub message: String,
+}
+
+/// A failure, with everything needed to act on it.
+///
+/// ```
+/// use bastide_model::{Error, ErrorKind};
+///
+/// let error = Error::new(ErrorKind::NotFound, "image `debian:nine` does not exist")
+///     .with("image", "debian:nine")
+///     .hint("list the images of this machine with `docker images`");
+/// assert_eq!(error.kind(), ErrorKind::NotFound);
+/// assert_eq!(error.to_string(), "image `debian:nine` does not exist");
+/// assert_eq!(error.context()["image"], "debian:nine");
+/// ```
+pub struct Error {
+    // Boxed so that `Result<T>` stays small on the paths where nothing fails.
+    data: Box<Data>,
+}
+
+struct Data {
+    kind: ErrorKind,
+    class: Option<&'static str>,
+    code: Option<&'static str>,
+    op: Option<&'static str>,
+    message: String,
+    context: Map<String, Value>,
+    retryable: Option<bool>,
+    hint: Option<String>,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+impl Error {
+    /// Makes an error that has no counterpart in the reference.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self {
+            data: Box::new(Data {
+                kind,
+                class: None,
+                code: None,
+                op: None,
+                message: message.into(),
+                context: Map::new(),
+                retryable: None,
+                hint: None,
+                source: None,
+            }),
+        }
+    }
+
+    /// Names the reference's exception class this error stands for.
+    #[must_use]
+    pub fn class_is(mut self, class: &'static str) -> Self {
+        self.data.class = Some(class);
+        self
+    }
+
+    /// Sets the reference's `error_code`.
+    #[must_use]
+    pub fn code_is(mut self, code: &'static str) -> Self {
+        self.data.code = Some(code);
+        self
+    }
+
+    /// Names the operation that failed, in the reference's words.
+    #[must_use]
+    pub fn during(mut self, op: &'static str) -> Self {
+        self.data.op = Some(op);
+        self
+    }
+
+    /// Adds a key to the context; a key that is there already is replaced.
+    #[must_use]
+    pub fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
+        self.data.context.insert(key.to_owned(), value.into());
+        self
+    }
+
+    /// Merges `extra` into the context; its keys win.
+    #[must_use]
+    pub fn with_all(mut self, extra: Map<String, Value>) -> Self {
+        self.data.context.extend(extra);
+        self
+    }
+
+    /// Says whether trying again may help.
+    #[must_use]
+    pub fn retryable(mut self, retryable: impl Into<Option<bool>>) -> Self {
+        self.data.retryable = retryable.into();
+        self
+    }
+
+    /// Says what the reader can do about it.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.data.hint = Some(hint.into());
+        self
+    }
+
+    /// Keeps the failure this one came from. Retryability that is not known yet is taken from it.
+    #[must_use]
+    pub fn because(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        let source = source.into();
+        if self.data.retryable.is_none() {
+            self.data.retryable = source.downcast_ref::<Self>().and_then(Self::is_retryable);
+        }
+        self.data.source = Some(source);
+        self
+    }
+
+    /// What kind of failure this is.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.data.kind
+    }
+
+    /// The reference's exception class, such as `ExecTimeoutError`.
+    #[must_use]
+    pub fn class(&self) -> Option<&'static str> {
+        self.data.class
+    }
+
+    /// The code programs see: the reference's `error_code` where there is one, else the kind.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        self.data.code.unwrap_or_else(|| self.data.kind.as_str())
+    }
+
+    /// The reference's `error_code`, where this error has one.
+    #[must_use]
+    pub fn error_code(&self) -> Option<&'static str> {
+        self.data.code
+    }
+
+    /// The operation that failed.
+    #[must_use]
+    pub fn op(&self) -> Option<&'static str> {
+        self.data.op
+    }
+
+    /// What happened, for people.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.data.message
+    }
+
+    /// Details for programs, in the order they were added.
+    #[must_use]
+    pub fn context(&self) -> &Map<String, Value> {
+        &self.data.context
+    }
+
+    /// Whether trying again may help; `None` is "not known".
+    #[must_use]
+    pub fn is_retryable(&self) -> Option<bool> {
+        self.data.retryable
+    }
+
+    /// What the reader can do about it, where somebody knew.
+    #[must_use]
+    pub fn hint_text(&self) -> Option<&str> {
+        self.data.hint.as_deref()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.data.message)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Error")
+            .field("kind", &self.data.kind)
+            .field("class", &self.data.class)
+            .field("code", &self.data.code)
+            .field("message", &self.data.message)
+            .field("context", &self.data.context)
+            .field("source", &self.data.source)
+            .finish_non_exhaustive()
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.data.source.as_deref().map(|source| source as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inherits_retryability_only_where_it_is_unknown() {
+        let cause = || Error::new(ErrorKind::Io, "socket closed").retryable(true);
+        let unknown = Error::new(ErrorKind::Io, "save failed").because(cause());
+        let known = Error::new(ErrorKind::Io, "save failed").retryable(false).because(cause());
+        assert_eq!((unknown.is_retryable(), known.is_retryable()), (Some(true), Some(false)));
+    }
+}
