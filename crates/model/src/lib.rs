@@ -3,5 +3,6 @@
 #![warn(missing_docs)]
 
 pub mod error;
+pub mod receipt;
 
 pub use error::{Error, ErrorKind, FieldError, Result};
