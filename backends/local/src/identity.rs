@@ -6,11 +6,10 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 
 /// One process of one boot of this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,11 +53,13 @@ pub(crate) fn kill(process: &OwnedFd) -> io::Result<()> {
 
 /// Waits until a process that is held has ended.
 pub(crate) async fn ended(process: OwnedFd, most: Duration) -> io::Result<()> {
-    let process = AsyncFd::with_interest(process, Interest::READABLE)?;
-    match tokio::time::timeout(most, process.readable()).await {
-        Ok(ended) => ended.map(|_| ()),
-        Err(_) => Err(io::ErrorKind::TimedOut.into()),
-    }
+    let most = Timespec::try_from(most).map_err(io::Error::other)?;
+    let wait = move || match poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&most)) {
+        Ok(0) => Err(io::ErrorKind::TimedOut.into()),
+        Ok(_) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    };
+    tokio::task::spawn_blocking(wait).await.map_err(io::Error::other)?
 }
 
 fn boot_id() -> io::Result<String> {

@@ -53,7 +53,7 @@ fn items(manifest: &Manifest) -> Result<Vec<Item<'_>>> {
     let mut items = Vec::new();
     for walked in manifest.walk()? {
         let (path, entry) = walked?;
-        items.push(item(path.as_str(), entry)?);
+        items.push(item(&path.to_string(), entry)?);
     }
     Ok(items)
 }

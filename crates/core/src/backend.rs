@@ -100,12 +100,15 @@ pub struct Booted {
 }
 
 /// Holds a machine up: when it is dropped, or its process ends in any way, the machine ends.
-pub struct Leash(Box<dyn Send + Sync>);
+pub struct Leash {
+    /// Only its end matters.
+    _held: Box<dyn Send + Sync>,
+}
 
 impl Leash {
     /// Wraps whatever holds the machine up.
     pub fn new(held: impl Send + Sync + 'static) -> Self {
-        Self(Box::new(held))
+        Self { _held: Box::new(held) }
     }
 }
 

@@ -64,6 +64,8 @@ struct Sandbox {
     ready: bastide_proto::boot::Ready,
     /// Held so that no other session gets the same ids while this one can leave files behind.
     _ids: IdMap,
+    /// Held because the guest ends when it closes.
+    _to_init: OwnedFd,
 }
 
 impl Sandbox {
@@ -129,12 +131,13 @@ fn boot(spec: &BootSpec) -> Result<Sandbox, BootFailure> {
         Err(error) => return Err(no_namespaces(&error)),
     };
     drop((to_warden, listener, first));
-    let ready = prepare(spec, &ids, init, &to_init.into()).inspect_err(|_| {
+    let to_init = OwnedFd::from(to_init);
+    let ready = prepare(spec, &ids, init, &to_init).inspect_err(|_| {
         if let Ok(init_fd) = pidfd_open(init, PidfdFlags::empty()) {
             drop(end(init, &init_fd));
         }
     })?;
-    Ok(Sandbox { init, ready, _ids: ids })
+    Ok(Sandbox { init, ready, _ids: ids, _to_init: to_init })
 }
 
 /// Does from outside what init cannot do from inside, and waits for init's report.
