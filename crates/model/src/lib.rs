@@ -4,4 +4,4 @@
 
 pub mod error;
 
-pub use error::{Error, ErrorKind, FieldError, Result};
+pub use error::{Error, ErrorClass, ErrorKind, FieldError, Result};
