@@ -3,5 +3,8 @@
 #![warn(missing_docs)]
 
 pub mod error;
+pub mod pty;
+pub mod text;
+pub mod truncation;
 
 pub use error::{Error, ErrorClass, ErrorKind, FieldError, Result};
