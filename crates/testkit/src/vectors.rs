@@ -16,6 +16,9 @@ mod run;
 pub mod tree;
 
 // One line per area, here and in `AREAS`.
+mod errors;
+mod pty;
+mod token_truncation;
 
 pub use case::{Case, Handler, Scratch};
 pub use class::Class;
@@ -24,4 +27,5 @@ pub use report::{Outcome, Report, Status};
 pub use run::{default_dir, run};
 
 /// Every area with the functions it answers.
-const AREAS: &[&[(&str, Handler)]] = &[];
+const AREAS: &[&[(&str, Handler)]] =
+    &[errors::FUNCTIONS, pty::FUNCTIONS, token_truncation::FUNCTIONS];

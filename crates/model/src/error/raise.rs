@@ -14,12 +14,6 @@ fn pairs<const N: usize>(values: [(&str, Value); N]) -> Map<String, Value> {
     values.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-/// Seconds as the number a caller would have written: `2`, not `2.0`.
-fn seconds(value: f64) -> Value {
-    let text = value.to_string();
-    text.parse::<Number>().map_or(Value::Null, Value::Number)
-}
-
 impl Error {
     /// Makes an error of a class with the words of the table, filled in from `context`.
     pub fn of(class: ErrorClass, context: Map<String, Value>) -> Self {
@@ -160,19 +154,21 @@ impl Error {
     ///
     /// ```
     /// use bastide_model::Error;
+    /// use serde_json::Number;
     ///
-    /// let error = Error::exec_timeout(["sleep", "9"], Some(1.5));
+    /// let error = Error::exec_timeout(["sleep", "9"], Number::from_f64(1.5));
     /// assert_eq!(error.code(), "exec_timeout");
     /// assert_eq!(error.context()["command_str"], "sleep 9");
     /// assert_eq!(error.timeout_s(), Some(1.5));
     /// ```
     pub fn exec_timeout(
         command: impl IntoIterator<Item = impl Display>,
-        timeout_s: Option<f64>,
+        timeout_s: Option<Number>,
     ) -> Self {
-        let more = [("timeout_s", timeout_s.map_or(Value::Null, seconds))];
+        let seconds = timeout_s.as_ref().and_then(Number::as_f64);
+        let more = [("timeout_s", timeout_s.map_or(Value::Null, Value::Number))];
         let mut error = Self::of_command(ErrorClass::ExecTimeoutError, command, more);
-        error.data.detail.timeout_s = timeout_s;
+        error.data.detail.timeout_s = seconds;
         error
     }
 

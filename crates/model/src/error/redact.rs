@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn keeps_what_programs_branch_on_and_nothing_else() {
         let cases = [
-            (Error::exec_timeout(["a"], Some(2.0)), Some("ExecTimeoutError"), PROTECTED),
+            (Error::exec_timeout(["a"], None), Some("ExecTimeoutError"), PROTECTED),
             (Error::mount_config("key SECRET"), Some("MountConfigError"), INVALID_MOUNT),
             (Error::mount_config("known").with_safe_message(), Some("MountConfigError"), "known"),
             (Error::value_error("SECRET"), Some("RuntimeError"), PROTECTED),
