@@ -5,10 +5,13 @@
 pub mod error;
 pub mod lax;
 pub mod permissions;
+pub mod pty;
 mod python;
 pub mod registry;
 mod spelling;
+pub mod text;
+pub mod truncation;
 
-pub use error::{Error, ErrorKind, FieldError, Result};
+pub use error::{Error, ErrorClass, ErrorKind, FieldError, Result};
 pub use permissions::{FileMode, Permissions};
 pub use registry::{Parsed, Registry, Warning};

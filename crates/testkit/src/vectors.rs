@@ -1,0 +1,31 @@
+//! Runs recorded cases of the reference against this project.
+//!
+//! A folder holds one JSON Lines file per area; every line is a case: a function, what it was
+//! given, and what the reference answered. [`run`] feeds each input to the handler registered for
+//! its function and compares the answers by the rules in [`compare`]. A handler is thin: it turns
+//! the input into a call of a public function and the answer back into JSON.
+
+mod case;
+mod class;
+mod compare;
+mod differences;
+mod line;
+mod projection;
+mod report;
+mod run;
+pub mod tree;
+
+// One line per area, here and in `AREAS`.
+mod errors;
+mod pty;
+mod token_truncation;
+
+pub use case::{Case, Handler, Scratch};
+pub use class::Class;
+pub use differences::{Difference, differences};
+pub use report::{Outcome, Report, Status};
+pub use run::{default_dir, run};
+
+/// Every area with the functions it answers.
+const AREAS: &[&[(&str, Handler)]] =
+    &[errors::FUNCTIONS, pty::FUNCTIONS, token_truncation::FUNCTIONS];
