@@ -14,10 +14,13 @@ mod projection;
 mod report;
 mod run;
 pub mod tree;
+mod unpack;
 
 // One line per area, here and in `AREAS`.
+mod archive_extract;
 mod errors;
 mod pty;
+mod tar_safety;
 mod token_truncation;
 
 pub use case::{Case, Handler, Scratch};
@@ -27,5 +30,11 @@ pub use report::{Outcome, Report, Status};
 pub use run::{default_dir, run};
 
 /// Every area with the functions it answers.
-const AREAS: &[&[(&str, Handler)]] =
-    &[errors::FUNCTIONS, pty::FUNCTIONS, token_truncation::FUNCTIONS];
+#[rustfmt::skip] // One per line.
+const AREAS: &[&[(&str, Handler)]] = &[
+    archive_extract::FUNCTIONS,
+    errors::FUNCTIONS,
+    pty::FUNCTIONS,
+    tar_safety::FUNCTIONS,
+    token_truncation::FUNCTIONS,
+];
