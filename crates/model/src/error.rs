@@ -5,10 +5,18 @@
 //! `op`, `context`, `retryable`, for programs written against the reference), what happened
 //! (`message`, for people), and what to do next (`hint`).
 
+mod class;
+mod raise;
+mod redact;
+
 use std::error::Error as StdError;
 use std::fmt;
 
 use serde_json::{Map, Value};
+
+use crate::lax::Step;
+
+pub use class::{CLASSES, CODES, ErrorClass, ErrorClassRow, OPS, class_name, code_named, op_named};
 
 /// The result of everything in Bastide that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -70,12 +78,28 @@ impl ErrorKind {
 /// One field of an input that does not validate: where, and why.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FieldError {
-    /// Keys and indices from the top of the input to the field.
+    /// The reference's word for the place: keys and indices from the top of the input to the field,
+    /// with the tags of unions and without the keys of some maps.
     pub loc: Vec<Value>,
+    /// The place itself: every key and index from the top of the input to the field.
+    pub path: Vec<Step>,
     /// A machine-readable tag such as `missing` or `int_parsing`.
     pub tag: String,
     /// What is wrong, for people.
     pub message: String,
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, step) in self.loc.iter().enumerate() {
+            let dot = if index == 0 { "" } else { "." };
+            match step {
+                Value::String(key) => write!(f, "{dot}{key}")?,
+                other => write!(f, "{dot}{other}")?,
+            }
+        }
+        write!(f, ": {}", self.message)
+    }
 }
 
 /// A failure, with everything needed to act on it.
@@ -105,6 +129,20 @@ struct Data {
     retryable: Option<bool>,
     hint: Option<String>,
     source: Option<Box<dyn StdError + Send + Sync>>,
+    detail: Detail,
+    message_is_safe: bool,
+    redacted: bool,
+}
+
+/// The typed fields some classes have beside their context, whose values a raiser may override.
+#[derive(Default)]
+struct Detail {
+    command: Option<Vec<String>>,
+    exit_code: Option<i64>,
+    stdout: Option<Vec<u8>>,
+    stderr: Option<Vec<u8>>,
+    timeout_s: Option<f64>,
+    session_id: Option<i64>,
 }
 
 impl Error {
@@ -121,6 +159,9 @@ impl Error {
                 retryable: None,
                 hint: None,
                 source: None,
+                detail: Detail::default(),
+                message_is_safe: false,
+                redacted: false,
             }),
         }
     }
@@ -231,6 +272,42 @@ impl Error {
     #[must_use]
     pub fn is_retryable(&self) -> Option<bool> {
         self.data.retryable
+    }
+
+    /// The command that could not be run or failed, for errors about commands.
+    #[must_use]
+    pub fn command(&self) -> Option<&[String]> {
+        self.data.detail.command.as_deref()
+    }
+
+    /// The exit code of the command that failed.
+    #[must_use]
+    pub fn exit_code(&self) -> Option<i64> {
+        self.data.detail.exit_code
+    }
+
+    /// What the command that failed wrote to its standard output.
+    #[must_use]
+    pub fn stdout(&self) -> Option<&[u8]> {
+        self.data.detail.stdout.as_deref()
+    }
+
+    /// What the command that failed wrote to its standard error.
+    #[must_use]
+    pub fn stderr(&self) -> Option<&[u8]> {
+        self.data.detail.stderr.as_deref()
+    }
+
+    /// How long the command was given, in seconds.
+    #[must_use]
+    pub fn timeout_s(&self) -> Option<f64> {
+        self.data.detail.timeout_s
+    }
+
+    /// The id of the interactive process that was not found.
+    #[must_use]
+    pub fn session_id(&self) -> Option<i64> {
+        self.data.detail.session_id
     }
 
     /// What the reader can do about it, where somebody knew.

@@ -1,1 +1,4 @@
-//! x
+//! What Bastide is tested with: the suites every backend must pass, the vectors runner and the
+//! bench scenarios. Nothing here is shipped.
+
+pub mod vectors;

@@ -1,0 +1,99 @@
+//! What is left of an error that may hold a mount's credentials.
+
+use super::{Detail, Error, ErrorClass, ErrorKind};
+
+const PROTECTED: &str = "sandbox operation failed while using a protected mount configuration";
+const INVALID_MOUNT: &str = "sandbox mount configuration is invalid";
+
+impl Error {
+    /// Says that the words of this error were written by us and hold nothing of the caller's, so
+    /// that they may survive [`Error::redacted`].
+    #[must_use]
+    pub fn with_safe_message(mut self) -> Self {
+        self.data.message_is_safe = true;
+        self
+    }
+
+    /// Whether this error stands for another whose data were removed.
+    #[must_use]
+    pub fn is_redacted(&self) -> bool {
+        self.data.redacted
+    }
+
+    /// The error to show instead of this one when a mount's credentials are in play.
+    ///
+    /// A program still sees the class, the code, the operation and whether to try again. Words,
+    /// context, cause and output are gone: any of them may hold a key.
+    ///
+    /// ```
+    /// use bastide_model::Error;
+    ///
+    /// let error = Error::exec_nonzero(["mount", "-o", "key=SECRET"], 3, "", "bad SECRET").redacted();
+    /// assert_eq!((error.class(), error.exit_code()), (Some("ExecNonZeroError"), Some(1)));
+    /// assert!(!format!("{error:?}").contains("SECRET"));
+    /// ```
+    #[must_use]
+    pub fn redacted(self) -> Self {
+        let data = *self.data;
+        if data.kind == ErrorKind::Cancelled {
+            return Self::new(ErrorKind::Cancelled, "cancelled").marked_redacted();
+        }
+        let class = data.class.and_then(ErrorClass::named).filter(|class| class.is_structured());
+        let (Some(class), Some(code), Some(op)) = (class, data.code, data.op) else {
+            return Self::runtime_error(PROTECTED).marked_redacted();
+        };
+        let message = match class {
+            ErrorClass::MountConfigError if data.message_is_safe => data.message,
+            ErrorClass::MountConfigError => INVALID_MOUNT.to_owned(),
+            _ => PROTECTED.to_owned(),
+        };
+        let mut safe = Self::new(data.kind, message).class_is(class.name()).code_is(code);
+        safe = safe.during(op).retryable(data.retryable);
+        safe.data.detail = data.detail.neutral();
+        safe.marked_redacted()
+    }
+
+    fn marked_redacted(mut self) -> Self {
+        self.data.redacted = true;
+        self
+    }
+}
+
+impl Detail {
+    /// The same fields with values that say nothing.
+    fn neutral(&self) -> Self {
+        Self {
+            command: self.command.is_some().then(Vec::new),
+            exit_code: self.exit_code.map(|_| 1),
+            stdout: self.stdout.is_some().then(Vec::new),
+            stderr: self.stderr.is_some().then(Vec::new),
+            timeout_s: None,
+            session_id: self.session_id.map(|_| -1),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_what_programs_branch_on_and_nothing_else() {
+        let cases = [
+            (Error::exec_timeout(["a"], None), Some("ExecTimeoutError"), PROTECTED),
+            (Error::mount_config("key SECRET"), Some("MountConfigError"), INVALID_MOUNT),
+            (Error::mount_config("known").with_safe_message(), Some("MountConfigError"), "known"),
+            (Error::value_error("SECRET"), Some("RuntimeError"), PROTECTED),
+            (Error::new(ErrorKind::Io, "SECRET"), Some("RuntimeError"), PROTECTED),
+            (Error::new(ErrorKind::Cancelled, "SECRET"), None, "cancelled"),
+        ];
+        for (error, class, message) in cases {
+            let (code, op) = (error.error_code(), error.op());
+            let safe = error.with("key", "SECRET").because(Error::value_error("SECRET")).redacted();
+            assert_eq!((safe.class(), safe.message()), (class, message));
+            assert_eq!((safe.error_code(), safe.op()), (code, op));
+            assert!(safe.context().is_empty() && safe.is_redacted());
+            assert!(std::error::Error::source(&safe).is_none());
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! Runs recorded cases of the reference against this project.
+//!
+//! A folder holds one JSON Lines file per area; every line is a case: a function, what it was
+//! given, and what the reference answered. [`run`] feeds each input to the handler registered for
+//! its function and compares the answers by the rules in [`compare`]. A handler is thin: it turns
+//! the input into a call of a public function and the answer back into JSON.
+
+mod case;
+mod class;
+mod compare;
+mod differences;
+mod line;
+mod projection;
+mod report;
+mod run;
+pub mod tree;
+mod unpack;
+
+// One line per area, here and in `AREAS`.
+mod archive_extract;
+mod errors;
+mod pty;
+mod tar_safety;
+mod token_truncation;
+
+pub use case::{Case, Handler, Scratch};
+pub use class::Class;
+pub use differences::{Difference, differences};
+pub use report::{Outcome, Report, Status};
+pub use run::{default_dir, run};
+
+/// Every area with the functions it answers.
+#[rustfmt::skip] // One per line.
+const AREAS: &[&[(&str, Handler)]] = &[
+    archive_extract::FUNCTIONS,
+    errors::FUNCTIONS,
+    pty::FUNCTIONS,
+    tar_safety::FUNCTIONS,
+    token_truncation::FUNCTIONS,
+];
