@@ -16,7 +16,11 @@ mod run;
 pub mod tree;
 
 // One line per area, here and in `AREAS`.
+mod entries;
 mod errors;
+mod manifest_render;
+mod manifest_validate;
+mod permissions;
 mod pty;
 mod token_truncation;
 
@@ -27,5 +31,12 @@ pub use report::{Outcome, Report, Status};
 pub use run::{default_dir, run};
 
 /// Every area with the functions it answers.
-const AREAS: &[&[(&str, Handler)]] =
-    &[errors::FUNCTIONS, pty::FUNCTIONS, token_truncation::FUNCTIONS];
+const AREAS: &[&[(&str, Handler)]] = &[
+    entries::FUNCTIONS,
+    errors::FUNCTIONS,
+    manifest_render::FUNCTIONS,
+    manifest_validate::FUNCTIONS,
+    permissions::FUNCTIONS,
+    pty::FUNCTIONS,
+    token_truncation::FUNCTIONS,
+];
