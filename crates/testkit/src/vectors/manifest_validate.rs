@@ -64,10 +64,12 @@ fn manifest_ephemeral_paths(case: &Case<'_>) -> Result<Value> {
         paths.into_iter().map(|path| Value::from(path.to_string())).collect()
     }
     let manifest = manifest(case)?;
+    let entry_paths = texts(&manifest.ephemeral_entry_paths()?);
+    let persistence_paths = texts(&manifest.ephemeral_persistence_paths()?);
     let targets = manifest.ephemeral_mount_targets()?;
     Ok(json!({
-        "entry_paths": texts(&manifest.ephemeral_entry_paths()?),
-        "persistence_paths": texts(&manifest.ephemeral_persistence_paths()?),
+        "entry_paths": entry_paths,
+        "persistence_paths": persistence_paths,
         "mount_targets": texts(targets.iter().map(|target| &target.path)),
     }))
 }
