@@ -18,7 +18,11 @@ mod unpack;
 
 // One line per area, here and in `AREAS`.
 mod archive_extract;
+mod entries;
 mod errors;
+mod manifest_render;
+mod manifest_validate;
+mod permissions;
 mod pty;
 mod tar_safety;
 mod token_truncation;
@@ -33,7 +37,11 @@ pub use run::{default_dir, run};
 #[rustfmt::skip] // One per line.
 const AREAS: &[&[(&str, Handler)]] = &[
     archive_extract::FUNCTIONS,
+    entries::FUNCTIONS,
     errors::FUNCTIONS,
+    manifest_render::FUNCTIONS,
+    manifest_validate::FUNCTIONS,
+    permissions::FUNCTIONS,
     pty::FUNCTIONS,
     tar_safety::FUNCTIONS,
     token_truncation::FUNCTIONS,
