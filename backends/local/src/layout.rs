@@ -35,7 +35,12 @@ pub(crate) struct Identity<'a> {
 }
 
 /// The steps that build the root of a sandbox with its workspace, kept in `storage`, at `root`.
-pub(crate) fn steps(root: &str, storage: &Path, hostname: &str, who: Identity<'_>) -> Vec<RootStep> {
+pub(crate) fn steps(
+    root: &str,
+    storage: &Path,
+    hostname: &str,
+    who: Identity<'_>,
+) -> Vec<RootStep> {
     let mut steps = Vec::with_capacity(64);
     for path in SYSTEM {
         show(&mut steps, path);

@@ -18,11 +18,7 @@ const SETTINGS: [(&str, &str, &str); 3] = [
         "0",
         "sudo sysctl -w kernel.unprivileged_userns_clone=1",
     ),
-    (
-        "/proc/sys/user/max_user_namespaces",
-        "0",
-        "sudo sysctl -w user.max_user_namespaces=15000",
-    ),
+    ("/proc/sys/user/max_user_namespaces", "0", "sudo sysctl -w user.max_user_namespaces=15000"),
 ];
 
 /// The error of a boot that failed.

@@ -1,5 +1,4 @@
 //! The only place that prints.
-#![expect(clippy::print_stderr, reason = "this is the one place that prints")]
 
 use std::io::{self, Write};
 

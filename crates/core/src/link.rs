@@ -81,9 +81,7 @@ impl Stream {
         to_guest.message(Tag::Request, request).await?;
         let answer = from_guest.next_frame().await?;
         match answer.tag {
-            Tag::Accepted => {
-                Ok(Self { accepted: decode(&answer.body)?, to_guest, from_guest })
-            }
+            Tag::Accepted => Ok(Self { accepted: decode(&answer.body)?, to_guest, from_guest }),
             Tag::Refused => Err(refused(decode(&answer.body)?)),
             tag => Err(broken(&format!("a {tag:?} frame where an answer is due"))),
         }

@@ -42,12 +42,8 @@ impl GuestBinary {
         }
         // Written under another name first: another process may be starting the same file now.
         let temporary = cache.join(format!("guest-{HASH}.{}.tmp", std::process::id()));
-        let mut file = File::options()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o500)
-            .open(&temporary)?;
+        let mut file =
+            File::options().write(true).create(true).truncate(true).mode(0o500).open(&temporary)?;
         file.write_all(BYTES)?;
         // A file that is open for writing cannot be executed.
         drop(file);

@@ -100,7 +100,9 @@ fn become_command(orders: &OwnedFd) -> ! {
 /// Carries out the orders; returns only if that failed.
 fn execute(orders: &Orders, streams: &[OwnedFd]) -> ExecFailure {
     let prepare = || -> io::Result<()> {
-        let [stdin, stdout, stderr] = streams else { return Err(io::ErrorKind::InvalidData.into()) };
+        let [stdin, stdout, stderr] = streams else {
+            return Err(io::ErrorKind::InvalidData.into());
+        };
         setsid()?;
         dup2_stdin(stdin)?;
         dup2_stdout(stdout)?;

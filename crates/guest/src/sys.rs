@@ -92,6 +92,16 @@ fn set_signal_mask(set: &libc::sigset_t) {
     unsafe { libc::sigprocmask(libc::SIG_SETMASK, set, ptr::null_mut()) };
 }
 
+/// Closes every descriptor but the standard streams. Only for the start of a program, before anything
+/// of its own is open.
+pub(crate) fn close_inherited() -> io::Result<()> {
+    let (first, last, flags): (libc::c_uint, libc::c_uint, libc::c_uint) =
+        (3, libc::c_uint::MAX, 0);
+    // SAFETY: the caller vouches that no descriptor in the range belongs to anything of this process.
+    let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// What to change on a mount.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct MountAttributes {
@@ -141,9 +151,8 @@ pub(crate) fn raise_loopback(socket: impl AsFd) -> io::Result<()> {
     }
     request.ifr_ifru.ifru_flags = LOOPBACK_UP;
     // SAFETY: `SIOCSIFFLAGS` reads the interface request, which lives until the call returns.
-    let result = unsafe {
-        libc::ioctl(socket.as_fd().as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request)
-    };
+    let result =
+        unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 

@@ -18,7 +18,7 @@ use rustix::process::{
 use crate::init::{self, Inheritance};
 use crate::jail::{IdMap, Step, StepError, clone_binds};
 use crate::packet;
-use crate::sys::{Fork, fork_into};
+use crate::sys::{Fork, close_inherited, fork_into};
 
 /// The longest boot specification.
 const MAX_SPEC: usize = 1 << 20;
@@ -33,6 +33,8 @@ pub const SOCKET_NAME: &str = "guest.sock";
 /// Fails only if the owner cannot be talked to; what goes wrong with the sandbox is told to the
 /// owner.
 pub fn run() -> io::Result<()> {
+    // Whatever the owner's own parents forgot to close must not reach a sandbox.
+    close_inherited()?;
     // Not the owner's terminal's business any more: an interrupt there is for the owner.
     setsid()?;
     let mut owner = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
@@ -114,8 +116,7 @@ fn boot(spec: &BootSpec) -> Result<Sandbox, BootFailure> {
     // Init finds the folder for the new root as its current one: it may not look up the path.
     rustix::process::chdir(&spec.root_dir).step(|| "enter the session's folder".to_owned())?;
 
-    let (to_init, to_warden) =
-        UnixStream::pair().step(|| "make a pair of sockets".to_owned())?;
+    let (to_init, to_warden) = UnixStream::pair().step(|| "make a pair of sockets".to_owned())?;
     let init = match fork_into(namespaces(spec)) {
         Ok(Fork::Child) => {
             drop(to_init);

@@ -88,7 +88,10 @@ pub fn sh(line: &str) -> Command {
 /// # Errors
 ///
 /// Fails if it cannot be run, or ends with anything but 0; its standard error is in the message.
-pub async fn say(session: &Session, line: &str) -> Result<String, Box<dyn std::error::Error + Send + Sync>> {
+pub async fn say(
+    session: &Session,
+    line: &str,
+) -> Result<String, Box<dyn std::error::Error + Send + Sync>> {
     let Output { stdout, stderr, exit } = session.exec(sh(line)).await?;
     if exit.code != 0 {
         let stderr = String::from_utf8_lossy(&stderr);
@@ -111,8 +114,11 @@ pub fn run(suite: &str, context: &Context, trials: &[Trial]) -> ExitCode {
 }
 
 fn perform(context: Context, body: Body) -> Result<(), Failed> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all();
-    let runtime = { runtime }.build().map_err(|error| Failed::from(error.to_string()))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|error| Failed::from(error.to_string()))?;
     // A panic unwinds through here and drops the trial's sessions with the runtime: a session that
     // its owner let go of ends.
     let outcome = runtime.block_on(async { tokio::time::timeout(TRIAL, body(context)).await });

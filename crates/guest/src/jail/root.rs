@@ -99,10 +99,7 @@ pub(crate) fn enter_new_root(
     rustix::process::chdir("/").step(|| "enter the new root".to_owned())
 }
 
-fn build(
-    step: &RootStep,
-    binds: &mut impl Iterator<Item = OwnedFd>,
-) -> Result<(), StepError> {
+fn build(step: &RootStep, binds: &mut impl Iterator<Item = OwnedFd>) -> Result<(), StepError> {
     match step {
         RootStep::Dir { target, mode } => make_dir(target, *mode),
         RootStep::File { target, content } => {
@@ -119,10 +116,11 @@ fn build(
             attach_at(&mount, target)
         }
         RootStep::Tmpfs { target, mode } => attach_at(&new_tmpfs(*mode)?, target),
-        RootStep::Proc { target } => attach_at(&new_file_system(c"proc", &[])?, target),
+        RootStep::Proc { target } => attach_at(&new_file_system(c"proc", &[], CLOSED)?, target),
         RootStep::Devpts { target } => {
             let options = [(c"ptmxmode", c"0666"), (c"mode", c"0620")];
-            attach_at(&new_file_system(c"devpts", &options)?, target)
+            let devices_work = CLOSED - MountAttrFlags::MOUNT_ATTR_NODEV;
+            attach_at(&new_file_system(c"devpts", &options, devices_work)?, target)
         }
         _ => Err(rustix::io::Errno::NOSYS).step(|| format!("carry out {step:?}")),
     }
@@ -146,12 +144,13 @@ fn make_dir(target: &str, mode: RawMode) -> Result<(), StepError> {
 
 fn new_tmpfs(mode: u32) -> Result<OwnedFd, StepError> {
     let mode = std::ffi::CString::new(format!("{mode:o}")).unwrap_or_default();
-    new_file_system(c"tmpfs", &[(c"mode", &mode)])
+    new_file_system(c"tmpfs", &[(c"mode", &mode)], CLOSED)
 }
 
 fn new_file_system(
     kind: &std::ffi::CStr,
     options: &[(&std::ffi::CStr, &std::ffi::CStr)],
+    attributes: MountAttrFlags,
 ) -> Result<OwnedFd, StepError> {
     let name = || format!("make a {} file system", kind.to_string_lossy());
     let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC).step(name)?;
@@ -159,7 +158,7 @@ fn new_file_system(
         fsconfig_set_string(context.as_fd(), *key, *value).step(name)?;
     }
     fsconfig_create(context.as_fd()).step(name)?;
-    fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, CLOSED).step(name)
+    fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes).step(name)
 }
 
 /// Attaches a mount at a path inside. A target may lie in a folder whose content the caller does
@@ -173,7 +172,6 @@ fn attach_at(mount: &OwnedFd, target: &str) -> Result<(), StepError> {
 }
 
 fn attach(mount: &OwnedFd, at: impl AsFd, name: &str) -> Result<(), StepError> {
-    let flags =
-        MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     move_mount(mount, c"", at, c"", flags).step(|| format!("mount {name}"))
 }

@@ -66,7 +66,8 @@ fn make_streams(stdin: Stdin) -> io::Result<(Streams, [OwnedFd; 3])> {
     let new_pipe = || pipe_with(PipeFlags::CLOEXEC);
     let (far_in, near_in) = match stdin {
         Stdin::Null => {
-            let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+            let null =
+                rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
             (null?, None)
         }
         Stdin::Stream => {

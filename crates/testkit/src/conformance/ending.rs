@@ -24,7 +24,8 @@ const STUBBORN: &str = "trap '' TERM INT HUP
 
 /// How many of the marked processes there are.
 async fn alive(session: &Session) -> Result<usize, Box<dyn std::error::Error + Send + Sync>> {
-    let count = "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -o 'sleep 700[0-9]' | wc -l";
+    let count =
+        "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -o 'sleep 700[0-9]' | wc -l";
     Ok(say(session, count).await?.trim().parse()?)
 }
 

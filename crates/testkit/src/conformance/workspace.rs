@@ -13,12 +13,15 @@ pub(super) const TRIALS: &[Trial] = trials![
 
 async fn lays_out_the_manifest(context: Context) -> Outcome {
     let mut manifest = Manifest::default();
-    let nested = Entry::dir([("main.rs", Entry::file("fn main() {}\n")), ("empty", Entry::dir::<&str>([]))]);
+    let nested =
+        Entry::dir([("main.rs", Entry::file("fn main() {}\n")), ("empty", Entry::dir::<&str>([]))]);
     manifest.entries.insert("src".to_owned(), nested);
     manifest.entries.insert("deep/er/run.sh".to_owned(), Entry::file("#!/bin/sh\necho ran\n"));
     let session = context.session_with(&manifest).await?;
-    assert_eq!(say(&session, "find . | sort").await?,
-        ".\n./deep\n./deep/er\n./deep/er/run.sh\n./src\n./src/empty\n./src/main.rs\n");
+    assert_eq!(
+        say(&session, "find . | sort").await?,
+        ".\n./deep\n./deep/er\n./deep/er/run.sh\n./src\n./src/empty\n./src/main.rs\n"
+    );
     assert_eq!(say(&session, "cat src/main.rs; ./deep/er/run.sh").await?, "fn main() {}\nran\n");
     Ok(session.delete().await?)
 }

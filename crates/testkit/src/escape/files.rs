@@ -36,9 +36,18 @@ async fn cannot_write_outside_the_workspace(context: Context) -> Outcome {
     let host = tempfile::tempdir_in("/var/tmp")?;
     let session = session(&context).await?;
     let places = [
-        "/canary", "/usr/canary", "/usr/bin/canary", "/usr/local/canary", "/etc/canary",
-        "/etc/passwd", "/bin/canary", "/dev/canary", "/proc/sys/kernel/hostname",
-        "/proc/sys/kernel/core_pattern", "/var/canary", "/run/canary",
+        "/canary",
+        "/usr/canary",
+        "/usr/bin/canary",
+        "/usr/local/canary",
+        "/etc/canary",
+        "/etc/passwd",
+        "/bin/canary",
+        "/dev/canary",
+        "/proc/sys/kernel/hostname",
+        "/proc/sys/kernel/core_pattern",
+        "/var/canary",
+        "/run/canary",
     ];
     for place in places.into_iter().chain(host.path().join("canary").to_str()) {
         let exit = session.exec(sh(&format!("echo canary > {place}"))).await?.exit;

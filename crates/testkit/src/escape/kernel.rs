@@ -26,7 +26,8 @@ async fn cannot_type_into_a_terminal(context: Context) -> Outcome {
 /// In the kernel's own words.
 async fn is_seen_by_the_kernel_as_confined(context: Context) -> Outcome {
     let session = session(&context).await?;
-    let status = say(&session, "grep -E '^(Uid|CapEff|NoNewPrivs|Seccomp):' /proc/self/status").await?;
+    let status =
+        say(&session, "grep -E '^(Uid|CapEff|NoNewPrivs|Seccomp):' /proc/self/status").await?;
     let field = |name: &str| {
         let line = status.lines().find(|line| line.starts_with(name)).unwrap_or_default();
         line.split_whitespace().nth(1).unwrap_or_default().to_owned()

@@ -111,7 +111,9 @@ fn descriptors() -> io::Result<Vec<String>> {
 }
 
 fn connect(host: &str, port: &str) -> Vec<String> {
-    let Ok(address) = format!("{host}:{port}").parse() else { return vec!["bad address".to_owned()] };
+    let Ok(address) = format!("{host}:{port}").parse() else {
+        return vec!["bad address".to_owned()];
+    };
     match TcpStream::connect_timeout(&address, Duration::from_secs(5)) {
         Ok(_) => vec![format!("connected to {address}")],
         Err(_) => Vec::new(),

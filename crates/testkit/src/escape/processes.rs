@@ -21,7 +21,7 @@ async fn cannot_see_processes_or_environment_of_the_host(context: Context) -> Ou
     let seen = say(
         &session,
         "cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' \
-         | grep -e 7100 -e canary | grep -v grep || true",
+         | grep -e '^710[0]$' -e '^bastide-canar[y]$' || true",
     )
     .await;
     host.kill()?;

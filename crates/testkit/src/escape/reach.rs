@@ -52,7 +52,7 @@ async fn cannot_reach_another_session(context: Context) -> Outcome {
     let session = session(&context).await?;
     let seen = say(
         &session,
-        "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -o 'sleep 7102' ; \
+        "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -o '[s]leep 7102' ; \
          cat /proc/[0-9]*/root/workspace/secret /proc/[0-9]*/cwd/secret 2>/dev/null; true",
     )
     .await?;

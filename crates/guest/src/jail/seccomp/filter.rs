@@ -106,9 +106,8 @@ fn signals(protected: Protected) -> Result<Vec<(i64, Vec<SeccompRule>)>> {
     };
     let groups = [pids[0], pids[1], -pids[0], -pids[1], -1];
     let either = [at(0, &pids)?, at(1, &pids)?].concat();
-    let deadly = [libc::SIGKILL, libc::SIGSTOP].map(|signal| {
-        rule([(1, Dword, Eq, F_SETSIG), (2, Qword, Eq, number(signal))])
-    });
+    let deadly = [libc::SIGKILL, libc::SIGSTOP]
+        .map(|signal| rule([(1, Dword, Eq, F_SETSIG), (2, Qword, Eq, number(signal))]));
     Ok(vec![
         (libc::SYS_kill, at(0, &groups)?),
         (libc::SYS_tkill, at(0, &pids)?),
@@ -142,7 +141,8 @@ fn number(value: libc::c_int) -> u64 {
 
 fn program(rules: Rules, otherwise: SeccompAction, matched: SeccompAction) -> Result<BpfProgram> {
     let arch = std::env::consts::ARCH.try_into()?;
-    let mut program: BpfProgram = SeccompFilter::new(rules, otherwise, matched, arch)?.try_into()?;
+    let mut program: BpfProgram =
+        SeccompFilter::new(rules, otherwise, matched, arch)?.try_into()?;
     // The library kills a process that makes a call of another architecture (a 32-bit program, say).
     // It is told that there is no such call instead. The third instruction holds that answer.
     if let Some(foreign) = program.get_mut(2) {

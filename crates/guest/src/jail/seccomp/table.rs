@@ -305,9 +305,7 @@ pub(super) const ALLOWED_HERE: &[libc::c_long] = &[
 
 /// Allowed on 64-bit ARM only.
 #[cfg(target_arch = "aarch64")]
-pub(super) const ALLOWED_HERE: &[libc::c_long] = &[
-    libc::SYS_renameat,
-];
+pub(super) const ALLOWED_HERE: &[libc::c_long] = &[libc::SYS_renameat];
 
 /// Known, and refused with `EPERM` whatever the arguments: they reach past the sandbox.
 pub(super) const REFUSED: &[libc::c_long] = &[
@@ -375,5 +373,4 @@ pub(super) const REFUSED_HERE: &[libc::c_long] = &[
 
 /// Refused on 64-bit ARM only.
 #[cfg(target_arch = "aarch64")]
-pub(super) const REFUSED_HERE: &[libc::c_long] = &[
-];
+pub(super) const REFUSED_HERE: &[libc::c_long] = &[];

@@ -31,7 +31,9 @@ pub(super) fn not_refused(attempts: &[Attempt]) -> Vec<String> {
 }
 
 fn attempts(list: &[(&str, libc::c_long, [libc::c_long; 5])]) -> Vec<Attempt> {
-    list.iter().map(|(what, number, arguments)| ((*what).to_owned(), call(*number, *arguments))).collect()
+    list.iter()
+        .map(|(what, number, arguments)| ((*what).to_owned(), call(*number, *arguments)))
+        .collect()
 }
 
 /// Mounts and namespaces.
@@ -81,7 +83,11 @@ pub(super) fn reaching_calls() -> Vec<Attempt> {
         ("fanotify_init", libc::SYS_fanotify_init, [0; 5]),
         ("quotactl", libc::SYS_quotactl, [0; 5]),
         ("raw socket", libc::SYS_socket, [family(libc::AF_INET), family(libc::SOCK_RAW), 1, 0, 0]),
-        ("packet socket", libc::SYS_socket, [family(libc::AF_PACKET), family(libc::SOCK_RAW), 0, 0, 0]),
+        (
+            "packet socket",
+            libc::SYS_socket,
+            [family(libc::AF_PACKET), family(libc::SOCK_RAW), 0, 0, 0],
+        ),
         ("vsock", libc::SYS_socket, [family(libc::AF_VSOCK), family(libc::SOCK_STREAM), 0, 0, 0]),
     ])
 }
