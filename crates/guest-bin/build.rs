@@ -26,7 +26,7 @@ const PROFILE: [&str; 5] = [
     "profile.release.lto=true",
     "profile.release.codegen-units=1",
     "profile.release.panic=\"abort\"",
-    "profile.release.strip=true",
+    "profile.release.strip=\"debuginfo\"",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {

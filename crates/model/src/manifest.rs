@@ -189,12 +189,3 @@ impl Dump for Manifest {
         Ok(out.into())
     }
 }
-
-impl Manifest {
-    /// temporary
-    pub fn from_text(_n: &str, _t: &str) -> Result<Self> {
-        let mut m = Self::default();
-        m.entries.insert("hello.sh".into(), Entry::file("echo hello; id; ls -la / /workspace; cat /proc/self/status | grep -E 'Cap|Seccomp|NoNew'; cat /proc/self/uid_map"));
-        Ok(m)
-    }
-}
