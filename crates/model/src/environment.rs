@@ -158,11 +158,7 @@ impl FromInput for Environment {
                 let message = format!("Environment mapping must be a mapping, got {name}");
                 return Err(input.value_error(message));
             };
-            let variable = |(name, value): (&String, &Value)| {
-                let variable = input.below_hidden(name, value, Variable::from_input)?;
-                Ok((name.clone(), variable))
-            };
-            map.iter().map(variable).collect()
+            input.keyed(map, Variable::from_input)
         });
         fields.build(|| Some(Self { value: value? }))
     }

@@ -3,6 +3,7 @@
 #![warn(missing_docs)]
 
 pub mod custom;
+pub mod document;
 pub mod entry;
 pub mod environment;
 pub mod error;

@@ -40,7 +40,7 @@ impl FromInput for Entry {
     }
 }
 
-/// Reads a map of entries; the first that is wrong ends it.
+/// Reads a map of entries.
 pub(crate) fn entries(input: Input<'_>) -> Checked<IndexMap<String, Entry>> {
     let map = match input.value() {
         Value::Null => return Ok(IndexMap::new()),
@@ -51,10 +51,7 @@ pub(crate) fn entries(input: Input<'_>) -> Checked<IndexMap<String, Entry>> {
             return Err(input.type_error(message));
         }
     };
-    let entry = |(path, value): (&String, &Value)| {
-        Ok((path.clone(), input.below_hidden(path, value, Entry::from_input)?))
-    };
-    map.iter().map(entry).collect()
+    input.keyed(map, Entry::from_input)
 }
 
 /// The fields that every sort of entry has, in the reference's order: the first thing that the

@@ -51,6 +51,11 @@ impl<'a> Input<'a> {
         type_name(self.value)
     }
 
+    /// Whether a person wrote the input, who is told more than the reference's words.
+    pub(crate) fn is_from_person(self) -> bool {
+        self.context.refuses_unknown_keys()
+    }
+
     /// Notes something the caller should hear about although the value is accepted.
     pub fn warn(self, message: impl Into<String>) {
         let warning = Warning { path: self.place.path(), message: message.into() };
@@ -117,21 +122,6 @@ impl<'a> Input<'a> {
             return Err(self.raise(Error::new(ErrorKind::LimitExceeded, message)));
         }
         self.value.as_object().map(|map| Fields::new(self, map)).ok_or_else(complaint)
-    }
-
-    /// Reads the value under `key` with `reader`, leaving the key out of the reference's `loc`.
-    ///
-    /// # Errors
-    ///
-    /// Whatever `reader` says.
-    pub fn below_hidden<T>(
-        self,
-        key: &str,
-        value: &Value,
-        reader: impl FnOnce(Input<'_>) -> Checked<T>,
-    ) -> Checked<T> {
-        let place = Place::Hidden(self.place, key);
-        reader(Input { value, place: &place, context: self.context })
     }
 
     /// Reads a whole number.
