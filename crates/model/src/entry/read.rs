@@ -30,11 +30,11 @@ impl FromInput for Entry {
         let Some(map) = input.value().as_object() else {
             let name = input.type_name();
             let message = format!("Artifact entry must be a BaseEntry or mapping, got {name}");
-            return Err(input.type_error(message));
+            return Err(input.wrong_type("model_type", message));
         };
         let Some(word) = map.get("type").and_then(Value::as_str) else {
             let message = "Artifact entry mapping must include a string `type` field";
-            return Err(input.value_error(message));
+            return Err(input.without_type(message));
         };
         input.registry().entries().read(input, word, "artifact")
     }
@@ -48,7 +48,7 @@ pub(crate) fn entries(input: Input<'_>) -> Checked<IndexMap<String, Entry>> {
         _ => {
             let name = input.type_name();
             let message = format!("Artifact mapping must be a mapping, got {name}");
-            return Err(input.type_error(message));
+            return Err(input.wrong_type("dict_type", message));
         }
     };
     input.keyed(map, Entry::from_input)

@@ -86,6 +86,25 @@ impl<'a> Input<'a> {
         self.raise(Error::new(ErrorKind::InvalidInput, message).class_is("TypeError"))
     }
 
+    /// The reference's `TypeError` about a value of a wrong type; a person is told by a field error
+    /// with `tag`, together with everything else that is wrong.
+    pub(crate) fn wrong_type(self, tag: &str, message: String) -> Invalid {
+        if self.is_from_person() {
+            self.field_error(tag, message)
+        } else {
+            self.type_error(message)
+        }
+    }
+
+    /// The reference's `ValueError` about an object whose `type` is not a word.
+    pub(crate) fn without_type(self, message: &str) -> Invalid {
+        if self.is_from_person() {
+            self.field_error("union_tag_not_found", message)
+        } else {
+            self.value_error(message)
+        }
+    }
+
     /// Ends the reading with an error of its own.
     pub fn raise(self, error: Error) -> Invalid {
         Invalid::Raised { path: self.place.path(), error }
