@@ -17,6 +17,7 @@ mod posix_path;
 pub mod pty;
 mod python;
 pub mod registry;
+pub mod schema;
 mod secret;
 mod spelling;
 pub mod text;
