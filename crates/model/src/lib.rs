@@ -3,6 +3,7 @@
 #![warn(missing_docs)]
 
 pub mod error;
+pub mod paths;
 pub mod pty;
 pub mod text;
 pub mod truncation;

@@ -17,6 +17,7 @@ pub mod tree;
 
 // One line per area, here and in `AREAS`.
 mod errors;
+mod paths;
 mod pty;
 mod token_truncation;
 
@@ -28,4 +29,4 @@ pub use run::{default_dir, run};
 
 /// Every area with the functions it answers.
 const AREAS: &[&[(&str, Handler)]] =
-    &[errors::FUNCTIONS, pty::FUNCTIONS, token_truncation::FUNCTIONS];
+    &[errors::FUNCTIONS, paths::FUNCTIONS, pty::FUNCTIONS, token_truncation::FUNCTIONS];
