@@ -14,6 +14,8 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
+use crate::lax::Step;
+
 pub use class::{CLASSES, CODES, ErrorClass, ErrorClassRow, OPS, class_name, code_named, op_named};
 
 /// The result of everything in Bastide that can fail.
@@ -76,12 +78,28 @@ impl ErrorKind {
 /// One field of an input that does not validate: where, and why.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FieldError {
-    /// Keys and indices from the top of the input to the field.
+    /// The reference's word for the place: keys and indices from the top of the input to the field,
+    /// with the tags of unions and without the keys of some maps.
     pub loc: Vec<Value>,
+    /// The place itself: every key and index from the top of the input to the field.
+    pub path: Vec<Step>,
     /// A machine-readable tag such as `missing` or `int_parsing`.
     pub tag: String,
     /// What is wrong, for people.
     pub message: String,
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, step) in self.loc.iter().enumerate() {
+            let dot = if index == 0 { "" } else { "." };
+            match step {
+                Value::String(key) => write!(f, "{dot}{key}")?,
+                other => write!(f, "{dot}{other}")?,
+            }
+        }
+        write!(f, ": {}", self.message)
+    }
 }
 
 /// A failure, with everything needed to act on it.

@@ -3,9 +3,16 @@
 #![warn(missing_docs)]
 
 pub mod error;
+pub mod lax;
 pub mod paths;
+pub mod permissions;
 pub mod pty;
+mod python;
+pub mod registry;
+mod spelling;
 pub mod text;
 pub mod truncation;
 
 pub use error::{Error, ErrorClass, ErrorKind, FieldError, Result};
+pub use permissions::{FileMode, Permissions};
+pub use registry::{Parsed, Registry, Warning};

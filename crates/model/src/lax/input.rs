@@ -1,0 +1,145 @@
+//! A value on its way into a model.
+
+use serde_json::Value;
+
+use super::context::Context;
+use super::fields::Fields;
+use super::invalid::{Checked, Invalid};
+use super::number;
+use super::place::Place;
+use crate::python::type_name;
+use crate::registry::{Registry, Warning};
+use crate::{Error, ErrorKind, FieldError};
+
+/// Deeper inputs are refused: every level costs stack, and no real manifest comes near.
+const MAX_DEPTH: usize = 256;
+
+/// A type that can be read out of a JSON value.
+pub trait FromInput: Sized {
+    /// Reads the value, or says everything that is wrong with it.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid`] says which of the three ways of going wrong it was.
+    fn from_input(input: Input<'_>) -> Checked<Self>;
+}
+
+/// A value to read, its place, and the context of the reading.
+#[derive(Debug, Clone, Copy)]
+pub struct Input<'a> {
+    pub(super) value: &'a Value,
+    pub(super) place: &'a Place<'a>,
+    pub(super) context: &'a Context<'a>,
+}
+
+impl<'a> Input<'a> {
+    /// The value itself.
+    #[must_use]
+    pub fn value(self) -> &'a Value {
+        self.value
+    }
+
+    /// The known types.
+    #[must_use]
+    pub fn registry(self) -> &'a Registry {
+        self.context.registry()
+    }
+
+    /// The name the reference's language has for the type of this value, such as `NoneType`.
+    #[must_use]
+    pub fn type_name(self) -> &'static str {
+        type_name(self.value)
+    }
+
+    /// Notes something the caller should hear about although the value is accepted.
+    pub fn warn(self, message: impl Into<String>) {
+        let warning = Warning { path: self.place.path(), message: message.into() };
+        self.context.note(warning);
+    }
+
+    /// One field error, here.
+    pub fn field_error(self, tag: &str, message: impl Into<String>) -> Invalid {
+        Invalid::Fields(vec![self.line(tag, message)])
+    }
+
+    pub(super) fn line(self, tag: &str, message: impl Into<String>) -> FieldError {
+        FieldError {
+            loc: self.place.loc(),
+            path: self.place.path(),
+            tag: tag.to_owned(),
+            message: message.into(),
+        }
+    }
+
+    /// A rule's refusal of this value; in the reference, `ValueError`.
+    pub fn value_error(self, message: impl Into<String>) -> Invalid {
+        Invalid::Refused { path: self.place.path(), message: message.into() }
+    }
+
+    /// Ends the reading; in the reference, `TypeError`.
+    pub fn type_error(self, message: impl Into<String>) -> Invalid {
+        self.raise(Error::new(ErrorKind::InvalidInput, message).class_is("TypeError"))
+    }
+
+    /// Ends the reading with an error of its own.
+    pub fn raise(self, error: Error) -> Invalid {
+        Invalid::Raised { path: self.place.path(), error }
+    }
+
+    /// Opens an object as the fields of `model`.
+    ///
+    /// # Errors
+    ///
+    /// A field error if the value is not an object.
+    pub fn fields(self, model: &str) -> Checked<Fields<'a>> {
+        self.open(|| {
+            let message = format!("Input should be a valid dictionary or instance of {model}");
+            self.field_error("model_type", message)
+        })
+    }
+
+    /// Opens an object as the fields of a plain data class of the reference, which words its
+    /// complaint differently.
+    ///
+    /// # Errors
+    ///
+    /// A field error if the value is not an object.
+    pub fn data_fields(self, class: &str) -> Checked<Fields<'a>> {
+        self.open(|| {
+            let message = format!("Input should be a dictionary or an instance of {class}");
+            self.field_error("dataclass_type", message)
+        })
+    }
+
+    fn open(self, complaint: impl FnOnce() -> Invalid) -> Checked<Fields<'a>> {
+        if self.place.depth() > MAX_DEPTH {
+            let message = format!("input is nested more than {MAX_DEPTH} levels deep");
+            return Err(self.raise(Error::new(ErrorKind::LimitExceeded, message)));
+        }
+        self.value.as_object().map(|map| Fields::new(self, map)).ok_or_else(complaint)
+    }
+
+    /// Reads the value under `key` with `reader`, leaving the key out of the reference's `loc`.
+    ///
+    /// # Errors
+    ///
+    /// Whatever `reader` says.
+    pub fn below_hidden<T>(
+        self,
+        key: &str,
+        value: &Value,
+        reader: impl FnOnce(Input<'_>) -> Checked<T>,
+    ) -> Checked<T> {
+        let place = Place::Hidden(self.place, key);
+        reader(Input { value, place: &place, context: self.context })
+    }
+
+    /// Reads a whole number.
+    ///
+    /// # Errors
+    ///
+    /// A field error if the value is none and cannot be taken for one.
+    pub fn int(self) -> Checked<i128> {
+        number::int(self)
+    }
+}

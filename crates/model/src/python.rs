@@ -1,0 +1,87 @@
+//! How the reference's language names and writes values, where its texts quote them.
+
+use serde_json::Value;
+
+use crate::lax::is_int;
+
+/// The type of a JSON value, such as `NoneType` or `dict`.
+pub(crate) fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "NoneType",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if is_int(number) => "int",
+        Value::Number(_) => "float",
+        Value::String(_) => "str",
+        Value::Array(_) => "list",
+        Value::Object(_) => "dict",
+    }
+}
+
+/// `str(value)` of a scalar; arrays and objects, which only appear in advisory texts, as JSON.
+pub(crate) fn text(value: &Value) -> String {
+    match value {
+        Value::Null => "None".to_owned(),
+        Value::Bool(true) => "True".to_owned(),
+        Value::Bool(false) => "False".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Number(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
+    }
+}
+
+/// `repr(text)`: in single quotes unless that would need more escapes.
+pub(crate) fn repr(text: &str) -> String {
+    let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
+    let mut out = String::from(quote);
+    for letter in text.chars() {
+        match letter {
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            letter if letter == quote => out.extend(['\\', letter]),
+            letter if is_printable(letter) => out.push(letter),
+            letter => out.push_str(&escaped(u32::from(letter))),
+        }
+    }
+    out.push(quote);
+    out
+}
+
+fn escaped(code: u32) -> String {
+    match code {
+        0..=0xff => format!("\\x{code:02x}"),
+        0x100..=0xffff => format!("\\u{code:04x}"),
+        _ => format!("\\U{code:08x}"),
+    }
+}
+
+/// Whether a letter is shown as it is. Both languages decide by the same Unicode categories; after
+/// a first letter, `escape_debug` also leaves combining marks alone, as `repr` does.
+fn is_printable(letter: char) -> bool {
+    if matches!(letter, '"' | '\'') {
+        return true;
+    }
+    let mut buffer = String::from("a");
+    buffer.push(letter);
+    buffer.escape_debug().nth(1) == Some(letter)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_text_as_the_reference_quotes_it() {
+        let cases = [
+            ("", "''"),
+            ("it's", "\"it's\""),
+            ("'\"", "'\\'\"'"),
+            ("a\\b\n\u{1b}", "'a\\\\b\\n\\x1b'"),
+            ("é\u{301}\u{a0}\u{202e}", "'é\u{301}\\xa0\\u202e'"),
+            ("😀\u{e0001}", "'😀\\U000e0001'"),
+        ];
+        for (text, want) in cases {
+            assert_eq!(repr(text), want, "text {text:?}");
+        }
+    }
+}
