@@ -4,6 +4,7 @@
 
 pub mod error;
 pub mod lax;
+pub mod patch;
 pub mod paths;
 pub mod permissions;
 pub mod pty;

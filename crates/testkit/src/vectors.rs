@@ -16,6 +16,7 @@ mod run;
 pub mod tree;
 
 // One line per area, here and in `AREAS`.
+mod apply_patch;
 mod errors;
 mod paths;
 mod pty;
@@ -28,5 +29,10 @@ pub use report::{Outcome, Report, Status};
 pub use run::{default_dir, run};
 
 /// Every area with the functions it answers.
-const AREAS: &[&[(&str, Handler)]] =
-    &[errors::FUNCTIONS, paths::FUNCTIONS, pty::FUNCTIONS, token_truncation::FUNCTIONS];
+const AREAS: &[&[(&str, Handler)]] = &[
+    apply_patch::FUNCTIONS,
+    errors::FUNCTIONS,
+    paths::FUNCTIONS,
+    pty::FUNCTIONS,
+    token_truncation::FUNCTIONS,
+];

@@ -189,7 +189,7 @@ impl PathInput<'_> {
 
     /// Whether it is absolute on any system, a backslash in text not counting as a slash.
     #[must_use]
-    pub(super) fn is_absolute_anywhere(&self) -> bool {
+    pub(crate) fn is_absolute_anywhere(&self) -> bool {
         self.as_str().starts_with('/') || windows_absolute_path(self.as_str()).is_some()
     }
 }
