@@ -126,7 +126,7 @@ impl Workspace {
                 Err(error) => Err(Error::workspace_archive_read(path).because(error)),
             },
             FileRequest::Write { path, content } => {
-                make_parents(Path::new(path.as_str()))?;
+                self.make_parents(Path::new(path.as_str()))?;
                 written(&path, fs::write(path.as_str(), content))
             }
             FileRequest::Create { path, content } => self.create(&path, &content),
@@ -157,23 +157,27 @@ impl Workspace {
         let parent = requested.parent().unwrap_or(Path::new("")).to_string_lossy().into_owned();
         let parent = PosixPath::parse(&parent);
         let parent = self.policy.normalize_path_resolving(&parent, true, &Disk)?;
-        let target = Path::new(parent.as_str()).join(requested.file_name().unwrap_or_default());
+        let target = match requested.file_name() {
+            Some(name) => Path::new(parent.as_str()).join(name),
+            None => PathBuf::from(parent.as_str()),
+        };
         let shown = PosixPath::parse(&target.to_string_lossy());
-        let made = fs::create_dir_all(parent.as_str()).and_then(|()| {
-            let mut file = OpenOptions::new().write(true).create_new(true).open(&target)?;
-            file.write_all(content)
-        });
-        match made {
+        if fs::create_dir_all(parent.as_str()).is_err() {
+            return Err(Error::workspace_archive_write(shown));
+        }
+        match OpenOptions::new().write(true).create_new(true).open(&target) {
             Err(error) if error.kind() == IoKind::AlreadyExists => Ok(FileAnswer::Exists),
-            made => written(&shown, made),
+            opened => written(&shown, opened.and_then(|mut file| file.write_all(content))),
         }
     }
-}
 
-fn make_parents(path: &Path) -> Result<()> {
-    let parent = path.parent().unwrap_or(Path::new("/"));
-    fs::create_dir_all(parent)
-        .map_err(|error| Error::workspace_archive_write(parent.display()).because(error))
+    fn make_parents(&self, path: &Path) -> Result<()> {
+        let parent = path.parent().unwrap_or(Path::new("/")).to_string_lossy().into_owned();
+        let parent =
+            self.policy.normalize_path_resolving(&PosixPath::parse(&parent), true, &Disk)?;
+        fs::create_dir_all(parent.as_str())
+            .map_err(|error| Error::workspace_archive_write(parent).because(error))
+    }
 }
 
 fn written(path: &PosixPath, result: std::io::Result<()>) -> Result<FileAnswer> {
