@@ -4,6 +4,7 @@
 
 pub mod error;
 pub mod lax;
+pub mod listing;
 pub mod patch;
 pub mod paths;
 pub mod permissions;

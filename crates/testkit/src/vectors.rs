@@ -18,6 +18,7 @@ pub mod tree;
 // One line per area, here and in `AREAS`.
 mod apply_patch;
 mod errors;
+mod parse_ls;
 mod paths;
 mod pty;
 mod token_truncation;
@@ -32,6 +33,7 @@ pub use run::{default_dir, run};
 const AREAS: &[&[(&str, Handler)]] = &[
     apply_patch::FUNCTIONS,
     errors::FUNCTIONS,
+    parse_ls::FUNCTIONS,
     paths::FUNCTIONS,
     pty::FUNCTIONS,
     token_truncation::FUNCTIONS,
