@@ -13,6 +13,7 @@ mod python;
 pub mod registry;
 mod spelling;
 pub mod text;
+pub mod tools;
 pub mod truncation;
 
 pub use error::{Error, ErrorClass, ErrorKind, FieldError, Result};

@@ -21,6 +21,7 @@ mod errors;
 mod parse_ls;
 mod paths;
 mod pty;
+mod shell_tool;
 mod token_truncation;
 
 pub use case::{Case, Handler, Scratch};
@@ -36,5 +37,6 @@ const AREAS: &[&[(&str, Handler)]] = &[
     parse_ls::FUNCTIONS,
     paths::FUNCTIONS,
     pty::FUNCTIONS,
+    shell_tool::FUNCTIONS,
     token_truncation::FUNCTIONS,
 ];

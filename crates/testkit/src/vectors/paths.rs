@@ -70,7 +70,7 @@ fn show(path: PosixPath) -> Result<Value> {
     Ok(path.as_str().into())
 }
 
-fn grant(value: &Value) -> Result<PathGrantRule> {
+pub(crate) fn grant(value: &Value) -> Result<PathGrantRule> {
     let path = value["path"].as_str().ok_or_else(|| malformed("grants", "paths"))?;
     Ok(PathGrantRule {
         path: bastide_model::paths::normalize(path),
