@@ -188,11 +188,8 @@ impl ExecCommandRun {
                 }
             }
             Err(error) if error.kind() == ErrorKind::Timeout => {
-                let seconds = self.seconds();
-                Response::saying(
-                    format!("The command took longer than {seconds:.3} seconds."),
-                    None,
-                )
+                let text = format!("The command took longer than {:.3} seconds.", self.seconds());
+                return Ok(ExecStep::Answer(Response::saying(text, None)));
             }
             Err(error) if self.may_fall_back(&error) => {
                 self.fell_back = true;
