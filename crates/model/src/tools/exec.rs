@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 use super::Start;
 use super::arguments::{ExecCommandArgs, read};
 use super::response::{Response, normalize_output, prepend_notice};
+use crate::PosixPath;
 use crate::error::{Error, ErrorClass, ErrorKind, Result};
-use crate::paths::{PosixPath, SandboxWorkspaceScope, WorkspacePathPolicy};
+use crate::paths::{SandboxWorkspaceScope, WorkspacePathPolicy};
 use crate::pty::PtyExecUpdate;
 use crate::text::{shell_quote, trim};
 use crate::truncation::formatted_truncate_text_with_token_count;
@@ -64,7 +65,7 @@ pub fn resolve_workdir_command(
         _ if scope.cwd().is_none() => return Ok(command.to_owned()),
         _ => ".",
     };
-    let anchored = scope.anchor(&PosixPath::coerce(workdir));
+    let anchored = scope.anchor(&PosixPath::typed(workdir));
     let folder = policy.normalize_path(anchored.as_str(), false)?;
     // On a line of its own: the folder is changed before a list or a background job starts.
     Ok(format!("cd {} || exit\n{command}", shell_quote(folder.as_str())))

@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 use super::Start;
 use super::arguments::{ViewImageArgs, read};
 use super::exec::is_class;
+use crate::PosixPath;
 use crate::error::{Error, ErrorClass, Result};
-use crate::paths::{PosixPath, SandboxWorkspaceScope, WorkspacePathPolicy};
+use crate::paths::{SandboxWorkspaceScope, WorkspacePathPolicy};
 
 /// The largest picture that is shown. Reading one byte more tells that it is too large.
 pub const MAX_IMAGE_BYTES: usize = 10 * 1024 * 1024;
@@ -59,7 +60,7 @@ fn looks_like_svg(content: &[u8]) -> bool {
 
 /// The ending of the file's name in small letters, with its dot.
 fn suffix(path: &str) -> String {
-    let path = PosixPath::parse(path);
+    let path = PosixPath::new(path);
     let name = path.names().next_back().unwrap_or_default();
     match name.rfind('.') {
         Some(dot) if dot > 0 && dot + 1 < name.len() => name[dot..].to_lowercase(),
@@ -111,7 +112,7 @@ impl ImageRun {
             Ok(arguments) => arguments,
             Err(text) => return Ok(Start::Refuse(text)),
         };
-        let anchored = PosixPath::parse(&scope.anchor(&PosixPath::coerce(&arguments.path)));
+        let anchored = PosixPath::new(&scope.anchor(&PosixPath::typed(&arguments.path)));
         let outside = |error: &Error| is_class(error, ErrorClass::InvalidManifestPathError);
         let path = match policy.normalize_path(&anchored, false) {
             Err(error) if outside(&error) => return Ok(Start::Refuse(OUTSIDE.to_owned())),

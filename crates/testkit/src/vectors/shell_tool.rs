@@ -11,11 +11,11 @@ use bastide_model::tools::{
     detect_image_mime_type, normalize_output, prepend_notice, resolve_workdir_command,
     tool_definition,
 };
-use bastide_model::{Error, ErrorKind, Result};
+use bastide_model::{Error, ErrorKind, Manifest, Result, lax};
 use serde_json::{Map, Value, json};
 
 use super::case::{decode_base64, malformed};
-use super::paths::{Disk, grant};
+use super::paths::{Disk, grants};
 use super::{Case, Handler, errors, tree};
 
 pub(crate) const FUNCTIONS: &[(&str, Handler)] = &[
@@ -59,10 +59,11 @@ fn scope(case: &Case<'_>) -> Result<SandboxWorkspaceScope> {
 }
 
 fn policy(case: &Case<'_>) -> Result<WorkspacePathPolicy> {
-    let manifest = case.get("manifest");
-    let grants = manifest["extra_path_grants"].as_array();
-    let grants: Result<Vec<_>> = grants.into_iter().flatten().map(grant).collect();
-    WorkspacePathPolicy::new(manifest["root"].as_str().unwrap_or("/workspace"), grants?)
+    let manifest: Manifest = match case.get("manifest") {
+        Value::Null => Manifest::default(),
+        manifest => lax::read(manifest)?,
+    };
+    WorkspacePathPolicy::new(manifest.root.as_str(), manifest.extra_path_grants)
 }
 
 fn show(case: &Case<'_>, response: &Response) -> Result<String> {
@@ -184,8 +185,8 @@ fn view_image(case: &Case<'_>) -> Result<Value> {
     let scratch = case.scratch.path()?;
     tree::create(scratch, case.list("tree")?)?;
     let root = scratch.join("ws");
-    let grants: Result<Vec<_>> = case.list("grants")?.iter().map(grant).collect();
-    let policy = WorkspacePathPolicy::new(root.to_string_lossy().as_ref(), grants?)?;
+    let grants = grants(case.list("grants")?)?;
+    let policy = WorkspacePathPolicy::new(root.to_string_lossy().as_ref(), grants)?;
     let run = match ImageRun::start(case.text("raw_input")?, &policy, &scope(case)?)? {
         Start::Run(run) => run,
         Start::Refuse(text) => return Ok(json!({"text": text})),
