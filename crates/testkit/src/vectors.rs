@@ -16,12 +16,16 @@ mod run;
 pub mod tree;
 
 // One line per area, here and in `AREAS`.
+mod apply_patch;
 mod entries;
 mod errors;
 mod manifest_render;
 mod manifest_validate;
+mod parse_ls;
+mod paths;
 mod permissions;
 mod pty;
+mod shell_tool;
 mod token_truncation;
 
 pub use case::{Case, Handler, Scratch};
@@ -32,11 +36,15 @@ pub use run::{default_dir, run};
 
 /// Every area with the functions it answers.
 const AREAS: &[&[(&str, Handler)]] = &[
+    apply_patch::FUNCTIONS,
     entries::FUNCTIONS,
     errors::FUNCTIONS,
     manifest_render::FUNCTIONS,
     manifest_validate::FUNCTIONS,
+    parse_ls::FUNCTIONS,
+    paths::FUNCTIONS,
     permissions::FUNCTIONS,
     pty::FUNCTIONS,
+    shell_tool::FUNCTIONS,
     token_truncation::FUNCTIONS,
 ];
