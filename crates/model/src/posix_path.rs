@@ -1,6 +1,5 @@
 //! Paths inside a sandbox, as text: nothing here looks at a file system.
 
-use std::cmp::Ordering;
 use std::fmt;
 
 use serde_json::Value;
@@ -20,43 +19,18 @@ use crate::lax::{Checked, Dump, FromInput, Input};
 /// assert_eq!(PosixPath::new("").to_string(), ".");
 /// assert_eq!(PosixPath::new("//srv").join(&PosixPath::new("x")).to_string(), "//srv/x");
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PosixPath {
-    root: Root,
-    /// The names with a slash between them; nothing for `.` and the root. One text instead of many,
-    /// because walks make a path for every entry.
-    names: String,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-enum Root {
-    #[default]
-    None,
-    Slash,
-    DoubleSlash,
-}
-
-impl Root {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::None => "",
-            Self::Slash => "/",
-            Self::DoubleSlash => "//",
-        }
-    }
+    /// The whole path in the form it is shown. One text instead of many, because walks make a path
+    /// for every entry.
+    text: String,
 }
 
 impl PosixPath {
     /// Reads a path. A backslash is a letter like any other.
     #[must_use]
     pub fn new(text: &str) -> Self {
-        let slashes = text.bytes().take_while(|byte| *byte == b'/').count();
-        let root = match slashes {
-            0 => Root::None,
-            2 => Root::DoubleSlash,
-            _ => Root::Slash,
-        };
-        Self { root, names: joined(text.split('/').filter(|name| !matches!(*name, "" | "."))) }
+        Self::build(root_of(text), text.split('/').filter(|name| !matches!(*name, "" | ".")))
     }
 
     /// Reads a path as a person on any system may have typed it: backslashes separate, too.
@@ -65,27 +39,44 @@ impl PosixPath {
         Self::new(&text.replace('\\', "/"))
     }
 
+    fn build<'a>(root: &str, names: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut text = root.to_owned();
+        for name in names {
+            if text.len() > root.len() {
+                text.push('/');
+            }
+            text.push_str(name);
+        }
+        if text.is_empty() { Self::default() } else { Self { text } }
+    }
+
+    /// The path as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
     /// Whether the path starts at the root.
     #[must_use]
     pub fn is_absolute(&self) -> bool {
-        self.root != Root::None
+        self.text.starts_with('/')
     }
 
     /// Whether the path is the root itself.
     #[must_use]
     pub fn is_root(&self) -> bool {
-        self.is_absolute() && self.names.is_empty()
+        matches!(self.as_str(), "/" | "//")
     }
 
     /// Whether the path is `.`.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        !self.is_absolute() && self.names.is_empty()
+        self.text == "."
     }
 
     /// The names from the root, or from wherever the path is relative to.
-    pub fn names(&self) -> impl DoubleEndedIterator<Item = &str> {
-        self.names.split('/').filter(|name| !name.is_empty())
+    pub fn names(&self) -> impl DoubleEndedIterator<Item = &str> + Clone {
+        self.text.split('/').filter(|name| !matches!(*name, "" | "."))
     }
 
     /// How many parts there are, the root being one.
@@ -106,22 +97,34 @@ impl PosixPath {
         if tail.is_absolute() {
             return tail.clone();
         }
-        let parts = [self.names.as_str(), &tail.names];
-        Self { root: self.root, names: joined(parts.into_iter().filter(|part| !part.is_empty())) }
+        Self::build(root_of(&self.text), self.names().chain(tail.names()))
     }
 
     /// What leads from `base` to this path, if it lies at or below it. `..` is not followed.
     #[must_use]
     pub fn below(&self, base: &Self) -> Option<Self> {
-        if self.root != base.root {
+        if root_of(&self.text) != root_of(&base.text) {
             return None;
         }
-        let names = match self.names.strip_prefix(&base.names)? {
-            "" => "",
-            rest if base.names.is_empty() => rest,
-            rest => rest.strip_prefix('/')?,
-        };
-        Some(Self { root: Root::None, names: names.to_owned() })
+        let mut names = self.names();
+        for expected in base.names() {
+            if names.next() != Some(expected) {
+                return None;
+            }
+        }
+        Some(Self::relative(names))
+    }
+
+    /// Whether it is `base` or lies below it. `..` is not followed.
+    #[must_use]
+    pub fn is_below(&self, base: &Self) -> bool {
+        self.below(base).is_some()
+    }
+
+    /// Whether one of the two is the other or lies below it. `..` is not followed.
+    #[must_use]
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.is_below(other) || other.is_below(self)
     }
 
     /// The path with every `..` taken back as text; one that would climb above the root is dropped,
@@ -139,46 +142,39 @@ impl PosixPath {
                 _ => names.push(name),
             }
         }
-        Self { root: self.root, names: joined(names) }
+        Self::build(root_of(&self.text), names)
+    }
+
+    /// How to get here from `start`, both relative to the same folder and normalized.
+    pub(crate) fn seen_from(&self, start: &Self) -> Self {
+        let shared = self.names().zip(start.names()).take_while(|(a, b)| a == b).count();
+        let up = start.names().skip(shared).map(|_| "..");
+        Self::relative(up.chain(self.names().skip(shared)))
     }
 
     /// A relative path of these names.
     pub(crate) fn relative<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
-        Self { root: Root::None, names: joined(names) }
+        Self::build("", names)
     }
 }
 
-fn joined<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
-    let mut out = String::new();
-    for name in names {
-        if !out.is_empty() {
-            out.push('/');
-        }
-        out.push_str(name);
+fn root_of(text: &str) -> &'static str {
+    match text.bytes().take_while(|byte| *byte == b'/').count() {
+        0 => "",
+        2 => "//",
+        _ => "/",
     }
-    out
+}
+
+impl Default for PosixPath {
+    fn default() -> Self {
+        Self { text: ".".to_owned() }
+    }
 }
 
 impl fmt::Display for PosixPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_empty() {
-            return f.write_str(".");
-        }
-        f.write_str(self.root.as_str())?;
-        f.write_str(&self.names)
-    }
-}
-
-/// Paths sort as their texts do.
-impl Ord for PosixPath {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.to_string().cmp(&other.to_string())
-    }
-}
-
-impl PartialOrd for PosixPath {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
+        f.write_str(&self.text)
     }
 }
 

@@ -18,13 +18,17 @@ mod unpack;
 
 // One line per area, here and in `AREAS`.
 mod archive_extract;
+mod apply_patch;
 mod entries;
 mod errors;
 mod manifest_render;
 mod manifest_validate;
+mod parse_ls;
+mod paths;
 mod permissions;
 mod pty;
 mod tar_safety;
+mod shell_tool;
 mod token_truncation;
 
 pub use case::{Case, Handler, Scratch};
@@ -36,13 +40,17 @@ pub use run::{default_dir, run};
 /// Every area with the functions it answers.
 #[rustfmt::skip] // One per line.
 const AREAS: &[&[(&str, Handler)]] = &[
+    apply_patch::FUNCTIONS,
     archive_extract::FUNCTIONS,
     entries::FUNCTIONS,
     errors::FUNCTIONS,
     manifest_render::FUNCTIONS,
     manifest_validate::FUNCTIONS,
+    parse_ls::FUNCTIONS,
+    paths::FUNCTIONS,
     permissions::FUNCTIONS,
     pty::FUNCTIONS,
+    shell_tool::FUNCTIONS,
     tar_safety::FUNCTIONS,
     token_truncation::FUNCTIONS,
 ];

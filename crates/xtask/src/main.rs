@@ -11,6 +11,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod docs;
+mod vectors;
+
 #[derive(Parser)]
 #[command(about = "Tasks of this repository")]
 struct Arguments {
@@ -28,6 +31,8 @@ enum Task {
     Ci,
     /// Measure beside what users would use instead
     Bench(bench::Arguments),
+    /// Write the reference pages that are made from the code
+    Docs,
     /// Run the recorded cases of the reference
     Vectors(vectors::Arguments),
 }
@@ -38,6 +43,7 @@ fn main() -> ExitCode {
         Task::Test(arguments) => shell::finish(test::run(&arguments)),
         Task::Ci => shell::finish(ci::run()),
         Task::Bench(arguments) => shell::finish(bench::run(&arguments)),
+        Task::Docs => docs::run(),
         Task::Vectors(arguments) => vectors::run(&arguments),
     }
 }
