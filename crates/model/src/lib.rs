@@ -5,6 +5,9 @@
 pub mod archive;
 pub mod error;
 pub mod lax;
+pub mod listing;
+pub mod patch;
+pub mod paths;
 pub mod permissions;
 pub mod pty;
 mod python;

@@ -78,7 +78,7 @@ pub fn split_words(text: &str, count: usize) -> Vec<&str> {
 /// assert_eq!(parse_integer("1__0"), None);
 /// ```
 #[must_use]
-pub fn parse_integer(text: &str) -> Option<i64> {
+pub fn parse_integer(text: &str) -> Option<i128> {
     let text = trim(text);
     let (sign, digits) = match text.as_bytes().first()? {
         b'-' => ("-", &text[1..]),

@@ -17,8 +17,11 @@ pub mod tree;
 mod unpack;
 
 // One line per area, here and in `AREAS`.
+mod apply_patch;
 mod archive_extract;
 mod errors;
+mod parse_ls;
+mod paths;
 mod pty;
 mod tar_safety;
 mod token_truncation;
@@ -32,8 +35,11 @@ pub use run::{default_dir, run};
 /// Every area with the functions it answers.
 #[rustfmt::skip] // One per line.
 const AREAS: &[&[(&str, Handler)]] = &[
+    apply_patch::FUNCTIONS,
     archive_extract::FUNCTIONS,
     errors::FUNCTIONS,
+    parse_ls::FUNCTIONS,
+    paths::FUNCTIONS,
     pty::FUNCTIONS,
     tar_safety::FUNCTIONS,
     token_truncation::FUNCTIONS,

@@ -1,0 +1,221 @@
+//! What a path given to a session may reach.
+
+use super::resolve::{HostFiles, grant_host_path, resolve_links};
+use super::{PathInput, PosixPath, invalid_path, refuse_filesystem_root, windows_absolute_path};
+use crate::error::{Error, Result};
+
+/// A folder outside the workspace that a session may use.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct PathGrantRule {
+    /// Where it is inside the sandbox.
+    pub path: String,
+    /// Whether it may only be read.
+    pub read_only: bool,
+    /// Where it is on the host, if not at `path`.
+    pub host_path: Option<String>,
+}
+
+/// The rules for paths of one session: the workspace's folder, and the grants outside it.
+///
+/// Relative paths start at the workspace's folder and stay below it. Absolute ones may also lie
+/// below a grant; of several, the deepest decides, and the first of equally deep ones.
+///
+/// ```
+/// use bastide_model::paths::WorkspacePathPolicy;
+///
+/// let policy = WorkspacePathPolicy::new("/workspace", Vec::new())?;
+/// assert_eq!(policy.normalize_path("src/../a.py", false)?.as_str(), "/workspace/a.py");
+/// assert!(policy.normalize_path("../etc/passwd", false).is_err());
+/// # Ok::<(), bastide_model::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct WorkspacePathPolicy {
+    root: PosixPath,
+    grants: Vec<PathGrantRule>,
+}
+
+impl WorkspacePathPolicy {
+    /// Rules for the workspace at `root`.
+    ///
+    /// # Errors
+    /// `root` is not absolute.
+    pub fn new<'a>(root: impl Into<PathInput<'a>>, grants: Vec<PathGrantRule>) -> Result<Self> {
+        let root = root.into().to_posix();
+        if !root.is_absolute() {
+            return Err(Error::value_error("sandbox workspace root must be absolute"));
+        }
+        Ok(Self { root: root.normalized(), grants })
+    }
+
+    /// The workspace's folder.
+    #[must_use]
+    pub fn sandbox_root(&self) -> &PosixPath {
+        &self.root
+    }
+
+    /// The absolute path of something in the workspace, links unseen; grants do not count.
+    ///
+    /// # Errors
+    /// `InvalidManifestPathError` if it is outside.
+    pub fn absolute_workspace_path<'a>(&self, path: impl Into<PathInput<'a>>) -> Result<PosixPath> {
+        let path = path.into();
+        refuse_windows_absolute(path)?;
+        self.below_root(&path.to_posix())
+    }
+
+    /// The path of something in the workspace from its folder; grants do not count.
+    ///
+    /// # Errors
+    /// `InvalidManifestPathError` if it is outside.
+    pub fn relative_path<'a>(&self, path: impl Into<PathInput<'a>>) -> Result<PosixPath> {
+        let path = path.into();
+        let absolute = self.absolute_workspace_path(path)?;
+        absolute.relative_to(&self.root).ok_or_else(|| refused(&path.to_posix()))
+    }
+
+    /// The absolute path that `path` means, in the workspace or a grant, links unseen.
+    ///
+    /// # Errors
+    /// `InvalidManifestPathError` if it is in neither, `WorkspaceArchiveWriteError` if it is to be
+    /// written and its grant is read-only.
+    pub fn normalize_path<'a>(
+        &self,
+        path: impl Into<PathInput<'a>>,
+        for_write: bool,
+    ) -> Result<PosixPath> {
+        let path = path.into();
+        refuse_windows_absolute(path)?;
+        let original = path.to_posix();
+        let (result, grant) = self.lexical(&original)?;
+        if for_write {
+            refuse_read_only(&result, grant)?;
+        }
+        Ok(result)
+    }
+
+    /// As [`normalize_path`](Self::normalize_path), with links followed as `files` describes them.
+    /// What need not exist need not exist.
+    ///
+    /// # Errors
+    /// As `normalize_path`, for the place the links lead to; a `RuntimeError` if they lead nowhere.
+    pub fn normalize_path_resolving<'a>(
+        &self,
+        path: impl Into<PathInput<'a>>,
+        for_write: bool,
+        files: &dyn HostFiles,
+    ) -> Result<PosixPath> {
+        let path = path.into();
+        refuse_windows_absolute(path)?;
+        let original = path.to_host();
+        let root = resolve_links(&self.root, files)?;
+        let resolved = match original.is_absolute() {
+            true => resolve_links(&original, files)?,
+            false => resolve_links(&self.below_root(&original)?, files)?,
+        };
+        if resolved.is_under(&root) {
+            return Ok(resolved);
+        }
+        let mut grants = Vec::new();
+        for grant in &self.grants {
+            grants.push((grant, grant_host_path(grant, files)?));
+        }
+        let grant = deepest(&resolved, grants).ok_or_else(|| refused(&original))?;
+        if for_write {
+            refuse_read_only(&resolved, Some(grant))?;
+        }
+        Ok(resolved)
+    }
+
+    /// Refuses to remove a tree that holds something read-only.
+    ///
+    /// # Errors
+    /// As [`normalize_path`](Self::normalize_path) for writing, for the path or a grant below it.
+    pub fn validate_recursive_remove<'a>(&self, path: impl Into<PathInput<'a>>) -> Result<()> {
+        let top = self.normalize_path(path, true)?;
+        for grant in self.grants.iter().filter(|grant| grant.read_only) {
+            let below = PosixPath::coerce(&grant.path);
+            if below.is_under(&top) {
+                // Asked again because the workspace or a deeper grant may override this one.
+                self.normalize_path(&below, true)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The grants for somebody who resolves links inside the sandbox: where, and whether read-only.
+    ///
+    /// # Errors
+    /// `ValueError` if a grant is not a path of the sandbox, or is all of it.
+    pub fn extra_path_grant_rules(&self) -> Result<Vec<(PosixPath, bool)>> {
+        let mut rules = Vec::new();
+        for grant in &self.grants {
+            if windows_absolute_path(&grant.path).is_some() {
+                return Err(Error::value_error("sandbox path grant path must be POSIX absolute"));
+            }
+            let root = PosixPath::coerce(&grant.path);
+            refuse_filesystem_root(&root)?;
+            rules.push((root, grant.read_only));
+        }
+        Ok(rules)
+    }
+
+    fn absolute(&self, path: &PosixPath) -> PosixPath {
+        self.root.join(path).normalized()
+    }
+
+    fn below_root(&self, path: &PosixPath) -> Result<PosixPath> {
+        let absolute = self.absolute(path);
+        if absolute.is_under(&self.root) { Ok(absolute) } else { Err(refused(path)) }
+    }
+
+    fn lexical(&self, original: &PosixPath) -> Result<(PosixPath, Option<&PathGrantRule>)> {
+        if !original.is_absolute() {
+            return Ok((self.below_root(original)?, None));
+        }
+        let path = self.absolute(original);
+        if path.is_under(&self.root) {
+            return Ok((path, None));
+        }
+        let mut grants = Vec::new();
+        for grant in &self.grants {
+            let root = PosixPath::coerce(&grant.path);
+            refuse_filesystem_root(&root)?;
+            grants.push((grant, root));
+        }
+        match deepest(&path, grants) {
+            Some(grant) => Ok((path, Some(grant))),
+            None => Err(refused(original)),
+        }
+    }
+}
+
+/// The grant that decides about `path`.
+fn deepest<'a>(
+    path: &PosixPath,
+    grants: Vec<(&'a PathGrantRule, PosixPath)>,
+) -> Option<&'a PathGrantRule> {
+    let matching = grants.into_iter().filter(|(_, root)| path.is_under(root));
+    // Reversed, because of equally deep ones the first decides and `max_by_key` takes the last.
+    let deepest = matching.rev().max_by_key(|(_, root)| root.part_count());
+    deepest.map(|(grant, _)| grant)
+}
+
+fn refused(path: &PosixPath) -> Error {
+    invalid_path(path.as_str(), path.is_absolute())
+}
+
+fn refuse_windows_absolute(path: PathInput<'_>) -> Result<()> {
+    match windows_absolute_path(path.as_str()) {
+        Some(windows) => Err(invalid_path(&windows, true)),
+        None => Ok(()),
+    }
+}
+
+fn refuse_read_only(path: &PosixPath, grant: Option<&PathGrantRule>) -> Result<()> {
+    match grant {
+        Some(grant) if grant.read_only => Err(Error::workspace_archive_write(path)
+            .with("reason", "read_only_extra_path_grant")
+            .with("grant_path", grant.path.as_str())),
+        _ => Ok(()),
+    }
+}
