@@ -8,11 +8,13 @@ use bastide_model::archive::zip::{ZipMember, ZipReader, check_zip};
 use bastide_model::archive::{
     ArchiveLimits, ArchiveScheme, Extraction, check_tar_for_extraction, copy_input,
 };
+use bastide_model::paths::{PosixPath, WorkspacePathPolicy};
 use bastide_model::{Error, Result};
 use serde_json::{Value, json};
 
 use super::case::malformed;
 use super::compare::error_object;
+use super::paths::Disk;
 use super::tree::{self, Modes};
 use super::unpack::carry_out;
 use super::{Case, Handler};
@@ -71,7 +73,8 @@ fn prepare(case: &Case<'_>) -> Result<()> {
 
 fn extract(case: &Case<'_>) -> Result<()> {
     let limits = limits(case)?;
-    let scheme = ArchiveScheme::of(case.text("path")?, case.optional_text("compression_scheme")?)?;
+    let path = PosixPath::parse(case.text("path")?);
+    let scheme = ArchiveScheme::of(path.as_str(), case.optional_text("compression_scheme")?)?;
     let path = archive_path(case)?;
     let shown = path.to_string_lossy();
     let folder = path.parent().map(Path::to_path_buf).unwrap_or_default();
@@ -90,7 +93,11 @@ fn extract(case: &Case<'_>) -> Result<()> {
 
 /// Where the archive goes.
 fn archive_path(case: &Case<'_>) -> Result<PathBuf> {
-    Ok(workspace(case)?.join(case.text("path")?))
+    let workspace = workspace(case)?;
+    let policy = WorkspacePathPolicy::new(&*workspace.to_string_lossy(), Vec::new())?;
+    let path = PosixPath::parse(case.text("path")?);
+    let resolved = policy.normalize_path_resolving(&path, true, &Disk)?;
+    Ok(PathBuf::from(resolved.as_str()))
 }
 
 /// What there is besides the archive, and whether the archive is there as it was given.

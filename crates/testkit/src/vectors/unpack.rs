@@ -9,6 +9,9 @@ use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 use bastide_model::archive::{Action, EntryPath, Existing, Obstacle, Step};
+use bastide_model::paths::{PosixPath, resolve_links};
+
+use super::paths::Disk;
 
 /// Carries out one step below `folder`, which has no symlink on the way.
 pub(crate) fn carry_out(folder: &Path, step: &mut Step<'_>) -> Result<(), Obstacle> {
@@ -89,38 +92,13 @@ fn refuse_links(folder: &Path, path: &EntryPath, existing: Existing) -> Result<(
         names.push(name);
         if kind_of(&at).is_some_and(|kind| kind.is_symlink()) {
             let parent = folder.join(OsStr::from_bytes(path.parent().as_bytes()));
-            let leaves = !followed(&parent).starts_with(folder);
+            let parent = PosixPath::parse(&parent.to_string_lossy());
+            let leaves = resolve_links(&parent, &Disk)
+                .is_ok_and(|parent| !Path::new(parent.as_str()).starts_with(folder));
             return Err(Obstacle::Link { at: EntryPath::new(&names.join(&b'/')), leaves });
         }
     }
     Ok(())
-}
-
-/// Where a path leads when every link is followed, whether or not anything is there.
-fn followed(path: &Path) -> PathBuf {
-    const MAX_LINKS: usize = 40;
-    let mut pending: Vec<PathBuf> = Vec::new();
-    let push = |pending: &mut Vec<PathBuf>, path: &Path| {
-        pending.extend(path.components().rev().map(|part| PathBuf::from(part.as_os_str())));
-    };
-    push(&mut pending, path);
-    let mut resolved = PathBuf::new();
-    let mut links = 0;
-    while let Some(part) = pending.pop() {
-        if part.as_os_str() == ".." {
-            resolved.pop();
-            continue;
-        }
-        resolved.push(&part);
-        if links < MAX_LINKS
-            && let Ok(target) = fs::read_link(&resolved)
-        {
-            links += 1;
-            resolved.pop();
-            push(&mut pending, &target);
-        }
-    }
-    resolved
 }
 
 /// What is in a place, without following it.
