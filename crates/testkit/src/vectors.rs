@@ -17,8 +17,8 @@ pub mod tree;
 mod unpack;
 
 // One line per area, here and in `AREAS`.
-mod archive_extract;
 mod apply_patch;
+mod archive_extract;
 mod entries;
 mod errors;
 mod manifest_render;
@@ -27,8 +27,8 @@ mod parse_ls;
 mod paths;
 mod permissions;
 mod pty;
-mod tar_safety;
 mod shell_tool;
+mod tar_safety;
 mod token_truncation;
 
 pub use case::{Case, Handler, Scratch};

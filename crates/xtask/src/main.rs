@@ -3,6 +3,7 @@
 mod bench;
 mod check;
 mod ci;
+mod docs;
 mod shell;
 mod test;
 mod vectors;
@@ -10,9 +11,6 @@ mod vectors;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-
-mod docs;
-mod vectors;
 
 #[derive(Parser)]
 #[command(about = "Tasks of this repository")]

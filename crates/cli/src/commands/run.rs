@@ -1,11 +1,12 @@
 //! `bastide run`
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bastide::model::Manifest;
+use bastide::model::document::Format;
+use bastide::model::{Manifest, Registry};
 use bastide::{
     Client, Command, CreateOptions, Error, ErrorKind, Exit, NetworkAccess, OutputEvent, Process,
     Reason, Result, Session,
@@ -57,7 +58,7 @@ enum NetworkArg {
 
 pub(crate) async fn run(ui: &mut Ui, args: RunArgs) -> Result<ExitCode> {
     let manifest = match &args.manifest {
-        Some(path) => load(path)?,
+        Some(path) => load(ui, path)?,
         None => Manifest::default(),
     };
     let backend = LocalBackend::new(config::home()?)?;
@@ -117,12 +118,21 @@ async fn interrupted() {
     }
 }
 
-fn load(path: &std::path::Path) -> Result<Manifest> {
+fn load(ui: &Ui, path: &Path) -> Result<Manifest> {
+    let name = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|error| {
-        let message = format!("cannot read the manifest {}: {error}", path.display());
-        Error::new(ErrorKind::NotFound, message)
+        Error::new(ErrorKind::NotFound, format!("cannot read the manifest {name}: {error}"))
     })?;
-    Manifest::from_text(&path.display().to_string(), &text)
+    let Some(format) = Format::of_file(&name) else {
+        let message = format!("cannot tell what format the manifest {name} has");
+        return Err(Error::new(ErrorKind::InvalidInput, message)
+            .hint("give it the extension .json, .yaml or .toml"));
+    };
+    let parsed = Manifest::load(&name, &text, format, Registry::builtin())?;
+    for warning in &parsed.warnings {
+        ui.note(&format!("{name}: {}", warning.message));
+    }
+    Ok(parsed.value)
 }
 
 fn parse_pair(text: &str) -> std::result::Result<(String, String), String> {
