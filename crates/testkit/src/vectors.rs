@@ -19,6 +19,7 @@ pub mod tree;
 mod apply_patch;
 mod entries;
 mod errors;
+mod events;
 mod manifest_render;
 mod manifest_validate;
 mod parse_ls;
@@ -39,6 +40,7 @@ const AREAS: &[&[(&str, Handler)]] = &[
     apply_patch::FUNCTIONS,
     entries::FUNCTIONS,
     errors::FUNCTIONS,
+    events::FUNCTIONS,
     manifest_render::FUNCTIONS,
     manifest_validate::FUNCTIONS,
     parse_ls::FUNCTIONS,
