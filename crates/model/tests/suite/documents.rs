@@ -6,9 +6,9 @@ use bastide_model::document::{Document, Format};
 use bastide_model::lax::{self, Dump};
 use bastide_model::{ErrorKind, Manifest, Registry};
 
-const JSON: &str = include_str!("../../../examples/every-entry.json");
-const YAML: &str = include_str!("../../../examples/every-entry.yaml");
-const TOML: &str = include_str!("../../../examples/every-entry.toml");
+const JSON: &str = include_str!("../../../../examples/every-entry.json");
+const YAML: &str = include_str!("../../../../examples/every-entry.yaml");
+const TOML: &str = include_str!("../../../../examples/every-entry.toml");
 
 #[test]
 fn every_format_says_the_same() {
@@ -187,4 +187,12 @@ fn nothing_is_too_deep_for_an_error() {
         let format = Format::of_file(name).unwrap();
         assert!(Document::parse(name, &text, format).is_err(), "{name} {}", &text[..20]);
     }
+}
+
+#[test]
+fn warnings_say_where() {
+    let text = "entries:\n  m:\n    type: r2_mount\n    bucket: b\n    account_id: a\n    \
+                permissions: {owner: 6}\n    mount_strategy: {type: docker_volume, driver: rclone}\n";
+    let parsed = Manifest::from_yaml("m.yaml", text).unwrap();
+    assert!(parsed.warnings[0].message.starts_with("m.yaml:2:3: entries.m: the permissions"));
 }
