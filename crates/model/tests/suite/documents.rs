@@ -51,7 +51,20 @@ fn points_at_what_is_wrong() {
         (
             "m.yaml",
             "entries:\n  a:\n    type: fiel\n",
-            "m.yaml:2:3: entries.a: unknown artifact type `fiel`; did you mean `file`?",
+            "m.yaml:3:5: entries.a.type: unknown type `fiel`; did you mean `file`?",
+        ),
+        (
+            "m.yaml",
+            "entries:\n  a: {type: dir, group: {name: g, users: [{nam: u}]}}\n",
+            "m.yaml:2:43: entries.a.group.users.0: `name` is missing\n\
+             m.yaml:2:44: entries.a.group.users.0: unknown key `nam`; did you mean `name`?",
+        ),
+        (
+            "m.yaml",
+            "entries:\n  d:\n    type: r2_mount\n    bucket: b\n    account_id: a\n    \
+             mount_strategy:\n      type: in_container\n      pattern: {type: sshfs}\n",
+            "m.yaml:8:17: entries.d.mount_strategy.pattern.type: unknown type `sshfs`; known types \
+             are fuse, mountpoint, rclone, s3files",
         ),
         (
             "m.yaml",
