@@ -21,6 +21,7 @@ mod apply_patch;
 mod archive_extract;
 mod entries;
 mod errors;
+mod events;
 mod manifest_render;
 mod manifest_validate;
 mod parse_ls;
@@ -44,6 +45,7 @@ const AREAS: &[&[(&str, Handler)]] = &[
     archive_extract::FUNCTIONS,
     entries::FUNCTIONS,
     errors::FUNCTIONS,
+    events::FUNCTIONS,
     manifest_render::FUNCTIONS,
     manifest_validate::FUNCTIONS,
     parse_ls::FUNCTIONS,
