@@ -158,11 +158,7 @@ impl FromInput for Environment {
                 let message = format!("Environment mapping must be a mapping, got {name}");
                 return Err(input.value_error(message));
             };
-            let variable = |(name, value): (&String, &Value)| {
-                let variable = input.below_hidden(name, value, Variable::from_input)?;
-                Ok((name.clone(), variable))
-            };
-            map.iter().map(variable).collect()
+            input.keyed(map, Variable::from_input)
         });
         fields.build(|| Some(Self { value: value? }))
     }
@@ -185,7 +181,7 @@ impl FromInput for Variable {
                 let name = input.type_name();
                 let message =
                     format!("environment value must be a str, EnvValue, or EnvEntry, got {name}");
-                Err(input.type_error(message))
+                Err(input.wrong_type("string_type", message))
             }
         }
     }
@@ -196,7 +192,7 @@ impl FromInput for EnvValue {
         let Some(map) = input.value().as_object() else {
             let name = input.type_name();
             let message = format!("env value must be an EnvValue or mapping, got {name}");
-            return Err(input.type_error(message));
+            return Err(input.wrong_type("model_type", message));
         };
         // Values were written without a type once, when there was only one.
         if let (1, Some(Value::String(text))) = (map.len(), map.get("value")) {
@@ -204,7 +200,7 @@ impl FromInput for EnvValue {
         }
         let Some(word) = map.get("type").and_then(Value::as_str) else {
             let message = "env value mapping must include a string `type` field";
-            return Err(input.value_error(message));
+            return Err(input.without_type(message));
         };
         input.registry().env_values().read(input, word, "env value")
     }

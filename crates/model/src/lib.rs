@@ -2,7 +2,9 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod archive;
 pub mod custom;
+pub mod document;
 pub mod entry;
 pub mod environment;
 pub mod error;
@@ -21,7 +23,9 @@ pub mod permissions;
 mod posix_path;
 pub mod pty;
 mod python;
+pub mod receipt;
 pub mod registry;
+pub mod schema;
 mod secret;
 mod spelling;
 pub mod text;

@@ -2,6 +2,7 @@
 
 mod coerce;
 mod describe;
+mod load;
 mod tree;
 mod walk;
 

@@ -14,9 +14,11 @@ mod projection;
 mod report;
 mod run;
 pub mod tree;
+mod unpack;
 
 // One line per area, here and in `AREAS`.
 mod apply_patch;
+mod archive_extract;
 mod entries;
 mod errors;
 mod events;
@@ -29,6 +31,7 @@ mod permissions;
 mod pty;
 mod session_ops;
 mod shell_tool;
+mod tar_safety;
 mod token_truncation;
 
 pub use case::{Case, Handler, Scratch};
@@ -38,8 +41,10 @@ pub use report::{Outcome, Report, Status};
 pub use run::{default_dir, run};
 
 /// Every area with the functions it answers.
+#[rustfmt::skip] // One per line.
 const AREAS: &[&[(&str, Handler)]] = &[
     apply_patch::FUNCTIONS,
+    archive_extract::FUNCTIONS,
     entries::FUNCTIONS,
     errors::FUNCTIONS,
     events::FUNCTIONS,
@@ -52,5 +57,6 @@ const AREAS: &[&[(&str, Handler)]] = &[
     pty::FUNCTIONS,
     session_ops::FUNCTIONS,
     shell_tool::FUNCTIONS,
+    tar_safety::FUNCTIONS,
     token_truncation::FUNCTIONS,
 ];

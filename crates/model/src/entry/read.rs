@@ -30,17 +30,17 @@ impl FromInput for Entry {
         let Some(map) = input.value().as_object() else {
             let name = input.type_name();
             let message = format!("Artifact entry must be a BaseEntry or mapping, got {name}");
-            return Err(input.type_error(message));
+            return Err(input.wrong_type("model_type", message));
         };
         let Some(word) = map.get("type").and_then(Value::as_str) else {
             let message = "Artifact entry mapping must include a string `type` field";
-            return Err(input.value_error(message));
+            return Err(input.without_type(message));
         };
         input.registry().entries().read(input, word, "artifact")
     }
 }
 
-/// Reads a map of entries; the first that is wrong ends it.
+/// Reads a map of entries.
 pub(crate) fn entries(input: Input<'_>) -> Checked<IndexMap<String, Entry>> {
     let map = match input.value() {
         Value::Null => return Ok(IndexMap::new()),
@@ -48,13 +48,10 @@ pub(crate) fn entries(input: Input<'_>) -> Checked<IndexMap<String, Entry>> {
         _ => {
             let name = input.type_name();
             let message = format!("Artifact mapping must be a mapping, got {name}");
-            return Err(input.type_error(message));
+            return Err(input.wrong_type("dict_type", message));
         }
     };
-    let entry = |(path, value): (&String, &Value)| {
-        Ok((path.clone(), input.below_hidden(path, value, Entry::from_input)?))
-    };
-    map.iter().map(entry).collect()
+    input.keyed(map, Entry::from_input)
 }
 
 /// The fields that every sort of entry has, in the reference's order: the first thing that the

@@ -1,7 +1,7 @@
 //! Lists, maps, words and unions, and the plain types.
 
 use indexmap::IndexMap;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::input::{FromInput, Input};
 use super::invalid::{Checked, Invalid};
@@ -71,6 +71,35 @@ impl Input<'_> {
                 }
                 Err(Invalid::Fields(more)) => errors.extend(more),
                 Err(raised) => return Err(raised),
+            }
+        }
+        if errors.is_empty() { Ok(read) } else { Err(Invalid::Fields(errors)) }
+    }
+
+    /// Reads the values of `map`, whose keys the reference leaves out of its `loc`. It stops at the
+    /// first that is wrong; a person is told of all of them.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with a value, or with all of them.
+    pub fn keyed<T>(
+        self,
+        map: &Map<String, Value>,
+        reader: impl Fn(Input<'_>) -> Checked<T>,
+    ) -> Checked<IndexMap<String, T>> {
+        let mut read = IndexMap::with_capacity(map.len());
+        let mut errors = Vec::new();
+        for (key, value) in map {
+            let place = Place::Hidden(self.place, key);
+            match reader(Input { value, place: &place, context: self.context }) {
+                Ok(item) => {
+                    read.insert(key.clone(), item);
+                }
+                Err(invalid) if !self.is_from_person() => return Err(invalid),
+                Err(invalid) => match invalid.settle(&place) {
+                    Invalid::Fields(more) => errors.extend(more),
+                    raised => return Err(raised),
+                },
             }
         }
         if errors.is_empty() { Ok(read) } else { Err(Invalid::Fields(errors)) }

@@ -58,7 +58,7 @@ fn refuse_windows(text: &str) -> Result<()> {
 }
 
 /// Checks that a path stays inside the workspace without asking where `..` leads.
-fn check_rel_path(path: &PosixPath) -> Result<()> {
+pub(super) fn check_rel_path(path: &PosixPath) -> Result<()> {
     refuse_windows(&path.to_string())?;
     if path.is_absolute() {
         return Err(Error::invalid_manifest_path(path, "absolute"));

@@ -93,11 +93,11 @@ impl FromInput for MountStrategy {
     fn from_input(input: Input<'_>) -> Checked<Self> {
         let Some(map) = input.value().as_object() else {
             let message = "mount strategy payload must be a MountStrategyBase or object payload";
-            return Err(input.type_error(message));
+            return Err(input.wrong_type("model_type", message.to_owned()));
         };
         let Some(word) = map.get("type").and_then(Value::as_str) else {
             let message = "mount strategy payload must include a string `type` field";
-            return Err(input.value_error(message));
+            return Err(input.without_type(message));
         };
         input.registry().mount_strategies().read(input, word, "mount strategy")
     }

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::lax::{Checked, Input, Invalid};
+use crate::spelling::did_you_mean;
 use crate::{Error, Result};
 
 type Reader<T> = Arc<dyn Fn(Input<'_>) -> Checked<T> + Send + Sync>;
@@ -64,6 +65,10 @@ impl<T: 'static> Kinds<T> {
     }
 
     fn unknown(&self, input: Input<'_>, word: &str, what: &str) -> Invalid {
+        if let Some(meant) = did_you_mean(word, self.words()).filter(|_| input.is_from_person()) {
+            let message = format!("unknown {what} type `{word}`; did you mean `{meant}`?");
+            return input.value_error(message);
+        }
         let known: Vec<&str> = self.words().collect();
         let known = if known.is_empty() { "<none>".to_owned() } else { known.join(", ") };
         input.value_error(format!("Unknown {what} type `{word}`. Registered types: {known}"))
