@@ -126,19 +126,78 @@ fn number_text(number: &Number, float: impl Fn(f64) -> String) -> String {
 /// ```
 #[must_use]
 pub fn float_text(value: f64) -> String {
-    if value.is_nan() {
-        return "NaN".to_owned();
+    let Some(number) = Number::from_f64(value) else {
+        return if value.is_nan() { "NaN" } else { infinity(value) }.to_owned();
+    };
+    // Where two shortest forms are equally near, both languages take the even one, but the standard
+    // library does not; so the digits come from there.
+    let written = number.to_string();
+    let (sign, written) = match written.strip_prefix('-') {
+        Some(written) => ("-", written),
+        None => ("", written.as_str()),
+    };
+    let (mantissa, exponent) = written.split_once('e').unwrap_or((written, "0"));
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let all = [whole, fraction].concat();
+    let digits = all.trim_start_matches('0');
+    let leading = all.len() - digits.len();
+    let digits = digits.trim_end_matches('0');
+    if digits.is_empty() {
+        return format!("{sign}0.0");
     }
-    if value.is_infinite() {
-        return if value > 0.0 { "Infinity" } else { "-Infinity" }.to_owned();
+    // How many places the first digit that counts is left of the point, less one.
+    let distance = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+    let exponent = exponent.parse().unwrap_or(0) + distance(whole.len()) - distance(leading) - 1;
+    sign.to_owned() + &place_digits(digits, exponent)
+}
+
+fn infinity(value: f64) -> &'static str {
+    if value > 0.0 { "Infinity" } else { "-Infinity" }
+}
+
+/// Digits of which the first stands at the power of ten `exponent`.
+fn place_digits(digits: &str, exponent: i64) -> String {
+    let (first, rest) = digits.split_at(1);
+    match usize::try_from(exponent) {
+        Ok(exponent @ 0..16) => {
+            let padded = format!("{digits:0<width$}", width = exponent + 2);
+            let (whole, fraction) = padded.split_at(exponent + 1);
+            format!("{whole}.{fraction}")
+        }
+        Err(_) if exponent >= -4 => {
+            let zeros = usize::try_from(-exponent - 1).unwrap_or(0);
+            format!("0.{}{digits}", "0".repeat(zeros))
+        }
+        _ => {
+            let point = if rest.is_empty() { "" } else { "." };
+            let sign = if exponent < 0 { '-' } else { '+' };
+            format!("{first}{point}{rest}e{sign}{:02}", exponent.unsigned_abs())
+        }
     }
-    let scientific = format!("{value:e}");
-    let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
-    let exponent: i32 = exponent.parse().unwrap_or(0);
-    if (-4..16).contains(&exponent) {
-        let plain = value.to_string();
-        return if plain.contains('.') { plain } else { plain + ".0" };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_fractions_as_the_reference_does() {
+        let cases = [
+            (0.0, "0.0"),
+            (-0.0, "-0.0"),
+            (1.0, "1.0"),
+            (0.1, "0.1"),
+            (1e15, "1000000000000000.0"),
+            (1e16, "1e+16"),
+            (0.0001, "0.0001"),
+            (0.000015, "1.5e-05"),
+            (5e-324, "5e-324"),
+            (-1.7976931348623157e308, "-1.7976931348623157e+308"),
+            (1890787759509199.2, "1890787759509199.2"),
+            (123456789.123, "123456789.123"),
+        ];
+        for (value, want) in cases {
+            assert_eq!(float_text(value), want);
+        }
     }
-    let sign = if exponent < 0 { '-' } else { '+' };
-    format!("{digits}e{sign}{:02}", exponent.unsigned_abs())
 }

@@ -89,7 +89,8 @@ impl EventTime {
         let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
         let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
         let all_digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
-        if whole.is_empty() || !all_digits(whole) || !all_digits(fraction) {
+        let has_digits = !(whole.is_empty() && fraction.is_empty());
+        if !has_digits || !all_digits(whole) || !all_digits(fraction) {
             return None;
         }
         match digits.contains('.') {
