@@ -1,5 +1,7 @@
 //! The live sandbox a user holds.
 
+mod ports;
+
 use std::sync::Arc;
 
 use bastide_model::receipt::Receipt;
@@ -8,19 +10,23 @@ use serde_bytes::ByteBuf;
 
 use crate::backend::{Backend, Leash, Machine, SessionId};
 use crate::link::Link;
+use crate::state::{Claim, State};
 use crate::{Command, Input, Output, Process, Result};
 
 /// A live sandbox: run commands in it, then [`delete`](Self::delete) it.
 ///
 /// A session made with the default options ends with the process that made it, in whatever way that
-/// process ends.
+/// process ends, or when this is dropped. One that is not tied to its owner lives on, and any process
+/// can [attach](crate::Client::attach) to it.
 #[derive(Debug)]
 pub struct Session {
     pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) state: Arc<State>,
     pub(crate) machine: Machine,
     pub(crate) link: Arc<dyn Link>,
     pub(crate) root: GuestPath,
     pub(crate) env: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(crate) exposed_ports: Vec<u16>,
     pub(crate) leash: Option<Leash>,
 }
 
@@ -77,9 +83,17 @@ impl Session {
     ///
     /// Fails if the backend cannot remove something; what is left carries the session's name.
     pub async fn delete(self) -> Result<()> {
-        drop(self.link);
-        let destroyed = self.backend.destroy(&self.machine).await;
-        drop(self.leash);
+        let Self { backend, state, machine, link, leash, .. } = self;
+        drop(link);
+        let mut destroyed = backend.destroy(&machine).await;
+        if let Claim::Ours(folder) = state.claim(&machine.id)? {
+            destroyed = destroyed.and(backend.discard(folder.path()).await);
+        }
+        // Only sessions that outlive their owners are in the index.
+        if leash.is_none() {
+            state.forget(&machine.id);
+        }
+        drop(leash);
         destroyed
     }
 

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 
 use bastide_proto::boot::{BootFailure, BootReport, BootSpec, Ready};
-use rustix::process::{Pid, WaitOptions, setsid, wait};
+use rustix::process::{Pid, PidfdFlags, WaitOptions, pidfd_open, setsid, wait};
 
 use crate::jail::{IdMap, Step, StepError, enter_new_root, reduce_guest};
 use crate::launcher::LauncherReport;
@@ -26,53 +26,75 @@ pub(crate) struct Inheritance<'a> {
     pub(crate) listener: UnixListener,
     /// The connection of the host that made the session.
     pub(crate) first: Option<UnixStream>,
+    /// Where the warden asks for connections to ports inside.
+    pub(crate) porter: OwnedFd,
+    /// Held by init alone: it ends with the last process inside.
+    pub(crate) lock: OwnedFd,
 }
 
 /// The life of init.
 pub(crate) fn run(inheritance: Inheritance<'_>) -> ! {
     block_signals();
     let warden = inheritance.warden.as_fd().try_clone_to_owned();
-    let (report, guest) = match start(inheritance) {
-        Ok((ready, guest)) => (BootReport::Ready(ready), Some(guest)),
-        Err(failure) => (BootReport::Failed(failure), None),
-    };
-    let told = warden.and_then(|warden| packet::send(&warden, &report, &[]));
-    let Some(guest) = guest.filter(|_| told.is_ok()) else { exit_now(1) };
+    let started = start(inheritance);
+    let told = warden.and_then(|warden| match &started {
+        // The warden numbers processes differently; a descriptor means the same to both.
+        Ok(Started { ready, guest_fd, .. }) => {
+            packet::send(&warden, &BootReport::Ready(ready.clone()), &[guest_fd.as_fd()])
+        }
+        Err(failure) => packet::send(&warden, &BootReport::Failed(failure.clone()), &[]),
+    });
+    let (Ok(Started { guest, guest_fd, _lock, .. }), Ok(())) = (started, told) else { exit_now(1) };
+    drop(guest_fd);
     // When the first process ends, the kernel ends every other one inside: nothing outlives the
     // guest.
     loop {
         match wait(WaitOptions::empty()) {
-            Ok(Some((pid, _))) if pid == guest => exit_now(0),
+            Ok(Some((pid, status))) if pid == guest => {
+                let signal = status.terminating_signal().map(|signal| 128 + signal);
+                exit_now(status.exit_status().or(signal).unwrap_or(1))
+            }
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(_) => exit_now(1),
         }
     }
 }
 
-fn start(inheritance: Inheritance<'_>) -> Result<(Ready, Pid), BootFailure> {
-    let Inheritance { spec, ids, warden, listener, first } = inheritance;
+/// A sandbox whose processes are up.
+struct Started {
+    ready: Ready,
+    guest: Pid,
+    guest_fd: OwnedFd,
+    _lock: OwnedFd,
+}
+
+fn start(inheritance: Inheritance<'_>) -> Result<Started, BootFailure> {
+    let Inheritance { spec, ids, warden, listener, first, porter, lock } = inheritance;
     build_jail(spec, ids, &warden)?;
     let pair = || UnixStream::pair().step(|| "make a pair of sockets".to_owned());
     let (guest_end, launcher_end) = pair()?;
     let (report, launcher_report) = pair()?;
     let guest = match fork().step(|| "fork the guest".to_owned())? {
         Fork::Child => {
-            drop((launcher_end, report, launcher_report));
+            drop((launcher_end, report, launcher_report, lock));
             let warden = UnixStream::from(warden);
-            be_guest(spec, Endpoints { listener, first, launcher: guest_end, warden })
+            be_guest(spec, Endpoints { listener, first, launcher: guest_end, warden, porter })
         }
         Fork::Parent(guest) => guest,
     };
-    drop((guest_end, listener, first));
+    drop((guest_end, listener, first, porter));
+    let guest_fd = pidfd_open(guest, PidfdFlags::empty()).step(|| "watch the guest".to_owned())?;
     match fork().step(|| "fork the launcher".to_owned())? {
         Fork::Child => {
-            drop((report, warden));
+            drop((report, warden, guest_fd, lock));
             launcher::run(spec, guest, &launcher_end.into(), launcher_report.into())
         }
         Fork::Parent(_) => drop((launcher_end, launcher_report)),
     }
     let walls: LauncherReport = receive(&report.into(), "put the walls around commands")?;
-    Ok((Ready { init_pid: 0, landlock_abi: walls?.landlock_abi }, guest))
+    // The host's numbers of both are the warden's to fill in.
+    let ready = Ready { init_pid: 0, guest_pid: 0, landlock_abi: walls?.landlock_abi };
+    Ok(Started { ready, guest, guest_fd, _lock: lock })
 }
 
 fn build_jail(spec: &BootSpec, ids: &IdMap, warden: &OwnedFd) -> Result<(), BootFailure> {

@@ -6,9 +6,11 @@ mod connection;
 mod exec;
 mod kill;
 mod pool;
+mod ports;
 mod put;
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 
@@ -29,6 +31,8 @@ pub(crate) struct Endpoints {
     pub(crate) launcher: UnixStream,
     /// The warden, which never speaks; only its end can be noticed.
     pub(crate) warden: UnixStream,
+    /// Where the warden asks for connections to ports inside.
+    pub(crate) porter: OwnedFd,
 }
 
 /// What every call can reach.
@@ -62,6 +66,7 @@ pub(crate) fn run(spec: &BootSpec, endpoints: Endpoints) -> io::Result<()> {
             let first = tokio::net::UnixStream::from_std(first)?;
             tokio::spawn(connection::serve(Arc::clone(&guest), first));
         }
+        tokio::spawn(ports::serve(endpoints.porter));
         endpoints.warden.set_nonblocking(true)?;
         let warden = tokio::net::UnixStream::from_std(endpoints.warden)?;
         loop {

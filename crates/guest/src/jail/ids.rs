@@ -2,7 +2,8 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use bastide_proto::boot::{Ids, UserAndGroup};
 use rustix::process::{Gid, Pid, Uid};
@@ -29,6 +30,8 @@ pub(crate) enum IdMap {
         /// Locked for as long as any process of the session lives: the kernel lets go of it,
         /// whatever happens.
         _lock: File,
+        /// Where the lock is.
+        path: PathBuf,
     },
     /// One user and one group.
     Own {
@@ -47,6 +50,14 @@ impl IdMap {
             Ids::Range { locks } => {
                 claim_range(locks).step(|| format!("claim a range of ids in {}", locks.display()))
             }
+        }
+    }
+
+    /// Gives the ids back, once no process has them any more. The lock is still held, so nobody else
+    /// can be using it; one that cannot be removed is only a file too many.
+    pub(crate) fn release(&self) {
+        if let Self::Range { path, .. } = self {
+            drop(fs::remove_file(path));
         }
     }
 
@@ -84,13 +95,24 @@ impl IdMap {
     }
 }
 
+fn is_in_place(lock: &File, path: &Path) -> io::Result<bool> {
+    let held = lock.metadata()?;
+    match fs::symlink_metadata(path) {
+        Ok(found) => Ok((held.dev(), held.ino()) == (found.dev(), found.ino())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 fn claim_range(locks: &Path) -> io::Result<IdMap> {
     fs::create_dir_all(locks)?;
     for number in 0..RANGES {
         let path = locks.join(number.to_string());
-        let lock = File::options().create(true).truncate(false).write(true).open(path)?;
+        let lock = File::options().create(true).truncate(false).write(true).open(&path)?;
         match lock.try_lock() {
-            Ok(()) => return Ok(IdMap::Range { base: FIRST + number * RANGE, _lock: lock }),
+            // Somebody who clears away locks nobody holds may have removed this one just before.
+            Ok(()) if !is_in_place(&lock, &path)? => {}
+            Ok(()) => return Ok(IdMap::Range { base: FIRST + number * RANGE, _lock: lock, path }),
             Err(TryLockError::WouldBlock) => {}
             Err(TryLockError::Error(error)) => return Err(error),
         }
