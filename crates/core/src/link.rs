@@ -6,7 +6,7 @@ use std::fmt;
 
 use async_trait::async_trait;
 use bastide_proto::frame::Tag;
-use bastide_proto::{Accepted, End, Frame, FrameCodec, Request};
+use bastide_proto::{Accepted, Control, End, Frame, FrameCodec, Request};
 use bytes::Bytes;
 use futures::{SinkExt, StreamExt};
 use serde::Serialize;
@@ -63,6 +63,8 @@ pub enum Incoming {
     Stdout(Bytes),
     /// Standard error.
     Stderr(Bytes),
+    /// A typed message.
+    Item(Bytes),
     /// The call is over.
     End(End),
 }
@@ -107,6 +109,15 @@ impl Sender {
         self.frame(Frame::new(Tag::InputEnd, Bytes::new())).await
     }
 
+    /// Says what is wanted of the process at hand.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`ErrorKind::AgentLost`] if the guest is gone.
+    pub async fn control(&mut self, control: &Control) -> Result<()> {
+        self.message(Tag::Control, control).await
+    }
+
     /// Sends one typed message.
     ///
     /// # Errors
@@ -144,6 +155,7 @@ impl Receiver {
         match frame.tag {
             Tag::Stdout => Ok(Incoming::Stdout(frame.body)),
             Tag::Stderr => Ok(Incoming::Stderr(frame.body)),
+            Tag::Item => Ok(Incoming::Item(frame.body)),
             Tag::End => Ok(Incoming::End(decode(&frame.body)?)),
             tag => Err(broken(&format!("a {tag:?} frame in the middle of a call"))),
         }
@@ -158,7 +170,7 @@ impl Receiver {
     }
 }
 
-fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
+pub(crate) fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
     bastide_proto::decode(body).map_err(|error| broken(&error.to_string()))
 }
 
