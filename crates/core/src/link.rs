@@ -90,6 +90,21 @@ impl Stream {
     }
 }
 
+impl Stream {
+    /// Waits for the end of a call that gives nothing back.
+    ///
+    /// # Errors
+    ///
+    /// Fails with what the guest says went wrong, or with [`ErrorKind::AgentLost`].
+    pub async fn finish(mut self) -> Result<()> {
+        match self.from_guest.next().await? {
+            Incoming::End(End::Done) => Ok(()),
+            Incoming::End(End::Failed(fault)) => Err(refused(fault)),
+            _ => Err(broken("not the end of the call")),
+        }
+    }
+}
+
 impl Sender {
     /// Sends bytes for the command or the file at hand.
     ///

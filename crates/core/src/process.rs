@@ -297,8 +297,11 @@ impl Process {
     ///
     /// As [`write`](Self::write).
     pub async fn detach(&mut self) -> Result<()> {
-        self.say(Word::Control(Control::Detach)).await?;
-        self.owned = None;
+        if let Some(link) = &self.owned {
+            let request = Request::Detach { process: self.id.0 };
+            link.open(request).await?.finish().await?;
+            self.owned = None;
+        }
         Ok(())
     }
 

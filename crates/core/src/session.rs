@@ -7,8 +7,8 @@ use bastide_proto::{Attach, End, Exec, GuestPath, Request, Signal, Stdin};
 use serde_bytes::ByteBuf;
 
 use crate::backend::{Backend, Leash, Machine, SessionId};
-use crate::fault::{agent_lost, refused};
-use crate::link::{Incoming, Link, MuxLink, Stream, decode};
+use crate::fault::agent_lost;
+use crate::link::{Incoming, Link, MuxLink, decode};
 use crate::process::ProcessInfo;
 use crate::{Command, Error, ErrorKind, Input, Output, Process, ProcessId, Result};
 
@@ -148,7 +148,7 @@ impl Session {
     /// record of it, and with [`InvalidInput`](crate::ErrorKind::InvalidInput) for an unknown signal.
     pub async fn signal(&self, process: ProcessId, signal: i32) -> Result<()> {
         let request = Request::Signal(Signal { process: process.0, signal });
-        finish(self.link.open(request).await?).await
+        self.link.open(request).await?.finish().await
     }
 
     /// Every process the session has a record of, oldest first.
@@ -203,14 +203,5 @@ impl Session {
             all.push((key, value));
         }
         all.into_iter().map(|(key, value)| (ByteBuf::from(key), ByteBuf::from(value))).collect()
-    }
-}
-
-/// Waits for the end of a call that gives nothing back.
-async fn finish(mut stream: Stream) -> Result<()> {
-    match stream.from_guest.next().await? {
-        Incoming::End(End::Done) => Ok(()),
-        Incoming::End(End::Failed(fault)) => Err(refused(fault)),
-        _ => Err(agent_lost("the guest broke the protocol: not the end of the call")),
     }
 }

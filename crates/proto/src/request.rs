@@ -22,6 +22,11 @@ pub enum Request {
         /// Its record.
         process: u64,
     },
+    /// Lets a process live on when the call that started it is dropped.
+    Detach {
+        /// Its record.
+        process: u64,
+    },
     /// Lists every process there is a record of, each as an item.
     Processes,
     /// Lays out files and folders, sent as items after the request.
@@ -85,8 +90,6 @@ pub struct Signal {
 pub enum Control {
     /// The terminal has another size now.
     Resize(TerminalSize),
-    /// The process lives on when this call is dropped.
-    Detach,
 }
 
 /// Where the input of a command comes from.

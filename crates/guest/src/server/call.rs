@@ -101,6 +101,7 @@ async fn answer(guest: &Arc<Guest>, inbox: &mut Inbox, outbox: &mut Outbox) -> R
         Some(Request::Attach(attach)) => exec::attach(guest, attach, inbox, outbox).await,
         Some(Request::Signal(signal)) => exec::signal(guest, signal, outbox).await,
         Some(Request::Cancel { process }) => exec::cancel(guest, process, outbox).await,
+        Some(Request::Detach { process }) => exec::detach(guest, process, outbox).await,
         Some(Request::Processes) => exec::list(guest, outbox).await,
         Some(Request::Put(put)) => put::run(guest, &put, inbox, outbox).await,
         Some(Request::Ping) => {

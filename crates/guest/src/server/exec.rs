@@ -24,12 +24,14 @@ pub(super) async fn run(
         outbox.accept(accepted).await?;
         return Ok(outbox.end(&End::Detached).await?);
     }
-    let mut ownership = Ownership { process: &process, owned: true };
+    process.set_owned(true);
+    let ownership = Ownership(&process);
     let cursor = process.log.cursor(0).map_err(|error| fault("cannot read the log", &error))?;
     process.log.wait_for(Some(&cursor));
     outbox.accept(accepted).await?;
-    converse(&process, cursor, &mut ownership, inbox, outbox).await?;
-    ownership.owned = false;
+    converse(&process, cursor, inbox, outbox).await?;
+    process.set_owned(false);
+    drop(ownership);
     process.set_delivered();
     guest.processes.tidy();
     Ok(())
@@ -52,8 +54,7 @@ pub(super) async fn attach(
         let end = process.end().unwrap_or(End::Detached);
         return Ok(outbox.end(&end).await?);
     }
-    let mut ownership = Ownership { process: &process, owned: false };
-    Ok(converse(&process, cursor, &mut ownership, inbox, outbox).await?)
+    Ok(converse(&process, cursor, inbox, outbox).await?)
 }
 
 /// Answers a request to signal a process.
@@ -82,6 +83,19 @@ pub(super) async fn cancel(
     Ok(outbox.end(&End::Done).await?)
 }
 
+/// Answers a request to let a process live on when the call that started it is dropped.
+pub(super) async fn detach(
+    guest: &Guest,
+    process: u64,
+    outbox: &mut Outbox,
+) -> Result<(), Refusal> {
+    let found = guest.processes.find(process)?;
+    found.set_owned(false);
+    found.log.wait_for(None);
+    outbox.accept(Accepted { process: Some(process), from: 0 }).await?;
+    Ok(outbox.end(&End::Done).await?)
+}
+
 /// Answers a request to list the processes.
 pub(super) async fn list(guest: &Guest, outbox: &mut Outbox) -> Result<(), Refusal> {
     outbox.accept(Accepted::default()).await?;
@@ -92,16 +106,13 @@ pub(super) async fn list(guest: &Guest, outbox: &mut Outbox) -> Result<(), Refus
 }
 
 /// The call that started a process ends it by going away, unless it lets go first.
-struct Ownership<'a> {
-    process: &'a Process,
-    owned: bool,
-}
+struct Ownership<'a>(&'a Process);
 
 impl Drop for Ownership<'_> {
     fn drop(&mut self) {
-        self.process.log.wait_for(None);
-        if self.owned {
-            self.process.cancel();
+        self.0.log.wait_for(None);
+        if self.0.is_owned() {
+            self.0.cancel();
         }
     }
 }
@@ -110,7 +121,6 @@ impl Drop for Ownership<'_> {
 async fn converse(
     process: &Process,
     cursor: Cursor,
-    ownership: &mut Ownership<'_>,
     inbox: &mut Inbox,
     outbox: &mut Outbox,
 ) -> Result<(), Gone> {
@@ -118,7 +128,7 @@ async fn converse(
     tokio::select! {
         biased;
         told = tell(process, cursor, outbox) => told,
-        gone = listen(process, ownership, inbox) => Err(gone),
+        gone = listen(process, inbox) => Err(gone),
     }
 }
 
@@ -145,7 +155,7 @@ async fn tell(process: &Process, mut cursor: Cursor, outbox: &mut Outbox) -> Res
 }
 
 /// Does what the host says, until the host is gone.
-async fn listen(process: &Process, ownership: &mut Ownership<'_>, inbox: &mut Inbox) -> Gone {
+async fn listen(process: &Process, inbox: &mut Inbox) -> Gone {
     loop {
         let frame = match inbox.next().await {
             Ok(frame) => frame,
@@ -156,10 +166,6 @@ async fn listen(process: &Process, ownership: &mut Ownership<'_>, inbox: &mut In
             Tag::InputEnd => process.close_input().await,
             Tag::Control => match bastide_proto::decode(&frame.body) {
                 Ok(Control::Resize(size)) => process.resize(size),
-                Ok(Control::Detach) => {
-                    ownership.owned = false;
-                    process.log.wait_for(None);
-                }
                 _ => return Gone,
             },
             _ => return Gone,

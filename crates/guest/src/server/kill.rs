@@ -28,23 +28,32 @@ pub(crate) fn kill_descendants(supervisor: Pid) {
     signal(supervisor, Signal::CONT);
 }
 
-/// Ends everything that descends from the first process but is neither this process nor a launcher
-/// nor looked after by one: what a supervisor left behind that was killed from inside.
-pub(crate) async fn kill_strays(launchers: &[Pid]) {
+/// Ends what a supervisor left behind that was killed from inside: what descends from the first
+/// process but is neither this process nor a launcher nor looked after by one.
+pub(crate) async fn kill_strays(supervisor: Pid, launchers: &[Pid]) {
     let ours = rustix::process::getpid();
     let strays = |tree: &Tree| -> HashSet<Pid> {
         let tops = tree.children(Pid::INIT).iter().copied();
         let strays = tops.filter(|pid| *pid != ours && !launchers.contains(pid));
-        strays.flat_map(|pid| tree.descendants(pid).into_iter().chain([pid])).collect()
+        let strays = strays.flat_map(|pid| tree.descendants(pid).into_iter().chain([pid]));
+        // A process that is ending closes its sockets before it gives its children away.
+        strays.chain(tree.descendants(supervisor)).collect()
     };
-    kill_all(strays);
     // Nobody reports their death, so it is looked for; the kernel takes its time over a large one.
     for _ in 0..BURIAL_LOOKS {
-        if strays(&Tree::look()).is_empty() {
+        let over = is_over(supervisor);
+        kill_all(strays);
+        if over && strays(&Tree::look()).is_empty() {
             return;
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
+}
+
+/// Whether a process has given its children away: it is gone, or only waits to be collected.
+fn is_over(pid: Pid) -> bool {
+    let stat = fs::read(format!("/proc/{}/stat", pid.as_raw_pid()));
+    stat.ok().is_none_or(|stat| after_name(&stat).is_none_or(|rest| rest.starts_with(" Z")))
 }
 
 fn kill_all(find: impl Fn(&Tree) -> HashSet<Pid>) {
@@ -127,9 +136,12 @@ pub(crate) fn command_line(pid: Pid) -> String {
 /// The parent in a line of `/proc/PID/stat`: the second field after the name, which stands in
 /// parentheses and may hold anything, other parentheses included.
 fn parent_of(stat: &[u8]) -> Option<Pid> {
+    after_name(stat)?.split_ascii_whitespace().nth(1)?.parse().ok().and_then(Pid::from_raw)
+}
+
+fn after_name(stat: &[u8]) -> Option<&str> {
     let end_of_name = stat.iter().rposition(|byte| *byte == b')')?;
-    let rest = std::str::from_utf8(stat.get(end_of_name + 1..)?).ok()?;
-    rest.split_ascii_whitespace().nth(1)?.parse().ok().and_then(Pid::from_raw)
+    std::str::from_utf8(stat.get(end_of_name + 1..)?).ok()
 }
 
 #[cfg(test)]

@@ -87,8 +87,8 @@ impl Pool {
     }
 
     /// Ends what a supervisor left behind that was killed from inside.
-    pub(crate) async fn kill_strays(&self) {
-        kill_strays(&[self.launcher_pid]).await;
+    pub(crate) async fn kill_strays(&self, supervisor: Pid) {
+        kill_strays(supervisor, &[self.launcher_pid]).await;
     }
 
     fn order(&self) -> io::Result<Spare> {

@@ -55,6 +55,8 @@ pub(crate) struct Process {
     cancelled: Notify,
     /// Whether anything of it is alive.
     alive: watch::Sender<bool>,
+    /// Whether it ends with the call that started it.
+    owned: AtomicBool,
     /// Whether somebody was told all there is to tell, so that the record may go.
     delivered: AtomicBool,
 }
@@ -99,6 +101,7 @@ impl Process {
             end: watch::Sender::new(None),
             cancelled: Notify::new(),
             alive: watch::Sender::new(true),
+            owned: AtomicBool::new(false),
             delivered: AtomicBool::new(false),
         });
         guest.processes.add(&process);
@@ -136,6 +139,16 @@ impl Process {
     /// Whether nothing would be lost by forgetting it.
     pub(crate) fn is_done_with(&self) -> bool {
         !self.is_alive() && self.delivered.load(Ordering::Relaxed) && self.log.is_small()
+    }
+
+    /// Whether it ends with the call that started it.
+    pub(crate) fn is_owned(&self) -> bool {
+        self.owned.load(Ordering::Relaxed)
+    }
+
+    /// Ties it to the call that started it, or lets it live by itself.
+    pub(crate) fn set_owned(&self, owned: bool) {
+        self.owned.store(owned, Ordering::Relaxed);
     }
 
     /// Notes that somebody was told all there is to tell.
@@ -307,7 +320,7 @@ async fn watch_over(
             drop(tokio::time::timeout(BURIAL, started.gone()).await);
         }
         // The supervisor is gone, so what it looked after has fallen to the first process.
-        End::Failed(_) => guest.pool.kill_strays().await,
+        End::Failed(_) => guest.pool.kill_strays(process.supervisor).await,
         _ => {}
     }
     drop(tokio::time::timeout(DRAIN, process.log.closed()).await);
