@@ -11,6 +11,7 @@ mod fault;
 pub mod link;
 mod output;
 mod process;
+mod pty;
 mod session;
 
 pub use backend::{Backend, Booted, Connection, Machine, MachineSpec, SessionId};
@@ -21,6 +22,7 @@ pub use client::{Client, CreateOptions};
 pub use command::{Command, Input};
 pub use output::Output;
 pub use process::{Exit, OutputEvent, Process, ProcessId, ProcessInfo, Reason};
+pub use pty::PtyLimits;
 pub use session::Session;
 
 pub use bastide_model as model;

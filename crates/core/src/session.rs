@@ -10,6 +10,7 @@ use crate::backend::{Backend, Leash, Machine, SessionId};
 use crate::fault::agent_lost;
 use crate::link::{Incoming, Link, MuxLink, decode};
 use crate::process::ProcessInfo;
+use crate::pty::PtyProcesses;
 use crate::{Command, Error, ErrorKind, Input, Output, Process, ProcessId, Result};
 
 /// The most processes a guest is believed to have; it keeps fewer records of what is over, and the
@@ -28,6 +29,7 @@ pub struct Session {
     pub(crate) root: GuestPath,
     pub(crate) env: Vec<(Vec<u8>, Vec<u8>)>,
     pub(crate) leash: Option<Leash>,
+    pub(crate) ptys: PtyProcesses,
 }
 
 impl Session {
@@ -65,6 +67,7 @@ impl Session {
             root: self.root.clone(),
             env: self.env.clone(),
             leash: None,
+            ptys: PtyProcesses::default(),
         })
     }
 
