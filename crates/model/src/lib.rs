@@ -3,19 +3,43 @@
 #![warn(missing_docs)]
 
 pub mod archive;
+pub mod custom;
+pub mod document;
+pub mod entry;
+pub mod environment;
 pub mod error;
+mod exposed_port;
 pub mod lax;
 pub mod listing;
+pub mod manifest;
+pub mod mount;
 pub mod patch;
+mod path_grant;
 pub mod paths;
 pub mod permissions;
+mod posix_path;
 pub mod pty;
 mod python;
 pub mod registry;
+pub mod schema;
+mod secret;
 mod spelling;
 pub mod text;
+pub mod tools;
 pub mod truncation;
+pub mod users;
+mod windows_path;
 
+pub use entry::{Entry, EntryKind};
+pub use environment::Environment;
 pub use error::{Error, ErrorClass, ErrorKind, FieldError, Result};
+pub use exposed_port::ExposedPort;
+pub use manifest::Manifest;
+pub use mount::Mount;
+pub use path_grant::PathGrant;
 pub use permissions::{FileMode, Permissions};
+pub use posix_path::PosixPath;
 pub use registry::{Parsed, Registry, Warning};
+pub use secret::Secret;
+pub use users::{Group, User};
+pub use windows_path::WindowsPath;

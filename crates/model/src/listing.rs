@@ -8,7 +8,7 @@ use crate::text::{parse_integer, split_lines, split_words};
 
 /// What an entry of a folder is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum EntryKind {
+pub enum FileKind {
     /// A folder.
     Directory,
     /// A plain file.
@@ -19,7 +19,7 @@ pub enum EntryKind {
     Other,
 }
 
-impl EntryKind {
+impl FileKind {
     /// The word for it in JSON.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -46,14 +46,14 @@ pub struct FileEntry {
     /// Its size in bytes; 0 for a device.
     pub size: i128,
     /// What it is.
-    pub kind: EntryKind,
+    pub kind: FileKind,
 }
 
 impl FileEntry {
     /// Whether it is a folder.
     #[must_use]
     pub fn is_dir(&self) -> bool {
-        self.kind == EntryKind::Directory
+        self.kind == FileKind::Directory
     }
 
     /// The entry as JSON.
@@ -104,13 +104,13 @@ fn parse_line(line: &str, base: &str) -> Option<Result<FileEntry>> {
         _ => (parse_integer(size)?, name),
     };
     let kind = match kind_letter {
-        'd' => EntryKind::Directory,
-        '-' => EntryKind::File,
-        'l' => EntryKind::Symlink,
-        _ => EntryKind::Other,
+        'd' => FileKind::Directory,
+        '-' => FileKind::File,
+        'l' => FileKind::Symlink,
+        _ => FileKind::Other,
     };
     let name = match name.split_once(" -> ") {
-        Some((name, _)) if kind == EntryKind::Symlink => name,
+        Some((name, _)) if kind == FileKind::Symlink => name,
         _ => name,
     };
     if matches!(name, "." | "..") {
@@ -118,7 +118,7 @@ fn parse_line(line: &str, base: &str) -> Option<Result<FileEntry>> {
     }
     // Permissions know folders and files only.
     let rest = &mode[kind_letter.len_utf8()..];
-    let is_plain = matches!(kind, EntryKind::Directory | EntryKind::File) || rest.is_empty();
+    let is_plain = matches!(kind, FileKind::Directory | FileKind::File) || rest.is_empty();
     let mode = if is_plain { mode.to_owned() } else { format!("-{rest}") };
     let path = match name.starts_with('/') {
         true => name.to_owned(),

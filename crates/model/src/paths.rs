@@ -4,21 +4,22 @@
 //! [`HostFiles`], and the answer is only as good as that moment: whoever opens the file must still
 //! open it beneath a held folder.
 
+mod input;
 mod policy;
-mod posix;
 mod resolve;
 mod scope;
 
-pub use policy::{PathGrantRule, WorkspacePathPolicy};
-pub use posix::{PathInput, PosixPath, normalize, windows_absolute_path};
+pub use input::PathInput;
+pub use policy::WorkspacePathPolicy;
 pub use resolve::{HostFiles, grant_host_path, resolve_links, resolve_workspace_path};
 pub use scope::{SandboxWorkspaceScope, cwd_from_json, normalize_sandbox_cwd};
 
+use crate::PosixPath;
 use crate::error::Error;
 
 /// Refuses to grant the whole file system.
 fn refuse_filesystem_root(path: &PosixPath) -> Result<(), Error> {
-    match path.is_filesystem_root() {
+    match path.is_root() {
         true => Err(Error::value_error("sandbox path grant path must not be filesystem root")),
         false => Ok(()),
     }
@@ -26,7 +27,7 @@ fn refuse_filesystem_root(path: &PosixPath) -> Result<(), Error> {
 
 /// Refuses a grant that turns out to be the whole file system.
 fn refuse_resolved_filesystem_root(path: &PosixPath) -> Result<(), Error> {
-    match path.is_filesystem_root() {
+    match path.is_root() {
         true => {
             Err(Error::value_error("sandbox path grant path must not resolve to filesystem root"))
         }

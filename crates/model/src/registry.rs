@@ -3,9 +3,17 @@
 //! The reference lets programs add types of their own. So do we, as a value: start from
 //! [`Registry::builtin`], add to a copy, and read with it. Nothing global changes.
 
+pub(crate) mod kinds;
+
 use std::sync::LazyLock;
 
-use crate::lax::Step;
+use kinds::Kinds;
+
+use crate::Result;
+use crate::entry::{self, Entry};
+use crate::environment::{self, EnvValue};
+use crate::lax::{Checked, Input, Step};
+use crate::mount::{self, MountStrategy};
 
 /// A value, and what there is to say about it although it was accepted.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,14 +34,137 @@ pub struct Warning {
 }
 
 /// Every type that a reading knows.
-#[derive(Debug, Clone, Default)]
-pub struct Registry {}
+///
+/// ```
+/// use bastide_model::custom::{Custom, CustomType};
+/// use bastide_model::environment::{EnvValue, Environment};
+/// use bastide_model::lax::{Context, Object};
+/// use bastide_model::{Registry, Result};
+/// use serde_json::{Map, Value, json};
+///
+/// /// A variable whose value is fetched by name when it is needed.
+/// #[derive(Debug)]
+/// struct Secret(String);
+///
+/// impl CustomType for Secret {
+///     fn type_name(&self) -> &str {
+///         "secret"
+///     }
+///
+///     fn fields(&self) -> Result<Map<String, Value>> {
+///         let mut out = Object::new();
+///         out.put("name", &self.0)?;
+///         Ok(out.into_map())
+///     }
+/// }
+///
+/// let registry = Registry::builtin().clone().with_env_value("secret", "Secret", |input| {
+///     let mut fields = input.fields("Secret")?;
+///     fields.accept("type");
+///     let name: Option<String> = fields.required("name");
+///     fields.build(|| Some(EnvValue::Custom(Custom::new(Secret(name?)))))
+/// })?;
+///
+/// let environment: Environment = Context::with(&registry)
+///     .read(&json!({"value": {"TOKEN": {"type": "secret", "name": "deploy"}}}))?;
+/// let resolved = environment.resolve(|_, custom| {
+///     let secret = custom.downcast::<Secret>().map_or("", |secret| &secret.0);
+///     Ok(format!("value of {secret}"))
+/// })?;
+/// assert_eq!(resolved["TOKEN"], "value of deploy");
+/// # Ok::<(), bastide_model::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Registry {
+    entries: Kinds<Entry>,
+    env_values: Kinds<EnvValue>,
+    mount_strategies: Kinds<MountStrategy>,
+}
 
 impl Registry {
     /// The types that come with Bastide.
     #[must_use]
     pub fn builtin() -> &'static Self {
-        static BUILTIN: LazyLock<Registry> = LazyLock::new(Registry::default);
+        static BUILTIN: LazyLock<Registry> = LazyLock::new(|| Registry {
+            entries: Kinds::new(&entry::BUILTIN),
+            env_values: Kinds::new(&environment::BUILTIN),
+            mount_strategies: Kinds::new(&mount::BUILTIN_STRATEGIES),
+        });
         &BUILTIN
+    }
+
+    /// Adds a type of entry. `owner` names the program's type in error messages.
+    ///
+    /// # Errors
+    ///
+    /// `ValueError` if the word is empty or taken.
+    pub fn with_entry(
+        mut self,
+        word: &str,
+        owner: &str,
+        read: impl Fn(Input<'_>) -> Checked<Entry> + Send + Sync + 'static,
+    ) -> Result<Self> {
+        self.entries.add(word, owner, read, |existing| {
+            crate::Error::value_error(format!(
+                "Artifact type `{word}` is already registered to {existing}; refusing to register \
+                 {owner}"
+            ))
+        })?;
+        Ok(self)
+    }
+
+    /// Adds a type of environment value.
+    ///
+    /// # Errors
+    ///
+    /// `TypeError` if the word is taken; `ValueError` if it is empty.
+    pub fn with_env_value(
+        mut self,
+        word: &str,
+        owner: &str,
+        read: impl Fn(Input<'_>) -> Checked<EnvValue> + Send + Sync + 'static,
+    ) -> Result<Self> {
+        self.env_values.add(word, owner, read, |existing| {
+            crate::Error::type_error(format!(
+                "env value type `{word}` is already registered by {existing}"
+            ))
+        })?;
+        Ok(self)
+    }
+
+    /// Adds a way to mount.
+    ///
+    /// # Errors
+    ///
+    /// `TypeError` if the word is taken; `ValueError` if it is empty.
+    pub fn with_mount_strategy(
+        mut self,
+        word: &str,
+        owner: &str,
+        read: impl Fn(Input<'_>) -> Checked<MountStrategy> + Send + Sync + 'static,
+    ) -> Result<Self> {
+        self.mount_strategies.add(word, owner, read, |existing| {
+            crate::Error::type_error(format!(
+                "mount strategy type `{word}` is already registered by {existing}"
+            ))
+        })?;
+        Ok(self)
+    }
+
+    /// The words of all types of entries, sorted.
+    pub fn entry_types(&self) -> impl Iterator<Item = &str> {
+        self.entries.words()
+    }
+
+    pub(crate) fn entries(&self) -> &Kinds<Entry> {
+        &self.entries
+    }
+
+    pub(crate) fn env_values(&self) -> &Kinds<EnvValue> {
+        &self.env_values
+    }
+
+    pub(crate) fn mount_strategies(&self) -> &Kinds<MountStrategy> {
+        &self.mount_strategies
     }
 }

@@ -92,3 +92,20 @@ pub fn parse_integer(text: &str) -> Option<i128> {
     }
     format!("{sign}{}", groups.concat()).parse().ok()
 }
+
+/// `text` as one word for a shell.
+///
+/// ```
+/// use bastide_model::text::shell_quote;
+///
+/// assert_eq!(shell_quote("/work/a.txt"), "/work/a.txt");
+/// assert_eq!(shell_quote("it's"), r#"'it'"'"'s'"#);
+/// ```
+#[must_use]
+pub fn shell_quote(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_@%+=:,./-".contains(&byte);
+    match !text.is_empty() && text.bytes().all(plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', r#"'"'"'"#)),
+    }
+}

@@ -19,10 +19,15 @@ mod unpack;
 // One line per area, here and in `AREAS`.
 mod apply_patch;
 mod archive_extract;
+mod entries;
 mod errors;
+mod manifest_render;
+mod manifest_validate;
 mod parse_ls;
 mod paths;
+mod permissions;
 mod pty;
+mod shell_tool;
 mod tar_safety;
 mod token_truncation;
 
@@ -37,10 +42,15 @@ pub use run::{default_dir, run};
 const AREAS: &[&[(&str, Handler)]] = &[
     apply_patch::FUNCTIONS,
     archive_extract::FUNCTIONS,
+    entries::FUNCTIONS,
     errors::FUNCTIONS,
+    manifest_render::FUNCTIONS,
+    manifest_validate::FUNCTIONS,
     parse_ls::FUNCTIONS,
     paths::FUNCTIONS,
+    permissions::FUNCTIONS,
     pty::FUNCTIONS,
+    shell_tool::FUNCTIONS,
     tar_safety::FUNCTIONS,
     token_truncation::FUNCTIONS,
 ];

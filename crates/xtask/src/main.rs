@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod docs;
 mod vectors;
 
 #[derive(Parser)]
@@ -15,12 +16,15 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
+    /// Write the reference pages that are made from the code
+    Docs,
     /// Run the recorded cases of the reference
     Vectors(vectors::Arguments),
 }
 
 fn main() -> ExitCode {
     match Arguments::parse().task {
+        Task::Docs => docs::run(),
         Task::Vectors(arguments) => vectors::run(&arguments),
     }
 }

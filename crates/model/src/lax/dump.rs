@@ -1,5 +1,6 @@
 //! Models back to JSON, field by field in the reference's order.
 
+use indexmap::IndexMap;
 use serde_json::{Map, Number, Value};
 
 use crate::{Error, ErrorKind, Result};
@@ -134,5 +135,15 @@ impl<T: Dump> Dump for [T] {
 impl<T: Dump> Dump for Vec<T> {
     fn dump(&self) -> Result<Value> {
         self.as_slice().dump()
+    }
+}
+
+impl<T: Dump> Dump for IndexMap<String, T> {
+    fn dump(&self) -> Result<Value> {
+        let mut out = Object::new();
+        for (key, value) in self {
+            out.put(key, value)?;
+        }
+        Ok(out.into())
     }
 }

@@ -40,6 +40,11 @@ impl<'a> Fields<'a> {
         self.map.contains_key(name)
     }
 
+    /// Accepts a key that somebody else reads, such as the tag that chose this model.
+    pub fn accept(&mut self, name: &'static str) {
+        self.known.push(name);
+    }
+
     /// A field that must be there.
     pub fn required<T: FromInput>(&mut self, name: &'static str) -> Option<T> {
         self.required_with(name, T::from_input)

@@ -51,6 +51,11 @@ impl<'a> Input<'a> {
         type_name(self.value)
     }
 
+    /// Whether a person wrote the input, who is told more than the reference's words.
+    pub(crate) fn is_from_person(self) -> bool {
+        self.context.refuses_unknown_keys()
+    }
+
     /// Notes something the caller should hear about although the value is accepted.
     pub fn warn(self, message: impl Into<String>) {
         let warning = Warning { path: self.place.path(), message: message.into() };
@@ -79,6 +84,25 @@ impl<'a> Input<'a> {
     /// Ends the reading; in the reference, `TypeError`.
     pub fn type_error(self, message: impl Into<String>) -> Invalid {
         self.raise(Error::new(ErrorKind::InvalidInput, message).class_is("TypeError"))
+    }
+
+    /// The reference's `TypeError` about a value of a wrong type; a person is told by a field error
+    /// with `tag`, together with everything else that is wrong.
+    pub(crate) fn wrong_type(self, tag: &str, message: String) -> Invalid {
+        if self.is_from_person() {
+            self.field_error(tag, message)
+        } else {
+            self.type_error(message)
+        }
+    }
+
+    /// The reference's `ValueError` about an object whose `type` is not a word.
+    pub(crate) fn without_type(self, message: &str) -> Invalid {
+        if self.is_from_person() {
+            self.field_error("union_tag_not_found", message)
+        } else {
+            self.value_error(message)
+        }
     }
 
     /// Ends the reading with an error of its own.
@@ -117,21 +141,6 @@ impl<'a> Input<'a> {
             return Err(self.raise(Error::new(ErrorKind::LimitExceeded, message)));
         }
         self.value.as_object().map(|map| Fields::new(self, map)).ok_or_else(complaint)
-    }
-
-    /// Reads the value under `key` with `reader`, leaving the key out of the reference's `loc`.
-    ///
-    /// # Errors
-    ///
-    /// Whatever `reader` says.
-    pub fn below_hidden<T>(
-        self,
-        key: &str,
-        value: &Value,
-        reader: impl FnOnce(Input<'_>) -> Checked<T>,
-    ) -> Checked<T> {
-        let place = Place::Hidden(self.place, key);
-        reader(Input { value, place: &place, context: self.context })
     }
 
     /// Reads a whole number.

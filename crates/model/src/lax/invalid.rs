@@ -11,7 +11,7 @@ use crate::{Error, ErrorKind, FieldError};
 pub type Checked<T> = std::result::Result<T, Invalid>;
 
 /// One step from the top of an input to a value in it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Step {
     /// Into an object.
     Key(String),

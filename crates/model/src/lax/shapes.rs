@@ -1,6 +1,7 @@
 //! Lists, maps, words and unions, and the plain types.
 
-use serde_json::Value;
+use indexmap::IndexMap;
+use serde_json::{Map, Value};
 
 use super::input::{FromInput, Input};
 use super::invalid::{Checked, Invalid};
@@ -55,19 +56,50 @@ impl Input<'_> {
     /// # Errors
     ///
     /// Field errors of every wrong value.
-    pub fn map<T>(self, reader: impl Fn(Input<'_>) -> Checked<T>) -> Checked<Vec<(String, T)>> {
+    pub fn map<T>(self, reader: impl Fn(Input<'_>) -> Checked<T>) -> Checked<IndexMap<String, T>> {
         let Some(map) = self.value.as_object() else {
             return Err(self.field_error("dict_type", "Input should be a valid dictionary"));
         };
-        let mut read = Vec::with_capacity(map.len());
+        let mut read = IndexMap::with_capacity(map.len());
         let mut errors = Vec::new();
         for (key, value) in map {
             let place = Place::Key(self.place, key);
             let item = Input { value, place: &place, context: self.context };
             match reader(item).map_err(|invalid| invalid.settle(&place)) {
-                Ok(item) => read.push((key.clone(), item)),
+                Ok(item) => {
+                    read.insert(key.clone(), item);
+                }
                 Err(Invalid::Fields(more)) => errors.extend(more),
                 Err(raised) => return Err(raised),
+            }
+        }
+        if errors.is_empty() { Ok(read) } else { Err(Invalid::Fields(errors)) }
+    }
+
+    /// Reads the values of `map`, whose keys the reference leaves out of its `loc`. It stops at the
+    /// first that is wrong; a person is told of all of them.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with a value, or with all of them.
+    pub fn keyed<T>(
+        self,
+        map: &Map<String, Value>,
+        reader: impl Fn(Input<'_>) -> Checked<T>,
+    ) -> Checked<IndexMap<String, T>> {
+        let mut read = IndexMap::with_capacity(map.len());
+        let mut errors = Vec::new();
+        for (key, value) in map {
+            let place = Place::Hidden(self.place, key);
+            match reader(Input { value, place: &place, context: self.context }) {
+                Ok(item) => {
+                    read.insert(key.clone(), item);
+                }
+                Err(invalid) if !self.is_from_person() => return Err(invalid),
+                Err(invalid) => match invalid.settle(&place) {
+                    Invalid::Fields(more) => errors.extend(more),
+                    raised => return Err(raised),
+                },
             }
         }
         if errors.is_empty() { Ok(read) } else { Err(Invalid::Fields(errors)) }
@@ -178,6 +210,12 @@ impl<T: FromInput> FromInput for Option<T> {
 impl<T: FromInput> FromInput for Vec<T> {
     fn from_input(input: Input<'_>) -> Checked<Self> {
         input.list(T::from_input)
+    }
+}
+
+impl<T: FromInput> FromInput for IndexMap<String, T> {
+    fn from_input(input: Input<'_>) -> Checked<Self> {
+        input.map(T::from_input)
     }
 }
 

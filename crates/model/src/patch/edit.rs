@@ -2,8 +2,9 @@
 
 use super::diff::{DiffMode, apply_diff};
 use super::{PatchKind, PatchOperation};
+use crate::PosixPath;
 use crate::error::{Error, ErrorClass, ErrorKind, Result};
-use crate::paths::{PathInput, PosixPath, SandboxWorkspaceScope, WorkspacePathPolicy};
+use crate::paths::{PathInput, SandboxWorkspaceScope, WorkspacePathPolicy};
 use crate::text::trim;
 
 /// A file operation to do next.
@@ -97,7 +98,7 @@ impl WorkspaceEditor {
         if trim(path).is_empty() {
             return Err(Error::apply_patch_path(path, "empty"));
         }
-        let anchored = PosixPath::parse(&self.scope.anchor(&PosixPath::coerce(path)));
+        let anchored = PosixPath::new(&self.scope.anchor(&PosixPath::typed(path)));
         self.policy.relative_path(&anchored).map_err(|error| {
             match error.class() == Some(ErrorClass::InvalidManifestPathError.name()) {
                 true => Error::apply_patch_path(path, "escape_root").because(error),
@@ -109,7 +110,7 @@ impl WorkspaceEditor {
     /// The path from the workspace's folder, and the one to show.
     fn target(&self, path: &str) -> Result<Target> {
         let relative = self.workspace_path(path)?;
-        let shown = self.scope.display_path(&PosixPath::coerce(path), &relative)?.to_string();
+        let shown = self.scope.display_path(&PosixPath::typed(path), &relative)?.to_string();
         Ok(Target { relative, shown })
     }
 
@@ -124,8 +125,8 @@ impl WorkspaceEditor {
         let given = edit.operation.path.as_str();
         match self.scope.cwd() {
             None => resolved.clone(),
-            Some(_) if PathInput::Text(given).is_absolute_anywhere() => PosixPath::coerce(given),
-            Some(_) => PosixPath::coerce(&edit.target.shown),
+            Some(_) if PathInput::Text(given).is_absolute_anywhere() => PosixPath::typed(given),
+            Some(_) => PosixPath::typed(&edit.target.shown),
         }
     }
 }
@@ -201,7 +202,7 @@ impl Edit {
         let (state, request) = match (state, answer) {
             (State::Resolving, FileAnswer::Resolved(file)) => self.resolved(file)?,
             (State::Checking { .. }, FileAnswer::Missing) => {
-                let path = PosixPath::parse(&self.target.shown);
+                let path = PosixPath::new(&self.target.shown);
                 return Err(Error::apply_patch_file_not_found(path));
             }
             (State::Checking { file }, FileAnswer::Content(_)) => {
@@ -209,7 +210,7 @@ impl Edit {
                 (State::Finishing { output }, FileRequest::Remove(file))
             }
             (State::Reading { .. }, FileAnswer::Missing) => {
-                let path = PosixPath::parse(&self.operation.path);
+                let path = PosixPath::new(&self.operation.path);
                 return Err(Error::apply_patch_file_not_found(path));
             }
             (State::Reading { file }, FileAnswer::Content(content)) => {

@@ -22,7 +22,8 @@ pub enum PatchStep {
 ///
 /// ```
 /// use bastide_model::patch::{FileAnswer, FileRequest, PatchRun, PatchStep, WorkspaceEditor};
-/// use bastide_model::paths::{PosixPath, SandboxWorkspaceScope, WorkspacePathPolicy};
+/// use bastide_model::PosixPath;
+/// use bastide_model::paths::{SandboxWorkspaceScope, WorkspacePathPolicy};
 ///
 /// let policy = WorkspacePathPolicy::new("/workspace", Vec::new())?;
 /// let editor = WorkspaceEditor::new(policy, SandboxWorkspaceScope::default());
@@ -30,7 +31,7 @@ pub enum PatchStep {
 /// let mut run = PatchRun::of_tool_input(editor, patch)?;
 ///
 /// let PatchStep::Do(FileRequest::Resolve(path)) = run.start()? else { panic!() };
-/// let answer = FileAnswer::Resolved(PosixPath::parse("/workspace/hi.txt"));
+/// let answer = FileAnswer::Resolved(PosixPath::new("/workspace/hi.txt"));
 /// let PatchStep::Do(FileRequest::Create { content, .. }) = run.answer(answer)? else { panic!() };
 /// assert_eq!(content, b"hello");
 /// assert_eq!(run.answer(FileAnswer::Done)?, PatchStep::Finished);

@@ -1,19 +1,9 @@
 //! What a path given to a session may reach.
 
 use super::resolve::{HostFiles, grant_host_path, resolve_links};
-use super::{PathInput, PosixPath, invalid_path, refuse_filesystem_root, windows_absolute_path};
+use super::{PathInput, invalid_path, refuse_filesystem_root};
 use crate::error::{Error, Result};
-
-/// A folder outside the workspace that a session may use.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct PathGrantRule {
-    /// Where it is inside the sandbox.
-    pub path: String,
-    /// Whether it may only be read.
-    pub read_only: bool,
-    /// Where it is on the host, if not at `path`.
-    pub host_path: Option<String>,
-}
+use crate::{PathGrant, PosixPath, WindowsPath};
 
 /// The rules for paths of one session: the workspace's folder, and the grants outside it.
 ///
@@ -28,10 +18,10 @@ pub struct PathGrantRule {
 /// assert!(policy.normalize_path("../etc/passwd", false).is_err());
 /// # Ok::<(), bastide_model::Error>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkspacePathPolicy {
     root: PosixPath,
-    grants: Vec<PathGrantRule>,
+    grants: Vec<PathGrant>,
 }
 
 impl WorkspacePathPolicy {
@@ -39,7 +29,7 @@ impl WorkspacePathPolicy {
     ///
     /// # Errors
     /// `root` is not absolute.
-    pub fn new<'a>(root: impl Into<PathInput<'a>>, grants: Vec<PathGrantRule>) -> Result<Self> {
+    pub fn new<'a>(root: impl Into<PathInput<'a>>, grants: Vec<PathGrant>) -> Result<Self> {
         let root = root.into().to_posix();
         if !root.is_absolute() {
             return Err(Error::value_error("sandbox workspace root must be absolute"));
@@ -70,7 +60,7 @@ impl WorkspacePathPolicy {
     pub fn relative_path<'a>(&self, path: impl Into<PathInput<'a>>) -> Result<PosixPath> {
         let path = path.into();
         let absolute = self.absolute_workspace_path(path)?;
-        absolute.relative_to(&self.root).ok_or_else(|| refused(&path.to_posix()))
+        absolute.below(&self.root).ok_or_else(|| refused(&path.to_posix()))
     }
 
     /// The absolute path that `path` means, in the workspace or a grant, links unseen.
@@ -112,7 +102,7 @@ impl WorkspacePathPolicy {
             true => resolve_links(&original, files)?,
             false => resolve_links(&self.below_root(&original)?, files)?,
         };
-        if resolved.is_under(&root) {
+        if resolved.is_below(&root) {
             return Ok(resolved);
         }
         let mut grants = Vec::new();
@@ -133,8 +123,8 @@ impl WorkspacePathPolicy {
     pub fn validate_recursive_remove<'a>(&self, path: impl Into<PathInput<'a>>) -> Result<()> {
         let top = self.normalize_path(path, true)?;
         for grant in self.grants.iter().filter(|grant| grant.read_only) {
-            let below = PosixPath::coerce(&grant.path);
-            if below.is_under(&top) {
+            let below = PosixPath::typed(&grant.path);
+            if below.is_below(&top) {
                 // Asked again because the workspace or a deeper grant may override this one.
                 self.normalize_path(&below, true)?;
             }
@@ -149,10 +139,10 @@ impl WorkspacePathPolicy {
     pub fn extra_path_grant_rules(&self) -> Result<Vec<(PosixPath, bool)>> {
         let mut rules = Vec::new();
         for grant in &self.grants {
-            if windows_absolute_path(&grant.path).is_some() {
+            if WindowsPath::absolute(&grant.path).is_some() {
                 return Err(Error::value_error("sandbox path grant path must be POSIX absolute"));
             }
-            let root = PosixPath::coerce(&grant.path);
+            let root = PosixPath::typed(&grant.path);
             refuse_filesystem_root(&root)?;
             rules.push((root, grant.read_only));
         }
@@ -165,20 +155,20 @@ impl WorkspacePathPolicy {
 
     fn below_root(&self, path: &PosixPath) -> Result<PosixPath> {
         let absolute = self.absolute(path);
-        if absolute.is_under(&self.root) { Ok(absolute) } else { Err(refused(path)) }
+        if absolute.is_below(&self.root) { Ok(absolute) } else { Err(refused(path)) }
     }
 
-    fn lexical(&self, original: &PosixPath) -> Result<(PosixPath, Option<&PathGrantRule>)> {
+    fn lexical(&self, original: &PosixPath) -> Result<(PosixPath, Option<&PathGrant>)> {
         if !original.is_absolute() {
             return Ok((self.below_root(original)?, None));
         }
         let path = self.absolute(original);
-        if path.is_under(&self.root) {
+        if path.is_below(&self.root) {
             return Ok((path, None));
         }
         let mut grants = Vec::new();
         for grant in &self.grants {
-            let root = PosixPath::coerce(&grant.path);
+            let root = PosixPath::typed(&grant.path);
             refuse_filesystem_root(&root)?;
             grants.push((grant, root));
         }
@@ -190,13 +180,10 @@ impl WorkspacePathPolicy {
 }
 
 /// The grant that decides about `path`.
-fn deepest<'a>(
-    path: &PosixPath,
-    grants: Vec<(&'a PathGrantRule, PosixPath)>,
-) -> Option<&'a PathGrantRule> {
-    let matching = grants.into_iter().filter(|(_, root)| path.is_under(root));
+fn deepest<'a>(path: &PosixPath, grants: Vec<(&'a PathGrant, PosixPath)>) -> Option<&'a PathGrant> {
+    let matching = grants.into_iter().filter(|(_, root)| path.is_below(root));
     // Reversed, because of equally deep ones the first decides and `max_by_key` takes the last.
-    let deepest = matching.rev().max_by_key(|(_, root)| root.part_count());
+    let deepest = matching.rev().max_by_key(|(_, root)| root.depth());
     deepest.map(|(grant, _)| grant)
 }
 
@@ -205,13 +192,13 @@ fn refused(path: &PosixPath) -> Error {
 }
 
 fn refuse_windows_absolute(path: PathInput<'_>) -> Result<()> {
-    match windows_absolute_path(path.as_str()) {
-        Some(windows) => Err(invalid_path(&windows, true)),
+    match WindowsPath::absolute(path.as_str()) {
+        Some(windows) => Err(invalid_path(&windows.to_posix(), true)),
         None => Ok(()),
     }
 }
 
-fn refuse_read_only(path: &PosixPath, grant: Option<&PathGrantRule>) -> Result<()> {
+fn refuse_read_only(path: &PosixPath, grant: Option<&PathGrant>) -> Result<()> {
     match grant {
         Some(grant) if grant.read_only => Err(Error::workspace_archive_write(path)
             .with("reason", "read_only_extra_path_grant")

@@ -2,11 +2,9 @@
 
 use std::collections::HashMap;
 
-use super::{
-    PathGrantRule, PathInput, PosixPath, invalid_path, refuse_filesystem_root,
-    refuse_resolved_filesystem_root, windows_absolute_path,
-};
+use super::{PathInput, invalid_path, refuse_filesystem_root, refuse_resolved_filesystem_root};
 use crate::error::{Error, Result};
+use crate::{PathGrant, PosixPath, WindowsPath};
 
 /// What following links has to know about the files of a host.
 pub trait HostFiles {
@@ -33,7 +31,7 @@ pub fn resolve_links(path: &PosixPath, files: &dyn HostFiles) -> Result<PosixPat
         Link::Looping(at) => walk.here.starts_with(at),
         Link::Open | Link::Leads(_) => false,
     });
-    let resolved = PosixPath::parse(&format!("/{}", walk.here.join("/")));
+    let resolved = PosixPath::new(&format!("/{}", walk.here.join("/")));
     match looping {
         true => Err(Error::runtime_error(format!("Symlink loop from '{resolved}'"))),
         false => Ok(resolved),
@@ -122,9 +120,9 @@ fn names_reversed(path: &str) -> impl Iterator<Item = Step> {
 ///
 /// # Errors
 /// A `ValueError` if that is no absolute path of this host, or all of its file system.
-pub fn grant_host_path(grant: &PathGrantRule, files: &dyn HostFiles) -> Result<PosixPath> {
+pub fn grant_host_path(grant: &PathGrant, files: &dyn HostFiles) -> Result<PosixPath> {
     let raw = grant.host_path.as_deref().unwrap_or(&grant.path);
-    let path = PosixPath::parse(raw);
+    let path = PosixPath::new(raw);
     if !path.is_absolute() {
         return Err(Error::value_error(format!(
             "sandbox path grant host_path must be absolute on the current host: {raw}"
@@ -150,11 +148,11 @@ pub fn resolve_workspace_path<'a>(
     files: &dyn HostFiles,
 ) -> Result<PosixPath> {
     let (root, rel) = (root.into().to_posix(), rel.into());
-    if let Some(windows) = windows_absolute_path(rel.as_str()) {
-        return Err(invalid_path(&windows, true));
+    if let Some(windows) = WindowsPath::absolute(rel.as_str()) {
+        return Err(invalid_path(&windows.to_posix(), true));
     }
     let rel = rel.to_posix();
-    if rel.has_parent_parts() && !rel.is_absolute() {
+    if rel.climbs() && !rel.is_absolute() {
         return Err(invalid_path(rel.as_str(), false));
     }
     if !rel.is_absolute() {
@@ -167,11 +165,11 @@ pub fn resolve_workspace_path<'a>(
     let outside = || invalid_path(rel.as_str(), true);
     if root.is_absolute() && files.exists(root.as_str()) {
         let resolved = resolve_links(&rel, files)?;
-        if !resolved.is_under(&resolve_links(&root, files)?) {
+        if !resolved.is_below(&resolve_links(&root, files)?) {
             return Err(outside());
         }
     }
-    if rel.is_under(&root) { Ok(rel) } else { Err(outside()) }
+    if rel.is_below(&root) { Ok(rel) } else { Err(outside()) }
 }
 
 #[cfg(test)]
@@ -216,7 +214,7 @@ mod tests {
             ("/w/loop/../abs", Some("/out")),
         ];
         for (path, want) in cases {
-            let got = resolve_links(&PosixPath::parse(path), &files).ok();
+            let got = resolve_links(&PosixPath::new(path), &files).ok();
             assert_eq!(got.as_ref().map(PosixPath::as_str), want, "path {path}");
         }
     }

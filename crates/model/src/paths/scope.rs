@@ -2,9 +2,10 @@
 
 use serde_json::Value;
 
-use super::{PathInput, PosixPath, windows_absolute_path};
+use super::PathInput;
 use crate::error::{Error, Result};
 use crate::text::trim;
+use crate::{PosixPath, WindowsPath};
 
 /// Checks the folder of the workspace that a run starts in.
 ///
@@ -18,11 +19,11 @@ pub fn normalize_sandbox_cwd(cwd: &str) -> Result<PosixPath> {
     if trim(cwd).is_empty() {
         return refused("sandbox.cwd must be non-empty");
     }
-    let path = PosixPath::parse(cwd);
-    if path.is_absolute() || windows_absolute_path(cwd).is_some() {
+    let path = PosixPath::new(cwd);
+    if path.is_absolute() || WindowsPath::absolute(cwd).is_some() {
         return refused("sandbox.cwd must be workspace-relative");
     }
-    if path.has_parent_parts() {
+    if path.climbs() {
         return refused("sandbox.cwd must not contain parent segments");
     }
     Ok(path)
@@ -118,20 +119,20 @@ impl SandboxWorkspaceScope {
         if matches!(path, PathInput::Text(text) if text.contains('\\')) {
             return refused("session resource paths must use POSIX path separators");
         }
-        let is_windows = windows_absolute_path(path.as_str()).is_some();
+        let is_windows = WindowsPath::absolute(path.as_str()).is_some();
         let path = path.to_posix();
-        if is_windows || path.is_absolute() || path.has_parent_parts() {
+        if is_windows || path.is_absolute() || path.climbs() {
             return refused("session resource paths must be workspace-relative");
         }
-        if path.part_count() == 0 {
+        if path.depth() == 0 {
             return refused("session resource paths must be non-empty");
         }
         if self.cwd.is_none() {
             return Ok(path);
         }
         let root = workspace_root.into();
-        if let Some(windows) = windows_absolute_path(root.as_str()) {
-            return Ok(PosixPath::parse(&windows).join(&path).normalized());
+        if let Some(windows) = WindowsPath::absolute(root.as_str()) {
+            return Ok(PosixPath::new(&windows.to_posix()).join(&path).normalized());
         }
         let has_backslash = matches!(root, PathInput::Text(text) if text.contains('\\'));
         let root = root.to_posix();

@@ -9,8 +9,8 @@ use bastide_model::patch::{
     DiffMode, FileAnswer, FileRequest, PatchOperation, PatchRun, PatchStep, WorkspaceEditor,
     apply_diff, coerce_operations, parse_tool_input,
 };
-use bastide_model::paths::{PosixPath, SandboxWorkspaceScope, WorkspacePathPolicy};
-use bastide_model::{Error, Result};
+use bastide_model::paths::{SandboxWorkspaceScope, WorkspacePathPolicy};
+use bastide_model::{Error, PosixPath, Result};
 use serde_json::{Value, json};
 
 use super::case::malformed;
@@ -155,13 +155,13 @@ impl Workspace {
     fn create(&self, path: &PosixPath, content: &[u8]) -> Result<FileAnswer> {
         let requested = Path::new(path.as_str());
         let parent = requested.parent().unwrap_or(Path::new("")).to_string_lossy().into_owned();
-        let parent = PosixPath::parse(&parent);
+        let parent = PosixPath::new(&parent);
         let parent = self.policy.normalize_path_resolving(&parent, true, &Disk)?;
         let target = match requested.file_name() {
             Some(name) => Path::new(parent.as_str()).join(name),
             None => PathBuf::from(parent.as_str()),
         };
-        let shown = PosixPath::parse(&target.to_string_lossy());
+        let shown = PosixPath::new(&target.to_string_lossy());
         if fs::create_dir_all(parent.as_str()).is_err() {
             return Err(Error::workspace_archive_write(shown));
         }
@@ -173,8 +173,7 @@ impl Workspace {
 
     fn make_parents(&self, path: &Path) -> Result<()> {
         let parent = path.parent().unwrap_or(Path::new("/")).to_string_lossy().into_owned();
-        let parent =
-            self.policy.normalize_path_resolving(&PosixPath::parse(&parent), true, &Disk)?;
+        let parent = self.policy.normalize_path_resolving(&PosixPath::new(&parent), true, &Disk)?;
         fs::create_dir_all(parent.as_str())
             .map_err(|error| Error::workspace_archive_write(parent).because(error))
     }

@@ -67,7 +67,7 @@ fn error_build(case: &Case<'_>) -> Result<Value> {
     }))
 }
 
-fn build(class: &str, kwargs: &Map<String, Value>) -> Result<Error> {
+pub(crate) fn build(class: &str, kwargs: &Map<String, Value>) -> Result<Error> {
     let text = |key: &str| kwargs.get(key).and_then(Value::as_str).unwrap_or_default();
     let optional = |key: &str| kwargs.get(key).and_then(Value::as_str);
     let number = |key: &str| kwargs.get(key).and_then(Value::as_i64).unwrap_or_default();

@@ -3,14 +3,14 @@
 use std::fs;
 use std::path::Path;
 
+use bastide_model::lax;
 use bastide_model::paths::{
-    HostFiles, PathGrantRule, PosixPath, SandboxWorkspaceScope, WorkspacePathPolicy, cwd_from_json,
-    grant_host_path, resolve_workspace_path, windows_absolute_path,
+    HostFiles, SandboxWorkspaceScope, WorkspacePathPolicy, cwd_from_json, grant_host_path,
+    resolve_workspace_path,
 };
-use bastide_model::{Error, ErrorKind, Result};
+use bastide_model::{Error, ErrorKind, PathGrant, PosixPath, Result, WindowsPath};
 use serde_json::{Value, json};
 
-use super::case::malformed;
 use super::{Case, Handler, tree};
 
 pub(crate) const FUNCTIONS: &[(&str, Handler)] = &[
@@ -39,8 +39,10 @@ pub(crate) const FUNCTIONS: &[(&str, Handler)] = &[
         let rules = policy(case)?.extra_path_grant_rules()?;
         Ok(rules.iter().map(|(path, read_only)| json!([path.as_str(), read_only])).collect())
     }),
-    ("coerce_posix_path", |case| show(PosixPath::coerce(case.text("path")?))),
-    ("windows_absolute_path", |case| Ok(windows_absolute_path(case.text("path")?).into())),
+    ("coerce_posix_path", |case| show(PosixPath::typed(case.text("path")?))),
+    ("windows_absolute_path", |case| {
+        Ok(WindowsPath::absolute(case.text("path")?).map(|path| path.to_posix()).into())
+    }),
     ("normalize_sandbox_cwd", |case| show(cwd_from_json(case.get("cwd"))?)),
     ("scope_anchor", |case| Ok(scope(case)?.anchor(case.text("path")?).into())),
     ("scope_model_path", |case| show(scope(case)?.model_path(case.text("path")?)?)),
@@ -58,10 +60,10 @@ pub(crate) const FUNCTIONS: &[(&str, Handler)] = &[
     }),
     ("grant_host_path", |case| {
         make_tree(case)?;
-        show(grant_host_path(&grant(case.get("grant"))?, &Disk)?)
+        show(grant_host_path(&lax::read(case.get("grant"))?, &Disk)?)
     }),
     ("workspace_relpaths_overlap", |case| {
-        let [a, b] = [case.text("a")?, case.text("b")?].map(PosixPath::parse);
+        let [a, b] = [case.text("a")?, case.text("b")?].map(PosixPath::new);
         Ok(a.overlaps(&b).into())
     }),
 ];
@@ -70,18 +72,12 @@ fn show(path: PosixPath) -> Result<Value> {
     Ok(path.as_str().into())
 }
 
-fn grant(value: &Value) -> Result<PathGrantRule> {
-    let path = value["path"].as_str().ok_or_else(|| malformed("grants", "paths"))?;
-    Ok(PathGrantRule {
-        path: bastide_model::paths::normalize(path),
-        read_only: value["read_only"].as_bool().unwrap_or_default(),
-        host_path: value["host_path"].as_str().map(str::to_owned),
-    })
+pub(crate) fn grants(values: &[Value]) -> Result<Vec<PathGrant>> {
+    values.iter().map(lax::read).collect()
 }
 
 fn policy(case: &Case<'_>) -> Result<WorkspacePathPolicy> {
-    let grants: Result<Vec<_>> = case.list("grants")?.iter().map(grant).collect();
-    WorkspacePathPolicy::new(case.text("root")?, grants?)
+    WorkspacePathPolicy::new(case.text("root")?, grants(case.list("grants")?)?)
 }
 
 fn scope(case: &Case<'_>) -> Result<SandboxWorkspaceScope> {

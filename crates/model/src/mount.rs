@@ -1,0 +1,106 @@
+//! Storage of a cloud provider inside the workspace, as data: what to mount ([`MountSource`]), by
+//! which means ([`MountStrategy`], [`MountPattern`]), and where.
+
+mod pattern;
+pub(crate) mod read;
+mod source;
+mod strategy;
+
+pub use pattern::{
+    BlobfuseCache, FusePattern, MountPattern, MountpointOptions, PatternKind, RcloneMode,
+    RclonePattern, S3FilesOptions,
+};
+pub use read::mount as read_mount;
+pub use source::{
+    AzureBlob, BoxFolder, BoxSubType, CustomMount, Gcs, MountSource, R2, S3, S3Files,
+};
+pub(crate) use strategy::BUILTIN as BUILTIN_STRATEGIES;
+pub use strategy::{CustomStrategy, MountStrategy};
+
+use crate::lax::Object;
+use crate::posix_path::PosixPath;
+use crate::windows_path::WindowsPath;
+use crate::{Error, Result};
+
+/// Storage to mount.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Mount {
+    /// Where it appears, if not at the entry's own path; a relative path is below the workspace's
+    /// root.
+    pub mount_path: Option<PosixPath>,
+    /// Whether it can only be read.
+    pub read_only: bool,
+    /// By which means it is mounted.
+    pub strategy: MountStrategy,
+    /// What is mounted.
+    pub source: MountSource,
+}
+
+impl Mount {
+    /// A read-only mount at the entry's own path.
+    #[must_use]
+    pub fn new(source: impl Into<MountSource>, strategy: MountStrategy) -> Self {
+        Self { mount_path: None, read_only: true, strategy, source: source.into() }
+    }
+
+    /// The word under `type`.
+    #[must_use]
+    pub fn type_name(&self) -> &str {
+        self.source.type_name()
+    }
+
+    /// Checks that the storage can be mounted by the strategy.
+    ///
+    /// # Errors
+    ///
+    /// `MountConfigError` that says what does not fit.
+    pub fn check(&self) -> Result<()> {
+        let mount_type = self.type_name();
+        if self.source.patterns().is_empty() && self.source.drivers().is_empty() {
+            return Err(Error::mount_config("mount type must support at least one mount strategy")
+                .with("mount_type", mount_type));
+        }
+        match &self.strategy {
+            MountStrategy::InContainer { .. } if self.source.patterns().is_empty() => {
+                let message = "in-container mounts are not supported for this mount type";
+                Err(Error::mount_config(message).with("mount_type", mount_type))
+            }
+            MountStrategy::InContainer { pattern }
+                if !self.source.patterns().contains(&pattern.kind()) =>
+            {
+                Err(Error::mount_config("invalid mount_pattern type").with("type", mount_type))
+            }
+            MountStrategy::DockerVolume { driver, .. }
+                if !self.source.drivers().contains(&driver.as_str()) =>
+            {
+                Err(Error::mount_config("invalid Docker volume driver")
+                    .with("type", mount_type)
+                    .with("driver", driver.as_str()))
+            }
+            MountStrategy::InContainer { .. } | MountStrategy::DockerVolume { .. } => Ok(()),
+            MountStrategy::Custom(custom) => custom.check(self),
+        }
+    }
+
+    /// Where the storage appears, for an entry that lies at `dest`.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidManifestPathError` if the mount names a path that is absolute on Windows.
+    pub fn resolve_path(&self, root: &PosixPath, dest: &PosixPath) -> Result<PosixPath> {
+        let Some(path) = &self.mount_path else {
+            return Ok(root.join(dest));
+        };
+        if let Some(windows) = WindowsPath::absolute(&path.to_string()) {
+            return Err(Error::invalid_manifest_path(windows.to_posix(), "absolute"));
+        }
+        Ok(root.join(path))
+    }
+
+    pub(crate) fn put_fields(&self, out: &mut Object) -> Result<()> {
+        out.put("mount_path", &self.mount_path)?;
+        out.put("read_only", &self.read_only)?;
+        out.put("mount_strategy", &self.strategy)?;
+        self.source.put_fields(out)
+    }
+}

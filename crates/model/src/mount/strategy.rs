@@ -1,0 +1,120 @@
+//! By which means storage is mounted.
+
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+use serde_json::Value;
+
+use super::Mount;
+use super::pattern::MountPattern;
+use crate::Result;
+use crate::custom::{Custom, CustomType};
+use crate::lax::{Checked, Dump, FromInput, Input, Object};
+use crate::registry::kinds::Builtin;
+
+/// By which means storage is mounted.
+#[derive(Debug, Clone, PartialEq)]
+pub enum MountStrategy {
+    /// By a program inside the sandbox.
+    InContainer {
+        /// Which one.
+        pattern: MountPattern,
+    },
+    /// By a volume driver of the container engine.
+    DockerVolume {
+        /// Which one.
+        driver: String,
+        /// Options for it, which win over the ones made from the storage.
+        driver_options: IndexMap<String, String>,
+    },
+    /// By means of the program's own.
+    Custom(Custom<dyn CustomStrategy>),
+}
+
+/// A program's own means of mounting.
+pub trait CustomStrategy: CustomType {
+    /// Checks that this storage can be mounted so.
+    ///
+    /// # Errors
+    ///
+    /// Best a `MountConfigError` that says what does not fit.
+    fn check(&self, mount: &Mount) -> Result<()>;
+}
+
+impl MountStrategy {
+    /// By a program inside the sandbox.
+    #[must_use]
+    pub fn in_container(pattern: MountPattern) -> Self {
+        Self::InContainer { pattern }
+    }
+
+    /// By a volume driver of the container engine, without options.
+    #[must_use]
+    pub fn docker_volume(driver: &str) -> Self {
+        Self::DockerVolume { driver: driver.to_owned(), driver_options: IndexMap::new() }
+    }
+
+    /// By means of the program's own.
+    pub fn custom(strategy: impl CustomStrategy) -> Self {
+        Self::Custom(Custom::sharing(Arc::new(strategy)))
+    }
+
+    /// The word under `type`.
+    #[must_use]
+    pub fn type_name(&self) -> &str {
+        match self {
+            Self::InContainer { .. } => "in_container",
+            Self::DockerVolume { .. } => "docker_volume",
+            Self::Custom(custom) => custom.type_name(),
+        }
+    }
+}
+
+/// The means that come with Bastide.
+pub(crate) const BUILTIN: [Builtin<MountStrategy>; 2] = [
+    ("docker_volume", "DockerVolumeMountStrategy", |input| {
+        let mut fields = input.fields("DockerVolumeMountStrategy")?;
+        fields.accept("type");
+        let driver = fields.required("driver");
+        let driver_options = fields.or_default("driver_options");
+        fields.build(|| {
+            Some(MountStrategy::DockerVolume { driver: driver?, driver_options: driver_options? })
+        })
+    }),
+    ("in_container", "InContainerMountStrategy", |input| {
+        let mut fields = input.fields("InContainerMountStrategy")?;
+        fields.accept("type");
+        let pattern = fields.required("pattern");
+        fields.build(|| Some(MountStrategy::InContainer { pattern: pattern? }))
+    }),
+];
+
+impl FromInput for MountStrategy {
+    fn from_input(input: Input<'_>) -> Checked<Self> {
+        let Some(map) = input.value().as_object() else {
+            let message = "mount strategy payload must be a MountStrategyBase or object payload";
+            return Err(input.wrong_type("model_type", message.to_owned()));
+        };
+        let Some(word) = map.get("type").and_then(Value::as_str) else {
+            let message = "mount strategy payload must include a string `type` field";
+            return Err(input.without_type(message));
+        };
+        input.registry().mount_strategies().read(input, word, "mount strategy")
+    }
+}
+
+impl Dump for MountStrategy {
+    fn dump(&self) -> Result<Value> {
+        let mut out = Object::new();
+        out.put("type", self.type_name())?;
+        match self {
+            Self::InContainer { pattern } => out.put("pattern", pattern)?,
+            Self::DockerVolume { driver, driver_options } => {
+                out.put("driver", driver)?;
+                out.put("driver_options", driver_options)?;
+            }
+            Self::Custom(custom) => out = custom.tagged_fields()?,
+        }
+        Ok(out.into())
+    }
+}

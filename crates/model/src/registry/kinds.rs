@@ -1,0 +1,94 @@
+//! The types of one sort of thing.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::lax::{Checked, Input, Invalid};
+use crate::spelling::did_you_mean;
+use crate::{Error, Result};
+
+type Reader<T> = Arc<dyn Fn(Input<'_>) -> Checked<T> + Send + Sync>;
+
+/// A built-in type: its word, the reference's name for it, and its reader.
+pub(crate) type Builtin<T> = (&'static str, &'static str, fn(Input<'_>) -> Checked<T>);
+
+/// The types of one sort of thing, by the word they carry under `type`.
+pub(crate) struct Kinds<T> {
+    known: BTreeMap<String, Kind<T>>,
+}
+
+struct Kind<T> {
+    owner: String,
+    read: Reader<T>,
+}
+
+impl<T: 'static> Kinds<T> {
+    pub(crate) fn new(builtin: &[Builtin<T>]) -> Self {
+        let kind = |(word, owner, read): &Builtin<T>| {
+            ((*word).to_owned(), Kind { owner: (*owner).to_owned(), read: Arc::new(*read) })
+        };
+        Self { known: builtin.iter().map(kind).collect() }
+    }
+
+    /// Adds a type; `taken` words the complaint about the owner of a word that is not free.
+    pub(crate) fn add(
+        &mut self,
+        word: &str,
+        owner: &str,
+        read: impl Fn(Input<'_>) -> Checked<T> + Send + Sync + 'static,
+        taken: impl FnOnce(&str) -> Error,
+    ) -> Result<()> {
+        if word.is_empty() {
+            let message = format!("{owner} must define a non-empty string default for `type`");
+            return Err(Error::value_error(message));
+        }
+        if let Some(existing) = self.known.get(word) {
+            return Err(taken(&existing.owner));
+        }
+        self.known.insert(word.to_owned(), Kind { owner: owner.to_owned(), read: Arc::new(read) });
+        Ok(())
+    }
+
+    /// The words, sorted.
+    pub(crate) fn words(&self) -> impl Iterator<Item = &str> {
+        self.known.keys().map(String::as_str)
+    }
+
+    /// Reads a value of the type that `word` stands for; `what` names the sort of thing where the
+    /// word stands for none.
+    pub(crate) fn read(&self, input: Input<'_>, word: &str, what: &str) -> Checked<T> {
+        match self.known.get(word) {
+            Some(kind) => (kind.read)(input),
+            None => Err(self.unknown(input, word, what)),
+        }
+    }
+
+    fn unknown(&self, input: Input<'_>, word: &str, what: &str) -> Invalid {
+        if let Some(meant) = did_you_mean(word, self.words()).filter(|_| input.is_from_person()) {
+            let message = format!("unknown {what} type `{word}`; did you mean `{meant}`?");
+            return input.value_error(message);
+        }
+        let known: Vec<&str> = self.words().collect();
+        let known = if known.is_empty() { "<none>".to_owned() } else { known.join(", ") };
+        input.value_error(format!("Unknown {what} type `{word}`. Registered types: {known}"))
+    }
+}
+
+impl<T> Clone for Kind<T> {
+    fn clone(&self) -> Self {
+        Self { owner: self.owner.clone(), read: Arc::clone(&self.read) }
+    }
+}
+
+impl<T> Clone for Kinds<T> {
+    fn clone(&self) -> Self {
+        Self { known: self.known.clone() }
+    }
+}
+
+impl<T> fmt::Debug for Kinds<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.known.iter().map(|(word, kind)| (word, &kind.owner))).finish()
+    }
+}
