@@ -4,11 +4,12 @@ use std::fs::{self, File};
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
+use bastide_model::PosixPath;
 use bastide_model::archive::zip::{ZipMember, ZipReader, check_zip};
 use bastide_model::archive::{
     ArchiveLimits, ArchiveScheme, Extraction, check_tar_for_extraction, copy_input,
 };
-use bastide_model::paths::{PosixPath, WorkspacePathPolicy};
+use bastide_model::paths::WorkspacePathPolicy;
 use bastide_model::{Error, Result};
 use serde_json::{Value, json};
 
@@ -33,12 +34,13 @@ pub(crate) const FUNCTIONS: &[(&str, Handler)] = &[
         Ok(outcome)
     }),
     ("validate_tar_for_extraction", |case| {
-        let tar = case.bytes("archive_b64")?;
-        check_tar_for_extraction(tar.as_slice(), limits(case)?).map(|_| Value::Null)
+        let (limits, tar) = (limits(case)?, case.bytes("archive_b64")?);
+        check_tar_for_extraction(tar.as_slice(), limits).map(|_| Value::Null)
     }),
     ("validate_zipfile", |case| {
+        let limits = limits(case)?;
         let zip = ZipReader::open(Cursor::new(case.bytes("archive_b64")?))?;
-        check_zip(zip.members(), limits(case)?).map(|()| Value::Null)
+        check_zip(zip.members(), limits).map(|()| Value::Null)
     }),
     ("safe_zip_member_rel_path", |case| {
         let mode = u32::from_str_radix(case.text("unix_mode")?, 8);
@@ -73,7 +75,7 @@ fn prepare(case: &Case<'_>) -> Result<()> {
 
 fn extract(case: &Case<'_>) -> Result<()> {
     let limits = limits(case)?;
-    let path = PosixPath::parse(case.text("path")?);
+    let path = PosixPath::new(case.text("path")?);
     let scheme = ArchiveScheme::of(path.as_str(), case.optional_text("compression_scheme")?)?;
     let path = archive_path(case)?;
     let shown = path.to_string_lossy();
@@ -95,7 +97,7 @@ fn extract(case: &Case<'_>) -> Result<()> {
 fn archive_path(case: &Case<'_>) -> Result<PathBuf> {
     let workspace = workspace(case)?;
     let policy = WorkspacePathPolicy::new(&*workspace.to_string_lossy(), Vec::new())?;
-    let path = PosixPath::parse(case.text("path")?);
+    let path = PosixPath::new(case.text("path")?);
     let resolved = policy.normalize_path_resolving(&path, true, &Disk)?;
     Ok(PathBuf::from(resolved.as_str()))
 }

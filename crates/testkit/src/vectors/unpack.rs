@@ -8,8 +8,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
+use bastide_model::PosixPath;
 use bastide_model::archive::{Action, EntryPath, Existing, Obstacle, Step};
-use bastide_model::paths::{PosixPath, resolve_links};
+use bastide_model::paths::resolve_links;
 
 use super::paths::Disk;
 
@@ -96,7 +97,7 @@ fn refuse_links(folder: &Path, path: &EntryPath, existing: Existing) -> Result<(
         names.push(name);
         if kind_of(&at).is_some_and(|kind| kind.is_symlink()) {
             let parent = folder.join(OsStr::from_bytes(path.parent().as_bytes()));
-            let parent = PosixPath::parse(&parent.to_string_lossy());
+            let parent = PosixPath::new(&parent.to_string_lossy());
             let leaves = resolve_links(&parent, &Disk)
                 .is_ok_and(|parent| !Path::new(parent.as_str()).starts_with(folder));
             return Err(Obstacle::Link { at: EntryPath::new(&names.join(&b'/')), leaves });
