@@ -1,5 +1,7 @@
 //! Where a port of a sandbox can be reached.
 
+use serde_json::Value;
+
 use crate::{Error, Result};
 
 /// The address at which a port of a sandbox answers.
@@ -49,5 +51,46 @@ impl ExposedPort {
             query => format!("?{query}"),
         };
         Ok(format!("{scheme}://{host}{port}/{query}"))
+    }
+
+    /// Where Docker publishes `port`, by what it says about the container (`docker inspect`).
+    ///
+    /// # Errors
+    ///
+    /// `ExposedPortUnavailableError` if the session was not made with that port, or Docker does not
+    /// say where it is.
+    pub fn published_by_docker(
+        port: i64,
+        exposed_ports: &[i64],
+        container: &Value,
+    ) -> Result<Self> {
+        let ports = exposed_ports.iter().copied();
+        if !exposed_ports.contains(&port) {
+            return Err(Error::exposed_port_unavailable(port, ports, "not_configured", None));
+        }
+        let port_key = format!("{port}/tcp");
+        let unavailable = |detail: &str| {
+            Error::exposed_port_unavailable(port, ports.clone(), "backend_unavailable", None)
+                .with("backend", "docker")
+                .with("detail", detail)
+                .with("port_key", port_key.as_str())
+        };
+        let bindings = container["NetworkSettings"]["Ports"][&port_key].as_array();
+        let binding = bindings.and_then(|bindings| bindings.first());
+        let binding = binding.ok_or_else(|| unavailable("port_not_published"))?;
+        let binding = binding.as_object().ok_or_else(|| unavailable("invalid_port_binding"))?;
+        let text = |key: &str| binding.get(key).and_then(Value::as_str).unwrap_or_default();
+        let host = match text("HostIp") {
+            "" => "127.0.0.1",
+            host => host,
+        };
+        let digits = text("HostPort");
+        let host_port = digits.parse().ok().filter(|_| digits.bytes().all(|b| b.is_ascii_digit()));
+        Ok(Self {
+            host: host.to_owned(),
+            port: host_port.ok_or_else(|| unavailable("invalid_host_port"))?,
+            tls: false,
+            query: String::new(),
+        })
     }
 }

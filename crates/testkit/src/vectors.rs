@@ -21,12 +21,15 @@ mod apply_patch;
 mod archive_extract;
 mod entries;
 mod errors;
+mod events;
+mod exec_prepare;
 mod manifest_render;
 mod manifest_validate;
 mod parse_ls;
 mod paths;
 mod permissions;
 mod pty;
+mod session_ops;
 mod shell_tool;
 mod tar_safety;
 mod token_truncation;
@@ -44,12 +47,15 @@ const AREAS: &[&[(&str, Handler)]] = &[
     archive_extract::FUNCTIONS,
     entries::FUNCTIONS,
     errors::FUNCTIONS,
+    events::FUNCTIONS,
+    exec_prepare::FUNCTIONS,
     manifest_render::FUNCTIONS,
     manifest_validate::FUNCTIONS,
     parse_ls::FUNCTIONS,
     paths::FUNCTIONS,
     permissions::FUNCTIONS,
     pty::FUNCTIONS,
+    session_ops::FUNCTIONS,
     shell_tool::FUNCTIONS,
     tar_safety::FUNCTIONS,
     token_truncation::FUNCTIONS,
