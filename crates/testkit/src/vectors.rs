@@ -31,6 +31,7 @@ mod permissions;
 mod pty;
 mod session_ops;
 mod shell_tool;
+mod snapshot;
 mod tar_safety;
 mod token_truncation;
 
@@ -57,6 +58,7 @@ const AREAS: &[&[(&str, Handler)]] = &[
     pty::FUNCTIONS,
     session_ops::FUNCTIONS,
     shell_tool::FUNCTIONS,
+    snapshot::FUNCTIONS,
     tar_safety::FUNCTIONS,
     token_truncation::FUNCTIONS,
 ];
