@@ -1,1 +1,78 @@
-//! x
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// The guest program.
+static BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/bastide-guest"));
+
+/// The BLAKE3 hash of the guest program, in hexadecimal.
+pub const HASH: &str = env!("BASTIDE_GUEST_HASH");
+
+/// A guest program on disk that is known to be the embedded one.
+///
+/// It is held open from the moment it was checked, and started through that descriptor, so that
+/// nobody can put another file in its place between the check and the use.
+#[derive(Debug)]
+pub struct GuestBinary {
+    path: PathBuf,
+    file: OwnedFd,
+}
+
+impl GuestBinary {
+    /// Writes the guest into the folder `cache`, under its hash, unless it is there already; and checks
+    /// that what is there is what was embedded.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the folder cannot be made or written to. A file with the right name and another
+    /// content is replaced.
+    pub fn install(cache: &Path) -> io::Result<Self> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(cache)?;
+        let path = cache.join(format!("guest-{HASH}"));
+        if let Ok(file) = File::open(&path)
+            && is_embedded(&file)?
+        {
+            return Ok(Self { path, file: file.into() });
+        }
+        // Written under another name first: another process may be starting the same file now.
+        let temporary = cache.join(format!("guest-{HASH}.{}.tmp", std::process::id()));
+        let mut file =
+            File::options().write(true).create(true).truncate(true).mode(0o500).open(&temporary)?;
+        file.write_all(BYTES)?;
+        // A file that is open for writing cannot be executed.
+        drop(file);
+        fs::rename(&temporary, &path)?;
+        let file = File::open(&path)?;
+        if is_embedded(&file)? {
+            return Ok(Self { path, file: file.into() });
+        }
+        let message = format!("{} changes while it is being written", path.display());
+        Err(io::Error::new(io::ErrorKind::InvalidData, message))
+    }
+
+    /// Where the guest is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A path by which this process can start exactly the file that was checked.
+    #[must_use]
+    pub fn checked_path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
+    }
+}
+
+fn is_embedded(mut file: &File) -> io::Result<bool> {
+    let mut bytes = Vec::with_capacity(BYTES.len());
+    // One byte more than expected tells a longer file.
+    let most = u64::try_from(BYTES.len()).map_err(io::Error::other)? + 1;
+    Read::by_ref(&mut file).take(most).read_to_end(&mut bytes)?;
+    Ok(bytes == BYTES)
+}

@@ -1,1 +1,10 @@
-//! x
+#![doc = include_str!("../README.md")]
+
+mod init;
+mod jail;
+mod launcher;
+mod packet;
+mod server;
+mod supervisor;
+mod sys;
+pub mod warden;

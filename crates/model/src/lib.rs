@@ -25,6 +25,7 @@ pub mod permissions;
 mod posix_path;
 pub mod pty;
 mod python;
+pub mod receipt;
 pub mod registry;
 pub mod schema;
 mod secret;

@@ -1,11 +1,16 @@
 //! Tasks of this repository that need logic: `cargo xtask <task>`.
 
+mod bench;
+mod check;
+mod ci;
+mod docs;
+mod shell;
+mod test;
+mod vectors;
+
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-
-mod docs;
-mod vectors;
 
 #[derive(Parser)]
 #[command(about = "Tasks of this repository")]
@@ -16,6 +21,14 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
+    /// Run what a machine can check by reading: format, lints, crate edges, sizes, licences
+    Check,
+    /// Run every test; says first what it would install, start or create
+    Test(test::Arguments),
+    /// Do what CI does: `check`, then `test` with nothing skipped
+    Ci,
+    /// Measure beside what users would use instead
+    Bench(bench::Arguments),
     /// Write the reference pages that are made from the code
     Docs,
     /// Run the recorded cases of the reference
@@ -24,6 +37,10 @@ enum Task {
 
 fn main() -> ExitCode {
     match Arguments::parse().task {
+        Task::Check => shell::finish(check::run()),
+        Task::Test(arguments) => shell::finish(test::run(&arguments)),
+        Task::Ci => shell::finish(ci::run()),
+        Task::Bench(arguments) => shell::finish(bench::run(&arguments)),
         Task::Docs => docs::run(),
         Task::Vectors(arguments) => vectors::run(&arguments),
     }

@@ -1,0 +1,172 @@
+//! What is inside a sandbox, by allow-list.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use bastide_proto::boot::{RootStep, UserAndGroup};
+
+use crate::user::Identity;
+
+/// Folders of the host that commands see, read-only. On most systems all but the first are links
+/// into it.
+const SYSTEM: [&str; 8] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt"];
+
+/// Devices that keep no state and reach no hardware.
+const DEVICES: [&str; 6] =
+    ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
+
+/// What of `/etc` programs need in order to run, and nobody needs to hide.
+const ETC: [&str; 9] = [
+    "/etc/alternatives",
+    "/etc/ca-certificates",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/localtime",
+    "/etc/mime.types",
+    "/etc/pki/tls/certs",
+    "/etc/ssl/certs",
+];
+
+/// The steps that build the root of a sandbox with its workspace, kept in `storage`, at `root`.
+pub(crate) fn steps(root: &str, storage: &Path, hostname: &str, who: &Identity) -> Vec<RootStep> {
+    let mut steps = Vec::with_capacity(64);
+    for path in SYSTEM {
+        show(&mut steps, path);
+    }
+    etc(&mut steps, root, hostname, who);
+    devices(&mut steps);
+    folder(&mut steps, "/proc");
+    steps.push(RootStep::Proc { target: "/proc".to_owned() });
+    for target in ["/tmp", "/run", "/var/tmp"] {
+        folder(&mut steps, target);
+    }
+    steps.push(RootStep::Tmpfs { target: "/tmp".to_owned(), mode: 0o1777 });
+    folder(&mut steps, root);
+    steps.push(RootStep::BindOwned { source: storage.to_owned(), target: root.to_owned() });
+    steps
+}
+
+/// Shows a file or folder of the host as it is, read-only; a link stays a link; what the host does
+/// not have is left out.
+fn show(steps: &mut Vec<RootStep>, path: &str) {
+    let Ok(metadata) = fs::symlink_metadata(path) else { return };
+    let target = path.to_owned();
+    parents(steps, path);
+    if metadata.is_symlink() {
+        let Ok(to) = fs::read_link(path) else { return };
+        let Some(to) = to.to_str() else { return };
+        steps.push(RootStep::Link { target, to: to.to_owned() });
+        return;
+    }
+    if metadata.is_dir() {
+        folder(steps, path);
+    } else {
+        steps.push(RootStep::File { target: target.clone(), content: String::new() });
+    }
+    steps.push(RootStep::Bind { source: PathBuf::from(path), target, writable: false });
+}
+
+/// A folder and its parents.
+fn folder(steps: &mut Vec<RootStep>, path: &str) {
+    parents(steps, path);
+    steps.push(RootStep::Dir { target: path.to_owned(), mode: 0o755 });
+}
+
+fn parents(steps: &mut Vec<RootStep>, path: &str) {
+    let ends = path.match_indices('/').map(|(end, _)| end).skip(1);
+    for end in ends {
+        let step = RootStep::Dir { target: path[..end].to_owned(), mode: 0o755 };
+        if !steps.contains(&step) {
+            steps.push(step);
+        }
+    }
+}
+
+/// An `/etc` that is built, not shared: accounts, names and the little programs need to run.
+fn etc(steps: &mut Vec<RootStep>, root: &str, hostname: &str, who: &Identity) {
+    let (name, UserAndGroup { uid, gid }) = (who.name, who.inside);
+    let mut passwd = format!("{name}:x:{uid}:{gid}::{root}:/bin/sh\n");
+    let mut group = format!("{name}:x:{gid}:\n");
+    if uid != 0 {
+        passwd.push_str("root:x:0:0::/root:/bin/sh\n");
+        group.push_str("root:x:0:\n");
+    }
+    passwd.push_str("nobody:x:65534:65534::/nonexistent:/usr/sbin/nologin\n");
+    group.push_str("nogroup:x:65534:\n");
+    folder(steps, "/etc");
+    let files = [
+        ("passwd", passwd),
+        ("group", group),
+        ("hostname", format!("{hostname}\n")),
+        ("hosts", format!("127.0.0.1 localhost {hostname}\n::1 localhost\n")),
+        ("nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n".to_owned()),
+        ("resolv.conf", String::new()),
+        ("shells", "/bin/sh\n/bin/bash\n".to_owned()),
+    ];
+    for (name, content) in files {
+        steps.push(RootStep::File { target: format!("/etc/{name}"), content });
+    }
+    if Path::new("/etc/os-release").exists() {
+        let (target, to) = ("/etc/os-release".to_owned(), "../usr/lib/os-release".to_owned());
+        steps.push(RootStep::Link { target, to });
+    }
+    for path in ETC {
+        show(steps, path);
+    }
+}
+
+fn devices(steps: &mut Vec<RootStep>) {
+    folder(steps, "/dev");
+    for device in DEVICES {
+        show(steps, device);
+    }
+    for (target, to) in [
+        ("/dev/fd", "/proc/self/fd"),
+        ("/dev/stdin", "/proc/self/fd/0"),
+        ("/dev/stdout", "/proc/self/fd/1"),
+        ("/dev/stderr", "/proc/self/fd/2"),
+        ("/dev/ptmx", "pts/ptmx"),
+    ] {
+        steps.push(RootStep::Link { target: target.to_owned(), to: to.to_owned() });
+    }
+    for target in ["/dev/pts", "/dev/shm"] {
+        folder(steps, target);
+    }
+    steps.push(RootStep::Devpts { target: "/dev/pts".to_owned() });
+    steps.push(RootStep::Tmpfs { target: "/dev/shm".to_owned(), mode: 0o1777 });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn makes_every_folder_before_what_lies_in_it() {
+        let who = Identity::of_caller().unwrap();
+        let steps = steps("/srv/deep/work", Path::new("/storage"), "box", &who);
+        let mut made = vec!["/".to_owned()];
+        for step in &steps {
+            let target = match step {
+                RootStep::Dir { target, .. }
+                | RootStep::File { target, .. }
+                | RootStep::Link { target, .. } => {
+                    made.push(target.clone());
+                    target
+                }
+                RootStep::Bind { target, .. }
+                | RootStep::BindOwned { target, .. }
+                | RootStep::Tmpfs { target, .. }
+                | RootStep::Proc { target }
+                | RootStep::Devpts { target } => {
+                    assert!(made.contains(target), "{target} is mounted on before it is made");
+                    target
+                }
+                _ => continue,
+            };
+            let parent = target.rsplit_once('/').map_or("/", |(parent, _)| parent);
+            let parent = if parent.is_empty() { "/" } else { parent };
+            assert!(made.iter().any(|made| made == parent), "{target} comes before {parent}");
+        }
+    }
+}

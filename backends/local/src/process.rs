@@ -1,0 +1,91 @@
+//! Knowing a process again. A process id alone means nothing once its process has ended: the kernel
+//! gives it to the next one.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde::{Deserialize, Serialize};
+
+/// One process of one boot of this machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ProcessIdentity {
+    pid: i32,
+    start_time: u64,
+    boot_id: String,
+}
+
+impl ProcessIdentity {
+    /// The process that has this id now.
+    pub(crate) fn of(pid: u32) -> io::Result<Self> {
+        let pid = i32::try_from(pid).map_err(io::Error::other)?;
+        Ok(Self { pid, start_time: start_time(pid)?, boot_id: boot_id()? })
+    }
+
+    /// Takes hold of the process; `None` if it has ended.
+    pub(crate) fn open(&self) -> io::Result<Option<OwnedFd>> {
+        let Some(pid) = Pid::from_raw(self.pid) else { return Ok(None) };
+        if boot_id()? != self.boot_id {
+            return Ok(None);
+        }
+        let held = match pidfd_open(pid, PidfdFlags::NONBLOCK) {
+            Ok(held) => held,
+            Err(Errno::SRCH) => return Ok(None),
+            Err(errno) => return Err(errno.into()),
+        };
+        // Only now is the id known to stay with one process while it is looked at.
+        let same = start_time(self.pid).is_ok_and(|start_time| start_time == self.start_time);
+        Ok(same.then_some(held))
+    }
+}
+
+/// Kills a process that is held; one that has ended already is what was wanted.
+pub(crate) fn kill(process: &OwnedFd) -> io::Result<()> {
+    match pidfd_send_signal(process, Signal::KILL) {
+        Ok(()) | Err(Errno::SRCH) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Waits until a process that is held has ended.
+pub(crate) async fn ended(process: OwnedFd, most: Duration) -> io::Result<()> {
+    let most = Timespec::try_from(most).map_err(io::Error::other)?;
+    let wait = move || match poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&most)) {
+        Ok(0) => Err(io::ErrorKind::TimedOut.into()),
+        Ok(_) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    };
+    tokio::task::spawn_blocking(wait).await.map_err(io::Error::other)?
+}
+
+fn boot_id() -> io::Result<String> {
+    Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
+}
+
+/// When a process started, in ticks since boot: the 20th field after its name, which stands in
+/// parentheses and may hold anything.
+fn start_time(pid: i32) -> io::Result<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let field = after_name.split_ascii_whitespace().nth(19).and_then(|field| field.parse().ok());
+    field.ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tells_a_process_from_the_next_one_with_its_id() {
+        let own = ProcessIdentity::of(std::process::id()).unwrap();
+        assert!(own.open().unwrap().is_some());
+        let earlier = ProcessIdentity { start_time: own.start_time - 1, ..own.clone() };
+        assert!(earlier.open().unwrap().is_none());
+        let last_boot = ProcessIdentity { boot_id: "another".to_owned(), ..own };
+        assert!(last_boot.open().unwrap().is_none());
+    }
+}

@@ -1,0 +1,22 @@
+//! The suites of the test kit, on this machine.
+#![expect(clippy::expect_used, reason = "a run that has no place to work in cannot go on")]
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use bastide_local::LocalBackend;
+use bastide_testkit::suite::{self, Context};
+use bastide_testkit::{conformance, escape};
+
+fn main() -> ExitCode {
+    if let Some(code) = escape::probe::run_if_asked() {
+        return code;
+    }
+    // Each run has a home of its own: what it leaves behind is its own fault, and goes with it.
+    let home = tempfile::tempdir().expect("a folder for the sessions of this run");
+    let backend = LocalBackend::new(home.path()).expect("a home for local sessions");
+    let full = std::env::var_os("BASTIDE_TEST_FULL").is_some();
+    let context = Context { backend: Arc::new(backend), full };
+    let trials = [conformance::trials(), escape::trials()].concat();
+    suite::run("local", &context, &trials)
+}

@@ -1,0 +1,32 @@
+//! Everything Bastide reads from its environment.
+#![expect(clippy::disallowed_methods, reason = "this is the one place that reads the environment")]
+
+use std::env;
+use std::path::PathBuf;
+
+use bastide::{Error, ErrorKind, Result};
+
+/// Where sessions are kept: `BASTIDE_HOME`, or `bastide` in the user's data folder.
+pub(crate) fn home() -> Result<PathBuf> {
+    let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let home = set("BASTIDE_HOME")
+        .or_else(|| set("XDG_DATA_HOME").map(|data| data.join("bastide")))
+        .or_else(|| set("HOME").map(|home| home.join(".local/share/bastide")));
+    let Some(home) = home else {
+        let error = Error::new(ErrorKind::InvalidInput, "there is no folder to keep sessions in");
+        return Err(error.hint("set HOME, or set BASTIDE_HOME to a folder of yours"));
+    };
+    std::path::absolute(&home).map_err(|error| {
+        let message = format!("cannot use {} as a home: {error}", home.display());
+        Error::new(ErrorKind::InvalidInput, message)
+    })
+}
+
+/// What of the caller's environment commands see.
+const ALLOWED: [&str; 8] =
+    ["LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TERM", "TZ", "COLORTERM", "NO_COLOR"];
+
+/// The part of the caller's environment that commands see.
+pub(crate) fn shared_environment() -> Vec<(String, String)> {
+    ALLOWED.iter().filter_map(|name| Some(((*name).to_owned(), env::var(name).ok()?))).collect()
+}

@@ -1,0 +1,83 @@
+//! Commands to run in a session.
+
+use std::time::Duration;
+
+use bastide_proto::GuestPath;
+use bytes::Bytes;
+
+/// A command to run in a session.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use bastide::Command;
+///
+/// let build = Command::new(["make", "-j2"]).env("CI", "1").timeout(Duration::from_secs(60));
+/// let listing = Command::shell("ls *.rs | wc -l");
+/// # drop((build, listing));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Command {
+    pub(crate) argv: Vec<Vec<u8>>,
+    pub(crate) env: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(crate) cwd: Option<GuestPath>,
+    pub(crate) input: Input,
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// Where a command's input comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Input {
+    /// From nowhere.
+    None,
+    /// From these bytes.
+    Bytes(Bytes),
+}
+
+impl Command {
+    /// A program and its arguments, executed as they are.
+    pub fn new<A: Into<Vec<u8>>>(argv: impl IntoIterator<Item = A>) -> Self {
+        Self {
+            argv: argv.into_iter().map(Into::into).collect(),
+            env: Vec::new(),
+            cwd: None,
+            input: Input::None,
+            timeout: None,
+        }
+    }
+
+    /// A line for the shell.
+    #[must_use]
+    pub fn shell(line: &str) -> Self {
+        Self::new(["sh", "-c", line])
+    }
+
+    /// Sets an environment variable for this command.
+    #[must_use]
+    pub fn env(mut self, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> Self {
+        self.env.push((key.into(), value.into()));
+        self
+    }
+
+    /// Starts the command here instead of in the workspace's root.
+    #[must_use]
+    pub fn cwd(mut self, cwd: GuestPath) -> Self {
+        self.cwd = Some(cwd);
+        self
+    }
+
+    /// Gives the command something to read.
+    #[must_use]
+    pub fn input(mut self, input: impl Into<Bytes>) -> Self {
+        self.input = Input::Bytes(input.into());
+        self
+    }
+
+    /// Ends the command, and everything descended from it, after this long.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+}

@@ -1,0 +1,24 @@
+//! The environment of a session's commands.
+
+use bastide_model::Manifest;
+use bastide_proto::GuestPath;
+
+/// What programs find things by where nobody says otherwise.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// What every command starts with: the caller's choice, then the manifest's, and `HOME`, which is
+/// always the workspace.
+pub(crate) fn environment(
+    root: &GuestPath,
+    manifest: &Manifest,
+    given: Vec<(String, String)>,
+) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut all = vec![("PATH".to_owned(), PATH.to_owned())];
+    let manifest = manifest.environment.fixed();
+    let home = ("HOME".to_owned(), root.as_str().to_owned());
+    for (key, value) in given.into_iter().chain(manifest).chain([home]) {
+        all.retain(|(other, _)| *other != key);
+        all.push((key, value));
+    }
+    all.into_iter().map(|(key, value)| (key.into_bytes(), value.into_bytes())).collect()
+}

@@ -1,0 +1,186 @@
+//! The connection to a guest: one request in, one stream out.
+
+mod mux;
+
+use std::fmt;
+
+use async_trait::async_trait;
+use bastide_proto::frame::Tag;
+use bastide_proto::{Accepted, End, Frame, FrameCodec, Request};
+use bytes::Bytes;
+use futures::{SinkExt, StreamExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::io::{ReadHalf, WriteHalf};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio_util::codec::{FramedRead, FramedWrite};
+use tokio_util::compat::{Compat, FuturesAsyncReadCompatExt};
+
+use crate::fault::{agent_lost, refused};
+use crate::{Error, ErrorKind, Result};
+
+pub use mux::MuxLink;
+
+/// A connection to the guest of one session.
+///
+/// The one method takes every request as data, so a layer that audits, limits or forwards wraps
+/// `open` and needs no change when the guest learns a new request. Callers rarely see this trait:
+/// [`Session`](crate::Session) has a typed method for each request.
+#[async_trait]
+pub trait Link: fmt::Debug + Send + Sync {
+    /// Sends `request` and returns its stream once the guest accepts it.
+    async fn open(&self, request: Request) -> Result<Stream>;
+}
+
+type Wire = Compat<yamux::Stream>;
+
+/// Both directions of one call. Dropping it before its end cancels the call: the guest ends the
+/// work inside.
+pub struct Stream {
+    /// What the guest said when it accepted.
+    pub accepted: Accepted,
+    /// The way to the guest.
+    pub to_guest: Sender,
+    /// The way from the guest.
+    pub from_guest: Receiver,
+}
+
+/// The way to the guest.
+pub struct Sender(FramedWrite<WriteHalf<Wire>, FrameCodec>);
+
+/// The way from the guest.
+pub struct Receiver {
+    frames: FramedRead<ReadHalf<Wire>, FrameCodec>,
+    /// Counts this call among the open ones of its link.
+    _permit: OwnedSemaphorePermit,
+}
+
+/// What comes from a guest during a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Incoming {
+    /// Standard output, or the content of a file.
+    Stdout(Bytes),
+    /// Standard error.
+    Stderr(Bytes),
+    /// The call is over.
+    End(End),
+}
+
+impl Stream {
+    /// Sends a request on a fresh stream and waits for the guest's word.
+    async fn start(
+        stream: yamux::Stream,
+        permit: OwnedSemaphorePermit,
+        request: &Request,
+    ) -> Result<Self> {
+        let (read, write) = tokio::io::split(stream.compat());
+        let mut to_guest = Sender(FramedWrite::new(write, FrameCodec));
+        let frames = FramedRead::new(read, FrameCodec);
+        let mut from_guest = Receiver { frames, _permit: permit };
+        to_guest.message(Tag::Request, request).await?;
+        let answer = from_guest.next_frame().await?;
+        match answer.tag {
+            Tag::Accepted => Ok(Self { accepted: decode(&answer.body)?, to_guest, from_guest }),
+            Tag::Refused => Err(refused(decode(&answer.body)?)),
+            tag => Err(broken(&format!("a {tag:?} frame where an answer is due"))),
+        }
+    }
+}
+
+impl Sender {
+    /// Sends bytes for the command or the file at hand.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`ErrorKind::AgentLost`] if the guest is gone.
+    pub async fn input(&mut self, data: Bytes) -> Result<()> {
+        self.frame(Frame::new(Tag::Input, data)).await
+    }
+
+    /// Says that no more input follows.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`ErrorKind::AgentLost`] if the guest is gone.
+    pub async fn input_end(&mut self) -> Result<()> {
+        self.frame(Frame::new(Tag::InputEnd, Bytes::new())).await
+    }
+
+    /// Sends one typed message.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`ErrorKind::AgentLost`] if the guest is gone.
+    pub async fn item<T: Serialize + Sync>(&mut self, item: &T) -> Result<()> {
+        self.message(Tag::Item, item).await
+    }
+
+    async fn message<T: Serialize>(&mut self, tag: Tag, message: &T) -> Result<()> {
+        let body = bastide_proto::encode(message)
+            .map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
+        if body.len() > tag.max_body() {
+            let most = tag.max_body();
+            let message = format!("the request is {} bytes long; at most {most} fit", body.len());
+            return Err(Error::new(ErrorKind::LimitExceeded, message)
+                .hint("pass large arguments or environments in a file"));
+        }
+        self.frame(Frame::new(tag, body)).await
+    }
+
+    async fn frame(&mut self, frame: Frame) -> Result<()> {
+        self.0.send(frame).await.map_err(|error| agent_lost("the link closed").because(error))
+    }
+}
+
+impl Receiver {
+    /// What comes next. After [`Incoming::End`] nothing does.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`ErrorKind::AgentLost`] if the guest is gone or does not keep to the protocol.
+    pub async fn next(&mut self) -> Result<Incoming> {
+        let frame = self.next_frame().await?;
+        match frame.tag {
+            Tag::Stdout => Ok(Incoming::Stdout(frame.body)),
+            Tag::Stderr => Ok(Incoming::Stderr(frame.body)),
+            Tag::End => Ok(Incoming::End(decode(&frame.body)?)),
+            tag => Err(broken(&format!("a {tag:?} frame in the middle of a call"))),
+        }
+    }
+
+    async fn next_frame(&mut self) -> Result<Frame> {
+        match self.frames.next().await {
+            Some(Ok(frame)) => Ok(frame),
+            Some(Err(error)) => Err(broken(&error.to_string())),
+            None => Err(agent_lost("the link closed in the middle of a call")),
+        }
+    }
+}
+
+fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
+    bastide_proto::decode(body).map_err(|error| broken(&error.to_string()))
+}
+
+/// The guest said something no guest of ours says: it is not one, or not any more.
+fn broken(what: &str) -> Error {
+    agent_lost(&format!("the guest broke the protocol: {what}"))
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stream").field("accepted", &self.accepted).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Sender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sender").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Receiver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Receiver").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,140 @@
+//! Many calls over one byte stream.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bastide_proto::Request;
+use bastide_proto::hello::{WELCOME_BYTES, check_welcome, hello};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio_util::compat::{Compat, TokioAsyncReadCompatExt};
+use yamux::{Config, Mode};
+
+use super::{Link, Stream};
+use crate::backend::{Connection, Duplex};
+use crate::fault::agent_lost;
+use crate::{Error, ErrorKind, Result};
+
+/// The most calls open at once on one link. Fewer than the 256 at which the multiplexer drops the
+/// connection, so that neither end ever gets there.
+const MAX_CALLS: usize = 200;
+
+/// How long a guest may take to greet.
+const GREETING: Duration = Duration::from_secs(5);
+
+/// How long a guest may take to accept a request. It does so before it starts the work.
+const ACCEPTANCE: Duration = Duration::from_secs(10);
+
+/// A link that carries many calls over one byte stream, each with its own flow control.
+#[derive(Debug)]
+pub struct MuxLink {
+    openers: mpsc::Sender<Opener>,
+    calls: Arc<Semaphore>,
+}
+
+type Opener = oneshot::Sender<Result<yamux::Stream>>;
+
+impl MuxLink {
+    /// Shakes hands with the guest at the other end and starts carrying calls.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`ErrorKind::AgentLost`] if nobody answers in time, or not one of our guests.
+    pub async fn connect(connection: Connection) -> Result<Self> {
+        let Connection { mut stream, token } = connection;
+        let greet = async {
+            stream.write_all(&hello(&token)).await?;
+            let mut welcome = [0; WELCOME_BYTES];
+            stream.read_exact(&mut welcome).await?;
+            check_welcome(&welcome).map_err(std::io::Error::other)
+        };
+        match tokio::time::timeout(GREETING, greet).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return Err(agent_lost("the guest did not greet").because(error)),
+            Err(_) => return Err(agent_lost("the guest did not greet in time")),
+        }
+        let connection = yamux::Connection::new(stream.compat(), config(), Mode::Client);
+        let (openers, waiting) = mpsc::channel(MAX_CALLS);
+        tokio::spawn(drive(Driver { connection, waiting, next: None }));
+        Ok(Self { openers, calls: Arc::new(Semaphore::new(MAX_CALLS)) })
+    }
+
+    async fn open_stream(&self) -> Result<yamux::Stream> {
+        let (opener, opened) = oneshot::channel();
+        let gone = || agent_lost("the link is closed");
+        self.openers.send(opener).await.map_err(|_| gone())?;
+        opened.await.map_err(|_| gone())?
+    }
+}
+
+#[async_trait]
+impl Link for MuxLink {
+    async fn open(&self, request: Request) -> Result<Stream> {
+        let calls = Arc::clone(&self.calls);
+        let start = async {
+            let permit = calls
+                .acquire_owned()
+                .await
+                .map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
+            Stream::start(self.open_stream().await?, permit, &request).await
+        };
+        match tokio::time::timeout(ACCEPTANCE, start).await {
+            Ok(started) => started,
+            Err(_) => Err(agent_lost("the guest did not accept the request in time")),
+        }
+    }
+}
+
+fn config() -> Config {
+    let mut config = Config::default();
+    config
+        .set_max_num_streams(256)
+        // The most a guest can make this process hold: 256 KiB for each stream, 64 MiB in all.
+        .set_max_connection_receive_window(Some(64 * 1024 * 1024))
+        .set_split_send_size(16 * 1024);
+    config
+}
+
+/// Owns the connection and moves its bytes.
+struct Driver {
+    connection: yamux::Connection<Compat<Box<dyn Duplex>>>,
+    waiting: mpsc::Receiver<Opener>,
+    next: Option<Opener>,
+}
+
+/// Runs until the connection closes, or until nobody can open calls any more and the last open one
+/// is over.
+async fn drive(mut driver: Driver) {
+    poll_fn(|context| driver.poll(context)).await;
+}
+
+impl Driver {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        loop {
+            if self.next.is_none()
+                && let Poll::Ready(Some(opener)) = self.waiting.poll_recv(context)
+            {
+                self.next = Some(opener);
+            }
+            if self.next.is_some()
+                && let Poll::Ready(opened) = self.connection.poll_new_outbound(context)
+                && let Some(opener) = self.next.take()
+            {
+                let opened =
+                    opened.map_err(|error| agent_lost("the link is closed").because(error));
+                // The caller may have given up waiting; its stream then closes again.
+                drop(opener.send(opened));
+                continue;
+            }
+            match self.connection.poll_next_inbound(context) {
+                // A guest opens no calls to the host. One that does is not ours.
+                Poll::Ready(Some(Ok(_stream))) => return Poll::Ready(()),
+                Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(()),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Building the jail: one straight line, in one thread, before anything else runs inside.
+
+mod ids;
+mod root;
+mod seccomp;
+mod walls;
+
+use std::io;
+
+use bastide_proto::boot::BootFailure;
+use rustix::io::Errno;
+
+pub(crate) use ids::IdMap;
+pub(crate) use root::{clone_binds, enter_new_root};
+pub(crate) use seccomp::Protected;
+pub(crate) use walls::{WallsReport, raise_walls, reduce_guest};
+
+/// A step of building the jail that failed. It names the step, so that `EPERM` alone never reaches
+/// a user.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {step}: {errno}")]
+pub(crate) struct StepError {
+    step: String,
+    errno: Errno,
+}
+
+impl StepError {
+    /// A step that failed for a reason that was no system call's.
+    pub(crate) fn from_errno(step: &str, errno: i32) -> Self {
+        Self { step: step.to_owned(), errno: Errno::from_raw_os_error(errno) }
+    }
+}
+
+impl From<StepError> for BootFailure {
+    fn from(error: StepError) -> Self {
+        Self { step: error.step, errno: error.errno.raw_os_error(), no_user_namespaces: false }
+    }
+}
+
+/// Names the step an error belongs to.
+pub(crate) trait Step<T> {
+    /// Names the step, as in "cannot {step}".
+    fn step(self, name: impl FnOnce() -> String) -> Result<T, StepError>;
+}
+
+impl<T, E: Into<io::Error>> Step<T> for Result<T, E> {
+    fn step(self, name: impl FnOnce() -> String) -> Result<T, StepError> {
+        self.map_err(|error| {
+            let error: io::Error = error.into();
+            let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+            StepError { step: name(), errno }
+        })
+    }
+}

@@ -1,0 +1,99 @@
+//! Who is who inside. No id inside is ever the host's root.
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::Path;
+
+use bastide_proto::boot::{Ids, UserAndGroup};
+use rustix::process::{Gid, Pid, Uid};
+use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+
+use super::{Step, StepError};
+
+/// How many ids a range has: all that programs expect to exist.
+const RANGE: u32 = 65_536;
+
+/// The first id of the first range.
+const FIRST: u32 = bastide_proto::boot::FIRST_RANGE_ID;
+
+/// How many ranges there are before ids run out.
+const RANGES: u32 = 4096;
+
+/// The ids of one session.
+#[derive(Debug)]
+pub(crate) enum IdMap {
+    /// [`RANGE`] ids from 0 up inside are as many from `base` up outside.
+    Range {
+        /// The first id outside.
+        base: u32,
+        /// Locked for as long as any process of the session lives: the kernel lets go of it,
+        /// whatever happens.
+        _lock: File,
+    },
+    /// One user and one group.
+    Own {
+        /// Outside.
+        outside: UserAndGroup,
+        /// Inside.
+        inside: UserAndGroup,
+    },
+}
+
+impl IdMap {
+    /// Claims the ids a session shall have.
+    pub(crate) fn claim(wanted: &Ids) -> Result<Self, StepError> {
+        match wanted {
+            Ids::Own { outside, inside } => Ok(Self::Own { outside: *outside, inside: *inside }),
+            Ids::Range { locks } => {
+                claim_range(locks).step(|| format!("claim a range of ids in {}", locks.display()))
+            }
+        }
+    }
+
+    /// Writes the map into the user namespace of `child`, from outside.
+    pub(crate) fn write(&self, child: Pid) -> Result<(), StepError> {
+        let write = |file: &str, text: String| {
+            let path = format!("/proc/{}/{file}", child.as_raw_nonzero());
+            fs::write(&path, text).step(|| format!("write the {file} of the sandbox"))
+        };
+        match self {
+            Self::Range { base, .. } => {
+                write("uid_map", format!("0 {base} {RANGE}\n"))?;
+                write("gid_map", format!("0 {base} {RANGE}\n"))
+            }
+            Self::Own { outside, inside } => {
+                // The kernel lets an ordinary user map the own group only once nobody inside can
+                // leave groups: a group can also be what denies access to a file.
+                write("setgroups", "deny\n".to_owned())?;
+                write("uid_map", format!("{} {} 1\n", inside.uid, outside.uid))?;
+                write("gid_map", format!("{} {} 1\n", inside.gid, outside.gid))
+            }
+        }
+    }
+
+    /// Takes the first process's ids inside. Until then it still has the caller's, which under a
+    /// range do not exist inside and can create nothing there.
+    pub(crate) fn become_inside(&self) -> Result<(), StepError> {
+        if let Self::Own { .. } = self {
+            return Ok(());
+        }
+        set_thread_groups(&[]).step(|| "leave the caller's groups".to_owned())?;
+        let (uid, gid) = (Uid::ROOT, Gid::ROOT);
+        set_thread_res_gid(gid, gid, gid).step(|| "take the sandbox's group".to_owned())?;
+        set_thread_res_uid(uid, uid, uid).step(|| "take the sandbox's user".to_owned())
+    }
+}
+
+fn claim_range(locks: &Path) -> io::Result<IdMap> {
+    fs::create_dir_all(locks)?;
+    for number in 0..RANGES {
+        let path = locks.join(number.to_string());
+        let lock = File::options().create(true).truncate(false).write(true).open(path)?;
+        match lock.try_lock() {
+            Ok(()) => return Ok(IdMap::Range { base: FIRST + number * RANGE, _lock: lock }),
+            Err(TryLockError::WouldBlock) => {}
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+    }
+    Err(io::Error::from_raw_os_error(libc::EBUSY))
+}

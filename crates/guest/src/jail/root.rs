@@ -1,0 +1,177 @@
+//! The new root: an empty file system in memory, filled step by step, then made the only one.
+
+use std::fs;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use bastide_proto::boot::RootStep;
+use rustix::fs::{Mode, OFlags, RawMode, ResolveFlags, openat2};
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, MoveMountFlags,
+    OpenTreeFlags, UnmountFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen,
+    mount_change, mount_remount, move_mount, open_tree, unmount,
+};
+use rustix::process::{fchdir, pivot_root};
+
+use super::{Step, StepError};
+use crate::sys::{MountAttributes, set_mount_attributes};
+
+/// Nothing mounted inside grants privileges or makes device nodes work.
+const CLOSED: MountAttrFlags =
+    MountAttrFlags::MOUNT_ATTR_NOSUID.union(MountAttrFlags::MOUNT_ATTR_NODEV);
+
+/// Copies the mounts of every bind step, from outside, where the caller's own rights count.
+///
+/// Under a range of ids the first process inside may not even look at the caller's folders, and only
+/// the host may shift owners, so the warden does this and hands the copies over.
+pub(crate) fn clone_binds(
+    steps: &[RootStep],
+    user_namespace: Option<BorrowedFd<'_>>,
+) -> Result<Vec<OwnedFd>, StepError> {
+    steps
+        .iter()
+        .filter_map(|step| match step {
+            RootStep::Bind { source, writable, .. } => {
+                let read_only = MountAttrFlags::MOUNT_ATTR_RDONLY;
+                Some(clone_bind(source, if *writable { CLOSED } else { CLOSED | read_only }, None))
+            }
+            RootStep::BindOwned { source, .. } => Some(clone_bind(source, CLOSED, user_namespace)),
+            _ => None,
+        })
+        .collect()
+}
+
+fn clone_bind(
+    source: &Path,
+    attributes: MountAttrFlags,
+    user_namespace: Option<BorrowedFd<'_>>,
+) -> Result<OwnedFd, StepError> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_RECURSIVE;
+    let mount = open_tree(rustix::fs::CWD, source, flags)
+        .step(|| format!("open {} of the host", source.display()))?;
+    let attributes = MountAttributes {
+        // A device file keeps working only where devices are allowed; commands still cannot make
+        // one, and only the few of the allow-list are bound.
+        set: u64::from(without_nodev_for_devices(&mount, attributes).bits()),
+        user_namespace: user_namespace.map(|fd| fd.as_raw_fd()),
+    };
+    set_mount_attributes(&mount, attributes)
+        .step(|| format!("restrict the mount of {}", source.display()))?;
+    Ok(mount)
+}
+
+fn without_nodev_for_devices(mount: &OwnedFd, attributes: MountAttrFlags) -> MountAttrFlags {
+    let is_device = rustix::fs::fstat(mount).is_ok_and(|stat| {
+        rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::CharacterDevice
+    });
+    if is_device { attributes - MountAttrFlags::MOUNT_ATTR_NODEV } else { attributes }
+}
+
+/// Assembles the new root on the current folder and makes it the root of this process's mount
+/// namespace. `binds` are the copies of [`clone_binds`], in order; without them they are made here.
+pub(crate) fn enter_new_root(
+    steps: &[RootStep],
+    binds: Option<Vec<OwnedFd>>,
+) -> Result<(), StepError> {
+    // Nothing mounted from here on may show up outside.
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
+        .step(|| "make the sandbox's mounts private".to_owned())?;
+    let mut binds = match binds {
+        Some(binds) => binds,
+        None => clone_binds(steps, None)?,
+    }
+    .into_iter();
+
+    let root = new_tmpfs(0o755)?;
+    attach(&root, rustix::fs::CWD, "the new root")?;
+    fchdir(&root).step(|| "enter the new root".to_owned())?;
+    for step in steps {
+        build(step, &mut binds)?;
+    }
+    let closed = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
+    mount_remount(".", closed, c"").step(|| "close the new root".to_owned())?;
+    // With the same folder twice, the old root ends up stacked on the new one and can be detached
+    // without a folder to keep it in.
+    pivot_root(".", ".").step(|| "enter the new root".to_owned())?;
+    unmount(".", UnmountFlags::DETACH).step(|| "leave the host's root".to_owned())?;
+    rustix::process::chdir("/").step(|| "enter the new root".to_owned())
+}
+
+fn build(step: &RootStep, binds: &mut impl Iterator<Item = OwnedFd>) -> Result<(), StepError> {
+    match step {
+        RootStep::Dir { target, mode } => make_dir(target, *mode),
+        RootStep::File { target, content } => {
+            fs::write(inside(target), content).step(|| format!("write {target}"))
+        }
+        RootStep::Link { target, to } => {
+            std::os::unix::fs::symlink(to, inside(target)).step(|| format!("link {target}"))
+        }
+        RootStep::Bind { target, .. } | RootStep::BindOwned { target, .. } => {
+            let mount = binds
+                .next()
+                .ok_or(rustix::io::Errno::BADMSG)
+                .step(|| format!("receive the mount of {target}"))?;
+            attach_at(&mount, target)
+        }
+        RootStep::Tmpfs { target, mode } => attach_at(&new_tmpfs(*mode)?, target),
+        RootStep::Proc { target } => attach_at(&new_file_system(c"proc", &[], CLOSED)?, target),
+        RootStep::Devpts { target } => {
+            let options = [(c"ptmxmode", c"0666"), (c"mode", c"0620")];
+            let devices_work = CLOSED - MountAttrFlags::MOUNT_ATTR_NODEV;
+            attach_at(&new_file_system(c"devpts", &options, devices_work)?, target)
+        }
+        _ => Err(rustix::io::Errno::NOSYS).step(|| format!("carry out {step:?}")),
+    }
+}
+
+/// Where an absolute path inside is while the new root is the current folder.
+fn inside(target: &str) -> &str {
+    match target.trim_start_matches('/') {
+        "" => ".",
+        relative => relative,
+    }
+}
+
+fn make_dir(target: &str, mode: RawMode) -> Result<(), StepError> {
+    let made = rustix::fs::mkdirat(rustix::fs::CWD, inside(target), Mode::from_raw_mode(mode));
+    match made {
+        Err(rustix::io::Errno::EXIST) | Ok(()) => Ok(()),
+        Err(errno) => Err(errno).step(|| format!("make {target}")),
+    }
+}
+
+fn new_tmpfs(mode: u32) -> Result<OwnedFd, StepError> {
+    let mode = std::ffi::CString::new(format!("{mode:o}")).unwrap_or_default();
+    new_file_system(c"tmpfs", &[(c"mode", &mode)], CLOSED)
+}
+
+fn new_file_system(
+    kind: &std::ffi::CStr,
+    options: &[(&std::ffi::CStr, &std::ffi::CStr)],
+    attributes: MountAttrFlags,
+) -> Result<OwnedFd, StepError> {
+    let name = || format!("make a {} file system", kind.to_string_lossy());
+    let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC).step(name)?;
+    for (key, value) in options {
+        fsconfig_set_string(context.as_fd(), *key, *value).step(name)?;
+    }
+    fsconfig_create(context.as_fd()).step(name)?;
+    fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes).step(name)
+}
+
+/// Attaches a mount at a path inside. A target may lie in a folder whose content the caller does
+/// not vouch for, so no symbolic link on the way is followed.
+fn attach_at(mount: &OwnedFd, target: &str) -> Result<(), StepError> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    let at = openat2(rustix::fs::CWD, inside(target), flags, Mode::empty(), resolve)
+        .step(|| format!("find {target} in the new root"))?;
+    attach(mount, &at, target)
+}
+
+fn attach(mount: &OwnedFd, at: impl AsFd, name: &str) -> Result<(), StepError> {
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    move_mount(mount, c"", at, c"", flags).step(|| format!("mount {name}"))
+}

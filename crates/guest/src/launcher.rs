@@ -1,0 +1,58 @@
+//! The launcher: takes a user's ids, goes behind the walls, and forks supervisors.
+//!
+//! One launcher serves all commands of one user, because one Landlock domain must hold them all: a
+//! domain of its own for each command would keep a later command from signalling an earlier one.
+
+use std::os::fd::OwnedFd;
+
+use bastide_proto::boot::{BootFailure, BootSpec};
+use rustix::process::{Pid, setsid};
+use serde::{Deserialize, Serialize};
+
+use crate::jail::{Protected, Step, StepError, WallsReport, raise_walls};
+use crate::sys::{Fork, exit_now, fork};
+use crate::{packet, supervisor};
+
+/// What the guest asks of a launcher: a supervisor on the two sockets that come with it, the
+/// supervisor's and the command's.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ForkSupervisor;
+
+/// What a launcher tells init about its walls.
+pub(crate) type LauncherReport = Result<WallsReport, BootFailure>;
+
+/// The life of a launcher.
+pub(crate) fn run(spec: &BootSpec, guest: Pid, requests: &OwnedFd, report: OwnedFd) -> ! {
+    let walls = enter(spec, guest);
+    let failed = walls.is_err();
+    let message: LauncherReport = walls.map_err(BootFailure::from);
+    let told = packet::send(&report, &message, &[]);
+    drop(report);
+    if failed || told.is_err() {
+        exit_now(1);
+    }
+    while let Ok(Some((ForkSupervisor, sockets))) = packet::receive(requests) {
+        let Ok([to_guest, to_command]) = <[OwnedFd; 2]>::try_from(sockets) else {
+            exit_now(1);
+        };
+        match fork() {
+            Ok(Fork::Child) => supervisor::run(&to_guest, to_command),
+            // The guest sees its ends of the sockets close, and says that no process could be made.
+            Ok(Fork::Parent(_)) | Err(_) => {}
+        }
+        reap();
+    }
+    exit_now(0)
+}
+
+fn enter(spec: &BootSpec, guest: Pid) -> Result<WallsReport, StepError> {
+    // A group of its own, so that no signal to somebody's group reaches it.
+    let launcher = setsid().step(|| "start a session of processes".to_owned())?;
+    raise_walls(&spec.ids, &spec.writable, Protected { guest, launcher })
+}
+
+/// Collects supervisors that have ended, without waiting for any.
+fn reap() {
+    use rustix::process::{WaitOptions, wait};
+    while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+}

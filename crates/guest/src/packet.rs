@@ -1,0 +1,113 @@
+//! Messages with descriptors between our own processes, over a stream socket.
+//!
+//! A packet is a length, a message and up to a few descriptors that travel with its first byte. A
+//! stream is used, not a packet socket, because a command with a large environment does not fit
+//! into one packet.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// The most descriptors of one packet; the kernel takes 253.
+pub(crate) const MAX_FDS: usize = 64;
+
+/// The longest message: a request of the link, and a little more.
+const MAX_BYTES: usize = bastide_proto::frame::MAX_REQUEST + 4096;
+
+/// Sends a message with descriptors over a blocking socket.
+pub(crate) fn send<T: Serialize>(
+    socket: impl AsFd,
+    message: &T,
+    fds: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    let bytes = encode(message)?;
+    let mut rest = &bytes[..];
+    let mut fds = fds;
+    while !rest.is_empty() {
+        match send_some(socket.as_fd(), rest, fds) {
+            Ok(sent) => {
+                rest = &rest[sent..];
+                fds = &[];
+            }
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
+}
+
+/// The bytes of a packet, ready for [`send_some`].
+pub(crate) fn encode<T: Serialize>(message: &T) -> io::Result<Vec<u8>> {
+    let body = bastide_proto::encode(message).map_err(io::Error::other)?;
+    let length = u32::try_from(body.len()).map_err(io::Error::other)?;
+    let mut bytes = Vec::with_capacity(4 + body.len());
+    bytes.extend_from_slice(&length.to_le_bytes());
+    bytes.extend_from_slice(&body);
+    Ok(bytes)
+}
+
+/// Sends what the socket takes now; `fds` go with the first byte.
+pub(crate) fn send_some(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    fds: &[BorrowedFd<'_>],
+) -> Result<usize, Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(Errno::MSGSIZE);
+    }
+    sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL)
+}
+
+/// Receives a message with its descriptors from a blocking socket; `None` where the other end is
+/// gone.
+pub(crate) fn receive<T: DeserializeOwned>(
+    socket: impl AsFd,
+) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
+    let mut fds = Vec::new();
+    let mut header = [0; 4];
+    if !fill(socket.as_fd(), &mut header, &mut fds)? {
+        return Ok(None);
+    }
+    let length = usize::try_from(u32::from_le_bytes(header)).map_err(io::Error::other)?;
+    if length > MAX_BYTES {
+        return Err(io::Error::other("a packet is over its limit"));
+    }
+    let mut body = vec![0; length];
+    if !fill(socket.as_fd(), &mut body, &mut fds)? {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let message = bastide_proto::decode(&body).map_err(io::Error::other)?;
+    Ok(Some((message, fds)))
+}
+
+/// Fills `buffer`, collecting descriptors; false at the end of the stream.
+fn fill(socket: BorrowedFd<'_>, buffer: &mut [u8], fds: &mut Vec<OwnedFd>) -> io::Result<bool> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut slices = [IoSliceMut::new(&mut buffer[filled..])];
+        match recvmsg(socket, &mut slices, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+            Ok(received) if received.bytes == 0 => return Ok(false),
+            Ok(received) => filled += received.bytes,
+            Err(Errno::INTR) => continue,
+            Err(errno) => return Err(errno.into()),
+        }
+        for message in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(received) = message {
+                fds.extend(received);
+            }
+        }
+    }
+    Ok(true)
+}

@@ -1,0 +1,130 @@
+//! One call: a request in, its stream out.
+
+use std::sync::Arc;
+
+use bastide_proto::frame::Tag;
+use bastide_proto::{Accepted, End, Fault, FaultKind, Frame, FrameCodec, FrameError, Request};
+use bytes::Bytes;
+use futures::{SinkExt, StreamExt};
+use serde::Serialize;
+use tokio::io::{ReadHalf, WriteHalf};
+use tokio_util::codec::{FramedRead, FramedWrite};
+use tokio_util::compat::{Compat, FuturesAsyncReadCompatExt};
+
+use super::{Guest, exec, put};
+
+type Wire = Compat<yamux::Stream>;
+
+/// What the host sends during a call.
+pub(super) struct Inbox(FramedRead<ReadHalf<Wire>, FrameCodec>);
+
+/// What the guest sends during a call.
+pub(super) struct Outbox(FramedWrite<WriteHalf<Wire>, FrameCodec>);
+
+/// The host is gone, or broke the protocol; either way nobody listens any more.
+#[derive(Debug)]
+pub(super) struct Gone;
+
+impl From<FrameError> for Gone {
+    fn from(_: FrameError) -> Self {
+        Self
+    }
+}
+
+impl Inbox {
+    /// The next frame.
+    pub(super) async fn next(&mut self) -> Result<Frame, Gone> {
+        match self.0.next().await {
+            Some(Ok(frame)) => Ok(frame),
+            Some(Err(_)) | None => Err(Gone),
+        }
+    }
+}
+
+impl Outbox {
+    /// Tells the host that the call is accepted.
+    pub(super) async fn accept(&mut self, accepted: Accepted) -> Result<(), Gone> {
+        self.message(Tag::Accepted, &accepted).await
+    }
+
+    /// Sends data.
+    pub(super) async fn data(&mut self, tag: Tag, data: Bytes) -> Result<(), Gone> {
+        Ok(self.0.send(Frame::new(tag, data)).await?)
+    }
+
+    /// Tells the host how the call ended.
+    pub(super) async fn end(&mut self, end: &End) -> Result<(), Gone> {
+        self.message(Tag::End, end).await
+    }
+
+    async fn message<T: Serialize>(&mut self, tag: Tag, message: &T) -> Result<(), Gone> {
+        let body = bastide_proto::encode(message).map_err(|_| Gone)?;
+        Ok(self.0.send(Frame::new(tag, body)).await?)
+    }
+}
+
+/// Serves one call. An error here means that the host is gone; there is nobody to tell.
+pub(super) async fn serve(guest: Arc<Guest>, stream: yamux::Stream) {
+    let (read, write) = tokio::io::split(stream.compat());
+    let mut inbox = Inbox(FramedRead::new(read, FrameCodec));
+    let mut outbox = Outbox(FramedWrite::new(write, FrameCodec));
+    drop(answer(&guest, &mut inbox, &mut outbox).await);
+    // Closing, not dropping: a dropped stream is reset, and a reset may overtake the last frames.
+    drop(outbox.0.close().await);
+}
+
+async fn answer(guest: &Guest, inbox: &mut Inbox, outbox: &mut Outbox) -> Result<(), Gone> {
+    let frame = inbox.next().await?;
+    let request = match frame.tag {
+        Tag::Request => bastide_proto::decode::<Request>(&frame.body).ok(),
+        _ => None,
+    };
+    let refused = match request {
+        Some(Request::Exec(exec)) => exec::run(guest, exec, inbox, outbox).await,
+        Some(Request::Put(put)) => put::run(guest, &put, inbox, outbox).await,
+        Some(Request::Ping) => {
+            outbox.accept(Accepted { process: None }).await?;
+            return outbox.end(&End::Done).await;
+        }
+        _ => Err(Refusal::Fault(Fault::new(FaultKind::Invalid, "the request is malformed"))),
+    };
+    match refused {
+        Ok(()) => Ok(()),
+        Err(Refusal::Fault(fault)) => outbox.message(Tag::Refused, &fault).await,
+        Err(Refusal::Gone) => Err(Gone),
+    }
+}
+
+/// Why a call was not accepted, or ended without a word.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// Refused before anything happened.
+    Fault(Fault),
+    /// The host is gone.
+    Gone,
+}
+
+impl From<Fault> for Refusal {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl From<Gone> for Refusal {
+    fn from(_: Gone) -> Self {
+        Self::Gone
+    }
+}
+
+/// Turns a system error into a fault that names what was being done.
+pub(super) fn fault(what: &str, error: &std::io::Error) -> Fault {
+    use std::io::ErrorKind as E;
+    let kind = match error.kind() {
+        E::NotFound => FaultKind::NotFound,
+        E::PermissionDenied => FaultKind::Denied,
+        E::InvalidInput | E::IsADirectory | E::NotADirectory => FaultKind::Invalid,
+        E::CrossesDevices => FaultKind::Escape,
+        _ => FaultKind::Io,
+    };
+    Fault { kind, message: format!("{what}: {error}"), errno: error.raw_os_error() }
+}

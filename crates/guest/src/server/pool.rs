@@ -1,0 +1,142 @@
+//! Supervisors forked ahead of need.
+//!
+//! The guest makes the sockets and hands the far ends to the launcher, so a fork is ordered without
+//! waiting for an answer; the supervisor itself says when it is ready.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream as StdStream;
+use std::sync::Mutex;
+
+use rustix::process::Pid;
+use tokio::io::{AsyncReadExt, Interest};
+use tokio::net::UnixStream;
+
+use crate::launcher::ForkSupervisor;
+use crate::packet;
+use crate::supervisor::{ExecFailure, Orders, Word};
+
+/// How many supervisors wait at a time.
+const AHEAD: usize = 2;
+
+/// The supervisors that wait for a command.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    launcher: StdStream,
+    waiting: Mutex<Vec<Spare>>,
+}
+
+/// A supervisor that has been ordered and may not exist yet.
+#[derive(Debug)]
+struct Spare {
+    supervisor: UnixStream,
+    command: UnixStream,
+}
+
+/// A command that has its orders.
+#[derive(Debug)]
+pub(crate) struct Started {
+    /// The supervisor's process.
+    pub(crate) supervisor: Pid,
+    words: UnixStream,
+    command: UnixStream,
+}
+
+impl Pool {
+    /// Orders the first supervisors.
+    pub(crate) fn new(launcher: StdStream) -> io::Result<Self> {
+        let pool = Self { launcher, waiting: Mutex::new(Vec::new()) };
+        pool.refill()?;
+        Ok(pool)
+    }
+
+    /// Gives a waiting process its orders.
+    pub(crate) async fn start(
+        &self,
+        orders: &Orders,
+        streams: [OwnedFd; 3],
+    ) -> io::Result<Started> {
+        let ahead = self.waiting.lock().map_err(|_| io::ErrorKind::Other)?.pop();
+        let mut spare = match ahead {
+            Some(spare) => spare,
+            None => self.order()?,
+        };
+        let Word::Ready { supervisor, .. } = next_word(&mut spare.supervisor).await? else {
+            return Err(io::Error::other("the supervisor spoke out of turn"));
+        };
+        let supervisor = Pid::from_raw(supervisor).ok_or(io::ErrorKind::InvalidData)?;
+        let fds = [streams[0].as_fd(), streams[1].as_fd(), streams[2].as_fd()];
+        send_orders(&spare.command, &packet::encode(orders)?, &fds).await?;
+        Ok(Started { supervisor, words: spare.supervisor, command: spare.command })
+    }
+
+    /// Orders supervisors until enough wait. Meant for when a command has ended: forking while one
+    /// starts would take the processor from it.
+    pub(crate) fn refill(&self) -> io::Result<()> {
+        let mut waiting = self.waiting.lock().map_err(|_| io::ErrorKind::Other)?;
+        while waiting.len() < AHEAD {
+            waiting.push(self.order()?);
+        }
+        Ok(())
+    }
+
+    fn order(&self) -> io::Result<Spare> {
+        let (supervisor, far_supervisor) = StdStream::pair()?;
+        let (command, far_command) = StdStream::pair()?;
+        let fds = [far_supervisor.as_fd(), far_command.as_fd()];
+        packet::send(&self.launcher, &ForkSupervisor, &fds)?;
+        let near = |stream: StdStream| {
+            stream.set_nonblocking(true)?;
+            UnixStream::from_std(stream)
+        };
+        Ok(Spare { supervisor: near(supervisor)?, command: near(command)? })
+    }
+}
+
+impl Started {
+    /// Waits until the command has ended; an error means that its supervisor is gone.
+    pub(crate) async fn ended(&mut self) -> io::Result<Word> {
+        next_word(&mut self.words).await
+    }
+
+    /// Waits until it is clear whether the command could be executed.
+    pub(crate) async fn executed(&mut self) -> io::Result<Option<ExecFailure>> {
+        // The socket closes when the program is executed; a failure is written to it before.
+        match read_packet(&mut self.command).await {
+            Ok(body) => bastide_proto::decode(&body).map(Some).map_err(io::Error::other),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+async fn next_word(from: &mut UnixStream) -> io::Result<Word> {
+    bastide_proto::decode(&read_packet(from).await?).map_err(io::Error::other)
+}
+
+async fn read_packet(from: &mut UnixStream) -> io::Result<Vec<u8>> {
+    let mut header = [0; 4];
+    from.read_exact(&mut header).await?;
+    // Both ends are ours, but a command may have taken a supervisor's place by a bug: stay bounded.
+    let length = usize::try_from(u32::from_le_bytes(header)).map_err(io::Error::other)?;
+    if length > 4096 {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut body = vec![0; length];
+    from.read_exact(&mut body).await?;
+    Ok(body)
+}
+
+async fn send_orders(to: &UnixStream, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let (mut rest, mut fds) = (bytes, fds);
+    while !rest.is_empty() {
+        to.ready(Interest::WRITABLE).await?;
+        let sent = to.try_io(Interest::WRITABLE, || Ok(packet::send_some(to.as_fd(), rest, fds)?));
+        match sent {
+            Ok(sent) => (rest, fds) = (&rest[sent..], &[]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,171 @@
+//! The supervisor of one command, and the process that becomes the command.
+//!
+//! Both are forked ahead of need, so that no fork is in the way when a command is asked for: the
+//! second one waits for its orders and then only has to execute. The supervisor is the reaper of all
+//! that descends from it, so a process that double-forks, or starts a session of its own, still has
+//! the supervisor for an ancestor.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::fs::Mode;
+use rustix::process::{WaitOptions, set_child_subreaper, setsid, umask, wait};
+use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
+use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
+
+use crate::packet;
+use crate::sys::{Fork, exec, exit_now, fork, reset_signals};
+
+/// What a supervisor tells the guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Word {
+    /// It is ready; these are its own process and the one that will be the command.
+    Ready {
+        /// The supervisor.
+        supervisor: i32,
+        /// The command.
+        command: i32,
+    },
+    /// The command exited.
+    Exited(i32),
+    /// A signal ended the command.
+    Signalled(i32),
+}
+
+/// The orders of a process that is to become a command. Its standard streams come with them.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Orders {
+    /// The program and its arguments.
+    pub(crate) argv: Vec<ByteBuf>,
+    /// The whole environment.
+    pub(crate) env: Vec<(ByteBuf, ByteBuf)>,
+    /// Where it starts.
+    pub(crate) cwd: String,
+}
+
+/// Why a command could not become what it was told to.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) enum ExecFailure {
+    /// The folder to start in could not be entered.
+    Folder(i32),
+    /// The program could not be executed.
+    Program(i32),
+}
+
+/// The life of a supervisor.
+pub(crate) fn run(to_guest: &OwnedFd, to_command: OwnedFd) -> ! {
+    let Ok(()) = set_child_subreaper(Some(rustix::process::getpid())) else { exit_now(1) };
+    let command = match fork() {
+        Ok(Fork::Child) => become_command(&to_command),
+        Ok(Fork::Parent(command)) => command,
+        Err(_) => exit_now(1),
+    };
+    // The command's socket must close with the command, or nobody could tell that it started.
+    drop(to_command);
+    let ready = Word::Ready {
+        supervisor: rustix::process::getpid().as_raw_pid(),
+        command: command.as_raw_pid(),
+    };
+    if packet::send(to_guest, &ready, &[]).is_err() {
+        exit_now(1);
+    }
+    // Lives until nothing that descends from the command does.
+    while let Ok(ended) = wait(WaitOptions::empty()) {
+        let Some((pid, status)) = ended else { continue };
+        if pid != command {
+            continue;
+        }
+        let word = match (status.exit_status(), status.terminating_signal()) {
+            (Some(code), _) => Word::Exited(code),
+            (None, signal) => Word::Signalled(signal.unwrap_or(libc::SIGKILL)),
+        };
+        if packet::send(to_guest, &word, &[]).is_err() {
+            exit_now(1);
+        }
+    }
+    exit_now(0)
+}
+
+/// The life of a process that waits to become a command.
+fn become_command(orders: &OwnedFd) -> ! {
+    let Ok(Some((message, streams))) = packet::receive::<Orders>(orders) else { exit_now(0) };
+    let failure = execute(&message, &streams);
+    // If the guest is gone, so is everybody who could want to know.
+    drop(packet::send(orders, &failure, &[]));
+    exit_now(127)
+}
+
+/// Carries out the orders; returns only if that failed.
+fn execute(orders: &Orders, streams: &[OwnedFd]) -> ExecFailure {
+    let prepare = || -> io::Result<()> {
+        let [stdin, stdout, stderr] = streams else {
+            return Err(io::ErrorKind::InvalidData.into());
+        };
+        setsid()?;
+        dup2_stdin(stdin)?;
+        dup2_stdout(stdout)?;
+        dup2_stderr(stderr)?;
+        umask(Mode::from_raw_mode(0o022));
+        Ok(())
+    };
+    if let Err(error) = prepare() {
+        return ExecFailure::Program(errno(&error));
+    }
+    if let Err(error) = rustix::process::chdir(orders.cwd.as_str()) {
+        return ExecFailure::Folder(error.raw_os_error());
+    }
+    match to_c_strings(orders) {
+        Ok((argv, env)) => {
+            reset_signals();
+            ExecFailure::Program(errno(&search_and_exec(orders, &argv, &env)))
+        }
+        Err(error) => ExecFailure::Program(errno(&error)),
+    }
+}
+
+fn errno(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(libc::EINVAL)
+}
+
+fn to_c_strings(orders: &Orders) -> io::Result<(Vec<CString>, Vec<CString>)> {
+    let argv = orders.argv.iter().map(|text| c_string(text)).collect::<io::Result<_>>()?;
+    let env = orders.env.iter().map(|(key, value)| c_string(&join(key, b"=", value)));
+    Ok((argv, env.collect::<io::Result<_>>()?))
+}
+
+fn c_string(bytes: &[u8]) -> io::Result<CString> {
+    CString::new(bytes).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
+}
+
+fn join(left: &[u8], between: &[u8], right: &[u8]) -> Vec<u8> {
+    [left, between, right].concat()
+}
+
+/// Finds the program as a shell would, in the `PATH` of the command itself, and executes it.
+fn search_and_exec(orders: &Orders, argv: &[CString], env: &[CString]) -> io::Error {
+    let Some(program) = argv.first() else { return io::Error::from_raw_os_error(libc::EINVAL) };
+    let name = program.as_bytes();
+    if name.contains(&b'/') {
+        return exec(program, argv, env);
+    }
+    if name.is_empty() {
+        return io::Error::from_raw_os_error(libc::ENOENT);
+    }
+    let path = orders.env.iter().find(|(key, _)| &key[..] == b"PATH");
+    let path = path.map_or(&b"/usr/local/bin:/usr/bin:/bin"[..], |(_, value)| &value[..]);
+    // "Permission denied" anywhere on the way is worth more to the reader than "not found".
+    let mut failure = io::Error::from_raw_os_error(libc::ENOENT);
+    for folder in path.split(|byte| *byte == b':') {
+        let folder = if folder.is_empty() { &b"."[..] } else { folder };
+        let Ok(candidate) = c_string(&join(folder, b"/", name)) else { continue };
+        let error = exec(&candidate, argv, env);
+        match error.raw_os_error() {
+            Some(libc::ENOENT | libc::ENOTDIR | libc::ENAMETOOLONG) => {}
+            Some(libc::EACCES) => failure = error,
+            _ => return error,
+        }
+    }
+    failure
+}

@@ -1,0 +1,160 @@
+//! The only module of the guest that may hold `unsafe`: the system calls rustix has no safe form of.
+#![expect(unsafe_code, reason = "fork, clone, exec and a few newer calls have no safe wrapper")]
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::mem;
+use std::os::fd::{AsFd, AsRawFd};
+use std::ptr;
+
+use rustix::process::Pid;
+
+/// Which side of a fork this is.
+#[derive(Debug)]
+pub(crate) enum Fork {
+    /// The process that forked, with its new child.
+    Parent(Pid),
+    /// The new child.
+    Child,
+}
+
+/// Forks this process, which must have one thread: the child of a threaded process inherits locks
+/// that nobody will ever release.
+pub(crate) fn fork() -> io::Result<Fork> {
+    // SAFETY: every caller is one of our one-threaded processes (warden, init, launcher,
+    // supervisor), so no lock can be held by a thread the child does not have.
+    let pid = unsafe { libc::fork() };
+    forked(pid)
+}
+
+/// Forks this process into new namespaces given as `CLONE_NEW*` flags.
+///
+/// The child must not start threads or use `fork` of another kind than [`fork`]: the C library does
+/// not know about it and still holds the parent's thread id.
+pub(crate) fn fork_into(namespaces: libc::c_int) -> io::Result<Fork> {
+    let flags = libc::c_long::from(namespaces | libc::SIGCHLD);
+    // SAFETY: with a null stack, clone behaves like fork: the child runs on a copy of this stack.
+    // The only caller is the warden, which has one thread.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
+    forked(libc::pid_t::try_from(pid).unwrap_or(-1))
+}
+
+fn forked(pid: libc::pid_t) -> io::Result<Fork> {
+    match pid {
+        0 => Ok(Fork::Child),
+        pid if pid > 0 => Pid::from_raw(pid).map(Fork::Parent).ok_or_else(io::Error::last_os_error),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Ends this process at once, running no destructors and no exit handlers: what a forked child that
+/// shares state with its parent must do.
+pub(crate) fn exit_now(code: i32) -> ! {
+    // SAFETY: `_exit` takes a plain integer and does not return.
+    unsafe { libc::_exit(code) }
+}
+
+/// Replaces this process with `program`. Returns only if that failed.
+pub(crate) fn exec(program: &CStr, argv: &[CString], env: &[CString]) -> io::Error {
+    let pointers = |list: &[CString]| -> Vec<*const libc::c_char> {
+        list.iter().map(|text| text.as_ptr()).chain([ptr::null()]).collect()
+    };
+    let (argv, env) = (pointers(argv), pointers(env));
+    // SAFETY: both arrays end in a null pointer, and they and the strings they point to live until
+    // the call returns, which it does only on failure.
+    unsafe { libc::execve(program.as_ptr(), argv.as_ptr(), env.as_ptr()) };
+    io::Error::last_os_error()
+}
+
+/// Blocks every signal that can be blocked.
+pub(crate) fn block_signals() {
+    let mut all = empty_signal_set();
+    // SAFETY: `all` is a valid signal set.
+    unsafe { libc::sigfillset(&raw mut all) };
+    set_signal_mask(&all);
+}
+
+/// Gives a program about to be executed the signal state a shell would: nothing blocked, and
+/// `SIGPIPE`, which the Rust runtime ignores, ends the process again.
+pub(crate) fn reset_signals() {
+    // SAFETY: `SIGPIPE` is a valid signal, and the default disposition runs no code of ours.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    set_signal_mask(&empty_signal_set());
+}
+
+fn empty_signal_set() -> libc::sigset_t {
+    // SAFETY: a signal set is plain data for which all zeroes is the empty set on Linux.
+    unsafe { mem::zeroed() }
+}
+
+fn set_signal_mask(set: &libc::sigset_t) {
+    // SAFETY: `set` is a valid signal set, and the old one is not asked for.
+    unsafe { libc::sigprocmask(libc::SIG_SETMASK, set, ptr::null_mut()) };
+}
+
+/// Closes every descriptor but the standard streams. Only for the start of a program, before anything
+/// of its own is open.
+pub(crate) fn close_inherited() -> io::Result<()> {
+    let (first, last, flags): (libc::c_uint, libc::c_uint, libc::c_uint) =
+        (3, libc::c_uint::MAX, 0);
+    // SAFETY: the caller vouches that no descriptor in the range belongs to anything of this process.
+    let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// What to change on a mount.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct MountAttributes {
+    /// `MOUNT_ATTR_*` flags to set.
+    pub(crate) set: u64,
+    /// The user namespace of an id-mapped mount.
+    pub(crate) user_namespace: Option<libc::c_int>,
+}
+
+/// Changes the attributes of a mount and of everything mounted beneath it.
+pub(crate) fn set_mount_attributes(
+    mount: impl AsFd,
+    attributes: MountAttributes,
+) -> io::Result<()> {
+    let (idmap, userns_fd) = match attributes.user_namespace {
+        Some(fd) => (libc::MOUNT_ATTR_IDMAP, u64::from(fd.unsigned_abs())),
+        None => (0, 0),
+    };
+    let attr = libc::mount_attr {
+        attr_set: attributes.set | idmap,
+        attr_clr: 0,
+        propagation: libc::MS_PRIVATE,
+        userns_fd,
+    };
+    let flags = libc::AT_EMPTY_PATH | libc::AT_RECURSIVE;
+    // SAFETY: the path is a NUL-terminated empty string, `attr` lives until the call returns, and
+    // its size is passed beside it.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            mount.as_fd().as_raw_fd(),
+            c"".as_ptr(),
+            flags,
+            &raw const attr,
+            mem::size_of::<libc::mount_attr>(),
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Brings the loopback interface of this network namespace up.
+pub(crate) fn raise_loopback(socket: impl AsFd) -> io::Result<()> {
+    // SAFETY: an interface request is plain data for which all zeroes is valid.
+    let mut request: libc::ifreq = unsafe { mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(*b"lo") {
+        *to = libc::c_char::from_ne_bytes([from]);
+    }
+    request.ifr_ifru.ifru_flags = LOOPBACK_UP;
+    // SAFETY: `SIOCSIFFLAGS` reads the interface request, which lives until the call returns.
+    let result =
+        unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "both flags are below 0x100")]
+const LOOPBACK_UP: libc::c_short = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;

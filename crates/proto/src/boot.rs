@@ -1,0 +1,153 @@
+//! What the host tells the warden of a local sandbox, and what the warden reports back.
+//!
+//! The host decides the policy (what is seen, which ids, which network); the warden and the jail
+//! carry it out and say what is really in force.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// Everything needed to build one local sandbox.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct BootSpec {
+    /// The token every connection must prove.
+    pub token: [u8; crate::hello::TOKEN_BYTES],
+    /// The host name inside.
+    pub hostname: String,
+    /// The session's own folder on the host.
+    pub session_dir: PathBuf,
+    /// An empty folder of the session that the new root is assembled on.
+    pub root_dir: PathBuf,
+    /// Who is who inside.
+    pub ids: Ids,
+    /// Whether the sandbox has a network of its own with nothing but loopback.
+    pub own_network: bool,
+    /// What is built into the new root, in order.
+    pub steps: Vec<RootStep>,
+    /// Where commands may write, besides their own `/tmp` and `/dev`; the first is the workspace.
+    pub writable: Vec<String>,
+    /// Whether the sandbox ends when the socket to its owner closes.
+    pub tied_to_owner: bool,
+}
+
+/// The first id outside that sessions of root take. Beyond what distributions give to people (below
+/// 60,000), to services, and to the subordinate ids of containers (commonly from 100,000 or 524,288
+/// up).
+pub const FIRST_RANGE_ID: u32 = 0x7000_0000;
+
+/// Which ids shall exist inside.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ids {
+    /// A range of ids that no other session has: 0 and up inside, far from anybody's outside.
+    /// Commands are uid 0 inside. Only root can give such a range.
+    Range {
+        /// The folder of the locks by which sessions keep out of each other's ranges.
+        locks: PathBuf,
+    },
+    /// The caller's own ids alone.
+    Own {
+        /// The user and group outside.
+        outside: UserAndGroup,
+        /// What they look like inside.
+        inside: UserAndGroup,
+    },
+}
+
+/// A user and a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserAndGroup {
+    /// The user.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+}
+
+/// One step of building the new root. Targets are absolute paths inside.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum RootStep {
+    /// A folder of the new root itself.
+    Dir {
+        /// Where.
+        target: String,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// A small file of the new root itself.
+    File {
+        /// Where.
+        target: String,
+        /// What it holds.
+        content: String,
+    },
+    /// A symbolic link of the new root itself.
+    Link {
+        /// Where.
+        target: String,
+        /// What it says.
+        to: String,
+    },
+    /// A file or folder of the host, and all that is mounted beneath it.
+    Bind {
+        /// Where it is on the host.
+        source: PathBuf,
+        /// Where.
+        target: String,
+        /// Whether it can be written to.
+        writable: bool,
+    },
+    /// A folder of the host whose owners are shifted into the range of [`Ids::Range`]; a plain
+    /// writable bind under [`Ids::Own`].
+    BindOwned {
+        /// Where it is on the host.
+        source: PathBuf,
+        /// Where.
+        target: String,
+    },
+    /// A private file system in memory.
+    Tmpfs {
+        /// Where.
+        target: String,
+        /// The permission bits of its top folder.
+        mode: u32,
+    },
+    /// The processes of the sandbox.
+    Proc {
+        /// Where.
+        target: String,
+    },
+    /// Terminals of the sandbox's own.
+    Devpts {
+        /// Where.
+        target: String,
+    },
+}
+
+/// What became of a boot.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum BootReport {
+    /// The guest is up.
+    Ready(Ready),
+    /// Nothing runs, and nothing is left.
+    Failed(BootFailure),
+}
+
+/// What is really in force in a sandbox that is up.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Ready {
+    /// The first process of the sandbox, as the host numbers it.
+    pub init_pid: u32,
+    /// The Landlock version the kernel enforces on commands.
+    pub landlock_abi: u32,
+}
+
+/// Which step of a boot failed.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct BootFailure {
+    /// What was being done, as in "cannot {step}".
+    pub step: String,
+    /// The system's error number.
+    pub errno: i32,
+    /// Whether user namespaces themselves were refused.
+    pub no_user_namespaces: bool,
+}

@@ -1,0 +1,72 @@
+//! How a guest answers, and how a call ends.
+
+use serde::{Deserialize, Serialize};
+
+/// The guest does what was asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Accepted {
+    /// The number of the process record, where the call made one.
+    pub process: Option<u64>,
+}
+
+/// How a call that was accepted ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum End {
+    /// It is done; calls that run no command end like this.
+    Done,
+    /// It failed on the way.
+    Failed(Fault),
+    /// The command ended by itself.
+    Exited {
+        /// Its exit code.
+        code: i32,
+    },
+    /// A signal ended the command.
+    Signalled {
+        /// Which.
+        signal: i32,
+    },
+    /// The deadline ended the command and everything descended from it.
+    Timeout,
+    /// The host gave up, and everything descended from the command was ended.
+    Cancelled,
+    /// The program could not be executed at all.
+    NotStarted(Fault),
+}
+
+/// Why the guest did not do something.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fault {
+    /// What kind of failure.
+    pub kind: FaultKind,
+    /// What happened, naming the thing.
+    pub message: String,
+    /// The system's error number, where a system call failed.
+    pub errno: Option<i32>,
+}
+
+impl Fault {
+    /// Makes a fault that no system call caused.
+    pub fn new(kind: FaultKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), errno: None }
+    }
+}
+
+/// What kind of failure a [`Fault`] is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum FaultKind {
+    /// The request makes no sense.
+    Invalid,
+    /// What it names does not exist.
+    NotFound,
+    /// Permissions or a wall refused it.
+    Denied,
+    /// A path leads out of where it must stay.
+    Escape,
+    /// The operating system failed.
+    Io,
+    /// The guest itself failed.
+    Internal,
+}

@@ -1,0 +1,76 @@
+//! Commands: what they get, what they say, how they end.
+
+use bastide::{Command, Output, Reason};
+
+use crate::suite::{Context, Outcome, Trial, say, sh};
+use crate::trials;
+
+pub(super) const TRIALS: &[Trial] = trials![
+    reports_exit_codes,
+    reports_signals,
+    reports_programs_that_cannot_be_executed,
+    keeps_output_apart,
+    starts_in_the_workspace_with_home_set,
+    passes_arguments_and_environment_unchanged,
+    hands_input_over_exactly,
+];
+
+async fn reports_exit_codes(context: Context) -> Outcome {
+    let session = context.session().await?;
+    for code in [0, 1, 7, 255] {
+        let exit = session.exec(sh(&format!("exit {code}"))).await?.exit;
+        assert_eq!((exit.reason, exit.code), (Reason::Exited, code));
+    }
+    Ok(session.delete().await?)
+}
+
+async fn reports_signals(context: Context) -> Outcome {
+    let session = context.session().await?;
+    let exit = session.exec(sh("kill -9 $$")).await?.exit;
+    assert_eq!((exit.reason, exit.code), (Reason::Signalled, 137));
+    Ok(session.delete().await?)
+}
+
+async fn reports_programs_that_cannot_be_executed(context: Context) -> Outcome {
+    let session = context.session().await?;
+    let missing = session.exec(Command::new(["no-such-program"])).await?.exit;
+    assert_eq!((missing.reason, missing.code), (Reason::NotStarted, 127));
+    say(&session, "echo 'not a program' > plain; chmod 644 plain").await?;
+    let plain = session.exec(Command::new(["./plain"])).await?.exit;
+    assert_eq!((plain.reason, plain.code), (Reason::NotStarted, 126));
+    Ok(session.delete().await?)
+}
+
+async fn keeps_output_apart(context: Context) -> Outcome {
+    let session = context.session().await?;
+    let Output { stdout, stderr, .. } = session.exec(sh("echo out; echo err >&2")).await?;
+    assert_eq!((&stdout[..], &stderr[..]), (&b"out\n"[..], &b"err\n"[..]));
+    Ok(session.delete().await?)
+}
+
+async fn starts_in_the_workspace_with_home_set(context: Context) -> Outcome {
+    let session = context.session().await?;
+    let root = session.root().as_str().to_owned();
+    assert_eq!(say(&session, "pwd; echo $HOME").await?, format!("{root}\n{root}\n"));
+    Ok(session.delete().await?)
+}
+
+async fn passes_arguments_and_environment_unchanged(context: Context) -> Outcome {
+    let session = context.session().await?;
+    let odd = "a b\n'\"$HOME\\ \u{fc}";
+    let show = Command::new(["sh", "-c", "printf %s \"$1\"; printf %s \"$ODD\" >&2", "sh", odd]);
+    let Output { stdout, stderr, .. } = session.exec(show.env("ODD", odd)).await?;
+    assert_eq!((String::from_utf8(stdout)?, String::from_utf8(stderr)?), (odd.into(), odd.into()));
+    Ok(session.delete().await?)
+}
+
+async fn hands_input_over_exactly(context: Context) -> Outcome {
+    let session = context.session().await?;
+    for size in [0, 200_000, context.count(50_000_000)] {
+        let input: Vec<u8> = (0..=u8::MAX).cycle().take(size).collect();
+        let output = session.exec(sh("cat").input(input.clone())).await?;
+        assert_eq!(output.exit.code, 0);
+        assert!(output.stdout == input, "{size} bytes came back changed");
+    }
+    Ok(session.delete().await?)
+}

@@ -1,0 +1,45 @@
+//! From inside, each of these must fail. One trial for each claim of `docs/threat-model.md`.
+//!
+//! A trial has two halves. The outer half prepares something on the host worth reaching and looks at
+//! what came of it; the inner half, the *probe*, is the test program itself, carried into the session
+//! and run there, and tries. It says what it reached.
+
+mod files;
+mod kernel;
+mod processes;
+mod reach;
+
+pub mod probe;
+
+use bastide::model::{Entry, Manifest};
+use bastide::{Command, Session};
+
+use crate::suite::{Context, Trial};
+
+/// Every escape trial.
+#[must_use]
+pub fn trials() -> Vec<Trial> {
+    [files::TRIALS, kernel::TRIALS, processes::TRIALS, reach::TRIALS].concat()
+}
+
+type Trouble = Box<dyn std::error::Error + Send + Sync>;
+
+/// A session with the probe in it.
+async fn session(context: &Context) -> Result<Session, Trouble> {
+    let mut manifest = Manifest::default();
+    let program = std::fs::read("/proc/self/exe")?;
+    manifest.entries.insert("probe".to_owned(), Entry::file(program));
+    Ok(context.session_with(&manifest).await?)
+}
+
+/// Runs a probe inside; what it says is what it reached.
+async fn attempt(session: &Session, name: &str, arguments: &[&str]) -> Result<String, Trouble> {
+    let argv = ["./probe", probe::FLAG, name].into_iter().chain(arguments.iter().copied());
+    let command = Command::new(argv).timeout(std::time::Duration::from_secs(30));
+    let output = session.exec(command).await?;
+    if output.exit.code != 0 {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("probe {name} ended with {}: {stderr}", output.exit.code).into());
+    }
+    Ok(String::from_utf8(output.stdout)?)
+}

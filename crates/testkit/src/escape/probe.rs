@@ -1,0 +1,142 @@
+//! The half of an escape trial that runs inside. It tries, and says what it reached.
+//!
+//! The test program carries itself into the session and starts itself there with [`FLAG`], so a trial
+//! needs nothing that an image may not have.
+
+mod sys;
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// The argument that makes a test program a probe.
+pub const FLAG: &str = "--bastide-probe";
+
+/// Runs as a probe if the arguments say so; test programs call this first.
+#[must_use]
+pub fn run_if_asked() -> Option<ExitCode> {
+    let mut arguments = std::env::args().skip(1);
+    if arguments.next()? != FLAG {
+        return None;
+    }
+    let name = arguments.next().unwrap_or_default();
+    let rest: Vec<_> = arguments.collect();
+    let reached = attempt(&name, &rest);
+    Some(match reached {
+        Ok(lines) => {
+            let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+            let said = io::stdout().write_all(text.as_bytes());
+            ExitCode::from(u8::from(said.is_err()))
+        }
+        Err(error) => {
+            drop(writeln!(io::stderr(), "{error}"));
+            ExitCode::FAILURE
+        }
+    })
+}
+
+fn attempt(name: &str, arguments: &[String]) -> io::Result<Vec<String>> {
+    let argument = |index: usize| arguments.get(index).map_or("", String::as_str);
+    match name {
+        "mounts" => Ok(sys::not_refused(&sys::mounts())),
+        "calls" => Ok(sys::not_refused(&sys::reaching_calls())),
+        "terminal" => Ok(sys::not_refused(&sys::terminal_requests(&fs::File::open("/dev/ptmx")?))),
+        "unknown-call" => Ok(vec![sys::unknown_call()]),
+        "processes" => processes(),
+        "descriptors" => descriptors(),
+        "connect" => Ok(connect(argument(0), argument(1))),
+        "loopback" => loopback(),
+        "sockets" => sockets(argument(0), argument(1)),
+        _ => Err(io::Error::other(format!("unknown probe {name:?}"))),
+    }
+}
+
+/// Everything between this process and the first one, and that one's other children: the launcher, the
+/// guest, init.
+fn keepers() -> io::Result<Vec<i32>> {
+    let mut found = vec![1];
+    for entry in fs::read_dir("/proc")? {
+        let Ok(pid) = entry?.file_name().to_string_lossy().parse::<i32>() else { continue };
+        if parent(pid) == Some(1) {
+            found.push(pid);
+        }
+    }
+    Ok(found)
+}
+
+fn parent(pid: i32) -> Option<i32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+fn processes() -> io::Result<Vec<String>> {
+    let mut reached = Vec::new();
+    for pid in keepers()? {
+        for (what, answer) in sys::attack(pid) {
+            // The kernel accepts a signal to the first process and then drops it.
+            let dropped = pid == 1 && what.starts_with("kill");
+            if answer.is_ok() && !dropped {
+                reached.push(format!("{what} {pid}"));
+            }
+        }
+        for file in ["mem", "environ", "fd/0", "root/etc"] {
+            if fs::File::open(format!("/proc/{pid}/{file}")).is_ok() {
+                reached.push(format!("open /proc/{pid}/{file}"));
+            }
+        }
+    }
+    if sys::kill_everybody().is_ok() {
+        reached.push("kill -1".to_owned());
+    }
+    Ok(reached)
+}
+
+fn descriptors() -> io::Result<Vec<String>> {
+    let mut open: Vec<u32> = Vec::new();
+    for entry in fs::read_dir("/proc/self/fd")? {
+        let entry = entry?;
+        let target = fs::read_link(entry.path()).unwrap_or_default();
+        // The listing itself needs one.
+        if !target.to_string_lossy().ends_with("/fd") {
+            open.extend(entry.file_name().to_string_lossy().parse::<u32>());
+        }
+    }
+    open.sort_unstable();
+    Ok(open.iter().map(ToString::to_string).collect())
+}
+
+fn connect(host: &str, port: &str) -> Vec<String> {
+    let Ok(address) = format!("{host}:{port}").parse() else {
+        return vec!["bad address".to_owned()];
+    };
+    match TcpStream::connect_timeout(&address, Duration::from_secs(5)) {
+        Ok(_) => vec![format!("connected to {address}")],
+        Err(_) => Vec::new(),
+    }
+}
+
+fn loopback() -> io::Result<Vec<String>> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let mut client = TcpStream::connect(listener.local_addr()?)?;
+    let (mut server, _) = listener.accept()?;
+    client.write_all(b"hello")?;
+    let mut heard = [0; 5];
+    server.read_exact(&mut heard)?;
+    Ok(if &heard == b"hello" { vec!["talked over loopback".to_owned()] } else { Vec::new() })
+}
+
+fn sockets(path: &str, name: &str) -> io::Result<Vec<String>> {
+    let mut reached = Vec::new();
+    if UnixStream::connect(path).is_ok() {
+        reached.push(format!("connected to {path}"));
+    }
+    if UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?).is_ok() {
+        reached.push(format!("connected to @{name}"));
+    }
+    Ok(reached)
+}

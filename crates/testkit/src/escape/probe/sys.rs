@@ -1,0 +1,135 @@
+//! The system calls a probe tries. The only module of the test kit that may hold `unsafe`.
+#![expect(unsafe_code, reason = "the calls that must be refused have no safe wrapper")]
+
+use std::io;
+use std::os::fd::AsRawFd;
+
+/// A call that was made, and what came of it.
+pub(super) type Attempt = (String, io::Result<i64>);
+
+/// Makes a call all of whose arguments are plain numbers, for pointers null. With such arguments none of
+/// the calls in this module touches memory, whether it is refused or not.
+fn call(number: libc::c_long, arguments: [libc::c_long; 5]) -> io::Result<i64> {
+    let [a, b, c, d, e] = arguments;
+    // SAFETY: every caller is in this module and passes numbers and null pointers only, to calls that
+    // answer those with an error or an effect outside this process's memory.
+    let result = unsafe { libc::syscall(number, a, b, c, d, e) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// What of these attempts was not refused: anything but "not permitted" and "no such call".
+pub(super) fn not_refused(attempts: &[Attempt]) -> Vec<String> {
+    let refused = [libc::EPERM, libc::ENOSYS, libc::EACCES].map(Some);
+    attempts
+        .iter()
+        .filter_map(|(what, answer)| match answer {
+            Err(error) if refused.contains(&error.raw_os_error()) => None,
+            Err(error) => Some(format!("{what}: {error}")),
+            Ok(_) => Some(format!("{what}: done")),
+        })
+        .collect()
+}
+
+fn attempts(list: &[(&str, libc::c_long, [libc::c_long; 5])]) -> Vec<Attempt> {
+    list.iter()
+        .map(|(what, number, arguments)| ((*what).to_owned(), call(*number, *arguments)))
+        .collect()
+}
+
+/// Mounts and namespaces.
+pub(super) fn mounts() -> Vec<Attempt> {
+    let flag = libc::c_long::from;
+    attempts(&[
+        ("mount", libc::SYS_mount, [0; 5]),
+        ("umount2", libc::SYS_umount2, [0; 5]),
+        ("pivot_root", libc::SYS_pivot_root, [0; 5]),
+        ("chroot", libc::SYS_chroot, [0; 5]),
+        ("fsopen", libc::SYS_fsopen, [0; 5]),
+        ("open_tree", libc::SYS_open_tree, [0; 5]),
+        ("move_mount", libc::SYS_move_mount, [0; 5]),
+        ("mount_setattr", libc::SYS_mount_setattr, [0; 5]),
+        ("setns", libc::SYS_setns, [0; 5]),
+        ("unshare user", libc::SYS_unshare, [flag(libc::CLONE_NEWUSER), 0, 0, 0, 0]),
+        ("unshare mount", libc::SYS_unshare, [flag(libc::CLONE_NEWNS), 0, 0, 0, 0]),
+        ("unshare net", libc::SYS_unshare, [flag(libc::CLONE_NEWNET), 0, 0, 0, 0]),
+        ("clone user", libc::SYS_clone, [flag(libc::CLONE_NEWUSER | libc::SIGCHLD), 0, 0, 0, 0]),
+        ("clone pid", libc::SYS_clone, [flag(libc::CLONE_NEWPID | libc::SIGCHLD), 0, 0, 0, 0]),
+        ("clone3", libc::SYS_clone3, [0; 5]),
+    ])
+}
+
+/// Interfaces of the kernel that reach past a sandbox, or have led out of many.
+pub(super) fn reaching_calls() -> Vec<Attempt> {
+    let family = libc::c_long::from;
+    attempts(&[
+        ("bpf", libc::SYS_bpf, [0; 5]),
+        ("perf_event_open", libc::SYS_perf_event_open, [0; 5]),
+        ("keyctl", libc::SYS_keyctl, [0; 5]),
+        ("add_key", libc::SYS_add_key, [0; 5]),
+        ("request_key", libc::SYS_request_key, [0; 5]),
+        ("userfaultfd", libc::SYS_userfaultfd, [0; 5]),
+        ("io_uring_setup", libc::SYS_io_uring_setup, [1, 0, 0, 0, 0]),
+        ("open_by_handle_at", libc::SYS_open_by_handle_at, [0; 5]),
+        ("init_module", libc::SYS_init_module, [0; 5]),
+        ("finit_module", libc::SYS_finit_module, [-1, 0, 0, 0, 0]),
+        ("kexec_load", libc::SYS_kexec_load, [0; 5]),
+        ("reboot", libc::SYS_reboot, [0; 5]),
+        ("swapon", libc::SYS_swapon, [0; 5]),
+        ("acct", libc::SYS_acct, [-1, 0, 0, 0, 0]),
+        ("syslog", libc::SYS_syslog, [3, 0, 0, 0, 0]),
+        ("clock_settime", libc::SYS_clock_settime, [0; 5]),
+        ("settimeofday", libc::SYS_settimeofday, [0; 5]),
+        ("sethostname", libc::SYS_sethostname, [0; 5]),
+        ("fanotify_init", libc::SYS_fanotify_init, [0; 5]),
+        ("quotactl", libc::SYS_quotactl, [0; 5]),
+        ("raw socket", libc::SYS_socket, [family(libc::AF_INET), family(libc::SOCK_RAW), 1, 0, 0]),
+        (
+            "packet socket",
+            libc::SYS_socket,
+            [family(libc::AF_PACKET), family(libc::SOCK_RAW), 0, 0, 0],
+        ),
+        ("vsock", libc::SYS_socket, [family(libc::AF_VSOCK), family(libc::SOCK_STREAM), 0, 0, 0]),
+    ])
+}
+
+/// Typing into a terminal as if a person did.
+pub(super) fn terminal_requests(terminal: &std::fs::File) -> Vec<Attempt> {
+    let requests = [("TIOCSTI", libc::TIOCSTI), ("TIOCLINUX", libc::TIOCLINUX)];
+    let fd = libc::c_long::from(terminal.as_raw_fd());
+    let one = |(what, request): (&str, libc::Ioctl)| {
+        let request = libc::c_long::try_from(request).unwrap_or(0);
+        (what.to_owned(), call(libc::SYS_ioctl, [fd, request, 0, 0, 0]))
+    };
+    requests.into_iter().map(one).collect()
+}
+
+/// A call that no kernel has.
+pub(super) fn unknown_call() -> String {
+    match call(9999, [0; 5]) {
+        Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => "no such call".to_owned(),
+        other => format!("{other:?}"),
+    }
+}
+
+/// Every way to end, stop or take hold of a process.
+pub(super) fn attack(pid: i32) -> Vec<Attempt> {
+    let (pid, kill) = (libc::c_long::from(pid), libc::c_long::from(libc::SIGKILL));
+    let stop = libc::c_long::from(libc::SIGSTOP);
+    let attach = 16; // PTRACE_ATTACH
+    let seize = 0x4206; // PTRACE_SEIZE
+    attempts(&[
+        ("kill", libc::SYS_kill, [pid, kill, 0, 0, 0]),
+        ("kill with stop", libc::SYS_kill, [pid, stop, 0, 0, 0]),
+        ("kill group of", libc::SYS_kill, [-pid, kill, 0, 0, 0]),
+        ("tkill", libc::SYS_tkill, [pid, kill, 0, 0, 0]),
+        ("tgkill", libc::SYS_tgkill, [pid, pid, kill, 0, 0]),
+        ("ptrace attach", libc::SYS_ptrace, [attach, pid, 0, 0, 0]),
+        ("ptrace seize", libc::SYS_ptrace, [seize, pid, 0, 0, 0]),
+        ("process_vm_readv", libc::SYS_process_vm_readv, [pid, 0, 0, 0, 0]),
+    ])
+}
+
+/// A signal to everybody this process may signal.
+pub(super) fn kill_everybody() -> io::Result<i64> {
+    call(libc::SYS_kill, [-1, libc::c_long::from(libc::SIGKILL), 0, 0, 0])
+}

@@ -1,0 +1,57 @@
+//! Processes of the host, and ours inside.
+
+use std::process::{Command, Stdio};
+
+use super::{attempt, session};
+use crate::suite::{Context, Outcome, Trial, say};
+use crate::trials;
+
+pub(super) const TRIALS: &[Trial] = trials![
+    cannot_see_processes_or_environment_of_the_host,
+    cannot_end_or_trace_guest_or_launcher,
+    has_no_inherited_descriptors,
+    cannot_outlive_its_session,
+];
+
+async fn cannot_see_processes_or_environment_of_the_host(context: Context) -> Outcome {
+    let mut host = Command::new("sleep");
+    host.arg("7100").env("BASTIDE_CANARY", "bastide-canary").stdin(Stdio::null());
+    let mut host = host.spawn()?;
+    let session = session(&context).await?;
+    let seen = say(
+        &session,
+        "cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' \
+         | grep -e '^710[0]$' -e '^bastide-canar[y]$' || true",
+    )
+    .await;
+    host.kill()?;
+    host.wait()?;
+    assert_eq!(seen?, "");
+    Ok(session.delete().await?)
+}
+
+async fn cannot_end_or_trace_guest_or_launcher(context: Context) -> Outcome {
+    let session = session(&context).await?;
+    // The probe goes for every process it can name, whoever it is, then for all at once. What it
+    // reports are processes of ours that it could take hold of.
+    assert_eq!(attempt(&session, "processes", &[]).await?, "");
+    assert_eq!(say(&session, "echo still here").await?, "still here\n");
+    Ok(session.delete().await?)
+}
+
+async fn has_no_inherited_descriptors(context: Context) -> Outcome {
+    let session = session(&context).await?;
+    assert_eq!(attempt(&session, "descriptors", &[]).await?, "0\n1\n2\n");
+    Ok(session.delete().await?)
+}
+
+async fn cannot_outlive_its_session(context: Context) -> Outcome {
+    let session = session(&context).await?;
+    say(&session, "(setsid sleep 7101 >/dev/null 2>&1 &)").await?;
+    session.delete().await?;
+    for entry in std::fs::read_dir("/proc")? {
+        let line = std::fs::read(entry?.path().join("cmdline")).unwrap_or_default();
+        assert!(line != b"sleep\x007101\x00", "a process outlived its session");
+    }
+    Ok(())
+}

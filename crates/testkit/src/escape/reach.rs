@@ -1,0 +1,62 @@
+//! Networks, sockets, other sessions.
+
+use std::net::TcpListener;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+
+use super::{attempt, session};
+use crate::suite::{Context, Outcome, Trial, say};
+use crate::trials;
+
+pub(super) const TRIALS: &[Trial] = trials![
+    cannot_reach_the_network,
+    has_loopback_of_its_own,
+    cannot_reach_sockets_of_the_host,
+    cannot_reach_another_session,
+];
+
+async fn cannot_reach_the_network(context: Context) -> Outcome {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let session = session(&context).await?;
+    let port = listener.local_addr()?.port().to_string();
+    assert_eq!(attempt(&session, "connect", &["127.0.0.1", &port]).await?, "");
+    // Nothing but loopback exists to send through.
+    assert_eq!(say(&session, "tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '").await?, "lo\n");
+    Ok(session.delete().await?)
+}
+
+async fn has_loopback_of_its_own(context: Context) -> Outcome {
+    let session = session(&context).await?;
+    assert_eq!(attempt(&session, "loopback", &[]).await?, "talked over loopback\n");
+    Ok(session.delete().await?)
+}
+
+async fn cannot_reach_sockets_of_the_host(context: Context) -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("docker.sock");
+    let name = format!("bastide-canary-{}", std::process::id());
+    let listeners = (
+        UnixListener::bind(&path)?,
+        UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)?,
+    );
+    let session = session(&context).await?;
+    let path = path.display().to_string();
+    assert_eq!(attempt(&session, "sockets", &[&path, &name]).await?, "");
+    drop(listeners);
+    Ok(session.delete().await?)
+}
+
+async fn cannot_reach_another_session(context: Context) -> Outcome {
+    let other = session(&context).await?;
+    say(&other, "echo bastide-canary > secret; (sleep 7102 >/dev/null 2>&1 &)").await?;
+    let session = session(&context).await?;
+    let seen = say(
+        &session,
+        "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -o '[s]leep 7102' ; \
+         cat /proc/[0-9]*/root/workspace/secret /proc/[0-9]*/cwd/secret 2>/dev/null; true",
+    )
+    .await?;
+    assert_eq!(seen, "");
+    session.delete().await?;
+    Ok(other.delete().await?)
+}

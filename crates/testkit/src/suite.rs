@@ -1,0 +1,130 @@
+//! Running trials against a backend.
+//!
+//! A trial is one sentence that must be true of every backend, shown on a session of its own. The same
+//! trials run on every backend; what a machine cannot do is skipped with its reason, never silently.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bastide::model::Manifest;
+use bastide::{Backend, Client, Command, CreateOptions, Output, Session};
+use libtest_mimic::{Arguments, Failed};
+
+/// How long one trial may take. Every call in it has a deadline of its own; this one is for the
+/// trial that finds a call without.
+const TRIAL: Duration = Duration::from_secs(120);
+
+/// What a trial can use.
+#[derive(Debug, Clone)]
+pub struct Context {
+    /// The backend under trial.
+    pub backend: Arc<dyn Backend>,
+    /// Whether the big counts are run, not a tenth of them.
+    pub full: bool,
+}
+
+/// The result of a trial: any error fails it, with its message.
+pub type Outcome = Result<(), Box<dyn std::error::Error + Send + Sync>>;
+
+type Body = fn(Context) -> Pin<Box<dyn Future<Output = Outcome> + Send>>;
+
+/// One trial.
+#[derive(Debug, Clone, Copy)]
+pub struct Trial {
+    /// What must be true, as a sentence in snake case.
+    pub name: &'static str,
+    /// How it is shown.
+    pub body: Body,
+}
+
+/// Makes a [`Trial`] of an async function.
+#[macro_export]
+macro_rules! trials {
+    ($($name:ident),* $(,)?) => {
+        &[$($crate::suite::Trial {
+            name: stringify!($name),
+            body: |context| Box::pin($name(context)),
+        }),*]
+    };
+}
+
+impl Context {
+    /// A session with nothing in its workspace.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the backend cannot make it.
+    pub async fn session(&self) -> bastide::Result<Session> {
+        self.session_with(&Manifest::default()).await
+    }
+
+    /// A session with this workspace.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the backend cannot make it.
+    pub async fn session_with(&self, manifest: &Manifest) -> bastide::Result<Session> {
+        Client::new(Arc::clone(&self.backend)).create(manifest, CreateOptions::default()).await
+    }
+
+    /// A big count, or a tenth of it.
+    #[must_use]
+    pub fn count(&self, full: usize) -> usize {
+        if self.full { full } else { full.div_ceil(10) }
+    }
+}
+
+/// A shell command that must not take longer than a trial may.
+#[must_use]
+pub fn sh(line: &str) -> Command {
+    Command::shell(line).timeout(Duration::from_secs(60))
+}
+
+/// What a shell command says, which must end well.
+///
+/// # Errors
+///
+/// Fails if it cannot be run, or ends with anything but 0; its standard error is in the message.
+pub async fn say(
+    session: &Session,
+    line: &str,
+) -> Result<String, Box<dyn std::error::Error + Send + Sync>> {
+    let Output { stdout, stderr, exit } = session.exec(sh(line)).await?;
+    if exit.code != 0 {
+        let stderr = String::from_utf8_lossy(&stderr);
+        return Err(format!("`{line}` ended with {}: {stderr}", exit.code).into());
+    }
+    Ok(String::from_utf8(stdout)?)
+}
+
+/// Runs trials as a test binary does: it takes the usual arguments and prints the usual lines.
+#[must_use]
+pub fn run(suite: &str, context: &Context, trials: &[Trial]) -> ExitCode {
+    let arguments = Arguments::from_args();
+    let tests = trials.iter().map(|trial| {
+        let (context, body) = (context.clone(), trial.body);
+        libtest_mimic::Trial::test(format!("{suite}::{}", trial.name), move || {
+            perform(context, body)
+        })
+    });
+    libtest_mimic::run(&arguments, tests.collect()).exit_code()
+}
+
+fn perform(context: Context, body: Body) -> Result<(), Failed> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|error| Failed::from(error.to_string()))?;
+    // A panic unwinds through here and drops the trial's sessions with the runtime: a session that
+    // its owner let go of ends.
+    let outcome = runtime.block_on(async { tokio::time::timeout(TRIAL, body(context)).await });
+    match outcome {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(Failed::from(error.to_string())),
+        Err(_) => Err(Failed::from(format!("still not over after {TRIAL:?}"))),
+    }
+}

@@ -1,0 +1,27 @@
+//! `cargo xtask check`: what can be seen by reading.
+
+mod edges;
+mod guest;
+mod licences;
+mod sizes;
+
+use crate::shell::{self, Outcome, cargo, say, step};
+
+/// Runs every check; the first that fails ends it.
+pub(crate) fn run() -> Outcome {
+    step("format");
+    shell::run(&mut cargo(&["fmt", "--all", "--check"]))?;
+    step("crate edges and licences");
+    let metadata = edges::metadata()?;
+    edges::check(&metadata)?;
+    licences::check(&metadata)?;
+    step("sizes and names of files");
+    sizes::check()?;
+    step("lints");
+    let lints = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
+    shell::run(&mut cargo(&lints))?;
+    step("what the guest is linked with");
+    guest::check()?;
+    say("all checks hold");
+    Ok(())
+}

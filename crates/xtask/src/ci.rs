@@ -1,0 +1,10 @@
+//! `cargo xtask ci`
+
+use crate::shell::Outcome;
+use crate::{check, test};
+
+/// What CI does. It ends in the test command of the README.
+pub(crate) fn run() -> Outcome {
+    check::run()?;
+    test::run(&test::Arguments { full: false, require_all: true })
+}

@@ -1,0 +1,73 @@
+//! Running programs and saying so. The only module of the tasks that prints.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "tasks talk to whoever runs them")]
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+/// What a task gives: nothing, or why it failed.
+pub(crate) type Outcome<T = ()> = Result<T, Box<dyn Error>>;
+
+/// The top folder of the repository.
+pub(crate) fn top() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+/// Says something.
+pub(crate) fn say(text: &str) {
+    println!("{text}");
+}
+
+/// Announces a step.
+pub(crate) fn step(text: &str) {
+    println!("\n== {text}");
+}
+
+/// Turns the outcome of a task into its exit code.
+pub(crate) fn finish(outcome: Outcome) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs a command to its end, in the top folder; it must end well.
+pub(crate) fn run(command: &mut Command) -> Outcome {
+    let shown = show(command);
+    println!("$ {shown}");
+    let status =
+        command.current_dir(top()).status().map_err(|error| format!("{shown}: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{shown}: {status}").into()) }
+}
+
+/// What a command says, in the top folder; it must end well.
+pub(crate) fn read(command: &mut Command) -> Outcome<String> {
+    let shown = show(command);
+    let output =
+        command.current_dir(top()).output().map_err(|error| format!("{shown}: {error}"))?;
+    if !output.status.success() {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("{shown}: {}: {stderr}", output.status).into());
+    }
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// Whether a command can be run and ends well.
+pub(crate) fn works(command: &mut Command) -> bool {
+    command.output().is_ok_and(|output| output.status.success())
+}
+
+/// The same cargo that runs this task.
+pub(crate) fn cargo(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO"));
+    command.args(arguments);
+    command
+}
+
+fn show(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}

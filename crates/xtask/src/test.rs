@@ -1,0 +1,81 @@
+//! `cargo xtask test`: everything that proves the project works.
+
+mod privileges;
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use crate::shell::{Outcome, cargo, read, run as run_command, say, step, works};
+use privileges::Means;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Run the big counts, not a tenth of them
+    #[arg(long)]
+    pub(crate) full: bool,
+    /// Fail where a suite had to be skipped that this machine could run
+    #[arg(long)]
+    pub(crate) require_all: bool,
+}
+
+/// Runs every test.
+pub(crate) fn run(arguments: &Arguments) -> Outcome {
+    let means = Means::find();
+    step("what this will do to the machine");
+    say(&means.announcement());
+
+    step("unit and integration tests");
+    run_tests(arguments.full)?;
+    step("examples in the documentation");
+    run_command(&mut cargo(&["test", "--workspace", "--doc", "--quiet"]))?;
+    step("the recorded cases of the reference");
+    run_command(&mut cargo(&["xtask", "vectors"]))?;
+
+    // Whoever runs this has just run the suites as themselves; the other kind of user is missing.
+    let trials = trials_binary()?;
+    let other = means.other();
+    step(&format!("the suites of the local backend as {other}"));
+    match means.run_as_other(&trials, arguments.full)? {
+        Ok(()) => {
+            say("\nall tests passed, nothing was skipped");
+            Ok(())
+        }
+        Err(reason) if arguments.require_all => Err(format!("skipped as {other}: {reason}").into()),
+        Err(reason) => {
+            say(&format!("\nall tests passed; skipped: the local suites as {other} ({reason})"));
+            Ok(())
+        }
+    }
+}
+
+fn run_tests(full: bool) -> Outcome {
+    // Nextest runs every test in a process of its own, and all of them at once.
+    let nextest = works(&mut cargo(&["nextest", "--version"]));
+    let mut command = if nextest {
+        cargo(&["nextest", "run", "--workspace", "--no-fail-fast"])
+    } else {
+        cargo(&["test", "--workspace", "--all-targets", "--no-fail-fast"])
+    };
+    if full {
+        command.env(FULL, "1");
+    }
+    run_command(&mut command)
+}
+
+/// Tells tests to run the big counts.
+const FULL: &str = "BASTIDE_TEST_FULL";
+
+/// The test program of the local backend.
+fn trials_binary() -> Outcome<PathBuf> {
+    let build = ["test", "--package", "bastide-local", "--test", "trials", "--no-run"];
+    let messages = read(cargo(&build).arg("--message-format=json"))?;
+    messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .find_map(|message| {
+            let is_trials = message["target"]["name"] == "trials";
+            message["executable"].as_str().filter(|_| is_trials).map(PathBuf::from)
+        })
+        .ok_or_else(|| "cargo built no test program of the local backend".into())
+}

@@ -1,0 +1,135 @@
+//! Running the suites as root and as an ordinary user, whoever we are.
+
+use std::fmt;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use super::FULL;
+use crate::shell::{Outcome, read, run, works};
+
+/// The kinds of users there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Who {
+    Root,
+    User,
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Root => "root",
+            Self::User => "an ordinary user",
+        })
+    }
+}
+
+/// What this process may do.
+#[derive(Debug)]
+pub(crate) struct Means {
+    own: Who,
+    sudo: bool,
+}
+
+/// Why a suite was not run.
+pub(crate) type Skipped = Result<(), String>;
+
+impl Means {
+    pub(crate) fn find() -> Self {
+        let own = if rustix::process::geteuid().is_root() { Who::Root } else { Who::User };
+        let sudo = own == Who::User && works(Command::new("sudo").args(["-n", "true"]));
+        Self { own, sudo }
+    }
+
+    /// Whom this process is not.
+    pub(crate) fn other(&self) -> Who {
+        if self.own == Who::Root { Who::User } else { Who::Root }
+    }
+
+    /// What running the tests changes on this machine.
+    pub(crate) fn announcement(&self) -> String {
+        match (self.own, self.sudo) {
+            (Who::Root, _) => format!(
+                "install: nothing\nstart:   nothing that outlives a test\ncreate:  the user \
+                 `{}`, to run the suites unprivileged; it is removed at the end",
+                account()
+            ),
+            (Who::User, true) => {
+                "install: nothing\nstart:   the local suites as root, by `sudo -n`\n\
+                                  create:  nothing"
+                    .to_owned()
+            }
+            (Who::User, false) => {
+                "install: nothing\nstart:   nothing that outlives a test\ncreate:  nothing"
+                    .to_owned()
+            }
+        }
+    }
+
+    /// Runs a test program as whom this process is not.
+    pub(crate) fn run_as_other(&self, program: &Path, full: bool) -> Outcome<Skipped> {
+        match (self.own, self.sudo) {
+            (Who::Root, _) => run_as_user(program, full).map(Ok),
+            (Who::User, true) => {
+                let mut sudo = Command::new("sudo");
+                sudo.arg("-n");
+                if full {
+                    sudo.arg(format!("{FULL}=1"));
+                }
+                run(sudo.arg(program))?;
+                Ok(Ok(()))
+            }
+            (Who::User, false) => Ok(Err("`sudo -n` does not work here".to_owned())),
+        }
+    }
+}
+
+/// A name nobody else's run has.
+fn account() -> String {
+    format!("bastide-test-{}", std::process::id())
+}
+
+/// An account that is removed again, whatever happens.
+struct Account {
+    name: String,
+    uid: u32,
+    gid: u32,
+}
+
+impl Account {
+    fn create() -> Outcome<Self> {
+        let name = account();
+        run(Command::new("useradd").args(["--no-create-home", "--shell", "/bin/sh", &name]))?;
+        let id = |flag: &str| -> Outcome<u32> {
+            Ok(read(Command::new("id").args([flag, &name]))?.trim().parse()?)
+        };
+        let (uid, gid) = (id("-u")?, id("-g")?);
+        Ok(Self { name, uid, gid })
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        // A run that fails here says so; there is nobody to hand the error to.
+        drop(run(Command::new("userdel").arg(&self.name)));
+    }
+}
+
+fn run_as_user(program: &Path, full: bool) -> Outcome {
+    let account = Account::create()?;
+    // The build folder may lie where the user cannot look.
+    let folder = tempfile::tempdir()?;
+    let copy = folder.path().join("trials");
+    fs::copy(program, &copy)?;
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o755))?;
+    chown(folder.path(), Some(account.uid), Some(account.gid))?;
+    let mut command = Command::new(copy);
+    command.env_clear().env("HOME", folder.path()).env("TMPDIR", folder.path());
+    command.env("PATH", "/usr/local/bin:/usr/bin:/bin");
+    if full {
+        command.env(FULL, "1");
+    }
+    run(command.uid(account.uid).gid(account.gid))
+}
