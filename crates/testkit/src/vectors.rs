@@ -35,6 +35,7 @@ mod snapshot;
 mod tar_safety;
 mod token_truncation;
 
+pub(crate) use case::decode_base64;
 pub use case::{Case, Handler, Scratch};
 pub use class::Class;
 pub use differences::{Difference, differences};
