@@ -21,8 +21,8 @@ pub enum Operation {
     Shutdown,
     /// Running a command, as the caller gave it.
     Exec { command: Vec<String>, timeout_s: Option<Number>, shell: Value, user: Option<String> },
-    /// Reading a file.
-    Read { path: String, user: Option<String> },
+    /// Reading a file, or no more than so much of it.
+    Read { path: String, user: Option<String>, max_bytes: Option<u64> },
     /// Writing a file, and how much if that is known.
     Write { path: String, user: Option<String>, bytes: Option<u64> },
     /// Asking whether the session runs.
@@ -74,9 +74,9 @@ impl Span {
     }
 }
 
-fn with_length(mut data: Map<String, Value>, bytes: Option<u64>) -> Map<String, Value> {
-    if let Some(bytes) = bytes {
-        data.insert("bytes".to_owned(), bytes.into());
+fn with_length(mut data: Map<String, Value>, key: &str, length: Option<u64>) -> Map<String, Value> {
+    if let Some(length) = length {
+        data.insert(key.to_owned(), length.into());
     }
     data
 }
@@ -117,9 +117,12 @@ impl Operation {
                 "shell": shell,
                 "user": user,
             })),
-            Self::Read { path, user } => map(json!({"path": path, "user": user})),
+            Self::Read { path, user, max_bytes } => {
+                let data = map(json!({"path": path, "user": user}));
+                with_length(data, "max_bytes", *max_bytes)
+            }
             Self::Write { path, user, bytes } => {
-                with_length(map(json!({"path": path, "user": user})), *bytes)
+                with_length(map(json!({"path": path, "user": user})), "bytes", *bytes)
             }
             Self::ResolveExposedPort { port } => map(json!({"port": port})),
             Self::PersistWorkspace { workspace_root, tar_path } => {
@@ -130,7 +133,7 @@ impl Operation {
                 data
             }
             Self::HydrateWorkspace { untar_dir, bytes } => {
-                with_length(map(json!({"untar_dir": untar_dir})), *bytes)
+                with_length(map(json!({"untar_dir": untar_dir})), "bytes", *bytes)
             }
         }
     }
@@ -155,7 +158,7 @@ impl Operation {
                 }
                 data
             }
-            OperationResult::Persisted { bytes } => with_length(self.start_data(), *bytes),
+            OperationResult::Persisted { bytes } => with_length(self.start_data(), "bytes", *bytes),
         }
     }
 
@@ -230,6 +233,48 @@ fn is_this_machine(host: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn says_of_each_operation_what_the_reference_says() {
+        let text = |text: &str| text.to_owned();
+        let cases = [
+            (Operation::Start, OperationResult::Done, json!({}), json!({})),
+            (
+                Operation::Exec {
+                    command: vec![text("ls")],
+                    timeout_s: None,
+                    shell: json!(true),
+                    user: None,
+                },
+                OperationResult::Exec { exit_code: 3, stdout: Vec::new(), stderr: Vec::new() },
+                json!({"command": ["ls"], "timeout_s": null, "shell": true, "user": null}),
+                json!({"command": ["ls"], "timeout_s": null, "shell": true, "user": null,
+                       "exit_code": 3, "process.exit.code": 3}),
+            ),
+            (
+                Operation::Read { path: text("a"), user: None, max_bytes: Some(2) },
+                OperationResult::Done,
+                json!({"path": "a", "user": null, "max_bytes": 2}),
+                json!({"path": "a", "user": null, "max_bytes": 2}),
+            ),
+            (
+                Operation::ResolveExposedPort { port: 80 },
+                OperationResult::Port { host: text("10.0.0.1"), port: 1 },
+                json!({"port": 80}),
+                json!({"server.port": 1}),
+            ),
+            (
+                Operation::PersistWorkspace { workspace_root: text("/w"), tar_path: None },
+                OperationResult::Persisted { bytes: Some(13) },
+                json!({"workspace_root": "/w"}),
+                json!({"workspace_root": "/w", "bytes": 13}),
+            ),
+        ];
+        for (operation, result, start, finish) in cases {
+            assert_eq!(Value::Object(operation.start_data()), start);
+            assert_eq!(Value::Object(operation.finish_data(&result)), finish);
+        }
+    }
 
     #[test]
     fn names_only_addresses_of_this_machine() {
