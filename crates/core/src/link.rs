@@ -52,7 +52,7 @@ pub struct Sender(FramedWrite<WriteHalf<Wire>, FrameCodec>);
 pub struct Receiver {
     frames: FramedRead<ReadHalf<Wire>, FrameCodec>,
     /// Counts this call among the open ones of its link.
-    _permit: OwnedSemaphorePermit,
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 /// What comes from a guest during a call.
@@ -73,7 +73,7 @@ impl Stream {
     /// Sends a request on a fresh stream and waits for the guest's word.
     async fn start(
         stream: yamux::Stream,
-        permit: OwnedSemaphorePermit,
+        permit: Option<OwnedSemaphorePermit>,
         request: &Request,
     ) -> Result<Self> {
         let (read, write) = tokio::io::split(stream.compat());
