@@ -12,6 +12,7 @@ use crate::apply::apply;
 use crate::backend::{Backend, Booted, Machine, MachineSpec, SessionId};
 use crate::environment::environment;
 use crate::link::{Link, MuxLink};
+use crate::pty::PtyProcesses;
 use crate::state::{Record, SessionFolder, Stage, State};
 use crate::{Error, ErrorKind, Result, Session};
 
@@ -176,6 +177,7 @@ impl Client {
             root: record.spec.root,
             exposed_ports: record.exposed_ports,
             leash,
+            ptys: PtyProcesses::default(),
         }
     }
 }

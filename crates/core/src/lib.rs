@@ -9,7 +9,9 @@ mod command;
 mod environment;
 mod fault;
 pub mod link;
+mod output;
 mod process;
+mod pty;
 mod session;
 mod state;
 
@@ -21,7 +23,9 @@ pub use bastide_model::{Error, ErrorKind, ExposedPort, Result};
 pub use bastide_proto::GuestPath;
 pub use client::{Client, CreateOptions, SessionInfo, SessionState, SweepReport, Swept};
 pub use command::{Command, Input};
-pub use process::{Exit, Output, OutputEvent, Process, Reason};
+pub use output::Output;
+pub use process::{Exit, OutputEvent, Process, ProcessId, ProcessInfo, Reason};
+pub use pty::PtyLimits;
 pub use session::Session;
 pub use state::SessionFolder;
 

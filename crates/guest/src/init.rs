@@ -5,12 +5,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 
 use bastide_proto::boot::{BootFailure, BootReport, BootSpec, Ready};
-use rustix::process::{Pid, PidfdFlags, WaitOptions, pidfd_open, setsid, wait};
+use rustix::process::{PidfdFlags, pidfd_open, setsid};
 
-use crate::jail::{IdMap, Step, StepError, enter_new_root, reduce_guest};
-use crate::launcher::LauncherReport;
+use crate::jail::{IdMap, Step, StepError, WallsReport, enter_new_root, reduce_guest};
 use crate::server::{self, Endpoints};
-use crate::sys::{Fork, block_signals, exit_now, fork, raise_loopback};
+use crate::sys::{Fork, block_signals, exit_now, fork, ignore_children, raise_loopback};
 use crate::{launcher, packet};
 
 /// Everything init is given by the warden that forked it.
@@ -30,11 +29,18 @@ pub(crate) struct Inheritance<'a> {
     pub(crate) porter: OwnedFd,
     /// Held by init alone: it ends with the last process inside.
     pub(crate) lock: OwnedFd,
+    /// The folder for what commands say.
+    pub(crate) logs: OwnedFd,
 }
+
+/// What the guest tells init, once.
+pub(crate) type GuestUp = Result<WallsReport, BootFailure>;
 
 /// The life of init.
 pub(crate) fn run(inheritance: Inheritance<'_>) -> ! {
     block_signals();
+    // The kernel collects the dead for a parent that does not want to hear of them.
+    ignore_children();
     let warden = inheritance.warden.as_fd().try_clone_to_owned();
     let started = start(inheritance);
     let told = warden.and_then(|warden| match &started {
@@ -44,57 +50,55 @@ pub(crate) fn run(inheritance: Inheritance<'_>) -> ! {
         }
         Err(failure) => packet::send(&warden, &BootReport::Failed(failure.clone()), &[]),
     });
-    let (Ok(Started { guest, guest_fd, _lock, .. }), Ok(())) = (started, told) else { exit_now(1) };
+    let (Ok(Started { to_guest, guest_fd, _lock, .. }), Ok(())) = (started, told) else {
+        exit_now(1)
+    };
     drop(guest_fd);
-    // When the first process ends, the kernel ends every other one inside: nothing outlives the
-    // guest.
-    loop {
-        match wait(WaitOptions::empty()) {
-            Ok(Some((pid, status))) if pid == guest => {
-                let signal = status.terminating_signal().map(|signal| 128 + signal);
-                exit_now(status.exit_status().or(signal).unwrap_or(1))
-            }
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(_) => exit_now(1),
-        }
-    }
+    // The guest says nothing more; its socket closes when it ends. When the first process ends, the
+    // kernel ends every other one inside: nothing outlives the guest.
+    while let Ok(Some(_)) = packet::receive::<GuestUp>(&to_guest) {}
+    exit_now(0)
 }
 
 /// A sandbox whose processes are up.
 struct Started {
     ready: Ready,
-    guest: Pid,
+    to_guest: OwnedFd,
     guest_fd: OwnedFd,
     _lock: OwnedFd,
 }
 
+/// Builds the jail and starts guest and launcher.
 fn start(inheritance: Inheritance<'_>) -> Result<Started, BootFailure> {
-    let Inheritance { spec, ids, warden, listener, first, porter, lock } = inheritance;
+    let Inheritance { spec, ids, warden, listener, first, porter, lock, logs } = inheritance;
     build_jail(spec, ids, &warden)?;
+
     let pair = || UnixStream::pair().step(|| "make a pair of sockets".to_owned());
-    let (guest_end, launcher_end) = pair()?;
-    let (report, launcher_report) = pair()?;
+    let (launcher, launcher_end) = pair()?;
+    let (to_guest, init) = pair()?;
     let guest = match fork().step(|| "fork the guest".to_owned())? {
         Fork::Child => {
-            drop((launcher_end, report, launcher_report, lock));
+            drop((launcher_end, to_guest, lock));
             let warden = UnixStream::from(warden);
-            be_guest(spec, Endpoints { listener, first, launcher: guest_end, warden, porter })
+            let endpoints = Endpoints { listener, first, launcher, init, warden, porter, logs };
+            be_guest(spec, endpoints)
         }
         Fork::Parent(guest) => guest,
     };
-    drop((guest_end, listener, first, porter));
+    drop((launcher, init, listener, first, porter, logs));
     let guest_fd = pidfd_open(guest, PidfdFlags::empty()).step(|| "watch the guest".to_owned())?;
     match fork().step(|| "fork the launcher".to_owned())? {
         Fork::Child => {
-            drop((report, warden, guest_fd, lock));
-            launcher::run(spec, guest, &launcher_end.into(), launcher_report.into())
+            drop((to_guest, warden, guest_fd, lock));
+            launcher::run(spec, guest, &launcher_end.into())
         }
-        Fork::Parent(_) => drop((launcher_end, launcher_report)),
+        Fork::Parent(_) => drop(launcher_end),
     }
-    let walls: LauncherReport = receive(&report.into(), "put the walls around commands")?;
+    let to_guest = OwnedFd::from(to_guest);
+    let walls: GuestUp = receive(&to_guest, "start the guest")?;
     // The host's numbers of both are the warden's to fill in.
     let ready = Ready { init_pid: 0, guest_pid: 0, landlock_abi: walls?.landlock_abi };
-    Ok(Started { ready, guest, guest_fd, _lock: lock })
+    Ok(Started { ready, to_guest, guest_fd, _lock: lock })
 }
 
 fn build_jail(spec: &BootSpec, ids: &IdMap, warden: &OwnedFd) -> Result<(), BootFailure> {

@@ -187,7 +187,7 @@ impl Sandbox {
 
 fn how_it_ended(status: WaitStatus) -> EndNote {
     match (status.exit_status(), status.terminating_signal()) {
-        (Some(code), _) => EndNote::GuestEnded { code },
+        (Some(_), _) => EndNote::GuestEnded,
         (None, signal) => EndNote::Killed { signal: signal.unwrap_or(libc::SIGKILL) },
     }
 }
@@ -213,6 +213,7 @@ fn bury(init: Pid) -> io::Result<WaitStatus> {
 struct Prepared {
     ids: IdMap,
     listener: UnixListener,
+    logs: OwnedFd,
     to_init: UnixStream,
     to_warden: UnixStream,
     porter: OwnedFd,
@@ -222,17 +223,18 @@ struct Prepared {
 impl Prepared {
     fn new(spec: &BootSpec) -> Result<Self, StepError> {
         let ids = IdMap::claim(&spec.ids)?;
-        // No descriptor of the host's folders may be open when init is forked, so this one is let go
-        // of again.
+        // No descriptor of the session's folder may be open when init is forked, so this one is let
+        // go of again.
         let listener = Folder::open(&spec.session_dir)
             .and_then(|folder| folder.listen(GUEST_NAME))
             .step(|| format!("listen in {}", spec.session_dir.display()))?;
+        let logs = ids.open_folder(&spec.session_dir.join("logs"))?;
         // Init finds the folder for the new root as its current one: it may not look up the path.
         rustix::process::chdir(&spec.root_dir).step(|| "enter the session's folder".to_owned())?;
         let pair = || "make a pair of sockets".to_owned();
         let (to_init, to_warden) = UnixStream::pair().step(pair)?;
         let (porter, far_porter) = porter::pair().step(pair)?;
-        Ok(Self { ids, listener, to_init, to_warden, porter, far_porter })
+        Ok(Self { ids, listener, logs, to_init, to_warden, porter, far_porter })
     }
 }
 
@@ -243,7 +245,7 @@ fn boot(spec: &BootSpec, streams: Streams) -> (UnixStream, Result<Sandbox, BootF
         Ok(prepared) => prepared,
         Err(error) => return (owner, Err(error.into())),
     };
-    let Prepared { ids, listener, to_init, to_warden, porter, far_porter } = prepared;
+    let Prepared { ids, listener, logs, to_init, to_warden, porter, far_porter } = prepared;
     let init = match fork_into(namespaces(spec)) {
         Ok(Fork::Child) => {
             drop((owner, to_init, porter));
@@ -255,12 +257,13 @@ fn boot(spec: &BootSpec, streams: Streams) -> (UnixStream, Result<Sandbox, BootF
                 first: Some(first),
                 porter: far_porter,
                 lock,
+                logs,
             })
         }
         Ok(Fork::Parent(init)) => init,
         Err(error) => return (owner, Err(no_namespaces(&error))),
     };
-    drop((to_warden, far_porter, listener, first));
+    drop((to_warden, far_porter, listener, first, logs));
     let watched = watch_over(spec, &ids, init, &to_init);
     let sandbox = watched.map(|Watched { init_fd, ready, folder, control }| Sandbox {
         init,

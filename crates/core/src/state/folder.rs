@@ -33,6 +33,16 @@ pub struct SessionFolder {
 }
 
 impl SessionFolder {
+    /// Makes the folder of a new session under a backend's home. [`Client`](crate::Client) does this
+    /// for its sessions.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Conflict`] if there is a session of that name.
+    pub async fn make(home: &Path, id: SessionId) -> Result<Self> {
+        reserve(home.join(super::SESSIONS).join(id.as_str()), id).await
+    }
+
     /// Whose folder it is.
     #[must_use]
     pub fn id(&self) -> &SessionId {

@@ -110,8 +110,8 @@ fn gone_name(name: &OsStr) -> CString {
 pub(crate) enum EndNote {
     /// Somebody asked for it.
     Stopped,
-    /// Its first process reported the end of the guest, as a shell would: 128 + N for signal N.
-    GuestEnded { code: i32 },
+    /// The guest ended, and its first process with it.
+    GuestEnded,
     /// A signal ended its first process, and all others with it.
     Killed { signal: i32 },
 }
@@ -123,12 +123,9 @@ impl EndNote {
             SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
         let (reason, detail) = match self {
             Self::Stopped => ("stopped", "it was asked to end".to_owned()),
-            Self::GuestEnded { code } if code > 128 => {
-                ("agent_lost", format!("signal {} ended the guest", code - 128))
-            }
-            Self::GuestEnded { code } => ("agent_lost", format!("the guest exited with {code}")),
+            Self::GuestEnded => ("agent_lost", "its guest ended".to_owned()),
             Self::Killed { signal } => {
-                ("agent_lost", format!("signal {signal} ended the first process"))
+                ("agent_lost", format!("signal {signal} ended its first process"))
             }
         };
         format!("{{\"at_ms\":{at_ms},\"reason\":\"{reason}\",\"detail\":\"{detail}\"}}\n")
