@@ -7,9 +7,10 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use bastide_proto::boot::{BootFailure, BootReport, BootSpec, Ready};
 use rustix::process::{PidfdFlags, pidfd_open, setsid};
 
-use crate::jail::{IdMap, Step, StepError, WallsReport, enter_new_root, reduce_guest};
+use crate::jail::{IdMap, Step, StepError, WallsReport, enter_new_root, open_alone, reduce_guest};
 use crate::server::{self, Endpoints};
 use crate::sys::{Fork, block_signals, exit_now, fork, ignore_children, raise_loopback};
+use crate::warden::logs_of;
 use crate::{launcher, packet};
 
 /// Everything init is given by the warden that forked it.
@@ -29,8 +30,8 @@ pub(crate) struct Inheritance<'a> {
     pub(crate) porter: OwnedFd,
     /// Held by init alone: it ends with the last process inside.
     pub(crate) lock: OwnedFd,
-    /// The folder for what commands say.
-    pub(crate) logs: OwnedFd,
+    /// The folder for what commands say, where the warden had to open it.
+    pub(crate) logs: Option<OwnedFd>,
 }
 
 /// What the guest tells init, once.
@@ -71,7 +72,12 @@ struct Started {
 /// Builds the jail and starts guest and launcher.
 fn start(inheritance: Inheritance<'_>) -> Result<Started, BootFailure> {
     let Inheritance { spec, ids, warden, listener, first, porter, lock, logs } = inheritance;
-    build_jail(spec, ids, &warden)?;
+    let binds = receive_binds(&warden)?;
+    let logs = match logs {
+        Some(logs) => logs,
+        None => open_alone(&logs_of(spec))?,
+    };
+    build_jail(spec, ids, binds)?;
 
     let pair = || UnixStream::pair().step(|| "make a pair of sockets".to_owned());
     let (launcher, launcher_end) = pair()?;
@@ -101,8 +107,7 @@ fn start(inheritance: Inheritance<'_>) -> Result<Started, BootFailure> {
     Ok(Started { ready, to_guest, guest_fd, _lock: lock })
 }
 
-fn build_jail(spec: &BootSpec, ids: &IdMap, warden: &OwnedFd) -> Result<(), BootFailure> {
-    let binds = receive_binds(warden)?;
+fn build_jail(spec: &BootSpec, ids: &IdMap, binds: Vec<OwnedFd>) -> Result<(), BootFailure> {
     ids.become_inside()?;
     let copied_outside = matches!(ids, IdMap::Range { .. });
     enter_new_root(&spec.steps, copied_outside.then_some(binds))?;

@@ -15,7 +15,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bastide_proto::boot::{BootFailure, BootReport, BootSpec, Ready};
@@ -213,7 +213,7 @@ fn bury(init: Pid) -> io::Result<WaitStatus> {
 struct Prepared {
     ids: IdMap,
     listener: UnixListener,
-    logs: OwnedFd,
+    logs: Option<OwnedFd>,
     to_init: UnixStream,
     to_warden: UnixStream,
     porter: OwnedFd,
@@ -228,7 +228,7 @@ impl Prepared {
         let listener = Folder::open(&spec.session_dir)
             .and_then(|folder| folder.listen(GUEST_NAME))
             .step(|| format!("listen in {}", spec.session_dir.display()))?;
-        let logs = ids.open_folder(&spec.session_dir.join("logs"))?;
+        let logs = ids.guest_folder(&logs_of(spec))?;
         // Init finds the folder for the new root as its current one: it may not look up the path.
         rustix::process::chdir(&spec.root_dir).step(|| "enter the session's folder".to_owned())?;
         let pair = || "make a pair of sockets".to_owned();
@@ -236,6 +236,11 @@ impl Prepared {
         let (porter, far_porter) = porter::pair().step(pair)?;
         Ok(Self { ids, listener, logs, to_init, to_warden, porter, far_porter })
     }
+}
+
+/// Where the guest keeps what commands say.
+pub(crate) fn logs_of(spec: &BootSpec) -> PathBuf {
+    spec.session_dir.join("logs")
 }
 
 /// Builds the sandbox. The owner is handed back whatever happens, to be told.

@@ -7,11 +7,10 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown};
 use std::path::{Path, PathBuf};
 
 use bastide_proto::boot::{Ids, UserAndGroup};
-use rustix::fs::{Mode, OFlags};
 use rustix::process::{Gid, Pid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
-use super::{Step, StepError};
+use super::{Step, StepError, open_alone};
 
 /// How many ids a range has: all that programs expect to exist.
 const RANGE: u32 = 65_536;
@@ -84,16 +83,17 @@ impl IdMap {
         }
     }
 
-    /// Opens a folder of the host, making it if it is missing, that only the guest uses.
-    pub(crate) fn open_folder(&self, path: &Path) -> Result<OwnedFd, StepError> {
-        let step = || format!("open {}", path.display());
+    /// Makes a folder of the host, if it is missing, that only the guest uses. Under a range only the
+    /// host can find it, and opens it here; otherwise init does.
+    pub(crate) fn guest_folder(&self, path: &Path) -> Result<Option<OwnedFd>, StepError> {
+        let step = || format!("make {}", path.display());
         let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
         made.step(step)?;
         if let Self::Range { base, .. } = self {
             chown(path, Some(*base), Some(*base)).step(step)?;
+            return open_alone(path).map(Some);
         }
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        rustix::fs::open(path, flags, Mode::empty()).step(step)
+        Ok(None)
     }
 
     /// Takes the first process's ids inside. Until then it still has the caller's, which under a
