@@ -166,13 +166,29 @@ pub struct MachineSpec {
     pub root: GuestPath,
     /// What network commands have.
     pub network: NetworkAccess,
+    /// What commands may use, all of them together.
+    #[serde(default)]
+    pub limits: ResourceLimits,
+}
+
+/// What the commands of a session may use, all of them together; what is not given is not limited.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResourceLimits {
+    /// Bytes of memory.
+    pub memory: Option<u64>,
+    /// How many processes.
+    pub pids: Option<u64>,
+    /// Thousandths of a processor.
+    pub cpu_millis: Option<u64>,
+    /// Bytes of disk.
+    pub disk: Option<u64>,
 }
 
 impl MachineSpec {
-    /// A closed machine with its workspace at `root`: no network.
+    /// A closed machine with its workspace at `root`: no network, no limits.
     #[must_use]
     pub fn new(root: GuestPath) -> Self {
-        Self { root, network: NetworkAccess::None }
+        Self { root, network: NetworkAccess::None, limits: ResourceLimits::default() }
     }
 }
 

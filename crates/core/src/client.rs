@@ -9,7 +9,7 @@ use bastide_model::Manifest;
 use bastide_model::receipt::NetworkAccess;
 
 use crate::apply::apply;
-use crate::backend::{Backend, Booted, Machine, MachineSpec, SessionId};
+use crate::backend::{Backend, Booted, Machine, MachineSpec, ResourceLimits, SessionId};
 use crate::environment::environment;
 use crate::link::{Link, MuxLink};
 use crate::pty::PtyProcesses;
@@ -34,6 +34,8 @@ pub struct Client {
 pub struct CreateOptions {
     /// What network commands have; none unless asked.
     pub network: NetworkAccess,
+    /// What commands may use, all of them together; no limits unless asked.
+    pub limits: ResourceLimits,
     /// The environment every command starts with, before the manifest's own. The caller decides what
     /// of its own environment goes in; by default nothing does.
     pub env: Vec<(String, String)>,
@@ -50,6 +52,7 @@ impl Default for CreateOptions {
     fn default() -> Self {
         Self {
             network: NetworkAccess::None,
+            limits: ResourceLimits::default(),
             env: Vec::new(),
             tied_to_owner: true,
             id: None,
@@ -82,6 +85,7 @@ impl Client {
         })?;
         let mut spec = MachineSpec::new(root);
         spec.network = options.network;
+        spec.limits = options.limits;
         let id = options.id.unwrap_or_else(SessionId::random);
         let mut record = Record::intent(id, self.backend.name(), spec);
         record.tied = options.tied_to_owner;

@@ -16,7 +16,8 @@ mod session;
 mod state;
 
 pub use backend::{
-    Backend, Booted, Connection, Machine, MachineEnd, MachineSpec, MachineStatus, SessionId,
+    Backend, Booted, Connection, Machine, MachineEnd, MachineSpec, MachineStatus, ResourceLimits,
+    SessionId,
 };
 pub use bastide_model::receipt::{NetworkAccess, Receipt, Rung};
 pub use bastide_model::{Error, ErrorKind, ExposedPort, Result};

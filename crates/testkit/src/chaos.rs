@@ -3,7 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use bastide::{Command, ErrorKind, Session, SessionState};
+use bastide::model::Manifest;
+use bastide::{Command, CreateOptions, ErrorKind, Reason, ResourceLimits, Session, SessionState};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::suite::{Context, Outcome, Trial, say, sh};
@@ -16,11 +17,65 @@ pub fn trials() -> Vec<Trial> {
 }
 
 const TRIALS: &[Trial] = trials![
+    t4_says_that_memory_ran_out,
+    bounds_the_number_of_processes,
+    tells_the_truth_about_processors,
     t1_ends_a_call_whose_guest_stands_still,
     ends_a_call_whose_guest_is_killed,
     deletes_a_session_whose_guest_stands_still,
     keeps_other_calls_going_when_one_connection_drops,
 ];
+
+const GIB: u64 = 1 << 30;
+
+/// A session with limits.
+async fn limited(context: &Context, limits: ResourceLimits) -> Result<Session, Trouble> {
+    let mut options = CreateOptions::default();
+    options.limits = limits;
+    Ok(context.client().create(&Manifest::default(), options).await?)
+}
+
+/// Sixty-four workers that want a hundred megabytes each, in one gibibyte.
+async fn t4_says_that_memory_ran_out(context: Context) -> Outcome {
+    let limits = ResourceLimits { memory: Some(GIB), ..ResourceLimits::default() };
+    let session = limited(&context, limits).await?;
+    let memory = session.receipt().limits.memory.clone();
+    assert_eq!(memory.asked, Some(GIB));
+    if !memory.enforced_by.as_deref().is_some_and(|by| by.starts_with("cgroup")) {
+        // Each process alone is bounded then, and the receipt says so.
+        assert!(memory.enforced_by.is_some() || !session.receipt().not_enforced.is_empty());
+        return Ok(session.delete().await?);
+    }
+    let worker = "head -c 100000000 /dev/zero | tail -c 100000000 > /dev/null";
+    let line = format!(
+        "n=0; while [ $n -lt 64 ]; do ({worker}) & pids=\"$pids $!\"; n=$((n+1)); done
+         bad=0; for pid in $pids; do wait $pid || bad=1; done; exit $bad"
+    );
+    let output = session.exec(sh(&line)).await?;
+    assert_eq!(output.exit.reason, Reason::OutOfMemory, "{:?}", output.exit);
+    assert_eq!(say(&session, "echo alive").await?, "alive\n", "the guest survives it");
+    Ok(session.delete().await?)
+}
+
+async fn bounds_the_number_of_processes(context: Context) -> Outcome {
+    let limits = ResourceLimits { pids: Some(40), ..ResourceLimits::default() };
+    let session = limited(&context, limits).await?;
+    assert!(session.receipt().limits.pids.enforced_by.is_some(), "{:?}", session.receipt());
+    let line = "n=0; while [ $n -lt 100 ]; do sleep 7505 & n=$((n+1)); done; jobs -p | wc -l";
+    let output = session.exec(sh(line)).await?;
+    assert_ne!(output.exit.code, 0, "a hundred processes fit into forty");
+    session.signal(output.process, 9).await?;
+    assert_eq!(say(&session, "echo alive").await?, "alive\n", "and there is room again");
+    Ok(session.delete().await?)
+}
+
+async fn tells_the_truth_about_processors(context: Context) -> Outcome {
+    let limits = ResourceLimits { cpu_millis: Some(700), ..ResourceLimits::default() };
+    let session = limited(&context, limits).await?;
+    assert!(session.receipt().limits.cpu.enforced_by.is_some());
+    assert_eq!(say(&session, "nproc").await?, "1\n");
+    Ok(session.delete().await?)
+}
 
 type Trouble = Box<dyn std::error::Error + Send + Sync>;
 
