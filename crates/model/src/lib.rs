@@ -4,6 +4,7 @@
 
 pub mod archive;
 pub mod custom;
+pub mod docker;
 pub mod document;
 pub mod entry;
 pub mod environment;
@@ -45,6 +46,6 @@ pub use path_grant::PathGrant;
 pub use permissions::{FileMode, Permissions};
 pub use posix_path::PosixPath;
 pub use registry::{Parsed, Registry, Warning};
-pub use secret::Secret;
+pub use secret::{Secret, redact_secrets};
 pub use users::{Group, User};
 pub use windows_path::WindowsPath;

@@ -156,6 +156,16 @@ impl Registry {
         self.entries.words()
     }
 
+    /// Whether there is a type of entry with that word.
+    pub(crate) fn has_entry(&self, word: &str) -> bool {
+        self.entries.has(word)
+    }
+
+    /// Whether a program added a way to mount with that word.
+    pub(crate) fn has_own_mount_strategy(&self, word: &str) -> bool {
+        self.mount_strategies.has(word) && !Self::builtin().mount_strategies.has(word)
+    }
+
     pub(crate) fn entries(&self) -> &Kinds<Entry> {
         &self.entries
     }

@@ -25,10 +25,12 @@ mod events;
 mod exec_prepare;
 mod manifest_render;
 mod manifest_validate;
+mod mount_security;
 mod parse_ls;
 mod paths;
 mod permissions;
 mod pty;
+mod rclone_config;
 mod session_ops;
 mod shell_tool;
 mod tar_safety;
@@ -51,10 +53,12 @@ const AREAS: &[&[(&str, Handler)]] = &[
     exec_prepare::FUNCTIONS,
     manifest_render::FUNCTIONS,
     manifest_validate::FUNCTIONS,
+    mount_security::FUNCTIONS,
     parse_ls::FUNCTIONS,
     paths::FUNCTIONS,
     permissions::FUNCTIONS,
     pty::FUNCTIONS,
+    rclone_config::FUNCTIONS,
     session_ops::FUNCTIONS,
     shell_tool::FUNCTIONS,
     tar_safety::FUNCTIONS,
