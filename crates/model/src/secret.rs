@@ -68,7 +68,11 @@ impl Dump for Secret {
 pub fn redact_secrets<'a>(text: &str, secrets: impl IntoIterator<Item = &'a str>) -> String {
     let mut text = text.to_owned();
     for secret in secrets.into_iter().filter(|secret| !secret.is_empty()) {
-        text = text.replace(secret, "REDACTED").replace(&shell_quote(secret), "REDACTED");
+        text = text.replace(secret, "REDACTED");
+        let quoted = shell_quote(secret);
+        if quoted != secret {
+            text = text.replace(&quoted, "REDACTED");
+        }
     }
     text
 }
