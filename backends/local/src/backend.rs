@@ -17,17 +17,18 @@ use bastide::{
     SessionId,
 };
 use bastide_guest_bin::GuestBinary;
-use bastide_proto::boot::{BootReport, BootSpec, Ids, Ready};
+use bastide_proto::boot::{BootReport, BootSpec, Ready};
 use bastide_proto::hello::{TOKEN_BYTES, Token};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::process::Command;
 
-use crate::identity::{ProcessIdentity, ended, kill};
-use crate::layout::{self, Identity};
+use crate::layout;
+use crate::process::{ProcessIdentity, ended, kill};
 use crate::receipt::receipt;
 use crate::refusal::refused;
+use crate::user::Identity;
 
 /// How long a sandbox may take to come up.
 const BOOT: Duration = Duration::from_secs(10);
@@ -37,9 +38,6 @@ const END: Duration = Duration::from_secs(10);
 
 /// The longest report of a warden.
 const MAX_REPORT: usize = 64 * 1024;
-
-/// Where root's sessions keep out of each other's ranges of ids.
-const ID_LOCKS: &str = "/run/bastide/id-ranges";
 
 /// Nobody inside can reach the socket of a local guest, and outside its folder is the caller's alone,
 /// so there is nothing to prove.
@@ -145,8 +143,8 @@ impl LocalBackend {
         for folder in [dir, &storage, &dir.join("root")] {
             private_folder(folder, false).map_err(failed)?;
         }
-        let who = identity();
-        let boot = boot_spec(dir, &storage, spec, id, who);
+        let who = Identity::of_caller().map_err(failed)?;
+        let boot = boot_spec(dir, &storage, spec, id, &who);
         let (control, far_control) = StdStream::pair().map_err(failed)?;
         let (first, far_first) = StdStream::pair().map_err(failed)?;
         let warden_pid = self.start_warden(far_control, far_first).map_err(failed)?;
@@ -172,7 +170,7 @@ impl LocalBackend {
             id: id.clone(),
             backend: self.name().to_owned(),
             state: serde_json::to_value(state).map_err(|error| failed(error.into()))?,
-            receipt: receipt(&ready, spec.network, who),
+            receipt: receipt(&ready, spec.network, &who),
         };
         let first = to_tokio(first).map_err(failed)?;
         Ok(Booted {
@@ -189,30 +187,19 @@ impl fmt::Debug for LocalBackend {
     }
 }
 
-/// Who commands are: root's are root inside, over ids of their own; a user's are that user.
-fn identity() -> Identity<'static> {
-    let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
-    let name = if uid.is_root() { "root" } else { "agent" };
-    Identity { name, uid: uid.as_raw(), gid: gid.as_raw() }
-}
-
 fn boot_spec(
     dir: &Path,
     storage: &Path,
     spec: &MachineSpec,
     id: &SessionId,
-    who: Identity<'_>,
+    who: &Identity,
 ) -> BootSpec {
     let hostname = format!("bastide-{}", id.as_str().get(..8).unwrap_or_default());
-    let ids = match who.uid {
-        0 => Ids::Range { locks: PathBuf::from(ID_LOCKS) },
-        uid => Ids::Own { uid, gid: who.gid },
-    };
     BootSpec {
         token: NO_TOKEN.0,
         session_dir: dir.to_owned(),
         root_dir: dir.join("root"),
-        ids,
+        ids: who.ids.clone(),
         own_network: spec.network == NetworkAccess::None,
         steps: layout::steps(spec.root.as_str(), storage, &hostname, who),
         hostname,

@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use bastide_proto::boot::RootStep;
+use bastide_proto::boot::{RootStep, UserAndGroup};
+
+use crate::user::Identity;
 
 /// Folders of the host that commands see, read-only. On most systems all but the first are links
 /// into it.
@@ -26,21 +28,8 @@ const ETC: [&str; 9] = [
     "/etc/ssl/certs",
 ];
 
-/// Who commands are inside.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Identity<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
-}
-
 /// The steps that build the root of a sandbox with its workspace, kept in `storage`, at `root`.
-pub(crate) fn steps(
-    root: &str,
-    storage: &Path,
-    hostname: &str,
-    who: Identity<'_>,
-) -> Vec<RootStep> {
+pub(crate) fn steps(root: &str, storage: &Path, hostname: &str, who: &Identity) -> Vec<RootStep> {
     let mut steps = Vec::with_capacity(64);
     for path in SYSTEM {
         show(&mut steps, path);
@@ -95,8 +84,8 @@ fn parents(steps: &mut Vec<RootStep>, path: &str) {
 }
 
 /// An `/etc` that is built, not shared: accounts, names and the little programs need to run.
-fn etc(steps: &mut Vec<RootStep>, root: &str, hostname: &str, who: Identity<'_>) {
-    let Identity { name, uid, gid } = who;
+fn etc(steps: &mut Vec<RootStep>, root: &str, hostname: &str, who: &Identity) {
+    let (name, UserAndGroup { uid, gid }) = (who.name, who.inside);
     let mut passwd = format!("{name}:x:{uid}:{gid}::{root}:/bin/sh\n");
     let mut group = format!("{name}:x:{gid}:\n");
     if uid != 0 {
@@ -154,8 +143,8 @@ mod tests {
 
     #[test]
     fn makes_every_folder_before_what_lies_in_it() {
-        let who = Identity { name: "agent", uid: 1000, gid: 1000 };
-        let steps = steps("/srv/deep/work", Path::new("/storage"), "box", who);
+        let who = Identity::of_caller().unwrap();
+        let steps = steps("/srv/deep/work", Path::new("/storage"), "box", &who);
         let mut made = vec!["/".to_owned()];
         for step in &steps {
             let target = match step {

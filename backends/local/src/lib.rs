@@ -3,9 +3,10 @@
 #![warn(missing_docs)]
 
 mod backend;
-mod identity;
 mod layout;
+mod process;
 mod receipt;
 mod refusal;
+mod user;
 
 pub use backend::LocalBackend;

@@ -3,7 +3,7 @@
 use bastide::model::receipt::{NetworkAccess, Receipt, Rung};
 use bastide_proto::boot::Ready;
 
-use crate::layout::Identity;
+use crate::user::Identity;
 
 /// The first Landlock version that keeps signals inside the domain.
 const SCOPED_SIGNALS: u32 = 6;
@@ -11,8 +11,8 @@ const SCOPED_SIGNALS: u32 = 6;
 /// The first Landlock version that limits device requests.
 const DEVICE_REQUESTS: u32 = 5;
 
-pub(crate) fn receipt(ready: &Ready, network: NetworkAccess, who: Identity<'_>) -> Receipt {
-    let user = format!("{} ({})", who.name, who.uid);
+pub(crate) fn receipt(ready: &Ready, network: NetworkAccess, who: &Identity) -> Receipt {
+    let user = format!("{} ({})", who.name, who.inside.uid);
     let mut receipt = Receipt::new(Rung::Namespaces, network, user);
     receipt.walls = vec![
         "user, mount, pid, ipc, uts and cgroup namespaces".to_owned(),

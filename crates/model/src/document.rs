@@ -105,7 +105,7 @@ impl<'t> Document<'t> {
         &self.value
     }
 
-    /// Reads a model with the types of `registry`.
+    /// Reads a model with the types of `registry`. Its warnings say where they are about.
     ///
     /// # Errors
     ///
@@ -113,7 +113,13 @@ impl<'t> Document<'t> {
     pub fn read<T: FromInput>(&self, registry: &Registry) -> Result<Parsed<T>> {
         let context = Context::with(registry).unknown_keys(UnknownKeys::Refuse);
         match context.check(&self.value, T::from_input) {
-            Ok(value) => Ok(Parsed { value, warnings: context.take_warnings() }),
+            Ok(value) => {
+                let mut warnings = context.take_warnings();
+                for warning in &mut warnings {
+                    warning.message = complaint::line(self, &warning.path, &warning.message);
+                }
+                Ok(Parsed { value, warnings })
+            }
             Err(invalid) => Err(Complaint::about(self, invalid).into_error()),
         }
     }

@@ -3,6 +3,7 @@
 mod coerce;
 mod describe;
 mod load;
+mod remote_mounts;
 mod tree;
 mod walk;
 

@@ -94,10 +94,14 @@ impl PosixPath {
     /// This path with `tail` below it; an absolute `tail` replaces it.
     #[must_use]
     pub fn join(&self, tail: &Self) -> Self {
-        if tail.is_absolute() {
+        if tail.is_absolute() || self.is_empty() {
             return tail.clone();
         }
-        Self::build(root_of(&self.text), self.names().chain(tail.names()))
+        if tail.is_empty() {
+            return self.clone();
+        }
+        let slash = if self.is_root() { "" } else { "/" };
+        Self { text: format!("{self}{slash}{tail}") }
     }
 
     /// What leads from `base` to this path, if it lies at or below it. `..` is not followed.

@@ -105,7 +105,12 @@ impl FromInput for EntryGroup {
             ("Group", |input| Group::from_input(input).map(EntryGroup::Group)),
             ("User", |input| User::from_input(input).map(EntryGroup::User)),
         ];
-        input.first_of(CHOICES)
+        // A person who names users means a group, and is told what is wrong with it.
+        match (input.is_from_person(), input.value().get("users")) {
+            (true, Some(_)) => Group::from_input(input).map(Self::Group),
+            (true, None) => User::from_input(input).map(Self::User),
+            (false, _) => input.first_of(CHOICES),
+        }
     }
 }
 

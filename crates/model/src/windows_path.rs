@@ -3,8 +3,6 @@
 
 use std::fmt;
 
-use crate::posix_path::PosixPath;
-
 /// A path in Windows' reading, split into its drive, whether it starts at the drive's root, and its
 /// names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,9 +26,12 @@ impl WindowsPath {
     /// for absolute, too, such as `\\server\share`, is left to it.
     #[must_use]
     pub fn absolute(text: &str) -> Option<Self> {
-        let path = Self::new(text);
-        let only_here = path.is_absolute() && !PosixPath::new(&path.to_posix()).is_absolute();
-        only_here.then_some(path)
+        // Only a drive letter makes a difference: shares start with two slashes, as POSIX paths may.
+        let has_drive = matches!(
+            text.as_bytes(),
+            [letter, b':', b'/' | b'\\', ..] if letter.is_ascii_alphabetic()
+        );
+        has_drive.then(|| Self::new(text))
     }
 
     /// Whether the path has a drive and starts at its root.

@@ -30,6 +30,11 @@ pub struct BootSpec {
     pub tied_to_owner: bool,
 }
 
+/// The first id outside that sessions of root take. Beyond what distributions give to people (below
+/// 60,000), to services, and to the subordinate ids of containers (commonly from 100,000 or 524,288
+/// up).
+pub const FIRST_RANGE_ID: u32 = 0x7000_0000;
+
 /// Which ids shall exist inside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ids {
@@ -39,13 +44,22 @@ pub enum Ids {
         /// The folder of the locks by which sessions keep out of each other's ranges.
         locks: PathBuf,
     },
-    /// The caller's own ids alone, which look the same inside.
+    /// The caller's own ids alone.
     Own {
-        /// The user.
-        uid: u32,
-        /// The group.
-        gid: u32,
+        /// The user and group outside.
+        outside: UserAndGroup,
+        /// What they look like inside.
+        inside: UserAndGroup,
     },
+}
+
+/// A user and a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserAndGroup {
+    /// The user.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
 }
 
 /// One step of building the new root. Targets are absolute paths inside.

@@ -4,7 +4,7 @@ use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::Path;
 
-use bastide_proto::boot::Ids;
+use bastide_proto::boot::{Ids, UserAndGroup};
 use rustix::process::{Gid, Pid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
@@ -13,9 +13,8 @@ use super::{Step, StepError};
 /// How many ids a range has: all that programs expect to exist.
 const RANGE: u32 = 65_536;
 
-/// The first id of the first range. Beyond what distributions give to people (below 60,000), to
-/// services, and to the subordinate ids of containers (commonly from 100,000 or 524,288 up).
-const FIRST: u32 = 0x7000_0000;
+/// The first id of the first range.
+const FIRST: u32 = bastide_proto::boot::FIRST_RANGE_ID;
 
 /// How many ranges there are before ids run out.
 const RANGES: u32 = 4096;
@@ -31,12 +30,12 @@ pub(crate) enum IdMap {
         /// whatever happens.
         _lock: File,
     },
-    /// One user and one group, the same inside and outside.
+    /// One user and one group.
     Own {
-        /// The user.
-        uid: u32,
-        /// The group.
-        gid: u32,
+        /// Outside.
+        outside: UserAndGroup,
+        /// Inside.
+        inside: UserAndGroup,
     },
 }
 
@@ -44,7 +43,7 @@ impl IdMap {
     /// Claims the ids a session shall have.
     pub(crate) fn claim(wanted: &Ids) -> Result<Self, StepError> {
         match wanted {
-            Ids::Own { uid, gid } => Ok(Self::Own { uid: *uid, gid: *gid }),
+            Ids::Own { outside, inside } => Ok(Self::Own { outside: *outside, inside: *inside }),
             Ids::Range { locks } => {
                 claim_range(locks).step(|| format!("claim a range of ids in {}", locks.display()))
             }
@@ -62,12 +61,12 @@ impl IdMap {
                 write("uid_map", format!("0 {base} {RANGE}\n"))?;
                 write("gid_map", format!("0 {base} {RANGE}\n"))
             }
-            Self::Own { uid, gid } => {
+            Self::Own { outside, inside } => {
                 // The kernel lets an ordinary user map the own group only once nobody inside can
                 // leave groups: a group can also be what denies access to a file.
                 write("setgroups", "deny\n".to_owned())?;
-                write("uid_map", format!("{uid} {uid} 1\n"))?;
-                write("gid_map", format!("{gid} {gid} 1\n"))
+                write("uid_map", format!("{} {} 1\n", inside.uid, outside.uid))?;
+                write("gid_map", format!("{} {} 1\n", inside.gid, outside.gid))
             }
         }
     }

@@ -66,8 +66,7 @@ impl<'d, 't> Complaint<'d, 't> {
         let mut listed = Vec::new();
         for ((row, column), line) in located {
             let path = shown_path(&line.path[..line.spoken]);
-            let colon = if path.is_empty() { "" } else { ": " };
-            texts.push(format!("{name}:{row}:{column}: {path}{colon}{}", line.message));
+            texts.push(placed(name, (row, column), &path, &line.message));
             listed.push(json!({
                 "file": name,
                 "line": row,
@@ -84,6 +83,16 @@ impl<'d, 't> Complaint<'d, 't> {
             .unwrap_or_else(|| Error::new(ErrorKind::InvalidInput, "").class_is("ValidationError"));
         error.saying(texts.join("\n")).with("errors", listed)
     }
+}
+
+/// One line about something that is not an error.
+pub(super) fn line(document: &Document<'_>, path: &[Step], message: &str) -> String {
+    placed(document.name, document.locate(path), &shown_path(path), message)
+}
+
+fn placed(name: &str, (row, column): (usize, usize), path: &str, message: &str) -> String {
+    let colon = if path.is_empty() { "" } else { ": " };
+    format!("{name}:{row}:{column}: {path}{colon}{message}")
 }
 
 /// The steps with dots between them; a key that could be mistaken is in quotes.

@@ -170,3 +170,47 @@ fn unknown_key(key: &str, known: &[&'static str]) -> String {
         None => format!("unknown key `{key}`; known keys are {}", known.join(", ")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::lax::Context;
+
+    #[test]
+    fn keeps_or_refuses_what_was_not_asked_for() {
+        let value = json!({"a": 1, "b": 2, "c": 3});
+        let context = Context::new();
+        let kept = context.check(&value, |input| {
+            let mut fields = input.fields("Model")?;
+            let a: Option<i128> = fields.required("a");
+            let extra = fields.extra();
+            fields.build(|| Some((a?, extra)))
+        });
+        assert_eq!(kept.map_err(Invalid::into_error).unwrap().1.len(), 2);
+        let refused = context.check(&value, |input| {
+            let mut fields = input.fields("Model")?;
+            let a: Option<i128> = fields.required("a");
+            fields.forbid_extra();
+            fields.build(|| a)
+        });
+        let error = refused.map_err(Invalid::into_error).unwrap_err();
+        assert_eq!(
+            error.message(),
+            "b: Extra inputs are not permitted\nc: Extra inputs are not permitted"
+        );
+    }
+
+    #[test]
+    fn nothing_is_read_after_what_ends_the_reading() {
+        let value = json!({"a": 1, "b": 2});
+        let ended = Context::new().check(&value, |input| {
+            let mut fields = input.fields("Model")?;
+            let a = fields.required_with("a", |input| Err::<i128, _>(input.type_error("no")));
+            let b = fields.required_with("b", |_| -> Checked<i128> { panic!("read `b`") });
+            fields.build(|| a.or(b))
+        });
+        assert_eq!(ended.map_err(Invalid::into_error).unwrap_err().class(), Some("TypeError"));
+    }
+}

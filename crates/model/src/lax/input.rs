@@ -9,6 +9,7 @@ use super::number;
 use super::place::Place;
 use crate::python::type_name;
 use crate::registry::{Registry, Warning};
+use crate::spelling::did_you_mean;
 use crate::{Error, ErrorKind, FieldError};
 
 /// Deeper inputs are refused: every level costs stack, and no real manifest comes near.
@@ -94,6 +95,28 @@ impl<'a> Input<'a> {
         } else {
             self.type_error(message)
         }
+    }
+
+    /// Tells a person that the word under `key` is none of `known`; `None` if a program sent it, who
+    /// is told by the reference's words.
+    pub(crate) fn unknown_word<'w>(
+        self,
+        key: &str,
+        word: &str,
+        known: impl Iterator<Item = &'w str> + Clone,
+    ) -> Option<Invalid> {
+        if !self.is_from_person() {
+            return None;
+        }
+        let message = match did_you_mean(word, known.clone()) {
+            Some(meant) => format!("unknown type `{word}`; did you mean `{meant}`?"),
+            None => {
+                let known: Vec<&str> = known.collect();
+                format!("unknown type `{word}`; known types are {}", known.join(", "))
+            }
+        };
+        let place = Place::Key(self.place, key);
+        Some(Input { place: &place, ..self }.field_error("unknown_type", message))
     }
 
     /// The reference's `ValueError` about an object whose `type` is not a word.

@@ -173,3 +173,98 @@ pub(super) fn boolean(input: Input<'_>) -> Checked<bool> {
         Value::Null | Value::Array(_) | Value::Object(_) => Err(not_one()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::read;
+
+    fn tag<T: std::fmt::Debug>(result: crate::Result<T>) -> String {
+        let error = result.unwrap_err();
+        error.context()["errors"][0]["type"].as_str().unwrap_or_default().to_owned()
+    }
+
+    #[test]
+    fn takes_for_a_whole_number_what_the_reference_takes() {
+        let cases = [
+            (json!(7), 7),
+            (json!(true), 1),
+            (json!(7.0), 7),
+            (json!(-0.0), 0),
+            (json!(1e18), 1_000_000_000_000_000_000),
+            (json!("7"), 7),
+            (json!(" +7\n"), 7),
+            (json!("\u{a0}-007"), -7),
+            (json!("7_0"), 70),
+            (json!("1_0.00"), 10),
+            (json!("999999999999999999999999999999"), 999_999_999_999_999_999_999_999_999_999),
+        ];
+        for (value, want) in cases {
+            assert_eq!(read::<i128>(&value).unwrap(), want, "value {value}");
+        }
+    }
+
+    #[test]
+    fn refuses_other_numbers_with_the_reference_s_reasons() {
+        let cases = [
+            (json!(7.5), "int_from_float"),
+            (json!(1e19), "int_parsing_size"),
+            (json!("9".repeat(5000)), "int_parsing_size"),
+            (json!(null), "int_type"),
+            (json!([]), "int_type"),
+            (json!("7."), "int_parsing"),
+            (json!(".0"), "int_parsing"),
+            (json!("7.5"), "int_parsing"),
+            (json!("1.0_0"), "int_parsing"),
+            (json!("_7"), "int_parsing"),
+            (json!("7__0"), "int_parsing"),
+            (json!("- 7"), "int_parsing"),
+            (json!("0x7"), "int_parsing"),
+            (json!("٧"), "int_parsing"),
+            (json!("\u{1c}7"), "int_parsing"),
+            (json!(""), "int_parsing"),
+        ];
+        for (value, want) in cases {
+            assert_eq!(tag(read::<i128>(&value)), want, "value {value}");
+        }
+    }
+
+    #[test]
+    fn takes_for_a_flag_what_the_reference_takes() {
+        for value in [json!(true), json!(1), json!(1.0), json!("YES"), json!("t"), json!("on")] {
+            assert!(read::<bool>(&value).unwrap(), "value {value}");
+        }
+        for value in [json!(false), json!(0), json!(-0.0), json!("n"), json!("oFF"), json!("0")] {
+            assert!(!read::<bool>(&value).unwrap(), "value {value}");
+        }
+        let refused = [
+            (json!(2), "bool_parsing"),
+            (json!(2.0), "bool_parsing"),
+            (json!(" yes"), "bool_parsing"),
+            (json!("1.0"), "bool_parsing"),
+            (json!(0.5), "bool_type"),
+            (json!(null), "bool_type"),
+            (serde_json::from_str("1000000000000000000000").unwrap(), "bool_type"),
+        ];
+        for (value, want) in refused {
+            assert_eq!(tag(read::<bool>(&value)), want, "value {value}");
+        }
+    }
+
+    #[test]
+    fn takes_for_a_number_what_the_reference_takes() {
+        let cases =
+            [(json!(7), 7.0), (json!(true), 1.0), (json!(" 1_0.5_0"), 10.5), (json!("1e3"), 1e3)];
+        for (value, want) in cases {
+            assert_eq!(read::<f64>(&value).unwrap().to_bits(), f64::to_bits(want), "value {value}");
+        }
+        assert!(read::<f64>(&json!("-Infinity")).unwrap().is_infinite());
+        let huge = serde_json::from_str(&"9".repeat(400)).unwrap();
+        let refused =
+            [(json!("_1"), "float_parsing"), (json!([]), "float_type"), (huge, "float_type")];
+        for (value, want) in refused {
+            assert_eq!(tag(read::<f64>(&value)), want, "value {value}");
+        }
+    }
+}

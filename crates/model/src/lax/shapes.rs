@@ -135,6 +135,10 @@ impl Input<'_> {
         };
         let reader = readers.iter().find(|(word, _)| tag.as_str() == Some(word));
         let Some((word, reader)) = reader else {
+            let words = readers.iter().map(|(word, _)| *word);
+            if let Some(told) = tag.as_str().and_then(|tag| self.unknown_word(key, tag, words)) {
+                return Err(told);
+            }
             let known: Vec<String> = readers.iter().map(|(word, _)| format!("'{word}'")).collect();
             let message = format!(
                 "Input tag '{}' found using '{key}' does not match any of the expected tags: {}",

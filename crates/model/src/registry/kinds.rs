@@ -5,7 +5,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::lax::{Checked, Input, Invalid};
-use crate::spelling::did_you_mean;
 use crate::{Error, Result};
 
 type Reader<T> = Arc<dyn Fn(Input<'_>) -> Checked<T> + Send + Sync>;
@@ -56,7 +55,7 @@ impl<T: 'static> Kinds<T> {
     }
 
     /// The words, sorted.
-    pub(crate) fn words(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn words(&self) -> impl Iterator<Item = &str> + Clone {
         self.known.keys().map(String::as_str)
     }
 
@@ -70,9 +69,8 @@ impl<T: 'static> Kinds<T> {
     }
 
     fn unknown(&self, input: Input<'_>, word: &str, what: &str) -> Invalid {
-        if let Some(meant) = did_you_mean(word, self.words()).filter(|_| input.is_from_person()) {
-            let message = format!("unknown {what} type `{word}`; did you mean `{meant}`?");
-            return input.value_error(message);
+        if let Some(told) = input.unknown_word("type", word, self.words()) {
+            return told;
         }
         let known: Vec<&str> = self.words().collect();
         let known = if known.is_empty() { "<none>".to_owned() } else { known.join(", ") };

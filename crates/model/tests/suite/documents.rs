@@ -6,9 +6,9 @@ use bastide_model::document::{Document, Format};
 use bastide_model::lax::{self, Dump};
 use bastide_model::{ErrorKind, Manifest, Registry};
 
-const JSON: &str = include_str!("../../../examples/every-entry.json");
-const YAML: &str = include_str!("../../../examples/every-entry.yaml");
-const TOML: &str = include_str!("../../../examples/every-entry.toml");
+const JSON: &str = include_str!("../../../../examples/every-entry.json");
+const YAML: &str = include_str!("../../../../examples/every-entry.yaml");
+const TOML: &str = include_str!("../../../../examples/every-entry.toml");
 
 #[test]
 fn every_format_says_the_same() {
@@ -51,7 +51,20 @@ fn points_at_what_is_wrong() {
         (
             "m.yaml",
             "entries:\n  a:\n    type: fiel\n",
-            "m.yaml:2:3: entries.a: unknown artifact type `fiel`; did you mean `file`?",
+            "m.yaml:3:5: entries.a.type: unknown type `fiel`; did you mean `file`?",
+        ),
+        (
+            "m.yaml",
+            "entries:\n  a: {type: dir, group: {name: g, users: [{nam: u}]}}\n",
+            "m.yaml:2:43: entries.a.group.users.0: `name` is missing\n\
+             m.yaml:2:44: entries.a.group.users.0: unknown key `nam`; did you mean `name`?",
+        ),
+        (
+            "m.yaml",
+            "entries:\n  d:\n    type: r2_mount\n    bucket: b\n    account_id: a\n    \
+             mount_strategy:\n      type: in_container\n      pattern: {type: sshfs}\n",
+            "m.yaml:8:17: entries.d.mount_strategy.pattern.type: unknown type `sshfs`; known types \
+             are fuse, mountpoint, rclone, s3files",
         ),
         (
             "m.yaml",
@@ -187,4 +200,12 @@ fn nothing_is_too_deep_for_an_error() {
         let format = Format::of_file(name).unwrap();
         assert!(Document::parse(name, &text, format).is_err(), "{name} {}", &text[..20]);
     }
+}
+
+#[test]
+fn warnings_say_where() {
+    let text = "entries:\n  m:\n    type: r2_mount\n    bucket: b\n    account_id: a\n    \
+                permissions: {owner: 6}\n    mount_strategy: {type: docker_volume, driver: rclone}\n";
+    let parsed = Manifest::from_yaml("m.yaml", text).unwrap();
+    assert!(parsed.warnings[0].message.starts_with("m.yaml:2:3: entries.m: the permissions"));
 }

@@ -1,0 +1,5 @@
+//! The model from outside: files people write, types programs bring, inputs nobody sends by mistake.
+
+mod documents;
+mod hostile;
+mod registry;
