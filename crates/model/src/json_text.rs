@@ -105,7 +105,7 @@ fn rewrite_numbers(value: &mut Value) {
 }
 
 /// Whole numbers of any size keep their digits; fractions are read and written again.
-fn number_text(number: &Number, float: impl Fn(f64) -> String) -> String {
+pub(crate) fn number_text(number: &Number, float: impl Fn(f64) -> String) -> String {
     match number.to_string() {
         zero if zero == "-0" => "0".to_owned(),
         digits if is_int(number) => digits,

@@ -32,6 +32,7 @@ mod permissions;
 mod pty;
 mod rclone_config;
 mod session_ops;
+mod session_state;
 mod shell_tool;
 mod tar_safety;
 mod token_truncation;
@@ -60,6 +61,7 @@ const AREAS: &[&[(&str, Handler)]] = &[
     pty::FUNCTIONS,
     rclone_config::FUNCTIONS,
     session_ops::FUNCTIONS,
+    session_state::FUNCTIONS,
     shell_tool::FUNCTIONS,
     tar_safety::FUNCTIONS,
     token_truncation::FUNCTIONS,
