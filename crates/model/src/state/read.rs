@@ -10,7 +10,7 @@ use crate::lax::{Checked, Context, Input, Invalid, is_int};
 use crate::manifest::Manifest;
 use crate::mount::{REDACTED_MOUNT_AUTHORITY, sanitize_session_state};
 use crate::registry::Registry;
-use crate::{Error, FieldError, Result};
+use crate::{Error, FieldError, Result, json_text};
 
 /// What is said of a state that cannot be read. What is wrong with it is not: it may be next to a
 /// credential.
@@ -80,7 +80,7 @@ impl SessionState {
     ///
     /// A `ValueError` if it is no JSON; else `ValidationError`, or what a rule says.
     pub fn from_json(text: &str, backend: &str, registry: &Registry) -> Result<Self> {
-        let value: Value = serde_json::from_str(text)
+        let value = json_text::parse(text)
             .map_err(|_| Error::value_error("sandbox session state JSON is invalid"))?;
         let is_marked = value.get(REDACTED_MOUNT_AUTHORITY) == Some(&Value::Bool(true));
         if value.get("manifest").is_none() {
