@@ -4,6 +4,7 @@ mod coerce;
 mod describe;
 mod load;
 mod remote_mounts;
+mod skip;
 mod tree;
 mod walk;
 

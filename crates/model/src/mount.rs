@@ -7,6 +7,7 @@ mod config;
 mod exposure;
 mod inline_url;
 mod pattern;
+mod plan;
 mod rclone;
 mod rclone_args;
 pub(crate) mod read;
@@ -27,6 +28,7 @@ pub use pattern::{
     BlobfuseCache, FusePattern, MountPattern, MountpointOptions, PatternKind, RcloneMode,
     RclonePattern, S3FilesOptions,
 };
+pub use plan::{HelperRun, MountPlan, MountSite, MountStep, Mounting, RequiredTool, ToolCheck};
 pub use rclone::{RcloneConfig, join_remote_path, supplement_rclone_config};
 pub use rclone_args::{RcloneArgs, analyze_rclone_args, is_safe_remote_name};
 pub use read::mount as read_mount;

@@ -10,6 +10,7 @@ mod class;
 mod compare;
 mod differences;
 mod line;
+mod mount_calls;
 mod projection;
 mod report;
 mod run;
@@ -25,6 +26,7 @@ mod events;
 mod exec_prepare;
 mod manifest_render;
 mod manifest_validate;
+mod mount_commands;
 mod mount_security;
 mod parse_ls;
 mod paths;
@@ -54,6 +56,7 @@ const AREAS: &[&[(&str, Handler)]] = &[
     exec_prepare::FUNCTIONS,
     manifest_render::FUNCTIONS,
     manifest_validate::FUNCTIONS,
+    mount_commands::FUNCTIONS,
     mount_security::FUNCTIONS,
     parse_ls::FUNCTIONS,
     paths::FUNCTIONS,
