@@ -9,6 +9,7 @@ use crate::apply::apply;
 use crate::backend::{Backend, MachineSpec, SessionId};
 use crate::environment::environment;
 use crate::link::{Link, MuxLink};
+use crate::pty::PtyProcesses;
 use crate::{Error, ErrorKind, Result, Session};
 
 /// Makes sessions on one backend.
@@ -73,6 +74,7 @@ impl Client {
                 env: environment(&spec.root, manifest, options.env),
                 root: spec.root,
                 leash: booted.leash,
+                ptys: PtyProcesses::default(),
             }),
             Err(error) => {
                 // The first failure is the one to tell; what cannot be removed now is found later.

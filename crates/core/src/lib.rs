@@ -9,7 +9,9 @@ mod command;
 mod environment;
 mod fault;
 pub mod link;
+mod output;
 mod process;
+mod pty;
 mod session;
 
 pub use backend::{Backend, Booted, Connection, Machine, MachineSpec, SessionId};
@@ -18,7 +20,9 @@ pub use bastide_model::{Error, ErrorKind, Result};
 pub use bastide_proto::GuestPath;
 pub use client::{Client, CreateOptions};
 pub use command::{Command, Input};
-pub use process::{Exit, Output, OutputEvent, Process, Reason};
+pub use output::Output;
+pub use process::{Exit, OutputEvent, Process, ProcessId, ProcessInfo, Reason};
+pub use pty::PtyLimits;
 pub use session::Session;
 
 pub use bastide_model as model;

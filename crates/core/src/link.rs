@@ -6,7 +6,7 @@ use std::fmt;
 
 use async_trait::async_trait;
 use bastide_proto::frame::Tag;
-use bastide_proto::{Accepted, End, Frame, FrameCodec, Request};
+use bastide_proto::{Accepted, Control, End, Frame, FrameCodec, Request};
 use bytes::Bytes;
 use futures::{SinkExt, StreamExt};
 use serde::Serialize;
@@ -52,7 +52,7 @@ pub struct Sender(FramedWrite<WriteHalf<Wire>, FrameCodec>);
 pub struct Receiver {
     frames: FramedRead<ReadHalf<Wire>, FrameCodec>,
     /// Counts this call among the open ones of its link.
-    _permit: OwnedSemaphorePermit,
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 /// What comes from a guest during a call.
@@ -63,6 +63,8 @@ pub enum Incoming {
     Stdout(Bytes),
     /// Standard error.
     Stderr(Bytes),
+    /// A typed message.
+    Item(Bytes),
     /// The call is over.
     End(End),
 }
@@ -71,7 +73,7 @@ impl Stream {
     /// Sends a request on a fresh stream and waits for the guest's word.
     async fn start(
         stream: yamux::Stream,
-        permit: OwnedSemaphorePermit,
+        permit: Option<OwnedSemaphorePermit>,
         request: &Request,
     ) -> Result<Self> {
         let (read, write) = tokio::io::split(stream.compat());
@@ -84,6 +86,21 @@ impl Stream {
             Tag::Accepted => Ok(Self { accepted: decode(&answer.body)?, to_guest, from_guest }),
             Tag::Refused => Err(refused(decode(&answer.body)?)),
             tag => Err(broken(&format!("a {tag:?} frame where an answer is due"))),
+        }
+    }
+}
+
+impl Stream {
+    /// Waits for the end of a call that gives nothing back.
+    ///
+    /// # Errors
+    ///
+    /// Fails with what the guest says went wrong, or with [`ErrorKind::AgentLost`].
+    pub async fn finish(mut self) -> Result<()> {
+        match self.from_guest.next().await? {
+            Incoming::End(End::Done) => Ok(()),
+            Incoming::End(End::Failed(fault)) => Err(refused(fault)),
+            _ => Err(broken("not the end of the call")),
         }
     }
 }
@@ -105,6 +122,15 @@ impl Sender {
     /// Fails with [`ErrorKind::AgentLost`] if the guest is gone.
     pub async fn input_end(&mut self) -> Result<()> {
         self.frame(Frame::new(Tag::InputEnd, Bytes::new())).await
+    }
+
+    /// Says what is wanted of the process at hand.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`ErrorKind::AgentLost`] if the guest is gone.
+    pub async fn control(&mut self, control: &Control) -> Result<()> {
+        self.message(Tag::Control, control).await
     }
 
     /// Sends one typed message.
@@ -144,6 +170,7 @@ impl Receiver {
         match frame.tag {
             Tag::Stdout => Ok(Incoming::Stdout(frame.body)),
             Tag::Stderr => Ok(Incoming::Stderr(frame.body)),
+            Tag::Item => Ok(Incoming::Item(frame.body)),
             Tag::End => Ok(Incoming::End(decode(&frame.body)?)),
             tag => Err(broken(&format!("a {tag:?} frame in the middle of a call"))),
         }
@@ -158,7 +185,7 @@ impl Receiver {
     }
 }
 
-fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
+pub(crate) fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
     bastide_proto::decode(body).map_err(|error| broken(&error.to_string()))
 }
 

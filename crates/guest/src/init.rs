@@ -5,12 +5,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 
 use bastide_proto::boot::{BootFailure, BootReport, BootSpec, Ready};
-use rustix::process::{Pid, WaitOptions, setsid, wait};
+use rustix::process::setsid;
 
-use crate::jail::{IdMap, Step, StepError, enter_new_root, reduce_guest};
-use crate::launcher::LauncherReport;
+use crate::jail::{IdMap, Step, StepError, WallsReport, enter_new_root, reduce_guest};
 use crate::server::{self, Endpoints};
-use crate::sys::{Fork, block_signals, exit_now, fork, raise_loopback};
+use crate::sys::{Fork, block_signals, exit_now, fork, ignore_children, raise_loopback};
 use crate::{launcher, packet};
 
 /// Everything init is given by the warden that forked it.
@@ -26,11 +25,18 @@ pub(crate) struct Inheritance<'a> {
     pub(crate) listener: UnixListener,
     /// The connection of the host that made the session.
     pub(crate) first: Option<UnixStream>,
+    /// The folder for what commands say.
+    pub(crate) logs: OwnedFd,
 }
+
+/// What the guest tells init, once.
+pub(crate) type GuestUp = Result<WallsReport, BootFailure>;
 
 /// The life of init.
 pub(crate) fn run(inheritance: Inheritance<'_>) -> ! {
     block_signals();
+    // The kernel collects the dead for a parent that does not want to hear of them.
+    ignore_children();
     let warden = inheritance.warden.as_fd().try_clone_to_owned();
     let (report, guest) = match start(inheritance) {
         Ok((ready, guest)) => (BootReport::Ready(ready), Some(guest)),
@@ -38,41 +44,39 @@ pub(crate) fn run(inheritance: Inheritance<'_>) -> ! {
     };
     let told = warden.and_then(|warden| packet::send(&warden, &report, &[]));
     let Some(guest) = guest.filter(|_| told.is_ok()) else { exit_now(1) };
-    // When the first process ends, the kernel ends every other one inside: nothing outlives the
-    // guest.
-    loop {
-        match wait(WaitOptions::empty()) {
-            Ok(Some((pid, _))) if pid == guest => exit_now(0),
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(_) => exit_now(1),
-        }
-    }
+    // The guest says nothing more; its socket closes when it ends. When the first process ends, the
+    // kernel ends every other one inside: nothing outlives the guest.
+    while let Ok(Some(_)) = packet::receive::<GuestUp>(&guest) {}
+    exit_now(0)
 }
 
-fn start(inheritance: Inheritance<'_>) -> Result<(Ready, Pid), BootFailure> {
-    let Inheritance { spec, ids, warden, listener, first } = inheritance;
+/// Builds the jail and starts guest and launcher; gives the socket to the guest.
+fn start(inheritance: Inheritance<'_>) -> Result<(Ready, OwnedFd), BootFailure> {
+    let Inheritance { spec, ids, warden, listener, first, logs } = inheritance;
     build_jail(spec, ids, &warden)?;
+
     let pair = || UnixStream::pair().step(|| "make a pair of sockets".to_owned());
-    let (guest_end, launcher_end) = pair()?;
-    let (report, launcher_report) = pair()?;
+    let (launcher, launcher_end) = pair()?;
+    let (to_guest, init) = pair()?;
     let guest = match fork().step(|| "fork the guest".to_owned())? {
         Fork::Child => {
-            drop((launcher_end, report, launcher_report));
+            drop((launcher_end, to_guest));
             let warden = UnixStream::from(warden);
-            be_guest(spec, Endpoints { listener, first, launcher: guest_end, warden })
+            be_guest(spec, Endpoints { listener, first, launcher, init, warden, logs })
         }
         Fork::Parent(guest) => guest,
     };
-    drop((guest_end, listener, first));
+    drop((launcher, init, listener, first, logs));
     match fork().step(|| "fork the launcher".to_owned())? {
         Fork::Child => {
-            drop((report, warden));
-            launcher::run(spec, guest, &launcher_end.into(), launcher_report.into())
+            drop((to_guest, warden));
+            launcher::run(spec, guest, &launcher_end.into())
         }
-        Fork::Parent(_) => drop((launcher_end, launcher_report)),
+        Fork::Parent(_) => drop(launcher_end),
     }
-    let walls: LauncherReport = receive(&report.into(), "put the walls around commands")?;
-    Ok((Ready { init_pid: 0, landlock_abi: walls?.landlock_abi }, guest))
+    let to_guest = OwnedFd::from(to_guest);
+    let walls: GuestUp = receive(&to_guest, "start the guest")?;
+    Ok((Ready { init_pid: 0, landlock_abi: walls?.landlock_abi }, to_guest))
 }
 
 fn build_jail(spec: &BootSpec, ids: &IdMap, warden: &OwnedFd) -> Result<(), BootFailure> {

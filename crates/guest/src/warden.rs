@@ -103,6 +103,7 @@ fn end(pid: Pid, init: &OwnedFd) -> io::Result<()> {
 fn boot(spec: &BootSpec) -> Result<Sandbox, BootFailure> {
     let ids = IdMap::claim(&spec.ids)?;
     let listener = listen(spec)?;
+    let logs = ids.open_folder(&spec.session_dir.join("logs"))?;
     let first = io::stdout().as_fd().try_clone_to_owned().map(UnixStream::from);
     let first = first.step(|| "take the first connection".to_owned())?;
     // From here on the standard streams are nobody's: init and all that follows inherit them.
@@ -126,12 +127,13 @@ fn boot(spec: &BootSpec) -> Result<Sandbox, BootFailure> {
                 warden: to_warden.into(),
                 listener,
                 first: Some(first),
+                logs,
             })
         }
         Ok(Fork::Parent(init)) => init,
         Err(error) => return Err(no_namespaces(&error)),
     };
-    drop((to_warden, listener, first));
+    drop((to_warden, listener, first, logs));
     let to_init = OwnedFd::from(to_init);
     let ready = prepare(spec, &ids, init, &to_init).inspect_err(|_| {
         if let Ok(init_fd) = pidfd_open(init, PidfdFlags::empty()) {

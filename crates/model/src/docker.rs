@@ -1,12 +1,11 @@
 //! What a manifest asks of Docker: mounts, privileges, and which grants cannot be kept.
 
 use std::collections::HashSet;
-use std::fmt::Write as _;
 
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
+use crate::checksum::sha256_hex_of;
 use crate::lax::Dump;
 use crate::manifest::{Manifest, MountTarget, mount_target};
 use crate::mount::{MountPattern, MountStrategy, RcloneMode, VolumeDriver};
@@ -59,22 +58,12 @@ impl Dump for DockerMount {
 #[must_use]
 pub fn volume_name(session: Option<Uuid>, path: &PosixPath) -> String {
     let session = session.map(|id| format!("{}_", id.simple())).unwrap_or_default();
-    let hash = hex_sha256(path.as_str(), 6);
+    let hash = &sha256_hex_of(path.as_str().as_bytes())[..12];
     let plain = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
     let readable: String =
         path.as_str().trim_matches('/').chars().map(|c| if plain(c) { c } else { '_' }).collect();
     let readable = if readable.is_empty() { "workspace" } else { &readable };
     format!("sandbox_{session}{hash}_{readable}")
-}
-
-/// The first `bytes` bytes of the hash of `text`, in hexadecimal digits.
-pub(crate) fn hex_sha256(text: &str, bytes: usize) -> String {
-    let mut out = String::with_capacity(2 * bytes);
-    for byte in Sha256::digest(text.as_bytes()).iter().take(bytes) {
-        // Writing to a string cannot fail.
-        let _ = write!(out, "{byte:02x}");
-    }
-    out
 }
 
 /// Everything that Docker mounts into the container of a session: first grants with a path on the

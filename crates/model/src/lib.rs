@@ -3,6 +3,7 @@
 #![warn(missing_docs)]
 
 pub mod archive;
+pub mod checksum;
 pub mod client_options;
 pub mod custom;
 pub mod docker;
@@ -17,6 +18,7 @@ pub mod json_text;
 pub mod lax;
 pub mod listing;
 pub mod manifest;
+pub mod merge;
 pub mod mount;
 pub mod patch;
 mod path_grant;

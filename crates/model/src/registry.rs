@@ -15,7 +15,6 @@ use crate::entry::{self, Entry};
 use crate::environment::{self, EnvValue};
 use crate::lax::{Checked, Input, Step};
 use crate::mount::{self, MountStrategy};
-use crate::snapshot::{self, Snapshot};
 use crate::state::{self, BackendState};
 
 /// A value, and what there is to say about it although it was accepted.
@@ -82,7 +81,6 @@ pub struct Registry {
     entries: Kinds<Entry>,
     env_values: Kinds<EnvValue>,
     mount_strategies: Kinds<MountStrategy>,
-    snapshots: Kinds<Snapshot>,
     backend_states: Kinds<BackendState>,
     client_options: Kinds<ClientOptions>,
 }
@@ -95,7 +93,6 @@ impl Registry {
             entries: Kinds::new(&entry::BUILTIN),
             env_values: Kinds::new(&environment::BUILTIN),
             mount_strategies: Kinds::new(&mount::BUILTIN_STRATEGIES),
-            snapshots: Kinds::new(&snapshot::BUILTIN),
             backend_states: Kinds::new(&state::BUILTIN),
             client_options: Kinds::new(&client_options::BUILTIN),
         });
@@ -156,24 +153,6 @@ impl Registry {
             crate::Error::type_error(format!(
                 "mount strategy type `{word}` is already registered by {existing}"
             ))
-        })?;
-        Ok(self)
-    }
-
-    /// Adds a way to keep snapshots.
-    ///
-    /// # Errors
-    ///
-    /// `TypeError` if the word is taken; `ValueError` if it is empty.
-    pub fn with_snapshot(
-        mut self,
-        word: &str,
-        owner: &str,
-        read: impl Fn(Input<'_>) -> Checked<Snapshot> + Send + Sync + 'static,
-    ) -> Result<Self> {
-        self.snapshots.add(word, owner, read, |existing| {
-            let message = format!("snapshot type `{word}` is already registered by {existing}");
-            crate::Error::type_error(message)
         })?;
         Ok(self)
     }
@@ -242,10 +221,6 @@ impl Registry {
 
     pub(crate) fn mount_strategies(&self) -> &Kinds<MountStrategy> {
         &self.mount_strategies
-    }
-
-    pub(crate) fn snapshots(&self) -> &Kinds<Snapshot> {
-        &self.snapshots
     }
 
     pub(crate) fn backend_states(&self) -> &Kinds<BackendState> {

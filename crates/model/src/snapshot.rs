@@ -1,130 +1,124 @@
-//! What is left of a workspace when its session stops, as data: where it is kept and under which
-//! name.
+//! Snapshots: where a workspace is kept while no session runs, and how that is written down.
+//!
+//! A [`SnapshotSpec`] is what a user asks for; a [`Snapshot`] is one that has an id and stands in a
+//! session's state. Saving and restoring is for whoever holds the files; here are the names, the
+//! rules and the errors.
+
+mod defaults;
+mod fingerprint;
+mod local;
+
+pub use defaults::{
+    Platform, STALE_AFTER_SECONDS, StaleSnapshots, default_local_snapshot_base_dir,
+};
+pub use fingerprint::{
+    FINGERPRINT_VERSION, FingerprintRecord, resume_manifest_digest, resume_manifest_text,
+};
+pub use local::LocalSnapshot;
 
 use serde_json::Value;
 
-use crate::custom::Custom;
-use crate::lax::{Checked, Choice, Dump, FromInput, Input, Object};
+use crate::lax::{Checked, Dump, FromInput, Input, Object};
 use crate::posix_path::PosixPath;
-use crate::registry::kinds::Builtin;
-use crate::windows_path::WindowsPath;
 use crate::{Error, Result, python};
 
-/// A snapshot: its name, and where it is kept.
+/// A snapshot: which kind, and what it is called there.
 ///
 /// ```
-/// use bastide_model::Snapshot;
 /// use bastide_model::lax::{self, Dump};
+/// use bastide_model::snapshot::Snapshot;
 /// use serde_json::json;
 ///
-/// let snapshot: Snapshot = lax::read(&json!({"type": "local", "id": "a", "base_path": "/snap/"}))?;
-/// assert_eq!(snapshot.dump()?, json!({"type": "local", "id": "a", "base_path": "/snap"}));
+/// let payload = json!({"type": "local", "id": "a", "base_path": "/snaps/"});
+/// let snapshot: Snapshot = lax::read(&payload)?;
+/// assert_eq!(snapshot.id(), "a");
+/// assert_eq!(snapshot.dump()?, json!({"type": "local", "id": "a", "base_path": "/snaps"}));
 /// # Ok::<(), bastide_model::Error>(())
 /// ```
-#[derive(Debug, Clone, PartialEq)]
-pub struct Snapshot {
-    /// Its name.
-    pub id: String,
-    /// Where it is kept.
-    pub kind: SnapshotKind,
-}
-
-/// Where snapshots are kept.
-#[derive(Debug, Clone, PartialEq)]
-pub enum SnapshotKind {
-    /// Nowhere: nothing is saved and nothing can be restored.
-    Noop,
-    /// In a folder of the host, each as one archive.
-    Local {
-        /// The folder.
-        base_path: PosixPath,
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Snapshot {
+    /// Nothing is kept.
+    Noop {
+        /// What it would be called.
+        id: String,
     },
-    /// By a client that the program provides.
+    /// A tar file on the host.
+    Local(LocalSnapshot),
+    /// Something a client of the caller's keeps.
     Remote {
-        /// The name of the client among what the program provides.
+        /// What it is called there.
+        id: String,
+        /// The name under which the session finds the client.
         client_dependency_key: String,
     },
-    /// In a way of the program's own.
-    Custom(Custom),
 }
 
 impl Snapshot {
-    /// A snapshot that is kept nowhere.
-    pub fn noop(id: impl Into<String>) -> Self {
-        Self { id: id.into(), kind: SnapshotKind::Noop }
-    }
-
-    /// The word under `type`.
+    /// What the snapshot is called.
     #[must_use]
-    pub fn type_name(&self) -> &str {
-        match &self.kind {
-            SnapshotKind::Noop => "noop",
-            SnapshotKind::Local { .. } => "local",
-            SnapshotKind::Remote { .. } => "remote",
-            SnapshotKind::Custom(custom) => custom.type_name(),
+    pub fn id(&self) -> &str {
+        match self {
+            Self::Noop { id } | Self::Remote { id, .. } => id,
+            Self::Local(local) => &local.id,
         }
     }
 
-    /// The archive, if it is kept in a folder of the host.
+    /// Where errors say the snapshot is.
     ///
     /// # Errors
-    ///
-    /// `ValueError` if the name is more than a name on any system.
-    pub fn local_archive(&self) -> Result<Option<PosixPath>> {
-        let SnapshotKind::Local { base_path } = &self.kind else {
-            return Ok(None);
-        };
-        let windows = WindowsPath::new(&self.id);
-        let is_name = !matches!(self.id.as_str(), "" | "." | "..")
-            && !self.id.contains(['/', '\\'])
-            && windows.drive().is_empty();
-        if !is_name {
-            return Err(Error::value_error("LocalSnapshot id must be a single path segment"));
+    /// A local snapshot's id is no file name.
+    pub fn place(&self) -> Result<String> {
+        match self {
+            Self::Noop { .. } => Ok("<noop>".to_owned()),
+            Self::Local(local) => Ok(local.path()?.to_string()),
+            Self::Remote { client_dependency_key, .. } => {
+                Ok(format!("<remote:{client_dependency_key}>"))
+            }
         }
-        Ok(Some(base_path.join(&PosixPath::new(&format!("{}.tar", self.id)))))
     }
-}
 
-/// The ways to keep snapshots that come with Bastide.
-pub(crate) const BUILTIN: [Builtin<Snapshot>; 3] = [
-    ("noop", "NoopSnapshot", |input| read(input, "NoopSnapshot", |_| Some(SnapshotKind::Noop))),
-    ("local", "LocalSnapshot", |input| {
-        read(input, "LocalSnapshot", |fields| {
-            Some(SnapshotKind::Local { base_path: fields.required("base_path")? })
-        })
-    }),
-    ("remote", "RemoteSnapshot", |input| {
-        read(input, "RemoteSnapshot", |fields| {
-            let client_dependency_key = fields.required("client_dependency_key")?;
-            Some(SnapshotKind::Remote { client_dependency_key })
-        })
-    }),
-];
-
-fn read(
-    input: Input<'_>,
-    model: &str,
-    kind: impl FnOnce(&mut crate::lax::Fields<'_>) -> Option<SnapshotKind>,
-) -> Checked<Snapshot> {
-    let mut fields = input.fields(model)?;
-    fields.accept("type");
-    let id = fields.required("id");
-    let kind = kind(&mut fields);
-    fields.build(|| Some(Snapshot { id: id?, kind: kind? }))
+    /// The error for restoring from a snapshot that never keeps anything; `None` for others.
+    #[must_use]
+    pub fn never_restorable(&self) -> Option<Error> {
+        match self {
+            Self::Noop { id } => Some(Error::snapshot_not_restorable(id, "<noop>")),
+            Self::Local(_) | Self::Remote { .. } => None,
+        }
+    }
 }
 
 impl FromInput for Snapshot {
     fn from_input(input: Input<'_>) -> Checked<Self> {
-        let Some(map) = input.value().as_object() else {
-            let message = "snapshot payload must be a SnapshotBase or object payload";
-            return Err(input.type_error(message));
+        let Some(payload) = input.value().as_object() else {
+            return Err(
+                input.type_error("snapshot payload must be a SnapshotBase or object payload")
+            );
         };
-        let word = map.get("type").unwrap_or(&Value::Null);
-        match word.as_str().filter(|word| input.registry().snapshots().has(word)) {
-            Some(known) => input.registry().snapshots().read(input, known, "snapshot"),
-            None => {
-                let word = python::text(word);
-                Err(input.value_error(format!("unknown snapshot type `{word}`")))
+        let word = payload.get("type").unwrap_or(&Value::Null);
+        match word.as_str() {
+            Some("noop") => {
+                let mut fields = input.fields("NoopSnapshot")?;
+                fields.accept("type");
+                let id = fields.required("id");
+                fields.build(|| Some(Self::Noop { id: id? }))
+            }
+            Some("local") => {
+                let mut fields = input.fields("LocalSnapshot")?;
+                fields.accept("type");
+                let id = fields.required("id");
+                let base_path = fields.required("base_path");
+                fields.build(|| Some(Self::Local(LocalSnapshot { id: id?, base_path: base_path? })))
+            }
+            Some("remote") => {
+                let mut fields = input.fields("RemoteSnapshot")?;
+                fields.accept("type");
+                let id = fields.required("id");
+                let key = fields.required("client_dependency_key");
+                fields.build(|| Some(Self::Remote { id: id?, client_dependency_key: key? }))
+            }
+            _ => {
+                let message = format!("unknown snapshot type `{}`", python::text(word));
+                Err(input.value_error(message))
             }
         }
     }
@@ -133,77 +127,90 @@ impl FromInput for Snapshot {
 impl Dump for Snapshot {
     fn dump(&self) -> Result<Value> {
         let mut out = Object::new();
-        out.put("type", self.type_name())?;
-        out.put("id", &self.id)?;
-        match &self.kind {
-            SnapshotKind::Noop => {}
-            SnapshotKind::Local { base_path } => out.put("base_path", base_path)?,
-            SnapshotKind::Remote { client_dependency_key } => {
-                out.put("client_dependency_key", client_dependency_key)?;
+        match self {
+            Self::Noop { id } => {
+                out.put("type", "noop")?;
+                out.put("id", id)?;
             }
-            SnapshotKind::Custom(custom) => {
-                out.extend(custom.tagged_fields()?.into_map());
-                out.put("id", &self.id)?;
+            Self::Local(local) => {
+                out.put("type", "local")?;
+                out.put("id", &local.id)?;
+                out.put("base_path", &local.base_path)?;
+            }
+            Self::Remote { id, client_dependency_key } => {
+                out.put("type", "remote")?;
+                out.put("id", id)?;
+                out.put("client_dependency_key", client_dependency_key)?;
             }
         }
         Ok(out.into())
     }
 }
 
-/// Where to keep a snapshot that has no name yet.
+/// What kind of snapshot a user asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum SnapshotSpec {
-    /// Nowhere.
+    /// None.
     #[default]
     Noop,
-    /// In a folder of the host.
+    /// Tar files on the host.
     Local {
-        /// The folder.
+        /// The folder they are in.
         base_path: PosixPath,
     },
-    /// By a client that the program provides.
+    /// Something a client of the caller's keeps.
     Remote {
-        /// The name of the client among what the program provides.
+        /// The name under which a session finds the client.
         client_dependency_key: String,
     },
 }
 
 impl SnapshotSpec {
-    /// The snapshot of that name.
-    pub fn named(self, id: impl Into<String>) -> Snapshot {
-        let kind = match self {
-            Self::Noop => SnapshotKind::Noop,
-            Self::Local { base_path } => SnapshotKind::Local { base_path },
+    /// The snapshot of that kind that is called `id`.
+    ///
+    /// ```
+    /// use bastide_model::snapshot::{Snapshot, SnapshotSpec};
+    ///
+    /// let snapshot = SnapshotSpec::default().build("a");
+    /// assert_eq!(snapshot, Snapshot::Noop { id: "a".to_owned() });
+    /// ```
+    #[must_use]
+    pub fn build(self, id: &str) -> Snapshot {
+        let id = id.to_owned();
+        match self {
+            Self::Noop => Snapshot::Noop { id },
+            Self::Local { base_path } => Snapshot::Local(LocalSnapshot { id, base_path }),
             Self::Remote { client_dependency_key } => {
-                SnapshotKind::Remote { client_dependency_key }
+                Snapshot::Remote { id, client_dependency_key }
             }
-        };
-        Snapshot { id: id.into(), kind }
+        }
     }
 }
 
 impl FromInput for SnapshotSpec {
     fn from_input(input: Input<'_>) -> Checked<Self> {
-        const SPECS: &[Choice<SnapshotSpec>] = &[
-            ("local", |input| {
-                let mut fields = input.fields("LocalSnapshotSpec")?;
-                fields.accept("type");
-                let base_path = fields.required("base_path");
-                fields.build(|| Some(SnapshotSpec::Local { base_path: base_path? }))
-            }),
-            ("noop", |input| {
-                let mut fields = input.fields("NoopSnapshotSpec")?;
-                fields.accept("type");
-                fields.build(|| Some(SnapshotSpec::Noop))
-            }),
-            ("remote", |input| {
-                let mut fields = input.fields("RemoteSnapshotSpec")?;
-                fields.accept("type");
-                let key = fields.required("client_dependency_key");
-                fields.build(|| Some(SnapshotSpec::Remote { client_dependency_key: key? }))
-            }),
-        ];
-        input.tagged("type", SPECS)
+        input.tagged(
+            "type",
+            &[
+                ("local", |input| {
+                    let mut fields = input.fields("LocalSnapshotSpec")?;
+                    fields.accept("type");
+                    let base_path = fields.required("base_path");
+                    fields.build(|| Some(Self::Local { base_path: base_path? }))
+                }),
+                ("noop", |input| {
+                    let mut fields = input.fields("NoopSnapshotSpec")?;
+                    fields.accept("type");
+                    fields.build(|| Some(Self::Noop))
+                }),
+                ("remote", |input| {
+                    let mut fields = input.fields("RemoteSnapshotSpec")?;
+                    fields.accept("type");
+                    let key = fields.required("client_dependency_key");
+                    fields.build(|| Some(Self::Remote { client_dependency_key: key? }))
+                }),
+            ],
+        )
     }
 }
 

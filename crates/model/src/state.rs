@@ -34,7 +34,8 @@ pub const REDACTED_HOST_PATH_GRANTS: &str = "__openai_agents_redacted_host_path_
 /// let grant: PathGrant = bastide_model::lax::read(&grant)?;
 /// let manifest = Manifest { extra_path_grants: vec![grant], ..Manifest::default() };
 /// let backend = BackendState::UnixLocal { workspace_root_owned: true };
-/// let state = SessionState::new(Uuid::nil(), Snapshot::noop("s"), manifest.clone(), backend);
+/// let snapshot = Snapshot::Noop { id: "s".to_owned() };
+/// let state = SessionState::new(Uuid::nil(), snapshot, manifest.clone(), backend);
 ///
 /// let registry = Registry::builtin();
 /// let stored = state.serialize(registry)?;

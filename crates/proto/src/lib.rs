@@ -13,8 +13,10 @@ pub mod request;
 pub use frame::{Frame, FrameCodec, FrameError};
 pub use message::{MessageError, decode, encode};
 pub use path::{GuestPath, GuestPathError};
-pub use reply::{Accepted, End, Fault, FaultKind};
-pub use request::{Entry, EntryKind, Exec, Put, Request, Stdin};
+pub use reply::{Accepted, ChildRecord, End, Fault, FaultKind, Notice, ProcessRecord};
+pub use request::{
+    Attach, Control, Entry, EntryKind, Exec, Put, Request, Signal, Stdin, TerminalSize,
+};
 
 /// The version of this protocol. Two ends with different versions refuse each other.
 pub const VERSION: u32 = 1;

@@ -52,6 +52,12 @@ macro_rules! trials {
 }
 
 impl Context {
+    /// A client for the backend.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        Client::new(Arc::clone(&self.backend))
+    }
+
     /// A session with nothing in its workspace.
     ///
     /// # Errors
@@ -67,7 +73,7 @@ impl Context {
     ///
     /// Fails if the backend cannot make it.
     pub async fn session_with(&self, manifest: &Manifest) -> bastide::Result<Session> {
-        Client::new(Arc::clone(&self.backend)).create(manifest, CreateOptions::default()).await
+        self.client().create(manifest, CreateOptions::default()).await
     }
 
     /// A big count, or a tenth of it.
@@ -92,7 +98,7 @@ pub async fn say(
     session: &Session,
     line: &str,
 ) -> Result<String, Box<dyn std::error::Error + Send + Sync>> {
-    let Output { stdout, stderr, exit } = session.exec(sh(line)).await?;
+    let Output { stdout, stderr, exit, .. } = session.exec(sh(line)).await?;
     if exit.code != 0 {
         let stderr = String::from_utf8_lossy(&stderr);
         return Err(format!("`{line}` ended with {}: {stderr}", exit.code).into());

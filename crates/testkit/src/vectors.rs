@@ -36,9 +36,11 @@ mod rclone_config;
 mod session_ops;
 mod session_state;
 mod shell_tool;
+mod snapshot;
 mod tar_safety;
 mod token_truncation;
 
+pub(crate) use case::decode_base64;
 pub use case::{Case, Handler, Scratch};
 pub use class::Class;
 pub use differences::{Difference, differences};
@@ -66,6 +68,7 @@ const AREAS: &[&[(&str, Handler)]] = &[
     session_ops::FUNCTIONS,
     session_state::FUNCTIONS,
     shell_tool::FUNCTIONS,
+    snapshot::FUNCTIONS,
     tar_safety::FUNCTIONS,
     token_truncation::FUNCTIONS,
 ];

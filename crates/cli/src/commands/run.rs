@@ -99,6 +99,7 @@ async fn stream(ui: &mut Ui, session: &Session, args: RunArgs) -> Result<Exit> {
         match process.next().await? {
             OutputEvent::Stdout(data) => ui.command_out(&data)?,
             OutputEvent::Stderr(data) => ui.command_err(&data)?,
+            OutputEvent::Lost(bytes) => ui.note(&format!("{bytes} bytes of output were lost")),
             OutputEvent::Exit(exit) => return Ok(exit),
         }
     }

@@ -1,10 +1,13 @@
 //! Who is who inside. No id inside is ever the host's root.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, chown};
 use std::path::Path;
 
 use bastide_proto::boot::{Ids, UserAndGroup};
+use rustix::fs::{Mode, OFlags};
 use rustix::process::{Gid, Pid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
@@ -69,6 +72,18 @@ impl IdMap {
                 write("gid_map", format!("{} {} 1\n", inside.gid, outside.gid))
             }
         }
+    }
+
+    /// Opens a folder of the host, making it if it is missing, that only the guest uses.
+    pub(crate) fn open_folder(&self, path: &Path) -> Result<OwnedFd, StepError> {
+        let step = || format!("open {}", path.display());
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+        made.step(step)?;
+        if let Self::Range { base, .. } = self {
+            chown(path, Some(*base), Some(*base)).step(step)?;
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        rustix::fs::open(path, flags, Mode::empty()).step(step)
     }
 
     /// Takes the first process's ids inside. Until then it still has the caller's, which under a

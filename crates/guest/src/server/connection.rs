@@ -7,6 +7,7 @@ use std::time::Duration;
 use bastide_proto::hello::{HELLO_BYTES, check_hello, welcome};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
+use tokio::sync::watch;
 use tokio_util::compat::TokioAsyncReadCompatExt;
 use yamux::{Config, Connection, Mode};
 
@@ -22,8 +23,10 @@ pub(super) async fn serve(guest: Arc<Guest>, mut stream: UnixStream) {
         return;
     }
     let mut connection = Connection::new(stream.compat(), link_config(), Mode::Server);
+    // Calls that wait for something else than the host learn here that the host is gone.
+    let (_connected, gone) = watch::channel(());
     while let Some(Ok(stream)) = poll_fn(|context| connection.poll_next_inbound(context)).await {
-        tokio::spawn(call::serve(Arc::clone(&guest), stream));
+        tokio::spawn(call::serve(Arc::clone(&guest), stream, gone.clone()));
     }
 }
 

@@ -26,7 +26,7 @@ pub(super) async fn run(
     };
     let base = make_folder(root.as_fd(), beneath, 0o755)
         .map_err(|error| fault(&format!("cannot open {}", put.base), &error))?;
-    outbox.accept(Accepted { process: None }).await?;
+    outbox.accept(Accepted::default()).await?;
     let end = match receive(Arc::new(base), inbox).await {
         Ok(()) => End::Done,
         Err(Refusal::Fault(fault)) => End::Failed(fault),

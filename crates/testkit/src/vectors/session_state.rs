@@ -1,11 +1,7 @@
-//! Area `session_state`: what is stored of sessions, and the options they are made with; and the
-//! part of snapshots that is only data.
+//! Area `session_state`: what is stored of sessions, and the options they are made with.
 
 use bastide_model::lax::{self, Dump as _};
-use bastide_model::snapshot::SnapshotKind;
-use bastide_model::{
-    ClientOptions, Manifest, PosixPath, Registry, Result, SessionState, Snapshot, SnapshotSpec,
-};
+use bastide_model::{ClientOptions, Manifest, Registry, Result, SessionState};
 use serde_json::{Map, Value, json};
 
 use super::mount_security::acknowledged;
@@ -33,10 +29,6 @@ pub(crate) const FUNCTIONS: &[(&str, Handler)] = &[
         Ok(Value::Null)
     }),
     ("client_options_parse", |case| lax::read::<ClientOptions>(case.get("options"))?.dump()),
-    ("snapshot_parse", |case| lax::read::<Snapshot>(case.get("snapshot"))?.dump()),
-    ("snapshot_spec_parse", |case| lax::read::<SnapshotSpec>(case.get("spec"))?.dump()),
-    ("resolve_snapshot", resolve_snapshot),
-    ("local_snapshot_path", local_snapshot_path),
 ];
 
 /// The state of a running session that a case describes.
@@ -99,18 +91,4 @@ fn rebind_mount_authority(case: &Case<'_>) -> Result<Value> {
         "mount_authority_redacted": state.is_mount_authority_redacted(),
         "mount_authority_rebound": state.is_mount_authority_rebound(),
     }))
-}
-
-fn resolve_snapshot(case: &Case<'_>) -> Result<Value> {
-    let spec = match case.get("spec") {
-        Value::Null => SnapshotSpec::default(),
-        spec => lax::read(spec)?,
-    };
-    spec.named(case.text("snapshot_id")?).dump()
-}
-
-fn local_snapshot_path(case: &Case<'_>) -> Result<Value> {
-    let base_path = PosixPath::new(case.text("base_path")?);
-    let id = case.text("id")?.to_owned();
-    Snapshot { id, kind: SnapshotKind::Local { base_path } }.local_archive()?.dump()
 }
