@@ -14,8 +14,8 @@ use indexmap::IndexMap;
 use serde_json::Value;
 
 pub use describe::{MAX_DESCRIPTION_CHARS, render_description, truncate_description};
+pub(crate) use walk::{MAX_KEY, coerce_rel_path, mount_target, normalize_within_root};
 pub use walk::{MountTarget, Walk, normalize_in_workspace, rel_path};
-pub(crate) use walk::{coerce_rel_path, mount_target, normalize_within_root};
 
 use crate::Result;
 use crate::entry::{self, Entry};

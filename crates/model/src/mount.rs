@@ -6,6 +6,7 @@ mod boundary;
 mod config;
 mod exposure;
 mod inline_url;
+mod materialized;
 mod pattern;
 mod plan;
 mod rclone;
@@ -20,10 +21,10 @@ mod source;
 mod strategy;
 mod volume;
 
-pub use boundary::absolute_manifest_path;
 pub use config::{BlobfuseConfig, MountConfig, MountpointConfig, S3FilesConfig};
 pub use exposure::Exposure;
 pub use inline_url::{url_authority_values, url_holds_authority};
+pub use materialized::absolute_manifest_path;
 pub use pattern::{
     BlobfuseCache, FusePattern, MountPattern, MountpointOptions, PatternKind, RcloneMode,
     RclonePattern, S3FilesOptions,

@@ -13,7 +13,7 @@ use crate::windows_path::WindowsPath;
 use crate::{Error, ErrorKind, Result};
 
 /// No file system takes a longer path; every entry below one costs its length again.
-const MAX_KEY: usize = 64 * 1024;
+pub(crate) const MAX_KEY: usize = 64 * 1024;
 
 /// A key of an entry map as a path. Backslashes separate, because the manifest may come from
 /// Windows.

@@ -4,10 +4,12 @@
 //! that owns them says, mount by mount, that the sandbox may see them
 //! ([`Manifest::with_mount_exposure_acknowledged`]), and even then only by means that are known.
 
+use std::cell::OnceCell;
+
 use super::exposure::Exposure;
+use super::materialized::TakenPaths;
 use super::rules::{Boundary, CONFIG_FILE, Capability, KeyRule, strategy_rules};
 use super::{Mount, MountPattern, MountSource, MountStrategy};
-use crate::entry::{Entry, EntryKind};
 use crate::manifest::Manifest;
 use crate::posix_path::PosixPath;
 use crate::text::trim;
@@ -23,8 +25,15 @@ impl Manifest {
     /// path.
     pub fn check_mount_boundaries(&self, backend: Option<&str>) -> Result<()> {
         self.check_mount_types()?;
-        for target in self.mount_targets()? {
-            target.mount.check_known_boundary(self, &target.path, backend)?;
+        let targets = self.mount_targets()?;
+        // Looked at once for all mounts: a manifest may have many of both.
+        let taken = OnceCell::new();
+        let materializes = |path: &str| {
+            let taken = taken.get_or_init(|| TakenPaths::of(self).unwrap_or_default());
+            Ok(taken.is_at_or_above(path))
+        };
+        for target in targets {
+            target.mount.check_known_boundary(self, &target.path, backend, &materializes)?;
         }
         Ok(())
     }
@@ -40,58 +49,6 @@ impl Manifest {
         }
         Ok(())
     }
-
-    /// Whether an entry puts something at `path`, or may put something below it where `path` is. A
-    /// folder alone does not.
-    ///
-    /// # Errors
-    ///
-    /// `InvalidManifestPathError` for the first wrong path on the way.
-    pub fn materializes_path(&self, path: &str) -> Result<bool> {
-        let target = PosixPath::new(&absolute_manifest_path(&self.root, path));
-        for step in self.walk()? {
-            let (path, entry) = step?;
-            let path = PosixPath::new(&absolute_manifest_path(&self.root, path.as_str()));
-            if target.is_below(&path) && !is_only_a_folder(entry) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-}
-
-fn is_only_a_folder(entry: &Entry) -> bool {
-    matches!(entry.kind, EntryKind::Dir { .. } | EntryKind::LocalDir { src: None })
-}
-
-/// A path below `root` as an absolute one with every `..` taken back as text.
-///
-/// ```
-/// use bastide_model::mount::absolute_manifest_path;
-///
-/// assert_eq!(absolute_manifest_path("/workspace", "a/../../b"), "/b");
-/// ```
-#[must_use]
-pub fn absolute_manifest_path(root: &str, path: &str) -> String {
-    let path = PosixPath::new(root).join(&PosixPath::new(path));
-    format!("/{}", folded_names(&path).join("/"))
-}
-
-/// The names of a path with every `..` taken back as text. Two slashes at the start are a name like
-/// any other here, because the reference takes them for one.
-pub(super) fn folded_names(path: &PosixPath) -> Vec<&str> {
-    let mut names = Vec::new();
-    if path.as_str().starts_with("//") {
-        names.push("//");
-    }
-    for name in path.names() {
-        if name == ".." {
-            names.pop();
-        } else {
-            names.push(name);
-        }
-    }
-    names
 }
 
 impl Mount {
@@ -108,7 +65,8 @@ impl Mount {
         backend: Option<&str>,
     ) -> Result<()> {
         self.check_types()?;
-        self.check_known_boundary(manifest, path, backend)
+        let materializes = |path: &str| manifest.materializes_path(path);
+        self.check_known_boundary(manifest, path, backend, &materializes)
     }
 
     fn check_types(&self) -> Result<()> {
@@ -127,6 +85,7 @@ impl Mount {
         manifest: &Manifest,
         path: &PosixPath,
         backend: Option<&str>,
+        materializes: &dyn Fn(&str) -> Result<bool>,
     ) -> Result<()> {
         let strategy_type = self.strategy.type_name();
         let Some(strategy) = strategy_rules(strategy_type) else {
@@ -146,7 +105,7 @@ impl Mount {
                 .with("strategy_type", strategy_type)
                 .with("sandbox_backend", backend));
         }
-        self.check_credential_files(manifest)?;
+        self.check_credential_files(materializes)?;
         if strategy.boundary == Boundary::External {
             return Ok(());
         }
@@ -159,7 +118,7 @@ impl Mount {
     }
 
     /// Refuses credential files that the manifest itself would make.
-    fn check_credential_files(&self, manifest: &Manifest) -> Result<()> {
+    fn check_credential_files(&self, materializes: &dyn Fn(&str) -> Result<bool>) -> Result<()> {
         let mut files = Vec::new();
         for field in self.source_rules().map_or([].as_slice(), |rules| rules.files) {
             files.extend(self.source.text(field).map(|file| (*field, file)));
@@ -170,7 +129,7 @@ impl Mount {
             files.extend(file.map(|file| (CONFIG_FILE, file.as_str())));
         }
         for (field, file) in files {
-            if manifest.materializes_path(file)? {
+            if materializes(file)? {
                 let message = "credential files stored in the manifest are not supported for \
                                cloud mounts; configure credentials outside the sandbox manifest";
                 return Err(self.refused(message).with("credential_field", field));
@@ -224,26 +183,17 @@ impl Mount {
     /// Refuses what the sandbox may not see, or may not see without somebody's word.
     fn check_exposure(&self, manifest: &Manifest, path: &PosixPath) -> Result<()> {
         let fields = self.authority_fields();
-        let mount_scoped_is_fine =
-            manifest.acknowledges_mount_exposure(path.as_str(), Exposure::MountScoped)?;
-        let broad_is_fine = manifest.acknowledges_mount_exposure(path.as_str(), Exposure::Broad)?;
+        let acknowledged = Acknowledged {
+            mount_scoped: manifest
+                .acknowledges_mount_exposure(path.as_str(), Exposure::MountScoped)?,
+            broad: manifest.acknowledges_mount_exposure(path.as_str(), Exposure::Broad)?,
+        };
         let capability = self.capability();
+        self.check_can_log_in(capability)?;
         let discovers = capability.is_some_and(|capability| capability.discovers);
-        if let Some(Capability { needs_one_of, .. }) = capability
-            && !needs_one_of.is_empty()
-            && !needs_one_of
-                .iter()
-                .any(|field| self.source.text(field).is_some_and(|value| !is_blank(value)))
-        {
-            return Err(self.refused(
-                "in-container Box mounts require a non-interactive authentication source; \
-                 configure a token, access token, or JWT credentials before activation",
-            ));
-        }
-        if fields.is_empty() && !mount_scoped_is_fine && !broad_is_fine && !discovers {
+        if fields.is_empty() && !acknowledged.mount_scoped && !acknowledged.broad && !discovers {
             return Ok(());
         }
-        let strategy_type = self.strategy.type_name();
         let Some(capability) = capability else {
             let pattern = self.strategy.pattern().map(|pattern| pattern.kind().as_str());
             let message = "credential-bearing in-container mounts require an SDK-supported \
@@ -252,16 +202,39 @@ impl Mount {
                            mount strategy";
             return Err(self
                 .refused(message)
-                .with("strategy_type", strategy_type)
+                .with("strategy_type", self.strategy.type_name())
                 .with("pattern_type", pattern)
                 .with("credential_fields", sorted(fields)));
         };
-        let of = |kind: &[&str]| -> Vec<&str> {
-            fields.iter().filter(|field| kind.contains(field)).copied().collect()
-        };
-        let (mount_scoped, broad) = (of(capability.mount_scoped), of(capability.broad));
-        let neither = |field: &&&str| !mount_scoped.contains(field) && !broad.contains(field);
-        let unsupported: Vec<&str> = fields.iter().filter(neither).copied().collect();
+        self.check_capability(capability, &fields, &acknowledged)?;
+        self.check_acknowledged(capability, &fields, &acknowledged)
+    }
+
+    /// Refuses a program that would ask questions, because nobody could answer.
+    fn check_can_log_in(&self, capability: Option<&Capability>) -> Result<()> {
+        let needs_one_of = capability.map_or([].as_slice(), |capability| capability.needs_one_of);
+        let is_given = |field: &&str| self.source.text(field).is_some_and(|value| !is_blank(value));
+        if needs_one_of.is_empty() || needs_one_of.iter().any(is_given) {
+            return Ok(());
+        }
+        Err(self.refused(
+            "in-container Box mounts require a non-interactive authentication source; configure a \
+             token, access token, or JWT credentials before activation",
+        ))
+    }
+
+    /// Refuses fields that these means never let the sandbox see, and words given for nothing.
+    fn check_capability(
+        &self,
+        capability: &Capability,
+        fields: &[&'static str],
+        acknowledged: &Acknowledged,
+    ) -> Result<()> {
+        let strategy_type = self.strategy.type_name();
+        let Capability { mount_scoped, broad, discovers, .. } = capability;
+        let is_unsupported =
+            |field: &&&str| !mount_scoped.contains(field) && !broad.contains(field);
+        let unsupported: Vec<&str> = fields.iter().filter(is_unsupported).copied().collect();
         if !unsupported.is_empty() {
             let message = "the selected in-container mount capability does not support exposing \
                            the configured credential fields; use supported credentials, a \
@@ -271,24 +244,29 @@ impl Mount {
                 .with("strategy_type", strategy_type)
                 .with("credential_fields", sorted(unsupported)));
         }
-        let pointless = [
-            (
-                mount_scoped_is_fine && capability.mount_scoped.is_empty(),
-                "mount-scoped credentials",
-            ),
-            (
-                broad_is_fine && capability.broad.is_empty() && !discovers,
-                "broad credential authority",
-            ),
-        ];
-        for (is_pointless, what) in pointless {
-            if is_pointless {
-                let message =
-                    format!("the selected in-container mount capability does not support {what}");
-                return Err(self.refused(&message).with("strategy_type", strategy_type));
-            }
-        }
-        if !mount_scoped.is_empty() && !mount_scoped_is_fine {
+        let what = if acknowledged.mount_scoped && mount_scoped.is_empty() {
+            "mount-scoped credentials"
+        } else if acknowledged.broad && broad.is_empty() && !discovers {
+            "broad credential authority"
+        } else {
+            return Ok(());
+        };
+        let message = format!("the selected in-container mount capability does not support {what}");
+        Err(self.refused(&message).with("strategy_type", strategy_type))
+    }
+
+    /// Refuses fields that the sandbox would see without somebody's word.
+    fn check_acknowledged(
+        &self,
+        capability: &Capability,
+        fields: &[&'static str],
+        acknowledged: &Acknowledged,
+    ) -> Result<()> {
+        let among = |known: &[&str]| -> Vec<&str> {
+            fields.iter().filter(|field| known.contains(field)).copied().collect()
+        };
+        let (mount_scoped, broad) = (among(capability.mount_scoped), among(capability.broad));
+        if !mount_scoped.is_empty() && !acknowledged.mount_scoped {
             let message = "mount-scoped credentials cannot be exposed to a helper inside a \
                            model-controlled sandbox by default; use a credentialless or \
                            external/provider-native strategy, or explicitly acknowledge exposure \
@@ -296,7 +274,7 @@ impl Mount {
                            Manifest.with_in_container_mount_credential_exposure_acknowledged()";
             return Err(self.refused(message).with("credential_fields", sorted(mount_scoped)));
         }
-        if (!broad.is_empty() || discovers) && !broad_is_fine {
+        if (!broad.is_empty() || capability.discovers) && !acknowledged.broad {
             let message = "broad credential authority cannot be exposed to a helper inside a \
                            model-controlled sandbox by default; use a credentialless or \
                            external/provider-native strategy, or explicitly acknowledge broad \
@@ -306,6 +284,12 @@ impl Mount {
         }
         Ok(())
     }
+}
+
+/// What a program accepts that the sandbox sees of a mount.
+struct Acknowledged {
+    mount_scoped: bool,
+    broad: bool,
 }
 
 /// An error whose words are ours, about a mount whose data are not.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::boundary::folded_names;
+use super::materialized::folded_names;
 use crate::error::ErrorClass;
 use crate::manifest::{Manifest, MountExposure, normalize_within_root};
 use crate::posix_path::PosixPath;

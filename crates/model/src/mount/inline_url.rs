@@ -6,6 +6,8 @@
 use std::borrow::Cow;
 use std::net::Ipv6Addr;
 
+use indexmap::IndexSet;
+
 /// Whether an address carries more than a place: a user, a password, a query, or something so odd
 /// that nobody can tell.
 ///
@@ -37,15 +39,14 @@ pub fn url_authority_values(url: &str) -> Vec<String> {
     if !url_holds_authority(url) {
         return Vec::new();
     }
-    let mut values = vec![url.to_owned()];
+    let mut values = IndexSet::from([url.to_owned()]);
+    let Some(parts) = Parts::of(url) else { return values.into_iter().collect() };
     let mut add = |value: &str| {
-        for text in [Cow::Borrowed(value), percent_decoded(value)] {
-            if !value.is_empty() && !values.iter().any(|known| *known == text) {
-                values.push(text.into_owned());
-            }
+        if !value.is_empty() {
+            values.insert(value.to_owned());
+            values.insert(percent_decoded(value).into_owned());
         }
     };
-    let Some(parts) = Parts::of(url) else { return values };
     let (user, password) = parts.user_and_password();
     add(user);
     add(password);
@@ -55,7 +56,7 @@ pub fn url_authority_values(url: &str) -> Vec<String> {
             add(&percent_decoded(&value.replace('+', " ")));
         }
     }
-    values
+    values.into_iter().collect()
 }
 
 /// The parts of an address that can hold credentials.

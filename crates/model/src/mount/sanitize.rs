@@ -4,19 +4,20 @@
 //! mount that nobody knows. So this works on JSON, before anything of it is read.
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
 
 use serde_json::{Map, Value, json};
 
 use super::authority::has_line_break;
-use super::boundary::absolute_manifest_path;
 use super::inline_url::url_holds_authority;
+use super::materialized::absolute_manifest_path;
 use super::rclone_args::{RcloneArgs, analyze_rclone_args, is_safe_remote_name};
 use super::rules::{
     COMMON_FIELDS, SourceRules, StrategyRules, capability_of, option_fields, pattern_fields,
     source_rules, strategy_rules,
 };
 use crate::lax::Dump as _;
-use crate::manifest::{DEFAULT_ROOT, Manifest};
+use crate::manifest::{DEFAULT_ROOT, MAX_KEY, Manifest};
 use crate::posix_path::PosixPath;
 use crate::registry::Registry;
 use crate::{Error, ErrorKind, Result};
@@ -111,7 +112,8 @@ struct Pass<'a> {
     registry: &'a Registry,
     root: &'a str,
     redacted: bool,
-    /// Credential files that mounts name, as absolute paths.
+    /// Credential files that mounts name, as absolute paths. Sorted, so that what is at or below a
+    /// path is found without asking all of them.
     files: BTreeSet<String>,
 }
 
@@ -155,9 +157,9 @@ impl Pass<'_> {
         if depth > MAX_DEPTH {
             return Err(wrong());
         }
-        for entry in entries.as_object_mut().ok_or_else(wrong)?.values_mut() {
+        for (name, entry) in entries.as_object_mut().ok_or_else(wrong)? {
             let entry = entry.as_object_mut().ok_or_else(wrong)?;
-            if !entry.get("type").is_some_and(Value::is_string) {
+            if name.len() > MAX_KEY || !entry.get("type").is_some_and(Value::is_string) {
                 return Err(wrong());
             }
             if let Some(children) = self.children(entry) {
@@ -314,7 +316,7 @@ impl Pass<'_> {
         if !safe {
             self.take(pattern, "extra_args", json!([]), is_truthy);
             for file in config_files {
-                self.files.insert(absolute_manifest_path(self.root, &file));
+                self.files.insert(absolute_path(self.root, &file));
             }
         }
         Ok(())
@@ -351,17 +353,18 @@ impl Pass<'_> {
         for (name, entry) in entries.as_object_mut().into_iter().flatten() {
             let Some(entry) = entry.as_object_mut() else { continue };
             let path = folder.join(&PosixPath::new(name));
-            let absolute = PosixPath::new(&absolute_manifest_path(self.root, path.as_str()));
-            let word = entry.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
-            for file in &self.files {
-                let file = PosixPath::new(file);
-                if file == absolute && word == "file" {
-                    entry.insert("content".to_owned(), json!(""));
-                    self.redacted = true;
-                } else if file.is_below(&absolute) && !is_only_a_folder(&word, entry) {
+            let absolute = absolute_path(self.root, path.as_str());
+            let word = entry.get("type").and_then(Value::as_str).unwrap_or_default();
+            if !is_only_a_folder(word, entry) {
+                let (is_file, is_named) = (word == "file", self.files.contains(&absolute));
+                if self.names_something_in(&absolute) || is_named && !is_file {
                     return Err(refused(
                         "sandbox manifest credential-file source cannot be restored safely",
                     ));
+                }
+                if is_named {
+                    entry.insert("content".to_owned(), json!(""));
+                    self.redacted = true;
                 }
             }
             if let Some(children) = self.children(entry) {
@@ -369,6 +372,13 @@ impl Pass<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Whether a credential file is named that lies in `folder`.
+    fn names_something_in(&self, folder: &str) -> bool {
+        let inside = format!("{}/", folder.trim_end_matches('/'));
+        let after = (Bound::Excluded(inside.as_str()), Bound::Unbounded);
+        self.files.range::<str, _>(after).next().is_some_and(|file| file.starts_with(&inside))
     }
 
     /// Replaces a field whose value is `wanted` by `instead`, and hands out what it was.
@@ -393,9 +403,14 @@ impl Pass<'_> {
 
     fn note_file(&mut self, file: &Value, wrong: &str) -> Result<()> {
         let file = file.as_str().ok_or_else(|| refused(wrong))?;
-        self.files.insert(absolute_manifest_path(self.root, file));
+        self.files.insert(absolute_path(self.root, file));
         Ok(())
     }
+}
+
+/// A path of the manifest as an absolute one, in its only spelling.
+fn absolute_path(root: &str, path: &str) -> String {
+    PosixPath::new(&absolute_manifest_path(root, path)).to_string()
 }
 
 fn value_holds_authority(value: &Value) -> bool {

@@ -198,7 +198,8 @@ fn exposed_ports(input: Input<'_>) -> Checked<Vec<u16>> {
             return Err(input.type_error(message));
         }
     };
-    let mut ports = Vec::with_capacity(items.len());
+    let mut seen = HashSet::new();
+    let mut ports = Vec::new();
     for item in items {
         let port = match item {
             Value::Bool(flag) => Some(u16::from(*flag)),
@@ -210,7 +211,7 @@ fn exposed_ports(input: Input<'_>) -> Checked<Vec<u16>> {
         let port = port.filter(|port| *port != 0).ok_or_else(|| {
             input.value_error("exposed_ports entries must be between 1 and 65535")
         })?;
-        if !ports.contains(&port) {
+        if seen.insert(port) {
             ports.push(port);
         }
     }

@@ -1,5 +1,7 @@
 //! Giving a stored state back what may only come from a program.
 
+use std::collections::HashSet;
+
 use super::SessionState;
 use crate::manifest::Manifest;
 use crate::registry::Registry;
@@ -22,9 +24,12 @@ impl SessionState {
             ));
         };
         let grants = &trusted.extra_path_grants;
-        let is_missing = |path: &&String| {
-            !grants.iter().any(|grant| grant.host_path.is_some() && grant.path == **path)
-        };
+        let backed: HashSet<&str> = grants
+            .iter()
+            .filter(|grant| grant.host_path.is_some())
+            .map(|grant| grant.path.as_str())
+            .collect();
+        let is_missing = |path: &&String| !backed.contains(path.as_str());
         let missing: Vec<&str> =
             self.path_grants_to_rebind.iter().filter(is_missing).map(String::as_str).collect();
         if !missing.is_empty() {
