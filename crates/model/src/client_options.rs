@@ -4,7 +4,7 @@ use indexmap::IndexMap;
 use serde_json::Value;
 
 use crate::custom::Custom;
-use crate::lax::{Checked, Context, Dump, FromInput, Input, Object};
+use crate::lax::{Checked, Context, Dump, FromInput, Input, Invalid, Object};
 use crate::registry::Registry;
 use crate::registry::kinds::Builtin;
 use crate::state::NetworkMode;
@@ -86,7 +86,8 @@ impl ClientOptions {
         }
         let mut options = given.clone();
         options.entry("type").or_insert_with(|| backend.into());
-        Context::with(registry).read(&Value::Object(options))
+        let read = |input: Input<'_>| registry.client_options().read(input, backend, "options");
+        Context::with(registry).check(&Value::Object(options), read).map_err(Invalid::into_error)
     }
 }
 
@@ -101,14 +102,14 @@ pub(crate) const BUILTIN: [Builtin<ClientOptions>; 2] = [
     ("unix_local", "UnixLocalSandboxClientOptions", |input| {
         check_keys(input, "UnixLocalSandboxClientOptions", UNIX_LOCAL_KEYS, &[])?;
         let mut fields = input.fields("UnixLocalSandboxClientOptions")?;
-        fields.accept("type");
+        fields.or_with("type", (), |input| input.one_of(&[("unix_local", ())]));
         let exposed_ports = fields.or_with("exposed_ports", Vec::new(), ports);
         fields.build(|| Some(ClientOptions::UnixLocal { exposed_ports: exposed_ports? }))
     }),
     ("docker", "DockerSandboxClientOptions", |input| {
         check_keys(input, "DockerSandboxClientOptions", DOCKER_KEYS, &["image"])?;
         let mut fields = input.fields("DockerSandboxClientOptions")?;
-        fields.accept("type");
+        fields.or_with("type", (), |input| input.one_of(&[("docker", ())]));
         let image = fields.required("image");
         let exposed_ports = fields.or_with("exposed_ports", Vec::new(), ports);
         let network_mode = fields.or_with("network_mode", None, NetworkMode::optional);
@@ -178,5 +179,31 @@ impl Dump for ClientOptions {
             Self::Custom(custom) => out.extend(custom.tagged_fields()?.into_map()),
         }
         Ok(out.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_run_may_leave_out_what_its_client_says() {
+        let docker =
+            |options: Value| ClientOptions::coerce(&options, "docker", Registry::builtin());
+        assert_eq!(docker(json!({"image": "i"})).unwrap().type_name(), "docker");
+        let cases = [
+            (
+                json!({"type": "unix_local"}),
+                "sandbox.options type `unix_local` does not match selected sandbox client backend \
+                 `docker`",
+            ),
+            (json!({"image": "i", "b": 1, "a": 2}), "Unknown sandbox.options settings: a, b"),
+            (json!({"image": "i", "type": null}), "type: Input should be 'docker'"),
+        ];
+        for (options, want) in cases {
+            assert_eq!(docker(options).unwrap_err().message(), want);
+        }
     }
 }

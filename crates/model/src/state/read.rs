@@ -73,8 +73,9 @@ impl SessionState {
         self.path_grants_to_rebind = paths;
     }
 
-    /// Reads the state of a session of `backend` from JSON that came from where the credentials of
-    /// its grants may come from; those of its mounts are dropped all the same.
+    /// Reads the state of a session of `backend` that a program wrote for itself with
+    /// [`dump`](Self::dump): grants keep their paths of the host. Credentials of mounts are dropped
+    /// all the same.
     ///
     /// # Errors
     ///
