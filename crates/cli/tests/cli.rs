@@ -89,7 +89,7 @@ fn points_at_the_line_of_a_mistake() {
     let output = bastide(home.path(), &["run", "--manifest", "bad.yaml", "--", "true"]);
     assert_eq!(output.status.code(), Some(125));
     let stderr = text(&output.stderr);
-    assert!(stderr.contains("bad.yaml:2:3: entries.a:"), "{stderr}");
+    assert!(stderr.contains("bad.yaml:3:5: entries.a.type:"), "{stderr}");
     assert!(stderr.contains("did you mean `file`?"), "{stderr}");
 }
 

@@ -13,16 +13,20 @@ mod output;
 mod process;
 mod pty;
 mod session;
+mod state;
 
-pub use backend::{Backend, Booted, Connection, Machine, MachineSpec, SessionId};
+pub use backend::{
+    Backend, Booted, Connection, Machine, MachineEnd, MachineSpec, MachineStatus, SessionId,
+};
 pub use bastide_model::receipt::{NetworkAccess, Receipt, Rung};
-pub use bastide_model::{Error, ErrorKind, Result};
+pub use bastide_model::{Error, ErrorKind, ExposedPort, Result};
 pub use bastide_proto::GuestPath;
-pub use client::{Client, CreateOptions};
+pub use client::{Client, CreateOptions, SessionInfo, SessionState, SweepReport, Swept};
 pub use command::{Command, Input};
 pub use output::Output;
 pub use process::{Exit, OutputEvent, Process, ProcessId, ProcessInfo, Reason};
 pub use pty::PtyLimits;
 pub use session::Session;
+pub use state::SessionFolder;
 
 pub use bastide_model as model;

@@ -1,5 +1,7 @@
 //! The live sandbox a user holds.
 
+mod ports;
+
 use std::sync::Arc;
 
 use bastide_model::receipt::Receipt;
@@ -11,6 +13,7 @@ use crate::fault::agent_lost;
 use crate::link::{Incoming, Link, MuxLink, decode};
 use crate::process::ProcessInfo;
 use crate::pty::PtyProcesses;
+use crate::state::{Claim, State};
 use crate::{Command, Error, ErrorKind, Input, Output, Process, ProcessId, Result};
 
 /// The most processes a guest is believed to have; it keeps fewer records of what is over, and the
@@ -20,14 +23,17 @@ const MOST_PROCESSES: usize = 65_536;
 /// A live sandbox: run commands in it, then [`delete`](Self::delete) it.
 ///
 /// A session made with the default options ends with the process that made it, in whatever way that
-/// process ends.
+/// process ends, or when this is dropped. One that is not tied to its owner lives on, and any process
+/// can [attach](crate::Client::attach) to it.
 #[derive(Debug)]
 pub struct Session {
     pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) state: Arc<State>,
     pub(crate) machine: Machine,
     pub(crate) link: Arc<dyn Link>,
     pub(crate) root: GuestPath,
     pub(crate) env: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(crate) exposed_ports: Vec<u16>,
     pub(crate) leash: Option<Leash>,
     pub(crate) ptys: PtyProcesses,
 }
@@ -62,10 +68,12 @@ impl Session {
         let connection = self.backend.connect(&self.machine).await?;
         Ok(Self {
             backend: Arc::clone(&self.backend),
+            state: Arc::clone(&self.state),
             machine: self.machine.clone(),
             link: Arc::new(MuxLink::connect(connection).await?),
             root: self.root.clone(),
             env: self.env.clone(),
+            exposed_ports: self.exposed_ports.clone(),
             leash: None,
             ptys: PtyProcesses::default(),
         })
@@ -192,9 +200,17 @@ impl Session {
     ///
     /// Fails if the backend cannot remove something; what is left carries the session's name.
     pub async fn delete(self) -> Result<()> {
-        drop(self.link);
-        let destroyed = self.backend.destroy(&self.machine).await;
-        drop(self.leash);
+        let Self { backend, state, machine, link, leash, .. } = self;
+        drop(link);
+        let mut destroyed = backend.destroy(&machine).await;
+        if let Claim::Ours(folder) = state.claim(&machine.id)? {
+            destroyed = destroyed.and(backend.discard(folder.path()).await);
+        }
+        // Only sessions that outlive their owners are in the index.
+        if leash.is_none() {
+            state.forget(&machine.id);
+        }
+        drop(leash);
         destroyed
     }
 

@@ -7,6 +7,7 @@ mod exec;
 mod kill;
 mod log;
 mod pool;
+mod ports;
 mod process;
 mod processes;
 mod put;
@@ -43,6 +44,8 @@ pub(crate) struct Endpoints {
     pub(crate) init: UnixStream,
     /// The warden, which never speaks; only its end can be noticed.
     pub(crate) warden: UnixStream,
+    /// Where the warden asks for connections to ports inside.
+    pub(crate) porter: OwnedFd,
     /// The folder for what commands say; no path inside leads to it.
     pub(crate) logs: OwnedFd,
 }
@@ -93,6 +96,7 @@ pub(crate) fn run(spec: &BootSpec, endpoints: Endpoints) -> io::Result<()> {
             let first = tokio::net::UnixStream::from_std(first)?;
             tokio::spawn(connection::serve(Arc::clone(&guest), first));
         }
+        tokio::spawn(ports::serve(endpoints.porter));
         endpoints.warden.set_nonblocking(true)?;
         let warden = tokio::net::UnixStream::from_std(endpoints.warden)?;
         loop {

@@ -9,6 +9,7 @@ mod message;
 pub mod path;
 pub mod reply;
 pub mod request;
+pub mod warden;
 
 pub use frame::{Frame, FrameCodec, FrameError};
 pub use message::{MessageError, decode, encode};

@@ -2,8 +2,10 @@
 
 mod commands;
 mod ending;
+mod lifetime;
 mod link;
 mod output;
+mod ports;
 mod processes;
 mod terminals;
 mod workspace;
@@ -16,8 +18,10 @@ pub fn trials() -> Vec<Trial> {
     [
         commands::TRIALS,
         ending::TRIALS,
+        lifetime::TRIALS,
         link::TRIALS,
         output::TRIALS,
+        ports::TRIALS,
         processes::TRIALS,
         terminals::TRIALS,
         workspace::TRIALS,
