@@ -26,8 +26,6 @@ const TRIALS: &[Trial] = trials![
     keeps_other_calls_going_when_one_connection_drops,
 ];
 
-const GIB: u64 = 1 << 30;
-
 /// A session with limits.
 async fn limited(context: &Context, limits: ResourceLimits) -> Result<Session, Trouble> {
     let mut options = CreateOptions::default();
@@ -35,18 +33,20 @@ async fn limited(context: &Context, limits: ResourceLimits) -> Result<Session, T
     Ok(context.client().create(&Manifest::default(), options).await?)
 }
 
-/// Sixty-four workers that want a hundred megabytes each, in one gibibyte.
+/// Sixty-four workers that want a hundred megabytes each, in one gibibyte; or a tenth of all that.
 async fn t4_says_that_memory_ran_out(context: Context) -> Outcome {
-    let limits = ResourceLimits { memory: Some(GIB), ..ResourceLimits::default() };
+    let most = context.count(1 << 30) as u64;
+    let limits = ResourceLimits { memory: Some(most), ..ResourceLimits::default() };
     let session = limited(&context, limits).await?;
     let memory = session.receipt().limits.memory.clone();
-    assert_eq!(memory.asked, Some(GIB));
+    assert_eq!(memory.asked, Some(most));
     if !memory.enforced_by.as_deref().is_some_and(|by| by.starts_with("cgroup")) {
         // Each process alone is bounded then, and the receipt says so.
         assert!(memory.enforced_by.is_some() || !session.receipt().not_enforced.is_empty());
         return Ok(session.delete().await?);
     }
-    let worker = "head -c 100000000 /dev/zero | tail -c 100000000 > /dev/null";
+    let each = context.count(100_000_000);
+    let worker = format!("head -c {each} /dev/zero | tail -c {each} > /dev/null");
     let line = format!(
         "n=0; while [ $n -lt 64 ]; do ({worker}) & pids=\"$pids $!\"; n=$((n+1)); done
          bad=0; for pid in $pids; do wait $pid || bad=1; done; exit $bad"
