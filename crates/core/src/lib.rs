@@ -25,7 +25,7 @@ pub use bastide_proto::GuestPath;
 pub use client::{Client, CreateOptions, SessionInfo, SessionState, SweepReport, Swept};
 pub use command::{Command, Input};
 pub use output::Output;
-pub use process::{Exit, OutputEvent, Process, ProcessId, ProcessInfo, Reason};
+pub use process::{Exit, OutputEvent, Process, ProcessId, ProcessInfo, ProcessWriter, Reason};
 pub use pty::PtyLimits;
 pub use session::Session;
 pub use state::SessionFolder;

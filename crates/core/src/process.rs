@@ -156,6 +156,7 @@ impl ProcessInfo {
 }
 
 /// What is sent to a process while it runs.
+#[derive(Debug)]
 enum Word {
     Input(Bytes),
     InputEnd,
@@ -260,6 +261,13 @@ impl Process {
         }
     }
 
+    /// A way to write to the command while somebody else [listens](Self::next) to it. It does not keep
+    /// the command alive.
+    #[must_use]
+    pub fn writer(&self) -> ProcessWriter {
+        ProcessWriter { to_guest: self.to_guest.clone() }
+    }
+
     /// Writes to the command's standard input, or types on its terminal.
     ///
     /// # Errors
@@ -267,12 +275,7 @@ impl Process {
     /// Fails with [`AgentLost`](crate::ErrorKind::AgentLost) if the guest is gone. A command that no
     /// longer reads is no failure.
     pub async fn write(&self, data: impl Into<Bytes>) -> Result<()> {
-        let mut rest: Bytes = data.into();
-        while !rest.is_empty() {
-            let piece = rest.split_to(rest.len().min(MAX_DATA));
-            self.say(Word::Input(piece)).await?;
-        }
-        Ok(())
+        self.writer().write(data).await
     }
 
     /// Says that no more input follows.
@@ -281,7 +284,7 @@ impl Process {
     ///
     /// As [`write`](Self::write).
     pub async fn close_input(&self) -> Result<()> {
-        self.say(Word::InputEnd).await
+        self.writer().close().await
     }
 
     /// Gives the command's terminal another size.
@@ -290,7 +293,7 @@ impl Process {
     ///
     /// As [`write`](Self::write).
     pub async fn resize(&self, rows: u16, columns: u16) -> Result<()> {
-        self.say(Word::Control(Control::Resize(TerminalSize { rows, columns }))).await
+        self.writer().resize(rows, columns).await
     }
 
     /// Lets go of the command: it lives on when this value is dropped, and can be
@@ -306,6 +309,46 @@ impl Process {
             self.owned = None;
         }
         Ok(())
+    }
+}
+
+/// Writes to a command that somebody else may be listening to; see [`Process::writer`].
+#[derive(Debug, Clone)]
+pub struct ProcessWriter {
+    to_guest: mpsc::Sender<Word>,
+}
+
+impl ProcessWriter {
+    /// As [`Process::write`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Process::write`].
+    pub async fn write(&self, data: impl Into<Bytes>) -> Result<()> {
+        let mut rest: Bytes = data.into();
+        while !rest.is_empty() {
+            let piece = rest.split_to(rest.len().min(MAX_DATA));
+            self.say(Word::Input(piece)).await?;
+        }
+        Ok(())
+    }
+
+    /// As [`Process::close_input`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Process::write`].
+    pub async fn close(&self) -> Result<()> {
+        self.say(Word::InputEnd).await
+    }
+
+    /// As [`Process::resize`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Process::write`].
+    pub async fn resize(&self, rows: u16, columns: u16) -> Result<()> {
+        self.say(Word::Control(Control::Resize(TerminalSize { rows, columns }))).await
     }
 
     async fn say(&self, word: Word) -> Result<()> {
