@@ -1,13 +1,17 @@
 //! Running a command in a session as if it ran here: its output is ours, and its end.
 
+use std::io;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use bastide::{Command, Exit, Output, OutputEvent, Process, ProcessId, Reason, Result, Session};
+use bastide::{
+    Command, Error, ErrorKind, Exit, Output, OutputEvent, Process, ProcessId, Reason, Result,
+    Session,
+};
 use serde_json::{Map, Value, json};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::stdin::feed;
 use crate::ui::Ui;
@@ -20,12 +24,13 @@ const END: Duration = Duration::from_secs(5);
 
 /// Runs a command to its end, with our standard input as its own, and passes on what it says.
 pub(crate) async fn stream(ui: &mut Ui, session: &Session, command: Command) -> Result<Exit> {
+    let mut interrupts = Interrupts::listen()?;
     let mut process = session.spawn(command.stream_input()).await?;
     let feeding = tokio::spawn(feed(process.writer()));
     let id = process.id();
     let followed = tokio::select! {
         followed = follow(ui, &mut process) => followed,
-        number = interrupted() => Ok(cancel(session, id, number).await),
+        number = interrupts.next() => Ok(cancel(session, id, number).await),
     };
     feeding.abort();
     if followed.is_err() {
@@ -50,6 +55,7 @@ pub(crate) async fn follow(ui: &mut Ui, process: &mut Process) -> Result<Exit> {
 /// Runs a command to its end, with our standard input as its own, and collects what it says into one
 /// object for a program.
 pub(crate) async fn collect(session: &Session, command: Command) -> Result<(Exit, Value)> {
+    let mut interrupts = Interrupts::listen()?;
     let started = Instant::now();
     let process = session.spawn(command.stream_input()).await?;
     let feeding = tokio::spawn(feed(process.writer()));
@@ -57,7 +63,7 @@ pub(crate) async fn collect(session: &Session, command: Command) -> Result<(Exit
     let mut output = std::pin::pin!(process.output(KEPT));
     let output = tokio::select! {
         output = &mut output => output,
-        number = interrupted() => {
+        number = interrupts.next() => {
             let exit = cancel(session, id, number).await;
             // What it had said by then is told all the same.
             let said = tokio::time::timeout(END, output).await;
@@ -111,18 +117,35 @@ async fn cancel(session: &Session, process: ProcessId, number: i32) -> Exit {
     Exit { reason: Reason::Cancelled, code: 128 + number, detail: None }
 }
 
-/// Waits for the user or the system to ask for the end; the number of the signal.
-pub(crate) async fn interrupted() -> i32 {
-    let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
-    let [Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)] = kinds.map(signal) else {
-        return std::future::pending().await;
-    };
-    let kind = tokio::select! {
-        _ = interrupt.recv() => SignalKind::interrupt(),
-        _ = terminate.recv() => SignalKind::terminate(),
-        _ = hangup.recv() => SignalKind::hangup(),
-    };
-    kind.as_raw_value()
+/// The user or the system asking for the end. From the moment somebody listens, it does not end us.
+#[derive(Debug)]
+pub(crate) struct Interrupts([(SignalKind, Signal); 3]);
+
+impl Interrupts {
+    pub(crate) fn listen() -> Result<Self> {
+        let listen = |kind| Ok::<_, io::Error>((kind, signal(kind)?));
+        let all = || {
+            Ok([
+                listen(SignalKind::interrupt())?,
+                listen(SignalKind::terminate())?,
+                listen(SignalKind::hangup())?,
+            ])
+        };
+        all().map(Self).map_err(|error: io::Error| {
+            Error::new(ErrorKind::Io, format!("cannot listen to signals: {error}"))
+        })
+    }
+
+    /// Waits for the first; its number.
+    pub(crate) async fn next(&mut self) -> i32 {
+        let [interrupt, terminate, hangup] = &mut self.0;
+        let (kind, _) = tokio::select! {
+            _ = interrupt.1.recv() => interrupt,
+            _ = terminate.1.recv() => terminate,
+            _ = hangup.1.recv() => hangup,
+        };
+        kind.as_raw_value()
+    }
 }
 
 /// Tells how a command ended, by our own end.

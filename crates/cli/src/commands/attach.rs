@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use bastide::{ProcessId, Result};
 
 use crate::args::session::local_client;
+use crate::conduct::Interrupts;
 use crate::stdin::Stdin;
 use crate::ui::Ui;
 use crate::{conduct, terminal};
@@ -41,6 +42,7 @@ pub(crate) async fn run(ui: &mut Ui, args: AttachArgs) -> Result<ExitCode> {
             None => Ok(ExitCode::SUCCESS),
         };
     }
+    let mut interrupts = Interrupts::listen()?;
     let writer = process.writer();
     // The end of our input is not the end of the process's: somebody else may come and write more.
     let typing = tokio::spawn(async move {
@@ -53,7 +55,7 @@ pub(crate) async fn run(ui: &mut Ui, args: AttachArgs) -> Result<ExitCode> {
     });
     let ended = tokio::select! {
         exit = conduct::follow(ui, &mut process) => exit.map(Some),
-        _ = conduct::interrupted() => Ok(None),
+        _ = interrupts.next() => Ok(None),
     };
     typing.abort();
     match ended? {

@@ -95,7 +95,7 @@ fn serves_many_processes_at_once_on_one_home() {
         }
     });
     assert_nothing_left(&home);
-    assert_eq!(home.say(&["sweep"]), "");
+    assert_eq!(home.sweep(), Vec::<String>::new());
 }
 
 /// The warden and the first process of a session, as the host numbers them.
@@ -137,7 +137,7 @@ fn sweeps_a_sandbox_that_can_do_nothing_any_more() {
     kill(i32::try_from(guest).unwrap(), "STOP");
     kill(warden, "KILL");
     until("the warden is gone", || state(&home, &id) == "ended");
-    assert!(is_running("sleep 7902"), "a guest that is stopped cannot end it");
+    until("it runs", || is_running("sleep 7902"));
     let swept = home.json(&["sweep", "--json"]);
     assert_eq!(swept["removed"][0]["id"], id.as_str(), "{swept}");
     assert!(!is_running("sleep 7902"));
@@ -165,7 +165,7 @@ fn sweeps_wardens_whose_folder_somebody_removed() {
     let (id, other) = (home.create(), home.create());
     home.say(&["exec", "-d", &id, "--", "sleep", "7904"]);
     fs::remove_dir_all(home.path().join("sessions").join(&id)).unwrap();
-    assert!(is_running("sleep 7904"));
+    until("it runs", || is_running("sleep 7904"));
     let swept = home.say(&["sweep"]);
     assert!(swept.contains("a warden whose session's folder is gone"), "{swept}");
     until("the sandbox ends", || !is_running("sleep 7904"));
@@ -210,7 +210,7 @@ fn removes_a_session_whose_record_is_damaged() {
         assert_eq!(home.run(&["exec", &id, "--", "true"]).status.code(), Some(125));
         // It lives, so nobody sweeps it away.
         home.say(&["sweep"]);
-        assert!(is_running("sleep 7905"));
+        until("it runs", || is_running("sleep 7905"));
         home.say(&["rm", &id]);
         assert!(!is_running("sleep 7905"));
         assert_nothing_left(&home);

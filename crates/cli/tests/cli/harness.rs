@@ -57,6 +57,12 @@ impl Home {
         serde_json::from_str(&self.say(arguments)).unwrap()
     }
 
+    /// What a sweep removed that was of this home. Locks of ids belong to no home.
+    pub(crate) fn sweep(&self) -> Vec<String> {
+        let lines = self.say(&["sweep"]);
+        lines.lines().filter(|line| !line.contains("/id-ranges/")).map(str::to_owned).collect()
+    }
+
     /// Makes a session and gives its id.
     pub(crate) fn create(&self) -> String {
         self.say(&["create"]).trim().to_owned()

@@ -25,7 +25,7 @@ fn makes_uses_and_removes_a_session() {
     home.say(&["rm", &id]);
     assert_eq!(home.say(&["ls"]), "");
     assert!(home.folders().is_empty() && home.processes().is_empty());
-    assert_eq!(home.say(&["sweep"]), "");
+    assert_eq!(home.sweep(), Vec::<String>::new());
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn runs_processes_by_themselves() {
     assert_eq!(home.run(&["attach", &id, "4711"]).status.code(), Some(125));
 
     let process = home.say(&["exec", "-d", &id, "--", "sleep", "7801"]);
-    assert!(is_running("sleep 7801"));
+    until("it runs", || is_running("sleep 7801"));
     home.say(&["kill", &id, process.trim()]);
     assert_eq!(home.run(&["attach", &id, process.trim()]).status.code(), Some(143));
     assert!(!is_running("sleep 7801"));
