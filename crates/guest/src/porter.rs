@@ -1,9 +1,10 @@
-//! How the warden asks the guest for connections to ports inside: packets of eight bytes over a socket
-//! of their own, each answer with at most one descriptor.
+//! How the warden asks the guest to connect to ports inside: packets over a socket of their own, each
+//! with one end of a pair of sockets that the guest joins to the port.
 //!
-//! The sandbox has a network of its own, and only who is inside can make a connection there. The guest
-//! connects and hands the connected socket out. Never the other way round: a socket of the host's
-//! network would be a way out for whoever has it.
+//! The sandbox has a network of its own, and only who is inside can make a connection there. No socket
+//! of the host's network goes in, which would be a way out for whoever has it; and no socket comes out,
+//! which whoever made it could turn against whoever uses it. On the pair the guest first says
+//! [`CONNECTED`], or closes its end.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -15,17 +16,8 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 
-/// How long each packet is.
-const BYTES: usize = 8;
-
-/// A packet: which question it belongs to, and a port or an error number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Packet {
-    /// Which question.
-    pub(crate) number: u32,
-    /// The port asked for; in an answer the system's error number, or 0.
-    pub(crate) value: u32,
-}
+/// What the guest says first on a pair it joined to a port.
+pub(crate) const CONNECTED: u8 = b'C';
 
 /// Two ends that neither wait nor survive a new program.
 pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
@@ -33,79 +25,60 @@ pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
 }
 
-/// Sends one packet, with a descriptor if there is one.
-pub(crate) fn send(
-    socket: impl AsFd,
-    packet: Packet,
-    socket_inside: Option<BorrowedFd<'_>>,
-) -> Result<(), Errno> {
+/// Asks for `end` to be joined to `port`.
+pub(crate) fn ask(socket: impl AsFd, port: u16, end: BorrowedFd<'_>) -> Result<(), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let fds = socket_inside.map(|fd| [fd]);
-    if let Some(fds) = &fds
-        && !ancillary.push(SendAncillaryMessage::ScmRights(fds))
-    {
+    let fds = [end];
+    if !ancillary.push(SendAncillaryMessage::ScmRights(&fds)) {
         return Err(Errno::MSGSIZE);
     }
-    let mut bytes = [0; BYTES];
-    bytes[..4].copy_from_slice(&packet.number.to_le_bytes());
-    bytes[4..].copy_from_slice(&packet.value.to_le_bytes());
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    sendmsg(socket, &[IoSlice::new(&bytes)], &mut ancillary, flags)?;
+    sendmsg(socket, &[IoSlice::new(&port.to_le_bytes())], &mut ancillary, flags)?;
     Ok(())
 }
 
-/// Receives one packet with the descriptor that came along; `None` where the other end is gone. What
-/// has another size is no packet.
-pub(crate) fn receive(socket: impl AsFd) -> Result<Option<(Packet, Option<OwnedFd>)>, Errno> {
+/// The next port asked for, and the end to join to it; `None` where nobody asks any more.
+pub(crate) fn receive(socket: impl AsFd) -> Result<Option<(u16, OwnedFd)>, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    // One byte more than a packet has tells a longer one.
-    let mut bytes = [0; BYTES + 1];
+    let mut bytes = [0; 2];
     let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
     let received = recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, flags)?;
-    let mut fd = None;
+    let mut end = None;
     for message in ancillary.drain() {
         if let RecvAncillaryMessage::ScmRights(received) = message {
-            fd = received.last();
+            end = received.last();
         }
     }
-    match (received.bytes, bytes) {
+    match (received.bytes, end) {
         (0, _) => Ok(None),
-        (BYTES, [a, b, c, d, e, f, g, h, _]) => {
-            let number = u32::from_le_bytes([a, b, c, d]);
-            Ok(Some((Packet { number, value: u32::from_le_bytes([e, f, g, h]) }, fd)))
-        }
+        (2, Some(end)) => Ok(Some((u16::from_le_bytes(bytes), end))),
         _ => Err(Errno::BADMSG),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
 
     use super::*;
 
     #[test]
-    fn carries_packets_with_and_without_descriptors() {
-        let (one, other) = pair().unwrap();
-        let question = Packet { number: 7, value: 8080 };
-        send(&one, question, None).unwrap();
-        assert!(matches!(receive(&other), Ok(Some((got, None))) if got == question));
-        let file = File::open("/dev/null").unwrap();
-        send(&other, question, Some(file.as_fd())).unwrap();
-        assert!(matches!(receive(&one), Ok(Some((got, Some(_)))) if got == question));
-        assert!(matches!(receive(&one), Err(Errno::AGAIN)));
-        drop(other);
-        assert!(matches!(receive(&one), Ok(None)));
-    }
-
-    #[test]
-    fn refuses_what_is_no_packet() {
-        let (one, other) = pair().unwrap();
-        for length in [1, 7, 9, 4096] {
-            rustix::net::send(&one, &vec![1; length], SendFlags::empty()).unwrap();
-            assert!(matches!(receive(&other), Err(Errno::BADMSG)), "{length} bytes");
-        }
+    fn hands_one_end_over_with_each_question() {
+        let (warden, guest) = pair().unwrap();
+        let (mut near, far) = UnixStream::pair().unwrap();
+        ask(&warden, 8080, far.as_fd()).unwrap();
+        drop(far);
+        let (port, end) = receive(&guest).unwrap().unwrap();
+        assert_eq!(port, 8080);
+        UnixStream::from(end).write_all(b"hello").unwrap();
+        let mut heard = String::new();
+        near.read_to_string(&mut heard).unwrap();
+        assert_eq!(heard, "hello");
+        assert!(matches!(receive(&guest), Err(Errno::AGAIN)));
+        drop(warden);
+        assert!(matches!(receive(&guest), Ok(None)));
     }
 }

@@ -2,57 +2,53 @@
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::io::Errno;
-use tokio::io::Interest;
-use tokio::net::{TcpStream, UnixDatagram};
+use tokio::io::{AsyncWriteExt, Interest, copy_bidirectional_with_sizes};
+use tokio::net::{TcpStream, UnixDatagram, UnixStream};
 use tokio::sync::Semaphore;
 
-use crate::porter::{self, Packet};
+use crate::porter::{self, CONNECTED};
 
 /// How long a port may take to accept.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// The most connections being made at a time; as many as the warden ever asks for.
+/// The most connections at a time; as many as the warden ever asks for.
 const AT_ONCE: usize = 128;
+
+/// How much is on the way in one direction at most.
+const BUFFER: usize = 16 * 1024;
 
 /// Answers the warden until it is gone.
 pub(super) async fn serve(porter: OwnedFd) {
     // All that is used of it is that it becomes ready; what is sent are packets either way.
-    let Ok(porter) = UnixDatagram::from_std(porter.into()).map(Arc::new) else { return };
+    let Ok(porter) = UnixDatagram::from_std(porter.into()) else { return };
     let room = Arc::new(Semaphore::new(AT_ONCE));
     loop {
-        let asked = porter.async_io(Interest::READABLE, || Ok(porter::receive(&*porter)?));
-        let Ok(Some((question, _))) = asked.await else { return };
+        let asked = porter.async_io(Interest::READABLE, || Ok(porter::receive(&porter)?));
+        let Ok(Some((port, end))) = asked.await else { return };
         let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
-        let porter = Arc::clone(&porter);
         tokio::spawn(async move {
-            answer(&porter, question).await;
+            // Whatever becomes of it, both ends learn by their socket closing.
+            drop(join(port, end).await);
             drop(permit);
         });
     }
 }
 
-async fn answer(porter: &UnixDatagram, question: Packet) {
-    let connected = match u16::try_from(question.value) {
-        Ok(port) => connect(port).await.and_then(TcpStream::into_std),
-        Err(_) => Err(io::ErrorKind::InvalidInput.into()),
-    };
-    let value = match &connected {
-        Ok(_) => 0,
-        Err(error) => error.raw_os_error().unwrap_or(libc::EIO).unsigned_abs(),
-    };
-    let socket = connected.as_ref().ok().map(AsFd::as_fd);
-    let packet = Packet { number: question.number, value };
-    let send = || match porter::send(porter, packet, socket) {
-        Err(Errno::AGAIN) => Err(io::ErrorKind::WouldBlock.into()),
-        sent => Ok(sent),
-    };
-    // A warden that is gone wants nothing any more.
-    drop(porter.async_io(Interest::WRITABLE, send).await);
+/// Joins one end of a pair to a port.
+async fn join(port: u16, end: OwnedFd) -> io::Result<()> {
+    let end = std::os::unix::net::UnixStream::from(end);
+    end.set_nonblocking(true)?;
+    let mut end = UnixStream::from_std(end)?;
+    let mut inside = connect(port).await?;
+    // Small messages go at once; on loopback nothing is gained by holding them back.
+    inside.set_nodelay(true)?;
+    end.write_all(&[CONNECTED]).await?;
+    copy_bidirectional_with_sizes(&mut end, &mut inside, BUFFER, BUFFER).await?;
+    Ok(())
 }
 
 /// Connects to a server inside, whichever loopback address it listens on.

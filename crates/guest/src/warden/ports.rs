@@ -1,23 +1,23 @@
 //! Ports of the sandbox, published on the host's loopback.
 //!
 //! The warden holds the listeners, so an address stays the same whoever comes and goes. For each
-//! connection it asks the guest for one to the port inside and then only carries bytes.
+//! connection it makes a pair of sockets, has the guest join one end to the port inside, and then only
+//! carries bytes.
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use bastide_proto::warden::{MAX_PORTS, PublishedPort};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use rustix::net::sockopt::{
-    set_socket_linger, set_tcp_nodelay, socket_domain, socket_protocol, socket_type,
-};
-use rustix::net::{AddressFamily, SocketType, ipproto};
+use rustix::net::sockopt::{set_socket_linger, set_tcp_nodelay};
+use rustix::net::{RecvFlags, recv};
 
 use super::pump::{Over, Pump};
-use crate::porter::{self, Packet};
+use crate::porter::{self, CONNECTED};
 
 /// The most connections at a time; further ones wait to be accepted.
 const MAX_CONNECTIONS: usize = 128;
@@ -33,8 +33,8 @@ const REST: Duration = Duration::from_secs(1);
 pub(super) enum Source {
     /// A published port.
     Listener(usize),
-    /// The guest's answers.
-    Porter,
+    /// The guest's word about one connection.
+    Waiting(usize),
     /// One connection.
     Pump(usize),
 }
@@ -42,14 +42,12 @@ pub(super) enum Source {
 /// All published ports and their connections.
 #[derive(Debug)]
 pub(super) struct Ports {
-    /// Where the guest is asked; `None` where the sandbox shares the host's network, or once the guest
-    /// did not keep to the rules.
-    porter: Option<OwnedFd>,
+    /// Where the guest is asked.
+    porter: OwnedFd,
     own_network: bool,
     published: Vec<Published>,
     waiting: Vec<Waiting>,
     pumps: Vec<Pump>,
-    next_number: u32,
     rest_until: Option<Instant>,
 }
 
@@ -61,23 +59,29 @@ struct Published {
     listener: Option<TcpListener>,
 }
 
-/// A connection from outside that has no other half yet.
+/// A connection from outside whose other half is not there yet.
 #[derive(Debug)]
 struct Waiting {
-    number: u32,
     client: TcpStream,
+    guest: UnixStream,
     deadline: Instant,
+}
+
+/// What became of a connection that waited.
+enum Word {
+    Connected,
+    Refused,
+    Nothing,
 }
 
 impl Ports {
     pub(super) fn new(porter: OwnedFd, own_network: bool) -> Self {
         Self {
-            porter: own_network.then_some(porter),
+            porter,
             own_network,
             published: Vec::new(),
             waiting: Vec::new(),
             pumps: Vec::new(),
-            next_number: 0,
             rest_until: None,
         }
     }
@@ -94,8 +98,9 @@ impl Ports {
             return Err(Errno::NOSPC);
         }
         let (host_port, listener) = if self.own_network {
+            let listening = listen();
             let (host_port, listener) =
-                listen().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+                listening.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
             (host_port, Some(listener))
         } else {
             (port, None)
@@ -107,30 +112,27 @@ impl Ports {
     /// Every published port.
     pub(super) fn list(&self) -> Vec<PublishedPort> {
         let each = self.published.iter();
-        each.map(|Published { port, host_port, .. }| PublishedPort {
-            port: *port,
-            host_port: *host_port,
-        })
-        .collect()
+        each.map(|&Published { port, host_port, .. }| PublishedPort { port, host_port }).collect()
     }
 
     /// What to wait for now.
     pub(super) fn waits(&self) -> impl Iterator<Item = (Source, BorrowedFd<'_>, PollFlags)> {
         let room = self.waiting.len() + self.pumps.len() < MAX_CONNECTIONS;
-        let accepts = room && self.porter.is_some() && self.rest_until.is_none();
+        let accepts = room && self.rest_until.is_none();
         let listeners = self.published.iter().enumerate().filter(move |_| accepts).filter_map(
             |(index, published)| {
                 let listener = published.listener.as_ref()?;
                 Some((Source::Listener(index), listener.as_fd(), PollFlags::IN))
             },
         );
-        // An answer nobody asked for is also one to look at: it shows what the guest is.
-        let porter =
-            self.porter.iter().map(|porter| (Source::Porter, porter.as_fd(), PollFlags::IN));
+        let waiting =
+            self.waiting.iter().enumerate().map(|(index, waiting)| {
+                (Source::Waiting(index), waiting.guest.as_fd(), PollFlags::IN)
+            });
         let pumps = self.pumps.iter().enumerate().flat_map(|(index, pump)| {
             pump.waits().map(move |(fd, flags)| (Source::Pump(index), fd.as_fd(), flags))
         });
-        listeners.chain(porter).chain(pumps)
+        listeners.chain(waiting).chain(pumps)
     }
 
     /// When to look again even if nothing happens.
@@ -142,38 +144,32 @@ impl Ports {
     pub(super) fn turn(&mut self, ready: &[Source]) {
         let now = Instant::now();
         self.rest_until = self.rest_until.filter(|until| *until > now);
-        self.waiting.retain(|waiting| {
-            let late = waiting.deadline <= now;
-            if late {
-                refuse(&waiting.client);
-            }
-            !late
+        let mut index = 0;
+        self.pumps.retain_mut(|pump| {
+            let is_ready = ready.contains(&Source::Pump(index));
+            index += 1;
+            !is_ready || !matches!(pump.turn(), Err(Over))
         });
-        let mut over = Vec::new();
-        for source in ready {
-            match source {
-                Source::Listener(index) => self.accept(*index, now),
-                Source::Porter => self.hear(),
-                Source::Pump(index) => {
-                    let turned = self.pumps.get_mut(*index).map(Pump::turn);
-                    if let Some(Err(Over)) = turned {
-                        over.push(*index);
-                    }
+        for (index, waiting) in std::mem::take(&mut self.waiting).into_iter().enumerate() {
+            let is_ready = ready.contains(&Source::Waiting(index));
+            match if is_ready { waiting.hear() } else { Word::Nothing } {
+                Word::Connected => {
+                    self.pumps.push(Pump::new(waiting.client.into(), waiting.guest.into()));
                 }
+                Word::Nothing if waiting.deadline > now => self.waiting.push(waiting),
+                Word::Nothing | Word::Refused => refuse(&waiting.client),
             }
         }
-        // From the last to the first, so that no index changes before its turn. One connection may be
-        // ready at both ends.
-        over.sort_unstable();
-        over.dedup();
-        for index in over.into_iter().rev() {
-            self.pumps.swap_remove(index);
+        for source in ready {
+            if let Source::Listener(index) = source {
+                self.accept(*index, now);
+            }
         }
     }
 
     fn accept(&mut self, index: usize, now: Instant) {
         let Some(published) = self.published.get(index) else { return };
-        let (Some(listener), Some(porter)) = (&published.listener, &self.porter) else { return };
+        let Some(listener) = &published.listener else { return };
         let client = match listener.accept() {
             Ok((client, _)) => client,
             Err(error) => {
@@ -183,43 +179,28 @@ impl Ports {
                 return;
             }
         };
-        let number = self.next_number;
-        self.next_number = number.wrapping_add(1);
-        let question = Packet { number, value: u32::from(published.port) };
-        match porter::send(porter, question, None) {
-            Ok(()) => self.waiting.push(Waiting { number, client, deadline: now + CONNECT }),
-            // It does not read what it is asked, so it will not answer either.
+        // Small messages go at once; on loopback nothing is gained by holding them back.
+        let _ = set_tcp_nodelay(&client, true);
+        let asked = UnixStream::pair().and_then(|(guest, far)| {
+            porter::ask(&self.porter, published.port, far.as_fd())?;
+            Ok(guest)
+        });
+        match asked {
+            Ok(guest) => self.waiting.push(Waiting { client, guest, deadline: now + CONNECT }),
+            // A guest that does not read what it is asked will not connect either.
             Err(_) => refuse(&client),
         }
     }
+}
 
-    /// Takes one answer of the guest. It is the only thing a warden ever hears from inside: eight bytes,
-    /// and a descriptor that must be a TCP socket.
-    fn hear(&mut self) {
-        let Some(porter) = &self.porter else { return };
-        let (answer, socket) = match porter::receive(porter) {
-            Ok(Some(received)) => received,
-            Err(Errno::AGAIN | Errno::INTR) => return,
-            // It is gone, or not ours any more. The published ports stay, and refuse.
-            Ok(None) | Err(_) => {
-                self.porter = None;
-                self.waiting.drain(..).for_each(|waiting| refuse(&waiting.client));
-                return;
-            }
-        };
-        let number = answer.number;
-        let Some(index) = self.waiting.iter().position(|waiting| waiting.number == number) else {
-            return;
-        };
-        let Waiting { client, .. } = self.waiting.swap_remove(index);
-        match socket.filter(is_tcp) {
-            Some(socket) if answer.value == 0 => {
-                // Small messages go at once; on loopback nothing is gained by holding them back.
-                let _ = set_tcp_nodelay(&client, true);
-                let _ = set_tcp_nodelay(&socket, true);
-                self.pumps.push(Pump::new(client.into(), socket));
-            }
-            _ => refuse(&client),
+impl Waiting {
+    /// What the guest says: one byte, and no other.
+    fn hear(&self) -> Word {
+        let mut word = [0; 1];
+        match recv(&self.guest, &mut word[..], RecvFlags::DONTWAIT) {
+            Ok((1, _)) if word == [CONNECTED] => Word::Connected,
+            Err(Errno::AGAIN | Errno::INTR) => Word::Nothing,
+            Ok(_) | Err(_) => Word::Refused,
         }
     }
 }
@@ -230,14 +211,6 @@ fn listen() -> io::Result<(u16, TcpListener)> {
     Ok((listener.local_addr()?.port(), listener))
 }
 
-/// Whether a descriptor from inside is what was asked for, and nothing else: reading or writing any
-/// other thing with the host's rights might do what nobody inside could.
-fn is_tcp(fd: &OwnedFd) -> bool {
-    let internet = matches!(socket_domain(fd), Ok(AddressFamily::INET | AddressFamily::INET6));
-    let stream = socket_type(fd) == Ok(SocketType::STREAM);
-    internet && stream && matches!(socket_protocol(fd), Ok(Some(ipproto::TCP)))
-}
-
 /// Lets a client know that nobody listens inside, as the kernel would: by a reset.
 fn refuse(client: &TcpStream) {
     let _ = set_socket_linger(client, Some(Duration::ZERO));
@@ -245,28 +218,7 @@ fn refuse(client: &TcpStream) {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
-    use std::net::UdpSocket;
-    use std::os::unix::net::UnixStream;
-
     use super::*;
-
-    #[test]
-    fn takes_nothing_but_tcp_sockets() {
-        let (unix, _other) = UnixStream::pair().unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let tcp = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let cases: [(OwnedFd, bool); 5] = [
-            (tcp.into(), true),
-            (UdpSocket::bind("127.0.0.1:0").unwrap().into(), false),
-            (unix.into(), false),
-            (File::open("/dev/null").unwrap().into(), false),
-            (File::open("/proc/self/maps").unwrap().into(), false),
-        ];
-        for (fd, want) in cases {
-            assert_eq!(is_tcp(&fd), want, "{fd:?}");
-        }
-    }
 
     #[test]
     fn publishes_each_port_once_and_not_too_many() {
@@ -280,5 +232,27 @@ mod tests {
         }
         assert_eq!(ports.publish(9999), Err(Errno::NOSPC));
         assert_eq!(ports.publish(8080), Ok(first), "and what there is stays");
+    }
+
+    #[test]
+    fn believes_one_byte_of_the_guest_and_nothing_else() {
+        use std::io::Write;
+        use std::net::TcpStream;
+        let cases: [(&[u8], usize); 3] = [(&[CONNECTED], 1), (b"X", 0), (b"", 0)];
+        for (said, pumps) in cases {
+            let (near, far) = porter::pair().unwrap();
+            let mut ports = Ports::new(near, true);
+            let published = ports.publish(8080).unwrap();
+            let client = TcpStream::connect(("127.0.0.1", published.host_port)).unwrap();
+            ports.turn(&[Source::Listener(0)]);
+            let (port, end) = porter::receive(&far).unwrap().unwrap();
+            assert_eq!(port, 8080);
+            let mut guest = UnixStream::from(end);
+            guest.write_all(said).unwrap();
+            guest.shutdown(std::net::Shutdown::Write).unwrap();
+            ports.turn(&[Source::Waiting(0)]);
+            assert_eq!((ports.waiting.len(), ports.pumps.len()), (0, pumps), "{said:?}");
+            drop(client);
+        }
     }
 }

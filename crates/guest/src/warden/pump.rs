@@ -1,7 +1,4 @@
-//! Carrying bytes between two sockets, one of them from inside the sandbox.
-//!
-//! No byte is looked at. Every call is told not to wait, whatever the socket itself says: whoever made
-//! a socket may still hold it and change how it behaves.
+//! Carrying bytes between two sockets. No byte is looked at, and no call waits.
 
 use std::os::fd::OwnedFd;
 
