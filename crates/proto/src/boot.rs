@@ -26,8 +26,22 @@ pub struct BootSpec {
     pub steps: Vec<RootStep>,
     /// Where commands may write, besides their own `/tmp` and `/dev`; the first is the workspace.
     pub writable: Vec<String>,
+    /// What else is granted, for reading only.
+    pub readable: Vec<String>,
+    /// How the guest finds files beneath these folders.
+    pub resolver: Resolver,
     /// Whether the sandbox ends when the socket to its owner closes.
     pub tied_to_owner: bool,
+}
+
+/// How paths are followed beneath a folder that is held open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Resolver {
+    /// By the kernel in one call where it can, else name by name.
+    #[default]
+    Kernel,
+    /// Name by name from held folders, as on kernels that cannot do it in one call.
+    Walk,
 }
 
 /// The first id outside that sessions of root take. Beyond what distributions give to people (below
