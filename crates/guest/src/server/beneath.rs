@@ -25,9 +25,14 @@ pub(crate) use mounts::{Node, look};
 /// How often an operation starts again because the tree changed under it.
 const ATTEMPTS: usize = 64;
 
-/// What every file is opened with: nothing that is opened may block us, become our terminal, or
-/// reach a program.
-const CAREFUL: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
+/// Nothing that is opened may block us, become our terminal, or reach a program. What is only held
+/// is not opened, and the kernel takes no other flags with it.
+fn careful(flags: OFlags) -> OFlags {
+    match flags.contains(OFlags::PATH) {
+        true => flags | OFlags::CLOEXEC,
+        false => flags | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC,
+    }
+}
 
 /// The folders and files the guest may work with, by where they are inside.
 #[derive(Debug)]
@@ -205,7 +210,7 @@ impl Roots {
         let given = path.as_str().as_bytes();
         let outside = || PathError::new(Why::Outside, given);
         let (_, root) = self.find(&names).ok_or_else(outside)?;
-        let mut flags = flags | CAREFUL;
+        let mut flags = careful(flags);
         if leaf == Leaf::Itself {
             flags |= OFlags::NOFOLLOW;
         }
@@ -238,12 +243,8 @@ impl Roots {
             None => reopen(&place.folder, flags).map_err(failed)?,
             Some(name) => {
                 let follows = !flags.contains(OFlags::NOFOLLOW);
-                let opened = openat(
-                    &place.folder,
-                    name.as_slice(),
-                    flags | OFlags::NOFOLLOW,
-                    Mode::empty(),
-                );
+                let opened =
+                    openat(&place.folder, name.as_slice(), flags | OFlags::NOFOLLOW, Mode::empty());
                 let opened = opened.map_err(|errno| match errno {
                     // The kernel's word for a link where a folder is wanted.
                     Errno::NOTDIR if follows && is_link(&place.folder, name) => failed(Errno::LOOP),
@@ -321,7 +322,7 @@ impl Roots {
         flags: OFlags,
     ) -> Result<OwnedFd, Errno> {
         if self.resolver == Resolver::Kernel {
-            match kernel::open(folder, &join(names), flags | CAREFUL) {
+            match kernel::open(folder, &join(names), careful(flags)) {
                 // A mount that is known is fine, and so is a path too long for one call.
                 Err(Errno::XDEV | Errno::AGAIN | Errno::NAMETOOLONG) => {}
                 opened => return opened,
@@ -333,13 +334,18 @@ impl Roots {
             held = self.enter(&held, name, OFlags::PATH)?;
         }
         let opened =
-            openat(&held, last.as_slice(), flags | OFlags::NOFOLLOW | CAREFUL, Mode::empty())?;
+            openat(&held, last.as_slice(), careful(flags | OFlags::NOFOLLOW), Mode::empty())?;
         if self.mounts.knows(&look(&opened)?) { Ok(opened) } else { Err(Errno::XDEV) }
     }
 
     /// Opens a folder in a folder that is held, unless it is a link or a mount nobody knew.
-    pub(crate) fn enter(&self, folder: &OwnedFd, name: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
-        let flags = flags | OFlags::DIRECTORY | OFlags::NOFOLLOW | CAREFUL;
+    pub(crate) fn enter(
+        &self,
+        folder: &OwnedFd,
+        name: &[u8],
+        flags: OFlags,
+    ) -> Result<OwnedFd, Errno> {
+        let flags = careful(flags | OFlags::DIRECTORY | OFlags::NOFOLLOW);
         let entered = openat(folder, name, flags, Mode::empty())?;
         if self.mounts.knows(&look(&entered)?) { Ok(entered) } else { Err(Errno::XDEV) }
     }
@@ -393,7 +399,7 @@ pub(crate) fn reopen(held: impl AsFd, flags: OFlags) -> Result<OwnedFd, Errno> {
     if flags.contains(OFlags::PATH) {
         return rustix::io::fcntl_dupfd_cloexec(held, 0);
     }
-    rustix::fs::open(held_path(held), flags | CAREFUL, Mode::empty())
+    rustix::fs::open(held_path(held), careful(flags), Mode::empty())
 }
 
 /// A path that leads to a held file, for calls that take nothing else.

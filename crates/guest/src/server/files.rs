@@ -15,6 +15,9 @@ mod staged;
 mod watch;
 mod write;
 
+#[cfg(test)]
+mod races;
+
 use std::sync::Arc;
 
 use bastide_proto::files::{FileOp, FileRequest, Resolved};
@@ -59,7 +62,8 @@ pub(super) async fn check_user(user: &str) -> Result<(), Fault> {
     match uid {
         Some(uid) if uid == own => Ok(()),
         Some(_) => {
-            let message = format!("files can be used as the session's default user only, not {user}");
+            let message =
+                format!("files can be used as the session's default user only, not {user}");
             Err(Fault::new(FaultKind::Denied, message))
         }
         None => Err(Fault::new(FaultKind::Invalid, format!("there is no user {user}"))),
@@ -89,7 +93,8 @@ async fn perform(
             at(guest, "change", move |roots| change::set_mode(roots, &path, mode)).await
         }
         FileOp::SetOwner { path, owner, group, follow } => {
-            let ids = blocking(move || change::Ids::of(owner.as_deref(), group.as_deref())).await??;
+            let ids =
+                blocking(move || change::Ids::of(owner.as_deref(), group.as_deref())).await??;
             at(guest, "change", move |roots| change::set_owner(roots, &path, ids, follow)).await
         }
         FileOp::Symlink { path, target } => {

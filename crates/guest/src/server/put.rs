@@ -12,7 +12,8 @@ use super::blocking::blocking;
 use super::call::{Gone, Inbox, Outbox, Refusal};
 use super::files::check_user;
 
-use layout::{Layout, Trouble};
+pub(super) use layout::Layout;
+use layout::Trouble;
 
 /// How many bytes and frames are gathered before they are worked on.
 const PIECE_BYTES: usize = 512 * 1024;

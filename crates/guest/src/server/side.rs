@@ -12,6 +12,8 @@ use rustix::net::{
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+use crate::sys::async_fd;
+
 /// How long the host may take to make room.
 const MOST: Duration = Duration::from_secs(5);
 
@@ -28,7 +30,7 @@ impl Side {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         rustix::io::ioctl_fionbio(&socket, true)?;
-        Ok(Self(AsyncFd::register_with_interest(socket, Interest::WRITABLE)?))
+        Ok(Self(async_fd(socket, Interest::WRITABLE)?))
     }
 
     /// Passes a descriptor.

@@ -103,10 +103,11 @@ impl<'a> Walk<'a> {
         let held = rustix::io::fcntl_dupfd_cloexec(&root.held, 0);
         let mut folder = held.map_err(|errno| self.failed(errno))?;
         for name in &self.at[root.names.len()..] {
-            folder = self.roots.enter(&folder, name, OFlags::PATH).map_err(|errno| match errno {
-                Errno::XDEV => self.error(Why::Outside),
-                errno => self.failed(errno),
-            })?;
+            folder =
+                self.roots.enter(&folder, name, OFlags::PATH).map_err(|errno| match errno {
+                    Errno::XDEV => self.error(Why::Outside),
+                    errno => self.failed(errno),
+                })?;
         }
         self.here = Some(Here { root: index, folder });
         Ok(())

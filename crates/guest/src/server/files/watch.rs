@@ -13,22 +13,23 @@ use bastide_proto::files::{BATCH_BYTES, Change, Changed};
 use bastide_proto::{Fault, GuestPath};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader};
 use rustix::io::Errno;
-use tokio::io::unix::AsyncFd;
+use tokio::io::Interest;
 
 use super::at;
 use crate::server::Guest;
 use crate::server::beneath::{PathError, Roots};
 use crate::server::blocking::blocking;
 use crate::server::call::{Inbox, Outbox, Refusal};
+use crate::sys::async_fd;
 
-use tree::Tree;
+pub(super) use tree::Tree;
 
 /// How many changes are told at a time.
 const AT_ONCE: usize = 256;
 
 /// One thing the kernel reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Event {
+pub(super) struct Event {
     watch: i32,
     flags: ReadFlags,
     cookie: u32,
@@ -50,9 +51,9 @@ pub(super) async fn run(
     };
     let (mut tree, unwatched) = at(guest, "watch", begin).await?;
     let queue = tree.queue().map_err(|errno| tree.failed(errno))?;
-    let queue = AsyncFd::register(queue).map_err(|error| {
-        tree.failed(Errno::from_io_error(&error).unwrap_or(Errno::IO))
-    })?;
+    let queue = async_fd(queue, Interest::READABLE);
+    let queue =
+        queue.map_err(|error| tree.failed(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
     // From here on nothing is missed.
     outbox.item(&unwatched).await?;
     loop {

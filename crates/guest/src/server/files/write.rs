@@ -79,6 +79,15 @@ impl Writing {
     }
 }
 
+/// Writes a file that is here as a whole.
+#[cfg(test)]
+pub(super) fn whole(roots: &Roots, write: &Write, content: &[u8]) -> Result<(), Fault> {
+    let fault = |error: PathError| error.fault("cannot write");
+    let mut writing = begin(roots, write).map_err(fault)?;
+    writing.add(&[Bytes::copy_from_slice(content)]).map_err(fault)?;
+    writing.end(write)
+}
+
 /// Answers a request to write a file.
 pub(super) async fn run(
     guest: &Arc<Guest>,
@@ -94,7 +103,9 @@ pub(super) async fn run(
         let begun = at(guest, "write", move |roots| begin(roots, &asked)).await?;
         let passed = match side {
             // Only what the host will take: it knows the devices of the roots.
-            Some(side) if look(begun.staged.file()).is_ok_and(|node| node.device == begun.device) => {
+            Some(side)
+                if look(begun.staged.file()).is_ok_and(|node| node.device == begun.device) =>
+            {
                 side.pass(ticket, begun.staged.file()).await.is_ok()
             }
             _ => false,

@@ -20,7 +20,7 @@ use crate::server::files::{Finish, Staged, timestamps};
 
 /// Why a tree cannot be laid out any further.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(crate) enum Trouble {
     /// Something is in the way of an entry.
     Obstacle(PutObstacle, Fault),
     /// Something else.
@@ -44,7 +44,7 @@ type Made<T = ()> = Result<T, Hindrance>;
 
 /// A tree that is being laid out.
 #[derive(Debug)]
-pub(super) struct Layout {
+pub(crate) struct Layout {
     base: OwnedFd,
     /// Where the base is, links followed.
     base_names: Vec<Vec<u8>>,
@@ -60,7 +60,7 @@ pub(super) struct Layout {
 
 impl Layout {
     /// Opens the folder everything lies beneath, making it where it is missing.
-    pub(super) fn begin(roots: &Roots, put: &Put) -> Result<Self, PathError> {
+    pub(crate) fn begin(roots: &Roots, put: &Put) -> Result<Self, PathError> {
         let place = roots.place_of(&names_of(&put.base), Leaf::Target, Missing::IsMade)?;
         let place = place.changeable()?;
         let base = make_folder(roots, &place).map_err(|errno| place.failed(errno))?;
@@ -76,12 +76,12 @@ impl Layout {
     }
 
     /// How many entries are made.
-    pub(super) fn made(&self) -> u64 {
+    pub(crate) fn made(&self) -> u64 {
         self.made
     }
 
     /// Works on what has come; true if that was the end of the tree.
-    pub(super) fn take(&mut self, roots: &Roots, frames: Vec<Frame>) -> Result<bool, Trouble> {
+    pub(crate) fn take(&mut self, roots: &Roots, frames: Vec<Frame>) -> Result<bool, Trouble> {
         for frame in frames {
             let (entry, done) = match (frame.tag, self.writing.take()) {
                 (Tag::Item, None) => match decode(&frame)? {
@@ -285,9 +285,7 @@ impl Layout {
                 (InTheWay::Link { at, leaves: self.leaves(roots, &entry.path) }, Errno::LOOP)
             }
             Hindrance::Folder => (InTheWay::Folder, Errno::ISDIR),
-            Hindrance::Parents(errno) => {
-                (InTheWay::Parents { errno: errno.raw_os_error() }, errno)
-            }
+            Hindrance::Parents(errno) => (InTheWay::Parents { errno: errno.raw_os_error() }, errno),
             Hindrance::Place(errno) => (InTheWay::Place { errno: errno.raw_os_error() }, errno),
         };
         let full = [self.base_names.as_slice(), &names(&entry.path)].concat();

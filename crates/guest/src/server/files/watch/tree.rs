@@ -37,7 +37,7 @@ const WANTED: WatchFlags = WatchFlags::CREATE
 
 /// A folder that is watched, with the folders below it.
 #[derive(Debug)]
-pub(super) struct Tree {
+pub(crate) struct Tree {
     queue: OwnedFd,
     base: OwnedFd,
     path: Vec<u8>,
@@ -49,7 +49,7 @@ pub(super) struct Tree {
 
 impl Tree {
     /// Starts to watch; says which folders could not be.
-    pub(super) fn begin(
+    pub(crate) fn begin(
         roots: &Roots,
         queue: OwnedFd,
         path: &GuestPath,
@@ -71,17 +71,17 @@ impl Tree {
     }
 
     /// Another descriptor of the kernel's queue.
-    pub(super) fn queue(&self) -> Result<OwnedFd, Errno> {
+    pub(crate) fn queue(&self) -> Result<OwnedFd, Errno> {
         rustix::io::fcntl_dupfd_cloexec(&self.queue, 0)
     }
 
     /// Where the watched folder is.
-    pub(super) fn path(&self) -> &[u8] {
+    pub(crate) fn path(&self) -> &[u8] {
         &self.path
     }
 
     /// What some reports mean.
-    pub(super) fn changes(&mut self, roots: &Roots, events: Vec<Event>) -> Vec<Change> {
+    pub(crate) fn changes(&mut self, roots: &Roots, events: Vec<Event>) -> Vec<Change> {
         let mut changes = Vec::new();
         let mut events = events.into_iter().peekable();
         while let Some(event) = events.next() {
