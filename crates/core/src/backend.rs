@@ -1,6 +1,8 @@
 //! Where sessions run.
 
 use std::fmt;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 
 use async_trait::async_trait;
 use bastide_model::receipt::{NetworkAccess, Receipt};
@@ -18,6 +20,12 @@ use crate::Result;
 pub trait Backend: fmt::Debug + Send + Sync {
     /// The word users choose this backend by; it is stored with every machine.
     fn name(&self) -> &'static str;
+
+    /// Whether its sessions can have files and folders of this host at their own paths, so that a
+    /// workspace with a root of the caller's choice is that very folder.
+    fn has_host_files(&self) -> bool {
+        false
+    }
 
     /// Brings the machine of `id` to running. Either it runs when this returns, or nothing is left
     /// of it.
@@ -65,13 +73,36 @@ pub struct MachineSpec {
     pub network: NetworkAccess,
     /// Whether the machine ends with the process that made it.
     pub tied_to_owner: bool,
+    /// The folder of the host that is the workspace, instead of storage of the session's own. It is
+    /// the caller's: it is never cleared and never removed.
+    pub host_workspace: Option<PathBuf>,
+    /// What of the host is there besides.
+    pub grants: Vec<Grant>,
+}
+
+/// A file or folder of the host that a session may use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grant {
+    /// Where it is inside.
+    pub path: GuestPath,
+    /// Where it is on the host.
+    pub host: PathBuf,
+    /// Whether only reading is granted.
+    pub read_only: bool,
 }
 
 impl MachineSpec {
-    /// A closed machine with its workspace at `root`: no network, and it ends with its owner.
+    /// A closed machine with its workspace at `root`: no network, nothing of the host, and it ends
+    /// with its owner.
     #[must_use]
     pub fn new(root: GuestPath) -> Self {
-        Self { root, network: NetworkAccess::None, tied_to_owner: true }
+        Self {
+            root,
+            network: NetworkAccess::None,
+            tied_to_owner: true,
+            host_workspace: None,
+            grants: Vec::new(),
+        }
     }
 }
 
@@ -124,6 +155,19 @@ pub struct Connection {
     pub stream: Box<dyn Duplex>,
     /// What the guest wants to hear first.
     pub token: Token,
+    /// A way for descriptors beside the stream, where there is one. Its other end must be on its
+    /// way to the guest already, ahead of everything else.
+    pub side: Option<Side>,
+}
+
+/// A way for descriptors from the guest to the host.
+#[derive(Debug)]
+pub struct Side {
+    /// A socket that carries whole packets.
+    pub socket: OwnedFd,
+    /// The devices of the session's files, as they were before its first command ran: a descriptor
+    /// of anything else is not taken.
+    pub devices: Vec<u64>,
 }
 
 impl fmt::Debug for Connection {

@@ -115,6 +115,9 @@ impl Process {
         Ok(match incoming {
             Incoming::Stdout(data) => OutputEvent::Stdout(data),
             Incoming::Stderr(data) => OutputEvent::Stderr(data),
+            Incoming::Item(_) => {
+                return Err(agent_lost("the guest broke the protocol: an item of a command"));
+            }
             Incoming::End(end) => OutputEvent::Exit(exit(end)?),
         })
     }

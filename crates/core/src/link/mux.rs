@@ -13,7 +13,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_util::compat::{Compat, TokioAsyncReadCompatExt};
 use yamux::{Config, Mode};
 
-use super::{Link, Stream};
+use super::{Link, SideChannel, Stream};
 use crate::backend::{Connection, Duplex};
 use crate::fault::agent_lost;
 use crate::{Error, ErrorKind, Result};
@@ -33,6 +33,7 @@ const ACCEPTANCE: Duration = Duration::from_secs(10);
 pub struct MuxLink {
     openers: mpsc::Sender<Opener>,
     calls: Arc<Semaphore>,
+    side: Option<SideChannel>,
 }
 
 type Opener = oneshot::Sender<Result<yamux::Stream>>;
@@ -44,7 +45,7 @@ impl MuxLink {
     ///
     /// Fails with [`ErrorKind::AgentLost`] if nobody answers in time, or not one of our guests.
     pub async fn connect(connection: Connection) -> Result<Self> {
-        let Connection { mut stream, token } = connection;
+        let Connection { mut stream, token, side } = connection;
         let greet = async {
             stream.write_all(&hello(&token)).await?;
             let mut welcome = [0; WELCOME_BYTES];
@@ -59,7 +60,9 @@ impl MuxLink {
         let connection = yamux::Connection::new(stream.compat(), config(), Mode::Client);
         let (openers, waiting) = mpsc::channel(MAX_CALLS);
         tokio::spawn(drive(Driver { connection, waiting, next: None }));
-        Ok(Self { openers, calls: Arc::new(Semaphore::new(MAX_CALLS)) })
+        // Without it everything goes over the link, only slower.
+        let side = side.and_then(|side| SideChannel::new(side).ok());
+        Ok(Self { openers, calls: Arc::new(Semaphore::new(MAX_CALLS)), side })
     }
 
     async fn open_stream(&self) -> Result<yamux::Stream> {
@@ -85,6 +88,10 @@ impl Link for MuxLink {
             Ok(started) => started,
             Err(_) => Err(agent_lost("the guest did not accept the request in time")),
         }
+    }
+
+    fn side(&self) -> Option<&SideChannel> {
+        self.side.as_ref()
     }
 }
 
