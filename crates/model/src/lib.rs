@@ -3,6 +3,7 @@
 #![warn(missing_docs)]
 
 pub mod archive;
+pub mod checksum;
 pub mod custom;
 pub mod document;
 pub mod entry;
@@ -15,6 +16,7 @@ pub mod json_text;
 pub mod lax;
 pub mod listing;
 pub mod manifest;
+pub mod merge;
 pub mod mount;
 pub mod patch;
 mod path_grant;
@@ -27,6 +29,7 @@ pub mod receipt;
 pub mod registry;
 pub mod schema;
 mod secret;
+pub mod snapshot;
 mod spelling;
 pub mod text;
 pub mod tools;
@@ -46,5 +49,6 @@ pub use permissions::{FileMode, Permissions};
 pub use posix_path::PosixPath;
 pub use registry::{Parsed, Registry, Warning};
 pub use secret::Secret;
+pub use snapshot::{Snapshot, SnapshotSpec};
 pub use users::{Group, User};
 pub use windows_path::WindowsPath;

@@ -30,17 +30,27 @@ pub(crate) fn text(value: &Value) -> String {
 
 /// `repr(text)`: in single quotes unless that would need more escapes.
 pub(crate) fn repr(text: &str) -> String {
-    let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
+    repr_bytes(text.as_bytes())
+}
+
+/// `repr` of a file name; its language keeps bytes that are not UTF-8 as lone surrogates.
+pub(crate) fn repr_bytes(name: &[u8]) -> String {
+    let quote = if name.contains(&b'\'') && !name.contains(&b'"') { '"' } else { '\'' };
     let mut out = String::from(quote);
-    for letter in text.chars() {
-        match letter {
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            letter if letter == quote => out.extend(['\\', letter]),
-            letter if is_printable(letter) => out.push(letter),
-            letter => out.push_str(&escaped(u32::from(letter))),
+    for chunk in name.utf8_chunks() {
+        for letter in chunk.valid().chars() {
+            match letter {
+                '\\' => out.push_str("\\\\"),
+                '\n' => out.push_str("\\n"),
+                '\r' => out.push_str("\\r"),
+                '\t' => out.push_str("\\t"),
+                letter if letter == quote => out.extend(['\\', letter]),
+                letter if is_printable(letter) => out.push(letter),
+                letter => out.push_str(&escaped(u32::from(letter))),
+            }
+        }
+        for byte in chunk.invalid() {
+            out.push_str(&escaped(0xdc00 + u32::from(*byte)));
         }
     }
     out.push(quote);
@@ -83,5 +93,6 @@ mod tests {
         for (text, want) in cases {
             assert_eq!(repr(text), want, "text {text:?}");
         }
+        assert_eq!(repr_bytes(b"a\xff\xc3(\xe9"), "'a\\udcff\\udcc3(\\udce9'");
     }
 }

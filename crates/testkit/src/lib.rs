@@ -3,5 +3,6 @@
 
 pub mod conformance;
 pub mod escape;
+pub mod fuzz;
 pub mod suite;
 pub mod vectors;

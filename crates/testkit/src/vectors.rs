@@ -31,9 +31,11 @@ mod permissions;
 mod pty;
 mod session_ops;
 mod shell_tool;
+mod snapshot;
 mod tar_safety;
 mod token_truncation;
 
+pub(crate) use case::decode_base64;
 pub use case::{Case, Handler, Scratch};
 pub use class::Class;
 pub use differences::{Difference, differences};
@@ -57,6 +59,7 @@ const AREAS: &[&[(&str, Handler)]] = &[
     pty::FUNCTIONS,
     session_ops::FUNCTIONS,
     shell_tool::FUNCTIONS,
+    snapshot::FUNCTIONS,
     tar_safety::FUNCTIONS,
     token_truncation::FUNCTIONS,
 ];

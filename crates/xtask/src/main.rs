@@ -4,6 +4,7 @@ mod bench;
 mod check;
 mod ci;
 mod docs;
+mod fuzz;
 mod shell;
 mod test;
 mod vectors;
@@ -31,6 +32,8 @@ enum Task {
     Bench(bench::Arguments),
     /// Write the reference pages that are made from the code
     Docs,
+    /// Feed inputs nobody would write to whatever reads what strangers send
+    Fuzz(fuzz::Arguments),
     /// Run the recorded cases of the reference
     Vectors(vectors::Arguments),
 }
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
         Task::Ci => shell::finish(ci::run()),
         Task::Bench(arguments) => shell::finish(bench::run(&arguments)),
         Task::Docs => docs::run(),
+        Task::Fuzz(arguments) => shell::finish(fuzz::run(&arguments)),
         Task::Vectors(arguments) => vectors::run(&arguments),
     }
 }

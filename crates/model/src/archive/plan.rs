@@ -161,7 +161,10 @@ impl Step<'_> {
             }
             Obstacle::Place(error) => write_error(&self.path, error),
             Obstacle::Parents(error) => write_error(&self.path.parent(), error),
-            Obstacle::Content(error) => archive_write_error(archive, os_failure(error)),
+            Obstacle::Content(error) => Error::workspace_archive_write(archive)
+                .with("member", String::from_utf8_lossy(&self.member).as_ref())
+                .with("reason", "archive member is damaged")
+                .because(error),
         }
     }
 }

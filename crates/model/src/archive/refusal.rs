@@ -5,7 +5,7 @@ use std::io;
 
 use serde_json::Value;
 
-use crate::python::repr;
+use crate::python::repr_bytes;
 use crate::{Error, ErrorKind};
 
 const UNSAFE_TAR: &str = "UnsafeTarMemberError";
@@ -23,11 +23,10 @@ pub(crate) fn unsafe_zip_member(member: &[u8], reason: impl Into<String>) -> Err
 }
 
 fn unsafe_member(class: &'static str, kind: &str, member: &[u8], reason: String) -> Error {
-    let member = String::from_utf8_lossy(member);
-    let message = format!("unsafe {kind} member {}: {reason}", repr(&member));
+    let message = format!("unsafe {kind} member {}: {reason}", repr_bytes(member));
     Error::new(ErrorKind::InvalidInput, message)
         .class_is(class)
-        .with("member", member.as_ref())
+        .with("member", String::from_utf8_lossy(member).as_ref())
         .with("reason", reason)
 }
 

@@ -34,12 +34,13 @@ pub(crate) const FUNCTIONS: &[(&str, Handler)] = &[
         Ok(outcome)
     }),
     ("validate_tar_for_extraction", |case| {
-        let tar = case.bytes("archive_b64")?;
-        check_tar_for_extraction(tar.as_slice(), limits(case)?).map(|_| Value::Null)
+        let (limits, tar) = (limits(case)?, case.bytes("archive_b64")?);
+        check_tar_for_extraction(tar.as_slice(), limits).map(|_| Value::Null)
     }),
     ("validate_zipfile", |case| {
+        let limits = limits(case)?;
         let zip = ZipReader::open(Cursor::new(case.bytes("archive_b64")?))?;
-        check_zip(zip.members(), limits(case)?).map(|()| Value::Null)
+        check_zip(zip.members(), limits).map(|()| Value::Null)
     }),
     ("safe_zip_member_rel_path", |case| {
         let mode = u32::from_str_radix(case.text("unix_mode")?, 8);

@@ -21,7 +21,13 @@ pub(crate) enum Expected {
 impl Line {
     /// Reads a line, or says why it cannot be read.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, String> {
-        let value: Value = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+        let value = serde_json::from_slice(bytes);
+        // The reference's text may hold halves of surrogate pairs, which ours cannot.
+        let value = value.or_else(|error| match without_lone_surrogates(bytes) {
+            Some(bytes) => serde_json::from_slice(&bytes),
+            None => Err(error),
+        });
+        let value: Value = value.map_err(|error| error.to_string())?;
         let Value::Object(mut object) = value else {
             return Err("the line is not an object".to_owned());
         };
@@ -40,6 +46,33 @@ impl Line {
     }
 }
 
+/// The JSON with every half of a surrogate pair replaced, if there are any.
+fn without_lone_surrogates(json: &[u8]) -> Option<Vec<u8>> {
+    let unit = |at: usize| {
+        let escape = json.get(at..at + 6)?.strip_prefix(b"\\u")?;
+        u16::from_str_radix(std::str::from_utf8(escape).ok()?, 16).ok()
+    };
+    let mut replaced = Vec::with_capacity(json.len());
+    let mut found = false;
+    let mut at = 0;
+    while let Some(byte) = json.get(at) {
+        let (length, is_lone) = match (byte, unit(at)) {
+            (b'\\', Some(0xd800..=0xdbff)) => match unit(at + 6) {
+                Some(0xdc00..=0xdfff) => (12, false),
+                _ => (6, true),
+            },
+            (b'\\', Some(0xdc00..=0xdfff)) => (6, true),
+            (b'\\', _) => (2, false),
+            _ => (1, false),
+        };
+        let kept = json.get(at..json.len().min(at + length)).unwrap_or_default();
+        replaced.extend_from_slice(if is_lone { b"\\ufffd" } else { kept });
+        found |= is_lone;
+        at += length;
+    }
+    found.then_some(replaced)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -51,5 +84,13 @@ mod tests {
         assert!(Line::parse(format!("{head}}}").as_bytes()).is_err());
         assert!(Line::parse(format!("{head},\"output\":1,\"error\":{{}}}}").as_bytes()).is_err());
         assert!(Line::parse(b"").is_err() && Line::parse(b"\xff").is_err());
+    }
+
+    #[test]
+    fn halves_of_surrogate_pairs_do_not_make_a_line_unreadable() {
+        let line =
+            br#"{"id":"a/1","fn":"f","input":"\udcff \ud83d\ude00 \\udcff \ud83d","output":null}"#;
+        let line = Line::parse(line).unwrap();
+        assert_eq!(line.input, "\u{fffd} \u{1f600} \\udcff \u{fffd}");
     }
 }

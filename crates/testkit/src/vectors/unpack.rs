@@ -46,6 +46,10 @@ fn make_room(place: &Path, existing: Existing) -> Result<(), Obstacle> {
     match (kind_of(place), existing) {
         (Some(kind), Existing::Replaced) if kind.is_dir() => Err(Obstacle::Folder),
         (Some(_), Existing::Replaced) => fs::remove_file(place).map_err(Obstacle::Place),
+        // Opening a pipe would wait for somebody to read it.
+        (Some(kind), Existing::Overwritten) if !kind.is_file() => {
+            Err(Obstacle::Place(io::Error::other("there is no file")))
+        }
         _ => Ok(()),
     }
 }

@@ -55,6 +55,8 @@ pub struct Extraction<R: Read> {
     members: Members<R>,
     origin: Origin,
     archive: String,
+    /// What ends the plan after the step that was given last.
+    failure: Option<Error>,
 }
 
 #[derive(Debug)]
@@ -89,7 +91,7 @@ impl<R: Read + Seek> Extraction<R> {
         };
         let (archive, folder) = (path.to_owned(), folder.to_owned());
         let origin = Origin::Extraction { scheme, archive: archive.clone(), folder };
-        Ok(Self { members, origin, archive })
+        Ok(Self { members, origin, archive, failure: None })
     }
 
     /// The next step, or `None` when all is unpacked.
@@ -97,6 +99,9 @@ impl<R: Read + Seek> Extraction<R> {
     /// # Errors
     /// The archive cannot be read.
     pub fn next_step(&mut self) -> Result<Option<Step<'_>>> {
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
         let refuse = |error| archive_write_error(&self.archive, error);
         let existing = Existing::Overwritten;
         let origin = self.origin.clone();
@@ -115,15 +120,21 @@ impl<R: Read + Seek> Extraction<R> {
                 *next += 1;
                 let Some(member) = zip.members().get(index) else { return Ok(None) };
                 let Some(path) = member.safe_path().map_err(refuse)? else { continue };
-                let (name, is_dir) = (member.name.clone().into_bytes(), member.is_dir());
-                let action = match is_dir {
-                    true => Action::Dir,
-                    false => {
-                        let content = Box::new(zip.content(index).map_err(refuse)?);
-                        Action::File { mode: None, content }
-                    }
+                let (member, is_dir) = (member.name.clone().into_bytes(), member.is_dir());
+                let (path, action) = match is_dir {
+                    true => (path, Action::Dir),
+                    false => match zip.content(index) {
+                        Ok(content) => {
+                            (path, Action::File { mode: None, content: Box::new(content) })
+                        }
+                        // A file that cannot be opened is missed in its folder.
+                        Err(error) => {
+                            self.failure = Some(refuse(error));
+                            (path.parent(), Action::Dir)
+                        }
+                    },
                 };
-                return Ok(Some(Step { path, existing, action, member: name, origin }));
+                return Ok(Some(Step { path, existing, action, member, origin }));
             },
         }
     }

@@ -3,11 +3,12 @@
 use std::io::{Read, Seek};
 
 use super::{Action, Existing, Origin, Step};
-use crate::Result;
 use crate::archive::EntryPath;
+use crate::archive::refusal::unsafe_tar_member;
 use crate::archive::tar::{
     LinkPolicy, TarKind, TarReader, TarRules, WorkspaceCheck, restored_mode,
 };
+use crate::{Error, Result};
 
 /// The steps that restore a workspace from a tar. Everything is checked before the first step, so a
 /// refused archive leaves nothing behind; links come last, so no step can go through them.
@@ -32,7 +33,7 @@ use crate::archive::tar::{
 #[derive(Debug)]
 pub struct TarRestore<R: Read> {
     reader: TarReader<R>,
-    origin: Origin,
+    folder: String,
     /// Links still to be made, last one first, once files and folders are.
     links: Vec<(Vec<u8>, EntryPath, Vec<u8>)>,
     files_done: bool,
@@ -59,7 +60,7 @@ impl<R: Read + Seek> TarRestore<R> {
         first_refusal.map_or_else(|| check.finish(), Err)?;
         Ok(Self {
             reader: reader.rewound()?,
-            origin: Origin::Restore { folder: folder.to_owned() },
+            folder: folder.to_owned(),
             links: Vec::new(),
             files_done: false,
         })
@@ -77,6 +78,10 @@ impl<R: Read + Seek> TarRestore<R> {
                 break;
             };
             let Some(path) = member.safe_path(true)? else { continue };
+            if path.is_root() && member.kind != TarKind::Symlink {
+                // Odd spellings such as `./.` are no root member; they would replace the folder.
+                return Err(self.refuse_root());
+            }
             let action = match member.kind {
                 TarKind::Symlink => {
                     self.links.push((member.name, path, member.link));
@@ -88,12 +93,19 @@ impl<R: Read + Seek> TarRestore<R> {
                     content: Box::new(self.reader.content()),
                 },
             };
-            let origin = self.origin.clone();
+            let origin = Origin::Restore { folder: self.folder.clone() };
             let existing = Existing::Replaced;
             return Ok(Some(Step { path, existing, action, member: member.name, origin }));
         }
         let Some((member, path, target)) = self.links.pop() else { return Ok(None) };
+        if path.is_root() {
+            return Err(self.refuse_root());
+        }
         let (existing, action) = (Existing::Replaced, Action::Link { target });
-        Ok(Some(Step { path, existing, action, member, origin: self.origin.clone() }))
+        let origin = Origin::Restore { folder: self.folder.clone() };
+        Ok(Some(Step { path, existing, action, member, origin }))
+    }
+    fn refuse_root(&self) -> Error {
+        unsafe_tar_member(self.folder.as_bytes(), "path escapes root after resolution")
     }
 }

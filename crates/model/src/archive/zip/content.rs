@@ -34,7 +34,8 @@ enum Packed<R> {
 impl<'a, R: Read + Seek> ZipContent<'a, R> {
     pub(super) fn open(input: &'a mut R, member: Option<&ZipMember>) -> Result<Self> {
         let member = member.ok_or_else(|| unreadable_zip("there is no such member"))?;
-        input.seek(SeekFrom::Start(member.header_at)).map_err(unreadable_zip)?;
+        let at = member.header_at.ok_or_else(damaged)?;
+        input.seek(SeekFrom::Start(at)).map_err(unreadable_zip)?;
         check_header(input, member)?;
         let packed = Packed::open(input.take(member.packed_size), member)?;
         Ok(Self {

@@ -66,7 +66,6 @@ fn entry(fixed: &[u8; ENTRY_SIZE], name: &[u8], extra: &[u8], shift: i128) -> Re
         at: u32_at(fixed, 42).into(),
     };
     sizes.widen(extra)?;
-    let header_at = u64::try_from(i128::from(sizes.at) + shift);
     Ok(ZipMember {
         name: full_name.split('\0').next().unwrap_or_default().to_owned(),
         unix_mode: u32_at(fixed, 38) >> 16,
@@ -76,7 +75,7 @@ fn entry(fixed: &[u8; ENTRY_SIZE], name: &[u8], extra: &[u8], shift: i128) -> Re
         checksum: u32_at(fixed, 16),
         method: u16_at(fixed, 10),
         flags,
-        header_at: header_at.map_err(|_| unreadable_zip("a member lies in front of it"))?,
+        header_at: u64::try_from(i128::from(sizes.at) + shift).ok(),
     })
 }
 

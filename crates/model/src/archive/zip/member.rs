@@ -29,7 +29,8 @@ pub struct ZipMember {
     pub(super) checksum: u32,
     pub(super) method: u16,
     pub(super) flags: u16,
-    pub(super) header_at: u64,
+    /// Where its header is; `None` if the directory points in front of the archive.
+    pub(super) header_at: Option<u64>,
 }
 
 impl ZipMember {
