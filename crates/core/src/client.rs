@@ -1,15 +1,20 @@
 //! Making sessions.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bastide_model::Manifest;
+use bastide_model::paths::WorkspacePathPolicy;
 use bastide_model::receipt::NetworkAccess;
 
 use crate::apply::apply;
-use crate::backend::{Backend, MachineSpec, SessionId};
+use crate::backend::{Backend, Grant, MachineSpec, SessionId};
 use crate::environment::environment;
 use crate::link::{Link, MuxLink};
 use crate::{Error, ErrorKind, Result, Session};
+
+/// The root of a workspace that nobody chose.
+const DEFAULT_ROOT: &str = "/workspace";
 
 /// Makes sessions on one backend.
 #[derive(Debug, Clone)]
@@ -55,6 +60,13 @@ impl Client {
         let id = SessionId::random();
         let mut spec = MachineSpec::new(root);
         spec.network = options.network;
+        if self.backend.has_host_files() {
+            // A root of the caller's choice is a folder of the caller's.
+            let is_chosen = manifest.root != DEFAULT_ROOT;
+            spec.host_workspace = is_chosen.then(|| PathBuf::from(&manifest.root));
+        }
+        spec.grants = grants(manifest)?;
+        let policy = WorkspacePathPolicy::new(&*manifest.root, manifest.extra_path_grants.clone())?;
         let booted = self.backend.boot(&id, &spec).await?;
         let connected = async {
             let connection = match booted.connection {
@@ -72,6 +84,7 @@ impl Client {
                 link,
                 env: environment(&spec.root, manifest, options.env),
                 root: spec.root,
+                policy,
                 leash: booted.leash,
             }),
             Err(error) => {
@@ -81,4 +94,17 @@ impl Client {
             }
         }
     }
+}
+
+/// What the manifest grants of the host. Without a path on the host the same one is meant.
+fn grants(manifest: &Manifest) -> Result<Vec<Grant>> {
+    let grant = |grant: &bastide_model::PathGrant| {
+        let path = grant.path.parse().map_err(|error| {
+            let message = format!("granted path {:?}: {error}", grant.path);
+            Error::new(ErrorKind::InvalidInput, message)
+        })?;
+        let host = grant.host_path.as_ref().unwrap_or(&grant.path);
+        Ok(Grant { path, host: PathBuf::from(host), read_only: grant.read_only })
+    };
+    manifest.extra_path_grants.iter().map(grant).collect()
 }

@@ -21,6 +21,7 @@ use crate::fault::{agent_lost, refused};
 use crate::{Error, ErrorKind, Result};
 
 pub use mux::MuxLink;
+pub(crate) use side::{Access, PassedFile};
 pub use side::{SideChannel, Ticket};
 
 /// A connection to the guest of one session.
@@ -127,6 +128,16 @@ impl Sender {
         let frame = Self::encode(Tag::Item, item)?;
         let fed = self.0.feed(frame).await;
         fed.map_err(|error| agent_lost("the link closed").because(error))
+    }
+
+    /// Sends what has gathered.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`ErrorKind::AgentLost`] if the guest is gone.
+    pub async fn flush(&mut self) -> Result<()> {
+        let flushed = SinkExt::<Frame>::flush(&mut self.0).await;
+        flushed.map_err(|error| agent_lost("the link closed").because(error))
     }
 
     /// Says that the file at hand is whole, together with whatever is sent next.

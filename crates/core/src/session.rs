@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use bastide_model::paths::WorkspacePathPolicy;
 use bastide_model::receipt::Receipt;
 use bastide_proto::{Exec, GuestPath, Request, Stdin};
 use serde_bytes::ByteBuf;
 
 use crate::backend::{Backend, Leash, Machine, SessionId};
 use crate::link::Link;
-use crate::{Command, Input, Output, Process, Result};
+use crate::{Command, Files, Input, Output, Process, Result};
 
 /// A live sandbox: run commands in it, then [`delete`](Self::delete) it.
 ///
@@ -21,6 +22,7 @@ pub struct Session {
     pub(crate) link: Arc<dyn Link>,
     pub(crate) root: GuestPath,
     pub(crate) env: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(crate) policy: WorkspacePathPolicy,
     pub(crate) leash: Option<Leash>,
 }
 
@@ -69,6 +71,18 @@ impl Session {
     /// As [`spawn`](Self::spawn) and [`Process::next`].
     pub async fn exec(&self, command: Command) -> Result<Output> {
         self.spawn(command).await?.output().await
+    }
+
+    /// The files of the session, as its default user.
+    #[must_use]
+    pub fn files(&self) -> Files<'_> {
+        Files::new(self.link.as_ref(), &self.policy, None)
+    }
+
+    /// The files of the session, as one of its users: a name or a number of the sandbox.
+    #[must_use]
+    pub fn files_as(&self, user: impl Into<String>) -> Files<'_> {
+        Files::new(self.link.as_ref(), &self.policy, Some(user.into()))
     }
 
     /// Ends every process of the session and removes every trace of it.

@@ -1,7 +1,7 @@
 //! Folders and their entries.
 
-use bastide_proto::Fault;
 use bastide_proto::files::{FileOp, Found, Glob, Listed, Resolved};
+use bastide_proto::{Fault, FaultKind};
 use serde_bytes::ByteBuf;
 
 use super::call::{self, Piece};
@@ -12,7 +12,6 @@ use super::{Files, MAX_ENTRIES};
 use crate::fault::refused;
 use crate::link::{broken, decode};
 use crate::{Error, ErrorKind, Result};
-use bastide_proto::FaultKind;
 
 /// The most bytes of names that are kept of one listing.
 const MAX_BYTES: usize = 64 << 20;
@@ -136,9 +135,11 @@ impl Files<'_> {
         let from = Target::new(self.policy, source, true)?;
         let to = Target::new(self.policy, destination, true)?;
         let op = FileOp::Rename { from: from.path.clone(), to: to.path.clone() };
-        let pair = Pair::new(&from, &to);
-        self.paired(op, pair, |pair| ["mv", "-f", "--", &pair.first, &pair.second].map(String::from))
-            .await?;
+        let pair = Pair::new(&from, &to, false);
+        self.paired(op, pair, |pair| {
+            ["mv", "-f", "--", &pair.first, &pair.second].map(String::from)
+        })
+        .await?;
         Ok(())
     }
 
@@ -152,7 +153,7 @@ impl Files<'_> {
         let one = Target::new(self.policy, left, false)?;
         let other = Target::new(self.policy, right, false)?;
         let (left, right) = (one.path.clone(), other.path.clone());
-        let pair = Pair::new(&one, &other);
+        let pair = Pair::new(&one, &other, follow);
         let op = FileOp::SameFile { left, right, follow };
         let answer = self
             .paired(op, pair, |pair| ["test", &pair.first, "-ef", &pair.second].map(String::from))
@@ -281,14 +282,16 @@ impl Files<'_> {
 /// Two paths of one call.
 struct Pair<'a> {
     targets: [&'a Target; 2],
+    /// Whether links in their places are followed.
+    follow: bool,
     first: String,
     second: String,
 }
 
 impl<'a> Pair<'a> {
-    fn new(first: &'a Target, second: &'a Target) -> Self {
+    fn new(first: &'a Target, second: &'a Target, follow: bool) -> Self {
         let path = |target: &Target| target.path.as_str().to_owned();
-        Self { targets: [first, second], first: path(first), second: path(second) }
+        Self { targets: [first, second], follow, first: path(first), second: path(second) }
     }
 
     /// Where the guest says they lead.
@@ -318,7 +321,12 @@ impl<'a> Pair<'a> {
     }
 
     fn escape(&self, fault: &Fault) -> Error {
-        self.targets[self.about(fault)].escape()
+        let target = self.targets[self.about(fault)];
+        match self.follow {
+            true => target.escape(),
+            // The entry itself is fine; where its folder leads is not, and that is absolute.
+            false => Error::invalid_manifest_path(place_of(fault, target), "absolute"),
+        }
     }
 }
 

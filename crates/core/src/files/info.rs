@@ -106,7 +106,7 @@ impl FileInfo {
         let named = |name: &Option<String>, id: u32| name.clone().unwrap_or_else(|| id.to_string());
         FileEntry {
             path: self.path.clone(),
-            permissions: Permissions::from_mode(i64::from(self.mode & 0o777) | directory),
+            permissions: Permissions::from_mode(i128::from(self.mode & 0o777) | directory),
             owner: named(&self.owner, self.uid),
             group: named(&self.group, self.gid),
             size: self.size.into(),

@@ -23,9 +23,10 @@ impl Target {
         let place = policy.normalize_path(&given, for_write)?;
         let path = place.as_str().parse().map_err(|error| match error {
             GuestPathError::Nul => Error::value_error("embedded null byte"),
-            GuestPathError::TooLong => {
-                Error::new(ErrorKind::InvalidInput, format!("{}...: the path is too long", first(&given)))
-            }
+            GuestPathError::TooLong => Error::new(
+                ErrorKind::InvalidInput,
+                format!("{}...: the path is too long", first(&given)),
+            ),
             // Two slashes at the front mean something else than one.
             GuestPathError::NotAbsolute | GuestPathError::NotNormalized => {
                 Error::invalid_manifest_path(&given, "absolute")

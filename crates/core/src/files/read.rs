@@ -73,7 +73,8 @@ impl Files<'_> {
             }
             Err(error) if error.class().is_some() => {
                 // The reason is all that is told: what went wrong may quote the file.
-                let failed = Error::workspace_archive_read(path).with("reason", "bounded_read_failed");
+                let failed =
+                    Error::workspace_archive_read(path).with("reason", "bounded_read_failed");
                 Err(failed.because(error))
             }
             read => read,
@@ -119,9 +120,8 @@ impl Files<'_> {
         // A part that is small anyway is not worth a descriptor.
         let worth = max.is_none_or(|max| max >= WORTH_PASSING);
         let mut ticket = self.link.side().filter(|_| worth).and_then(|side| side.expect());
-        let pass = ticket
-            .as_ref()
-            .map(|ticket| Pass { ticket: ticket.number(), at_least: WORTH_PASSING });
+        let pass =
+            ticket.as_ref().map(|ticket| Pass { ticket: ticket.number(), at_least: WORTH_PASSING });
         let read = Read { path: target.path.clone(), offset, max, pass };
         let mut stream = self.open_call(FileOp::Read(read)).await?;
         let Opened { size, passed } = call::item(&mut stream).await?;
@@ -198,9 +198,8 @@ impl FileReader {
             let most = usize::try_from(most.min(*left)).unwrap_or(usize::MAX);
             let whole = file.read_whole(*offset, most).await;
             self.source = Source::Done;
-            return whole.map_err(|error| {
-                Error::workspace_archive_read(&self.given).because(error)
-            });
+            return whole
+                .map_err(|error| Error::workspace_archive_read(&self.given).because(error));
         }
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         let mut all = BytesMut::new();

@@ -71,11 +71,7 @@ impl Trouble {
     }
 
     /// As [`into_error`](Self::into_error), for an operation that writes.
-    pub(super) fn into_write_error(
-        self,
-        policy: &WorkspacePathPolicy,
-        target: &Target,
-    ) -> Error {
+    pub(super) fn into_write_error(self, policy: &WorkspacePathPolicy, target: &Target) -> Error {
         self.into_error(policy, target, |fault| {
             Error::workspace_archive_write(place_of(&fault, target)).because(refused(fault))
         })

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use bastide_proto::End;
 use bastide_proto::files::{Change, Changed, FileOp};
 use serde_bytes::ByteBuf;
 
@@ -12,7 +13,6 @@ use super::trouble::{Trouble, is_missing};
 use crate::fault::refused;
 use crate::link::{Incoming, Stream, broken, decode};
 use crate::{Error, Result};
-use bastide_proto::End;
 
 /// Something that changed below a watched folder. Paths are from that folder on; a folder's own
 /// path is empty. Bytes that are not UTF-8 are shown as U+FFFD.

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use bastide_model::PosixPath;
+use bastide_proto::FaultKind;
 use bastide_proto::files::{FileOp, Ready, Write};
 use bastide_proto::frame::MAX_DATA;
 use bytes::{Bytes, BytesMut};
@@ -12,9 +14,8 @@ use super::path::Target;
 use super::trouble::{Trouble, place_of};
 use super::{Files, SILENCE, WORTH_PASSING};
 use crate::fault::{agent_lost, refused};
-use crate::link::{Access, PassedFile, Sender, Stream, Ticket, broken};
+use crate::link::{Access, PassedFile, Sender, Stream, Ticket};
 use crate::{Error, ErrorKind, Result};
-use bastide_proto::FaultKind;
 
 /// How much of a stream is read at a time.
 const PIECE: usize = 1 << 20;
@@ -98,6 +99,9 @@ impl Files<'_> {
         content: impl Into<Content<'_>>,
         options: WriteOptions,
     ) -> Result<()> {
+        // A new file's own name is not followed: it is its folder that may lead out.
+        let leads = if options.new { parent(path) } else { path.to_owned() };
+        let leads = Target::new(self.policy, &leads, true)?;
         let target = Target::new(self.policy, path, true)?;
         let written = self.try_write(&target, content.into(), options).await;
         written.map_err(|trouble| match trouble {
@@ -107,6 +111,7 @@ impl Files<'_> {
                 let error = Error::new(ErrorKind::Conflict, message).class_is("FileExistsError");
                 error.with("path", place).because(refused(fault))
             }
+            Trouble::Fault(fault) if fault.kind == FaultKind::Escape => leads.escape(),
             trouble => trouble.into_write_error(self.policy, &target),
         })
     }
@@ -152,6 +157,16 @@ impl Files<'_> {
             Ok(()) => call::end(&mut stream).await,
             Err(error) => Err(said_why(&mut stream).await.unwrap_or_else(|| error.into())),
         }
+    }
+}
+
+/// The folder of a path, as text.
+fn parent(path: &str) -> String {
+    let path = PosixPath::new(path);
+    match path.as_str().rsplit_once('/') {
+        Some(("", _)) => "/".to_owned(),
+        Some((parent, _)) => parent.to_owned(),
+        None => ".".to_owned(),
     }
 }
 

@@ -14,7 +14,7 @@ use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags, fcntl_getfl, fstatfs, st
 const PIECE_DEADLINE: Duration = Duration::from_secs(30);
 
 /// How much is read or written at a time.
-pub(crate) const PIECE: usize = 8 << 20;
+const PIECE: usize = 8 << 20;
 
 /// File systems that answer by themselves: no process of anybody's stands behind them, and what
 /// they call a regular file is one.
@@ -43,6 +43,9 @@ pub(crate) enum Access {
 pub(crate) struct PassedFile(Arc<File>);
 
 impl PassedFile {
+    /// How much to read or write at a time.
+    pub(crate) const PIECE: usize = PIECE;
+
     /// Checks a descriptor; an error says what is wrong with it.
     ///
     /// Nothing asked here waits for anybody: the flags are the kernel's own, and the file's kind and
@@ -75,7 +78,7 @@ impl PassedFile {
             return Err("it is not on a device of the session");
         }
         let system = fstatfs(&descriptor).map_err(|_| "its file system cannot be looked at")?;
-        let system = u64::from_ne_bytes(i64::from(system.f_type).to_ne_bytes());
+        let system = u64::from_ne_bytes(system.f_type.to_ne_bytes());
         if !FILE_SYSTEMS.iter().any(|(_, known)| *known == system) {
             return Err("it is on an unusual file system");
         }
