@@ -1,47 +1,44 @@
-//! Boot, connect, destroy.
+//! What a backend does, done by wardens.
 
 use std::fmt;
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
-use std::os::unix::net::UnixStream as StdStream;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bastide::backend::Leash;
+use bastide::backend::Expose;
 use bastide::{
-    Backend, Booted, Connection, Error, ErrorKind, Machine, MachineSpec, NetworkAccess, Result,
-    SessionId,
+    Backend, Booted, Connection, Error, ErrorKind, Machine, MachineEnd, MachineSpec, MachineStatus,
+    Result, SessionFolder,
 };
 use bastide_guest_bin::GuestBinary;
-use bastide_proto::boot::{BootReport, BootSpec, Ready};
 use bastide_proto::hello::{TOKEN_BYTES, Token};
+use bastide_proto::warden::{Answer, END_NAME, GUEST_NAME, Wish};
 use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixStream;
 use tokio::process::Command;
 
-use crate::layout;
 use crate::process::{ProcessIdentity, ended, kill};
-use crate::receipt::receipt;
-use crate::refusal::refused;
-use crate::user::Identity;
+use crate::{boot, strays, words};
 
-/// How long a sandbox may take to come up.
-const BOOT: Duration = Duration::from_secs(10);
+/// The word users choose this backend by.
+pub(crate) const NAME: &str = "local";
 
 /// How long the end of a sandbox may take.
 const END: Duration = Duration::from_secs(10);
 
-/// The longest report of a warden.
-const MAX_REPORT: usize = 64 * 1024;
+/// How long a warden may take to answer.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// How long the removal of a session's files may take. It goes on if it takes longer.
+const REMOVAL: Duration = Duration::from_secs(600);
 
 /// Nobody inside can reach the socket of a local guest, and outside its folder is the caller's alone,
 /// so there is nothing to prove.
-const NO_TOKEN: Token = Token([0; TOKEN_BYTES]);
+pub(crate) const NO_TOKEN: Token = Token([0; TOKEN_BYTES]);
 
 /// Sessions on this machine.
 pub struct LocalBackend {
@@ -51,10 +48,11 @@ pub struct LocalBackend {
 
 /// What is needed to find a local machine again.
 #[derive(Debug, Serialize, Deserialize)]
-struct State {
-    dir: PathBuf,
-    warden: ProcessIdentity,
-    init: ProcessIdentity,
+pub(crate) struct State {
+    pub(crate) dir: PathBuf,
+    pub(crate) warden: ProcessIdentity,
+    pub(crate) init: ProcessIdentity,
+    pub(crate) guest: ProcessIdentity,
 }
 
 impl LocalBackend {
@@ -69,148 +67,145 @@ impl LocalBackend {
             let message = format!("cannot keep sessions in {}: {error}", home.display());
             Error::new(ErrorKind::Io, message).hint("choose another folder with BASTIDE_HOME")
         };
-        private_folder(&home.join("sessions"), true).map_err(failed)?;
+        let sessions = home.join("sessions");
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&sessions).map_err(failed)?;
         let guest = GuestBinary::install(&home.join("guests")).map_err(failed)?;
         Ok(Self { home, guest })
     }
 
-    fn start_warden(&self, control: StdStream, first: StdStream) -> io::Result<u32> {
-        let mut warden = Command::new(self.guest.checked_path())
-            .arg0("bastide-warden")
-            .arg("warden")
+    /// Removes a session's folder, whatever is in it. A process of its own does that: a tree may be
+    /// deep, wide and hostile.
+    async fn remove(&self, dir: &Path) -> io::Result<()> {
+        if !dir.exists() {
+            return Ok(());
+        }
+        let mut remover = Command::new(self.guest.checked_path())
+            .arg0("bastide-remover")
+            .arg("remove")
+            .arg(dir)
             .env_clear()
-            .stdin(Stdio::from(OwnedFd::from(control)))
-            .stdout(Stdio::from(OwnedFd::from(first)))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        let pid = warden.id().ok_or_else(|| io::Error::other("the warden ended at once"))?;
-        // It outlives this call and may outlive this process; here it is only collected when it ends.
-        tokio::spawn(async move { warden.wait().await });
-        Ok(pid)
+        let status = tokio::time::timeout(REMOVAL, remover.wait());
+        if status.await.map_err(|_| io::ErrorKind::TimedOut)??.success() {
+            return Ok(());
+        }
+        Err(io::Error::other("something in its folder cannot be removed"))
     }
 }
 
 #[async_trait]
 impl Backend for LocalBackend {
     fn name(&self) -> &'static str {
-        "local"
+        NAME
     }
 
-    async fn boot(&self, id: &SessionId, spec: &MachineSpec) -> Result<Booted> {
-        let dir = self.home.join("sessions").join(id.as_str());
-        let booted = self.boot_in(&dir, id, spec).await;
-        if booted.is_err() {
-            // The failure is what the caller must hear; a folder that stays is found by its name.
-            drop(fs::remove_dir_all(&dir));
-        }
-        booted
+    fn home(&self) -> &Path {
+        &self.home
+    }
+
+    async fn boot(&self, folder: &SessionFolder, spec: &MachineSpec) -> Result<Booted> {
+        boot::boot(&self.guest, folder, spec).await
     }
 
     async fn connect(&self, machine: &Machine) -> Result<Connection> {
         let state = state_of(machine)?;
-        let lost = |error: io::Error| {
+        let stream = words::connect(&state.dir, GUEST_NAME).await.map_err(|error| {
             let message = format!("session {} is not running: {error}", machine.id);
             Error::new(ErrorKind::BackendLost, message)
-        };
-        // Through a held folder: the name of a socket may have 107 bytes at most.
-        let folder = fs::File::open(&state.dir).map_err(lost)?;
-        let path = format!("/proc/self/fd/{}/guest.sock", folder.as_raw_fd());
-        let stream = UnixStream::connect(path).await.map_err(lost)?;
+        })?;
         Ok(Connection { stream: Box::new(stream), token: NO_TOKEN })
+    }
+
+    async fn inspect(&self, machine: &Machine) -> Result<MachineStatus> {
+        let state = state_of(machine)?;
+        status(&state).map_err(|error| {
+            let message = format!("cannot look at session {}: {error}", machine.id);
+            Error::new(ErrorKind::Io, message)
+        })
+    }
+
+    async fn stop(&self, machine: &Machine) -> Result<()> {
+        let state = state_of(machine)?;
+        end(&state, false).await.map_err(|error| {
+            let message = format!("cannot stop session {}: {error}", machine.id);
+            Error::new(ErrorKind::Io, message)
+        })
     }
 
     async fn destroy(&self, machine: &Machine) -> Result<()> {
         let state = state_of(machine)?;
-        let failed = |error: io::Error| {
-            let message = format!("cannot remove session {}: {error}", machine.id);
-            Error::new(ErrorKind::Io, message).with("path", state.dir.display().to_string())
+        let removed = match end(&state, true).await {
+            Ok(()) => self.remove(&state.dir).await,
+            Err(error) => Err(error),
         };
-        end(&state).await.map_err(failed)?;
-        match fs::remove_dir_all(&state.dir) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(error)),
-            _ => Ok(()),
+        removed.map_err(|error| not_removed(&machine.id.to_string(), &state.dir, &error))
+    }
+
+    async fn discard(&self, folder: &Path) -> Result<()> {
+        // A sandbox that came up has a warden, and that one knows how to end it.
+        drop(words::end(folder, true, END, REMOVAL).await);
+        let name = folder.file_name().unwrap_or_default().to_string_lossy();
+        self.remove(folder).await.map_err(|error| not_removed(&name, folder, &error))
+    }
+
+    async fn sweep(&self) -> Result<Vec<String>> {
+        let home = self.home.clone();
+        let swept = tokio::task::spawn_blocking(move || strays::sweep(&home)).await;
+        swept.map_err(io::Error::other).and_then(|swept| swept).map_err(|error| {
+            let message = format!("cannot look for stray processes: {error}");
+            Error::new(ErrorKind::Io, message)
+        })
+    }
+
+    fn expose(&self) -> Option<&dyn Expose> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Expose for LocalBackend {
+    async fn publish(&self, machine: &Machine, port: u16) -> Result<u16> {
+        let published = ports(machine, Wish::Publish { port }).await?;
+        let found = published.into_iter().find(|(inside, _)| *inside == port);
+        found.map(|(_, outside)| outside).ok_or_else(|| nonsense(machine))
+    }
+
+    async fn published(&self, machine: &Machine) -> Result<Vec<(u16, u16)>> {
+        ports(machine, Wish::Ports).await
+    }
+}
+
+async fn ports(machine: &Machine, wish: Wish) -> Result<Vec<(u16, u16)>> {
+    let state = state_of(machine)?;
+    match words::wish(&state.dir, wish, ANSWER).await {
+        Ok(Answer::Ports(ports)) => {
+            Ok(ports.into_iter().map(|port| (port.port, port.host_port)).collect())
+        }
+        Ok(Answer::Refused { errno }) => {
+            let system = io::Error::from_raw_os_error(errno);
+            let message = format!("cannot publish a port of session {}: {system}", machine.id);
+            Err(Error::new(ErrorKind::Io, message).with("errno", errno))
+        }
+        Ok(_) => Err(nonsense(machine)),
+        Err(error) => {
+            let message = format!("the warden of session {} does not answer: {error}", machine.id);
+            Err(Error::new(ErrorKind::BackendLost, message))
         }
     }
 }
 
-impl LocalBackend {
-    async fn boot_in(&self, dir: &Path, id: &SessionId, spec: &MachineSpec) -> Result<Booted> {
-        let failed = |error: io::Error| {
-            Error::new(ErrorKind::Io, format!("cannot start session {id}: {error}"))
-                .with("path", dir.display().to_string())
-        };
-        let storage = dir.join("work");
-        for folder in [dir, &storage, &dir.join("root")] {
-            private_folder(folder, false).map_err(failed)?;
-        }
-        let who = Identity::of_caller().map_err(failed)?;
-        let boot = boot_spec(dir, &storage, spec, id, &who);
-        let (control, far_control) = StdStream::pair().map_err(failed)?;
-        let (first, far_first) = StdStream::pair().map_err(failed)?;
-        let warden_pid = self.start_warden(far_control, far_first).map_err(failed)?;
-        let mut control = to_tokio(control).map_err(failed)?;
-        let exchange = async {
-            send(&mut control, &boot).await?;
-            receive(&mut control).await
-        };
-        let report = match tokio::time::timeout(BOOT, exchange).await {
-            Ok(report) => report.map_err(failed)?,
-            Err(_) => return Err(failed(io::ErrorKind::TimedOut.into())),
-        };
-        let ready: Ready = match report {
-            BootReport::Ready(ready) => ready,
-            BootReport::Failed(failure) => return Err(refused(&failure)),
-        };
-        let state = State {
-            dir: dir.to_owned(),
-            warden: ProcessIdentity::of(warden_pid).map_err(failed)?,
-            init: ProcessIdentity::of(ready.init_pid).map_err(failed)?,
-        };
-        let machine = Machine {
-            id: id.clone(),
-            backend: self.name().to_owned(),
-            state: serde_json::to_value(state).map_err(|error| failed(error.into()))?,
-            receipt: receipt(&ready, spec.network, &who),
-        };
-        let first = to_tokio(first).map_err(failed)?;
-        Ok(Booted {
-            machine,
-            connection: Some(Connection { stream: Box::new(first), token: NO_TOKEN }),
-            leash: Some(Leash::new(control)),
-        })
-    }
+fn nonsense(machine: &Machine) -> Error {
+    let message = format!("the warden of session {} answered something else", machine.id);
+    Error::new(ErrorKind::Internal, message)
 }
 
 impl fmt::Debug for LocalBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LocalBackend").field("home", &self.home).finish_non_exhaustive()
     }
-}
-
-fn boot_spec(
-    dir: &Path,
-    storage: &Path,
-    spec: &MachineSpec,
-    id: &SessionId,
-    who: &Identity,
-) -> BootSpec {
-    let hostname = format!("bastide-{}", id.as_str().get(..8).unwrap_or_default());
-    BootSpec {
-        token: NO_TOKEN.0,
-        session_dir: dir.to_owned(),
-        root_dir: dir.join("root"),
-        ids: who.ids.clone(),
-        own_network: spec.network == NetworkAccess::None,
-        steps: layout::steps(spec.root.as_str(), storage, &hostname, who),
-        hostname,
-        writable: vec![spec.root.as_str().to_owned()],
-        tied_to_owner: spec.tied_to_owner,
-    }
-}
-
-/// A folder for nobody but the caller.
-fn private_folder(path: &Path, may_exist: bool) -> io::Result<()> {
-    fs::DirBuilder::new().recursive(may_exist).mode(0o700).create(path)
 }
 
 fn state_of(machine: &Machine) -> Result<State> {
@@ -220,38 +215,51 @@ fn state_of(machine: &Machine) -> Result<State> {
     })
 }
 
+fn not_removed(name: &str, dir: &Path, error: &io::Error) -> Error {
+    let message = format!("cannot remove session {name}: {error}");
+    Error::new(ErrorKind::Io, message).with("path", dir.display().to_string())
+}
+
+fn status(state: &State) -> io::Result<MachineStatus> {
+    let (warden, init) = (state.warden.open()?, state.init.open()?);
+    Ok(match (warden, init) {
+        (Some(_), Some(_)) => {
+            let guest_pid = state.guest.open()?.map(|_| state.guest.pid());
+            MachineStatus::Running { guest_pid }
+        }
+        (None, Some(_)) => {
+            MachineStatus::Broken { why: "its warden is gone, and it did not end".to_owned() }
+        }
+        (_, None) => MachineStatus::Ended(how_it_ended(&state.dir)),
+    })
+}
+
+/// What the warden noted, if it could.
+fn how_it_ended(dir: &Path) -> MachineEnd {
+    let noted = fs::read_to_string(dir.join(END_NAME)).ok();
+    let noted = noted.and_then(|text| serde_json::from_str(&text).ok());
+    noted.unwrap_or_else(|| MachineEnd::unseen("it ended, and nobody was there to see how"))
+}
+
 /// Ends the sandbox, and waits until its warden has seen to what is left of it.
-async fn end(state: &State) -> io::Result<()> {
-    let warden = state.warden.open()?;
-    if let Some(init) = state.init.open()? {
-        kill(&init)?;
+async fn end(state: &State, remove: bool) -> io::Result<()> {
+    let (warden, init) = (state.warden.open()?, state.init.open()?);
+    if let Some(warden) = warden {
+        if words::end(&state.dir, remove, ANSWER, REMOVAL).await.is_ok() {
+            return ended(warden, END).await;
+        }
+        // It may be on its way out already, or unable to do anything at all.
+        kill(&warden)?;
+        ended(warden, END).await?;
     }
-    match warden {
-        Some(warden) => ended(warden, END).await,
+    // Without its warden a sandbox ends by itself, unless it cannot do anything either.
+    match init {
+        Some(init) => end_process(init).await,
         None => Ok(()),
     }
 }
 
-fn to_tokio(stream: StdStream) -> io::Result<UnixStream> {
-    stream.set_nonblocking(true)?;
-    UnixStream::from_std(stream)
-}
-
-async fn send(to: &mut UnixStream, spec: &BootSpec) -> io::Result<()> {
-    let body = bastide_proto::encode(spec).map_err(io::Error::other)?;
-    let length = u32::try_from(body.len()).map_err(io::Error::other)?;
-    to.write_all(&length.to_le_bytes()).await?;
-    to.write_all(&body).await
-}
-
-async fn receive(from: &mut UnixStream) -> io::Result<BootReport> {
-    let mut header = [0; 4];
-    from.read_exact(&mut header).await?;
-    let length = usize::try_from(u32::from_le_bytes(header)).map_err(io::Error::other)?;
-    if length > MAX_REPORT {
-        return Err(io::ErrorKind::InvalidData.into());
-    }
-    let mut body = vec![0; length];
-    from.read_exact(&mut body).await?;
-    bastide_proto::decode(&body).map_err(io::Error::other)
+async fn end_process(process: OwnedFd) -> io::Result<()> {
+    kill(&process)?;
+    ended(process, END).await
 }

@@ -3,10 +3,13 @@
 #![warn(missing_docs)]
 
 mod backend;
+mod boot;
 mod layout;
 mod process;
 mod receipt;
 mod refusal;
+mod strays;
 mod user;
+mod words;
 
 pub use backend::LocalBackend;

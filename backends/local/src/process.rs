@@ -26,6 +26,11 @@ impl ProcessIdentity {
         Ok(Self { pid, start_time: start_time(pid)?, boot_id: boot_id()? })
     }
 
+    /// Its process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid.unsigned_abs()
+    }
+
     /// Takes hold of the process; `None` if it has ended.
     pub(crate) fn open(&self) -> io::Result<Option<OwnedFd>> {
         let Some(pid) = Pid::from_raw(self.pid) else { return Ok(None) };
@@ -39,8 +44,14 @@ impl ProcessIdentity {
         };
         // Only now is the id known to stay with one process while it is looked at.
         let same = start_time(self.pid).is_ok_and(|start_time| start_time == self.start_time);
-        Ok(same.then_some(held))
+        // A process that has ended but was not collected yet keeps its id.
+        Ok((same && !has_ended(&held)?).then_some(held))
     }
+}
+
+fn has_ended(process: &OwnedFd) -> io::Result<bool> {
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    Ok(poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&at_once))? > 0)
 }
 
 /// Kills a process that is held; one that has ended already is what was wanted.

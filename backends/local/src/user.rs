@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use bastide_proto::boot::{FIRST_RANGE_ID, Ids, UserAndGroup};
 
 /// Where root's sessions keep out of each other's ranges of ids.
-const ID_LOCKS: &str = "/run/bastide/id-ranges";
+pub(crate) const ID_LOCKS: &str = "/run/bastide/id-ranges";
 
 /// Who a caller is inside that is root only by name, as in a container without privileges.
 const ORDINARY: UserAndGroup = UserAndGroup { uid: 1000, gid: 1000 };

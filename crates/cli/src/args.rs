@@ -1,6 +1,21 @@
 //! What can be written on the command line.
 
+pub(crate) mod session;
+pub(crate) mod values;
+
+use crate::commands::attach::AttachArgs;
+use crate::commands::create::CreateArgs;
+use crate::commands::docs::{CompletionsArgs, ManArgs};
+use crate::commands::exec::ExecArgs;
+use crate::commands::inspect::InspectArgs;
+use crate::commands::kill::KillArgs;
+use crate::commands::ls::LsArgs;
+use crate::commands::port::PortArgs;
+use crate::commands::ps::PsArgs;
+use crate::commands::rm::RmArgs;
 use crate::commands::run::RunArgs;
+use crate::commands::shell::ShellArgs;
+use crate::commands::sweep::SweepArgs;
 
 /// Give software agents a place to work
 #[derive(Debug, clap::Parser)]
@@ -13,4 +28,23 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Task {
     Run(RunArgs),
+    Create(CreateArgs),
+    Exec(ExecArgs),
+    Shell(ShellArgs),
+    Ps(PsArgs),
+    Attach(AttachArgs),
+    Kill(KillArgs),
+    Ls(LsArgs),
+    Inspect(InspectArgs),
+    Port(PortArgs),
+    Rm(RmArgs),
+    Sweep(SweepArgs),
+    Completions(CompletionsArgs),
+    Man(ManArgs),
+}
+
+/// Whether a command line asks for JSON, as far as can be told from one that does not parse: what
+/// follows `--` belongs to somebody else.
+pub(crate) fn asks_for_json(words: impl Iterator<Item = std::ffi::OsString>) -> bool {
+    words.take_while(|word| word != "--").any(|word| word == "--json")
 }

@@ -1,3 +1,15 @@
 //! One file for each command.
 
+pub(crate) mod attach;
+pub(crate) mod create;
+pub(crate) mod docs;
+pub(crate) mod exec;
+pub(crate) mod inspect;
+pub(crate) mod kill;
+pub(crate) mod ls;
+pub(crate) mod port;
+pub(crate) mod ps;
+pub(crate) mod rm;
 pub(crate) mod run;
+pub(crate) mod shell;
+pub(crate) mod sweep;

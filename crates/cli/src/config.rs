@@ -4,6 +4,7 @@
 use std::env;
 use std::path::PathBuf;
 
+use bastide::model::HOST_ENVIRONMENT_ALLOWLIST;
 use bastide::{Error, ErrorKind, Result};
 
 /// Where sessions are kept: `BASTIDE_HOME`, or `bastide` in the user's data folder.
@@ -22,11 +23,9 @@ pub(crate) fn home() -> Result<PathBuf> {
     })
 }
 
-/// What of the caller's environment commands see.
-const ALLOWED: [&str; 8] =
-    ["LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TERM", "TZ", "COLORTERM", "NO_COLOR"];
-
-/// The part of the caller's environment that commands see.
+/// The part of the caller's environment that commands see. Where temporary files go is not part of it:
+/// a session has a `/tmp` of its own, and the caller's folder does not exist inside.
 pub(crate) fn shared_environment() -> Vec<(String, String)> {
-    ALLOWED.iter().filter_map(|name| Some(((*name).to_owned(), env::var(name).ok()?))).collect()
+    let shared = HOST_ENVIRONMENT_ALLOWLIST.iter().filter(|name| **name != "TMPDIR");
+    shared.filter_map(|name| Some(((*name).to_owned(), env::var(name).ok()?))).collect()
 }

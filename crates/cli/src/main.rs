@@ -4,32 +4,83 @@
 
 mod args;
 mod commands;
+mod conduct;
 mod config;
+mod stdin;
+mod terminal;
 mod ui;
 
 use std::process::ExitCode;
 
+use bastide::{Error, ErrorKind};
 use clap::Parser;
 
 use args::{Args, Task};
 use ui::Ui;
 
 fn main() -> ExitCode {
-    let args = Args::parse();
-    let mut ui = Ui::new();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let done = match runtime {
-        Ok(runtime) => runtime.block_on(perform(args, &mut ui)),
-        Err(error) => Err(bastide::Error::new(bastide::ErrorKind::Io, error.to_string())),
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => return refuse(&error),
     };
-    done.unwrap_or_else(|error| {
-        ui.error(&error);
-        ExitCode::from(ui::OWN_FAILURE)
-    })
+    let mut ui = Ui::new(args.task.json());
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return ui.failure(&Error::new(ErrorKind::Io, error.to_string())),
+    };
+    let done = runtime.block_on(args.task.perform(&mut ui));
+    // Nothing that still waits somewhere, such as for input nobody will type, is worth waiting for.
+    runtime.shutdown_background();
+    done.unwrap_or_else(|error| ui.failure(&error))
 }
 
-async fn perform(args: Args, ui: &mut Ui) -> bastide::Result<ExitCode> {
-    match args.task {
-        Task::Run(args) => commands::run::run(ui, args).await,
+/// Answers a command line that is no command: help that was asked for, or what is wrong.
+fn refuse(error: &clap::Error) -> ExitCode {
+    let json = args::asks_for_json(std::env::args_os().skip(1));
+    if !error.use_stderr() || !json {
+        // Where it cannot be printed there is nobody to tell.
+        drop(error.print());
+        return ExitCode::from(if error.use_stderr() { ui::OWN_FAILURE } else { 0 });
+    }
+    let text = error.render().to_string();
+    let message = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
+    Ui::new(true).failure(&Error::new(ErrorKind::InvalidInput, message))
+}
+
+impl Task {
+    /// Whether a program reads what is printed.
+    fn json(&self) -> bool {
+        match self {
+            Self::Run(args) => args.json,
+            Self::Create(args) => args.json,
+            Self::Exec(args) => args.json,
+            Self::Ps(args) => args.json,
+            Self::Kill(args) => args.json,
+            Self::Ls(args) => args.json,
+            Self::Inspect(args) => args.json,
+            Self::Port(args) => args.json,
+            Self::Rm(args) => args.json,
+            Self::Sweep(args) => args.json,
+            Self::Shell(_) | Self::Attach(_) | Self::Completions(_) | Self::Man(_) => false,
+        }
+    }
+
+    async fn perform(self, ui: &mut Ui) -> bastide::Result<ExitCode> {
+        match self {
+            Self::Run(args) => commands::run::run(ui, args).await,
+            Self::Create(args) => commands::create::run(ui, args).await,
+            Self::Exec(args) => commands::exec::run(ui, args).await,
+            Self::Shell(args) => commands::shell::run(ui, args).await,
+            Self::Ps(args) => commands::ps::run(ui, args).await,
+            Self::Attach(args) => commands::attach::run(ui, args).await,
+            Self::Kill(args) => commands::kill::run(ui, args).await,
+            Self::Ls(args) => commands::ls::run(ui, args).await,
+            Self::Inspect(args) => commands::inspect::run(ui, args).await,
+            Self::Port(args) => commands::port::run(ui, args).await,
+            Self::Rm(args) => commands::rm::run(ui, args).await,
+            Self::Sweep(args) => commands::sweep::run(ui, args).await,
+            Self::Completions(args) => commands::docs::completions(ui, args),
+            Self::Man(args) => commands::docs::man(ui, &args),
+        }
     }
 }

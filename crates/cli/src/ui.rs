@@ -1,28 +1,38 @@
 //! The only place that prints.
 
-use std::io::{self, Write};
+mod table;
 
-use anstream::eprintln;
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+
 use anstyle::{AnsiColor, Style};
 use bastide::{Error, ErrorKind, Receipt, Result};
+use serde_json::{Value, json};
+
+pub(crate) use table::Table;
 
 /// The exit code of a failure of Bastide itself.
 pub(crate) const OWN_FAILURE: u8 = 125;
+
+/// The exit code of a program that wrote to a pipe nobody reads: 128 and the number of `SIGPIPE`.
+const NOBODY_READS: u8 = 141;
 
 const BAD: Style = AnsiColor::Red.on_default().bold();
 const GOOD: Style = AnsiColor::Green.on_default();
 const DIM: Style = Style::new().dimmed();
 
-/// Where people look.
+/// Where people and programs look.
 #[derive(Debug)]
 pub(crate) struct Ui {
     stdout: io::Stdout,
     stderr: io::Stderr,
+    json: bool,
 }
 
 impl Ui {
-    pub(crate) fn new() -> Self {
-        Self { stdout: io::stdout(), stderr: io::stderr() }
+    /// With `json`, everything Bastide itself says is for programs.
+    pub(crate) fn new(json: bool) -> Self {
+        Self { stdout: io::stdout(), stderr: io::stderr(), json }
     }
 
     /// Passes on what a command wrote to standard output.
@@ -35,43 +45,96 @@ impl Ui {
         pass_on(&mut self.stderr, data)
     }
 
-    /// Shows a failure: what happened, and what to do.
-    pub(crate) fn error(&self, error: &Error) {
-        eprintln!("{BAD}error:{BAD:#} {error}");
+    /// Prints the result of a command of ours for a program.
+    pub(crate) fn json(&mut self, value: &Value) -> Result<()> {
+        self.line(&value.to_string())
+    }
+
+    /// Prints one line of a result.
+    pub(crate) fn line(&mut self, line: &str) -> Result<()> {
+        pass_on(&mut self.stdout, format!("{line}\n").as_bytes())
+    }
+
+    /// Prints a table: for people on a terminal, for programs elsewhere.
+    pub(crate) fn table(&mut self, table: &Table) -> Result<()> {
+        let text =
+            if self.stdout.is_terminal() { table.for_people() } else { table.for_programs() };
+        let mut stdout = anstream::AutoStream::auto(&mut self.stdout);
+        let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+        written.map_err(not_written)
+    }
+
+    /// Shows a failure: what happened, and what to do. Returns the exit code for it.
+    pub(crate) fn failure(&mut self, error: &Error) -> ExitCode {
+        if is_nobody_reads(error) {
+            return ExitCode::from(NOBODY_READS);
+        }
+        if self.json {
+            let error = json!({
+                "code": error.code(),
+                "message": error.message(),
+                "hint": error.hint_text(),
+                "context": error.context(),
+            });
+            self.say(&format!("{}\n", json!({ "error": error })));
+            return ExitCode::from(OWN_FAILURE);
+        }
+        let mut text = format!("{BAD}error:{BAD:#} {error}\n");
         let mut source = std::error::Error::source(error);
         while let Some(cause) = source {
-            eprintln!("  {DIM}because:{DIM:#} {cause}");
+            text.push_str(&format!("  {DIM}because:{DIM:#} {cause}\n"));
             source = cause.source();
         }
         if let Some(hint) = error.hint_text() {
-            eprintln!("  {GOOD}hint:{GOOD:#} {hint}");
+            text.push_str(&format!("  {GOOD}hint:{GOOD:#} {hint}\n"));
         }
+        self.say(&text);
+        ExitCode::from(OWN_FAILURE)
     }
 
     /// Shows something that is no failure of Bastide's own.
     pub(crate) fn note(&self, text: &str) {
-        eprintln!("{DIM}bastide:{DIM:#} {text}");
+        if !self.json {
+            self.say(&format!("{DIM}bastide:{DIM:#} {text}\n"));
+        }
     }
 
     /// Shows what is in force in a session.
     pub(crate) fn receipt(&self, id: &str, receipt: &Receipt) {
         let Receipt { rung, network, user, walls, not_enforced, .. } = receipt;
-        eprintln!("{DIM}session{DIM:#}  {id}");
-        eprintln!("{DIM}rung{DIM:#}     {GOOD}{}{GOOD:#}", rung.as_str());
-        eprintln!("{DIM}network{DIM:#}  {}", network.as_str());
-        eprintln!("{DIM}user{DIM:#}     {user}");
+        let line = |name: &str, text: &str| format!("{DIM}{name:<8}{DIM:#} {text}\n");
+        let mut text = line("session", id);
+        text.push_str(&line("rung", &format!("{GOOD}{}{GOOD:#}", rung.as_str())));
+        text.push_str(&line("network", network.as_str()));
+        text.push_str(&line("user", user));
         for wall in walls {
-            eprintln!("{DIM}wall{DIM:#}     {wall}");
+            text.push_str(&line("wall", wall));
         }
         for missing in not_enforced {
-            eprintln!("{BAD}open{BAD:#}     {missing}");
+            text.push_str(&format!("{BAD}{:<8}{BAD:#} {missing}\n", "open"));
         }
+        self.say(&text);
+    }
+
+    /// Says something on standard error. Where nobody listens there, nobody is left to be told so.
+    fn say(&self, text: &str) {
+        let mut stderr = anstream::AutoStream::auto(self.stderr.lock());
+        drop(stderr.write_all(text.as_bytes()));
     }
 }
 
 fn pass_on(to: &mut impl Write, data: &[u8]) -> Result<()> {
-    let written = to.write_all(data).and_then(|()| to.flush());
-    written.map_err(|error| {
-        Error::new(ErrorKind::Io, format!("cannot pass on the command's output: {error}"))
-    })
+    to.write_all(data).and_then(|()| to.flush()).map_err(not_written)
+}
+
+fn not_written(error: io::Error) -> Error {
+    Error::new(ErrorKind::Io, format!("cannot pass on the output: {error}")).because(error)
+}
+
+/// Whether an error is that whoever read our output does not want more: that is no news to anybody.
+fn is_nobody_reads(error: &Error) -> bool {
+    let source = std::error::Error::source(error);
+    let source = source.and_then(|source| source.downcast_ref::<io::Error>());
+    source.is_some_and(|source| source.kind() == io::ErrorKind::BrokenPipe)
+        && error.kind() == ErrorKind::Io
 }

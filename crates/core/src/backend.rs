@@ -2,7 +2,8 @@
 
 use std::fmt;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use async_trait::async_trait;
 use bastide_model::receipt::{NetworkAccess, Receipt};
@@ -12,7 +13,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::Result;
+use crate::state::SessionFolder;
+use crate::{Error, ErrorKind, Result};
 
 /// A place where sessions can run. It only has to bring machines up and hand out byte streams to
 /// the guest inside; everything else is done by the guest and is the same everywhere.
@@ -27,20 +29,93 @@ pub trait Backend: fmt::Debug + Send + Sync {
         false
     }
 
-    /// Brings the machine of `id` to running. Either it runs when this returns, or nothing is left
-    /// of it.
-    async fn boot(&self, id: &SessionId, spec: &MachineSpec) -> Result<Booted>;
+    /// The folder in which sessions of this backend are remembered.
+    fn home(&self) -> &Path;
 
-    /// Opens a new byte stream to the guest.
+    /// Brings the machine of a session to running, making it or starting it again. Either it runs
+    /// when this returns, or nothing of it does. Files the machine keeps on the host go into the
+    /// session's folder.
+    async fn boot(&self, folder: &SessionFolder, spec: &MachineSpec) -> Result<Booted>;
+
+    /// Opens a new byte stream to the guest. Works from any process.
     async fn connect(&self, machine: &Machine) -> Result<Connection>;
 
-    /// Removes every trace of the machine. Destroying a missing machine succeeds.
+    /// Says how the machine is.
+    async fn inspect(&self, machine: &Machine) -> Result<MachineStatus>;
+
+    /// Ends every process of the machine; files stay. Stopping a stopped or missing machine succeeds.
+    async fn stop(&self, machine: &Machine) -> Result<()>;
+
+    /// Removes every trace of the machine, and the session's folder. Destroying a missing machine
+    /// succeeds.
     async fn destroy(&self, machine: &Machine) -> Result<()>;
+
+    /// Ends whatever still lives of a session that has no machine on record, because its boot was
+    /// interrupted, and removes the session's folder.
+    async fn discard(&self, folder: &Path) -> Result<()>;
+
+    /// Removes what no folder of a session leads to, and says what that was.
+    async fn sweep(&self) -> Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+
+    /// How ports of a machine are published, where the backend can.
+    fn expose(&self) -> Option<&dyn Expose> {
+        None
+    }
+}
+
+/// Publishing ports of machines on the host.
+#[async_trait]
+pub trait Expose: Send + Sync {
+    /// Publishes a port; one that is published already stays where it is. Returns the port on the
+    /// host's loopback.
+    async fn publish(&self, machine: &Machine, port: u16) -> Result<u16>;
+
+    /// The ports that are published: inside, and on the host's loopback.
+    async fn published(&self, machine: &Machine) -> Result<Vec<(u16, u16)>>;
+}
+
+/// How a machine is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MachineStatus {
+    /// It runs.
+    Running {
+        /// The guest's process on this host, where it is one.
+        guest_pid: Option<u32>,
+    },
+    /// Part of it runs, but nobody watches over it any more.
+    Broken {
+        /// What is wrong.
+        why: String,
+    },
+    /// It does not run.
+    Ended(MachineEnd),
+}
+
+/// How a machine ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct MachineEnd {
+    /// When, in milliseconds since 1970, where somebody was there to note it.
+    pub at_ms: Option<u64>,
+    /// Why, in a word: `stopped`, `agent_lost` or `backend_lost`.
+    pub reason: String,
+    /// What is known besides.
+    pub detail: String,
+}
+
+impl MachineEnd {
+    /// An end that nobody noted.
+    pub fn unseen(detail: impl Into<String>) -> Self {
+        Self { at_ms: None, reason: "backend_lost".to_owned(), detail: detail.into() }
+    }
 }
 
 /// The name of one session: 32 hexadecimal digits.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
+#[serde(try_from = "String", into = "String")]
 pub struct SessionId(String);
 
 impl SessionId {
@@ -57,6 +132,33 @@ impl SessionId {
     }
 }
 
+impl FromStr for SessionId {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        if text.len() == 32 && text.bytes().all(is_digit) {
+            return Ok(Self(text.to_owned()));
+        }
+        let message = format!("{text:?} is no name of a session");
+        Err(Error::new(ErrorKind::InvalidInput, message).hint("it has 32 hexadecimal digits"))
+    }
+}
+
+impl TryFrom<String> for SessionId {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self> {
+        text.parse()
+    }
+}
+
+impl From<SessionId> for String {
+    fn from(id: SessionId) -> Self {
+        id.0
+    }
+}
+
 impl fmt::Display for SessionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -64,24 +166,24 @@ impl fmt::Display for SessionId {
 }
 
 /// What kind of machine a session needs.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct MachineSpec {
     /// Where the workspace is inside.
     pub root: GuestPath,
     /// What network commands have.
     pub network: NetworkAccess,
-    /// Whether the machine ends with the process that made it.
-    pub tied_to_owner: bool,
     /// The folder of the host that is the workspace, instead of storage of the session's own. It is
     /// the caller's: it is never cleared and never removed.
+    #[serde(default)]
     pub host_workspace: Option<PathBuf>,
     /// What of the host is there besides.
+    #[serde(default)]
     pub grants: Vec<Grant>,
 }
 
 /// A file or folder of the host that a session may use.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
     /// Where it is inside.
     pub path: GuestPath,
@@ -92,17 +194,10 @@ pub struct Grant {
 }
 
 impl MachineSpec {
-    /// A closed machine with its workspace at `root`: no network, nothing of the host, and it ends
-    /// with its owner.
+    /// A closed machine with its workspace at `root`: no network, and nothing of the host.
     #[must_use]
     pub fn new(root: GuestPath) -> Self {
-        Self {
-            root,
-            network: NetworkAccess::None,
-            tied_to_owner: true,
-            host_workspace: None,
-            grants: Vec::new(),
-        }
+        Self { root, network: NetworkAccess::None, host_workspace: None, grants: Vec::new() }
     }
 }
 
@@ -126,20 +221,41 @@ pub struct Booted {
     pub machine: Machine,
     /// A first connection, where the boot made one along the way.
     pub connection: Option<Connection>,
-    /// For a machine that ends with its owner: the machine ends when this is dropped.
+    /// Holds the machine up until it is told to let go.
     pub leash: Option<Leash>,
 }
 
-/// Holds a machine up: when it is dropped, or its process ends in any way, the machine ends.
+/// Holds a machine up: when it is dropped, or its process ends in any way, the machine ends and is
+/// removed; unless the machine was let go of before.
 pub struct Leash {
-    /// Only its end matters.
-    _held: Box<dyn Send + Sync>,
+    held: Box<dyn Hold>,
+}
+
+/// What a [`Leash`] holds a machine up by.
+pub trait Hold: Send + Sync {
+    /// Tells the machine to live on without this process.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the machine is gone already.
+    fn let_go(&self) -> std::io::Result<()>;
 }
 
 impl Leash {
     /// Wraps whatever holds the machine up.
-    pub fn new(held: impl Send + Sync + 'static) -> Self {
-        Self { _held: Box::new(held) }
+    pub fn new(held: impl Hold + 'static) -> Self {
+        Self { held: Box::new(held) }
+    }
+
+    /// Lets the machine live on without this process.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`ErrorKind::BackendLost`] if the machine is gone already.
+    pub fn let_go(self) -> Result<()> {
+        self.held.let_go().map_err(|error| {
+            Error::new(ErrorKind::BackendLost, "the machine ended while it was made").because(error)
+        })
     }
 }
 
@@ -180,3 +296,18 @@ impl fmt::Debug for Connection {
 pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_no_name_that_could_lead_elsewhere() {
+        let good = SessionId::random();
+        assert_eq!(good.as_str().parse::<SessionId>().unwrap(), good);
+        let long = "a".repeat(33);
+        for bad in ["", "..", "a/b", "ABCDEF00ABCDEF00ABCDEF00ABCDEF00", &long, &long[..31]] {
+            assert!(bad.parse::<SessionId>().is_err(), "{bad:?}");
+        }
+    }
+}

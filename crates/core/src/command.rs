@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use bastide_proto::GuestPath;
+use bastide_proto::{GuestPath, TerminalSize};
 use bytes::Bytes;
+
+use crate::output::DEFAULT_LIMIT;
 
 /// A command to run in a session.
 ///
@@ -23,6 +25,8 @@ pub struct Command {
     pub(crate) cwd: Option<GuestPath>,
     pub(crate) input: Input,
     pub(crate) timeout: Option<Duration>,
+    pub(crate) terminal: Option<TerminalSize>,
+    pub(crate) output_limit: usize,
 }
 
 /// Where a command's input comes from.
@@ -33,6 +37,8 @@ pub enum Input {
     None,
     /// From these bytes.
     Bytes(Bytes),
+    /// From what is [written](crate::Process::write) to the process while it runs.
+    Stream,
 }
 
 impl Command {
@@ -44,6 +50,8 @@ impl Command {
             cwd: None,
             input: Input::None,
             timeout: None,
+            terminal: None,
+            output_limit: DEFAULT_LIMIT,
         }
     }
 
@@ -71,6 +79,30 @@ impl Command {
     #[must_use]
     pub fn input(mut self, input: impl Into<Bytes>) -> Self {
         self.input = Input::Bytes(input.into());
+        self
+    }
+
+    /// Lets input be [written](crate::Process::write) while the command runs.
+    #[must_use]
+    pub fn stream_input(mut self) -> Self {
+        self.input = Input::Stream;
+        self
+    }
+
+    /// Runs the command on a terminal of this size. What it says then comes as standard output, and
+    /// what is [written](crate::Process::write) is typed.
+    #[must_use]
+    pub fn terminal(mut self, rows: u16, columns: u16) -> Self {
+        self.terminal = Some(TerminalSize { rows, columns });
+        self.input = Input::Stream;
+        self
+    }
+
+    /// Keeps at most this many bytes of each stream where the output is collected: the first half
+    /// from the beginning, the second from the end. 64 MiB unless said otherwise.
+    #[must_use]
+    pub fn output_limit(mut self, bytes: usize) -> Self {
+        self.output_limit = bytes;
         self
     }
 

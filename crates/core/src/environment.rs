@@ -12,7 +12,7 @@ pub(crate) fn environment(
     root: &GuestPath,
     manifest: &Manifest,
     given: Vec<(String, String)>,
-) -> Vec<(Vec<u8>, Vec<u8>)> {
+) -> Vec<(String, String)> {
     let mut all = vec![("PATH".to_owned(), PATH.to_owned())];
     let manifest = manifest.environment.fixed();
     let home = ("HOME".to_owned(), root.as_str().to_owned());
@@ -20,5 +20,5 @@ pub(crate) fn environment(
         all.retain(|(other, _)| *other != key);
         all.push((key, value));
     }
-    all.into_iter().map(|(key, value)| (key.into_bytes(), value.into_bytes())).collect()
+    all
 }

@@ -10,19 +10,28 @@ mod environment;
 mod fault;
 pub mod files;
 pub mod link;
+mod output;
 mod process;
+mod pty;
 mod session;
+mod state;
 
-pub use backend::{Backend, Booted, Connection, Grant, Machine, MachineSpec, SessionId, Side};
+pub use backend::{
+    Backend, Booted, Connection, Grant, Machine, MachineEnd, MachineSpec, MachineStatus, SessionId,
+    Side,
+};
 pub use bastide_model::receipt::{NetworkAccess, Receipt, Rung};
-pub use bastide_model::{Error, ErrorKind, Result};
+pub use bastide_model::{Error, ErrorKind, ExposedPort, Result};
 pub use bastide_proto::GuestPath;
-pub use client::{Client, CreateOptions};
+pub use client::{Client, CreateOptions, SessionInfo, SessionState, SweepReport, Swept};
 pub use command::{Command, Input};
 pub use files::{
     Content, ExtractOptions, FileChange, FileInfo, FileKind, FileReader, Files, Watch, WriteOptions,
 };
-pub use process::{Exit, Output, OutputEvent, Process, Reason};
+pub use output::Output;
+pub use process::{Exit, OutputEvent, Process, ProcessId, ProcessInfo, ProcessWriter, Reason};
+pub use pty::PtyLimits;
 pub use session::Session;
+pub use state::SessionFolder;
 
 pub use bastide_model as model;

@@ -7,7 +7,7 @@ use std::fmt;
 
 use async_trait::async_trait;
 use bastide_proto::frame::Tag;
-use bastide_proto::{Accepted, End, Frame, FrameCodec, Request};
+use bastide_proto::{Accepted, Control, End, Frame, FrameCodec, Request};
 use bytes::Bytes;
 use futures::{SinkExt, StreamExt};
 use serde::Serialize;
@@ -60,7 +60,7 @@ pub struct Sender(FramedWrite<WriteHalf<Wire>, FrameCodec>);
 pub struct Receiver {
     frames: FramedRead<ReadHalf<Wire>, FrameCodec>,
     /// Counts this call among the open ones of its link.
-    _permit: OwnedSemaphorePermit,
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 /// What comes from a guest during a call.
@@ -81,7 +81,7 @@ impl Stream {
     /// Sends a request on a fresh stream and waits for the guest's word.
     async fn start(
         stream: yamux::Stream,
-        permit: OwnedSemaphorePermit,
+        permit: Option<OwnedSemaphorePermit>,
         request: &Request,
     ) -> Result<Self> {
         let (read, write) = tokio::io::split(stream.compat());
@@ -94,6 +94,21 @@ impl Stream {
             Tag::Accepted => Ok(Self { accepted: decode(&answer.body)?, to_guest, from_guest }),
             Tag::Refused => Err(refused(decode(&answer.body)?)),
             tag => Err(broken(&format!("a {tag:?} frame where an answer is due"))),
+        }
+    }
+}
+
+impl Stream {
+    /// Waits for the end of a call that gives nothing back.
+    ///
+    /// # Errors
+    ///
+    /// Fails with what the guest says went wrong, or with [`ErrorKind::AgentLost`].
+    pub async fn finish(mut self) -> Result<()> {
+        match self.from_guest.next().await? {
+            Incoming::End(End::Done) => Ok(()),
+            Incoming::End(End::Failed(fault)) => Err(refused(fault)),
+            _ => Err(broken("not the end of the call")),
         }
     }
 }
@@ -157,6 +172,15 @@ impl Sender {
     /// Fails with [`ErrorKind::AgentLost`] if the guest is gone.
     pub async fn input_end(&mut self) -> Result<()> {
         self.frame(Frame::new(Tag::InputEnd, Bytes::new())).await
+    }
+
+    /// Says what is wanted of the process at hand.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`ErrorKind::AgentLost`] if the guest is gone.
+    pub async fn control(&mut self, control: &Control) -> Result<()> {
+        self.message(Tag::Control, control).await
     }
 
     /// Sends one typed message.

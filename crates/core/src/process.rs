@@ -1,37 +1,63 @@
 //! A command that runs, and how it ended.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bastide_proto::frame::MAX_DATA;
-use bastide_proto::{End, FaultKind};
+use bastide_proto::{Control, End, FaultKind, Notice, ProcessRecord, Request, TerminalSize};
 use bytes::Bytes;
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::fault::{agent_lost, refused};
-use crate::link::{Incoming, Receiver, Sender, Stream};
+use crate::link::{Incoming, Link, Receiver, Sender, Stream, decode};
+use crate::output::{Output, OutputCollector};
 use crate::{Input, Result};
 
 /// How much later than the guest the host gives up on a command's end.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// A command that runs in a session. Dropping it before its end cancels it: everything descended
-/// from it is ended.
+/// How many pieces of input may wait to be sent.
+const INPUT_QUEUE: usize = 16;
+
+/// A command that runs in a session.
+///
+/// One that was started with [`Session::spawn`](crate::Session::spawn) is cancelled by dropping it:
+/// everything descended from it is ended. One that was [detached](Self::detach), or that this process
+/// only [listens to](crate::Session::attach), lives on.
 #[derive(Debug)]
 pub struct Process {
+    id: ProcessId,
+    offset: u64,
     from_guest: Receiver,
-    feeding: JoinHandle<Sender>,
+    to_guest: mpsc::Sender<Word>,
+    speaking: JoinHandle<()>,
+    /// The link by which the command is cancelled when this is dropped, if it is.
+    owned: Option<Arc<dyn Link>>,
     /// When the guest must have reported the end, if ever.
     deadline: Option<Instant>,
+}
+
+/// The number a session knows a process by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProcessId(pub u64);
+
+impl std::fmt::Display for ProcessId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
 }
 
 /// A piece of output, or the end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OutputEvent {
-    /// Standard output.
+    /// Standard output, or what a terminal shows.
     Stdout(Bytes),
     /// Standard error.
     Stderr(Bytes),
+    /// So many bytes were said after the session's log of the process was full, and are lost.
+    Lost(u64),
     /// The command is over, and all its output was here.
     Exit(Exit),
 }
@@ -62,6 +88,8 @@ pub enum Reason {
     Cancelled,
     /// It could not be executed.
     NotStarted,
+    /// It goes on; only this call is over.
+    Detached,
 }
 
 impl Reason {
@@ -74,29 +102,106 @@ impl Reason {
             Self::Timeout => "timeout",
             Self::Cancelled => "cancelled",
             Self::NotStarted => "not_started",
+            Self::Detached => "detached",
         }
     }
 }
 
-/// Everything a command said, and how it ended.
+/// What a session knows about one of its processes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Output {
-    /// Standard output.
-    pub stdout: Vec<u8>,
-    /// Standard error.
-    pub stderr: Vec<u8>,
-    /// How it ended.
-    pub exit: Exit,
+#[non_exhaustive]
+pub struct ProcessInfo {
+    /// The number the session knows it by.
+    pub id: ProcessId,
+    /// The command's process id inside.
+    pub pid: i32,
+    /// The program and its arguments, cut to a bounded length.
+    pub argv: Vec<String>,
+    /// When it was started.
+    pub started: SystemTime,
+    /// How it ended, if it has.
+    pub exit: Option<Exit>,
+    /// How many bytes it has said; both streams count together.
+    pub output: u64,
+    /// Whether it runs on a terminal.
+    pub terminal: bool,
+    /// What else that descended from it is alive: process id inside, and command line.
+    pub children: Vec<(i32, String)>,
+}
+
+impl ProcessInfo {
+    pub(crate) fn from_record(record: ProcessRecord) -> Result<Self> {
+        let started = UNIX_EPOCH.checked_add(Duration::from_millis(record.started_ms));
+        Ok(Self {
+            id: ProcessId(record.process),
+            pid: record.pid,
+            argv: record.argv,
+            started: started.unwrap_or(UNIX_EPOCH),
+            exit: match record.end {
+                // A supervisor that was killed from inside is how it ended, no failure of the list.
+                Some(End::Failed(fault)) => {
+                    let detail = Some(fault.message);
+                    Some(Exit { reason: Reason::Signalled, code: 128 + 9, detail })
+                }
+                end => end.map(exit).transpose()?,
+            },
+            output: record.output,
+            terminal: record.terminal,
+            children: record.children.into_iter().map(|child| (child.pid, child.command)).collect(),
+        })
+    }
+}
+
+/// What is sent to a process while it runs.
+#[derive(Debug)]
+enum Word {
+    Input(Bytes),
+    InputEnd,
+    Control(Control),
 }
 
 impl Process {
-    pub(crate) fn new(stream: Stream, input: Input, timeout: Option<Duration>) -> Self {
-        let Stream { to_guest, from_guest, .. } = stream;
-        Self {
+    /// A process this one started: dropping it cancels it.
+    pub(crate) fn started(
+        link: &Arc<dyn Link>,
+        stream: Stream,
+        input: Input,
+        timeout: Option<Duration>,
+    ) -> Result<Self> {
+        let mut process = Self::attached(stream, input)?;
+        process.owned = Some(Arc::clone(link));
+        process.deadline = timeout.map(|timeout| Instant::now() + timeout + GRACE);
+        Ok(process)
+    }
+
+    /// A process this one only listens to.
+    pub(crate) fn attached(stream: Stream, input: Input) -> Result<Self> {
+        let Stream { accepted, to_guest, from_guest } = stream;
+        let id = accepted.process.map(ProcessId);
+        let id = id.ok_or_else(|| agent_lost("the guest broke the protocol: no process"))?;
+        let (words, waiting) = mpsc::channel(INPUT_QUEUE);
+        Ok(Self {
+            id,
+            offset: accepted.from,
             from_guest,
-            feeding: tokio::spawn(feed(to_guest, input)),
-            deadline: timeout.map(|timeout| Instant::now() + timeout + GRACE),
-        }
+            to_guest: words,
+            speaking: tokio::spawn(speak(to_guest, input, waiting)),
+            owned: None,
+            deadline: None,
+        })
+    }
+
+    /// The number the session knows this process by.
+    #[must_use]
+    pub fn id(&self) -> ProcessId {
+        self.id
+    }
+
+    /// How many bytes of output lie before what [`next`](Self::next) gives; both streams count
+    /// together. [`Session::attach`](crate::Session::attach) goes on from here.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        self.offset
     }
 
     /// What the command says next; its [`OutputEvent::Exit`] comes last.
@@ -105,6 +210,10 @@ impl Process {
     ///
     /// Fails with [`AgentLost`](crate::ErrorKind::AgentLost) if the guest is gone, also when it has
     /// not reported the end one second after the command's deadline.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped before it is ready.
     pub async fn next(&mut self) -> Result<OutputEvent> {
         let incoming = match self.deadline {
             Some(deadline) => tokio::time::timeout_at(deadline, self.from_guest.next())
@@ -113,61 +222,185 @@ impl Process {
             None => self.from_guest.next().await?,
         };
         Ok(match incoming {
-            Incoming::Stdout(data) => OutputEvent::Stdout(data),
-            Incoming::Stderr(data) => OutputEvent::Stderr(data),
-            Incoming::Item(_) => {
-                return Err(agent_lost("the guest broke the protocol: an item of a command"));
+            Incoming::Stdout(data) => {
+                self.offset += data.len() as u64;
+                OutputEvent::Stdout(data)
             }
-            Incoming::End(end) => OutputEvent::Exit(exit(end)?),
+            Incoming::Stderr(data) => {
+                self.offset += data.len() as u64;
+                OutputEvent::Stderr(data)
+            }
+            Incoming::Item(notice) => match decode(&notice)? {
+                Notice::Lost(bytes) => OutputEvent::Lost(bytes),
+                _ => return Err(agent_lost("the guest broke the protocol: unknown notice")),
+            },
+            Incoming::End(end) => {
+                self.owned = None;
+                OutputEvent::Exit(exit(end)?)
+            }
         })
     }
 
-    /// Collects everything the command says until it ends.
+    /// Collects what the command says until it ends, at most as much as `limit` bytes of each stream.
     ///
     /// # Errors
     ///
     /// As [`next`](Self::next).
-    pub async fn output(mut self) -> Result<Output> {
-        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+    pub async fn output(mut self, limit: usize) -> Result<Output> {
+        let mut collector = OutputCollector::new(limit);
         loop {
             match self.next().await? {
-                OutputEvent::Stdout(data) => stdout.extend_from_slice(&data),
-                OutputEvent::Stderr(data) => stderr.extend_from_slice(&data),
-                OutputEvent::Exit(exit) => return Ok(Output { stdout, stderr, exit }),
+                OutputEvent::Stdout(data) => collector.stdout(&data),
+                OutputEvent::Stderr(data) => collector.stderr(&data),
+                OutputEvent::Lost(bytes) => collector.lost(bytes),
+                OutputEvent::Exit(exit) => return Ok(collector.finish(self.id, exit)),
             }
         }
+    }
+
+    /// A way to write to the command while somebody else [listens](Self::next) to it. It does not keep
+    /// the command alive.
+    #[must_use]
+    pub fn writer(&self) -> ProcessWriter {
+        ProcessWriter { to_guest: self.to_guest.clone() }
+    }
+
+    /// Writes to the command's standard input, or types on its terminal.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`AgentLost`](crate::ErrorKind::AgentLost) if the guest is gone. A command that no
+    /// longer reads is no failure.
+    pub async fn write(&self, data: impl Into<Bytes>) -> Result<()> {
+        self.writer().write(data).await
+    }
+
+    /// Says that no more input follows.
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write).
+    pub async fn close_input(&self) -> Result<()> {
+        self.writer().close().await
+    }
+
+    /// Gives the command's terminal another size.
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write).
+    pub async fn resize(&self, rows: u16, columns: u16) -> Result<()> {
+        self.writer().resize(rows, columns).await
+    }
+
+    /// Lets go of the command: it lives on when this value is dropped, and can be
+    /// [listened to](crate::Session::attach) again.
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write).
+    pub async fn detach(&mut self) -> Result<()> {
+        if let Some(link) = &self.owned {
+            let request = Request::Detach { process: self.id.0 };
+            link.open(request).await?.finish().await?;
+            self.owned = None;
+        }
+        Ok(())
+    }
+}
+
+/// Writes to a command that somebody else may be listening to; see [`Process::writer`].
+#[derive(Debug, Clone)]
+pub struct ProcessWriter {
+    to_guest: mpsc::Sender<Word>,
+}
+
+impl ProcessWriter {
+    /// As [`Process::write`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Process::write`].
+    pub async fn write(&self, data: impl Into<Bytes>) -> Result<()> {
+        let mut rest: Bytes = data.into();
+        while !rest.is_empty() {
+            let piece = rest.split_to(rest.len().min(MAX_DATA));
+            self.say(Word::Input(piece)).await?;
+        }
+        Ok(())
+    }
+
+    /// As [`Process::close_input`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Process::write`].
+    pub async fn close(&self) -> Result<()> {
+        self.say(Word::InputEnd).await
+    }
+
+    /// As [`Process::resize`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Process::write`].
+    pub async fn resize(&self, rows: u16, columns: u16) -> Result<()> {
+        self.say(Word::Control(Control::Resize(TerminalSize { rows, columns }))).await
+    }
+
+    async fn say(&self, word: Word) -> Result<()> {
+        self.to_guest.send(word).await.map_err(|_| agent_lost("the link closed"))
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The sending half lives in the task; the call is cancelled only when both are gone.
-        self.feeding.abort();
+        self.speaking.abort();
+        let Some(link) = self.owned.take() else { return };
+        // The stream is reset by dropping it, but a guest that waits for the command to read its input
+        // does not see that; so it is told. Without a runtime the whole connection is going away, and
+        // the guest sees that too.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let request = Request::Cancel { process: self.id.0 };
+            runtime.spawn(async move { link.open(request).await.map(drop) });
+        }
     }
 }
 
-/// Sends the input and keeps the way to the guest open: its closing means that we gave up.
-async fn feed(mut to_guest: Sender, input: Input) -> Sender {
+/// Sends what there is to send, and keeps the way to the guest open: its closing means that we gave
+/// up.
+async fn speak(mut to_guest: Sender, input: Input, mut words: mpsc::Receiver<Word>) {
     if let Input::Bytes(mut rest) = input {
         while !rest.is_empty() {
             let piece = rest.split_to(rest.len().min(MAX_DATA));
             if to_guest.input(piece).await.is_err() {
-                return to_guest;
+                return;
             }
         }
-        // If the guest is gone, the receiving half says so.
-        drop(to_guest.input_end().await);
+        if to_guest.input_end().await.is_err() {
+            return;
+        }
     }
-    to_guest
+    while let Some(word) = words.recv().await {
+        let sent = match word {
+            Word::Input(data) => to_guest.input(data).await,
+            Word::InputEnd => to_guest.input_end().await,
+            Word::Control(control) => to_guest.control(&control).await,
+        };
+        if sent.is_err() {
+            return;
+        }
+    }
 }
 
-fn exit(end: End) -> Result<Exit> {
+pub(crate) fn exit(end: End) -> Result<Exit> {
     let exit = |reason, code| Exit { reason, code, detail: None };
     Ok(match end {
         End::Exited { code } => exit(Reason::Exited, code),
         End::Signalled { signal } => exit(Reason::Signalled, 128 + signal),
         End::Timeout => exit(Reason::Timeout, 124),
         End::Cancelled => exit(Reason::Cancelled, 125),
+        End::Detached => exit(Reason::Detached, 0),
         End::NotStarted(fault) => {
             let code = if fault.kind == FaultKind::NotFound { 127 } else { 126 };
             Exit { reason: Reason::NotStarted, code, detail: Some(fault.message) }

@@ -1,29 +1,44 @@
 //! The live sandbox a user holds.
 
+mod files;
+mod ports;
+
 use std::sync::Arc;
 
 use bastide_model::paths::WorkspacePathPolicy;
 use bastide_model::receipt::Receipt;
-use bastide_proto::{Exec, GuestPath, Request, Stdin};
+use bastide_proto::{Attach, End, Exec, GuestPath, Request, Signal, Stdin};
 use serde_bytes::ByteBuf;
 
 use crate::backend::{Backend, Leash, Machine, SessionId};
-use crate::link::Link;
-use crate::{Command, Files, Input, Output, Process, Result};
+use crate::fault::agent_lost;
+use crate::link::{Incoming, Link, MuxLink, decode};
+use crate::process::ProcessInfo;
+use crate::pty::PtyProcesses;
+use crate::state::{Claim, State};
+use crate::{Command, Error, ErrorKind, Input, Output, Process, ProcessId, Result};
+
+/// The most processes a guest is believed to have; it keeps fewer records of what is over, and the
+/// kernel fewer of what is alive.
+const MOST_PROCESSES: usize = 65_536;
 
 /// A live sandbox: run commands in it, then [`delete`](Self::delete) it.
 ///
 /// A session made with the default options ends with the process that made it, in whatever way that
-/// process ends.
+/// process ends, or when this is dropped. One that is not tied to its owner lives on, and any process
+/// can [attach](crate::Client::attach) to it.
 #[derive(Debug)]
 pub struct Session {
     pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) state: Arc<State>,
     pub(crate) machine: Machine,
     pub(crate) link: Arc<dyn Link>,
     pub(crate) root: GuestPath,
     pub(crate) env: Vec<(Vec<u8>, Vec<u8>)>,
     pub(crate) policy: WorkspacePathPolicy,
+    pub(crate) exposed_ports: Vec<u16>,
     pub(crate) leash: Option<Leash>,
+    pub(crate) ptys: PtyProcesses,
 }
 
 impl Session {
@@ -45,6 +60,29 @@ impl Session {
         &self.machine.receipt
     }
 
+    /// The same session over a connection of its own, as another process would hold it. It does not keep
+    /// the session up.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`BackendLost`](crate::ErrorKind::BackendLost) if the machine is gone, and with
+    /// [`AgentLost`](crate::ErrorKind::AgentLost) if its guest does not answer.
+    pub async fn reconnect(&self) -> Result<Self> {
+        let connection = self.backend.connect(&self.machine).await?;
+        Ok(Self {
+            backend: Arc::clone(&self.backend),
+            state: Arc::clone(&self.state),
+            machine: self.machine.clone(),
+            link: Arc::new(MuxLink::connect(connection).await?),
+            root: self.root.clone(),
+            env: self.env.clone(),
+            policy: self.policy.clone(),
+            exposed_ports: self.exposed_ports.clone(),
+            leash: None,
+            ptys: PtyProcesses::default(),
+        })
+    }
+
     /// Starts a command; its output is read from the [`Process`] while it runs.
     ///
     /// # Errors
@@ -52,16 +90,9 @@ impl Session {
     /// Fails with [`AgentLost`](crate::ErrorKind::AgentLost) if the guest does not answer. A program
     /// that cannot be executed is no error here: the process ends with a code of 126 or 127.
     pub async fn spawn(&self, command: Command) -> Result<Process> {
-        let Command { argv, env, cwd, input, timeout } = command;
-        let request = Request::Exec(Exec {
-            argv: argv.into_iter().map(ByteBuf::from).collect(),
-            env: self.environment(env),
-            cwd: cwd.unwrap_or_else(|| self.root.clone()),
-            stdin: if input == Input::None { Stdin::Null } else { Stdin::Stream },
-            timeout,
-        });
-        let stream = self.link.open(request).await?;
-        Ok(Process::new(stream, input, timeout))
+        let (timeout, input) = (command.timeout, command.input.clone());
+        let stream = self.link.open(self.exec_request(command, false)).await?;
+        Process::started(&self.link, stream, input, timeout)
     }
 
     /// Runs a command to its end and collects what it says.
@@ -70,19 +101,101 @@ impl Session {
     ///
     /// As [`spawn`](Self::spawn) and [`Process::next`].
     pub async fn exec(&self, command: Command) -> Result<Output> {
-        self.spawn(command).await?.output().await
+        let limit = command.output_limit;
+        self.spawn(command).await?.output(limit).await
     }
 
-    /// The files of the session, as its default user.
-    #[must_use]
-    pub fn files(&self) -> Files<'_> {
-        Files::new(self.link.as_ref(), &self.policy, None)
+    /// Starts a command that lives on by itself, until it ends or the session does. Its input is empty
+    /// unless the command says [`Command::stream_input`] or runs on a terminal.
+    ///
+    /// # Errors
+    ///
+    /// As [`spawn`](Self::spawn); and for a command with bytes to read, which nobody would be there
+    /// to send.
+    pub async fn start(&self, command: Command) -> Result<ProcessId> {
+        if matches!(command.input, Input::Bytes(_)) {
+            let message = "a command that lives on by itself cannot be given bytes to read";
+            return Err(Error::new(ErrorKind::InvalidInput, message)
+                .hint("put them into a file, or attach to the process and write them"));
+        }
+        let mut stream = self.link.open(self.exec_request(command, true)).await?;
+        let id = stream.accepted.process.map(ProcessId);
+        match stream.from_guest.next().await? {
+            Incoming::End(End::Detached) => {
+                id.ok_or_else(|| agent_lost("the guest broke the protocol: no process"))
+            }
+            _ => Err(agent_lost("the guest broke the protocol: not the start of a process")),
+        }
     }
 
-    /// The files of the session, as one of its users: a name or a number of the sandbox.
-    #[must_use]
-    pub fn files_as(&self, user: impl Into<String>) -> Files<'_> {
-        Files::new(self.link.as_ref(), &self.policy, Some(user.into()))
+    /// Listens to a process: what it has said from `from` on, and what it says until it ends. Dropping
+    /// the [`Process`] leaves the process alone.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`NotFound`](crate::ErrorKind::NotFound) if there is no record of the process.
+    pub async fn attach(&self, process: ProcessId, from: u64) -> Result<Process> {
+        self.listen(process, from, false).await
+    }
+
+    /// Reads what a process has said so far, from `from` on. It ends with the process's end, or with
+    /// [`Reason::Detached`](crate::Reason::Detached) if the process goes on.
+    ///
+    /// # Errors
+    ///
+    /// As [`attach`](Self::attach).
+    pub async fn log(&self, process: ProcessId, from: u64) -> Result<Process> {
+        self.listen(process, from, true).await
+    }
+
+    async fn listen(&self, process: ProcessId, from: u64, only_so_far: bool) -> Result<Process> {
+        let attach = Attach { process: process.0, from, only_so_far };
+        let stream = self.link.open(Request::Attach(attach)).await?;
+        Process::attached(stream, Input::Stream)
+    }
+
+    /// Sends a signal to a process: `SIGKILL` (9) to everything descended from the command, any other
+    /// to its process group.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`NotFound`](crate::ErrorKind::NotFound) if the process has ended or there is no
+    /// record of it, and with [`InvalidInput`](crate::ErrorKind::InvalidInput) for an unknown signal.
+    pub async fn signal(&self, process: ProcessId, signal: i32) -> Result<()> {
+        let request = Request::Signal(Signal { process: process.0, signal });
+        self.link.open(request).await?.finish().await
+    }
+
+    /// Every process the session has a record of, oldest first.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`AgentLost`](crate::ErrorKind::AgentLost) if the guest does not answer.
+    pub async fn processes(&self) -> Result<Vec<ProcessInfo>> {
+        let mut stream = self.link.open(Request::Processes).await?;
+        let mut all = Vec::new();
+        loop {
+            match stream.from_guest.next().await? {
+                Incoming::Item(item) if all.len() < MOST_PROCESSES => {
+                    all.push(ProcessInfo::from_record(decode(&item)?)?);
+                }
+                Incoming::End(End::Done) => return Ok(all),
+                _ => return Err(agent_lost("the guest broke the protocol: not a list")),
+            }
+        }
+    }
+
+    fn exec_request(&self, command: Command, detached: bool) -> Request {
+        let Command { argv, env, cwd, input, timeout, terminal, .. } = command;
+        Request::Exec(Exec {
+            argv: argv.into_iter().map(ByteBuf::from).collect(),
+            env: self.environment(env),
+            cwd: cwd.unwrap_or_else(|| self.root.clone()),
+            stdin: if input == Input::None { Stdin::Null } else { Stdin::Stream },
+            timeout,
+            terminal,
+            detached,
+        })
     }
 
     /// Ends every process of the session and removes every trace of it.
@@ -91,9 +204,17 @@ impl Session {
     ///
     /// Fails if the backend cannot remove something; what is left carries the session's name.
     pub async fn delete(self) -> Result<()> {
-        drop(self.link);
-        let destroyed = self.backend.destroy(&self.machine).await;
-        drop(self.leash);
+        let Self { backend, state, machine, link, leash, .. } = self;
+        drop(link);
+        let mut destroyed = backend.destroy(&machine).await;
+        if let Claim::Ours(folder) = state.claim(&machine.id)? {
+            destroyed = destroyed.and(backend.discard(folder.path()).await);
+        }
+        // Only sessions that outlive their owners are in the index.
+        if leash.is_none() {
+            state.forget(&machine.id);
+        }
+        drop(leash);
         destroyed
     }
 

@@ -5,12 +5,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 
 use bastide_proto::boot::{BootFailure, BootReport, BootSpec, Ready};
-use rustix::process::{Pid, WaitOptions, setsid, wait};
+use rustix::process::{PidfdFlags, pidfd_open, setsid};
 
-use crate::jail::{IdMap, Step, StepError, enter_new_root, reduce_guest};
-use crate::launcher::LauncherReport;
+use crate::jail::{IdMap, Step, StepError, WallsReport, enter_new_root, open_alone, reduce_guest};
 use crate::server::{self, Endpoints};
-use crate::sys::{Fork, block_signals, exit_now, fork, raise_loopback};
+use crate::sys::{Fork, block_signals, exit_now, fork, ignore_children, raise_loopback};
+use crate::warden::logs_of;
 use crate::{launcher, packet};
 
 /// Everything init is given by the warden that forked it.
@@ -26,57 +26,88 @@ pub(crate) struct Inheritance<'a> {
     pub(crate) listener: UnixListener,
     /// The connection of the host that made the session.
     pub(crate) first: Option<UnixStream>,
+    /// Where the warden asks for connections to ports inside.
+    pub(crate) porter: OwnedFd,
+    /// Held by init alone: it ends with the last process inside.
+    pub(crate) lock: OwnedFd,
+    /// The folder for what commands say, where the warden had to open it.
+    pub(crate) logs: Option<OwnedFd>,
 }
+
+/// What the guest tells init, once.
+pub(crate) type GuestUp = Result<WallsReport, BootFailure>;
 
 /// The life of init.
 pub(crate) fn run(inheritance: Inheritance<'_>) -> ! {
     block_signals();
+    // The kernel collects the dead for a parent that does not want to hear of them.
+    ignore_children();
     let warden = inheritance.warden.as_fd().try_clone_to_owned();
-    let (report, guest) = match start(inheritance) {
-        Ok((ready, guest)) => (BootReport::Ready(ready), Some(guest)),
-        Err(failure) => (BootReport::Failed(failure), None),
-    };
-    let told = warden.and_then(|warden| packet::send(&warden, &report, &[]));
-    let Some(guest) = guest.filter(|_| told.is_ok()) else { exit_now(1) };
-    // When the first process ends, the kernel ends every other one inside: nothing outlives the
-    // guest.
-    loop {
-        match wait(WaitOptions::empty()) {
-            Ok(Some((pid, _))) if pid == guest => exit_now(0),
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(_) => exit_now(1),
+    let started = start(inheritance);
+    let told = warden.and_then(|warden| match &started {
+        // The warden numbers processes differently; a descriptor means the same to both.
+        Ok(Started { ready, guest_fd, .. }) => {
+            packet::send(&warden, &BootReport::Ready(ready.clone()), &[guest_fd.as_fd()])
         }
-    }
+        Err(failure) => packet::send(&warden, &BootReport::Failed(failure.clone()), &[]),
+    });
+    let (Ok(Started { to_guest, guest_fd, _lock, .. }), Ok(())) = (started, told) else {
+        exit_now(1)
+    };
+    drop(guest_fd);
+    // The guest says nothing more; its socket closes when it ends. When the first process ends, the
+    // kernel ends every other one inside: nothing outlives the guest.
+    while let Ok(Some(_)) = packet::receive::<GuestUp>(&to_guest) {}
+    exit_now(0)
 }
 
-fn start(inheritance: Inheritance<'_>) -> Result<(Ready, Pid), BootFailure> {
-    let Inheritance { spec, ids, warden, listener, first } = inheritance;
-    build_jail(spec, ids, &warden)?;
+/// A sandbox whose processes are up.
+struct Started {
+    ready: Ready,
+    to_guest: OwnedFd,
+    guest_fd: OwnedFd,
+    _lock: OwnedFd,
+}
+
+/// Builds the jail and starts guest and launcher.
+fn start(inheritance: Inheritance<'_>) -> Result<Started, BootFailure> {
+    let Inheritance { spec, ids, warden, listener, first, porter, lock, logs } = inheritance;
+    let binds = receive_binds(&warden)?;
+    let logs = match logs {
+        Some(logs) => logs,
+        None => open_alone(&logs_of(spec))?,
+    };
+    build_jail(spec, ids, binds)?;
+
     let pair = || UnixStream::pair().step(|| "make a pair of sockets".to_owned());
-    let (guest_end, launcher_end) = pair()?;
-    let (report, launcher_report) = pair()?;
+    let (launcher, launcher_end) = pair()?;
+    let (to_guest, init) = pair()?;
     let guest = match fork().step(|| "fork the guest".to_owned())? {
         Fork::Child => {
-            drop((launcher_end, report, launcher_report));
+            drop((launcher_end, to_guest, lock));
             let warden = UnixStream::from(warden);
-            be_guest(spec, Endpoints { listener, first, launcher: guest_end, warden })
+            let endpoints = Endpoints { listener, first, launcher, init, warden, porter, logs };
+            be_guest(spec, endpoints)
         }
         Fork::Parent(guest) => guest,
     };
-    drop((guest_end, listener, first));
+    drop((launcher, init, listener, first, porter, logs));
+    let guest_fd = pidfd_open(guest, PidfdFlags::empty()).step(|| "watch the guest".to_owned())?;
     match fork().step(|| "fork the launcher".to_owned())? {
         Fork::Child => {
-            drop((report, warden));
-            launcher::run(spec, guest, &launcher_end.into(), launcher_report.into())
+            drop((to_guest, warden, guest_fd, lock));
+            launcher::run(spec, guest, &launcher_end.into())
         }
-        Fork::Parent(_) => drop((launcher_end, launcher_report)),
+        Fork::Parent(_) => drop(launcher_end),
     }
-    let walls: LauncherReport = receive(&report.into(), "put the walls around commands")?;
-    Ok((Ready { init_pid: 0, landlock_abi: walls?.landlock_abi }, guest))
+    let to_guest = OwnedFd::from(to_guest);
+    let walls: GuestUp = receive(&to_guest, "start the guest")?;
+    // The host's numbers of both are the warden's to fill in.
+    let ready = Ready { init_pid: 0, guest_pid: 0, landlock_abi: walls?.landlock_abi };
+    Ok(Started { ready, to_guest, guest_fd, _lock: lock })
 }
 
-fn build_jail(spec: &BootSpec, ids: &IdMap, warden: &OwnedFd) -> Result<(), BootFailure> {
-    let binds = receive_binds(warden)?;
+fn build_jail(spec: &BootSpec, ids: &IdMap, binds: Vec<OwnedFd>) -> Result<(), BootFailure> {
     ids.become_inside()?;
     let copied_outside = matches!(ids, IdMap::Range { .. });
     enter_new_root(&spec.steps, copied_outside.then_some(binds))?;

@@ -11,7 +11,7 @@ use bastide_proto::boot::BootFailure;
 use rustix::io::Errno;
 
 pub(crate) use ids::IdMap;
-pub(crate) use root::{clone_binds, enter_new_root};
+pub(crate) use root::{clone_binds, enter_new_root, open_alone};
 pub(crate) use seccomp::Protected;
 pub(crate) use walls::{WallsReport, raise_walls, reduce_guest};
 

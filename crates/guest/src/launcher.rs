@@ -10,7 +10,7 @@ use rustix::process::{Pid, setsid};
 use serde::{Deserialize, Serialize};
 
 use crate::jail::{Protected, Step, StepError, WallsReport, raise_walls};
-use crate::sys::{Fork, exit_now, fork};
+use crate::sys::{Fork, exit_now, fork, hear_of_children};
 use crate::{packet, supervisor};
 
 /// What the guest asks of a launcher: a supervisor on the two sockets that come with it, the
@@ -18,16 +18,27 @@ use crate::{packet, supervisor};
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ForkSupervisor;
 
-/// What a launcher tells init about its walls.
-pub(crate) type LauncherReport = Result<WallsReport, BootFailure>;
+/// What a launcher tells the guest first: that it is behind its walls, or why not.
+pub(crate) type LauncherReport = Result<Launched, BootFailure>;
+
+/// A launcher that is ready.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Launched {
+    /// Its process.
+    pub(crate) pid: i32,
+    /// Its walls.
+    pub(crate) walls: WallsReport,
+}
 
 /// The life of a launcher.
-pub(crate) fn run(spec: &BootSpec, guest: Pid, requests: &OwnedFd, report: OwnedFd) -> ! {
+pub(crate) fn run(spec: &BootSpec, guest: Pid, requests: &OwnedFd) -> ! {
+    hear_of_children();
     let walls = enter(spec, guest);
     let failed = walls.is_err();
-    let message: LauncherReport = walls.map_err(BootFailure::from);
-    let told = packet::send(&report, &message, &[]);
-    drop(report);
+    let pid = rustix::process::getpid().as_raw_pid();
+    let message: LauncherReport =
+        walls.map(|walls| Launched { pid, walls }).map_err(BootFailure::from);
+    let told = packet::send(requests, &message, &[]);
     if failed || told.is_err() {
         exit_now(1);
     }

@@ -5,6 +5,7 @@ mod init;
 mod jail;
 mod launcher;
 mod packet;
+mod porter;
 mod server;
 mod supervisor;
 mod sys;

@@ -1,14 +1,18 @@
 //! The one program of every sandbox. Hosts start it; people do not.
 #![forbid(unsafe_code)]
 
+use std::ffi::OsStr;
+use std::path::Path;
 use std::process::ExitCode;
 
 use bastide_guest::warden;
 
 fn main() -> ExitCode {
-    // Exactly one word tells it who it is.
-    let served = match std::env::args().nth(1).as_deref() {
+    // The first word tells it who it is.
+    let mut words = std::env::args_os().skip(1);
+    let served = match words.next().as_deref().and_then(OsStr::to_str) {
         Some("warden") => warden::run(),
+        Some("remove") => words.try_for_each(|folder| warden::remove(Path::new(&folder))),
         _ => Err(std::io::ErrorKind::InvalidInput.into()),
     };
     if served.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -7,19 +7,32 @@ mod connection;
 mod exec;
 mod files;
 mod kill;
+mod log;
 mod pool;
+mod ports;
+mod process;
+mod processes;
 mod put;
 mod side;
+mod terminal;
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 
 use bastide_proto::boot::BootSpec;
 use bastide_proto::hello::Token;
+use rustix::process::Pid;
+
+use crate::init::GuestUp;
+use crate::launcher::LauncherReport;
+use crate::packet;
 
 use beneath::Roots;
+use log::LogFolder;
 use pool::Pool;
+use processes::Processes;
 
 /// Where the guest is reached, and whom it reaches.
 #[derive(Debug)]
@@ -30,8 +43,14 @@ pub(crate) struct Endpoints {
     pub(crate) first: Option<UnixStream>,
     /// The launcher of the default user.
     pub(crate) launcher: UnixStream,
+    /// Init, which never speaks either.
+    pub(crate) init: UnixStream,
     /// The warden, which never speaks; only its end can be noticed.
     pub(crate) warden: UnixStream,
+    /// Where the warden asks for connections to ports inside.
+    pub(crate) porter: OwnedFd,
+    /// The folder for what commands say; no path inside leads to it.
+    pub(crate) logs: OwnedFd,
 }
 
 /// What every call can reach.
@@ -40,10 +59,23 @@ pub(crate) struct Guest {
     pub(crate) token: Token,
     pub(crate) roots: Roots,
     pub(crate) pool: Pool,
+    pub(crate) processes: Processes,
+    pub(crate) logs: LogFolder,
+}
+
+/// Waits until commands can be run, and tells init.
+fn await_launcher(endpoints: &Endpoints) -> io::Result<Pid> {
+    let report = packet::receive::<LauncherReport>(&endpoints.launcher)?;
+    let (report, _) = report.ok_or(io::ErrorKind::UnexpectedEof)?;
+    let pid = report.as_ref().ok().and_then(|launched| Pid::from_raw(launched.pid));
+    let up: GuestUp = report.map(|launched| launched.walls);
+    packet::send(&endpoints.init, &up, &[])?;
+    pid.ok_or_else(|| io::ErrorKind::Other.into())
 }
 
 /// Serves until the warden is gone. A sandbox that nobody watches over must not live on.
 pub(crate) fn run(spec: &BootSpec, endpoints: Endpoints) -> io::Result<()> {
+    let launcher = await_launcher(&endpoints)?;
     // Held from before the first command ran: nothing a command does to a path changes what these
     // name.
     let roots = Roots::open(&spec.writable, &spec.readable, spec.resolver)?;
@@ -59,7 +91,9 @@ pub(crate) fn run(spec: &BootSpec, endpoints: Endpoints) -> io::Result<()> {
         let guest = Arc::new(Guest {
             token: Token(spec.token),
             roots,
-            pool: Pool::new(endpoints.launcher)?,
+            pool: Pool::new(endpoints.launcher, launcher)?,
+            processes: Processes::default(),
+            logs: LogFolder(endpoints.logs),
         });
         endpoints.listener.set_nonblocking(true)?;
         let listener = tokio::net::UnixListener::from_std(endpoints.listener)?;
@@ -68,6 +102,7 @@ pub(crate) fn run(spec: &BootSpec, endpoints: Endpoints) -> io::Result<()> {
             let first = tokio::net::UnixStream::from_std(first)?;
             tokio::spawn(connection::serve(Arc::clone(&guest), first));
         }
+        tokio::spawn(ports::serve(endpoints.porter));
         endpoints.warden.set_nonblocking(true)?;
         let warden = tokio::net::UnixStream::from_std(endpoints.warden)?;
         loop {

@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use rustix::fs::Mode;
-use rustix::process::{WaitOptions, set_child_subreaper, setsid, umask, wait};
+use rustix::process::{WaitOptions, ioctl_tiocsctty, set_child_subreaper, setsid, umask, wait};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
@@ -43,6 +43,8 @@ pub(crate) struct Orders {
     pub(crate) env: Vec<(ByteBuf, ByteBuf)>,
     /// Where it starts.
     pub(crate) cwd: String,
+    /// Whether its standard streams are a terminal that becomes its own.
+    pub(crate) terminal: bool,
 }
 
 /// Why a command could not become what it was told to.
@@ -107,6 +109,9 @@ fn execute(orders: &Orders, streams: &[OwnedFd]) -> ExecFailure {
         dup2_stdin(stdin)?;
         dup2_stdout(stdout)?;
         dup2_stderr(stderr)?;
+        if orders.terminal {
+            ioctl_tiocsctty(stdin)?;
+        }
         umask(Mode::from_raw_mode(0o022));
         Ok(())
     };

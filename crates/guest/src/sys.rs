@@ -84,6 +84,18 @@ pub(crate) fn reset_signals() {
     set_signal_mask(&empty_signal_set());
 }
 
+/// Lets the kernel collect this process's dead children.
+pub(crate) fn ignore_children() {
+    // SAFETY: `SIGCHLD` is a valid signal, and ignoring it runs no code of ours.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+}
+
+/// Collects this process's dead children itself again; undoes [`ignore_children`] after a fork.
+pub(crate) fn hear_of_children() {
+    // SAFETY: `SIGCHLD` is a valid signal, and the default disposition runs no code of ours.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+}
+
 fn empty_signal_set() -> libc::sigset_t {
     // SAFETY: a signal set is plain data for which all zeroes is the empty set on Linux.
     unsafe { mem::zeroed() }

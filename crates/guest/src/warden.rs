@@ -1,144 +1,322 @@
 //! The warden: one small process on the host for each local session, the parent of its jail.
 //!
 //! It is started with its standard input as a socket to the process that makes the session (its
-//! owner) and its standard output as that owner's first connection to the guest.
+//! owner), its standard output as that owner's first connection to the guest, and its standard error
+//! as the file whose lock says that somebody of the session lives.
+
+mod control;
+mod folder;
+mod keep;
+mod ports;
+mod pump;
+mod tree;
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use bastide_proto::boot::{BootFailure, BootReport, BootSpec};
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{Mode, OFlags};
+use bastide_proto::boot::{BootFailure, BootReport, BootSpec, Ready};
+use bastide_proto::warden::{Answer, CONTROL_NAME, GUEST_NAME};
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, setsid, waitpid,
+    Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, pidfd_open, pidfd_send_signal, setsid,
+    waitpid,
 };
 
 use crate::init::{self, Inheritance};
 use crate::jail::{IdMap, Step, StepError, clone_binds};
-use crate::packet;
 use crate::sys::{Fork, close_inherited, fork_into};
+use crate::{packet, porter};
+use control::Control;
+use folder::{EndNote, Folder};
+use keep::{Event, Keeper};
+use ports::Ports;
+
+pub use folder::remove;
 
 /// The longest boot specification.
 const MAX_SPEC: usize = 1 << 20;
 
-/// The socket later hosts connect to, in the session's folder.
-pub const SOCKET_NAME: &str = "guest.sock";
+/// How long the owner may take to say what to build, and the sandbox to be built.
+const BOOT: Duration = Duration::from_secs(10);
 
 /// The life of a warden.
 ///
 /// # Errors
 ///
-/// Fails only if the owner cannot be talked to; what goes wrong with the sandbox is told to the
-/// owner.
+/// Fails if the owner cannot be talked to, or if the sandbox cannot be watched or removed; what goes
+/// wrong with the boot is told to the owner.
 pub fn run() -> io::Result<()> {
     // Whatever the owner's own parents forgot to close must not reach a sandbox.
     close_inherited()?;
     // Not the owner's terminal's business any more: an interrupt there is for the owner.
     setsid()?;
-    let mut owner = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let spec: BootSpec = read_message(&mut owner)?;
-    match boot(&spec) {
-        Ok(sandbox) => {
-            write_message(&mut owner, &BootReport::Ready(sandbox.ready.clone()))?;
-            // The owner's end closing is how it says goodbye, so its socket is held until all is done.
-            let ended = sandbox.keep(spec.tied_to_owner.then_some(&owner));
-            let removed = if spec.tied_to_owner { remove(&spec) } else { Ok(()) };
-            ended.and(removed)
+    let mut streams = Streams::take()?;
+    streams.owner.set_read_timeout(Some(BOOT))?;
+    let spec: BootSpec = read_message(&mut streams.owner)?;
+    let (mut owner, booted) = boot(&spec, streams);
+    let report = match &booted {
+        Ok(sandbox) => BootReport::Ready(sandbox.ready.clone()),
+        Err(failure) => BootReport::Failed(failure.clone()),
+    };
+    let told = write_message(&mut owner, &report);
+    match (booted, told) {
+        (Ok(sandbox), Ok(())) => sandbox.keep(owner, &spec),
+        // Until its owner lets go of it a session ends with it, also one that is meant to live on:
+        // half of one is of no use to anybody.
+        (Ok(sandbox), Err(_)) => {
+            sandbox.end()?;
+            if spec.keep_folder { Ok(()) } else { sandbox.remove() }
         }
-        Err(failure) => {
-            // What is left of a boot that failed is the owner's to remove: it made the folder.
-            write_message(&mut owner, &BootReport::Failed(failure))
-        }
+        // What is left of a boot that failed is the owner's to remove, unless it is gone.
+        (Err(_), Ok(())) => Ok(()),
+        (Err(_), Err(_)) if spec.keep_folder => Ok(()),
+        (Err(_), Err(_)) => leave(&spec.session_dir),
     }
 }
 
-/// Removes the session's folder. Nothing runs inside any more, and links in it are not followed.
-fn remove(spec: &BootSpec) -> io::Result<()> {
+/// Removes a folder this process may itself be in.
+fn leave(folder: &Path) -> io::Result<()> {
     rustix::process::chdir("/")?;
-    fs::remove_dir_all(&spec.session_dir)
+    remove(folder)
+}
+
+/// What a warden is started with.
+struct Streams {
+    owner: UnixStream,
+    first: UnixStream,
+    lock: OwnedFd,
+}
+
+impl Streams {
+    /// Takes over the standard streams. From here on they are nobody's: init and all that follows
+    /// inherit them.
+    fn take() -> io::Result<Self> {
+        let streams = Self {
+            owner: io::stdin().as_fd().try_clone_to_owned()?.into(),
+            first: io::stdout().as_fd().try_clone_to_owned()?.into(),
+            lock: io::stderr().as_fd().try_clone_to_owned()?,
+        };
+        let null = File::options().read(true).write(true).open("/dev/null")?;
+        rustix::stdio::dup2_stdin(&null)?;
+        rustix::stdio::dup2_stdout(&null)?;
+        rustix::stdio::dup2_stderr(&null)?;
+        Ok(streams)
+    }
 }
 
 /// A sandbox that is up.
 struct Sandbox {
     init: Pid,
-    ready: bastide_proto::boot::Ready,
+    init_fd: OwnedFd,
+    ready: Ready,
+    folder: Folder,
+    control: Control,
+    porter: OwnedFd,
+    /// Held so that everybody can tell that somebody of this session lives.
+    _lock: OwnedFd,
     /// Held so that no other session gets the same ids while this one can leave files behind.
-    _ids: IdMap,
+    ids: IdMap,
     /// Held because the guest ends when it closes.
     _to_init: OwnedFd,
 }
 
 impl Sandbox {
-    /// Waits until the sandbox ends, or ends it when its owner is gone.
-    fn keep(self, owner: Option<&UnixStream>) -> io::Result<()> {
-        let init = pidfd_open(self.init, PidfdFlags::empty())?;
-        let mut waiting = vec![PollFd::new(&init, PollFlags::IN)];
-        if let Some(owner) = owner {
-            // The owner sends nothing; only its end can be noticed here.
-            waiting.push(PollFd::new(owner, PollFlags::IN | PollFlags::RDHUP));
-        }
+    /// Watches over the sandbox until it has ended, and sees to what is left of it.
+    fn keep(mut self, owner: UnixStream, spec: &BootSpec) -> io::Result<()> {
+        owner.set_nonblocking(true)?;
+        let mut keeper = Keeper {
+            init: Some(self.init_fd.try_clone()?),
+            owner: Some(owner),
+            ports: Ports::new(self.porter.try_clone()?, spec.own_network),
+        };
         loop {
-            match poll(&mut waiting, None) {
-                Ok(_) => break,
-                Err(rustix::io::Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
+            match keeper.watch(&mut self.control)? {
+                Event::SandboxEnded => {
+                    self.note(how_it_ended(self.end()?));
+                    // An owner that is still there may want to know; its folder stays as long.
+                    if keeper.owner.is_none() {
+                        return Ok(());
+                    }
+                }
+                Event::OwnerGone => {
+                    self.end_if_alive(&keeper)?;
+                    return if spec.keep_folder { Ok(()) } else { self.remove() };
+                }
+                Event::Asked { remove, caller } => {
+                    self.end_if_alive(&keeper)?;
+                    if !remove && keeper.init.is_some() {
+                        self.note(EndNote::Stopped);
+                    }
+                    control::answer(&caller, &Answer::Ended);
+                    // The caller's socket closes when there is nothing more to wait for.
+                    return if remove { self.remove() } else { Ok(()) };
+                }
             }
         }
-        end(self.init, &init)
+    }
+
+    fn end_if_alive(&self, keeper: &Keeper) -> io::Result<()> {
+        if keeper.init.is_some() {
+            self.end()?;
+        }
+        Ok(())
+    }
+
+    /// Ends the sandbox: with its first process the kernel ends all of them.
+    fn end(&self) -> io::Result<WaitStatus> {
+        kill(&self.init_fd)?;
+        let status = bury(self.init)?;
+        self.ids.release();
+        Ok(status)
+    }
+
+    /// Notes how the sandbox ended. A folder that cannot be written to, or is gone, has no reader
+    /// either.
+    fn note(&self, note: EndNote) {
+        drop(self.folder.note_end(note));
+    }
+
+    fn remove(&self) -> io::Result<()> {
+        rustix::process::chdir("/")?;
+        self.folder.remove()
     }
 }
 
-/// Ends a sandbox: with its first process the kernel ends all of them.
-fn end(pid: Pid, init: &OwnedFd) -> io::Result<()> {
+fn how_it_ended(status: WaitStatus) -> EndNote {
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(_), _) => EndNote::GuestEnded,
+        (None, signal) => EndNote::Killed { signal: signal.unwrap_or(libc::SIGKILL) },
+    }
+}
+
+fn kill(init: &OwnedFd) -> io::Result<()> {
     match pidfd_send_signal(init, Signal::KILL) {
-        Ok(()) | Err(rustix::io::Errno::SRCH) => {}
-        Err(errno) => return Err(errno.into()),
+        Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+        Err(errno) => Err(errno.into()),
     }
-    waitpid(Some(pid), WaitOptions::empty())?;
-    Ok(())
 }
 
-fn boot(spec: &BootSpec) -> Result<Sandbox, BootFailure> {
-    let ids = IdMap::claim(&spec.ids)?;
-    let listener = listen(spec)?;
-    let first = io::stdout().as_fd().try_clone_to_owned().map(UnixStream::from);
-    let first = first.step(|| "take the first connection".to_owned())?;
-    // From here on the standard streams are nobody's: init and all that follows inherit them.
-    let null = File::options().read(true).write(true).open("/dev/null");
-    null.and_then(|null| {
-        rustix::stdio::dup2_stdin(&null)?;
-        rustix::stdio::dup2_stdout(&null)?;
-        Ok(rustix::stdio::dup2_stderr(&null)?)
-    })
-    .step(|| "let go of the standard streams".to_owned())?;
-    // Init finds the folder for the new root as its current one: it may not look up the path.
-    rustix::process::chdir(&spec.root_dir).step(|| "enter the session's folder".to_owned())?;
+fn bury(init: Pid) -> io::Result<WaitStatus> {
+    loop {
+        match waitpid(Some(init), WaitOptions::empty()) {
+            Ok(Some((_, status))) => return Ok(status),
+            Ok(None) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
 
-    let (to_init, to_warden) = UnixStream::pair().step(|| "make a pair of sockets".to_owned())?;
+/// Everything a sandbox needs before it is forked.
+struct Prepared {
+    ids: IdMap,
+    listener: UnixListener,
+    logs: Option<OwnedFd>,
+    to_init: UnixStream,
+    to_warden: UnixStream,
+    porter: OwnedFd,
+    far_porter: OwnedFd,
+}
+
+impl Prepared {
+    fn new(spec: &BootSpec) -> Result<Self, StepError> {
+        let ids = IdMap::claim(&spec.ids)?;
+        // No descriptor of the session's folder may be open when init is forked, so this one is let
+        // go of again.
+        let listener = Folder::open(&spec.session_dir)
+            .and_then(|folder| folder.listen(GUEST_NAME))
+            .step(|| format!("listen in {}", spec.session_dir.display()))?;
+        let logs = ids.guest_folder(&logs_of(spec))?;
+        // Init finds the folder for the new root as its current one: it may not look up the path.
+        rustix::process::chdir(&spec.root_dir).step(|| "enter the session's folder".to_owned())?;
+        let pair = || "make a pair of sockets".to_owned();
+        let (to_init, to_warden) = UnixStream::pair().step(pair)?;
+        let (porter, far_porter) = porter::pair().step(pair)?;
+        Ok(Self { ids, listener, logs, to_init, to_warden, porter, far_porter })
+    }
+}
+
+/// Where the guest keeps what commands say.
+pub(crate) fn logs_of(spec: &BootSpec) -> PathBuf {
+    spec.session_dir.join("logs")
+}
+
+/// Builds the sandbox. The owner is handed back whatever happens, to be told.
+fn boot(spec: &BootSpec, streams: Streams) -> (UnixStream, Result<Sandbox, BootFailure>) {
+    let Streams { owner, first, lock } = streams;
+    let prepared = match Prepared::new(spec) {
+        Ok(prepared) => prepared,
+        Err(error) => return (owner, Err(error.into())),
+    };
+    let Prepared { ids, listener, logs, to_init, to_warden, porter, far_porter } = prepared;
     let init = match fork_into(namespaces(spec)) {
         Ok(Fork::Child) => {
-            drop(to_init);
+            drop((owner, to_init, porter));
             init::run(Inheritance {
                 spec,
                 ids: &ids,
                 warden: to_warden.into(),
                 listener,
                 first: Some(first),
+                porter: far_porter,
+                lock,
+                logs,
             })
         }
         Ok(Fork::Parent(init)) => init,
-        Err(error) => return Err(no_namespaces(&error)),
+        Err(error) => return (owner, Err(no_namespaces(&error))),
     };
-    drop((to_warden, listener, first));
-    let to_init = OwnedFd::from(to_init);
-    let ready = prepare(spec, &ids, init, &to_init).inspect_err(|_| {
-        if let Ok(init_fd) = pidfd_open(init, PidfdFlags::empty()) {
-            drop(end(init, &init_fd));
+    drop((to_warden, far_porter, listener, first, logs));
+    let watched = watch_over(spec, &ids, init, &to_init);
+    let sandbox = watched.map(|Watched { init_fd, ready, folder, control }| Sandbox {
+        init,
+        init_fd,
+        ready,
+        folder,
+        control,
+        porter,
+        _lock: lock,
+        ids,
+        _to_init: to_init.into(),
+    });
+    (owner, sandbox)
+}
+
+/// What the warden of a sandbox that is up holds.
+struct Watched {
+    init_fd: OwnedFd,
+    ready: Ready,
+    folder: Folder,
+    control: Control,
+}
+
+/// Sees the sandbox through its boot; ends it if that fails.
+fn watch_over(
+    spec: &BootSpec,
+    ids: &IdMap,
+    init: Pid,
+    to_init: &UnixStream,
+) -> Result<Watched, BootFailure> {
+    let init_fd = pidfd_open(init, PidfdFlags::empty()).step(|| "watch the sandbox".to_owned())?;
+    let up = || -> Result<_, BootFailure> {
+        // Init is ours, but what it does may take for ever: a file system that does not answer.
+        to_init.set_read_timeout(Some(BOOT)).step(|| "watch the sandbox".to_owned())?;
+        let ready = prepare(spec, ids, init, to_init)?;
+        let step = || format!("listen in {}", spec.session_dir.display());
+        let folder = Folder::open(&spec.session_dir).step(step)?;
+        let control = folder.listen(CONTROL_NAME).and_then(Control::new).step(step)?;
+        Ok((ready, folder, control))
+    };
+    match up() {
+        Ok((ready, folder, control)) => Ok(Watched { init_fd, ready, folder, control }),
+        Err(failure) => {
+            // The failure is what the owner must hear.
+            drop(kill(&init_fd).and_then(|()| bury(init)).inspect(|_| ids.release()));
+            Err(failure)
         }
-    })?;
-    Ok(Sandbox { init, ready, _ids: ids, _to_init: to_init })
+    }
 }
 
 /// Does from outside what init cannot do from inside, and waits for init's report.
@@ -146,8 +324,8 @@ fn prepare(
     spec: &BootSpec,
     ids: &IdMap,
     init: Pid,
-    to_init: &OwnedFd,
-) -> Result<bastide_proto::boot::Ready, BootFailure> {
+    to_init: &UnixStream,
+) -> Result<Ready, BootFailure> {
     ids.write(init)?;
     let binds = match ids {
         IdMap::Range { .. } => {
@@ -164,13 +342,22 @@ fn prepare(
     }
     packet::send(to_init, &(), &[]).step(talk)?;
     match packet::receive(to_init).step(talk)? {
-        Some((BootReport::Ready(ready), _)) => {
+        Some((BootReport::Ready(ready), guest)) => {
             let init_pid = init.as_raw_pid().unsigned_abs();
-            Ok(bastide_proto::boot::Ready { init_pid, ..ready })
+            let guest_pid = guest.first().map_or(Ok(0), pid_outside);
+            let guest_pid = guest_pid.step(|| "find the guest".to_owned())?;
+            Ok(Ready { init_pid, guest_pid, ..ready })
         }
         Some((BootReport::Failed(failure), _)) => Err(failure),
         None => Err(StepError::from_errno("start inside the sandbox", libc::ECHILD).into()),
     }
+}
+
+/// How the host numbers a process that init numbers differently: the kernel translates.
+fn pid_outside(process: &OwnedFd) -> io::Result<u32> {
+    let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", process.as_raw_fd()))?;
+    let pid = info.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok());
+    pid.ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
 fn namespaces(spec: &BootSpec) -> libc::c_int {
@@ -189,25 +376,6 @@ fn no_namespaces(error: &io::Error) -> BootFailure {
         errno: error.raw_os_error().unwrap_or(libc::EIO),
         no_user_namespaces: true,
     }
-}
-
-/// Makes the socket later hosts connect to. It is bound through a held folder, because the name of
-/// a socket may have 107 bytes at most and a folder's path may be longer.
-fn listen(spec: &BootSpec) -> Result<UnixListener, StepError> {
-    let step = || format!("listen in {}", spec.session_dir.display());
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let folder = rustix::fs::open(&spec.session_dir, flags, Mode::empty()).step(step)?;
-    let path = format!("/proc/self/fd/{}/{SOCKET_NAME}", raw(&folder));
-    match fs::remove_file(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error).step(step),
-        _ => {}
-    }
-    UnixListener::bind(path).step(step)
-}
-
-fn raw(fd: &OwnedFd) -> i32 {
-    use std::os::fd::AsRawFd;
-    fd.as_raw_fd()
 }
 
 fn read_message<T: serde::de::DeserializeOwned>(from: &mut UnixStream) -> io::Result<T> {

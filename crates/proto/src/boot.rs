@@ -24,14 +24,15 @@ pub struct BootSpec {
     pub own_network: bool,
     /// What is built into the new root, in order.
     pub steps: Vec<RootStep>,
+    /// Whether the folder outlives a boot that its owner does not see through: it held a session
+    /// before, whose files are not to be lost.
+    pub keep_folder: bool,
     /// Where commands may write, besides their own `/tmp` and `/dev`; the first is the workspace.
     pub writable: Vec<String>,
     /// What else is granted, for reading only.
     pub readable: Vec<String>,
     /// How the guest finds files beneath these folders.
     pub resolver: Resolver,
-    /// Whether the sandbox ends when the socket to its owner closes.
-    pub tied_to_owner: bool,
 }
 
 /// How paths are followed beneath a folder that is held open.
@@ -151,6 +152,8 @@ pub enum BootReport {
 pub struct Ready {
     /// The first process of the sandbox, as the host numbers it.
     pub init_pid: u32,
+    /// The guest, as the host numbers it.
+    pub guest_pid: u32,
     /// The Landlock version the kernel enforces on commands.
     pub landlock_abi: u32,
 }

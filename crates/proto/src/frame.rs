@@ -4,7 +4,7 @@
 //! body; the tag fixes how long the body may be, and that is checked before any of it is read.
 //!
 //! ```text
-//! host → guest   Request · (Input* InputEnd)? · Item* · Control*
+//! host → guest   Request · (Input* InputEnd)? · (Item | Control)*
 //! guest → host   Accepted | Refused · (Stdout | Stderr | Item)* · End
 //! ```
 
@@ -44,6 +44,8 @@ pub enum Tag {
     Item = 8,
     /// How the call ended; closes every accepted call.
     End = 9,
+    /// What the host wants of a process in the middle of a call.
+    Control = 10,
 }
 
 impl Tag {
@@ -58,6 +60,7 @@ impl Tag {
             Self::Stderr,
             Self::Item,
             Self::End,
+            Self::Control,
         ];
         all.into_iter().find(|tag| *tag as u8 == byte)
     }
@@ -69,7 +72,7 @@ impl Tag {
             Self::Request => MAX_REQUEST,
             Self::InputEnd => 0,
             Self::Input | Self::Stdout | Self::Stderr => MAX_DATA,
-            Self::Accepted | Self::Refused | Self::Item | Self::End => MAX_MESSAGE,
+            Self::Accepted | Self::Refused | Self::Item | Self::End | Self::Control => MAX_MESSAGE,
         }
     }
 }

@@ -10,12 +10,16 @@ mod message;
 pub mod path;
 pub mod reply;
 pub mod request;
+pub mod warden;
 
 pub use frame::{Frame, FrameCodec, FrameError};
 pub use message::{MessageError, decode, encode};
 pub use path::{GuestPath, GuestPathError};
-pub use reply::{Accepted, End, Fault, FaultKind};
-pub use request::{Entry, EntryKind, Exec, Existing, Put, PutItem, PutWord, Request, Stdin};
+pub use reply::{Accepted, ChildRecord, End, Fault, FaultKind, Notice, ProcessRecord};
+pub use request::{
+    Attach, Control, Entry, EntryKind, Exec, Existing, Put, PutItem, PutWord, Request, Signal,
+    Stdin, TerminalSize,
+};
 
 /// The version of this protocol. Two ends with different versions refuse each other.
 pub const VERSION: u32 = 1;

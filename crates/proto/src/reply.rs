@@ -3,10 +3,13 @@
 use serde::{Deserialize, Serialize};
 
 /// The guest does what was asked.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Accepted {
-    /// The number of the process record, where the call made one.
+    /// The number of the process record, where the call concerns one.
     pub process: Option<u64>,
+    /// The offset of the first output that follows. It is more than was asked for where a bounded log
+    /// no longer holds what lies before.
+    pub from: u64,
 }
 
 /// How a call that was accepted ended.
@@ -33,6 +36,46 @@ pub enum End {
     Cancelled,
     /// The program could not be executed at all.
     NotStarted(Fault),
+    /// The process goes on; the call has said all it had to.
+    Detached,
+}
+
+/// Something to know about a process before its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Notice {
+    /// So many bytes of output were said after the log was full, and are lost.
+    Lost(u64),
+}
+
+/// One process there is a record of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessRecord {
+    /// The number of the record.
+    pub process: u64,
+    /// The command's process id inside.
+    pub pid: i32,
+    /// The program and its arguments, cut to a bounded length.
+    pub argv: Vec<String>,
+    /// When it was started, in milliseconds since the epoch.
+    pub started_ms: u64,
+    /// How it ended, if it has.
+    pub end: Option<End>,
+    /// How many bytes of output it has produced; both streams count together.
+    pub output: u64,
+    /// Whether it runs on a terminal.
+    pub terminal: bool,
+    /// What else descended from it is alive.
+    pub children: Vec<ChildRecord>,
+}
+
+/// Something alive that descended from a command.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChildRecord {
+    /// Its process id inside.
+    pub pid: i32,
+    /// Its command line, cut to a bounded length.
+    pub command: String,
 }
 
 /// Why the guest did not do something.

@@ -15,6 +15,22 @@ use crate::files::{FileRequest, FileTime};
 pub enum Request {
     /// Runs a command.
     Exec(Exec),
+    /// Reads what a process said, from an offset on, and what it says from now on.
+    Attach(Attach),
+    /// Sends a signal to a process.
+    Signal(Signal),
+    /// Ends a process and everything descended from it, because nobody wants it any more.
+    Cancel {
+        /// Its record.
+        process: u64,
+    },
+    /// Lets a process live on when the call that started it is dropped.
+    Detach {
+        /// Its record.
+        process: u64,
+    },
+    /// Lists every process there is a record of, each as an item.
+    Processes,
     /// Lays out files and folders, sent as items after the request.
     Put(Put),
     /// Does something with files.
@@ -36,6 +52,48 @@ pub struct Exec {
     pub stdin: Stdin,
     /// After this long, everything descended from the command is ended.
     pub timeout: Option<Duration>,
+    /// The terminal it runs on, if it runs on one.
+    pub terminal: Option<TerminalSize>,
+    /// Whether it lives on when this call is dropped. The call then ends as soon as it is accepted.
+    pub detached: bool,
+}
+
+/// The size of a terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TerminalSize {
+    /// How many lines.
+    pub rows: u16,
+    /// How many columns.
+    pub columns: u16,
+}
+
+/// A process to listen to. Dropping the call leaves the process alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attach {
+    /// Its record.
+    pub process: u64,
+    /// How many bytes of its output the host has already; both streams count together.
+    pub from: u64,
+    /// Whether the call ends with what has been said so far.
+    pub only_so_far: bool,
+}
+
+/// A signal for a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Signal {
+    /// Its record.
+    pub process: u64,
+    /// Which signal. `SIGKILL` goes to everything descended from the command, any other to its
+    /// process group.
+    pub signal: i32,
+}
+
+/// What a host wants of a process in the middle of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Control {
+    /// The terminal has another size now.
+    Resize(TerminalSize),
 }
 
 /// Where the input of a command comes from.

@@ -2,7 +2,12 @@
 
 mod commands;
 mod ending;
+mod lifetime;
 mod link;
+mod output;
+mod ports;
+mod processes;
+mod terminals;
 mod workspace;
 
 use crate::suite::Trial;
@@ -10,5 +15,16 @@ use crate::suite::Trial;
 /// Every conformance trial.
 #[must_use]
 pub fn trials() -> Vec<Trial> {
-    [commands::TRIALS, ending::TRIALS, link::TRIALS, workspace::TRIALS].concat()
+    [
+        commands::TRIALS,
+        ending::TRIALS,
+        lifetime::TRIALS,
+        link::TRIALS,
+        output::TRIALS,
+        ports::TRIALS,
+        processes::TRIALS,
+        terminals::TRIALS,
+        workspace::TRIALS,
+    ]
+    .concat()
 }

@@ -11,10 +11,10 @@ mod reach;
 
 pub mod probe;
 
-use bastide::model::{Entry, Manifest};
+use bastide::model::Manifest;
 use bastide::{Command, Session};
 
-use crate::suite::{Context, Trial};
+use crate::suite::{Context, Trial, Trouble, with_probe};
 
 /// Every escape trial.
 #[must_use]
@@ -22,14 +22,9 @@ pub fn trials() -> Vec<Trial> {
     [files::TRIALS, kernel::TRIALS, processes::TRIALS, reach::TRIALS].concat()
 }
 
-type Trouble = Box<dyn std::error::Error + Send + Sync>;
-
 /// A session with the probe in it.
 async fn session(context: &Context) -> Result<Session, Trouble> {
-    let mut manifest = Manifest::default();
-    let program = std::fs::read("/proc/self/exe")?;
-    manifest.entries.insert("probe".to_owned(), Entry::file(program));
-    Ok(context.session_with(&manifest).await?)
+    Ok(context.session_with(&with_probe(Manifest::default())?).await?)
 }
 
 /// Runs a probe inside; what it says is what it reached.

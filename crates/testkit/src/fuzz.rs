@@ -5,6 +5,7 @@
 //! run under [`run`], which mutates recorded inputs at random, and under a coverage-guided fuzzer.
 
 mod archive;
+mod frames;
 mod manifest;
 mod mutate;
 mod patch;
@@ -43,6 +44,7 @@ pub struct Target {
 
 /// Every target.
 pub const TARGETS: &[Target] = &[
+    frames::TARGET,
     manifest::JSON,
     manifest::DOCUMENT,
     patch::TARGET,

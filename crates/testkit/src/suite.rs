@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bastide::model::Manifest;
+use bastide::model::{Entry, Manifest};
 use bastide::{Backend, Client, Command, CreateOptions, Output, Session};
 use libtest_mimic::{Arguments, Failed};
 
@@ -26,8 +26,11 @@ pub struct Context {
     pub full: bool,
 }
 
+/// What can go wrong in a trial.
+pub type Trouble = Box<dyn std::error::Error + Send + Sync>;
+
 /// The result of a trial: any error fails it, with its message.
-pub type Outcome = Result<(), Box<dyn std::error::Error + Send + Sync>>;
+pub type Outcome = Result<(), Trouble>;
 
 type Body = fn(Context) -> Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
@@ -52,6 +55,12 @@ macro_rules! trials {
 }
 
 impl Context {
+    /// A client for the backend.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        Client::new(Arc::clone(&self.backend))
+    }
+
     /// A session with nothing in its workspace.
     ///
     /// # Errors
@@ -67,7 +76,7 @@ impl Context {
     ///
     /// Fails if the backend cannot make it.
     pub async fn session_with(&self, manifest: &Manifest) -> bastide::Result<Session> {
-        Client::new(Arc::clone(&self.backend)).create(manifest, CreateOptions::default()).await
+        self.client().create(manifest, CreateOptions::default()).await
     }
 
     /// A big count, or a tenth of it.
@@ -75,6 +84,18 @@ impl Context {
     pub fn count(&self, full: usize) -> usize {
         if self.full { full } else { full.div_ceil(10) }
     }
+}
+
+/// A workspace with the test program itself in it, to be run inside as a
+/// [probe](crate::escape::probe): so a trial needs nothing that an image may not have.
+///
+/// # Errors
+///
+/// Fails if the test program cannot be read.
+pub fn with_probe(mut manifest: Manifest) -> std::io::Result<Manifest> {
+    let program = std::fs::read("/proc/self/exe")?;
+    manifest.entries.insert("probe".to_owned(), Entry::file(program));
+    Ok(manifest)
 }
 
 /// A shell command that must not take longer than a trial may.
@@ -88,11 +109,8 @@ pub fn sh(line: &str) -> Command {
 /// # Errors
 ///
 /// Fails if it cannot be run, or ends with anything but 0; its standard error is in the message.
-pub async fn say(
-    session: &Session,
-    line: &str,
-) -> Result<String, Box<dyn std::error::Error + Send + Sync>> {
-    let Output { stdout, stderr, exit } = session.exec(sh(line)).await?;
+pub async fn say(session: &Session, line: &str) -> Result<String, Trouble> {
+    let Output { stdout, stderr, exit, .. } = session.exec(sh(line)).await?;
     if exit.code != 0 {
         let stderr = String::from_utf8_lossy(&stderr);
         return Err(format!("`{line}` ended with {}: {stderr}", exit.code).into());
@@ -102,6 +120,7 @@ pub async fn say(
 
 /// Runs trials as a test binary does: it takes the usual arguments and prints the usual lines.
 #[must_use]
+#[expect(clippy::print_stderr, reason = "a test program speaks on the terminal")]
 pub fn run(suite: &str, context: &Context, trials: &[Trial]) -> ExitCode {
     let arguments = Arguments::from_args();
     let tests = trials.iter().map(|trial| {
@@ -110,7 +129,34 @@ pub fn run(suite: &str, context: &Context, trials: &[Trial]) -> ExitCode {
             perform(context, body)
         })
     });
-    libtest_mimic::run(&arguments, tests.collect()).exit_code()
+    let conclusion = libtest_mimic::run(&arguments, tests.collect());
+    match clear(context) {
+        Ok(left) if left.is_empty() || conclusion.has_failed() => conclusion.exit_code(),
+        Ok(left) => {
+            eprintln!("error: trials left sessions behind: {}", left.join(", "));
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("error: cannot clear away what trials left behind: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Deletes what a trial that failed half-way left behind, and names it: a session that is not tied to
+/// its owner would outlive this program. One whose owner let go of it may still be on its way out.
+fn clear(context: &Context) -> Result<Vec<String>, Trouble> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let client = context.client();
+        let mut left = Vec::new();
+        for info in client.list().await? {
+            if client.delete(&info.id).await? && !info.tied_to_owner {
+                left.push(info.id.to_string());
+            }
+        }
+        Ok(left)
+    })
 }
 
 fn perform(context: Context, body: Body) -> Result<(), Failed> {

@@ -10,6 +10,7 @@ use bastide_proto::Request;
 use bastide_proto::hello::{WELCOME_BYTES, check_welcome, hello};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::task::JoinHandle;
 use tokio_util::compat::{Compat, TokioAsyncReadCompatExt};
 use yamux::{Config, Mode};
 
@@ -27,6 +28,10 @@ const GREETING: Duration = Duration::from_secs(5);
 
 /// How long a guest may take to accept a request. It does so before it starts the work.
 const ACCEPTANCE: Duration = Duration::from_secs(10);
+
+/// How often a guest with open calls is asked whether it is alive. A call that has no deadline of its
+/// own would otherwise wait for a guest that stopped answering for ever.
+const HEARTBEAT: Duration = Duration::from_secs(5);
 
 /// A link that carries many calls over one byte stream, each with its own flow control.
 #[derive(Debug)]
@@ -59,17 +64,44 @@ impl MuxLink {
         }
         let connection = yamux::Connection::new(stream.compat(), config(), Mode::Client);
         let (openers, waiting) = mpsc::channel(MAX_CALLS);
-        tokio::spawn(drive(Driver { connection, waiting, next: None }));
+        let calls = Arc::new(Semaphore::new(MAX_CALLS));
+        let driving = tokio::spawn(drive(Driver { connection, waiting, next: None }));
+        let link = openers.downgrade();
+        tokio::spawn(watch_heart(link, Arc::clone(&calls), driving));
         // Without it everything goes over the link, only slower.
         let side = side.and_then(|side| SideChannel::new(side).ok());
-        Ok(Self { openers, calls: Arc::new(Semaphore::new(MAX_CALLS)), side })
+        Ok(Self { openers, calls, side })
     }
+}
 
-    async fn open_stream(&self) -> Result<yamux::Stream> {
-        let (opener, opened) = oneshot::channel();
-        let gone = || agent_lost("the link is closed");
-        self.openers.send(opener).await.map_err(|_| gone())?;
-        opened.await.map_err(|_| gone())?
+async fn open_stream(openers: &mpsc::Sender<Opener>) -> Result<yamux::Stream> {
+    let (opener, opened) = oneshot::channel();
+    let gone = || agent_lost("the link is closed");
+    openers.send(opener).await.map_err(|_| gone())?;
+    opened.await.map_err(|_| gone())?
+}
+
+/// Asks the guest whether it is alive while calls are open, and closes the link when it is not: every
+/// open call then fails.
+async fn watch_heart(
+    link: mpsc::WeakSender<Opener>,
+    calls: Arc<Semaphore>,
+    driving: JoinHandle<()>,
+) {
+    while !driving.is_finished() {
+        tokio::time::sleep(HEARTBEAT).await;
+        // A link that nobody can open calls on any more ends with its last open one.
+        let Some(openers) = link.upgrade() else { return };
+        if calls.available_permits() == MAX_CALLS {
+            continue;
+        }
+        let ping = async {
+            let stream = open_stream(&openers).await?;
+            Stream::start(stream, None, &Request::Ping).await?.finish().await
+        };
+        if !matches!(tokio::time::timeout(ACCEPTANCE, ping).await, Ok(Ok(()))) {
+            driving.abort();
+        }
     }
 }
 
@@ -82,7 +114,7 @@ impl Link for MuxLink {
                 .acquire_owned()
                 .await
                 .map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
-            Stream::start(self.open_stream().await?, permit, &request).await
+            Stream::start(open_stream(&self.openers).await?, Some(permit), &request).await
         };
         match tokio::time::timeout(ACCEPTANCE, start).await {
             Ok(started) => started,

@@ -1,14 +1,16 @@
 //! Who is who inside. No id inside is ever the host's root.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io;
-use std::path::Path;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown};
+use std::path::{Path, PathBuf};
 
 use bastide_proto::boot::{Ids, UserAndGroup};
 use rustix::process::{Gid, Pid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
-use super::{Step, StepError};
+use super::{Step, StepError, open_alone};
 
 /// How many ids a range has: all that programs expect to exist.
 const RANGE: u32 = 65_536;
@@ -29,6 +31,8 @@ pub(crate) enum IdMap {
         /// Locked for as long as any process of the session lives: the kernel lets go of it,
         /// whatever happens.
         _lock: File,
+        /// Where the lock is.
+        path: PathBuf,
     },
     /// One user and one group.
     Own {
@@ -47,6 +51,14 @@ impl IdMap {
             Ids::Range { locks } => {
                 claim_range(locks).step(|| format!("claim a range of ids in {}", locks.display()))
             }
+        }
+    }
+
+    /// Gives the ids back, once no process has them any more. The lock is still held, so nobody else
+    /// can be using it; one that cannot be removed is only a file too many.
+    pub(crate) fn release(&self) {
+        if let Self::Range { path, .. } = self {
+            drop(fs::remove_file(path));
         }
     }
 
@@ -71,6 +83,19 @@ impl IdMap {
         }
     }
 
+    /// Makes a folder of the host, if it is missing, that only the guest uses. Under a range only the
+    /// host can find it, and opens it here; otherwise init does.
+    pub(crate) fn guest_folder(&self, path: &Path) -> Result<Option<OwnedFd>, StepError> {
+        let step = || format!("make {}", path.display());
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+        made.step(step)?;
+        if let Self::Range { base, .. } = self {
+            chown(path, Some(*base), Some(*base)).step(step)?;
+            return open_alone(path).map(Some);
+        }
+        Ok(None)
+    }
+
     /// Takes the first process's ids inside. Until then it still has the caller's, which under a
     /// range do not exist inside and can create nothing there.
     pub(crate) fn become_inside(&self) -> Result<(), StepError> {
@@ -84,13 +109,24 @@ impl IdMap {
     }
 }
 
+fn is_in_place(lock: &File, path: &Path) -> io::Result<bool> {
+    let held = lock.metadata()?;
+    match fs::symlink_metadata(path) {
+        Ok(found) => Ok((held.dev(), held.ino()) == (found.dev(), found.ino())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 fn claim_range(locks: &Path) -> io::Result<IdMap> {
     fs::create_dir_all(locks)?;
     for number in 0..RANGES {
         let path = locks.join(number.to_string());
-        let lock = File::options().create(true).truncate(false).write(true).open(path)?;
+        let lock = File::options().create(true).truncate(false).write(true).open(&path)?;
         match lock.try_lock() {
-            Ok(()) => return Ok(IdMap::Range { base: FIRST + number * RANGE, _lock: lock }),
+            // Somebody who clears away locks nobody holds may have removed this one just before.
+            Ok(()) if !is_in_place(&lock, &path)? => {}
+            Ok(()) => return Ok(IdMap::Range { base: FIRST + number * RANGE, _lock: lock, path }),
             Err(TryLockError::WouldBlock) => {}
             Err(TryLockError::Error(error)) => return Err(error),
         }

@@ -41,6 +41,19 @@ pub(crate) fn clone_binds(
         .collect()
 }
 
+/// Opens a folder of the host for somebody inside. It is the top of a mount of its own, attached
+/// nowhere: a plain descriptor would lead up to the host's root, whatever namespace its holder is in.
+pub(crate) fn open_alone(path: &Path) -> Result<OwnedFd, StepError> {
+    let step = || format!("open {}", path.display());
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let mount = open_tree(rustix::fs::CWD, path, flags).step(step)?;
+    let closed = CLOSED | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    let attributes = MountAttributes { set: u64::from(closed.bits()), user_namespace: None };
+    set_mount_attributes(&mount, attributes).step(step)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::openat(&mount, ".", flags, Mode::empty()).step(step)
+}
+
 fn clone_bind(
     source: &Path,
     attributes: MountAttrFlags,

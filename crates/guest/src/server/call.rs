@@ -8,6 +8,7 @@ use bytes::Bytes;
 use futures::{FutureExt, SinkExt, StreamExt};
 use serde::Serialize;
 use tokio::io::{ReadHalf, WriteHalf};
+use tokio::sync::watch;
 use tokio_util::codec::{FramedRead, FramedWrite};
 use tokio_util::compat::{Compat, FuturesAsyncReadCompatExt};
 
@@ -92,11 +93,23 @@ impl Outbox {
 }
 
 /// Serves one call. An error here means that the host is gone; there is nobody to tell.
-pub(super) async fn serve(guest: Arc<Guest>, side: Option<Arc<Side>>, stream: yamux::Stream) {
+pub(super) async fn serve(
+    guest: Arc<Guest>,
+    side: Option<Arc<Side>>,
+    stream: yamux::Stream,
+    mut connected: watch::Receiver<()>,
+) {
     let (read, write) = tokio::io::split(stream.compat());
     let mut inbox = Inbox(FramedRead::new(read, FrameCodec));
     let mut outbox = Outbox(FramedWrite::new(write, FrameCodec));
-    drop(answer(&guest, side.as_deref(), &mut inbox, &mut outbox).await);
+    let answered = tokio::select! {
+        answered = answer(&guest, side.as_deref(), &mut inbox, &mut outbox) => answered,
+        // Nothing is ever sent; this is the connection's end.
+        _ = connected.changed() => Err(Gone),
+    };
+    if answered.is_err() {
+        return;
+    }
     // Closing, not dropping: a dropped stream is reset, and a reset may overtake the last frames.
     drop(outbox.0.close().await);
 }
@@ -114,10 +127,15 @@ async fn answer(
     };
     let refused = match request {
         Some(Request::Exec(exec)) => exec::run(guest, exec, inbox, outbox).await,
+        Some(Request::Attach(attach)) => exec::attach(guest, attach, inbox, outbox).await,
+        Some(Request::Signal(signal)) => exec::signal(guest, signal, outbox).await,
+        Some(Request::Cancel { process }) => exec::cancel(guest, process, outbox).await,
+        Some(Request::Detach { process }) => exec::detach(guest, process, outbox).await,
+        Some(Request::Processes) => exec::list(guest, outbox).await,
         Some(Request::Put(put)) => put::run(guest, &put, inbox, outbox).await,
         Some(Request::Files(request)) => files::run(guest, request, side, inbox, outbox).await,
         Some(Request::Ping) => {
-            outbox.accept(Accepted { process: None }).await?;
+            outbox.accept(Accepted::default()).await?;
             return outbox.end(&End::Done).await;
         }
         _ => Err(Refusal::Fault(Fault::new(FaultKind::Invalid, "the request is malformed"))),

@@ -11,6 +11,7 @@ use bastide_proto::hello::{HELLO_BYTES, SIDE_CHANNEL, check_hello, welcome};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
+use tokio::sync::watch;
 use tokio_util::compat::TokioAsyncReadCompatExt;
 use yamux::{Config, Connection, Mode};
 
@@ -26,8 +27,10 @@ pub(super) async fn serve(guest: Arc<Guest>, mut stream: UnixStream) {
     let Ok(Ok(Greeting::Friend(side))) = greeted else { return };
     let side = side.map(Arc::new);
     let mut connection = Connection::new(stream.compat(), link_config(), Mode::Server);
+    // Calls that wait for something else than the host learn here that the host is gone.
+    let (_connected, gone) = watch::channel(());
     while let Some(Ok(stream)) = poll_fn(|context| connection.poll_next_inbound(context)).await {
-        tokio::spawn(call::serve(Arc::clone(&guest), side.clone(), stream));
+        tokio::spawn(call::serve(Arc::clone(&guest), side.clone(), stream, gone.clone()));
     }
 }
 

@@ -1,236 +1,188 @@
-//! Running a command.
+//! Calls about processes: run one, listen to one, signal one, list them.
 
-use std::io;
-use std::os::fd::OwnedFd;
-use std::time::Duration;
+use std::sync::Arc;
 
-use bastide_proto::frame::{MAX_DATA, Tag};
-use bastide_proto::{Accepted, End, Exec, Fault, FaultKind, Stdin};
-use bytes::{Bytes, BytesMut};
-use rustix::fs::{Mode, OFlags};
-use rustix::pipe::{PipeFlags, pipe_with};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::unix::pipe;
-use tokio::time::Instant;
+use bastide_proto::frame::Tag;
+use bastide_proto::{Accepted, Attach, Control, End, Exec, Notice, Signal};
 
 use super::Guest;
 use super::call::{Gone, Inbox, Outbox, Refusal, fault};
-use super::kill::kill_descendants;
-use super::pool::Started;
-use crate::supervisor::{ExecFailure, Orders, Word};
-
-/// How long the output of a command that has ended is waited for: a background child may hold the
-/// pipe open for ever.
-const DRAIN: Duration = Duration::from_millis(100);
-
-/// How long a killed command may take to be reported dead. The kernel needs far less; this only
-/// keeps a broken supervisor from holding the call.
-const BURIAL: Duration = Duration::from_millis(900);
-
-/// The far ends of a command's streams go to the command, these stay.
-struct Streams {
-    stdin: Option<pipe::Sender>,
-    stdout: pipe::Receiver,
-    stderr: pipe::Receiver,
-}
+use super::log::Cursor;
+use super::process::Process;
 
 /// Answers a request to run a command.
 pub(super) async fn run(
-    guest: &Guest,
+    guest: &Arc<Guest>,
     exec: Exec,
     inbox: &mut Inbox,
     outbox: &mut Outbox,
 ) -> Result<(), Refusal> {
-    if exec.argv.is_empty() {
-        return Err(Fault::new(FaultKind::Invalid, "the command has no program").into());
+    let detached = exec.detached;
+    let process = Process::start(guest, exec).await?;
+    let accepted = Accepted { process: Some(process.id), from: 0 };
+    if detached {
+        outbox.accept(accepted).await?;
+        return Ok(outbox.end(&End::Detached).await?);
     }
-    let deadline = exec.timeout.map(|timeout| Instant::now() + timeout);
-    let (streams, far) =
-        make_streams(exec.stdin).map_err(|error| fault("cannot make the pipes", &error))?;
-    let orders = Orders { argv: exec.argv, env: exec.env, cwd: exec.cwd.into() };
-    let started = guest.pool.start(&orders, far).await;
-    let mut started = started.map_err(|error| fault("cannot start a process", &error))?;
-    outbox.accept(Accepted { process: None }).await?;
-
-    let end = converse(&mut started, streams, deadline, inbox, outbox).await;
-    // A host that is gone cannot be told, but the command must still have been ended, and was.
-    let told = match end {
-        Some(end) => outbox.end(&end).await,
-        None => Err(Gone),
-    };
-    drop(guest.pool.refill());
-    Ok(told?)
-}
-
-fn make_streams(stdin: Stdin) -> io::Result<(Streams, [OwnedFd; 3])> {
-    let new_pipe = || pipe_with(PipeFlags::CLOEXEC);
-    let (far_in, near_in) = match stdin {
-        Stdin::Null => {
-            let null =
-                rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-            (null?, None)
-        }
-        Stdin::Stream => {
-            let (far, near) = new_pipe()?;
-            (far, Some(near))
-        }
-    };
-    let (near_out, far_out) = new_pipe()?;
-    let (near_err, far_err) = new_pipe()?;
-    let streams = Streams {
-        stdin: near_in.map(pipe::Sender::from_owned_fd).transpose()?,
-        stdout: pipe::Receiver::from_owned_fd(near_out)?,
-        stderr: pipe::Receiver::from_owned_fd(near_err)?,
-    };
-    Ok((streams, [far_in, far_out, far_err]))
-}
-
-/// Carries data both ways until the command has ended; `None` if the host went away first.
-async fn converse(
-    started: &mut Started,
-    mut streams: Streams,
-    deadline: Option<Instant>,
-    inbox: &mut Inbox,
-    outbox: &mut Outbox,
-) -> Option<End> {
-    let supervisor = started.supervisor;
-    let outcome = {
-        let mut output = Box::pin(forward(&mut streams.stdout, &mut streams.stderr, outbox));
-        let mut input = Box::pin(feed(streams.stdin.take(), inbox));
-        let mut ending = Box::pin(ending(started));
-        let late = sleep_until(deadline);
-        tokio::pin!(late);
-        let (mut output_open, mut input_open) = (true, true);
-        loop {
-            tokio::select! {
-                forwarded = &mut output, if output_open => match forwarded {
-                    Ok(()) => output_open = false,
-                    Err(Gone) => break Outcome::HostGone,
-                },
-                fed = &mut input, if input_open => match fed {
-                    Ok(()) => input_open = false,
-                    Err(Gone) => break Outcome::HostGone,
-                },
-                () = &mut late => break Outcome::Late,
-                end = &mut ending => {
-                    let drained = tokio::time::timeout(DRAIN, &mut output);
-                    if output_open && matches!(drained.await, Ok(Err(Gone))) {
-                        break Outcome::HostGone;
-                    }
-                    break Outcome::Ended(end);
-                }
-            }
-        }
-    };
-    if let Outcome::Ended(end) = outcome {
-        return Some(end);
-    }
-    kill_descendants(supervisor);
-    drop(tokio::time::timeout(BURIAL, ending(started)).await);
-    match outcome {
-        // What the command said before it was ended is still in the pipes.
-        Outcome::Late => {
-            let rest = forward(&mut streams.stdout, &mut streams.stderr, outbox);
-            let drained = tokio::time::timeout(DRAIN, rest).await;
-            (!matches!(drained, Ok(Err(Gone)))).then_some(End::Timeout)
-        }
-        Outcome::HostGone | Outcome::Ended(_) => None,
-    }
-}
-
-enum Outcome {
-    Ended(End),
-    Late,
-    HostGone,
-}
-
-/// Waits for the end of the command by itself.
-async fn ending(started: &mut Started) -> End {
-    let word = started.ended().await;
-    match started.executed().await {
-        Ok(Some(failure)) => return End::NotStarted(not_started(failure)),
-        Ok(None) => {}
-        Err(error) => return End::Failed(fault("lost the command", &error)),
-    }
-    match word {
-        Ok(Word::Exited(code)) => End::Exited { code },
-        Ok(Word::Signalled(signal)) => End::Signalled { signal },
-        Ok(Word::Ready { .. }) => lost_supervisor(),
-        Err(_) => {
-            // Somebody inside killed the supervisor. Its children are no longer known to belong to
-            // this command, so the first process of the sandbox has them now and nobody counts on
-            // them; the command itself cannot be vouched for.
-            lost_supervisor()
-        }
-    }
-}
-
-fn lost_supervisor() -> End {
-    End::Failed(Fault::new(FaultKind::Internal, "the supervisor of the command was killed"))
-}
-
-fn not_started(failure: ExecFailure) -> Fault {
-    let (what, errno) = match failure {
-        ExecFailure::Folder(errno) => ("cannot enter the folder to start in", errno),
-        ExecFailure::Program(errno) => ("cannot execute the program", errno),
-    };
-    fault(what, &io::Error::from_raw_os_error(errno))
-}
-
-async fn sleep_until(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => tokio::time::sleep_until(deadline).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Sends both outputs to the host until both are closed.
-async fn forward(
-    stdout: &mut pipe::Receiver,
-    stderr: &mut pipe::Receiver,
-    outbox: &mut Outbox,
-) -> Result<(), Gone> {
-    let (mut out, mut err) = (BytesMut::new(), BytesMut::new());
-    let (mut out_open, mut err_open) = (true, true);
-    while out_open || err_open {
-        tokio::select! {
-            read = read_some(stdout, &mut out), if out_open => match read {
-                Some(data) => outbox.data(Tag::Stdout, data).await?,
-                None => out_open = false,
-            },
-            read = read_some(stderr, &mut err), if err_open => match read {
-                Some(data) => outbox.data(Tag::Stderr, data).await?,
-                None => err_open = false,
-            },
-        }
-    }
+    process.set_owned(true);
+    let ownership = Ownership(&process);
+    let cursor = process.log.cursor(0).map_err(|error| fault("cannot read the log", &error))?;
+    process.log.wait_for(Some(&cursor));
+    outbox.accept(accepted).await?;
+    converse(&process, cursor, inbox, outbox).await?;
+    process.set_owned(false);
+    drop(ownership);
+    process.set_delivered();
+    guest.processes.tidy();
     Ok(())
 }
 
-/// What a pipe holds, at most a frame's worth; `None` at its end.
-async fn read_some(from: &mut pipe::Receiver, buffer: &mut BytesMut) -> Option<Bytes> {
-    buffer.reserve(MAX_DATA);
-    let mut limited = from.take(MAX_DATA as u64);
-    match limited.read_buf(buffer).await {
-        Ok(0) | Err(_) => None,
-        Ok(_) => Some(buffer.split().freeze()),
+/// Answers a request to listen to a process.
+pub(super) async fn attach(
+    guest: &Guest,
+    attach: Attach,
+    inbox: &mut Inbox,
+    outbox: &mut Outbox,
+) -> Result<(), Refusal> {
+    let process = guest.processes.find(attach.process)?;
+    let failed = |error: std::io::Error| fault("cannot read the log", &error);
+    let mut cursor = process.log.cursor(attach.from).map_err(failed)?;
+    outbox.accept(Accepted { process: Some(process.id), from: cursor.offset() }).await?;
+    if attach.only_so_far {
+        let until = process.log.length();
+        while cursor.offset() < until && send_next(&process, &mut cursor, outbox).await? {}
+        let end = process.end().unwrap_or(End::Detached);
+        return Ok(outbox.end(&end).await?);
+    }
+    Ok(converse(&process, cursor, inbox, outbox).await?)
+}
+
+/// Answers a request to signal a process.
+pub(super) async fn signal(
+    guest: &Guest,
+    signal: Signal,
+    outbox: &mut Outbox,
+) -> Result<(), Refusal> {
+    let process = guest.processes.find(signal.process)?;
+    process.signal(signal.signal)?;
+    if signal.signal == libc::SIGKILL {
+        process.buried().await;
+    }
+    outbox.accept(Accepted { process: Some(process.id), from: 0 }).await?;
+    Ok(outbox.end(&End::Done).await?)
+}
+
+/// Answers a request to end a process that nobody wants any more.
+pub(super) async fn cancel(
+    guest: &Guest,
+    process: u64,
+    outbox: &mut Outbox,
+) -> Result<(), Refusal> {
+    guest.processes.find(process)?.cancel();
+    outbox.accept(Accepted { process: Some(process), from: 0 }).await?;
+    Ok(outbox.end(&End::Done).await?)
+}
+
+/// Answers a request to let a process live on when the call that started it is dropped.
+pub(super) async fn detach(
+    guest: &Guest,
+    process: u64,
+    outbox: &mut Outbox,
+) -> Result<(), Refusal> {
+    let found = guest.processes.find(process)?;
+    found.set_owned(false);
+    found.log.wait_for(None);
+    outbox.accept(Accepted { process: Some(process), from: 0 }).await?;
+    Ok(outbox.end(&End::Done).await?)
+}
+
+/// Answers a request to list the processes.
+pub(super) async fn list(guest: &Guest, outbox: &mut Outbox) -> Result<(), Refusal> {
+    outbox.accept(Accepted::default()).await?;
+    for record in guest.processes.list() {
+        outbox.item(&record).await?;
+    }
+    Ok(outbox.end(&End::Done).await?)
+}
+
+/// The call that started a process ends it by going away, unless it lets go first.
+struct Ownership<'a>(&'a Process);
+
+impl Drop for Ownership<'_> {
+    fn drop(&mut self) {
+        self.0.log.wait_for(None);
+        if self.0.is_owned() {
+            self.0.cancel();
+        }
     }
 }
 
-/// Hands input frames to the command until the input ends. A command that reads no more is no
-/// failure; a host that goes away is.
-async fn feed(mut stdin: Option<pipe::Sender>, inbox: &mut Inbox) -> Result<(), Gone> {
-    loop {
-        let frame = inbox.next().await?;
-        match (frame.tag, &mut stdin) {
-            (Tag::Input, Some(open)) => {
-                if open.write_all(&frame.body).await.is_err() {
-                    stdin = None;
-                }
+/// Sends what the process says and does what the host says, until the process has ended.
+async fn converse(
+    process: &Process,
+    cursor: Cursor,
+    inbox: &mut Inbox,
+    outbox: &mut Outbox,
+) -> Result<(), Gone> {
+    // Both at once: a command that waits for its output to be read does not read its input.
+    tokio::select! {
+        biased;
+        told = tell(process, cursor, outbox) => told,
+        gone = listen(process, inbox) => Err(gone),
+    }
+}
+
+/// Sends what the process says, and at last how it ended.
+async fn tell(process: &Process, mut cursor: Cursor, outbox: &mut Outbox) -> Result<(), Gone> {
+    let ended = process.ended();
+    tokio::pin!(ended);
+    let mut more = true;
+    let end = loop {
+        tokio::select! {
+            biased;
+            () = process.log.ready(&cursor), if more => {
+                more = send_next(process, &mut cursor, outbox).await?;
             }
-            (Tag::InputEnd, _) => stdin = None,
-            (Tag::Input, None) => {}
-            _ => return Err(Gone),
+            end = &mut ended => break end,
         }
+    };
+    while send_next(process, &mut cursor, outbox).await? {}
+    let lost = process.log.lost();
+    if lost > 0 {
+        outbox.item(&Notice::Lost(lost)).await?;
+    }
+    outbox.end(&end).await
+}
+
+/// Does what the host says, until the host is gone.
+async fn listen(process: &Process, inbox: &mut Inbox) -> Gone {
+    loop {
+        let frame = match inbox.next().await {
+            Ok(frame) => frame,
+            Err(gone) => return gone,
+        };
+        match frame.tag {
+            Tag::Input => process.write(&frame.body).await,
+            Tag::InputEnd => process.close_input().await,
+            Tag::Control => match bastide_proto::decode(&frame.body) {
+                Ok(Control::Resize(size)) => process.resize(size),
+                _ => return Gone,
+            },
+            _ => return Gone,
+        }
+    }
+}
+
+/// Sends the next piece of the log; false if there is none.
+async fn send_next(
+    process: &Process,
+    cursor: &mut Cursor,
+    outbox: &mut Outbox,
+) -> Result<bool, Gone> {
+    match process.log.next(cursor) {
+        Ok(Some((tag, data))) => outbox.data(tag, data).await.map(|()| true),
+        Ok(None) => Ok(false),
+        // The log cannot be read: better no answer than a wrong one.
+        Err(_) => Err(Gone),
     }
 }

@@ -45,7 +45,7 @@ pub(super) async fn run(
     if let Some(user) = &request.user {
         check_user(user).await?;
     }
-    outbox.accept(Accepted { process: None }).await?;
+    outbox.accept(Accepted::default()).await?;
     let end = match perform(guest, request.op, side, inbox, outbox).await {
         Ok(()) => End::Done,
         Err(Refusal::Fault(fault)) => End::Failed(fault),

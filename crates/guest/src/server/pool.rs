@@ -12,6 +12,7 @@ use rustix::process::Pid;
 use tokio::io::{AsyncReadExt, Interest};
 use tokio::net::UnixStream;
 
+use super::kill::kill_strays;
 use crate::launcher::ForkSupervisor;
 use crate::packet;
 use crate::supervisor::{ExecFailure, Orders, Word};
@@ -23,6 +24,7 @@ const AHEAD: usize = 2;
 #[derive(Debug)]
 pub(crate) struct Pool {
     launcher: StdStream,
+    launcher_pid: Pid,
     waiting: Mutex<Vec<Spare>>,
 }
 
@@ -38,14 +40,16 @@ struct Spare {
 pub(crate) struct Started {
     /// The supervisor's process.
     pub(crate) supervisor: Pid,
+    /// The command's process.
+    pub(crate) command: Pid,
     words: UnixStream,
-    command: UnixStream,
+    execution: UnixStream,
 }
 
 impl Pool {
     /// Orders the first supervisors.
-    pub(crate) fn new(launcher: StdStream) -> io::Result<Self> {
-        let pool = Self { launcher, waiting: Mutex::new(Vec::new()) };
+    pub(crate) fn new(launcher: StdStream, launcher_pid: Pid) -> io::Result<Self> {
+        let pool = Self { launcher, launcher_pid, waiting: Mutex::new(Vec::new()) };
         pool.refill()?;
         Ok(pool)
     }
@@ -61,13 +65,15 @@ impl Pool {
             Some(spare) => spare,
             None => self.order()?,
         };
-        let Word::Ready { supervisor, .. } = next_word(&mut spare.supervisor).await? else {
+        let Word::Ready { supervisor, command } = next_word(&mut spare.supervisor).await? else {
             return Err(io::Error::other("the supervisor spoke out of turn"));
         };
-        let supervisor = Pid::from_raw(supervisor).ok_or(io::ErrorKind::InvalidData)?;
+        let pid = |number| Pid::from_raw(number).ok_or(io::ErrorKind::InvalidData);
+        let (supervisor, command) = (pid(supervisor)?, pid(command)?);
         let fds = [streams[0].as_fd(), streams[1].as_fd(), streams[2].as_fd()];
         send_orders(&spare.command, &packet::encode(orders)?, &fds).await?;
-        Ok(Started { supervisor, words: spare.supervisor, command: spare.command })
+        let (words, execution) = (spare.supervisor, spare.command);
+        Ok(Started { supervisor, command, words, execution })
     }
 
     /// Orders supervisors until enough wait. Meant for when a command has ended: forking while one
@@ -78,6 +84,11 @@ impl Pool {
             waiting.push(self.order()?);
         }
         Ok(())
+    }
+
+    /// Ends what a supervisor left behind that was killed from inside.
+    pub(crate) async fn kill_strays(&self, supervisor: Pid) {
+        kill_strays(supervisor, &[self.launcher_pid]).await;
     }
 
     fn order(&self) -> io::Result<Spare> {
@@ -99,10 +110,16 @@ impl Started {
         next_word(&mut self.words).await
     }
 
+    /// Waits until nothing that descended from the command is alive.
+    pub(crate) async fn gone(&mut self) {
+        // Nothing more is said; only the end of the supervisor can be noticed.
+        while next_word(&mut self.words).await.is_ok() {}
+    }
+
     /// Waits until it is clear whether the command could be executed.
     pub(crate) async fn executed(&mut self) -> io::Result<Option<ExecFailure>> {
         // The socket closes when the program is executed; a failure is written to it before.
-        match read_packet(&mut self.command).await {
+        match read_packet(&mut self.execution).await {
             Ok(body) => bastide_proto::decode(&body).map(Some).map_err(io::Error::other),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
             Err(error) => Err(error),

@@ -32,7 +32,7 @@ pub(super) async fn run(
     let (asked, held) = (put.clone(), Arc::clone(guest));
     let begun = blocking(move || Layout::begin(&held.roots, &asked)).await?;
     let layout = begun.map_err(|error| error.fault("cannot open"))?;
-    outbox.accept(Accepted { process: None }).await?;
+    outbox.accept(Accepted::default()).await?;
     let end = match receive(guest, layout, inbox, outbox).await {
         Ok(()) => End::Done,
         Err(Refusal::Fault(fault)) => End::Failed(fault),

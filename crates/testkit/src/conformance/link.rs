@@ -32,6 +32,7 @@ async fn is_not_stalled_by_an_unread_stream(context: Context) -> Outcome {
     let exit = loop {
         match unread.next().await? {
             OutputEvent::Stdout(data) | OutputEvent::Stderr(data) => bytes += data.len(),
+            OutputEvent::Lost(lost) => return Err(format!("{lost} bytes were lost").into()),
             OutputEvent::Exit(exit) => break exit,
         }
     };

@@ -51,6 +51,7 @@ fn attempt(name: &str, arguments: &[String]) -> io::Result<Vec<String>> {
         "connect" => Ok(connect(argument(0), argument(1))),
         "loopback" => loopback(),
         "sockets" => sockets(argument(0), argument(1)),
+        "echo" => echo(argument(0)),
         _ => Err(io::Error::other(format!("unknown probe {name:?}"))),
     }
 }
@@ -128,6 +129,21 @@ fn loopback() -> io::Result<Vec<String>> {
     let mut heard = [0; 5];
     server.read_exact(&mut heard)?;
     Ok(if &heard == b"hello" { vec!["talked over loopback".to_owned()] } else { Vec::new() })
+}
+
+/// Sends everything back to whoever connects, until it is ended.
+fn echo(address: &str) -> io::Result<Vec<String>> {
+    let listener = TcpListener::bind(address)?;
+    io::stdout().write_all(b"listening\n")?;
+    for client in listener.incoming() {
+        let mut from = client?;
+        let mut to = from.try_clone()?;
+        std::thread::spawn(move || {
+            io::copy(&mut from, &mut to)?;
+            to.shutdown(std::net::Shutdown::Write)
+        });
+    }
+    Ok(Vec::new())
 }
 
 fn sockets(path: &str, name: &str) -> io::Result<Vec<String>> {

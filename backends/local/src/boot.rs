@@ -1,0 +1,178 @@
+//! Bringing a sandbox up.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::UnixStream as StdStream;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use bastide::backend::{Hold, Leash};
+use bastide::{
+    Booted, Connection, Error, ErrorKind, Machine, MachineSpec, NetworkAccess, Result,
+    SessionFolder, SessionId,
+};
+use bastide_guest_bin::GuestBinary;
+use bastide_proto::boot::{BootReport, BootSpec, Ready};
+use bastide_proto::warden::{END_NAME, LET_GO};
+use tokio::process::{Child, Command};
+
+use crate::backend::{NAME, NO_TOKEN, State};
+use crate::layout;
+use crate::process::ProcessIdentity;
+use crate::receipt::receipt;
+use crate::refusal::refused;
+use crate::user::Identity;
+use crate::words;
+
+/// How long a sandbox may take to come up.
+const BOOT: Duration = Duration::from_secs(10);
+
+/// The longest report of a warden.
+const MAX_REPORT: usize = 64 * 1024;
+
+/// Holds a sandbox up: its warden ends it when this socket closes.
+struct OwnersEnd(StdStream);
+
+impl Hold for OwnersEnd {
+    fn let_go(&self) -> io::Result<()> {
+        use std::io::Write;
+        (&self.0).write_all(&[LET_GO])
+    }
+}
+
+/// Brings the sandbox of a session up.
+pub(crate) async fn boot(
+    guest: &GuestBinary,
+    folder: &SessionFolder,
+    spec: &MachineSpec,
+) -> Result<Booted> {
+    let (id, dir) = (folder.id(), folder.path());
+    let failed = |error: io::Error| {
+        Error::new(ErrorKind::Io, format!("cannot start session {id}: {error}"))
+            .with("path", dir.display().to_string())
+    };
+    let storage = dir.join("work");
+    // A session that was there before has its files, and keeps them whatever becomes of this boot.
+    let was_there = !private_folder(&storage).map_err(failed)?;
+    private_folder(&dir.join("root")).map_err(failed)?;
+    forget_end(dir).map_err(failed)?;
+    let who = Identity::of_caller().map_err(failed)?;
+    let boot = boot_spec(dir, &storage, spec, id, &who, was_there);
+    let (control, far_control) = StdStream::pair().map_err(failed)?;
+    let (first, far_first) = StdStream::pair().map_err(failed)?;
+    let streams = Streams {
+        control: far_control.into(),
+        first: far_first.into(),
+        lock: folder.lock().try_clone().map_err(failed)?.into(),
+    };
+    let mut warden = start_warden(guest, streams).map_err(failed)?;
+    let exchange = exchange(control.try_clone().map_err(failed)?, &boot);
+    let report = match tokio::time::timeout(BOOT, exchange).await {
+        Ok(Ok(report)) => report,
+        Ok(Err(error)) => return Err(failed(given_up(warden, error).await)),
+        Err(_) => return Err(failed(given_up(warden, io::ErrorKind::TimedOut.into()).await)),
+    };
+    let ready: Ready = match report {
+        BootReport::Ready(ready) => ready,
+        BootReport::Failed(failure) => {
+            // It ends by itself now; what it held is free when it has.
+            drop(tokio::time::timeout(BOOT, warden.wait()).await);
+            return Err(refused(&failure));
+        }
+    };
+    let warden_pid = warden.id().ok_or_else(|| failed(io::Error::other("the warden has ended")))?;
+    // It outlives this call and may outlive this process; here it is only collected when it ends.
+    tokio::spawn(async move { warden.wait().await });
+    let state = State {
+        dir: dir.to_owned(),
+        warden: ProcessIdentity::of(warden_pid).map_err(failed)?,
+        init: ProcessIdentity::of(ready.init_pid).map_err(failed)?,
+        guest: ProcessIdentity::of(ready.guest_pid).map_err(failed)?,
+    };
+    let machine = Machine {
+        id: id.clone(),
+        backend: NAME.to_owned(),
+        state: serde_json::to_value(state).map_err(|error| failed(error.into()))?,
+        receipt: receipt(&ready, spec.network, &who),
+    };
+    let first = words::to_tokio(first).map_err(failed)?;
+    Ok(Booted {
+        machine,
+        connection: Some(Connection { stream: Box::new(first), token: NO_TOKEN }),
+        leash: Some(Leash::new(OwnersEnd(control))),
+    })
+}
+
+/// What a warden is started with.
+struct Streams {
+    control: OwnedFd,
+    first: OwnedFd,
+    lock: OwnedFd,
+}
+
+fn start_warden(guest: &GuestBinary, streams: Streams) -> io::Result<Child> {
+    Command::new(guest.checked_path())
+        .arg0("bastide-warden")
+        .arg("warden")
+        .env_clear()
+        .stdin(Stdio::from(streams.control))
+        .stdout(Stdio::from(streams.first))
+        .stderr(Stdio::from(streams.lock))
+        .spawn()
+}
+
+/// Tells the warden what to build, and hears what became of it.
+async fn exchange(control: StdStream, boot: &BootSpec) -> io::Result<BootReport> {
+    let mut control = words::to_tokio(control)?;
+    words::send(&mut control, boot).await?;
+    words::receive(&mut control, MAX_REPORT).await
+}
+
+/// Ends a warden that did not bring its sandbox up. The sandbox ends with it.
+async fn given_up(mut warden: Child, why: io::Error) -> io::Error {
+    drop(warden.start_kill());
+    drop(tokio::time::timeout(BOOT, warden.wait()).await);
+    why
+}
+
+/// A note of how the session ended before is no news any more.
+fn forget_end(dir: &Path) -> io::Result<()> {
+    match fs::remove_file(dir.join(END_NAME)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn boot_spec(
+    dir: &Path,
+    storage: &Path,
+    spec: &MachineSpec,
+    id: &SessionId,
+    who: &Identity,
+    keep_folder: bool,
+) -> BootSpec {
+    let hostname = format!("bastide-{}", id.as_str().get(..8).unwrap_or_default());
+    BootSpec {
+        token: NO_TOKEN.0,
+        session_dir: dir.to_owned(),
+        root_dir: dir.join("root"),
+        ids: who.ids.clone(),
+        own_network: spec.network == NetworkAccess::None,
+        steps: layout::steps(spec.root.as_str(), storage, &hostname, who),
+        hostname,
+        keep_folder,
+        writable: vec![spec.root.as_str().to_owned()],
+    }
+}
+
+/// Makes a folder for nobody but the caller. False if it was there already.
+fn private_folder(path: &Path) -> io::Result<bool> {
+    match fs::DirBuilder::new().mode(0o700).create(path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,136 @@
+//! What no session leads to any more: processes whose session's folder is gone or whose warden is, and
+//! files and locks of processes that were killed.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use crate::process::kill;
+use crate::user::ID_LOCKS;
+
+/// Ends and removes what no session under `home` leads to, and says what it was.
+pub(crate) fn sweep(home: &Path) -> io::Result<Vec<String>> {
+    let home = fs::canonicalize(home)?;
+    let mut swept = Vec::new();
+    for process in processes()? {
+        // Held before it is looked at: what is seen is then known to be about the process that is
+        // ended.
+        let Some(pid) = Pid::from_raw(process) else { continue };
+        let Ok(held) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
+        if let Some(why) = Stray::of(process, &home) {
+            kill(&held)?;
+            swept.push(format!("process {process}, {}", why.as_str()));
+        }
+    }
+    unfinished_guests(&home.join("guests"), &mut swept)?;
+    free_ranges(Path::new(ID_LOCKS), &mut swept)?;
+    Ok(swept)
+}
+
+fn processes() -> io::Result<Vec<i32>> {
+    let names = fs::read_dir("/proc")?.flatten().map(|entry| entry.file_name());
+    Ok(names.filter_map(|name| name.to_str()?.parse().ok()).collect())
+}
+
+/// Why a process is a stray.
+enum Stray {
+    WardenWithoutFolder,
+    SandboxWithoutWarden,
+}
+
+impl Stray {
+    fn as_str(&self) -> &'static str {
+        match self {
+            Self::WardenWithoutFolder => "a warden whose session's folder is gone",
+            Self::SandboxWithoutWarden => "the first process of a sandbox whose warden is gone",
+        }
+    }
+
+    fn of(pid: i32, home: &Path) -> Option<Self> {
+        if !is_ours(pid, home) {
+            return None;
+        }
+        if pid_inside(pid)? == 1 {
+            let parent = parent(pid)?;
+            return (!is_ours(parent, home)).then_some(Self::SandboxWithoutWarden);
+        }
+        // A warden lives in its session's folder once it knows which that is.
+        let command = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+        let is_warden = command.split(|byte| *byte == 0).nth(1) == Some(b"warden");
+        let place = fs::read_link(format!("/proc/{pid}/cwd")).ok()?;
+        let folder = place.strip_prefix(home.join("sessions")).ok()?.components().next()?;
+        let folder = home.join("sessions").join(folder);
+        (is_warden && !folder.exists()).then_some(Self::WardenWithoutFolder)
+    }
+}
+
+/// Whether a process runs a guest program of this home.
+fn is_ours(pid: i32, home: &Path) -> bool {
+    let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    program.parent() == Some(&home.join("guests"))
+        && program.file_name().is_some_and(|name| name.as_bytes().starts_with(b"guest-"))
+}
+
+/// What a process is numbered by in its own namespace, if that is another one than ours.
+fn pid_inside(pid: i32) -> Option<i32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    let numbers: Vec<_> = numbers.split_ascii_whitespace().collect();
+    match numbers.as_slice() {
+        [_, .., innermost] => innermost.parse().ok(),
+        _ => Some(pid),
+    }
+}
+
+fn parent(pid: i32) -> Option<i32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
+}
+
+/// Guest programs whose writer was killed before it was done. Its process id is in the name.
+fn unfinished_guests(guests: &Path, swept: &mut Vec<String>) -> io::Result<()> {
+    for entry in fs::read_dir(guests)? {
+        let path = entry?.path();
+        let name = path.file_name().map(OsStr::to_string_lossy).unwrap_or_default();
+        let Some(rest) = name.strip_suffix(".tmp") else { continue };
+        let writer = rest.rsplit('.').next().unwrap_or_default();
+        if !PathBuf::from("/proc").join(writer).exists() {
+            remove(&path, swept)?;
+        }
+    }
+    Ok(())
+}
+
+/// Locks of ranges of ids that nobody has. Removed while they are held, so that nobody takes one that
+/// is about to go.
+fn free_ranges(locks: &Path, swept: &mut Vec<String>) -> io::Result<()> {
+    let Ok(entries) = fs::read_dir(locks) else { return Ok(()) };
+    for entry in entries {
+        let path = entry?.path();
+        // Those of another user are that user's.
+        let Ok(lock) = File::options().write(true).open(&path) else { continue };
+        let is_free = lock.try_lock().is_ok();
+        let in_place = match (lock.metadata(), fs::symlink_metadata(&path)) {
+            (Ok(held), Ok(found)) => (held.dev(), held.ino()) == (found.dev(), found.ino()),
+            _ => false,
+        };
+        if is_free && in_place {
+            remove(&path, swept)?;
+        }
+    }
+    Ok(())
+}
+
+fn remove(path: &Path, swept: &mut Vec<String>) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Ok(()) => swept.push(path.display().to_string()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}

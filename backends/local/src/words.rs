@@ -1,0 +1,81 @@
+//! Messages to and from wardens: a length of four bytes, and a message.
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream as StdStream;
+use std::path::Path;
+use std::time::Duration;
+
+use bastide_proto::warden::{Answer, CONTROL_NAME, MAX_WORD, Wish};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+
+pub(crate) fn to_tokio(stream: StdStream) -> io::Result<UnixStream> {
+    stream.set_nonblocking(true)?;
+    UnixStream::from_std(stream)
+}
+
+pub(crate) async fn send<T: Serialize>(to: &mut UnixStream, message: &T) -> io::Result<()> {
+    let body = bastide_proto::encode(message).map_err(io::Error::other)?;
+    let length = u32::try_from(body.len()).map_err(io::Error::other)?;
+    to.write_all(&length.to_le_bytes()).await?;
+    to.write_all(&body).await
+}
+
+pub(crate) async fn receive<T: DeserializeOwned>(
+    from: &mut UnixStream,
+    most: usize,
+) -> io::Result<T> {
+    let mut header = [0; 4];
+    from.read_exact(&mut header).await?;
+    let length = usize::try_from(u32::from_le_bytes(header)).map_err(io::Error::other)?;
+    if length > most {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut body = vec![0; length];
+    from.read_exact(&mut body).await?;
+    bastide_proto::decode(&body).map_err(io::Error::other)
+}
+
+/// Connects to a socket in a session's folder, through a held folder: the name of a socket may have 107
+/// bytes at most.
+pub(crate) async fn connect(dir: &Path, name: &str) -> io::Result<UnixStream> {
+    let folder = std::fs::File::open(dir)?;
+    UnixStream::connect(format!("/proc/self/fd/{}/{name}", folder.as_raw_fd())).await
+}
+
+/// Asks the warden of a session for something.
+pub(crate) async fn wish(dir: &Path, wish: Wish, most: Duration) -> io::Result<Answer> {
+    let asked = async {
+        let mut warden = connect(dir, CONTROL_NAME).await?;
+        send(&mut warden, &wish).await?;
+        receive(&mut warden, MAX_WORD).await
+    };
+    tokio::time::timeout(most, asked).await.map_err(|_| io::ErrorKind::TimedOut)?
+}
+
+/// Asks the warden of a session to end it, and waits until it has: `most` for the processes, `removal`
+/// for what is removed after that.
+pub(crate) async fn end(
+    dir: &Path,
+    remove: bool,
+    most: Duration,
+    removal: Duration,
+) -> io::Result<()> {
+    let late = || io::Error::from(io::ErrorKind::TimedOut);
+    let asked = async {
+        let mut warden = connect(dir, CONTROL_NAME).await?;
+        send(&mut warden, &Wish::End { remove }).await?;
+        match receive(&mut warden, MAX_WORD).await? {
+            Answer::Ended => Ok::<_, io::Error>(warden),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
+    };
+    let mut warden = tokio::time::timeout(most, asked).await.map_err(|_| late())??;
+    // Its end of the socket closes with the warden itself.
+    let gone = warden.read_u8();
+    drop(tokio::time::timeout(removal, gone).await.map_err(|_| late())?);
+    Ok(())
+}

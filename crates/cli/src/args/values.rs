@@ -1,0 +1,128 @@
+//! Values that are more than text.
+
+use std::time::Duration;
+
+pub(crate) fn parse_pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("expected KEY=VALUE".to_owned()),
+    }
+}
+
+pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
+    let units = [("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0), ("", 1.0)];
+    let parsed = units.into_iter().find_map(|(unit, seconds)| {
+        let number: f64 = text.strip_suffix(unit)?.parse().ok()?;
+        Duration::try_from_secs_f64(number * seconds).ok()
+    });
+    parsed.ok_or_else(|| "expected a time such as 500ms, 30s or 5m".to_owned())
+}
+
+/// A number of bytes, such as `512m` or `1g`.
+pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
+    let lower = text.to_ascii_lowercase();
+    let units = [("k", 10), ("m", 20), ("g", 30), ("t", 40), ("", 0)];
+    let parsed = units.into_iter().find_map(|(unit, shift)| {
+        let number: u64 = lower.strip_suffix(unit)?.parse().ok()?;
+        number.checked_mul(1_u64 << shift)
+    });
+    parsed.filter(|bytes| *bytes > 0).ok_or_else(|| "expected a size such as 512m or 1g".to_owned())
+}
+
+/// The signals by their names, without `SIG`.
+const SIGNALS: [(&str, i32); 31] = [
+    ("HUP", 1),
+    ("INT", 2),
+    ("QUIT", 3),
+    ("ILL", 4),
+    ("TRAP", 5),
+    ("ABRT", 6),
+    ("BUS", 7),
+    ("FPE", 8),
+    ("KILL", 9),
+    ("USR1", 10),
+    ("SEGV", 11),
+    ("USR2", 12),
+    ("PIPE", 13),
+    ("ALRM", 14),
+    ("TERM", 15),
+    ("STKFLT", 16),
+    ("CHLD", 17),
+    ("CONT", 18),
+    ("STOP", 19),
+    ("TSTP", 20),
+    ("TTIN", 21),
+    ("TTOU", 22),
+    ("URG", 23),
+    ("XCPU", 24),
+    ("XFSZ", 25),
+    ("VTALRM", 26),
+    ("PROF", 27),
+    ("WINCH", 28),
+    ("IO", 29),
+    ("PWR", 30),
+    ("SYS", 31),
+];
+
+/// A signal by its name, with or without `SIG`, or its number.
+pub(crate) fn parse_signal(text: &str) -> Result<i32, String> {
+    let upper = text.to_ascii_uppercase();
+    let name = upper.strip_prefix("SIG").unwrap_or(&upper);
+    let named = SIGNALS.iter().find(|(other, _)| *other == name).map(|(_, number)| *number);
+    let numbered = text.parse().ok().filter(|number| (1..=64).contains(number));
+    named.or(numbered).ok_or_else(|| "expected a signal such as TERM, SIGKILL or 15".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_times() {
+        let cases = [
+            ("500ms", Some(Duration::from_millis(500))),
+            ("1s", Some(Duration::from_secs(1))),
+            ("1.5m", Some(Duration::from_secs(90))),
+            ("2h", Some(Duration::from_secs(7200))),
+            ("7", Some(Duration::from_secs(7))),
+            ("-1s", None),
+            ("soon", None),
+            ("infs", None),
+        ];
+        for (text, want) in cases {
+            assert_eq!(parse_time(text).ok(), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn reads_sizes() {
+        let cases = [
+            ("1g", Some(1 << 30)),
+            ("512M", Some(512 << 20)),
+            ("4096", Some(4096)),
+            ("0", None),
+            ("1.5g", None),
+            ("99999999999t", None),
+            ("much", None),
+        ];
+        for (text, want) in cases {
+            assert_eq!(parse_bytes(text).ok(), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn reads_signals() {
+        let cases = [
+            ("TERM", Some(15)),
+            ("sigkill", Some(9)),
+            ("15", Some(15)),
+            ("64", Some(64)),
+            ("65", None),
+            ("0", None),
+            ("BANG", None),
+        ];
+        for (text, want) in cases {
+            assert_eq!(parse_signal(text).ok(), want, "{text}");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! `bastide attach`
+
+use std::process::ExitCode;
+
+use bastide::{ProcessId, Result};
+
+use crate::args::session::local_client;
+use crate::stdin::Stdin;
+use crate::ui::Ui;
+use crate::{conduct, terminal};
+
+/// Listen to a process, and write to it
+///
+/// Shows what the process said from the beginning, or from an offset, and what it says until it ends. Its
+/// exit code becomes ours. An interrupt, or Ctrl-] on a terminal, lets go of the process and leaves it
+/// running.
+#[derive(Debug, clap::Args)]
+pub(crate) struct AttachArgs {
+    /// The session
+    #[arg(value_name = "ID")]
+    id: String,
+
+    /// The process, as `bastide ps` names it
+    #[arg(value_name = "PID")]
+    process: u64,
+
+    /// How many bytes of its output to leave out
+    #[arg(long, value_name = "OFFSET", default_value_t = 0)]
+    from: u64,
+}
+
+pub(crate) async fn run(ui: &mut Ui, args: AttachArgs) -> Result<ExitCode> {
+    let client = local_client()?;
+    let session = client.attach(&client.find(&args.id)?).await?;
+    let id = ProcessId(args.process);
+    let known = session.processes().await?.into_iter().find(|process| process.id == id);
+    let mut process = session.attach(id, args.from).await?;
+    if known.is_some_and(|known| known.terminal && known.exit.is_none()) && terminal::is_there() {
+        return match terminal::lend(ui, &mut process, true).await? {
+            Some(exit) => Ok(conduct::finish(ui, &exit)),
+            None => Ok(ExitCode::SUCCESS),
+        };
+    }
+    let writer = process.writer();
+    // The end of our input is not the end of the process's: somebody else may come and write more.
+    let typing = tokio::spawn(async move {
+        let mut stdin = Stdin::open();
+        while let Some(piece) = stdin.next().await {
+            if writer.write(piece).await.is_err() {
+                return;
+            }
+        }
+    });
+    let ended = tokio::select! {
+        exit = conduct::follow(ui, &mut process) => exit.map(Some),
+        _ = conduct::interrupted() => Ok(None),
+    };
+    typing.abort();
+    match ended? {
+        Some(exit) => Ok(conduct::finish(ui, &exit)),
+        None => Ok(ExitCode::SUCCESS),
+    }
+}

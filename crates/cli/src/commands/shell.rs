@@ -1,0 +1,36 @@
+//! `bastide shell`
+
+use std::process::ExitCode;
+
+use bastide::{Command, Result};
+
+use crate::args::session::local_client;
+use crate::ui::Ui;
+use crate::{conduct, terminal};
+
+/// The best shell there is.
+const SHELL: &str = "command -v bash >/dev/null && exec bash -l; exec sh -l";
+
+/// Open a shell in a session
+#[derive(Debug, clap::Args)]
+pub(crate) struct ShellArgs {
+    /// The session
+    #[arg(value_name = "ID")]
+    id: String,
+}
+
+pub(crate) async fn run(ui: &mut Ui, args: ShellArgs) -> Result<ExitCode> {
+    let client = local_client()?;
+    let session = client.attach(&client.find(&args.id)?).await?;
+    let command = Command::shell(SHELL);
+    if !terminal::is_there() {
+        let exit = conduct::stream(ui, &session, command).await?;
+        return Ok(conduct::finish(ui, &exit));
+    }
+    let (rows, columns) = terminal::size();
+    let mut process = session.spawn(command.terminal(rows, columns)).await?;
+    match terminal::lend(ui, &mut process, false).await? {
+        Some(exit) => Ok(conduct::finish(ui, &exit)),
+        None => Ok(ExitCode::SUCCESS),
+    }
+}

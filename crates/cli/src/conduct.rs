@@ -1,0 +1,134 @@
+//! Running a command in a session as if it ran here: its output is ours, and its end.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bastide::{Command, Exit, Output, OutputEvent, Process, ProcessId, Reason, Result, Session};
+use serde_json::{Map, Value, json};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::stdin::feed;
+use crate::ui::Ui;
+
+/// How much of each stream is kept for a program that reads the result as one object.
+const KEPT: usize = 16 * 1024 * 1024;
+
+/// How long the end of a command may take that somebody interrupted.
+const END: Duration = Duration::from_secs(5);
+
+/// Runs a command to its end, with our standard input as its own, and passes on what it says.
+pub(crate) async fn stream(ui: &mut Ui, session: &Session, command: Command) -> Result<Exit> {
+    let mut process = session.spawn(command.stream_input()).await?;
+    let feeding = tokio::spawn(feed(process.writer()));
+    let id = process.id();
+    let followed = tokio::select! {
+        followed = follow(ui, &mut process) => followed,
+        number = interrupted() => Ok(cancel(session, id, number).await),
+    };
+    feeding.abort();
+    if followed.is_err() {
+        // Whoever wanted its output is gone; so must it be.
+        cancel(session, id, 0).await;
+    }
+    followed
+}
+
+/// Passes on what a process says until it ends.
+pub(crate) async fn follow(ui: &mut Ui, process: &mut Process) -> Result<Exit> {
+    loop {
+        match process.next().await? {
+            OutputEvent::Stdout(data) => ui.command_out(&data)?,
+            OutputEvent::Stderr(data) => ui.command_err(&data)?,
+            OutputEvent::Lost(bytes) => ui.note(&format!("{bytes} bytes of output were lost")),
+            OutputEvent::Exit(exit) => return Ok(exit),
+        }
+    }
+}
+
+/// Runs a command to its end, with our standard input as its own, and collects what it says into one
+/// object for a program.
+pub(crate) async fn collect(session: &Session, command: Command) -> Result<(Exit, Value)> {
+    let started = Instant::now();
+    let process = session.spawn(command.stream_input()).await?;
+    let feeding = tokio::spawn(feed(process.writer()));
+    let id = process.id();
+    let mut output = std::pin::pin!(process.output(KEPT));
+    let output = tokio::select! {
+        output = &mut output => output,
+        number = interrupted() => {
+            let exit = cancel(session, id, number).await;
+            // What it had said by then is told all the same.
+            let said = tokio::time::timeout(END, output).await;
+            said.unwrap_or_else(|_| Ok(silent(id, &exit))).map(|said| Output { exit, ..said })
+        }
+    };
+    feeding.abort();
+    let output = output?;
+    let report = report(session, &output, started.elapsed());
+    Ok((output.exit, report))
+}
+
+fn silent(process: ProcessId, exit: &Exit) -> Output {
+    Output {
+        process,
+        stdout: Vec::new(),
+        stderr: Vec::new(),
+        stdout_omitted: 0,
+        stderr_omitted: 0,
+        lost: 0,
+        exit: exit.clone(),
+    }
+}
+
+fn report(session: &Session, output: &Output, took: Duration) -> Value {
+    let mut report = Map::new();
+    report.insert("id".to_owned(), json!(session.id()));
+    report.insert("exit_code".to_owned(), json!(output.exit.code));
+    report.insert("reason".to_owned(), json!(output.exit.reason.as_str()));
+    for (name, bytes) in [("stdout", &output.stdout), ("stderr", &output.stderr)] {
+        report.insert(name.to_owned(), json!(String::from_utf8_lossy(bytes)));
+        if std::str::from_utf8(bytes).is_err() {
+            report.insert(format!("{name}_b64"), json!(STANDARD.encode(bytes)));
+        }
+    }
+    report.insert("truncated".to_owned(), json!(output.is_truncated()));
+    let took = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+    report.insert("duration_ms".to_owned(), json!(took));
+    if let Some(detail) = &output.exit.detail {
+        report.insert("detail".to_owned(), json!(detail));
+    }
+    report.insert("receipt".to_owned(), json!(session.receipt()));
+    Value::Object(report)
+}
+
+/// Ends a command and everything descended from it, for a signal that came to us.
+async fn cancel(session: &Session, process: ProcessId, number: i32) -> Exit {
+    const KILL: i32 = 9;
+    // One that has ended by itself in the meantime is what was wanted.
+    drop(tokio::time::timeout(END, session.signal(process, KILL)).await);
+    Exit { reason: Reason::Cancelled, code: 128 + number, detail: None }
+}
+
+/// Waits for the user or the system to ask for the end; the number of the signal.
+pub(crate) async fn interrupted() -> i32 {
+    let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
+    let [Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)] = kinds.map(signal) else {
+        return std::future::pending().await;
+    };
+    let kind = tokio::select! {
+        _ = interrupt.recv() => SignalKind::interrupt(),
+        _ = terminate.recv() => SignalKind::terminate(),
+        _ = hangup.recv() => SignalKind::hangup(),
+    };
+    kind.as_raw_value()
+}
+
+/// Tells how a command ended, by our own end.
+pub(crate) fn finish(ui: &Ui, exit: &Exit) -> ExitCode {
+    if let Some(detail) = &exit.detail {
+        ui.note(detail);
+    }
+    ExitCode::from(u8::try_from(exit.code).unwrap_or(u8::MAX))
+}

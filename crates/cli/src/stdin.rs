@@ -1,0 +1,58 @@
+//! What is typed or piped into Bastide, handed on to a command.
+
+use std::io::{ErrorKind, Read};
+
+use bastide::ProcessWriter;
+use tokio::sync::mpsc;
+
+/// How much is read at a time.
+const PIECE: usize = 64 * 1024;
+
+/// How many pieces may wait for the command to read them.
+const WAITING: usize = 4;
+
+/// Standard input, piece by piece. A thread of its own reads it: a read from a terminal cannot be given
+/// up, and must not keep anybody from going on.
+#[derive(Debug)]
+pub(crate) struct Stdin {
+    pieces: mpsc::Receiver<Vec<u8>>,
+}
+
+impl Stdin {
+    pub(crate) fn open() -> Self {
+        let (to_reader, pieces) = mpsc::channel(WAITING);
+        std::thread::spawn(move || {
+            let mut stdin = std::io::stdin().lock();
+            loop {
+                let mut piece = vec![0; PIECE];
+                match stdin.read(&mut piece) {
+                    Ok(0) => return,
+                    Ok(count) => piece.truncate(count),
+                    Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                    Err(_) => return,
+                }
+                if to_reader.blocking_send(piece).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { pieces }
+    }
+
+    /// The next piece; `None` at the end.
+    pub(crate) async fn next(&mut self) -> Option<Vec<u8>> {
+        self.pieces.recv().await
+    }
+}
+
+/// Hands on everything there is, then says that this was all.
+pub(crate) async fn feed(to: ProcessWriter) {
+    let mut stdin = Stdin::open();
+    while let Some(piece) = stdin.next().await {
+        // A command that is gone says so itself.
+        if to.write(piece).await.is_err() {
+            return;
+        }
+    }
+    drop(to.close().await);
+}

@@ -1,0 +1,342 @@
+//! Sessions that are there already: finding, stopping, resuming, deleting them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bastide_model::receipt::Receipt;
+use tokio::time::Instant;
+
+use super::Client;
+use crate::backend::{Machine, MachineEnd, MachineStatus, SessionId};
+use crate::link::{Link, MuxLink};
+use crate::state::{Claim, Life, Record, SessionFolder, Stage, Summary, mark_unwanted};
+use crate::{Error, ErrorKind, Result, Session};
+
+/// How long a session that is just being made may take before it can be stopped or deleted.
+const STARTING: Duration = Duration::from_secs(30);
+
+/// How long to wait before looking again at a session somebody else is busy with.
+const AGAIN: Duration = Duration::from_millis(5);
+
+/// How a session is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum SessionState {
+    /// It is being made.
+    Starting,
+    /// It runs.
+    Running,
+    /// It was stopped; its files are there, and it can be resumed.
+    Stopped,
+    /// It ended by itself or was lost; its files are there until somebody deletes it.
+    Ended,
+    /// Making it was interrupted; nothing in it is of use.
+    Failed,
+}
+
+impl SessionState {
+    /// The word programs see.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Running => "running",
+            Self::Stopped => "stopped",
+            Self::Ended => "ended",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// What is known about a session without attaching to it.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct SessionInfo {
+    /// Its name.
+    pub id: SessionId,
+    /// How it is.
+    pub state: SessionState,
+    /// Where it runs.
+    pub backend: String,
+    /// Where its workspace is inside.
+    pub root: String,
+    /// When it was made, in milliseconds since 1970.
+    pub created_at_ms: u64,
+    /// Whether it ends with the process that made it.
+    pub tied_to_owner: bool,
+    /// What is in force there, once it is up.
+    pub receipt: Option<Receipt>,
+    /// The guest's process on this host, while it runs here.
+    pub guest_pid: Option<u32>,
+    /// How it ended, if it did.
+    pub end: Option<MachineEnd>,
+}
+
+impl Client {
+    /// Goes on with a session that runs, whoever made it.
+    ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::NotFound`] if there is no such session.
+    /// - [`ErrorKind::Conflict`] if it is still being made, or stopped.
+    /// - [`ErrorKind::BackendLost`] if it has ended.
+    pub async fn attach(&self, id: &SessionId) -> Result<Session> {
+        let record = self.record(id)?;
+        let machine = match (record.stage, &record.machine) {
+            (Stage::Running, Some(machine)) => machine.clone(),
+            (Stage::Stopped, _) => {
+                return Err(Error::new(ErrorKind::Conflict, format!("session {id} is stopped"))
+                    .hint("resume it first"));
+            }
+            _ => {
+                let info = self.describe(Summary::of(&record)).await;
+                let message = format!("session {id} is {}", info.state.as_str());
+                return Err(Error::new(ErrorKind::Conflict, message));
+            }
+        };
+        let connected = async {
+            let connection = self.backend.connect(&machine).await?;
+            let link: Arc<dyn Link> = Arc::new(MuxLink::connect(connection).await?);
+            Ok(link)
+        };
+        match connected.await {
+            Ok(link) => self.session(record, machine, link, None),
+            Err(error) => Err(self.better(&machine, error).await),
+        }
+    }
+
+    /// Every session there is on this client's backend, the oldest first.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the home cannot be read.
+    pub async fn list(&self) -> Result<Vec<SessionInfo>> {
+        let mut found = Vec::new();
+        for summary in self.state.summaries().await? {
+            if summary.backend == self.backend.name() {
+                found.push(self.describe(summary).await);
+            }
+        }
+        found.sort_by(|one, other| {
+            (one.created_at_ms, &one.id).cmp(&(other.created_at_ms, &other.id))
+        });
+        Ok(found)
+    }
+
+    /// What is known about one session.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`] if there is no such session.
+    pub async fn inspect(&self, id: &SessionId) -> Result<SessionInfo> {
+        let record = self.record(id)?;
+        Ok(self.describe(Summary::of(&record)).await)
+    }
+
+    /// The one session whose name begins with `prefix`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`] if there is none, [`ErrorKind::Conflict`] if there are several.
+    pub fn find(&self, prefix: &str) -> Result<SessionId> {
+        if let Ok(id) = prefix.parse() {
+            return Ok(id);
+        }
+        let ids = self.state.ids()?;
+        let begins = |id: &&SessionId| !prefix.is_empty() && id.as_str().starts_with(prefix);
+        let mut found = ids.iter().filter(begins);
+        match (found.next(), found.next()) {
+            (Some(id), None) => Ok(id.clone()),
+            (Some(_), Some(_)) => {
+                let message = format!("more than one session begins with {prefix:?}");
+                Err(Error::new(ErrorKind::Conflict, message).hint("give more of its name"))
+            }
+            (None, _) => Err(missing(prefix)),
+        }
+    }
+
+    /// Ends every process of a session. Its files stay, and it can be [resumed](Self::resume); it is
+    /// not tied to any process any more.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`] if there is no such session.
+    pub async fn stop(&self, id: &SessionId) -> Result<()> {
+        let deadline = Instant::now() + STARTING;
+        loop {
+            let record = self.record(id)?;
+            if let (Stage::Running, Some(machine)) = (record.stage, &record.machine) {
+                self.backend.stop(machine).await?;
+            }
+            match self.state.claim(id)? {
+                Claim::Ours(folder) => return self.set_stopped(&folder, id),
+                Claim::Missing => return Err(missing(id.as_str())),
+                Claim::Kept if Instant::now() >= deadline => return Err(busy(id)),
+                Claim::Kept => tokio::time::sleep(AGAIN).await,
+            }
+        }
+    }
+
+    /// Puts on record that a session is stopped, which nobody else can change meanwhile.
+    fn set_stopped(&self, folder: &SessionFolder, id: &SessionId) -> Result<()> {
+        let mut record = self.record(id)?;
+        match record.stage {
+            Stage::Stopped => return Ok(()),
+            Stage::Running => {}
+            Stage::Starting => {
+                let message = format!("session {id} was never made to its end");
+                return Err(Error::new(ErrorKind::Conflict, message).hint("delete it"));
+            }
+        }
+        record.stage = Stage::Stopped;
+        record.tied = false;
+        folder.write(&record)?;
+        self.state.note(&record);
+        Ok(())
+    }
+
+    /// Starts a stopped session again, with the files it has. It lives on without this process.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`] if there is no such session, [`ErrorKind::Conflict`] if it is not
+    /// stopped.
+    pub async fn resume(&self, id: &SessionId) -> Result<Session> {
+        let folder = match self.state.claim(id)? {
+            Claim::Ours(folder) => folder,
+            Claim::Missing => return Err(missing(id.as_str())),
+            Claim::Kept => {
+                return Err(Error::new(ErrorKind::Conflict, format!("session {id} is running")));
+            }
+        };
+        let record = self.record(id)?;
+        if record.stage != Stage::Stopped {
+            let message = format!("session {id} was not stopped, it ended");
+            return Err(Error::new(ErrorKind::Conflict, message).hint("delete it"));
+        }
+        self.start(folder, record, None).await
+    }
+
+    /// Ends a session, in whatever state it is, and removes every trace of it. Returns whether there was
+    /// such a session; that there is none is no failure.
+    ///
+    /// # Errors
+    ///
+    /// Fails if something cannot be ended or removed; what is left is found by a later sweep.
+    pub async fn delete(&self, id: &SessionId) -> Result<bool> {
+        let path = self.state.path_of(id);
+        let deadline = Instant::now() + STARTING;
+        let mut found = false;
+        loop {
+            let marked = mark_unwanted(&path).map_err(|error| {
+                let message = format!("cannot delete session {id}: {error}");
+                Error::new(ErrorKind::Io, message).with("path", path.display().to_string())
+            })?;
+            if !marked {
+                break;
+            }
+            found = true;
+            match self.state.record(id) {
+                Ok(Some(Record { backend, machine: Some(machine), .. })) => {
+                    self.check_backend(id, &backend)?;
+                    self.backend.destroy(&machine).await?;
+                    // Whatever is kept there now is another session of that name.
+                    if let Claim::Ours(folder) = self.state.claim(id)? {
+                        self.backend.discard(folder.path()).await?;
+                    }
+                    break;
+                }
+                Ok(Some(record)) => self.check_backend(id, &record.backend)?,
+                // Without a record there is no machine to ask, only the folder.
+                Ok(None) | Err(_) => {}
+            }
+            match self.state.claim(id)? {
+                Claim::Ours(folder) => self.backend.discard(folder.path()).await?,
+                Claim::Missing => {}
+                Claim::Kept if Instant::now() >= deadline => {
+                    // Nobody makes it any more, or never will: end whatever it is.
+                    self.backend.discard(&path).await?;
+                }
+                Claim::Kept => tokio::time::sleep(AGAIN).await,
+            }
+        }
+        self.state.forget(id);
+        Ok(found)
+    }
+
+    /// Waits until what this client changed is also in the index that [`list`](Self::list) reads. Never
+    /// needed for correctness: what the index does not know is read from the sessions themselves.
+    pub async fn flush(&self) {
+        self.state.flush().await;
+    }
+
+    pub(super) fn record(&self, id: &SessionId) -> Result<Record> {
+        let record = self.state.record(id)?.ok_or_else(|| missing(id.as_str()))?;
+        self.check_backend(id, &record.backend)?;
+        Ok(record)
+    }
+
+    fn check_backend(&self, id: &SessionId, backend: &str) -> Result<()> {
+        let own = self.backend.name();
+        if backend == own {
+            return Ok(());
+        }
+        let message = format!("session {id} is on the backend `{backend}`, not on `{own}`");
+        Err(Error::new(ErrorKind::InvalidInput, message))
+    }
+
+    /// How a session really is: what its record says, and what its machine says to that.
+    pub(super) async fn describe(&self, summary: Summary) -> SessionInfo {
+        let kept = self.state.life(&summary.id) == Life::Kept;
+        let (state, guest_pid, end) = match (summary.stage, &summary.machine) {
+            (Stage::Stopped, _) if !kept => (SessionState::Stopped, None, None),
+            (Stage::Running, Some(machine)) => match self.backend.inspect(machine).await {
+                Ok(MachineStatus::Running { guest_pid }) => {
+                    (SessionState::Running, guest_pid, None)
+                }
+                Ok(MachineStatus::Broken { why }) => {
+                    (SessionState::Ended, None, Some(MachineEnd::unseen(why)))
+                }
+                Ok(MachineStatus::Ended(end)) => (SessionState::Ended, None, Some(end)),
+                // One session that cannot be asked after is no reason to say nothing of the others.
+                Err(error) => {
+                    (SessionState::Ended, None, Some(MachineEnd::unseen(error.to_string())))
+                }
+            },
+            _ if kept => (SessionState::Starting, None, None),
+            _ => (SessionState::Failed, None, None),
+        };
+        SessionInfo {
+            id: summary.id,
+            state,
+            backend: summary.backend,
+            root: summary.root,
+            created_at_ms: summary.created_at_ms,
+            tied_to_owner: summary.tied,
+            receipt: summary.machine.map(|machine| machine.receipt),
+            guest_pid,
+            end,
+        }
+    }
+
+    /// Says more than that nobody answers, if more is known.
+    async fn better(&self, machine: &Machine, error: Error) -> Error {
+        let Ok(MachineStatus::Ended(end)) = self.backend.inspect(machine).await else {
+            return error;
+        };
+        let message = format!("session {} has ended: {}", machine.id, end.detail);
+        Error::new(ErrorKind::BackendLost, message)
+            .with("reason", end.reason)
+            .with("at_ms", end.at_ms)
+            .hint("its files are there until it is deleted")
+    }
+}
+
+pub(super) fn missing(id: &str) -> Error {
+    Error::new(ErrorKind::NotFound, format!("there is no session {id}"))
+}
+
+fn busy(id: &SessionId) -> Error {
+    let message = format!("somebody else is still busy with session {id}");
+    Error::new(ErrorKind::Timeout, message).retryable(true)
+}

@@ -1,0 +1,250 @@
+//! Interactive processes as the reference has them: start one, write to it, and each time get what it
+//! said within a while. [`Session::spawn`] with a terminal is the way for programs that want to react at
+//! once.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use bastide_model::pty::{
+    PTY_PROCESSES_MAX, PTY_START_YIELD_TIME_MS, PTY_WRITE_YIELD_TIME_MS, PtyExecUpdate, PtyOutput,
+    PtyUse, allocate_pty_process_id, clamp_pty_yield_time_ms, process_id_to_prune,
+    resolve_pty_write_yield_time_ms, yield_time_ms,
+};
+use tokio::sync::{Notify, mpsc};
+
+use crate::{Command, Error, ErrorKind, OutputEvent, Process, ProcessId, Reason, Result, Session};
+
+/// How much output of one process waits to be collected before the process has to wait.
+const MOST_PENDING: usize = 8 * 1024 * 1024;
+
+/// How long a call waits for output, and how much of it it gives.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct PtyLimits {
+    /// How long to wait, in seconds; bounded as in the reference.
+    pub yield_time_s: Option<f64>,
+    /// About how many tokens of output to give at most.
+    pub max_output_tokens: Option<i64>,
+}
+
+/// The interactive processes of one session.
+#[derive(Debug, Default)]
+pub(crate) struct PtyProcesses(Mutex<HashMap<i64, Entry>>);
+
+#[derive(Debug)]
+struct Entry {
+    process: ProcessId,
+    terminal: bool,
+    last_used: Instant,
+    heard: Arc<Heard>,
+    to_process: mpsc::Sender<String>,
+}
+
+/// What a process has said and nobody has collected.
+#[derive(Debug, Default)]
+struct Heard {
+    state: Mutex<HeardState>,
+    /// Something was said, or the process ended.
+    more: Notify,
+    /// Something was collected.
+    less: Notify,
+}
+
+#[derive(Debug, Default)]
+struct HeardState {
+    output: PtyOutput,
+    exit_code: Option<i64>,
+    failure: Option<Error>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nobody panics while holding one of these.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Session {
+    /// Starts an interactive process and gives what it said within a while. With
+    /// [`Command::terminal`] it can be written to; without one its output streams come as one.
+    ///
+    /// # Errors
+    ///
+    /// As [`spawn`](Self::spawn).
+    pub async fn pty_exec_start(
+        &self,
+        command: Command,
+        limits: PtyLimits,
+    ) -> Result<PtyExecUpdate> {
+        let terminal = command.terminal.is_some();
+        let command = Command { timeout: None, ..command };
+        let process = self.spawn(command).await?;
+        let (to_process, words) = mpsc::channel(16);
+        let entry = Entry {
+            process: process.id(),
+            terminal,
+            last_used: Instant::now(),
+            heard: Arc::default(),
+            to_process,
+        };
+        let heard = Arc::clone(&entry.heard);
+        tokio::spawn(hear(process, Arc::clone(&heard), words));
+        let (id, pruned) = self.ptys.insert(entry)?;
+        if let Some(pruned) = pruned {
+            // It may have ended by itself meanwhile.
+            drop(self.signal(pruned.process, 9).await);
+        }
+        let wait = limits.yield_time_s.map_or(PTY_START_YIELD_TIME_MS, yield_time_ms);
+        self.collect(id, &heard, clamp_pty_yield_time_ms(wait), limits.max_output_tokens).await
+    }
+
+    /// Types `chars` on the terminal of an interactive process, or nothing, and gives what the process
+    /// said within a while.
+    ///
+    /// # Errors
+    ///
+    /// `PtySessionNotFoundError` if there is no such process (any more), and `RuntimeError` if it has
+    /// no terminal to type on.
+    pub async fn pty_write_stdin(
+        &self,
+        session_id: i64,
+        chars: &str,
+        limits: PtyLimits,
+    ) -> Result<PtyExecUpdate> {
+        let (terminal, heard, to_process) = {
+            let all = lock(&self.ptys.0);
+            let entry = all.get(&session_id);
+            let entry = entry.ok_or_else(|| Error::pty_session_not_found(session_id))?;
+            (entry.terminal, Arc::clone(&entry.heard), entry.to_process.clone())
+        };
+        if !chars.is_empty() {
+            if !terminal {
+                return Err(Error::runtime_error("stdin is not available for this process"));
+            }
+            // A process that has ended takes no more; its end is in the answer.
+            drop(to_process.send(chars.to_owned()).await);
+        }
+        let wait = limits.yield_time_s.map_or(PTY_WRITE_YIELD_TIME_MS, yield_time_ms);
+        let wait = resolve_pty_write_yield_time_ms(wait, chars.is_empty());
+        let update = self.collect(session_id, &heard, wait, limits.max_output_tokens).await?;
+        if let Some(entry) = lock(&self.ptys.0).get_mut(&session_id) {
+            entry.last_used = Instant::now();
+        }
+        Ok(update)
+    }
+
+    /// Ends every interactive process.
+    pub async fn pty_terminate_all(&self) {
+        let all: Vec<Entry> = lock(&self.ptys.0).drain().map(|(_, entry)| entry).collect();
+        for entry in all {
+            // One that has ended already is what is wanted.
+            drop(self.signal(entry.process, 9).await);
+        }
+    }
+
+    /// Waits for output until the time is up or the process has ended, then gives what there is.
+    async fn collect(
+        &self,
+        id: i64,
+        heard: &Heard,
+        wait_ms: i64,
+        max_output_tokens: Option<i64>,
+    ) -> Result<PtyExecUpdate> {
+        let started = Instant::now();
+        loop {
+            let more = heard.more.notified();
+            let Some(left) = lock(&heard.state).output.wait(started.elapsed(), wait_ms) else {
+                break;
+            };
+            // Running out of time is one of the two ways for this to end.
+            drop(tokio::time::timeout(left, more).await);
+        }
+        let (collected, exit_code, failure) = {
+            let mut state = lock(&heard.state);
+            (state.output.collect(max_output_tokens), state.exit_code, state.failure.take())
+        };
+        heard.less.notify_one();
+        if exit_code.is_some() || failure.is_some() {
+            lock(&self.ptys.0).remove(&id);
+        }
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        Ok(PtyExecUpdate {
+            process_id: exit_code.is_none().then_some(id),
+            output: collected.output,
+            exit_code,
+            original_token_count: collected.original_token_count,
+        })
+    }
+}
+
+impl PtyProcesses {
+    /// Gives a process an id; if there are too many, one of the others has to go.
+    fn insert(&self, entry: Entry) -> Result<(i64, Option<Entry>)> {
+        let mut all = lock(&self.0);
+        let random = uuid::Uuid::new_v4().as_u64_pair().0;
+        let id = allocate_pty_process_id(random, |id| all.contains_key(&id)).ok_or_else(|| {
+            Error::new(ErrorKind::LimitExceeded, "the session has no more ids for processes")
+        })?;
+        let pruned = if all.len() >= PTY_PROCESSES_MAX { prune(&mut all) } else { None };
+        all.insert(id, entry);
+        Ok((id, pruned))
+    }
+}
+
+fn prune(all: &mut HashMap<i64, Entry>) -> Option<Entry> {
+    let now = Instant::now();
+    let uses: Vec<_> = all
+        .iter()
+        .map(|(id, entry)| PtyUse {
+            process_id: *id,
+            last_used: -now.duration_since(entry.last_used).as_secs_f64(),
+            exited: lock(&entry.heard.state).exit_code.is_some(),
+        })
+        .collect();
+    process_id_to_prune(&uses).and_then(|id| all.remove(&id))
+}
+
+/// Listens to a process until it ends, and passes on what is typed.
+async fn hear(mut process: Process, heard: Arc<Heard>, mut words: mpsc::Receiver<String>) {
+    let mut typing = true;
+    loop {
+        // A process nobody listens to has to wait, so that nothing it says is lost or piles up.
+        if lock(&heard.state).output.pending().len() >= MOST_PENDING {
+            heard.less.notified().await;
+            continue;
+        }
+        let said = tokio::select! {
+            said = process.next() => said,
+            word = words.recv(), if typing => {
+                match word {
+                    // If the guest is gone, what is heard next says so.
+                    Some(word) => drop(process.write(word).await),
+                    None => typing = false,
+                }
+                continue;
+            }
+        };
+        let mut state = lock(&heard.state);
+        match said {
+            Ok(OutputEvent::Stdout(data) | OutputEvent::Stderr(data)) => state.output.push(&data),
+            Ok(OutputEvent::Lost(_)) => {}
+            Ok(OutputEvent::Exit(exit)) => {
+                state.exit_code = Some(match exit.reason {
+                    Reason::Signalled => i64::from(128 - exit.code),
+                    _ => i64::from(exit.code),
+                });
+                state.output.close();
+            }
+            Err(error) => {
+                state.failure = Some(error);
+                state.output.close();
+            }
+        }
+        let over = state.output.is_closed();
+        drop(state);
+        heard.more.notify_waiters();
+        if over {
+            return;
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! What is remembered about sessions, so that any later process finds them.
+//!
+//! The folder of a session is the truth: `machine.json` says what the session is, written whole or not
+//! at all, and first of all as an intent, before anything else happens. Whoever keeps the session
+//! alive holds a lock on the file `lock`, which the kernel lets go of whatever happens to them. The
+//! database beside the folders is an index over them and can be rebuilt at any time.
+
+mod folder;
+mod index;
+mod record;
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+use bastide_proto::warden::GONE_PREFIX;
+
+use crate::backend::SessionId;
+use crate::{Error, ErrorKind, Result};
+
+pub use folder::SessionFolder;
+pub(crate) use folder::{Claim, Life, mark_unwanted};
+pub(crate) use record::{Record, Stage, Summary};
+
+use index::Index;
+
+/// The folder of all sessions.
+const SESSIONS: &str = "sessions";
+
+/// How long the index may take to answer before the folders are read instead.
+const INDEX: Duration = Duration::from_secs(2);
+
+/// Everything remembered under one home.
+#[derive(Debug)]
+pub(crate) struct State {
+    home: PathBuf,
+    /// Made when it is first needed; making and removing sessions does not wait for it.
+    index: OnceLock<Index>,
+}
+
+impl State {
+    /// What is remembered under `home`. There is one in each process, however often it is asked for.
+    pub(crate) fn at(home: &Path) -> Arc<Self> {
+        static ALL: Mutex<Vec<Weak<State>>> = Mutex::new(Vec::new());
+        let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|state| state.strong_count() > 0);
+        if let Some(state) = all.iter().filter_map(Weak::upgrade).find(|state| state.home == home) {
+            return state;
+        }
+        let state = Arc::new(Self { home: home.to_owned(), index: OnceLock::new() });
+        all.push(Arc::downgrade(&state));
+        state
+    }
+
+    fn sessions(&self) -> PathBuf {
+        self.home.join(SESSIONS)
+    }
+
+    /// Where the folder of a session is, or would be.
+    pub(crate) fn path_of(&self, id: &SessionId) -> PathBuf {
+        self.sessions().join(id.as_str())
+    }
+
+    /// Makes the folder of a new session, with the intent in it.
+    pub(crate) async fn reserve(&self, intent: &Record) -> Result<SessionFolder> {
+        let folder = folder::reserve(self.path_of(&intent.id), intent.id.clone()).await?;
+        match folder.write(intent) {
+            Ok(()) => Ok(folder),
+            Err(error) => {
+                // There is nothing in it yet.
+                drop(fs::remove_dir_all(folder.path()));
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes hold of a session nobody keeps alive.
+    pub(crate) fn claim(&self, id: &SessionId) -> Result<Claim> {
+        folder::claim(self.path_of(id), id)
+    }
+
+    /// Whether anybody keeps a session alive.
+    pub(crate) fn life(&self, id: &SessionId) -> Life {
+        folder::life(&self.path_of(id))
+    }
+
+    /// Every session that has a folder, in the order of their names.
+    pub(crate) fn ids(&self) -> Result<Vec<SessionId>> {
+        let names = self.names()?;
+        let mut ids: Vec<SessionId> = names.iter().filter_map(|name| name.parse().ok()).collect();
+        ids.sort_unstable();
+        Ok(ids)
+    }
+
+    /// Folders of sessions that are gone and whose removal was interrupted.
+    pub(crate) fn remains(&self) -> Result<Vec<PathBuf>> {
+        let gone = self.names()?.into_iter().filter(|name| name.starts_with(GONE_PREFIX));
+        let gone = gone.map(|name| self.sessions().join(name));
+        // Whoever removes one right now holds its lock.
+        Ok(gone.filter(|path| folder::life(path) != Life::Kept).collect())
+    }
+
+    fn names(&self) -> Result<Vec<String>> {
+        let failed = |error: io::Error| {
+            let message = format!("cannot list {}: {error}", self.sessions().display());
+            Error::new(ErrorKind::Io, message)
+        };
+        let entries = match fs::read_dir(self.sessions()) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(failed(error)),
+        };
+        let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+        names.collect::<io::Result<_>>().map_err(failed)
+    }
+
+    /// What is on record about a session; `None` if there is no such session, or nothing about it.
+    pub(crate) fn record(&self, id: &SessionId) -> Result<Option<Record>> {
+        record::read(&self.path_of(id), id)
+    }
+
+    /// Every session there is, as far as it has a record. The index saves reading those that did not
+    /// change.
+    pub(crate) async fn summaries(&self) -> Result<Vec<Summary>> {
+        let ids = self.ids()?;
+        let mut known = self.indexed().await;
+        let mut found = Vec::with_capacity(ids.len());
+        for id in ids {
+            let Some(stamp) = record::stamp(&self.path_of(&id)) else { continue };
+            let summary = match known.remove(&id) {
+                Some((known, summary)) if known == stamp => summary,
+                _ => match self.record(&id) {
+                    Ok(Some(record)) => self.note(&record).1,
+                    // Gone in the meantime, or damaged: either way nothing is known about it.
+                    Ok(None) | Err(_) => continue,
+                },
+            };
+            found.push(summary);
+        }
+        // What is left has no folder any more.
+        for id in known.into_keys() {
+            self.index().forget(id);
+        }
+        Ok(found)
+    }
+
+    async fn indexed(&self) -> HashMap<SessionId, (String, Summary)> {
+        match tokio::time::timeout(INDEX, self.index().all()).await {
+            Ok(Some(rows)) => rows,
+            // An index that does not answer is no reason not to: the folders say the same.
+            Ok(None) | Err(_) => HashMap::new(),
+        }
+    }
+
+    /// Tells the index about a session, without waiting for it. Sessions that end with their owner are
+    /// too short-lived to be worth it.
+    pub(crate) fn note(&self, record: &Record) -> (Option<String>, Summary) {
+        let stamp = record::stamp(&self.path_of(&record.id));
+        let summary = Summary::of(record);
+        if let Some(stamp) = &stamp
+            && !record.tied
+        {
+            self.index().put(stamp.clone(), summary.clone());
+        }
+        (stamp, summary)
+    }
+
+    /// Tells the index that a session is gone, without waiting for it.
+    pub(crate) fn forget(&self, id: &SessionId) {
+        self.index().forget(id.clone());
+    }
+
+    /// Makes the index anew from the folders.
+    pub(crate) async fn rebuild(&self) -> Result<usize> {
+        let mut rows = Vec::new();
+        for id in self.ids()? {
+            let stamp = record::stamp(&self.path_of(&id));
+            if let (Some(stamp), Ok(Some(record))) = (stamp, self.record(&id))
+                && !record.tied
+            {
+                rows.push((stamp, Summary::of(&record)));
+            }
+        }
+        let count = rows.len();
+        let failed = || {
+            let message = format!("cannot rebuild the index in {}", self.home.display());
+            Error::new(ErrorKind::Io, message)
+        };
+        match tokio::time::timeout(INDEX * 5, self.index().replace(rows)).await {
+            Ok(Some(Ok(()))) => Ok(count),
+            Ok(Some(Err(why))) => Err(failed().with("detail", why)),
+            Ok(None) | Err(_) => Err(failed()),
+        }
+    }
+
+    /// Waits until the index holds everything it was told, if it was told anything.
+    pub(crate) async fn flush(&self) {
+        if let Some(index) = self.index.get() {
+            // What it does not hold by then, it learns from the folders later.
+            drop(tokio::time::timeout(INDEX, index.flush()).await);
+        }
+    }
+
+    fn index(&self) -> &Index {
+        self.index.get_or_init(|| Index::new(self.home.clone()))
+    }
+}

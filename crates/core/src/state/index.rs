@@ -1,0 +1,157 @@
+//! The index over the folders of all sessions: one SQLite database under the home.
+//!
+//! One thread owns the one connection of this process. It is started when the index is first needed,
+//! and told things without being waited for, so neither opening the database nor a commit is in
+//! anybody's way. What it fails to keep, it learns from the folders later.
+
+mod database;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+
+use tokio::sync::oneshot;
+
+use super::record::Summary;
+use crate::backend::SessionId;
+use database::Database;
+
+/// How much the index may be behind. What it is told beyond that, it learns from the folders.
+const BEHIND: usize = 1024;
+
+/// The index of one home.
+#[derive(Debug)]
+pub(super) struct Index {
+    words: SyncSender<Word>,
+}
+
+/// The rows of the index: each with the stamp of the record it was made from.
+pub(super) type Rows = HashMap<SessionId, (String, Summary)>;
+
+/// What the thread is told.
+enum Word {
+    Put(String, Box<Summary>),
+    Forget(SessionId),
+    All(oneshot::Sender<Option<Rows>>),
+    Replace(Vec<(String, Summary)>, oneshot::Sender<Result<(), String>>),
+    Flush(oneshot::Sender<()>),
+}
+
+impl Index {
+    pub(super) fn new(home: PathBuf) -> Self {
+        let (words, told) = sync_channel(BEHIND);
+        // Without a thread the channel is closed, and every answer is "not known".
+        let started = thread::Builder::new()
+            .name("bastide-index".to_owned())
+            .spawn(move || serve(&home, &told));
+        drop(started);
+        Self { words }
+    }
+
+    /// Notes a session.
+    pub(super) fn put(&self, stamp: String, summary: Summary) {
+        drop(self.words.try_send(Word::Put(stamp, Box::new(summary))));
+    }
+
+    /// Forgets a session.
+    pub(super) fn forget(&self, id: SessionId) {
+        drop(self.words.try_send(Word::Forget(id)));
+    }
+
+    /// Everything in the index; `None` if it cannot be read.
+    pub(super) async fn all(&self) -> Option<Rows> {
+        let (answer, answered) = oneshot::channel();
+        self.words.try_send(Word::All(answer)).ok()?;
+        answered.await.ok()?
+    }
+
+    /// Puts these rows in the place of all others; `None` if nobody is there to do it.
+    pub(super) async fn replace(&self, rows: Vec<(String, Summary)>) -> Option<Result<(), String>> {
+        let (answer, answered) = oneshot::channel();
+        self.words.try_send(Word::Replace(rows, answer)).ok()?;
+        answered.await.ok()
+    }
+
+    /// Waits until everything said before is kept.
+    pub(super) async fn flush(&self) {
+        let (answer, answered) = oneshot::channel();
+        if self.words.try_send(Word::Flush(answer)).is_ok() {
+            drop(answered.await);
+        }
+    }
+}
+
+/// The life of the thread: until nobody can tell it anything any more.
+fn serve(home: &Path, told: &Receiver<Word>) {
+    let mut database = Database::open(home).ok();
+    while let Ok(first) = told.recv() {
+        // Everything that waits goes into one transaction.
+        let mut changes = Vec::new();
+        let mut next = Some(first);
+        while let Some(word) = next {
+            match word {
+                Word::Put(stamp, summary) => changes.push(Change::Put(stamp, summary)),
+                Word::Forget(id) => changes.push(Change::Forget(id)),
+                asked => {
+                    keep(home, &mut database, &mut changes);
+                    answer(home, &mut database, asked);
+                }
+            }
+            next = told.try_recv().ok();
+        }
+        keep(home, &mut database, &mut changes);
+    }
+}
+
+/// One change of the index.
+#[derive(Debug, Clone)]
+enum Change {
+    Put(String, Box<Summary>),
+    Forget(SessionId),
+}
+
+fn keep(home: &Path, database: &mut Option<Database>, changes: &mut Vec<Change>) {
+    let changes = std::mem::take(changes);
+    if changes.is_empty() {
+        return;
+    }
+    // A failure is not worth telling: what is missing is learned from the folders.
+    drop(with(home, database, |database| database.apply(&changes)));
+}
+
+fn answer(home: &Path, database: &mut Option<Database>, asked: Word) {
+    match asked {
+        Word::All(answer) => {
+            // Nobody may be listening any more.
+            drop(answer.send(with(home, database, Database::all).ok()));
+        }
+        Word::Replace(rows, answer) => {
+            let replaced = with(home, database, |database| database.replace(&rows));
+            drop(answer.send(replaced.map_err(|error| error.to_string())));
+        }
+        Word::Flush(answer) => drop(answer.send(())),
+        Word::Put(..) | Word::Forget(_) => {}
+    }
+}
+
+/// Does something with the database, which is opened again if it could not be opened before, and made
+/// anew if it turns out to be damaged.
+fn with<T>(
+    home: &Path,
+    database: &mut Option<Database>,
+    mut act: impl FnMut(&mut Database) -> rusqlite::Result<T>,
+) -> rusqlite::Result<T> {
+    if database.is_none() {
+        *database = Some(Database::open(home)?);
+    }
+    let first = database.as_mut().map(&mut act);
+    match first {
+        Some(Err(error)) if database::is_damaged(&error) => {
+            *database = None;
+            act(database.insert(Database::make_anew(home)?))
+        }
+        Some(done) => done,
+        None => Err(rusqlite::Error::InvalidQuery),
+    }
+}

@@ -1,0 +1,168 @@
+//! What is on record about a session.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use crate::backend::{Machine, MachineSpec, SessionId};
+use crate::{Error, ErrorKind, Result};
+
+/// The file the record is in.
+const NAME: &str = "machine.json";
+
+/// The form of records this program writes and reads.
+const FORM: u32 = 1;
+
+/// The longest record. Most of it is the session's environment, which a kernel limits to 2 MiB.
+const MAX_BYTES: u64 = 8 * 1024 * 1024;
+
+/// How far a session has come, as its record says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Stage {
+    /// It is being made.
+    Starting,
+    /// It was made; whether it still runs, its machine knows.
+    Running,
+    /// It was stopped and can be started again.
+    Stopped,
+}
+
+impl Stage {
+    const ALL: [Self; 3] = [Self::Starting, Self::Running, Self::Stopped];
+
+    /// The word it is kept by.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Running => "running",
+            Self::Stopped => "stopped",
+        }
+    }
+
+    /// The stage kept by this word.
+    pub(crate) fn named(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|stage| stage.as_str() == word)
+    }
+}
+
+/// Everything needed to find a session again and go on with it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Record {
+    form: u32,
+    pub(crate) id: SessionId,
+    pub(crate) backend: String,
+    pub(crate) stage: Stage,
+    pub(crate) created_at_ms: u64,
+    /// Whether it ends with the process that made it.
+    pub(crate) tied: bool,
+    pub(crate) spec: MachineSpec,
+    /// The environment every command starts with.
+    pub(crate) env: Vec<(String, String)>,
+    /// The ports that were declared when it was made.
+    pub(crate) exposed_ports: Vec<u16>,
+    pub(crate) machine: Option<Machine>,
+}
+
+impl Record {
+    /// The intent to make a session.
+    pub(crate) fn intent(id: SessionId, backend: &str, spec: MachineSpec) -> Self {
+        Self {
+            form: FORM,
+            id,
+            backend: backend.to_owned(),
+            stage: Stage::Starting,
+            created_at_ms: now_ms(),
+            tied: true,
+            spec,
+            env: Vec::new(),
+            exposed_ports: Vec::new(),
+            machine: None,
+        }
+    }
+}
+
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The part of a record that says what a session is and how to ask after it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Summary {
+    pub(crate) id: SessionId,
+    pub(crate) backend: String,
+    pub(crate) stage: Stage,
+    pub(crate) created_at_ms: u64,
+    pub(crate) tied: bool,
+    pub(crate) root: String,
+    pub(crate) machine: Option<Machine>,
+}
+
+impl Summary {
+    pub(crate) fn of(record: &Record) -> Self {
+        Self {
+            id: record.id.clone(),
+            backend: record.backend.clone(),
+            stage: record.stage,
+            created_at_ms: record.created_at_ms,
+            tied: record.tied,
+            root: record.spec.root.as_str().to_owned(),
+            machine: record.machine.clone(),
+        }
+    }
+}
+
+/// Writes the record into a session's folder, whole or not at all. Nothing is forced to the disk: a
+/// machine that loses its power loses its sandboxes too, and a process that is killed loses nothing.
+pub(super) fn write(folder: &Path, record: &Record) -> Result<()> {
+    let failed = |error: io::Error| {
+        let message = format!("cannot write the record of session {}: {error}", record.id);
+        Error::new(ErrorKind::Io, message).with("path", folder.display().to_string())
+    };
+    let text = serde_json::to_vec(record).map_err(|error| failed(error.into()))?;
+    let unfinished = folder.join(format!("{NAME}.new"));
+    let write = || {
+        let mut options = File::options();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        options.open(&unfinished)?.write_all(&text)?;
+        fs::rename(&unfinished, folder.join(NAME))
+    };
+    write().map_err(failed)
+}
+
+/// Reads the record in a session's folder; `None` if there is none.
+pub(super) fn read(folder: &Path, id: &SessionId) -> Result<Option<Record>> {
+    let mut text = String::new();
+    let opened = match File::open(folder.join(NAME)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened,
+    };
+    let read = opened.and_then(|file| file.take(MAX_BYTES).read_to_string(&mut text));
+    let damaged = |why: String| {
+        let message = format!("the record of session {id} is damaged: {why}");
+        Error::new(ErrorKind::InvalidInput, message)
+            .with("path", folder.display().to_string())
+            .hint("remove the session; what it left in its folder can be copied before")
+    };
+    read.map_err(|error| damaged(error.to_string()))?;
+    let record: Record = serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))?;
+    if record.form != FORM {
+        return Err(damaged(format!("its form is {}, and {FORM} is known", record.form)));
+    }
+    if record.id != *id {
+        return Err(damaged(format!("it is that of session {}", record.id)));
+    }
+    Ok(Some(record))
+}
+
+/// What changes whenever the record does; `None` if there is no record. Every change makes a new file.
+pub(super) fn stamp(folder: &Path) -> Option<String> {
+    let metadata = fs::metadata(folder.join(NAME)).ok()?;
+    let (seconds, nanoseconds) = (metadata.mtime(), metadata.mtime_nsec());
+    Some(format!("{}:{seconds}.{nanoseconds}:{}", metadata.ino(), metadata.len()))
+}

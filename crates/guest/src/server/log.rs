@@ -1,0 +1,348 @@
+//! What a process has said, kept so that it can be read again from any offset.
+//!
+//! A log is a journal of pieces, each a tag, a length and data. A short one lives in memory; a longer
+//! one moves to a file that has no name, so that it goes with the guest and no command can find it. An
+//! offset counts the bytes of data alone, of both streams together.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bastide_proto::frame::{MAX_DATA, Tag};
+use bytes::Bytes;
+use rustix::fs::{Mode, OFlags, openat};
+use tokio::sync::Notify;
+
+/// How much of a log lives in memory.
+const IN_MEMORY: usize = 256 * 1024;
+
+/// How long a log grows. Of what comes after, only a count is kept.
+const MOST: u64 = 8 * 1024 * 1024 * 1024;
+
+/// How far apart the marks are by which an offset is found again.
+const MARK_EVERY: u64 = 1024 * 1024;
+
+/// How far output may run ahead of the reader it waits for.
+const AHEAD: u64 = 8 * 1024 * 1024;
+
+const HEADER: usize = 5;
+
+/// The folder in which logs without a name are made.
+#[derive(Debug)]
+pub(crate) struct LogFolder(pub(crate) OwnedFd);
+
+impl LogFolder {
+    fn new_file(&self) -> io::Result<File> {
+        let mode = Mode::RUSR | Mode::WUSR;
+        let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+        Ok(openat(self.0.as_fd(), ".", flags, mode)?.into())
+    }
+}
+
+/// What a process has said so far.
+#[derive(Debug)]
+pub(crate) struct OutputLog {
+    inner: Mutex<Inner>,
+    /// Something was added, or the end was reached.
+    grown: Notify,
+    /// Somebody has read on.
+    read_on: Notify,
+}
+
+#[derive(Debug)]
+struct Inner {
+    store: Store,
+    /// Where the journal and the data end.
+    end: Place,
+    marks: Vec<Place>,
+    /// How many bytes came after the log was full.
+    lost: u64,
+    /// Whether more can come.
+    open: bool,
+    /// Where the reader is that output waits for, if it waits for one.
+    awaited: Option<u64>,
+}
+
+#[derive(Debug)]
+enum Store {
+    Memory(Vec<u8>),
+    File(File),
+}
+
+/// A place between two pieces: in the journal, and in the data.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Place {
+    journal: u64,
+    data: u64,
+}
+
+/// How far a reader has come.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cursor {
+    place: Place,
+    /// How much of the next piece was asked to be left out.
+    skip: usize,
+}
+
+impl OutputLog {
+    pub(crate) fn new() -> Self {
+        let inner = Inner {
+            store: Store::Memory(Vec::new()),
+            end: Place::default(),
+            marks: vec![Place::default()],
+            lost: 0,
+            open: true,
+            awaited: None,
+        };
+        Self { inner: Mutex::new(inner), grown: Notify::new(), read_on: Notify::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Nothing panics while it holds the lock; if it did, a log with a piece missing is still one.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a piece of at most [`MAX_DATA`] bytes, waiting first while the awaited reader is far behind.
+    pub(crate) async fn append(&self, folder: &LogFolder, tag: Tag, data: &[u8]) {
+        loop {
+            let read_on = self.read_on.notified();
+            {
+                let mut inner = self.lock();
+                if inner.awaited.is_none_or(|at| inner.end.data.saturating_sub(at) < AHEAD) {
+                    inner.append(folder, tag, data);
+                    break;
+                }
+            }
+            read_on.await;
+        }
+        self.grown.notify_waiters();
+    }
+
+    /// Says that nothing more will come.
+    pub(crate) fn close(&self) {
+        self.lock().open = false;
+        self.grown.notify_waiters();
+    }
+
+    /// Whether nothing more will come.
+    pub(crate) fn is_closed(&self) -> bool {
+        !self.lock().open
+    }
+
+    /// Waits until nothing more will come.
+    pub(crate) async fn closed(&self) {
+        loop {
+            let grown = self.grown.notified();
+            if self.is_closed() {
+                return;
+            }
+            grown.await;
+        }
+    }
+
+    /// Makes output wait for a reader, from where it is now; or for nobody.
+    pub(crate) fn wait_for(&self, reader: Option<&Cursor>) {
+        self.lock().awaited = reader.map(|cursor| cursor.place.data);
+        self.read_on.notify_waiters();
+    }
+
+    /// How many bytes of data there have been.
+    pub(crate) fn length(&self) -> u64 {
+        let inner = self.lock();
+        inner.end.data + inner.lost
+    }
+
+    /// How many bytes came after the log was full.
+    pub(crate) fn lost(&self) -> u64 {
+        self.lock().lost
+    }
+
+    /// Whether all there has been is small enough to forget once it was delivered.
+    pub(crate) fn is_small(&self) -> bool {
+        matches!(self.lock().store, Store::Memory(_))
+    }
+
+    /// A reader that starts at `offset`, or at the end if there is not that much.
+    pub(crate) fn cursor(&self, offset: u64) -> io::Result<Cursor> {
+        self.lock().cursor(offset)
+    }
+
+    /// The next piece, if there is one now.
+    pub(crate) fn next(&self, cursor: &mut Cursor) -> io::Result<Option<(Tag, Bytes)>> {
+        let mut inner = self.lock();
+        let next = inner.next(cursor)?;
+        if next.is_some() && inner.awaited.is_some() {
+            inner.awaited = Some(cursor.place.data);
+            drop(inner);
+            self.read_on.notify_waiters();
+        }
+        Ok(next)
+    }
+
+    /// Waits until there is something at `cursor`, or nothing more will come.
+    pub(crate) async fn ready(&self, cursor: &Cursor) {
+        loop {
+            let grown = self.grown.notified();
+            {
+                let inner = self.lock();
+                if !inner.open || inner.end.journal > cursor.place.journal {
+                    return;
+                }
+            }
+            grown.await;
+        }
+    }
+}
+
+impl Cursor {
+    /// How many bytes of data lie before what is read next.
+    pub(crate) fn offset(&self) -> u64 {
+        self.place.data + self.skip as u64
+    }
+}
+
+impl Inner {
+    fn append(&mut self, folder: &LogFolder, tag: Tag, data: &[u8]) {
+        let length = data.len() as u64;
+        let full = self.end.journal + HEADER as u64 + length > MOST;
+        // A disk that is full makes the log full; the command goes on.
+        if self.lost > 0 || full || self.store(folder, tag, data).is_err() {
+            self.lost += length;
+            return;
+        }
+        self.end = Place {
+            journal: self.end.journal + HEADER as u64 + length,
+            data: self.end.data + length,
+        };
+        let last = self.marks.last().map_or(0, |mark| mark.data);
+        if self.end.data >= last + MARK_EVERY {
+            self.marks.push(self.end);
+        }
+    }
+
+    fn store(&mut self, folder: &LogFolder, tag: Tag, data: &[u8]) -> io::Result<()> {
+        let length = u32::try_from(data.len()).map_err(io::Error::other)?;
+        let mut piece = Vec::with_capacity(HEADER + data.len());
+        piece.push(tag as u8);
+        piece.extend_from_slice(&length.to_le_bytes());
+        piece.extend_from_slice(data);
+        if let Store::Memory(memory) = &mut self.store {
+            if memory.len() + piece.len() <= IN_MEMORY {
+                memory.extend_from_slice(&piece);
+                return Ok(());
+            }
+            let file = folder.new_file()?;
+            file.write_all_at(memory, 0)?;
+            self.store = Store::File(file);
+        }
+        match &self.store {
+            Store::File(file) => file.write_all_at(&piece, self.end.journal),
+            Store::Memory(_) => Err(io::ErrorKind::StorageFull.into()),
+        }
+    }
+
+    fn cursor(&self, offset: u64) -> io::Result<Cursor> {
+        let offset = offset.min(self.end.data);
+        let before = self.marks.partition_point(|mark| mark.data <= offset);
+        let mut place = before.checked_sub(1).and_then(|at| self.marks.get(at)).copied();
+        let mut place = place.take().unwrap_or_default();
+        while place.journal < self.end.journal {
+            let (_, length) = self.header(place.journal)?;
+            let next = Place {
+                journal: place.journal + HEADER as u64 + length as u64,
+                data: place.data + length as u64,
+            };
+            if next.data > offset {
+                break;
+            }
+            place = next;
+        }
+        let skip = usize::try_from(offset - place.data).map_err(io::Error::other)?;
+        Ok(Cursor { place, skip })
+    }
+
+    fn next(&self, cursor: &mut Cursor) -> io::Result<Option<(Tag, Bytes)>> {
+        if cursor.place.journal >= self.end.journal {
+            return Ok(None);
+        }
+        let (tag, length) = self.header(cursor.place.journal)?;
+        let start = cursor.place.journal + HEADER as u64;
+        let mut data = vec![0; length.saturating_sub(cursor.skip)];
+        self.read(start + cursor.skip as u64, &mut data)?;
+        cursor.place =
+            Place { journal: start + length as u64, data: cursor.place.data + length as u64 };
+        cursor.skip = 0;
+        Ok(Some((tag, data.into())))
+    }
+
+    fn header(&self, at: u64) -> io::Result<(Tag, usize)> {
+        let mut header = [0; HEADER];
+        self.read(at, &mut header)?;
+        let [tag, a, b, c, d] = header;
+        let tag = if tag == Tag::Stderr as u8 { Tag::Stderr } else { Tag::Stdout };
+        let length = usize::try_from(u32::from_le_bytes([a, b, c, d])).map_err(io::Error::other)?;
+        Ok((tag, length.min(MAX_DATA)))
+    }
+
+    fn read(&self, at: u64, buffer: &mut [u8]) -> io::Result<()> {
+        match &self.store {
+            Store::File(file) => file.read_exact_at(buffer, at),
+            Store::Memory(memory) => {
+                let start = usize::try_from(at).map_err(io::Error::other)?;
+                let piece = memory.get(start..start + buffer.len());
+                buffer.copy_from_slice(piece.ok_or(io::ErrorKind::UnexpectedEof)?);
+                Ok(())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder() -> LogFolder {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        LogFolder(rustix::fs::open(std::env::temp_dir(), flags, Mode::empty()).unwrap())
+    }
+
+    fn read_all(log: &OutputLog, from: u64) -> (Vec<u8>, Vec<u8>) {
+        let mut cursor = log.cursor(from).unwrap();
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        while let Some((tag, data)) = log.next(&mut cursor).unwrap() {
+            if tag == Tag::Stderr { err.extend(data) } else { out.extend(data) }
+        }
+        (out, err)
+    }
+
+    #[tokio::test]
+    async fn replays_from_any_offset_without_losing_a_byte() {
+        let (log, folder) = (OutputLog::new(), folder());
+        let mut all = Vec::new();
+        // Odd sizes, past the point where the log moves to a file and past a few marks.
+        for number in 0..300u32 {
+            let piece: Vec<u8> = (0..9973 + number).map(|byte| (byte % 251) as u8).collect();
+            log.append(&folder, Tag::Stdout, &piece).await;
+            all.extend(piece);
+        }
+        assert!(!log.is_small());
+        let length = u64::try_from(all.len()).unwrap();
+        for from in [0, 1, 9972, 9973, 9974, 300_000, 1_048_576, length - 1, length, length + 9] {
+            let start = usize::try_from(from.min(length)).unwrap();
+            let (out, err) = read_all(&log, from);
+            assert!(out == all[start..] && err.is_empty(), "from {from}");
+        }
+    }
+
+    #[tokio::test]
+    async fn keeps_the_streams_apart_and_in_order() {
+        let (log, folder) = (OutputLog::new(), folder());
+        log.append(&folder, Tag::Stdout, b"one").await;
+        log.append(&folder, Tag::Stderr, b"two").await;
+        log.append(&folder, Tag::Stdout, b"three").await;
+        assert_eq!(read_all(&log, 0), (b"onethree".to_vec(), b"two".to_vec()));
+        assert_eq!(read_all(&log, 4), (b"three".to_vec(), b"wo".to_vec()));
+    }
+}

@@ -1,0 +1,366 @@
+//! A command that runs, and the record of it. It belongs to the guest, not to the call that started
+//! it: a host may vanish, come back and read on.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bastide_proto::frame::{MAX_DATA, Tag};
+use bastide_proto::{End, Exec, Fault, FaultKind, ProcessRecord, Stdin, TerminalSize};
+use bytes::BytesMut;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, kill_process_group};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::unix::pipe;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+use super::Guest;
+use super::call::fault;
+use super::kill::kill_descendants;
+use super::log::OutputLog;
+use super::pool::Started;
+use super::terminal::Terminal;
+use crate::supervisor::{ExecFailure, Orders, Word};
+
+/// How long the output of a command that has ended is waited for: a background child may hold the
+/// pipe open for ever.
+const DRAIN: Duration = Duration::from_millis(100);
+
+/// How long a killed command may take to be reported dead. The kernel needs far less; this only
+/// keeps a broken supervisor from holding the call.
+const BURIAL: Duration = Duration::from_millis(900);
+
+/// How much of a command line is kept for listings.
+const MOST_SHOWN: usize = 4096;
+
+/// A command, from its start until its record is forgotten.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pub(crate) id: u64,
+    pub(crate) log: OutputLog,
+    pub(crate) supervisor: Pid,
+    command: Pid,
+    argv: Vec<String>,
+    started: SystemTime,
+    terminal: Option<Terminal>,
+    input: tokio::sync::Mutex<Option<pipe::Sender>>,
+    /// Set once the command has ended and its output was drained as far as it is waited for.
+    end: watch::Sender<Option<End>>,
+    /// Somebody wants the command and all that descends from it gone.
+    cancelled: Notify,
+    /// Whether anything of it is alive.
+    alive: watch::Sender<bool>,
+    /// Whether it ends with the call that started it.
+    owned: AtomicBool,
+    /// Whether somebody was told all there is to tell, so that the record may go.
+    delivered: AtomicBool,
+}
+
+/// The near ends of a command's streams.
+struct Streams {
+    input: Option<pipe::Sender>,
+    outputs: Vec<(Tag, pipe::Receiver)>,
+    terminal: Option<Terminal>,
+}
+
+impl Process {
+    /// Starts a command.
+    pub(crate) async fn start(guest: &Arc<Guest>, exec: Exec) -> Result<Arc<Self>, Fault> {
+        if exec.argv.is_empty() {
+            return Err(Fault::new(FaultKind::Invalid, "the command has no program"));
+        }
+        let deadline = exec.timeout.map(|timeout| Instant::now() + timeout);
+        let (streams, far) = match exec.terminal {
+            Some(size) => terminal_streams(size),
+            None => pipe_streams(exec.stdin),
+        }
+        .map_err(|error| fault("cannot make the command's streams", &error))?;
+        let argv = shown(&exec.argv);
+        let orders = Orders {
+            argv: exec.argv,
+            env: exec.env,
+            cwd: exec.cwd.into(),
+            terminal: exec.terminal.is_some(),
+        };
+        let started = guest.pool.start(&orders, far).await;
+        let started = started.map_err(|error| fault("cannot start a process", &error))?;
+        let process = Arc::new(Self {
+            id: guest.processes.next_id(),
+            log: OutputLog::new(),
+            supervisor: started.supervisor,
+            command: started.command,
+            argv,
+            started: SystemTime::now(),
+            terminal: streams.terminal,
+            input: tokio::sync::Mutex::new(streams.input),
+            end: watch::Sender::new(None),
+            cancelled: Notify::new(),
+            alive: watch::Sender::new(true),
+            owned: AtomicBool::new(false),
+            delivered: AtomicBool::new(false),
+        });
+        guest.processes.add(&process);
+        tokio::spawn(pump_all(Arc::clone(guest), Arc::clone(&process), streams.outputs));
+        tokio::spawn(watch_over(Arc::clone(guest), Arc::clone(&process), started, deadline));
+        Ok(process)
+    }
+
+    /// How the command ended, once it has.
+    pub(crate) fn end(&self) -> Option<End> {
+        self.end.borrow().clone()
+    }
+
+    /// Waits for the end of the command.
+    pub(crate) async fn ended(&self) -> End {
+        let mut watching = self.end.subscribe();
+        match watching.wait_for(Option::is_some).await {
+            Ok(end) => end.clone().unwrap_or(End::Done),
+            // The sender lives in this very value.
+            Err(_) => End::Done,
+        }
+    }
+
+    /// Whether the command or anything descended from it is alive.
+    pub(crate) fn is_alive(&self) -> bool {
+        *self.alive.borrow()
+    }
+
+    /// Waits until nothing of it is alive, but not for ever.
+    pub(crate) async fn buried(&self) {
+        let mut watching = self.alive.subscribe();
+        drop(tokio::time::timeout(BURIAL, watching.wait_for(|alive| !*alive)).await);
+    }
+
+    /// Whether nothing would be lost by forgetting it.
+    pub(crate) fn is_done_with(&self) -> bool {
+        !self.is_alive() && self.delivered.load(Ordering::Relaxed) && self.log.is_small()
+    }
+
+    /// Whether it ends with the call that started it.
+    pub(crate) fn is_owned(&self) -> bool {
+        self.owned.load(Ordering::Relaxed)
+    }
+
+    /// Ties it to the call that started it, or lets it live by itself.
+    pub(crate) fn set_owned(&self, owned: bool) {
+        self.owned.store(owned, Ordering::Relaxed);
+    }
+
+    /// Notes that somebody was told all there is to tell.
+    pub(crate) fn set_delivered(&self) {
+        self.delivered.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends the command and everything descended from it, now or, if it is over, what is left of it.
+    pub(crate) fn cancel(&self) {
+        if self.end().is_some() {
+            kill_descendants(self.supervisor);
+        } else {
+            self.cancelled.notify_one();
+        }
+    }
+
+    /// Sends a signal: `SIGKILL` to everything descended from the command, any other to its group.
+    pub(crate) fn signal(&self, number: i32) -> Result<(), Fault> {
+        let signal = rustix::process::Signal::from_named_raw(number).ok_or_else(|| {
+            Fault::new(FaultKind::Invalid, format!("there is no signal {number}"))
+        })?;
+        if signal == rustix::process::Signal::KILL {
+            kill_descendants(self.supervisor);
+            return Ok(());
+        }
+        match kill_process_group(self.command, signal) {
+            Ok(()) => Ok(()),
+            Err(Errno::SRCH) => {
+                let message = format!("process {} has ended", self.id);
+                Err(Fault::new(FaultKind::NotFound, message))
+            }
+            Err(errno) => Err(fault("cannot send the signal", &errno.into())),
+        }
+    }
+
+    /// Hands input to the command. One that reads no more is no failure.
+    pub(crate) async fn write(&self, data: &[u8]) {
+        let mut input = self.input.lock().await;
+        if let Some(open) = input.as_mut()
+            && open.write_all(data).await.is_err()
+        {
+            *input = None;
+        }
+    }
+
+    /// Says that no more input follows. A terminal has no such thing: there it is a key.
+    pub(crate) async fn close_input(&self) {
+        if self.terminal.is_none() {
+            *self.input.lock().await = None;
+        }
+    }
+
+    /// Gives the command's terminal another size.
+    pub(crate) fn resize(&self, size: TerminalSize) {
+        if let Some(terminal) = &self.terminal {
+            // A terminal whose command has ended has no size; nobody looks at it any more.
+            drop(terminal.resize(size));
+        }
+    }
+
+    /// The record, without what else is alive of it.
+    pub(crate) fn record(&self) -> ProcessRecord {
+        let started = self.started.duration_since(UNIX_EPOCH).unwrap_or_default();
+        ProcessRecord {
+            process: self.id,
+            pid: self.command.as_raw_pid(),
+            argv: self.argv.clone(),
+            started_ms: u64::try_from(started.as_millis()).unwrap_or(u64::MAX),
+            end: self.end(),
+            output: self.log.length(),
+            terminal: self.terminal.is_some(),
+            children: Vec::new(),
+        }
+    }
+}
+
+/// A command line as it is listed: readable, and bounded.
+fn shown(argv: &[serde_bytes::ByteBuf]) -> Vec<String> {
+    let mut room = MOST_SHOWN;
+    let mut shown = Vec::new();
+    for argument in argv {
+        let text = String::from_utf8_lossy(argument);
+        let mut end = text.len().min(room);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        shown.push(text[..end].to_owned());
+        room -= end;
+        if room == 0 {
+            break;
+        }
+    }
+    shown
+}
+
+fn pipe_streams(stdin: Stdin) -> io::Result<(Streams, [OwnedFd; 3])> {
+    let new_pipe = || pipe_with(PipeFlags::CLOEXEC);
+    let (far_in, near_in) = match stdin {
+        Stdin::Null => {
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+            (rustix::fs::open("/dev/null", flags, Mode::empty())?, None)
+        }
+        Stdin::Stream => {
+            let (far, near) = new_pipe()?;
+            (far, Some(near))
+        }
+    };
+    let (near_out, far_out) = new_pipe()?;
+    let (near_err, far_err) = new_pipe()?;
+    let streams = Streams {
+        input: near_in.map(pipe::Sender::from_owned_fd).transpose()?,
+        outputs: vec![
+            (Tag::Stdout, pipe::Receiver::from_owned_fd(near_out)?),
+            (Tag::Stderr, pipe::Receiver::from_owned_fd(near_err)?),
+        ],
+        terminal: None,
+    };
+    Ok((streams, [far_in, far_out, far_err]))
+}
+
+fn terminal_streams(size: TerminalSize) -> io::Result<(Streams, [OwnedFd; 3])> {
+    let (terminal, far) = Terminal::open(size)?;
+    let streams = Streams {
+        input: Some(pipe::Sender::from_owned_fd_unchecked(terminal.handle()?)?),
+        outputs: vec![(Tag::Stdout, pipe::Receiver::from_owned_fd_unchecked(terminal.handle()?)?)],
+        terminal: Some(terminal),
+    };
+    let (far_out, far_err) = (far.try_clone()?, far.try_clone()?);
+    Ok((streams, [far, far_out, far_err]))
+}
+
+/// Moves all output into the log until every stream is closed.
+async fn pump_all(guest: Arc<Guest>, process: Arc<Process>, outputs: Vec<(Tag, pipe::Receiver)>) {
+    let pumps = outputs.into_iter().map(|(tag, from)| pump(&guest, &process, tag, from));
+    futures::future::join_all(pumps).await;
+    process.log.close();
+}
+
+async fn pump(guest: &Guest, process: &Process, tag: Tag, mut from: pipe::Receiver) {
+    let mut buffer = BytesMut::new();
+    loop {
+        buffer.clear();
+        buffer.reserve(MAX_DATA);
+        match (&mut from).take(MAX_DATA as u64).read_buf(&mut buffer).await {
+            // A terminal whose far end is closed fails with an error instead of an end.
+            Ok(0) | Err(_) => return,
+            Ok(_) => process.log.append(&guest.logs, tag, &buffer).await,
+        }
+    }
+}
+
+/// Sees a command through: to its end, its deadline or its cancellation, and then to the end of all
+/// that descended from it.
+async fn watch_over(
+    guest: Arc<Guest>,
+    process: Arc<Process>,
+    mut started: Started,
+    deadline: Option<Instant>,
+) {
+    let end = tokio::select! {
+        end = ending(&mut started) => end,
+        () = sleep_until(deadline) => End::Timeout,
+        () = process.cancelled.notified() => End::Cancelled,
+    };
+    match end {
+        End::Timeout | End::Cancelled => {
+            kill_descendants(process.supervisor);
+            // The supervisor goes when nothing of the command is left.
+            drop(tokio::time::timeout(BURIAL, started.gone()).await);
+        }
+        // The supervisor is gone, so what it looked after has fallen to the first process.
+        End::Failed(_) => guest.pool.kill_strays(process.supervisor).await,
+        _ => {}
+    }
+    drop(tokio::time::timeout(DRAIN, process.log.closed()).await);
+    process.end.send_replace(Some(end));
+    drop(guest.pool.refill());
+    // The supervisor lives as long as anything it has to look after does.
+    started.gone().await;
+    process.alive.send_replace(false);
+    guest.processes.tidy();
+}
+
+/// Waits for the end of the command by itself.
+async fn ending(started: &mut Started) -> End {
+    let word = started.ended().await;
+    match started.executed().await {
+        Ok(Some(failure)) => return End::NotStarted(not_started(failure)),
+        Ok(None) => {}
+        Err(error) => return End::Failed(fault("lost the command", &error)),
+    }
+    match word {
+        Ok(Word::Exited(code)) => End::Exited { code },
+        Ok(Word::Signalled(signal)) => End::Signalled { signal },
+        Ok(Word::Ready { .. }) | Err(_) => {
+            let message = "the command's supervisor was killed from inside";
+            End::Failed(Fault::new(FaultKind::Internal, message))
+        }
+    }
+}
+
+fn not_started(failure: ExecFailure) -> Fault {
+    let (what, errno) = match failure {
+        ExecFailure::Folder(errno) => ("cannot enter the folder to start in", errno),
+        ExecFailure::Program(errno) => ("cannot execute the program", errno),
+    };
+    fault(what, &io::Error::from_raw_os_error(errno))
+}
+
+async fn sleep_until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,148 @@
+//! Hosts that come to the warden with a wish. Each says one thing and hears one answer.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::{Duration, Instant};
+
+use bastide_proto::warden::{Answer, MAX_WORD, Wish};
+
+use crate::packet;
+
+/// The most hosts at a time; further ones wait to be accepted.
+const MAX_CALLERS: usize = 16;
+
+/// How long a host may take to say what it wants.
+const SPEAK: Duration = Duration::from_secs(5);
+
+/// Everybody who may want something.
+#[derive(Debug)]
+pub(super) struct Control {
+    listener: UnixListener,
+    callers: Vec<Caller>,
+}
+
+/// A host that has not said all it has to say.
+#[derive(Debug)]
+pub(super) struct Caller {
+    stream: UnixStream,
+    heard: Vec<u8>,
+    deadline: Instant,
+}
+
+impl Control {
+    pub(super) fn new(listener: UnixListener) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        Ok(Self { listener, callers: Vec::new() })
+    }
+
+    /// The listener, while there is room for more callers.
+    pub(super) fn listener(&self) -> Option<&UnixListener> {
+        (self.callers.len() < MAX_CALLERS).then_some(&self.listener)
+    }
+
+    /// The callers to listen to.
+    pub(super) fn callers(&self) -> impl Iterator<Item = &UnixStream> {
+        self.callers.iter().map(|caller| &caller.stream)
+    }
+
+    /// When to look again even if nothing happens.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.callers.iter().map(|caller| caller.deadline).min()
+    }
+
+    /// Takes in a new caller.
+    pub(super) fn accept(&mut self) {
+        // Whoever could not be taken in notices, and comes again.
+        if let Ok((stream, _)) = self.listener.accept()
+            && stream.set_nonblocking(true).is_ok()
+        {
+            let deadline = Instant::now() + SPEAK;
+            self.callers.push(Caller { stream, heard: Vec::new(), deadline });
+        }
+    }
+
+    /// Everybody who has said what they want by now, with what they want. Callers who are gone, late
+    /// or speak nonsense are forgotten.
+    pub(super) fn hear(&mut self) -> Vec<(UnixStream, Wish)> {
+        let now = Instant::now();
+        let mut wishes = Vec::new();
+        for mut caller in std::mem::take(&mut self.callers) {
+            match caller.hear() {
+                Ok(Some(wish)) => wishes.push((caller.stream, wish)),
+                Ok(None) if caller.deadline > now => self.callers.push(caller),
+                Ok(None) | Err(_) => {}
+            }
+        }
+        wishes
+    }
+}
+
+impl Caller {
+    /// Reads what is there; the wish, once it is whole.
+    fn hear(&mut self) -> io::Result<Option<Wish>> {
+        let mut piece = [0; 256];
+        loop {
+            match self.stream.read(&mut piece) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => self.heard.extend_from_slice(&piece[..count]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            }
+            let Some((header, body)) = self.heard.split_first_chunk::<4>() else { continue };
+            let length = usize::try_from(u32::from_le_bytes(*header)).map_err(io::Error::other)?;
+            if length > MAX_WORD || body.len() > length {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            if body.len() == length {
+                return bastide_proto::decode(body).map(Some).map_err(io::Error::other);
+            }
+        }
+    }
+}
+
+/// Answers a caller. One that does not listen any more has lost interest. An answer fits into what a
+/// socket holds, so nobody is waited for.
+pub(super) fn answer(mut caller: &UnixStream, answer: &Answer) {
+    if let Ok(bytes) = packet::encode(answer) {
+        drop(caller.write_all(&bytes));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::SocketAddr;
+
+    use super::*;
+
+    fn listening(name: &str) -> (Control, SocketAddr) {
+        let name = format!("bastide-{name}-{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(name).unwrap();
+        (Control::new(UnixListener::bind_addr(&address).unwrap()).unwrap(), address)
+    }
+
+    #[test]
+    fn hears_a_wish_that_comes_in_pieces_and_drops_nonsense() {
+        let (mut control, address) = listening("control");
+        let mut slow = UnixStream::connect_addr(&address).unwrap();
+        let mut liar = UnixStream::connect_addr(&address).unwrap();
+        control.accept();
+        control.accept();
+        let wish = Wish::Publish { port: 8080 };
+        let bytes = packet::encode(&wish).unwrap();
+        slow.write_all(&bytes[..3]).unwrap();
+        liar.write_all(&[0xff; 8]).unwrap();
+        assert_eq!(control.hear().len(), 0);
+        assert_eq!(control.callers().count(), 1, "the liar is gone");
+        slow.write_all(&bytes[3..]).unwrap();
+        let heard = control.hear();
+        assert_eq!(heard.iter().map(|(_, wish)| *wish).collect::<Vec<_>>(), [wish]);
+        for (caller, _) in heard {
+            answer(&caller, &Answer::Ended);
+        }
+        let mut said = Vec::new();
+        slow.read_to_end(&mut said).unwrap();
+        assert_eq!(said, packet::encode(&Answer::Ended).unwrap());
+    }
+}

@@ -1,0 +1,133 @@
+//! The session's folder, as its warden uses it: sockets, the note of the end, and its removal.
+
+use std::ffi::{CStr, CString, OsStr};
+use std::fs;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bastide_proto::warden::{END_NAME, GONE_PREFIX};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat, renameat, statat, unlinkat};
+use rustix::io::Errno;
+
+use super::tree::remove_tree;
+
+/// The folder of one session, held open: what lies in it is found whatever becomes of its path.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    path: PathBuf,
+    held: OwnedFd,
+}
+
+impl Folder {
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let held = openat(CWD, path, flags, Mode::empty())?;
+        Ok(Self { path: path.to_owned(), held })
+    }
+
+    /// Makes a socket in the folder. It is bound through the held folder, because the name of a
+    /// socket may have 107 bytes at most and a folder's path may be longer.
+    pub(crate) fn listen(&self, name: &str) -> io::Result<UnixListener> {
+        match unlinkat(&self.held, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        UnixListener::bind(format!("/proc/self/fd/{}/{name}", self.held.as_raw_fd()))
+    }
+
+    /// Notes how the sandbox ended, for whoever was not there to see it.
+    pub(crate) fn note_end(&self, note: EndNote) -> io::Result<()> {
+        let unfinished = format!("{END_NAME}.new");
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(0o600);
+        let mut file = fs::File::from(openat(&self.held, &unfinished, flags, mode)?);
+        file.write_all(note.to_json().as_bytes())?;
+        Ok(renameat(&self.held, &unfinished, &self.held, END_NAME)?)
+    }
+
+    /// Removes the folder and all that is in it. Nothing runs inside any more.
+    pub(crate) fn remove(&self) -> io::Result<()> {
+        // The path may lead to another folder by now, of another session; only the one that is held
+        // is ours to remove.
+        let is_ours = match statat(CWD, &self.path, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(found) => is_same(&found, &rustix::fs::fstat(&self.held)?),
+            Err(Errno::NOENT) => false,
+            Err(errno) => return Err(errno.into()),
+        };
+        if is_ours { remove(&self.path) } else { Ok(()) }
+    }
+}
+
+fn is_same(one: &rustix::fs::Stat, other: &rustix::fs::Stat) -> bool {
+    (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
+}
+
+/// Removes a session's folder, whatever a sandbox left in it. A missing one is no failure.
+///
+/// # Errors
+///
+/// Fails if something in it can be neither removed nor made removable.
+pub fn remove(path: &Path) -> io::Result<()> {
+    let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let above = match openat(CWD, above, flags, Mode::empty()) {
+        Ok(above) => above,
+        Err(Errno::NOENT) => return Ok(()),
+        Err(errno) => return Err(errno.into()),
+    };
+    Ok(remove_beneath(above.as_fd(), name)?)
+}
+
+fn remove_beneath(above: BorrowedFd<'_>, name: &OsStr) -> rustix::io::Result<()> {
+    // First it gets another name: from one moment to the next nobody finds a session there, and the
+    // same id can be used again.
+    let gone = gone_name(name);
+    match renameat(above, name, above, gone.as_c_str()) {
+        Ok(()) => {}
+        Err(Errno::NOENT) => return Ok(()),
+        Err(errno) => return Err(errno),
+    }
+    remove_tree(above, &gone)
+}
+
+fn gone_name(name: &OsStr) -> CString {
+    let bytes = name.as_bytes();
+    let id = bytes.strip_prefix(GONE_PREFIX.as_bytes()).unwrap_or(bytes);
+    let id = id.split(|byte| *byte == b'.').next().unwrap_or(id);
+    let own = format!(".{}", std::process::id());
+    let name = [GONE_PREFIX.as_bytes(), id, own.as_bytes()].concat();
+    CString::new(name).unwrap_or_else(|_| CStr::to_owned(c".gone-"))
+}
+
+/// How a sandbox ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EndNote {
+    /// Somebody asked for it.
+    Stopped,
+    /// The guest ended, and its first process with it.
+    GuestEnded,
+    /// A signal ended its first process, and all others with it.
+    Killed { signal: i32 },
+}
+
+impl EndNote {
+    /// The note as it is kept. There is nothing in it that would need escaping.
+    fn to_json(self) -> String {
+        let at_ms =
+            SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
+        let (reason, detail) = match self {
+            Self::Stopped => ("stopped", "it was asked to end".to_owned()),
+            Self::GuestEnded => ("agent_lost", "its guest ended".to_owned()),
+            Self::Killed { signal } => {
+                ("agent_lost", format!("signal {signal} ended its first process"))
+            }
+        };
+        format!("{{\"at_ms\":{at_ms},\"reason\":\"{reason}\",\"detail\":\"{detail}\"}}\n")
+    }
+}

@@ -1,0 +1,144 @@
+//! Keeping a sandbox: waiting for whatever comes first, its end, its owner's end, or a wish.
+//!
+//! One thread, one wait for everything. Nothing here blocks on any single party.
+
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::time::Instant;
+
+use bastide_proto::warden::{Answer, LET_GO, Wish};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use super::control::{Control, answer};
+use super::ports::{Ports, Source};
+
+/// What is watched over.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    /// The first process inside; `None` once it is known to have ended.
+    pub(super) init: Option<OwnedFd>,
+    /// The process that made the session, until it lets go of it.
+    pub(super) owner: Option<UnixStream>,
+    pub(super) ports: Ports,
+}
+
+/// What ended the watch.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// The sandbox ended by itself.
+    SandboxEnded,
+    /// The owner is gone without letting go.
+    OwnerGone,
+    /// Somebody wants the end, and waits for the answer.
+    Asked { remove: bool, caller: UnixStream },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ready {
+    Init,
+    Owner,
+    Listener,
+    Caller,
+    Ports(Source),
+}
+
+impl Keeper {
+    /// Serves until something ends.
+    pub(super) fn watch(&mut self, control: &mut Control) -> io::Result<Event> {
+        loop {
+            let ready = self.wait(control)?;
+            if ready.contains(&Ready::Init) {
+                self.init = None;
+                return Ok(Event::SandboxEnded);
+            }
+            if ready.contains(&Ready::Owner) && self.owner_is_gone() {
+                return Ok(Event::OwnerGone);
+            }
+            if ready.contains(&Ready::Listener) {
+                control.accept();
+            }
+            // Late callers are forgotten here too, so this runs whatever happened.
+            for (caller, wish) in control.hear() {
+                if let Some(event) = self.grant(caller, wish) {
+                    return Ok(event);
+                }
+            }
+            let ports: Vec<_> = ready
+                .into_iter()
+                .filter_map(|ready| match ready {
+                    Ready::Ports(source) => Some(source),
+                    Ready::Init | Ready::Owner | Ready::Listener | Ready::Caller => None,
+                })
+                .collect();
+            self.ports.turn(&ports);
+        }
+    }
+
+    fn grant(&mut self, caller: UnixStream, wish: Wish) -> Option<Event> {
+        match wish {
+            Wish::Publish { port } => {
+                let granted = match self.ports.publish(port) {
+                    Ok(published) => Answer::Ports(vec![published]),
+                    Err(errno) => Answer::Refused { errno: errno.raw_os_error() },
+                };
+                answer(&caller, &granted);
+            }
+            Wish::Ports => answer(&caller, &Answer::Ports(self.ports.list())),
+            Wish::End { remove } => return Some(Event::Asked { remove, caller }),
+            _ => answer(&caller, &Answer::Refused { errno: Errno::NOSYS.raw_os_error() }),
+        }
+        None
+    }
+
+    /// Whether the owner is gone; if it lets go instead, it is not watched any more.
+    fn owner_is_gone(&mut self) -> bool {
+        let Some(owner) = &mut self.owner else { return false };
+        let mut word = [0; 1];
+        match owner.read(&mut word) {
+            Ok(1..) if word == [LET_GO] => {
+                self.owner = None;
+                false
+            }
+            Err(error) => {
+                !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+            }
+            Ok(_) => true,
+        }
+    }
+
+    /// Waits until something can be done.
+    fn wait(&self, control: &Control) -> io::Result<Vec<Ready>> {
+        let mut names = Vec::new();
+        let mut waits = Vec::new();
+        let mut add = |name, wait| {
+            names.push(name);
+            waits.push(wait);
+        };
+        if let Some(init) = &self.init {
+            add(Ready::Init, PollFd::new(init, PollFlags::IN));
+        }
+        if let Some(owner) = &self.owner {
+            add(Ready::Owner, PollFd::new(owner, PollFlags::IN | PollFlags::RDHUP));
+        }
+        if let Some(listener) = control.listener() {
+            add(Ready::Listener, PollFd::new(listener, PollFlags::IN));
+        }
+        for caller in control.callers() {
+            add(Ready::Caller, PollFd::new(caller, PollFlags::IN));
+        }
+        for (source, fd, flags) in self.ports.waits() {
+            add(Ready::Ports(source), PollFd::from_borrowed_fd(fd, flags));
+        }
+        let deadline = control.deadline().into_iter().chain(self.ports.deadline()).min();
+        let most = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let most = most.and_then(|most| Timespec::try_from(most).ok());
+        match poll(&mut waits, most.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        let happened = names.into_iter().zip(&waits);
+        Ok(happened.filter(|(_, wait)| !wait.revents().is_empty()).map(|(name, _)| name).collect())
+    }
+}

@@ -1,0 +1,211 @@
+//! Removing a tree that a sandbox made.
+//!
+//! It may be deeper than there are descriptors or stack, and its folders may forbid their own owner to
+//! look into them. Nobody lives in it any more, so it stands still.
+
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{
+    AtFlags, Dir, Mode, OFlags, RenameFlags, chmod, fchmod, fstat, openat, renameat_with, unlinkat,
+};
+use rustix::io::{Errno, Result};
+
+/// How many folders are held open at a time. What lies deeper is moved up and removed from there.
+const DEPTH: usize = 64;
+
+/// Removes the folder `name` of `above` and everything in it, following no link.
+pub(super) fn remove_tree(above: BorrowedFd<'_>, name: &CStr) -> Result<()> {
+    let mut levels = vec![Level::enter(above, name)?];
+    let mut moved = 0_u64;
+    while let Some(level) = levels.last_mut() {
+        match level.clear()? {
+            Found::Nothing => {
+                let Some(level) = levels.pop() else { break };
+                let holder = levels.last().map_or(above, |below| below.folder.as_fd());
+                match unlinkat(holder, &level.name, AtFlags::REMOVEDIR) {
+                    Ok(()) | Err(Errno::NOENT) => {}
+                    // Entries may be passed over while others are removed, and those moved up may
+                    // not have been seen. As long as each pass removes something, this ends.
+                    Err(Errno::NOTEMPTY | Errno::EXIST) if level.progressed => {
+                        levels.push(Level::enter(holder, &level.name)?);
+                    }
+                    Err(errno) => return Err(errno),
+                }
+            }
+            Found::Folder(name) if levels.len() < DEPTH => {
+                let Some(level) = levels.last() else { break };
+                let deeper = Level::enter(level.folder.as_fd(), &name)?;
+                levels.push(deeper);
+            }
+            Found::Folder(name) => {
+                let (Some(top), Some(level)) = (levels.first(), levels.last()) else { break };
+                // A folder that changes its parent is written to, so it has to allow that.
+                drop(open_folder(level.folder.as_fd(), &name)?);
+                move_up(level.folder.as_fd(), &name, top.folder.as_fd(), &mut moved)?;
+                if let Some(top) = levels.first_mut() {
+                    top.progressed = true;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A folder on the way down.
+struct Level {
+    name: CString,
+    folder: OwnedFd,
+    entries: Dir,
+    progressed: bool,
+}
+
+enum Found {
+    Nothing,
+    /// A folder that is not empty.
+    Folder(CString),
+}
+
+impl Level {
+    fn enter(above: BorrowedFd<'_>, name: &CStr) -> Result<Self> {
+        let folder = open_folder(above, name)?;
+        let entries = Dir::read_from(&folder)?;
+        Ok(Self { name: name.to_owned(), folder, entries, progressed: false })
+    }
+
+    /// Removes what can be removed at once, up to the first folder with something in it.
+    fn clear(&mut self) -> Result<Found> {
+        while let Some(entry) = self.entries.read() {
+            let entry = entry?;
+            let name = entry.file_name();
+            if name == c"." || name == c".." {
+                continue;
+            }
+            match unlinkat(&self.folder, name, AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => {
+                    self.progressed = true;
+                    continue;
+                }
+                Err(Errno::ISDIR | Errno::PERM) => {}
+                Err(errno) => return Err(errno),
+            }
+            self.progressed = true;
+            match unlinkat(&self.folder, name, AtFlags::REMOVEDIR) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(Errno::NOTEMPTY | Errno::EXIST) => return Ok(Found::Folder(name.to_owned())),
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(Found::Nothing)
+    }
+}
+
+/// Opens a folder so that it can be emptied, whatever it allows its owner.
+fn open_folder(above: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = openat(above, name, flags, Mode::empty());
+    let folder = match opened {
+        Err(Errno::ACCESS) => {
+            let path = flags | OFlags::PATH;
+            let held = openat(above, name, path, Mode::empty())?;
+            // A descriptor that only names a folder cannot change it, but its link in `/proc` can.
+            chmod(format!("/proc/self/fd/{}", held.as_raw_fd()), Mode::RWXU)?;
+            openat(above, name, flags, Mode::empty())?
+        }
+        opened => opened?,
+    };
+    if !Mode::from_raw_mode(fstat(&folder)?.st_mode).contains(Mode::RWXU) {
+        fchmod(&folder, Mode::RWXU)?;
+    }
+    Ok(folder)
+}
+
+fn move_up(from: BorrowedFd<'_>, name: &CStr, top: BorrowedFd<'_>, moved: &mut u64) -> Result<()> {
+    loop {
+        *moved += 1;
+        let free = format!(".deep-{moved}");
+        match renameat_with(from, name, top, free, RenameFlags::NOREPLACE) {
+            Err(Errno::EXIST) => {}
+            renamed => return renamed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::path::PathBuf;
+
+    use rustix::fs::CWD;
+
+    use super::*;
+
+    /// An empty folder that is gone after the test, whatever the test did to it.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("bastide-{name}-{}", std::process::id()));
+            fs::create_dir_all(&path).unwrap();
+            Self(path)
+        }
+
+        fn held(&self) -> OwnedFd {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            openat(CWD, &self.0, flags, Mode::empty()).unwrap()
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            drop(fs::remove_dir_all(&self.0));
+        }
+    }
+
+    #[test]
+    fn removes_what_forbids_it_and_follows_no_link() {
+        let scratch = Scratch::new("forbidding-tree");
+        let kept = scratch.0.join("kept");
+        fs::create_dir_all(&kept).unwrap();
+        fs::write(kept.join("file"), "kept").unwrap();
+        let closed = scratch.0.join("tree/closed/deeper");
+        fs::create_dir_all(&closed).unwrap();
+        fs::write(closed.join("file"), "").unwrap();
+        symlink(&kept, scratch.0.join("tree/link")).unwrap();
+        for folder in ["tree/closed/deeper", "tree/closed"] {
+            let mode = fs::Permissions::from_mode(0o000);
+            fs::set_permissions(scratch.0.join(folder), mode).unwrap();
+        }
+        remove_tree(scratch.held().as_fd(), c"tree").unwrap();
+        assert!(!scratch.0.join("tree").exists());
+        assert_eq!(fs::read(kept.join("file")).unwrap(), b"kept");
+    }
+
+    #[test]
+    fn removes_a_tree_deeper_than_there_are_descriptors() {
+        let scratch = Scratch::new("deep-tree");
+        let mut folder = scratch.held();
+        let mut name = c"tree";
+        for _ in 0..3000 {
+            rustix::fs::mkdirat(&folder, name, Mode::RWXU).unwrap();
+            rustix::fs::mkdirat(&folder, c"beside", Mode::RWXU).unwrap();
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            folder = openat(&folder, name, flags, Mode::empty()).unwrap();
+            name = c"down";
+        }
+        remove_tree(scratch.held().as_fd(), c"tree").unwrap();
+        assert!(!scratch.0.join("tree").exists());
+    }
+
+    #[test]
+    fn removes_a_folder_with_many_entries() {
+        let scratch = Scratch::new("wide-tree");
+        fs::create_dir(scratch.0.join("tree")).unwrap();
+        for number in 0..5000 {
+            fs::write(scratch.0.join(format!("tree/{number}")), "").unwrap();
+        }
+        remove_tree(scratch.held().as_fd(), c"tree").unwrap();
+        assert!(!scratch.0.join("tree").exists());
+    }
+}

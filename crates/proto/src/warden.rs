@@ -1,0 +1,73 @@
+//! What hosts say to the warden of a running local sandbox, and what it answers.
+//!
+//! Both ends are on the host and belong to the same user. Each connection to the warden's socket
+//! carries one [`Wish`] and one [`Answer`], each as a length of four bytes and a message.
+
+use serde::{Deserialize, Serialize};
+
+/// The warden's own socket, in the session's folder.
+pub const CONTROL_NAME: &str = "warden.sock";
+
+/// The guest's socket, in the session's folder.
+pub const GUEST_NAME: &str = "guest.sock";
+
+/// Where the warden notes how the sandbox ended, in the session's folder.
+pub const END_NAME: &str = "end.json";
+
+/// Held open, and locked, by every process that keeps the sandbox alive; in the session's folder.
+pub const LOCK_NAME: &str = "lock";
+
+/// How the name of a session's folder begins once the session is gone and only its removal is left.
+pub const GONE_PREFIX: &str = ".gone-";
+
+/// The one word an owner may say to a warden after the boot: live on without me.
+pub const LET_GO: u8 = b'L';
+
+/// The longest wish or answer.
+pub const MAX_WORD: usize = 4096;
+
+/// The most ports one sandbox publishes.
+pub const MAX_PORTS: usize = 64;
+
+/// What a host wants of a warden.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Wish {
+    /// Publish a port of the sandbox's loopback on the host's loopback. Asking again changes nothing.
+    Publish {
+        /// The port inside.
+        port: u16,
+    },
+    /// Name the ports that are published.
+    Ports,
+    /// End the sandbox.
+    End {
+        /// Whether its folder goes too.
+        remove: bool,
+    },
+}
+
+/// What a warden answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Answer {
+    /// These ports are published.
+    Ports(Vec<PublishedPort>),
+    /// Every process of the sandbox has ended. If its folder goes too, it is being removed now, and
+    /// is gone when the warden has ended.
+    Ended,
+    /// It could not be done.
+    Refused {
+        /// The system's error number.
+        errno: i32,
+    },
+}
+
+/// A port of the sandbox's loopback that can be reached on the host's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PublishedPort {
+    /// The port inside.
+    pub port: u16,
+    /// The port outside.
+    pub host_port: u16,
+}

@@ -1,0 +1,48 @@
+//! Output of any size.
+
+use bastide::{OutputEvent, Reason};
+
+use crate::suite::{Context, Outcome, Trial, sh};
+use crate::trials;
+
+pub(super) const TRIALS: &[Trial] =
+    trials![t5_bounds_two_gigabytes_of_output, takes_input_and_output_at_once];
+
+/// Head and tail are kept, what is missing is said, and the whole can still be read.
+async fn t5_bounds_two_gigabytes_of_output(context: Context) -> Outcome {
+    let session = context.session().await?;
+    let total = context.count(2 << 30) as u64;
+    let limit = 1 << 20;
+    let line = format!("echo first; yes | head -c {}; echo; echo last", total - 12);
+    let output = session.exec(sh(&line).output_limit(limit)).await?;
+    assert_eq!((output.exit.reason, output.exit.code), (Reason::Exited, 0));
+    assert!(output.is_truncated() && output.lost == 0);
+    assert_eq!(output.stdout.len() as u64 + output.stdout_omitted, total);
+    assert!(output.stdout.len() <= limit);
+    assert!(output.stdout.starts_with(b"first\ny\n") && output.stdout.ends_with(b"\nlast\n"));
+
+    let mut log = session.log(output.process, 0).await?;
+    let (mut read, mut tail) = (0, Vec::new());
+    let exit = loop {
+        match log.next().await? {
+            OutputEvent::Stdout(data) | OutputEvent::Stderr(data) => {
+                read += data.len() as u64;
+                tail = data.to_vec();
+            }
+            OutputEvent::Lost(lost) => return Err(format!("{lost} bytes were lost").into()),
+            OutputEvent::Exit(exit) => break exit,
+        }
+    };
+    assert_eq!((read, exit.reason), (total, Reason::Exited));
+    assert!(tail.ends_with(b"last\n"));
+    Ok(session.delete().await?)
+}
+
+/// More than every buffer on the way holds goes in while as much comes out.
+async fn takes_input_and_output_at_once(context: Context) -> Outcome {
+    let session = context.session().await?;
+    let input = vec![b'x'; 30_000_000];
+    let output = session.exec(sh("cat; cat >/dev/null").input(input.clone())).await?;
+    assert!(output.stdout == input);
+    Ok(session.delete().await?)
+}

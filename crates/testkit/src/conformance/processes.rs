@@ -1,0 +1,149 @@
+//! Processes that live by themselves: listed, signalled, waited for, listened to again.
+
+use std::time::Duration;
+
+use bastide::{Command, ErrorKind, OutputEvent, Process, ProcessId, Reason, Session};
+
+use crate::suite::{Context, Outcome, Trial, say, sh};
+use crate::trials;
+
+pub(super) const TRIALS: &[Trial] = trials![
+    t3_replays_a_background_process_from_an_offset,
+    lists_what_lives_on_with_the_command_it_came_from,
+    signals_a_process_and_its_group,
+    kills_everything_descended_from_a_process,
+    detaches_from_a_command_it_started,
+    says_that_a_process_is_unknown,
+    survives_a_command_that_kills_its_own_supervisor,
+];
+
+async fn collect(mut process: Process) -> Result<(Vec<u8>, Reason), bastide::Error> {
+    let mut all = Vec::new();
+    loop {
+        match process.next().await? {
+            OutputEvent::Stdout(data) | OutputEvent::Stderr(data) => all.extend_from_slice(&data),
+            OutputEvent::Lost(_) => {}
+            OutputEvent::Exit(exit) => return Ok((all, exit.reason)),
+        }
+    }
+}
+
+/// Waits until a file of the workspace exists.
+async fn until_exists(session: &Session, path: &str) -> Outcome {
+    say(session, &format!("until [ -e {path} ]; do sleep 0.01; done")).await.map(drop)
+}
+
+/// A background process, a connection that is gone for a while, and not a byte lost.
+async fn t3_replays_a_background_process_from_an_offset(context: Context) -> Outcome {
+    let session = context.session().await?;
+    let line = "seq 1 100000; touch half; until [ -e go ]; do sleep 0.01; done; seq 100001 200000";
+    let id = session.start(Command::shell(line)).await?;
+    until_exists(&session, "half").await?;
+    let want: Vec<u8> = (1..=200_000).flat_map(|n| format!("{n}\n").into_bytes()).collect();
+
+    // Listen to some of it, then go away.
+    let mut first = session.attach(id, 0).await?;
+    let mut heard = Vec::new();
+    while heard.len() < 100_000 {
+        if let OutputEvent::Stdout(data) = first.next().await? {
+            heard.extend_from_slice(&data);
+        }
+    }
+    let offset = first.offset();
+    drop(first);
+    assert_eq!(offset, heard.len() as u64);
+
+    // Another connection altogether, as after a restart of the host.
+    let again = session.reconnect().await?;
+    say(&again, "touch go").await?;
+    let (rest, reason) = collect(again.attach(id, offset).await?).await?;
+    assert_eq!(reason, Reason::Exited);
+    heard.extend_from_slice(&rest);
+    assert!(heard == want, "heard {} bytes of {}", heard.len(), want.len());
+
+    // And from the beginning, after the end.
+    let (whole, _) = collect(again.log(id, 0).await?).await?;
+    assert!(whole == want);
+    Ok(session.delete().await?)
+}
+
+async fn lists_what_lives_on_with_the_command_it_came_from(context: Context) -> Outcome {
+    let session = context.session().await?;
+    let output = session.exec(sh("(setsid sleep 7301 &) ; sleep 7302 & echo done")).await?;
+    assert_eq!(output.stdout, b"done\n");
+    let all = session.processes().await?;
+    let record = all.iter().find(|process| process.id == output.process);
+    let record = record.ok_or("the command has no record")?;
+    assert_eq!(
+        record.exit.as_ref().map(|exit| (exit.reason, exit.code)),
+        Some((Reason::Exited, 0))
+    );
+    let mut alive: Vec<_> = record.children.iter().map(|(_, line)| line.as_str()).collect();
+    alive.sort_unstable();
+    assert_eq!(alive, ["sleep 7301", "sleep 7302"]);
+    session.signal(output.process, 9).await?;
+    let after = session.processes().await?;
+    let children = after.iter().find(|process| process.id == output.process);
+    assert!(children.is_none_or(|process| process.children.is_empty()), "{children:?}");
+    Ok(session.delete().await?)
+}
+
+async fn signals_a_process_and_its_group(context: Context) -> Outcome {
+    let session = context.session().await?;
+    let line = "trap 'echo caught; exit 7' USR1; touch ready; while :; do sleep 0.01; done";
+    let id = session.start(Command::shell(line)).await?;
+    until_exists(&session, "ready").await?;
+    session.signal(id, 10).await?;
+    let output = session.attach(id, 0).await?.output(1000).await?;
+    assert_eq!((&output.stdout[..], output.exit.code), (&b"caught\n"[..], 7));
+    let gone = session.signal(id, 15).await.map_err(|error| error.kind());
+    assert_eq!(gone, Err(ErrorKind::NotFound));
+    Ok(session.delete().await?)
+}
+
+async fn kills_everything_descended_from_a_process(context: Context) -> Outcome {
+    let session = context.session().await?;
+    let line = "trap '' TERM; (setsid sh -c 'trap \"\" TERM; touch up; sleep 7303' &); sleep 7304";
+    let id = session.start(Command::shell(line)).await?;
+    until_exists(&session, "up").await?;
+    session.signal(id, 9).await?;
+    let (_, reason) = collect(session.attach(id, 0).await?).await?;
+    assert_eq!(reason, Reason::Signalled);
+    let left =
+        say(&session, "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c '[s]leep 730' || true");
+    assert_eq!(left.await?, "0\n");
+    Ok(session.delete().await?)
+}
+
+async fn detaches_from_a_command_it_started(context: Context) -> Outcome {
+    let session = context.session().await?;
+    let line = "echo one; until [ -e go ]; do sleep 0.01; done; echo two";
+    let mut process = session.spawn(sh(line)).await?;
+    assert_eq!(process.next().await?, OutputEvent::Stdout("one\n".into()));
+    let (id, offset) = (process.id(), process.offset());
+    process.detach().await?;
+    drop(process);
+    say(&session, "touch go").await?;
+    let (rest, reason) = collect(session.attach(id, offset).await?).await?;
+    assert_eq!((&rest[..], reason), (&b"two\n"[..], Reason::Exited));
+    Ok(session.delete().await?)
+}
+
+async fn says_that_a_process_is_unknown(context: Context) -> Outcome {
+    let session = context.session().await?;
+    let unknown = session.attach(ProcessId(4711), 0).await.map(drop);
+    assert_eq!(unknown.map_err(|error| error.kind()), Err(ErrorKind::NotFound));
+    Ok(session.delete().await?)
+}
+
+async fn survives_a_command_that_kills_its_own_supervisor(context: Context) -> Outcome {
+    let session = context.session().await?;
+    let line = "(setsid sleep 7305 &) ; kill -9 $PPID; sleep 7306";
+    let ended = session.exec(sh(line).timeout(Duration::from_secs(20))).await;
+    assert_eq!(ended.map_err(|error| error.kind()), Err(ErrorKind::Internal));
+    let left =
+        say(&session, "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c '[s]leep 730' || true");
+    assert_eq!(left.await?, "0\n", "nothing of it is left");
+    assert_eq!(say(&session, "echo still here").await?, "still here\n");
+    Ok(session.delete().await?)
+}
