@@ -111,13 +111,15 @@ pub enum RootStep {
         /// Whether it can be written to.
         writable: bool,
     },
-    /// A folder of the host whose owners are shifted into the range of [`Ids::Range`]; a plain
-    /// writable bind under [`Ids::Own`].
+    /// A file or folder of the host whose owners are shifted into the range of [`Ids::Range`]; a
+    /// plain bind under [`Ids::Own`].
     BindOwned {
         /// Where it is on the host.
         source: PathBuf,
         /// Where.
         target: String,
+        /// Whether it can be written to.
+        writable: bool,
     },
     /// A private file system in memory.
     Tmpfs {
