@@ -165,10 +165,21 @@ impl Backend for LocalBackend {
     }
 
     async fn discard(&self, folder: &Path) -> Result<()> {
-        // A sandbox that came up has a warden, and that one knows how to end it.
-        drop(words::end(folder, true, END, REMOVAL).await);
         let name = folder.file_name().unwrap_or_default().to_string_lossy();
-        self.remove(folder).await.map_err(|error| not_removed(&name, folder, &error))
+        let failed = |error: io::Error| not_removed(&name, folder, &error);
+        // A sandbox that came up has a warden, and that one knows how to end it. One that cannot do
+        // anything any more is found by where it is.
+        if words::end(folder, true, ANSWER, REMOVAL).await.is_err() {
+            let (home, folder) = (self.home.clone(), folder.to_owned());
+            let found =
+                tokio::task::spawn_blocking(move || strays::living_in(&home, &folder)).await;
+            for process in
+                found.map_err(io::Error::other).and_then(|found| found).map_err(failed)?
+            {
+                end_process(process).await.map_err(failed)?;
+            }
+        }
+        self.remove(folder).await.map_err(failed)
     }
 
     async fn sweep(&self) -> Result<Vec<String>> {

@@ -14,7 +14,7 @@ use bastide::{
     Booted, Error, ErrorKind, Machine, MachineSpec, NetworkAccess, Result, SessionFolder, SessionId,
 };
 use bastide_guest_bin::GuestBinary;
-use bastide_proto::boot::{BootReport, BootSpec, Ready, Resolver};
+use bastide_proto::boot::{BootReport, BootSpec, Limits, Ready, Resolver};
 use bastide_proto::warden::{END_NAME, LET_GO};
 use tokio::process::{Child, Command};
 
@@ -102,7 +102,7 @@ pub(crate) async fn boot(
         id: id.clone(),
         backend: NAME.to_owned(),
         state: serde_json::to_value(state).map_err(|error| failed(error.into()))?,
-        receipt: receipt(&ready, spec.network, &who),
+        receipt: receipt(&ready, spec, &who),
     };
     let first = words::to_tokio(first).map_err(failed)?;
     Ok(Booted {
@@ -190,6 +190,12 @@ fn boot_spec(
         root_dir: dir.join("root"),
         ids: who.ids.clone(),
         own_network: spec.network == NetworkAccess::None,
+        limits: Limits {
+            memory: spec.limits.memory,
+            pids: spec.limits.pids,
+            cpu_millis: spec.limits.cpu_millis,
+            disk: spec.limits.disk,
+        },
         steps: layout::steps(spec.root.as_str(), files, &hostname, who),
         hostname,
         keep_folder,

@@ -4,6 +4,7 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -30,6 +31,29 @@ pub(crate) fn sweep(home: &Path) -> io::Result<Vec<String>> {
     unfinished_guests(&home.join("guests"), &mut swept)?;
     free_ranges(Path::new(ID_LOCKS), &mut swept)?;
     Ok(swept)
+}
+
+/// The wardens that live in a session's folder, and the first processes of their sandboxes, held.
+pub(crate) fn living_in(home: &Path, folder: &Path) -> io::Result<Vec<OwnedFd>> {
+    let home = fs::canonicalize(home)?;
+    let Ok(folder) = fs::canonicalize(folder) else { return Ok(Vec::new()) };
+    let lives_there = |pid: i32| {
+        let place = fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
+        is_ours(pid, &home) && is_warden(pid) && place.starts_with(&folder)
+    };
+    let mut found = Vec::new();
+    for process in processes()? {
+        let Some(pid) = Pid::from_raw(process) else { continue };
+        let Ok(held) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
+        let is_init = || {
+            let is_first = is_ours(process, &home) && pid_inside(process) == Some(1);
+            is_first && parent(process).is_some_and(lives_there)
+        };
+        if lives_there(process) || is_init() {
+            found.push(held);
+        }
+    }
+    Ok(found)
 }
 
 fn processes() -> io::Result<Vec<i32>> {
@@ -60,12 +84,10 @@ impl Stray {
             return (!is_ours(parent, home)).then_some(Self::SandboxWithoutWarden);
         }
         // A warden lives in its session's folder once it knows which that is.
-        let command = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-        let is_warden = command.split(|byte| *byte == 0).nth(1) == Some(b"warden");
         let place = fs::read_link(format!("/proc/{pid}/cwd")).ok()?;
         let folder = place.strip_prefix(home.join("sessions")).ok()?.components().next()?;
         let folder = home.join("sessions").join(folder);
-        (is_warden && !folder.exists()).then_some(Self::WardenWithoutFolder)
+        (is_warden(pid) && !folder.exists()).then_some(Self::WardenWithoutFolder)
     }
 }
 
@@ -74,6 +96,11 @@ fn is_ours(pid: i32, home: &Path) -> bool {
     let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
     program.parent() == Some(&home.join("guests"))
         && program.file_name().is_some_and(|name| name.as_bytes().starts_with(b"guest-"))
+}
+
+fn is_warden(pid: i32) -> bool {
+    let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    command.split(|byte| *byte == 0).nth(1) == Some(b"warden")
 }
 
 /// What a process is numbered by in its own namespace, if that is another one than ours.

@@ -180,6 +180,9 @@ pub struct MachineSpec {
     /// What of the host is there besides.
     #[serde(default)]
     pub grants: Vec<Grant>,
+    /// What commands may use, all of them together.
+    #[serde(default)]
+    pub limits: ResourceLimits,
 }
 
 /// A file or folder of the host that a session may use.
@@ -193,11 +196,30 @@ pub struct Grant {
     pub read_only: bool,
 }
 
+/// What the commands of a session may use, all of them together; what is not given is not limited.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResourceLimits {
+    /// Bytes of memory.
+    pub memory: Option<u64>,
+    /// How many processes.
+    pub pids: Option<u64>,
+    /// Thousandths of a processor.
+    pub cpu_millis: Option<u64>,
+    /// Bytes of disk.
+    pub disk: Option<u64>,
+}
+
 impl MachineSpec {
-    /// A closed machine with its workspace at `root`: no network, and nothing of the host.
+    /// A closed machine with its workspace at `root`: no network, nothing of the host, no limits.
     #[must_use]
     pub fn new(root: GuestPath) -> Self {
-        Self { root, network: NetworkAccess::None, host_workspace: None, grants: Vec::new() }
+        Self {
+            root,
+            network: NetworkAccess::None,
+            host_workspace: None,
+            grants: Vec::new(),
+            limits: ResourceLimits::default(),
+        }
     }
 }
 

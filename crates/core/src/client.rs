@@ -11,7 +11,7 @@ use bastide_model::receipt::NetworkAccess;
 use bastide_model::{Manifest, PathGrant};
 
 use crate::apply::apply;
-use crate::backend::{Backend, Booted, Grant, Machine, MachineSpec, SessionId};
+use crate::backend::{Backend, Booted, Grant, Machine, MachineSpec, ResourceLimits, SessionId};
 use crate::environment::environment;
 use crate::link::{Link, MuxLink};
 use crate::pty::PtyProcesses;
@@ -39,6 +39,8 @@ pub struct Client {
 pub struct CreateOptions {
     /// What network commands have; none unless asked.
     pub network: NetworkAccess,
+    /// What commands may use, all of them together; no limits unless asked.
+    pub limits: ResourceLimits,
     /// The environment every command starts with, before the manifest's own. The caller decides what
     /// of its own environment goes in; by default nothing does.
     pub env: Vec<(String, String)>,
@@ -55,6 +57,7 @@ impl Default for CreateOptions {
     fn default() -> Self {
         Self {
             network: NetworkAccess::None,
+            limits: ResourceLimits::default(),
             env: Vec::new(),
             tied_to_owner: true,
             id: None,
@@ -93,6 +96,7 @@ impl Client {
             spec.host_workspace = is_chosen.then(|| PathBuf::from(&manifest.root));
         }
         spec.grants = grants(manifest)?;
+        spec.limits = options.limits;
         let id = options.id.unwrap_or_else(SessionId::random);
         let mut record = Record::intent(id, self.backend.name(), spec);
         record.tied = options.tied_to_owner;

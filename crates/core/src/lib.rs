@@ -17,8 +17,8 @@ mod session;
 mod state;
 
 pub use backend::{
-    Backend, Booted, Connection, Grant, Machine, MachineEnd, MachineSpec, MachineStatus, SessionId,
-    Side,
+    Backend, Booted, Connection, Grant, Machine, MachineEnd, MachineSpec, MachineStatus,
+    ResourceLimits, SessionId, Side,
 };
 pub use bastide_model::receipt::{NetworkAccess, Receipt, Rung};
 pub use bastide_model::{Error, ErrorKind, ExposedPort, Result};

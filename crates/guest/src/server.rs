@@ -8,6 +8,7 @@ mod exec;
 mod files;
 mod kill;
 mod log;
+mod memory;
 mod pool;
 mod ports;
 mod process;
@@ -31,6 +32,7 @@ use crate::packet;
 
 use beneath::Roots;
 use log::LogFolder;
+use memory::MemoryBook;
 use pool::Pool;
 use processes::Processes;
 
@@ -51,6 +53,8 @@ pub(crate) struct Endpoints {
     pub(crate) porter: OwnedFd,
     /// The folder for what commands say; no path inside leads to it.
     pub(crate) logs: OwnedFd,
+    /// Where the kernel counts whom it killed for want of memory, where it does.
+    pub(crate) kills: Option<OwnedFd>,
 }
 
 /// What every call can reach.
@@ -61,6 +65,7 @@ pub(crate) struct Guest {
     pub(crate) pool: Pool,
     pub(crate) processes: Processes,
     pub(crate) logs: LogFolder,
+    pub(crate) memory: MemoryBook,
 }
 
 /// Waits until commands can be run, and tells init.
@@ -94,6 +99,7 @@ pub(crate) fn run(spec: &BootSpec, endpoints: Endpoints) -> io::Result<()> {
             pool: Pool::new(endpoints.launcher, launcher)?,
             processes: Processes::default(),
             logs: LogFolder(endpoints.logs),
+            memory: MemoryBook::new(endpoints.kills),
         });
         endpoints.listener.set_nonblocking(true)?;
         let listener = tokio::net::UnixListener::from_std(endpoints.listener)?;

@@ -22,6 +22,8 @@ pub struct BootSpec {
     pub ids: Ids,
     /// Whether the sandbox has a network of its own with nothing but loopback.
     pub own_network: bool,
+    /// What commands may use.
+    pub limits: Limits,
     /// What is built into the new root, in order.
     pub steps: Vec<RootStep>,
     /// Whether the folder outlives a boot that its owner does not see through: it held a session
@@ -66,6 +68,45 @@ pub enum Ids {
         /// What they look like inside.
         inside: UserAndGroup,
     },
+}
+
+/// What commands of a session may use, all of them together; what is not given is not limited.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Bytes of memory.
+    pub memory: Option<u64>,
+    /// How many processes.
+    pub pids: Option<u64>,
+    /// Thousandths of a processor.
+    pub cpu_millis: Option<u64>,
+    /// Bytes of disk.
+    pub disk: Option<u64>,
+}
+
+/// What enforces each limit that was asked for, where anything does.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Enforced {
+    /// Memory.
+    pub memory: Option<String>,
+    /// Processes.
+    pub pids: Option<String>,
+    /// Processors.
+    pub cpu: Option<String>,
+    /// Disk.
+    pub disk: Option<String>,
+}
+
+impl Enforced {
+    /// What enforces each limit here, or else there.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            memory: self.memory.or(other.memory),
+            pids: self.pids.or(other.pids),
+            cpu: self.cpu.or(other.cpu),
+            disk: self.disk.or(other.disk),
+        }
+    }
 }
 
 /// A user and a group.
@@ -156,6 +197,8 @@ pub struct Ready {
     pub init_pid: u32,
     /// The guest, as the host numbers it.
     pub guest_pid: u32,
+    /// What enforces the limits.
+    pub enforced: Enforced,
     /// The Landlock version the kernel enforces on commands.
     pub landlock_abi: u32,
 }

@@ -30,6 +30,11 @@ pub enum End {
         /// Which.
         signal: i32,
     },
+    /// It, or something it started, was killed because the session's memory was used up.
+    OutOfMemory {
+        /// What the shell would call its exit code.
+        code: i32,
+    },
     /// The deadline ended the command and everything descended from it.
     Timeout,
     /// The host gave up, and everything descended from the command was ended.

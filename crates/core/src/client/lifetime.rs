@@ -247,8 +247,13 @@ impl Client {
                     break;
                 }
                 Ok(Some(record)) => self.check_backend(id, &record.backend)?,
-                // Without a record there is no machine to ask, only the folder.
-                Ok(None) | Err(_) => {}
+                // Somebody may be about to write it.
+                Ok(None) => {}
+                // Nobody who makes a session leaves a damaged record on the way.
+                Err(_) => {
+                    self.backend.discard(&path).await?;
+                    break;
+                }
             }
             match self.state.claim(id)? {
                 Claim::Ours(folder) => self.backend.discard(folder.path()).await?,

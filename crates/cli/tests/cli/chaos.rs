@@ -1,0 +1,243 @@
+//! Whatever is killed, and whenever: what is left can be found and removed, and what lives is not
+//! touched.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::harness::{Home, count, is_running, kill, parent, pass, text, until};
+
+/// Numbers nobody can foresee, and nobody has to.
+fn random(below: u64) -> u64 {
+    static STATE: AtomicU64 = AtomicU64::new(0);
+    let seed = std::env::var_os("BASTIDE_TEST_SEED");
+    let seed = seed.and_then(|seed| seed.to_str()?.parse().ok());
+    let seed: u64 = seed.unwrap_or_else(|| u64::from(std::process::id()));
+    let seed = seed << 32 | 0x9e37_79b9;
+    let before = STATE.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+    let mut number = before.wrapping_add(seed);
+    number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (number ^ (number >> 31)) % below
+}
+
+/// Nothing of any session is left.
+fn assert_nothing_left(home: &Home) {
+    until("its processes end", || home.processes().is_empty());
+    assert_eq!(home.folders(), Vec::<String>::new());
+    assert_eq!(home.say(&["ls"]), "");
+}
+
+#[test]
+fn leaves_nothing_that_cannot_be_swept_however_a_maker_is_killed() {
+    let home = Home::new();
+    let survivor = home.create();
+    fs::write(home.path().join("m.yaml"), "entries:\n  a/b/c:\n    type: file\n    content: x\n")
+        .unwrap();
+    for round in 0..count(400) {
+        let arguments: &[&str] = match round % 3 {
+            0 => &["create"],
+            1 => &["create", "--manifest", "m.yaml"],
+            _ => &["run", "--manifest", "m.yaml", "--", "sleep", "7900"],
+        };
+        let mut child = home.command(arguments).spawn().unwrap();
+        pass(Duration::from_micros(random(25_000)));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    // Wardens that lost their owner end by themselves; some sessions were made to their end.
+    until("only sessions that were made are alive", || {
+        let live = home.json(&["ls", "--json"]);
+        let live = live.as_array().unwrap().iter().filter(|session| session["state"] == "running");
+        let live = live.count();
+        // Each has a warden, an init, a guest, a launcher and a few supervisors.
+        home.processes().len() <= live * 10
+            && home.json(&["sweep", "--json"])["kept"].as_u64() == u64::try_from(live).ok()
+    });
+    let swept = home.json(&["sweep", "--json"]);
+    assert_eq!(swept["failed"], serde_json::json!([]));
+    let live = home.json(&["ls", "--json"]);
+    for session in live.as_array().unwrap() {
+        assert_eq!(session["state"], "running", "{session}");
+        let id = session["id"].as_str().unwrap();
+        assert_eq!(home.say(&["exec", id, "--", "echo", "here"]), "here\n");
+        home.say(&["rm", id]);
+    }
+    assert!(live.as_array().unwrap().iter().any(|session| session["id"] == survivor.as_str()));
+    assert_nothing_left(&home);
+    assert!(!is_running("sleep 7900"));
+    let guests: Vec<_> = fs::read_dir(home.path().join("guests")).unwrap().collect();
+    assert_eq!(guests.len(), 1, "{guests:?}");
+}
+
+#[test]
+fn serves_many_processes_at_once_on_one_home() {
+    let home = Home::new();
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..count(60) {
+                    let id = home.create();
+                    assert_eq!(home.say(&["exec", &id, "--", "echo", "here"]), "here\n");
+                    let listed = home.json(&["ls", "--json"]);
+                    let listed = listed.as_array().unwrap();
+                    let own = listed.iter().find(|session| session["id"] == id.as_str()).unwrap();
+                    assert_eq!(own["state"], "running");
+                    let swept = home.json(&["sweep", "--json"]);
+                    assert_eq!(swept["failed"], serde_json::json!([]), "{swept}");
+                    assert_eq!(home.say(&["exec", &id, "--", "echo", "there"]), "there\n");
+                    home.say(&["rm", &id]);
+                    let gone = home.run(&["exec", &id, "--", "true"]);
+                    assert_eq!(gone.status.code(), Some(125));
+                }
+            });
+        }
+    });
+    assert_nothing_left(&home);
+    assert_eq!(home.say(&["sweep"]), "");
+}
+
+/// The warden and the first process of a session, as the host numbers them.
+fn keepers(home: &Home, id: &str) -> (i32, i32) {
+    let guest = home.json(&["inspect", "--json", id])["guest"]["pid"].as_i64().unwrap();
+    let init = parent(i32::try_from(guest).unwrap());
+    (parent(init), init)
+}
+
+fn state(home: &Home, id: &str) -> String {
+    home.json(&["inspect", "--json", id])["state"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn ends_with_its_warden_and_is_swept() {
+    let home = Home::new();
+    let (id, other) = (home.create(), home.create());
+    home.say(&["exec", "-d", &id, "--", "sleep", "7901"]);
+    let (warden, _) = keepers(&home, &id);
+    kill(warden, "KILL");
+    until("the sandbox ends", || !is_running("sleep 7901") && state(&home, &id) == "ended");
+    assert_eq!(home.run(&["exec", &id, "--", "true"]).status.code(), Some(125));
+    until("it is swept away", || {
+        home.say(&["sweep"]);
+        !home.folders().contains(&id)
+    });
+    assert_eq!(home.say(&["exec", &other, "--", "echo", "here"]), "here\n");
+    home.say(&["rm", &other]);
+    assert_nothing_left(&home);
+}
+
+#[test]
+fn sweeps_a_sandbox_that_can_do_nothing_any_more() {
+    let home = Home::new();
+    let id = home.create();
+    home.say(&["exec", "-d", &id, "--", "sleep", "7902"]);
+    let (warden, _) = keepers(&home, &id);
+    let guest = home.json(&["inspect", "--json", &id])["guest"]["pid"].as_i64().unwrap();
+    kill(i32::try_from(guest).unwrap(), "STOP");
+    kill(warden, "KILL");
+    until("the warden is gone", || state(&home, &id) == "ended");
+    assert!(is_running("sleep 7902"), "a guest that is stopped cannot end it");
+    let swept = home.json(&["sweep", "--json"]);
+    assert_eq!(swept["removed"][0]["id"], id.as_str(), "{swept}");
+    assert!(!is_running("sleep 7902"));
+    assert_nothing_left(&home);
+}
+
+#[test]
+fn removes_sessions_whose_keepers_stand_still() {
+    let home = Home::new();
+    for stopped in 0..3 {
+        let id = home.create();
+        home.say(&["exec", "-d", &id, "--", "sleep", "7903"]);
+        let (warden, init) = keepers(&home, &id);
+        let guest = home.json(&["inspect", "--json", &id])["guest"]["pid"].as_i64().unwrap();
+        kill([warden, init, i32::try_from(guest).unwrap()][stopped], "STOP");
+        home.say(&["rm", &id]);
+        assert!(!is_running("sleep 7903"));
+        assert_nothing_left(&home);
+    }
+}
+
+#[test]
+fn sweeps_wardens_whose_folder_somebody_removed() {
+    let home = Home::new();
+    let (id, other) = (home.create(), home.create());
+    home.say(&["exec", "-d", &id, "--", "sleep", "7904"]);
+    fs::remove_dir_all(home.path().join("sessions").join(&id)).unwrap();
+    assert!(is_running("sleep 7904"));
+    let swept = home.say(&["sweep"]);
+    assert!(swept.contains("a warden whose session's folder is gone"), "{swept}");
+    until("the sandbox ends", || !is_running("sleep 7904"));
+    assert_eq!(home.say(&["exec", &other, "--", "echo", "here"]), "here\n");
+    home.say(&["rm", &other]);
+    assert_nothing_left(&home);
+}
+
+#[test]
+fn needs_no_database_to_know_its_sessions() {
+    let home = Home::new();
+    let id = home.create();
+    let database = home.path().join("state.db");
+    let damages: [fn(&std::path::Path); 3] = [
+        |path| fs::remove_file(path).unwrap(),
+        |path| fs::write(path, "this is no database, and long enough to be sure of that").unwrap(),
+        |path| fs::write(path, "").unwrap(),
+    ];
+    for damage in damages {
+        assert!(database.exists());
+        for beside in ["state.db-wal", "state.db-shm"] {
+            drop(fs::remove_file(home.path().join(beside)));
+        }
+        damage(&database);
+        assert!(home.say(&["ls"]).starts_with(&id));
+        assert_eq!(home.json(&["sweep", "--json"])["indexed"], 1);
+        assert_eq!(home.say(&["exec", &id, "--", "echo", "here"]), "here\n");
+    }
+    assert_eq!(fs::metadata(&database).unwrap().permissions().mode() & 0o777, 0o600);
+    home.say(&["rm", &id]);
+    assert_nothing_left(&home);
+}
+
+#[test]
+fn removes_a_session_whose_record_is_damaged() {
+    let home = Home::new();
+    for text in ["", "{}", "not json", "{\"form\":99}"] {
+        let id = home.create();
+        home.say(&["exec", "-d", &id, "--", "sleep", "7905"]);
+        let record = home.path().join("sessions").join(&id).join("machine.json");
+        fs::write(&record, text).unwrap();
+        assert_eq!(home.run(&["exec", &id, "--", "true"]).status.code(), Some(125));
+        // It lives, so nobody sweeps it away.
+        home.say(&["sweep"]);
+        assert!(is_running("sleep 7905"));
+        home.say(&["rm", &id]);
+        assert!(!is_running("sleep 7905"));
+        assert_nothing_left(&home);
+    }
+}
+
+#[test]
+fn removes_whatever_a_command_made() {
+    let home = Home::new();
+    let id = home.create();
+    let line = "
+        mkdir -p closed/deeper && touch closed/deeper/file && chmod 0 closed/deeper closed
+        touch read-only && chmod 0 read-only && ln -s /etc link && mkfifo pipe
+        i=0; while [ $i -lt 300 ]; do mkdir deep && cd deep || exit 1; i=$((i+1)); done
+        touch bottom
+    ";
+    home.say(&["exec", &id, "--", "sh", "-ec", line]);
+    home.say(&["rm", &id]);
+    assert_nothing_left(&home);
+    assert!(fs::exists("/etc/passwd").unwrap());
+
+    // Also when nobody is there to ask: its maker ran it, and is killed.
+    let script = format!("{line} echo done; sleep 7906");
+    let mut child = home.start(&["run", "--", "sh", "-c", &script], "done");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    until("it is gone", || home.folders().is_empty());
+    assert_nothing_left(&home);
+    assert!(text(&fs::read("/etc/passwd").unwrap()).contains("root"));
+}

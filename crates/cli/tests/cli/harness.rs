@@ -1,0 +1,163 @@
+//! A home of its own for each test, and nothing of the caller's environment.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// How long something may take that happens by itself.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+/// A home. Whatever a test left in it ends with it.
+pub(crate) struct Home {
+    folder: TempDir,
+}
+
+impl Home {
+    pub(crate) fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The tool, with these arguments.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        self.wrapped(Command::new(env!("CARGO_BIN_EXE_bastide")), arguments)
+    }
+
+    /// Another program that is given these arguments.
+    pub(crate) fn wrapped(&self, mut command: Command, arguments: &[&str]) -> Command {
+        command.args(arguments).env_clear().env("BASTIDE_HOME", self.path());
+        command.env("PATH", "/usr/local/bin:/usr/bin:/bin").current_dir(self.path());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs the tool to its end.
+    pub(crate) fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    /// What the tool prints, which must end well.
+    pub(crate) fn say(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    /// The object the tool prints.
+    pub(crate) fn json(&self, arguments: &[&str]) -> Value {
+        serde_json::from_str(&self.say(arguments)).unwrap()
+    }
+
+    /// Makes a session and gives its id.
+    pub(crate) fn create(&self) -> String {
+        self.say(&["create"]).trim().to_owned()
+    }
+
+    /// Runs the tool to its end with something to read.
+    pub(crate) fn feed(&self, arguments: &[&str], input: &[u8]) -> Output {
+        let mut child = self.command(arguments).stdin(Stdio::piped()).spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let input = input.to_vec();
+        let writing = std::thread::spawn(move || stdin.write_all(&input));
+        let output = child.wait_with_output().unwrap();
+        drop(writing.join().unwrap());
+        output
+    }
+
+    /// Starts the tool and waits until it has printed `line`.
+    pub(crate) fn start(&self, arguments: &[&str], line: &str) -> Child {
+        let mut child = self.command(arguments).spawn().unwrap();
+        let mut said = Vec::new();
+        let stdout = child.stdout.as_mut().unwrap();
+        while !said.ends_with(format!("{line}\n").as_bytes()) {
+            let mut byte = [0];
+            assert_eq!(stdout.read(&mut byte).unwrap(), 1, "it said {:?}", text(&said));
+            said.push(byte[0]);
+        }
+        child
+    }
+
+    /// The folders of sessions there are, half-removed ones included.
+    pub(crate) fn folders(&self) -> Vec<String> {
+        let Ok(entries) = fs::read_dir(self.path().join("sessions")) else { return Vec::new() };
+        entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
+    }
+
+    /// The processes of sessions there are: those that run a guest of this home.
+    pub(crate) fn processes(&self) -> Vec<i32> {
+        let guests = fs::canonicalize(self.path()).unwrap().join("guests");
+        let pids = fs::read_dir("/proc").unwrap().flatten();
+        let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let runs_guest = |pid: &i32| {
+            let program: PathBuf = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+            program.parent() == Some(&guests)
+        };
+        pids.filter(runs_guest).collect()
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        for id in self.folders() {
+            drop(self.run(&["rm", &id]));
+        }
+        for pid in self.processes() {
+            kill(pid, "KILL");
+        }
+    }
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Waits until something is true.
+pub(crate) fn until(what: &str, mut is_true: impl FnMut() -> bool) {
+    let deadline = Instant::now() + SOON;
+    while !is_true() {
+        assert!(Instant::now() < deadline, "not in time: {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// Lets this much time pass.
+pub(crate) fn pass(time: Duration) {
+    let (_sender, nobody_speaks) = mpsc::channel::<()>();
+    assert!(nobody_speaks.recv_timeout(time).is_err());
+}
+
+/// Sends a signal to a process, which may be gone.
+pub(crate) fn kill(pid: i32, signal: &str) {
+    drop(Command::new("kill").args([format!("-{signal}"), pid.to_string()]).output());
+}
+
+/// The parent of a process.
+pub(crate) fn parent(pid: i32) -> i32 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let (_, rest) = stat.rsplit_once(')').unwrap();
+    rest.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// Whether any process has this command line.
+pub(crate) fn is_running(line: &str) -> bool {
+    let wanted: Vec<u8> =
+        line.split(' ').flat_map(|word| [word.as_bytes(), b"\0"].concat()).collect();
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    entries
+        .map(|entry| entry.path().join("cmdline"))
+        .any(|path| fs::read(path).is_ok_and(|found| found == wanted))
+}
+
+/// A big count, or a tenth of it.
+pub(crate) fn count(full: usize) -> usize {
+    if std::env::var_os("BASTIDE_TEST_FULL").is_some() { full } else { full.div_ceil(10) }
+}

@@ -1,0 +1,8 @@
+//! The command line tool, as a script would use it.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod chaos;
+mod harness;
+mod json;
+mod lifetime;
+mod run;
