@@ -162,7 +162,7 @@ fn be_guest(spec: &BootSpec, endpoints: Endpoints) -> ! {
     // A group of its own, so that no signal to somebody's group reaches it.
     let alone = setsid().step(|| "start a session of processes".to_owned());
     let served = alone
-        .and_then(|_| reduce_guest())
+        .and_then(|_| reduce_guest(&spec.ids))
         .map_err(std::io::Error::other)
         .and_then(|()| server::run(spec, endpoints));
     exit_now(i32::from(served.is_err()))

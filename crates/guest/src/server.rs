@@ -1,9 +1,11 @@
 //! The guest itself: serves the link to the host.
 
 mod beneath;
+mod blocking;
 mod call;
 mod connection;
 mod exec;
+mod files;
 mod kill;
 mod log;
 mod memory;
@@ -12,6 +14,7 @@ mod ports;
 mod process;
 mod processes;
 mod put;
+mod side;
 mod terminal;
 
 use std::io;
@@ -80,11 +83,14 @@ pub(crate) fn run(spec: &BootSpec, endpoints: Endpoints) -> io::Result<()> {
     let launcher = await_launcher(&endpoints)?;
     // Held from before the first command ran: nothing a command does to a path changes what these
     // name.
-    let roots = Roots::open(&spec.writable)?;
+    let roots = Roots::open(&spec.writable, &spec.readable, spec.resolver)?;
+    // What the guest makes has the same permissions as what commands make.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
         .thread_keep_alive(std::time::Duration::from_secs(1))
+        .max_blocking_threads(blocking::MAX_THREADS)
         .build()?;
     runtime.block_on(async {
         let guest = Arc::new(Guest {

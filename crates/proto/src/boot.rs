@@ -31,6 +31,20 @@ pub struct BootSpec {
     pub keep_folder: bool,
     /// Where commands may write, besides their own `/tmp` and `/dev`; the first is the workspace.
     pub writable: Vec<String>,
+    /// What else is granted, for reading only.
+    pub readable: Vec<String>,
+    /// How the guest finds files beneath these folders.
+    pub resolver: Resolver,
+}
+
+/// How paths are followed beneath a folder that is held open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Resolver {
+    /// By the kernel in one call where it can, else name by name.
+    #[default]
+    Kernel,
+    /// Name by name from held folders, as on kernels that cannot do it in one call.
+    Walk,
 }
 
 /// The first id outside that sessions of root take. Beyond what distributions give to people (below
@@ -138,13 +152,15 @@ pub enum RootStep {
         /// Whether it can be written to.
         writable: bool,
     },
-    /// A folder of the host whose owners are shifted into the range of [`Ids::Range`]; a plain
-    /// writable bind under [`Ids::Own`].
+    /// A file or folder of the host whose owners are shifted into the range of [`Ids::Range`]; a
+    /// plain bind under [`Ids::Own`].
     BindOwned {
         /// Where it is on the host.
         source: PathBuf,
         /// Where.
         target: String,
+        /// Whether it can be written to.
+        writable: bool,
     },
     /// A private file system in memory.
     Tmpfs {

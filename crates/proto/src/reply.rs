@@ -92,12 +92,14 @@ pub struct Fault {
     pub message: String,
     /// The system's error number, where a system call failed.
     pub errno: Option<i32>,
+    /// The path it is about, links followed as far as they lead, where there is one.
+    pub path: Option<String>,
 }
 
 impl Fault {
     /// Makes a fault that no system call caused.
     pub fn new(kind: FaultKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), errno: None }
+        Self { kind, message: message.into(), errno: None, path: None }
     }
 }
 
@@ -113,6 +115,14 @@ pub enum FaultKind {
     Denied,
     /// A path leads out of where it must stay.
     Escape,
+    /// What must not exist does.
+    Exists,
+    /// A path leads to where only reading is granted.
+    ReadOnly,
+    /// More than was asked for at most.
+    TooMuch,
+    /// The file system did not answer in time.
+    Stuck,
     /// The operating system failed.
     Io,
     /// The guest itself failed.

@@ -32,7 +32,7 @@ const ROOT_INSIDE: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::KILL)
     .union(CapabilitySet::NET_BIND_SERVICE);
 
-/// What the guest itself does: files of every user, and ending commands.
+/// What the guest itself does where commands are uid 0: files of every user, and ending commands.
 const GUEST: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::FOWNER)
@@ -78,9 +78,13 @@ pub(crate) fn raise_walls(
     Ok(WallsReport { enforced: Enforced::default(), landlock_abi })
 }
 
-/// Leaves the guest only what it uses.
-pub(crate) fn reduce_guest() -> Result<(), StepError> {
-    reduce_capabilities(GUEST)?;
+/// Leaves the guest only what it uses. Where there is but one user, that is nothing: it does with
+/// files what that user may.
+pub(crate) fn reduce_guest(ids: &Ids) -> Result<(), StepError> {
+    reduce_capabilities(match ids {
+        Ids::Range { .. } => GUEST,
+        Ids::Own { .. } => CapabilitySet::empty(),
+    })?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable).step(|| "become untraceable".to_owned())
 }
 
