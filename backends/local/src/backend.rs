@@ -16,13 +16,14 @@ use bastide::{
     Result, SessionFolder,
 };
 use bastide_guest_bin::GuestBinary;
+use bastide_proto::boot::Resolver;
 use bastide_proto::hello::{TOKEN_BYTES, Token};
 use bastide_proto::warden::{Answer, END_NAME, GUEST_NAME, Wish};
 use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 
 use crate::process::{ProcessIdentity, ended, kill};
-use crate::{boot, strays, words};
+use crate::{boot, side, strays, words};
 
 /// The word users choose this backend by.
 pub(crate) const NAME: &str = "local";
@@ -44,6 +45,7 @@ pub(crate) const NO_TOKEN: Token = Token([0; TOKEN_BYTES]);
 pub struct LocalBackend {
     home: PathBuf,
     guest: GuestBinary,
+    resolver: Resolver,
 }
 
 /// What is needed to find a local machine again.
@@ -53,6 +55,9 @@ pub(crate) struct State {
     pub(crate) warden: ProcessIdentity,
     pub(crate) init: ProcessIdentity,
     pub(crate) guest: ProcessIdentity,
+    /// The devices of its files, from before its first command ran.
+    #[serde(default)]
+    pub(crate) devices: Vec<u64>,
 }
 
 impl LocalBackend {
@@ -70,7 +75,15 @@ impl LocalBackend {
         let sessions = home.join("sessions");
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&sessions).map_err(failed)?;
         let guest = GuestBinary::install(&home.join("guests")).map_err(failed)?;
-        Ok(Self { home, guest })
+        Ok(Self { home, guest, resolver: Resolver::default() })
+    }
+
+    /// Has guests follow paths in this way. Only tests have a reason to choose: a guest falls back
+    /// by itself where the kernel cannot do it in one call.
+    #[must_use]
+    pub fn with_resolver(mut self, resolver: Resolver) -> Self {
+        self.resolver = resolver;
+        self
     }
 
     /// Removes a session's folder, whatever is in it. A process of its own does that: a tree may be
@@ -106,8 +119,12 @@ impl Backend for LocalBackend {
         &self.home
     }
 
+    fn has_host_files(&self) -> bool {
+        true
+    }
+
     async fn boot(&self, folder: &SessionFolder, spec: &MachineSpec) -> Result<Booted> {
-        boot::boot(&self.guest, folder, spec).await
+        boot::boot(&self.guest, &self.home, self.resolver, folder, spec).await
     }
 
     async fn connect(&self, machine: &Machine) -> Result<Connection> {
@@ -116,7 +133,10 @@ impl Backend for LocalBackend {
             let message = format!("session {} is not running: {error}", machine.id);
             Error::new(ErrorKind::BackendLost, message)
         })?;
-        Ok(Connection { stream: Box::new(stream), token: NO_TOKEN })
+        side::connection(stream, state.devices).map_err(|error| {
+            let message = format!("cannot connect to session {}: {error}", machine.id);
+            Error::new(ErrorKind::BackendLost, message)
+        })
     }
 
     async fn inspect(&self, machine: &Machine) -> Result<MachineStatus> {

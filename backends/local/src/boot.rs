@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::UnixStream as StdStream;
 use std::path::Path;
 use std::process::Stdio;
@@ -11,19 +11,20 @@ use std::time::Duration;
 
 use bastide::backend::{Hold, Leash};
 use bastide::{
-    Booted, Connection, Error, ErrorKind, Machine, MachineSpec, NetworkAccess, Result,
-    SessionFolder, SessionId,
+    Booted, Error, ErrorKind, Machine, MachineSpec, NetworkAccess, Result, SessionFolder, SessionId,
 };
 use bastide_guest_bin::GuestBinary;
-use bastide_proto::boot::{BootReport, BootSpec, Ready};
+use bastide_proto::boot::{BootReport, BootSpec, Limits, Ready, Resolver};
 use bastide_proto::warden::{END_NAME, LET_GO};
 use tokio::process::{Child, Command};
 
 use crate::backend::{NAME, NO_TOKEN, State};
+use crate::host::{self, HostFile};
 use crate::layout;
 use crate::process::ProcessIdentity;
 use crate::receipt::receipt;
 use crate::refusal::refused;
+use crate::side;
 use crate::user::Identity;
 use crate::words;
 
@@ -46,6 +47,8 @@ impl Hold for OwnersEnd {
 /// Brings the sandbox of a session up.
 pub(crate) async fn boot(
     guest: &GuestBinary,
+    home: &Path,
+    resolver: Resolver,
     folder: &SessionFolder,
     spec: &MachineSpec,
 ) -> Result<Booted> {
@@ -60,7 +63,9 @@ pub(crate) async fn boot(
     private_folder(&dir.join("root")).map_err(failed)?;
     forget_end(dir).map_err(failed)?;
     let who = Identity::of_caller().map_err(failed)?;
-    let boot = boot_spec(dir, &storage, spec, id, &who, was_there);
+    let files = files(spec, home, &storage)?;
+    let boot = BootSpec { resolver, ..boot_spec(dir, &files, spec, id, &who, was_there) };
+    let devices: Vec<u64> = files.iter().map(|file| file.device).collect();
     let (control, far_control) = StdStream::pair().map_err(failed)?;
     let (first, far_first) = StdStream::pair().map_err(failed)?;
     let streams = Streams {
@@ -91,19 +96,39 @@ pub(crate) async fn boot(
         warden: ProcessIdentity::of(warden_pid).map_err(failed)?,
         init: ProcessIdentity::of(ready.init_pid).map_err(failed)?,
         guest: ProcessIdentity::of(ready.guest_pid).map_err(failed)?,
+        devices: devices.clone(),
     };
     let machine = Machine {
         id: id.clone(),
         backend: NAME.to_owned(),
         state: serde_json::to_value(state).map_err(|error| failed(error.into()))?,
-        receipt: receipt(&ready, spec.network, &who),
+        receipt: receipt(&ready, spec, &who),
     };
     let first = words::to_tokio(first).map_err(failed)?;
     Ok(Booted {
         machine,
-        connection: Some(Connection { stream: Box::new(first), token: NO_TOKEN }),
+        connection: Some(side::connection(first, devices).map_err(failed)?),
         leash: Some(Leash::new(OwnersEnd(control))),
     })
+}
+
+/// What a session works in, its workspace first: a folder of the host, or its own storage.
+fn files(spec: &MachineSpec, home: &Path, storage: &Path) -> Result<Vec<HostFile>> {
+    let mut files = host::files(spec, home)?;
+    if spec.host_workspace.is_none() {
+        let metadata = fs::metadata(storage).map_err(|error| {
+            Error::new(ErrorKind::Io, format!("cannot use {}: {error}", storage.display()))
+        })?;
+        let own = HostFile {
+            source: storage.to_owned(),
+            target: spec.root.as_str().to_owned(),
+            writable: true,
+            is_dir: true,
+            device: metadata.dev(),
+        };
+        files.insert(0, own);
+    }
+    Ok(files)
 }
 
 /// What a warden is started with.
@@ -148,12 +173,16 @@ fn forget_end(dir: &Path) -> io::Result<()> {
 
 fn boot_spec(
     dir: &Path,
-    storage: &Path,
+    files: &[HostFile],
     spec: &MachineSpec,
     id: &SessionId,
     who: &Identity,
     keep_folder: bool,
 ) -> BootSpec {
+    let targets = |writable: bool| {
+        let kept = files.iter().filter(move |file| file.writable == writable);
+        kept.map(|file| file.target.clone()).collect()
+    };
     let hostname = format!("bastide-{}", id.as_str().get(..8).unwrap_or_default());
     BootSpec {
         token: NO_TOKEN.0,
@@ -161,10 +190,18 @@ fn boot_spec(
         root_dir: dir.join("root"),
         ids: who.ids.clone(),
         own_network: spec.network == NetworkAccess::None,
-        steps: layout::steps(spec.root.as_str(), storage, &hostname, who),
+        limits: Limits {
+            memory: spec.limits.memory,
+            pids: spec.limits.pids,
+            cpu_millis: spec.limits.cpu_millis,
+            disk: spec.limits.disk,
+        },
+        steps: layout::steps(spec.root.as_str(), files, &hostname, who),
         hostname,
         keep_folder,
-        writable: vec![spec.root.as_str().to_owned()],
+        writable: targets(true),
+        readable: targets(false),
+        resolver: Resolver::default(),
     }
 }
 

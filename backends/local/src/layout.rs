@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use bastide_proto::boot::{RootStep, UserAndGroup};
 
+use crate::host::HostFile;
 use crate::user::Identity;
 
 /// Folders of the host that commands see, read-only. On most systems all but the first are links
@@ -28,8 +29,14 @@ const ETC: [&str; 9] = [
     "/etc/ssl/certs",
 ];
 
-/// The steps that build the root of a sandbox with its workspace, kept in `storage`, at `root`.
-pub(crate) fn steps(root: &str, storage: &Path, hostname: &str, who: &Identity) -> Vec<RootStep> {
+/// The steps that build the root of a sandbox with its workspace at `root`; `files` are its own
+/// storage or the host's folder, and what of the host is there besides.
+pub(crate) fn steps(
+    root: &str,
+    files: &[HostFile],
+    hostname: &str,
+    who: &Identity,
+) -> Vec<RootStep> {
     let mut steps = Vec::with_capacity(64);
     for path in SYSTEM {
         show(&mut steps, path);
@@ -42,9 +49,26 @@ pub(crate) fn steps(root: &str, storage: &Path, hostname: &str, who: &Identity) 
         folder(&mut steps, target);
     }
     steps.push(RootStep::Tmpfs { target: "/tmp".to_owned(), mode: 0o1777 });
-    folder(&mut steps, root);
-    steps.push(RootStep::BindOwned { source: storage.to_owned(), target: root.to_owned() });
+    let mut files: Vec<_> = files.iter().collect();
+    // What lies in something else comes after it.
+    files.sort_by_key(|file| file.target.split('/').count());
+    for file in files {
+        own(&mut steps, file);
+    }
     steps
+}
+
+/// Something of the host that keeps its owners.
+fn own(steps: &mut Vec<RootStep>, file: &HostFile) {
+    let HostFile { source, target, writable, is_dir, .. } = file;
+    let (source, target, writable) = (source.clone(), target.clone(), *writable);
+    if *is_dir {
+        folder(steps, &target);
+    } else {
+        parents(steps, &target);
+        steps.push(RootStep::File { target: target.clone(), content: String::new() });
+    }
+    steps.push(RootStep::BindOwned { source, target, writable });
 }
 
 /// Shows a file or folder of the host as it is, read-only; a link stays a link; what the host does
@@ -144,7 +168,19 @@ mod tests {
     #[test]
     fn makes_every_folder_before_what_lies_in_it() {
         let who = Identity::of_caller().unwrap();
-        let steps = steps("/srv/deep/work", Path::new("/storage"), "box", &who);
+        let file = |target: &str, is_dir| HostFile {
+            source: PathBuf::from("/storage"),
+            target: target.to_owned(),
+            writable: true,
+            is_dir,
+            device: 0,
+        };
+        let files = [
+            file("/srv/deep/work/inner/file", false),
+            file("/srv/deep/work", true),
+            file("/tmp/granted", true),
+        ];
+        let steps = steps("/srv/deep/work", &files, "box", &who);
         let mut made = vec!["/".to_owned()];
         for step in &steps {
             let target = match step {

@@ -4,12 +4,15 @@
 
 mod backend;
 mod boot;
+mod host;
 mod layout;
 mod process;
 mod receipt;
 mod refusal;
+mod side;
 mod strays;
 mod user;
 mod words;
 
 pub use backend::LocalBackend;
+pub use bastide_proto::boot::Resolver;

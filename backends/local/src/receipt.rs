@@ -1,7 +1,9 @@
 //! What is really in force in a sandbox, from what the sandbox reported.
 
-use bastide::model::receipt::{NetworkAccess, Receipt, Rung};
-use bastide_proto::boot::Ready;
+use bastide::MachineSpec;
+use bastide::backend::ResourceLimits;
+use bastide::model::receipt::{Limit, Limits, NetworkAccess, Receipt, Rung};
+use bastide_proto::boot::{Enforced, Ready};
 
 use crate::user::Identity;
 
@@ -11,7 +13,8 @@ const SCOPED_SIGNALS: u32 = 6;
 /// The first Landlock version that limits device requests.
 const DEVICE_REQUESTS: u32 = 5;
 
-pub(crate) fn receipt(ready: &Ready, network: NetworkAccess, who: &Identity) -> Receipt {
+pub(crate) fn receipt(ready: &Ready, spec: &MachineSpec, who: &Identity) -> Receipt {
+    let network = spec.network;
     let user = format!("{} ({})", who.name, who.inside.uid);
     let mut receipt = Receipt::new(Rung::Namespaces, network, user);
     receipt.walls = vec![
@@ -36,5 +39,27 @@ pub(crate) fn receipt(ready: &Ready, network: NetworkAccess, who: &Identity) -> 
         let missing = "device requests: this kernel's Landlock does not limit them";
         receipt.not_enforced.push(missing.to_owned());
     }
+    receipt.limits = limits(&spec.limits, &ready.enforced);
+    let all = &receipt.limits;
+    let named =
+        [("memory", &all.memory), ("pids", &all.pids), ("cpu", &all.cpu), ("disk", &all.disk)];
+    for (name, limit) in named {
+        if limit.asked.is_some() && limit.enforced_by.is_none() {
+            receipt.not_enforced.push(format!("the limit on {name}: nothing here can hold it"));
+        }
+    }
     receipt
+}
+
+fn limits(asked: &ResourceLimits, by: &Enforced) -> Limits {
+    let limit = |asked: Option<u64>, enforced_by: &Option<String>| Limit {
+        asked,
+        enforced_by: enforced_by.clone().filter(|_| asked.is_some()),
+    };
+    Limits {
+        memory: limit(asked.memory, &by.memory),
+        pids: limit(asked.pids, &by.pids),
+        cpu: limit(asked.cpu_millis, &by.cpu),
+        disk: limit(asked.disk, &by.disk),
+    }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bastide_local::LocalBackend;
 use bastide_testkit::suite::{self, Context};
-use bastide_testkit::{conformance, escape};
+use bastide_testkit::{chaos, conformance, escape};
 
 fn main() -> ExitCode {
     if let Some(code) = escape::probe::run_if_asked() {
@@ -17,6 +17,6 @@ fn main() -> ExitCode {
     let backend = LocalBackend::new(home.path()).expect("a home for local sessions");
     let full = std::env::var_os("BASTIDE_TEST_FULL").is_some();
     let context = Context { backend: Arc::new(backend), full };
-    let trials = [conformance::trials(), escape::trials()].concat();
+    let trials = [conformance::trials(), chaos::trials(), escape::trials()].concat();
     suite::run("local", &context, &trials)
 }

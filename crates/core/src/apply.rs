@@ -2,13 +2,16 @@
 
 use bastide_model::{Entry, EntryKind, Manifest};
 use bastide_proto::frame::MAX_DATA;
-use bastide_proto::request::{Entry as PutEntry, EntryKind as PutKind, Put};
+use bastide_proto::request::{Entry as PutEntry, EntryKind as PutKind, Existing, Put, PutItem};
 use bastide_proto::{End, GuestPath, Request};
 use bytes::Bytes;
 
 use crate::fault::{agent_lost, refused};
-use crate::link::{Incoming, Link, Stream};
+use crate::link::{Incoming, Link, Receiver, Sender, Stream};
 use crate::{Error, ErrorKind, Result};
+
+/// How long a guest may be silent in the middle of a tree.
+const SILENCE: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// Something to make in the workspace.
 #[derive(Debug, PartialEq, Eq)]
@@ -23,29 +26,54 @@ pub(crate) async fn apply(link: &dyn Link, root: &GuestPath, manifest: &Manifest
     if items.is_empty() {
         return Ok(());
     }
-    let mut stream = link.open(Request::Put(Put { base: root.clone() })).await?;
-    let sent = send(&mut stream, &items).await;
+    let put = Put {
+        user: None,
+        base: root.clone(),
+        existing: Existing::Overwritten,
+        through_links: true,
+    };
+    let Stream { mut to_guest, mut from_guest, .. } = link.open(Request::Put(put)).await?;
+    let sending = send(&mut to_guest, &items);
+    let listening = listen(&mut from_guest);
+    tokio::pin!(sending, listening);
     // A guest that fails in the middle says why and stops listening: its word is worth more than
     // the broken pipe it leaves behind.
-    match stream.from_guest.next().await {
-        Ok(Incoming::End(End::Done)) => sent,
-        Ok(Incoming::End(End::Failed(fault))) => Err(refused(fault).during("materialize")),
-        Ok(_) => Err(agent_lost("the guest broke the protocol: not the end of a tree")),
-        Err(error) => Err(sent.err().unwrap_or(error)),
+    tokio::select! {
+        heard = &mut listening => heard,
+        sent = &mut sending => match (sent, listening.await) {
+            (Err(lost), Err(error)) if error.kind() == ErrorKind::AgentLost => Err(lost),
+            (_, heard) => heard,
+        },
     }
 }
 
-async fn send(stream: &mut Stream, items: &[Item<'_>]) -> Result<()> {
-    for item in items {
-        stream.to_guest.item(&item.entry).await?;
-        if item.entry.kind == PutKind::File {
-            for piece in item.content.chunks(MAX_DATA) {
-                stream.to_guest.input(Bytes::copy_from_slice(piece)).await?;
+/// Waits for the end; what comes before it only says how far it is.
+async fn listen(from_guest: &mut Receiver) -> Result<()> {
+    loop {
+        let incoming = tokio::time::timeout(SILENCE, from_guest.next()).await;
+        let silent = |_| agent_lost("the guest was silent while it laid out the manifest");
+        match incoming.map_err(silent)?? {
+            Incoming::Item(_) => {}
+            Incoming::End(End::Done) => return Ok(()),
+            Incoming::End(End::Failed(fault)) => {
+                return Err(refused(fault).during("materialize"));
             }
-            stream.to_guest.input_end().await?;
+            _ => return Err(agent_lost("the guest broke the protocol: not the end of a tree")),
         }
     }
-    stream.to_guest.input_end().await
+}
+
+async fn send(to_guest: &mut Sender, items: &[Item<'_>]) -> Result<()> {
+    for item in items {
+        to_guest.queue_item(&PutItem::Entry(item.entry.clone())).await?;
+        if item.entry.kind == PutKind::File {
+            for piece in item.content.chunks(MAX_DATA) {
+                to_guest.queue_input(Bytes::copy_from_slice(piece)).await?;
+            }
+            to_guest.queue_input_end().await?;
+        }
+    }
+    to_guest.input_end().await
 }
 
 /// Everything to make, parents before what lies in them.
@@ -69,5 +97,6 @@ fn item<'a>(path: &str, entry: &'a Entry) -> Result<Item<'a>> {
         }
     };
     let mode = u32::try_from(entry.permissions.mode() & 0o7777).unwrap_or(0o700);
-    Ok(Item { entry: PutEntry { path: path.to_owned(), kind, mode }, content })
+    let entry = PutEntry { mode: Some(mode), ..PutEntry::new(path, kind) };
+    Ok(Item { entry, content })
 }

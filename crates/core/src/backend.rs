@@ -1,7 +1,8 @@
 //! Where sessions run.
 
 use std::fmt;
-use std::path::Path;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use async_trait::async_trait;
@@ -21,6 +22,12 @@ use crate::{Error, ErrorKind, Result};
 pub trait Backend: fmt::Debug + Send + Sync {
     /// The word users choose this backend by; it is stored with every machine.
     fn name(&self) -> &'static str;
+
+    /// Whether its sessions can have files and folders of this host at their own paths, so that a
+    /// workspace with a root of the caller's choice is that very folder.
+    fn has_host_files(&self) -> bool {
+        false
+    }
 
     /// The folder in which sessions of this backend are remembered.
     fn home(&self) -> &Path;
@@ -166,13 +173,53 @@ pub struct MachineSpec {
     pub root: GuestPath,
     /// What network commands have.
     pub network: NetworkAccess,
+    /// The folder of the host that is the workspace, instead of storage of the session's own. It is
+    /// the caller's: it is never cleared and never removed.
+    #[serde(default)]
+    pub host_workspace: Option<PathBuf>,
+    /// What of the host is there besides.
+    #[serde(default)]
+    pub grants: Vec<Grant>,
+    /// What commands may use, all of them together.
+    #[serde(default)]
+    pub limits: ResourceLimits,
+}
+
+/// A file or folder of the host that a session may use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grant {
+    /// Where it is inside.
+    pub path: GuestPath,
+    /// Where it is on the host.
+    pub host: PathBuf,
+    /// Whether only reading is granted.
+    pub read_only: bool,
+}
+
+/// What the commands of a session may use, all of them together; what is not given is not limited.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResourceLimits {
+    /// Bytes of memory.
+    pub memory: Option<u64>,
+    /// How many processes.
+    pub pids: Option<u64>,
+    /// Thousandths of a processor.
+    pub cpu_millis: Option<u64>,
+    /// Bytes of disk.
+    pub disk: Option<u64>,
 }
 
 impl MachineSpec {
-    /// A closed machine with its workspace at `root`: no network.
+    /// A closed machine with its workspace at `root`: no network, nothing of the host, no limits.
     #[must_use]
     pub fn new(root: GuestPath) -> Self {
-        Self { root, network: NetworkAccess::None }
+        Self {
+            root,
+            network: NetworkAccess::None,
+            host_workspace: None,
+            grants: Vec::new(),
+            limits: ResourceLimits::default(),
+        }
     }
 }
 
@@ -246,6 +293,19 @@ pub struct Connection {
     pub stream: Box<dyn Duplex>,
     /// What the guest wants to hear first.
     pub token: Token,
+    /// A way for descriptors beside the stream, where there is one. Its other end must be on its
+    /// way to the guest already, ahead of everything else.
+    pub side: Option<Side>,
+}
+
+/// A way for descriptors from the guest to the host.
+#[derive(Debug)]
+pub struct Side {
+    /// A socket that carries whole packets.
+    pub socket: OwnedFd,
+    /// The devices of the session's files, as they were before its first command ran: a descriptor
+    /// of anything else is not taken.
+    pub devices: Vec<u64>,
 }
 
 impl fmt::Debug for Connection {

@@ -3,13 +3,15 @@
 mod lifetime;
 mod sweep;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use bastide_model::Manifest;
+use bastide_model::paths::WorkspacePathPolicy;
 use bastide_model::receipt::NetworkAccess;
+use bastide_model::{Manifest, PathGrant};
 
 use crate::apply::apply;
-use crate::backend::{Backend, Booted, Machine, MachineSpec, SessionId};
+use crate::backend::{Backend, Booted, Grant, Machine, MachineSpec, ResourceLimits, SessionId};
 use crate::environment::environment;
 use crate::link::{Link, MuxLink};
 use crate::pty::PtyProcesses;
@@ -18,6 +20,9 @@ use crate::{Error, ErrorKind, Result, Session};
 
 pub use lifetime::{SessionInfo, SessionState};
 pub use sweep::{SweepReport, Swept};
+
+/// The root of a workspace that nobody chose.
+const DEFAULT_ROOT: &str = "/workspace";
 
 /// Makes sessions on one backend, and finds them again.
 ///
@@ -34,6 +39,8 @@ pub struct Client {
 pub struct CreateOptions {
     /// What network commands have; none unless asked.
     pub network: NetworkAccess,
+    /// What commands may use, all of them together; no limits unless asked.
+    pub limits: ResourceLimits,
     /// The environment every command starts with, before the manifest's own. The caller decides what
     /// of its own environment goes in; by default nothing does.
     pub env: Vec<(String, String)>,
@@ -50,6 +57,7 @@ impl Default for CreateOptions {
     fn default() -> Self {
         Self {
             network: NetworkAccess::None,
+            limits: ResourceLimits::default(),
             env: Vec::new(),
             tied_to_owner: true,
             id: None,
@@ -82,6 +90,13 @@ impl Client {
         })?;
         let mut spec = MachineSpec::new(root);
         spec.network = options.network;
+        if self.backend.has_host_files() {
+            // A root of the caller's choice is a folder of the caller's.
+            let is_chosen = manifest.root != DEFAULT_ROOT;
+            spec.host_workspace = is_chosen.then(|| PathBuf::from(&manifest.root));
+        }
+        spec.grants = grants(manifest)?;
+        spec.limits = options.limits;
         let id = options.id.unwrap_or_else(SessionId::random);
         let mut record = Record::intent(id, self.backend.name(), spec);
         record.tied = options.tied_to_owner;
@@ -139,7 +154,7 @@ impl Client {
                 if !record.tied {
                     self.state.note(&record);
                 }
-                Ok(self.session(record, machine, link, leash))
+                self.session(record, machine, link, leash)
             }
             Err(error) => {
                 self.undo(&folder, Some(&machine), manifest.is_some()).await;
@@ -165,20 +180,22 @@ impl Client {
         machine: Machine,
         link: Arc<dyn Link>,
         leash: Option<crate::backend::Leash>,
-    ) -> Session {
+    ) -> Result<Session> {
+        let policy = path_policy(&record.spec)?;
         let bytes = |text: String| text.into_bytes();
         let env = record.env.into_iter().map(|(key, value)| (bytes(key), bytes(value))).collect();
-        Session {
+        Ok(Session {
             backend: Arc::clone(&self.backend),
             state: Arc::clone(&self.state),
             machine,
             link,
             env,
             root: record.spec.root,
+            policy,
             exposed_ports: record.exposed_ports,
             leash,
             ptys: PtyProcesses::default(),
-        }
+        })
     }
 }
 
@@ -195,4 +212,28 @@ fn declared(ports: Vec<u16>) -> Result<Vec<u16>> {
         }
     }
     Ok(declared)
+}
+
+/// The rules for paths of a session.
+fn path_policy(spec: &MachineSpec) -> Result<WorkspacePathPolicy> {
+    let grant = |grant: &Grant| PathGrant {
+        path: grant.path.as_str().to_owned(),
+        read_only: grant.read_only,
+        description: None,
+        host_path: None,
+    };
+    WorkspacePathPolicy::new(spec.root.as_str(), spec.grants.iter().map(grant).collect())
+}
+
+/// What the manifest grants of the host. Without a path on the host the same one is meant.
+fn grants(manifest: &Manifest) -> Result<Vec<Grant>> {
+    let grant = |grant: &PathGrant| {
+        let path = grant.path.parse().map_err(|error| {
+            let message = format!("granted path {:?}: {error}", grant.path);
+            Error::new(ErrorKind::InvalidInput, message)
+        })?;
+        let host = grant.host_path.as_ref().unwrap_or(&grant.path);
+        Ok(Grant { path, host: PathBuf::from(host), read_only: grant.read_only })
+    };
+    manifest.extra_path_grants.iter().map(grant).collect()
 }

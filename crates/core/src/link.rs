@@ -1,6 +1,7 @@
 //! The connection to a guest: one request in, one stream out.
 
 mod mux;
+mod side;
 
 use std::fmt;
 
@@ -20,6 +21,8 @@ use crate::fault::{agent_lost, refused};
 use crate::{Error, ErrorKind, Result};
 
 pub use mux::MuxLink;
+pub(crate) use side::{Access, PassedFile};
+pub use side::{SideChannel, Ticket};
 
 /// A connection to the guest of one session.
 ///
@@ -30,6 +33,11 @@ pub use mux::MuxLink;
 pub trait Link: fmt::Debug + Send + Sync {
     /// Sends `request` and returns its stream once the guest accepts it.
     async fn open(&self, request: Request) -> Result<Stream>;
+
+    /// The way for descriptors beside the link, where there is one.
+    fn side(&self) -> Option<&SideChannel> {
+        None
+    }
 }
 
 type Wire = Compat<yamux::Stream>;
@@ -63,7 +71,7 @@ pub enum Incoming {
     Stdout(Bytes),
     /// Standard error.
     Stderr(Bytes),
-    /// A typed message.
+    /// A typed message of the call.
     Item(Bytes),
     /// The call is over.
     End(End),
@@ -115,6 +123,48 @@ impl Sender {
         self.frame(Frame::new(Tag::Input, data)).await
     }
 
+    /// Puts bytes for the file at hand where the next message takes them along, and sends what has
+    /// gathered once that is enough.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`ErrorKind::AgentLost`] if the guest is gone.
+    pub async fn queue_input(&mut self, data: Bytes) -> Result<()> {
+        let fed = self.0.feed(Frame::new(Tag::Input, data)).await;
+        fed.map_err(|error| agent_lost("the link closed").because(error))
+    }
+
+    /// Puts a typed message where the next one takes it along.
+    ///
+    /// # Errors
+    ///
+    /// As [`item`](Self::item).
+    pub async fn queue_item<T: Serialize + Sync>(&mut self, item: &T) -> Result<()> {
+        let frame = Self::encode(Tag::Item, item)?;
+        let fed = self.0.feed(frame).await;
+        fed.map_err(|error| agent_lost("the link closed").because(error))
+    }
+
+    /// Sends what has gathered.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`ErrorKind::AgentLost`] if the guest is gone.
+    pub async fn flush(&mut self) -> Result<()> {
+        let flushed = SinkExt::<Frame>::flush(&mut self.0).await;
+        flushed.map_err(|error| agent_lost("the link closed").because(error))
+    }
+
+    /// Says that the file at hand is whole, together with whatever is sent next.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`ErrorKind::AgentLost`] if the guest is gone.
+    pub async fn queue_input_end(&mut self) -> Result<()> {
+        let fed = self.0.feed(Frame::new(Tag::InputEnd, Bytes::new())).await;
+        fed.map_err(|error| agent_lost("the link closed").because(error))
+    }
+
     /// Says that no more input follows.
     ///
     /// # Errors
@@ -143,6 +193,11 @@ impl Sender {
     }
 
     async fn message<T: Serialize>(&mut self, tag: Tag, message: &T) -> Result<()> {
+        let frame = Self::encode(tag, message)?;
+        self.frame(frame).await
+    }
+
+    fn encode<T: Serialize>(tag: Tag, message: &T) -> Result<Frame> {
         let body = bastide_proto::encode(message)
             .map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
         if body.len() > tag.max_body() {
@@ -151,7 +206,7 @@ impl Sender {
             return Err(Error::new(ErrorKind::LimitExceeded, message)
                 .hint("pass large arguments or environments in a file"));
         }
-        self.frame(Frame::new(tag, body)).await
+        Ok(Frame::new(tag, body))
     }
 
     async fn frame(&mut self, frame: Frame) -> Result<()> {
@@ -185,12 +240,13 @@ impl Receiver {
     }
 }
 
+/// Reads a typed message of a guest.
 pub(crate) fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
     bastide_proto::decode(body).map_err(|error| broken(&error.to_string()))
 }
 
 /// The guest said something no guest of ours says: it is not one, or not any more.
-fn broken(what: &str) -> Error {
+pub(crate) fn broken(what: &str) -> Error {
     agent_lost(&format!("the guest broke the protocol: {what}"))
 }
 

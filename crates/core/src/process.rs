@@ -82,6 +82,8 @@ pub enum Reason {
     Exited,
     /// A signal ended it.
     Signalled,
+    /// It, or something it started, was killed because the session's memory was used up.
+    OutOfMemory,
     /// Its deadline passed.
     Timeout,
     /// Somebody gave up on it.
@@ -99,6 +101,7 @@ impl Reason {
         match self {
             Self::Exited => "exited",
             Self::Signalled => "signalled",
+            Self::OutOfMemory => "oom",
             Self::Timeout => "timeout",
             Self::Cancelled => "cancelled",
             Self::NotStarted => "not_started",
@@ -398,6 +401,7 @@ pub(crate) fn exit(end: End) -> Result<Exit> {
     Ok(match end {
         End::Exited { code } => exit(Reason::Exited, code),
         End::Signalled { signal } => exit(Reason::Signalled, 128 + signal),
+        End::OutOfMemory { code } => exit(Reason::OutOfMemory, code),
         End::Timeout => exit(Reason::Timeout, 124),
         End::Cancelled => exit(Reason::Cancelled, 125),
         End::Detached => exit(Reason::Detached, 0),

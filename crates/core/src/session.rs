@@ -1,9 +1,11 @@
 //! The live sandbox a user holds.
 
+mod files;
 mod ports;
 
 use std::sync::Arc;
 
+use bastide_model::paths::WorkspacePathPolicy;
 use bastide_model::receipt::Receipt;
 use bastide_proto::{Attach, End, Exec, GuestPath, Request, Signal, Stdin};
 use serde_bytes::ByteBuf;
@@ -33,6 +35,7 @@ pub struct Session {
     pub(crate) link: Arc<dyn Link>,
     pub(crate) root: GuestPath,
     pub(crate) env: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(crate) policy: WorkspacePathPolicy,
     pub(crate) exposed_ports: Vec<u16>,
     pub(crate) leash: Option<Leash>,
     pub(crate) ptys: PtyProcesses,
@@ -73,6 +76,7 @@ impl Session {
             link: Arc::new(MuxLink::connect(connection).await?),
             root: self.root.clone(),
             env: self.env.clone(),
+            policy: self.policy.clone(),
             exposed_ports: self.exposed_ports.clone(),
             leash: None,
             ptys: PtyProcesses::default(),

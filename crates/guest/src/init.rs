@@ -8,6 +8,7 @@ use bastide_proto::boot::{BootFailure, BootReport, BootSpec, Ready};
 use rustix::process::{PidfdFlags, pidfd_open, setsid};
 
 use crate::jail::{IdMap, Step, StepError, WallsReport, enter_new_root, open_alone, reduce_guest};
+use crate::launcher::Joining;
 use crate::server::{self, Endpoints};
 use crate::sys::{Fork, block_signals, exit_now, fork, ignore_children, raise_loopback};
 use crate::warden::logs_of;
@@ -32,6 +33,10 @@ pub(crate) struct Inheritance<'a> {
     pub(crate) lock: OwnedFd,
     /// The folder for what commands say, where the warden had to open it.
     pub(crate) logs: Option<OwnedFd>,
+    /// The groups that limit commands, for launchers to join.
+    pub(crate) groups: Joining,
+    /// Where the kernel counts whom it killed for want of memory.
+    pub(crate) kills: Option<OwnedFd>,
 }
 
 /// What the guest tells init, once.
@@ -71,7 +76,8 @@ struct Started {
 
 /// Builds the jail and starts guest and launcher.
 fn start(inheritance: Inheritance<'_>) -> Result<Started, BootFailure> {
-    let Inheritance { spec, ids, warden, listener, first, porter, lock, logs } = inheritance;
+    let Inheritance { spec, ids, warden, listener, first, porter, lock, logs, groups, kills } =
+        inheritance;
     let binds = receive_binds(&warden)?;
     let logs = match logs {
         Some(logs) => logs,
@@ -84,26 +90,33 @@ fn start(inheritance: Inheritance<'_>) -> Result<Started, BootFailure> {
     let (to_guest, init) = pair()?;
     let guest = match fork().step(|| "fork the guest".to_owned())? {
         Fork::Child => {
-            drop((launcher_end, to_guest, lock));
+            drop((launcher_end, to_guest, lock, groups));
             let warden = UnixStream::from(warden);
-            let endpoints = Endpoints { listener, first, launcher, init, warden, porter, logs };
+            let endpoints =
+                Endpoints { listener, first, launcher, init, warden, porter, logs, kills };
             be_guest(spec, endpoints)
         }
         Fork::Parent(guest) => guest,
     };
-    drop((launcher, init, listener, first, porter, logs));
+    drop((launcher, init, listener, first, porter, logs, kills));
     let guest_fd = pidfd_open(guest, PidfdFlags::empty()).step(|| "watch the guest".to_owned())?;
     match fork().step(|| "fork the launcher".to_owned())? {
         Fork::Child => {
             drop((to_guest, warden, guest_fd, lock));
-            launcher::run(spec, guest, &launcher_end.into())
+            launcher::run(spec, guest, &launcher_end.into(), groups)
         }
-        Fork::Parent(_) => drop(launcher_end),
+        Fork::Parent(_) => drop((launcher_end, groups)),
     }
     let to_guest = OwnedFd::from(to_guest);
     let walls: GuestUp = receive(&to_guest, "start the guest")?;
     // The host's numbers of both are the warden's to fill in.
-    let ready = Ready { init_pid: 0, guest_pid: 0, landlock_abi: walls?.landlock_abi };
+    let walls = walls?;
+    let ready = Ready {
+        init_pid: 0,
+        guest_pid: 0,
+        enforced: walls.enforced,
+        landlock_abi: walls.landlock_abi,
+    };
     Ok(Started { ready, to_guest, guest_fd, _lock: lock })
 }
 
@@ -149,7 +162,7 @@ fn be_guest(spec: &BootSpec, endpoints: Endpoints) -> ! {
     // A group of its own, so that no signal to somebody's group reaches it.
     let alone = setsid().step(|| "start a session of processes".to_owned());
     let served = alone
-        .and_then(|_| reduce_guest())
+        .and_then(|_| reduce_guest(&spec.ids))
         .map_err(std::io::Error::other)
         .and_then(|()| server::run(spec, endpoints));
     exit_now(i32::from(served.is_err()))

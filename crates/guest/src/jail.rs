@@ -1,6 +1,7 @@
 //! Building the jail: one straight line, in one thread, before anything else runs inside.
 
 mod ids;
+mod limits;
 mod root;
 mod seccomp;
 mod walls;
@@ -11,6 +12,7 @@ use bastide_proto::boot::BootFailure;
 use rustix::io::Errno;
 
 pub(crate) use ids::IdMap;
+pub(crate) use limits::limit_commands;
 pub(crate) use root::{clone_binds, enter_new_root, open_alone};
 pub(crate) use seccomp::Protected;
 pub(crate) use walls::{WallsReport, raise_walls, reduce_guest};

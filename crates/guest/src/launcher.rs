@@ -5,12 +5,12 @@
 
 use std::os::fd::OwnedFd;
 
-use bastide_proto::boot::{BootFailure, BootSpec};
+use bastide_proto::boot::{BootFailure, BootSpec, Enforced};
 use rustix::process::{Pid, setsid};
 use serde::{Deserialize, Serialize};
 
-use crate::jail::{Protected, Step, StepError, WallsReport, raise_walls};
-use crate::sys::{Fork, exit_now, fork, hear_of_children};
+use crate::jail::{Protected, Step, StepError, WallsReport, limit_commands, raise_walls};
+use crate::sys::{Fork, exit_now, fork};
 use crate::{packet, supervisor};
 
 /// What the guest asks of a launcher: a supervisor on the two sockets that come with it, the
@@ -30,10 +30,18 @@ pub(crate) struct Launched {
     pub(crate) walls: WallsReport,
 }
 
+/// The groups a launcher joins, with all it will fork.
+#[derive(Debug)]
+pub(crate) struct Joining {
+    /// Where it writes itself to join.
+    pub(crate) doors: Vec<OwnedFd>,
+    /// What they enforce.
+    pub(crate) enforced: Enforced,
+}
+
 /// The life of a launcher.
-pub(crate) fn run(spec: &BootSpec, guest: Pid, requests: &OwnedFd) -> ! {
-    hear_of_children();
-    let walls = enter(spec, guest);
+pub(crate) fn run(spec: &BootSpec, guest: Pid, requests: &OwnedFd, groups: Joining) -> ! {
+    let walls = enter(spec, guest, groups);
     let failed = walls.is_err();
     let pid = rustix::process::getpid().as_raw_pid();
     let message: LauncherReport =
@@ -51,19 +59,18 @@ pub(crate) fn run(spec: &BootSpec, guest: Pid, requests: &OwnedFd) -> ! {
             // The guest sees its ends of the sockets close, and says that no process could be made.
             Ok(Fork::Parent(_)) | Err(_) => {}
         }
-        reap();
     }
     exit_now(0)
 }
 
-fn enter(spec: &BootSpec, guest: Pid) -> Result<WallsReport, StepError> {
+fn enter(spec: &BootSpec, guest: Pid, groups: Joining) -> Result<WallsReport, StepError> {
     // A group of its own, so that no signal to somebody's group reaches it.
     let launcher = setsid().step(|| "start a session of processes".to_owned())?;
-    raise_walls(&spec.ids, &spec.writable, Protected { guest, launcher })
-}
-
-/// Collects supervisors that have ended, without waiting for any.
-fn reap() {
-    use rustix::process::{WaitOptions, wait};
-    while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+    for door in groups.doors {
+        // Nought is whoever writes it.
+        rustix::io::write(&door, b"0").step(|| "join the group of the limits".to_owned())?;
+    }
+    let enforced = limit_commands(&spec.limits, &groups.enforced)?;
+    let walls = raise_walls(&spec.ids, &spec.writable, Protected { guest, launcher })?;
+    Ok(WallsReport { enforced, ..walls })
 }

@@ -1,16 +1,20 @@
 //! The guest itself: serves the link to the host.
 
 mod beneath;
+mod blocking;
 mod call;
 mod connection;
 mod exec;
+mod files;
 mod kill;
 mod log;
+mod memory;
 mod pool;
 mod ports;
 mod process;
 mod processes;
 mod put;
+mod side;
 mod terminal;
 
 use std::io;
@@ -28,6 +32,7 @@ use crate::packet;
 
 use beneath::Roots;
 use log::LogFolder;
+use memory::MemoryBook;
 use pool::Pool;
 use processes::Processes;
 
@@ -48,6 +53,8 @@ pub(crate) struct Endpoints {
     pub(crate) porter: OwnedFd,
     /// The folder for what commands say; no path inside leads to it.
     pub(crate) logs: OwnedFd,
+    /// Where the kernel counts whom it killed for want of memory, where it does.
+    pub(crate) kills: Option<OwnedFd>,
 }
 
 /// What every call can reach.
@@ -58,6 +65,7 @@ pub(crate) struct Guest {
     pub(crate) pool: Pool,
     pub(crate) processes: Processes,
     pub(crate) logs: LogFolder,
+    pub(crate) memory: MemoryBook,
 }
 
 /// Waits until commands can be run, and tells init.
@@ -75,11 +83,14 @@ pub(crate) fn run(spec: &BootSpec, endpoints: Endpoints) -> io::Result<()> {
     let launcher = await_launcher(&endpoints)?;
     // Held from before the first command ran: nothing a command does to a path changes what these
     // name.
-    let roots = Roots::open(&spec.writable)?;
+    let roots = Roots::open(&spec.writable, &spec.readable, spec.resolver)?;
+    // What the guest makes has the same permissions as what commands make.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
         .thread_keep_alive(std::time::Duration::from_secs(1))
+        .max_blocking_threads(blocking::MAX_THREADS)
         .build()?;
     runtime.block_on(async {
         let guest = Arc::new(Guest {
@@ -88,6 +99,7 @@ pub(crate) fn run(spec: &BootSpec, endpoints: Endpoints) -> io::Result<()> {
             pool: Pool::new(endpoints.launcher, launcher)?,
             processes: Processes::default(),
             logs: LogFolder(endpoints.logs),
+            memory: MemoryBook::new(endpoints.kills),
         });
         endpoints.listener.set_nonblocking(true)?;
         let listener = tokio::net::UnixListener::from_std(endpoints.listener)?;

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
 use crate::packet;
-use crate::sys::{Fork, exec, exit_now, fork, reset_signals};
+use crate::sys::{Fork, exec, exit_now, fork, hear_of_children, reset_signals};
 
 /// What a supervisor tells the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,6 +58,8 @@ pub(crate) enum ExecFailure {
 
 /// The life of a supervisor.
 pub(crate) fn run(to_guest: &OwnedFd, to_command: OwnedFd) -> ! {
+    // Unlike those it was forked from, it wants to know.
+    hear_of_children();
     let Ok(()) = set_child_subreaper(Some(rustix::process::getpid())) else { exit_now(1) };
     let command = match fork() {
         Ok(Fork::Child) => become_command(&to_command),

@@ -4,10 +4,12 @@
 use std::ffi::{CStr, CString};
 use std::io;
 use std::mem;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr;
 
 use rustix::process::Pid;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 
 /// Which side of a fork this is.
 #[derive(Debug)]
@@ -112,6 +114,13 @@ pub(crate) fn close_inherited() -> io::Result<()> {
     // SAFETY: the caller vouches that no descriptor in the range belongs to anything of this process.
     let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Lets the runtime say when a descriptor, which must not block, is ready.
+pub(crate) fn async_fd(descriptor: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an `OwnedFd` holds one open descriptor, always the same, until it is dropped, and the
+    // `AsyncFd` owns it.
+    Ok(unsafe { AsyncFd::register_with_interest(descriptor, interest) }?)
 }
 
 /// What to change on a mount.

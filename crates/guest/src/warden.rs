@@ -7,6 +7,7 @@
 mod control;
 mod folder;
 mod keep;
+mod limits;
 mod ports;
 mod pump;
 mod tree;
@@ -27,11 +28,13 @@ use rustix::process::{
 
 use crate::init::{self, Inheritance};
 use crate::jail::{IdMap, Step, StepError, clone_binds};
+use crate::launcher::Joining;
 use crate::sys::{Fork, close_inherited, fork_into};
 use crate::{packet, porter};
 use control::Control;
 use folder::{EndNote, Folder};
 use keep::{Event, Keeper};
+use limits::Groups;
 use ports::Ports;
 
 pub use folder::remove;
@@ -121,6 +124,7 @@ struct Sandbox {
     ids: IdMap,
     /// Held because the guest ends when it closes.
     _to_init: OwnedFd,
+    groups: Groups,
 }
 
 impl Sandbox {
@@ -170,6 +174,8 @@ impl Sandbox {
         kill(&self.init_fd)?;
         let status = bury(self.init)?;
         self.ids.release();
+        // A group that stays is found by its name.
+        drop(self.groups.remove());
         Ok(status)
     }
 
@@ -218,6 +224,7 @@ struct Prepared {
     to_warden: UnixStream,
     porter: OwnedFd,
     far_porter: OwnedFd,
+    groups: Groups,
 }
 
 impl Prepared {
@@ -234,8 +241,14 @@ impl Prepared {
         let pair = || "make a pair of sockets".to_owned();
         let (to_init, to_warden) = UnixStream::pair().step(pair)?;
         let (porter, far_porter) = porter::pair().step(pair)?;
-        Ok(Self { ids, listener, logs, to_init, to_warden, porter, far_porter })
+        let groups = Groups::make(&name_of(spec), &spec.limits);
+        Ok(Self { ids, listener, logs, to_init, to_warden, porter, far_porter, groups })
     }
+}
+
+/// The session's name: that of its folder.
+fn name_of(spec: &BootSpec) -> String {
+    spec.session_dir.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// Where the guest keeps what commands say.
@@ -250,7 +263,8 @@ fn boot(spec: &BootSpec, streams: Streams) -> (UnixStream, Result<Sandbox, BootF
         Ok(prepared) => prepared,
         Err(error) => return (owner, Err(error.into())),
     };
-    let Prepared { ids, listener, logs, to_init, to_warden, porter, far_porter } = prepared;
+    let Prepared { ids, listener, logs, to_init, to_warden, porter, far_porter, mut groups } =
+        prepared;
     let init = match fork_into(namespaces(spec)) {
         Ok(Fork::Child) => {
             drop((owner, to_init, porter));
@@ -263,23 +277,34 @@ fn boot(spec: &BootSpec, streams: Streams) -> (UnixStream, Result<Sandbox, BootF
                 porter: far_porter,
                 lock,
                 logs,
+                groups: Joining { doors: groups.doors, enforced: groups.enforced },
+                kills: groups.kills,
             })
         }
         Ok(Fork::Parent(init)) => init,
-        Err(error) => return (owner, Err(no_namespaces(&error))),
+        Err(error) => {
+            drop(groups.remove());
+            return (owner, Err(no_namespaces(&error)));
+        }
     };
+    groups.doors.clear();
     drop((to_warden, far_porter, listener, first, logs));
     let watched = watch_over(spec, &ids, init, &to_init);
+    if watched.is_err() {
+        drop(groups.remove());
+    }
+    let by_groups = groups.enforced.clone();
     let sandbox = watched.map(|Watched { init_fd, ready, folder, control }| Sandbox {
         init,
         init_fd,
-        ready,
+        ready: Ready { enforced: by_groups.or(ready.enforced), ..ready },
         folder,
         control,
         porter,
         _lock: lock,
         ids,
         _to_init: to_init.into(),
+        groups,
     });
     (owner, sandbox)
 }

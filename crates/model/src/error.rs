@@ -131,6 +131,7 @@ struct Data {
     source: Option<Box<dyn StdError + Send + Sync>>,
     detail: Detail,
     message_is_safe: bool,
+    protected: bool,
     redacted: bool,
 }
 
@@ -161,6 +162,7 @@ impl Error {
                 source: None,
                 detail: Detail::default(),
                 message_is_safe: false,
+                protected: false,
                 redacted: false,
             }),
         }

@@ -80,6 +80,51 @@ fn write_ascii(text: &str, out: &mut String) {
     out.push('"');
 }
 
+/// Reads JSON as the reference's language does: `NaN` and `Infinity` are numbers, too. Here they are
+/// all numbers too large for anything.
+///
+/// ```
+/// let value = bastide_model::json_text::parse(r#"{"NaN": NaN}"#).unwrap();
+/// assert!(value["NaN"].is_number());
+/// ```
+///
+/// # Errors
+///
+/// What is wrong with the text.
+pub fn parse(text: &str) -> serde_json::Result<Value> {
+    match serde_json::from_str(text) {
+        Err(error) if text.contains("NaN") || text.contains("Infinity") => {
+            serde_json::from_str(&without_words_for_numbers(text)).map_err(|_| error)
+        }
+        read => read,
+    }
+}
+
+fn without_words_for_numbers(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    let mut is_inside_text = false;
+    while let Some(letter) = rest.chars().next() {
+        let word = ["NaN", "Infinity", "-Infinity"].into_iter().find(|word| rest.starts_with(word));
+        let stands_alone = !out.ends_with(|c: char| c.is_ascii_alphanumeric() || "+-.".contains(c));
+        let taken = match word {
+            Some(word) if !is_inside_text && stands_alone => {
+                out.push_str("1e999");
+                word.len()
+            }
+            _ => {
+                let escaped = if is_inside_text && letter == '\\' { 2 } else { 1 };
+                is_inside_text ^= letter == '"';
+                let taken: usize = rest.chars().take(escaped).map(char::len_utf8).sum();
+                out.push_str(&rest[..taken]);
+                taken
+            }
+        };
+        rest = &rest[taken..];
+    }
+    out
+}
+
 /// Compact JSON with keys in their own order and text as it is.
 #[must_use]
 pub fn compact(value: &Value) -> String {
@@ -105,7 +150,7 @@ fn rewrite_numbers(value: &mut Value) {
 }
 
 /// Whole numbers of any size keep their digits; fractions are read and written again.
-fn number_text(number: &Number, float: impl Fn(f64) -> String) -> String {
+pub(crate) fn number_text(number: &Number, float: impl Fn(f64) -> String) -> String {
     match number.to_string() {
         zero if zero == "-0" => "0".to_owned(),
         digits if is_int(number) => digits,

@@ -4,7 +4,9 @@
 
 pub mod archive;
 pub mod checksum;
+pub mod client_options;
 pub mod custom;
+pub mod docker;
 pub mod document;
 pub mod entry;
 pub mod environment;
@@ -31,12 +33,14 @@ pub mod schema;
 mod secret;
 pub mod snapshot;
 mod spelling;
+pub mod state;
 pub mod text;
 pub mod tools;
 pub mod truncation;
 pub mod users;
 mod windows_path;
 
+pub use client_options::ClientOptions;
 pub use entry::{Entry, EntryKind};
 pub use environment::Environment;
 pub use error::{Error, ErrorClass, ErrorKind, FieldError, Result};
@@ -48,7 +52,8 @@ pub use path_grant::PathGrant;
 pub use permissions::{FileMode, Permissions};
 pub use posix_path::PosixPath;
 pub use registry::{Parsed, Registry, Warning};
-pub use secret::Secret;
+pub use secret::{Secret, redact_secrets};
 pub use snapshot::{Snapshot, SnapshotSpec};
+pub use state::SessionState;
 pub use users::{Group, User};
 pub use windows_path::WindowsPath;

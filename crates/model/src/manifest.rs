@@ -4,6 +4,7 @@ mod coerce;
 mod describe;
 mod load;
 mod remote_mounts;
+mod skip;
 mod tree;
 mod walk;
 
@@ -13,6 +14,7 @@ use indexmap::IndexMap;
 use serde_json::Value;
 
 pub use describe::{MAX_DESCRIPTION_CHARS, render_description, truncate_description};
+pub(crate) use walk::{MAX_KEY, coerce_rel_path, mount_target, normalize_within_root};
 pub use walk::{MountTarget, Walk, normalize_in_workspace, rel_path};
 
 use crate::Result;

@@ -1,21 +1,47 @@
 //! Storage of a cloud provider inside the workspace, as data: what to mount ([`MountSource`]), by
 //! which means ([`MountStrategy`], [`MountPattern`]), and where.
 
+mod authority;
+mod boundary;
+mod config;
+mod exposure;
+mod inline_url;
+mod materialized;
 mod pattern;
+mod plan;
+mod rclone;
+mod rclone_args;
 pub(crate) mod read;
+mod rebind;
+mod remote;
+mod rules;
+mod sanitize;
+mod sanitize_state;
 mod source;
 mod strategy;
+mod volume;
 
+pub use config::{BlobfuseConfig, MountConfig, MountpointConfig, S3FilesConfig};
+pub use exposure::Exposure;
+pub use inline_url::{url_authority_values, url_holds_authority};
+pub use materialized::absolute_manifest_path;
 pub use pattern::{
     BlobfuseCache, FusePattern, MountPattern, MountpointOptions, PatternKind, RcloneMode,
     RclonePattern, S3FilesOptions,
 };
+pub use plan::{HelperRun, MountPlan, MountSite, MountStep, Mounting, RequiredTool, ToolCheck};
+pub use rclone::{RcloneConfig, join_remote_path, supplement_rclone_config};
+pub use rclone_args::{RcloneArgs, analyze_rclone_args, is_safe_remote_name};
 pub use read::mount as read_mount;
+pub(crate) use sanitize::cannot_be_written;
+pub use sanitize::{Sanitized, sanitize_manifest};
+pub use sanitize_state::{REDACTED_MOUNT_AUTHORITY, sanitize_run_state, sanitize_session_state};
 pub use source::{
     AzureBlob, BoxFolder, BoxSubType, CustomMount, Gcs, MountSource, R2, S3, S3Files,
 };
 pub(crate) use strategy::BUILTIN as BUILTIN_STRATEGIES;
 pub use strategy::{CustomStrategy, MountStrategy};
+pub use volume::VolumeDriver;
 
 use crate::lax::Object;
 use crate::posix_path::PosixPath;

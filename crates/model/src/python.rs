@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::json_text::{float_text, number_text};
 use crate::lax::is_int;
 
 /// The type of a JSON value, such as `NoneType` or `dict`.
@@ -17,14 +18,46 @@ pub(crate) fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// `str(value)` of a scalar; arrays and objects, which only appear in advisory texts, as JSON.
+/// `str(value)`.
 pub(crate) fn text(value: &Value) -> String {
     match value {
-        Value::Null => "None".to_owned(),
-        Value::Bool(true) => "True".to_owned(),
-        Value::Bool(false) => "False".to_owned(),
         Value::String(text) => text.clone(),
-        Value::Number(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
+        value => {
+            let mut out = String::new();
+            write_repr(value, &mut out);
+            out
+        }
+    }
+}
+
+/// `repr(value)`.
+fn write_repr(value: &Value, out: &mut String) {
+    match value {
+        Value::Null => out.push_str("None"),
+        Value::Bool(true) => out.push_str("True"),
+        Value::Bool(false) => out.push_str("False"),
+        Value::Number(number) => out.push_str(&number_text(number, |float| {
+            if float.is_finite() { float_text(float) } else { float.to_string() }
+        })),
+        Value::String(text) => out.push_str(&repr(text)),
+        Value::Array(items) => {
+            out.push('[');
+            for (index, item) in items.iter().enumerate() {
+                out.push_str(if index == 0 { "" } else { ", " });
+                write_repr(item, out);
+            }
+            out.push(']');
+        }
+        Value::Object(fields) => {
+            out.push('{');
+            for (index, (key, value)) in fields.iter().enumerate() {
+                out.push_str(if index == 0 { "" } else { ", " });
+                out.push_str(&repr(key));
+                out.push_str(": ");
+                write_repr(value, out);
+            }
+            out.push('}');
+        }
     }
 }
 
@@ -79,6 +112,12 @@ fn is_printable(letter: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn writes_values_as_the_reference_quotes_them() {
+        let value = serde_json::json!({"a": [null, true, 1, 1e2, "it's"], "b": {}});
+        assert_eq!(text(&value), r#"{'a': [None, True, 1, 100.0, "it's"], 'b': {}}"#);
+    }
 
     #[test]
     fn writes_text_as_the_reference_quotes_it() {

@@ -10,10 +10,12 @@ use std::sync::LazyLock;
 use kinds::Kinds;
 
 use crate::Result;
+use crate::client_options::{self, ClientOptions};
 use crate::entry::{self, Entry};
 use crate::environment::{self, EnvValue};
 use crate::lax::{Checked, Input, Step};
 use crate::mount::{self, MountStrategy};
+use crate::state::{self, BackendState};
 
 /// A value, and what there is to say about it although it was accepted.
 #[derive(Debug, Clone, PartialEq)]
@@ -79,6 +81,8 @@ pub struct Registry {
     entries: Kinds<Entry>,
     env_values: Kinds<EnvValue>,
     mount_strategies: Kinds<MountStrategy>,
+    backend_states: Kinds<BackendState>,
+    client_options: Kinds<ClientOptions>,
 }
 
 impl Registry {
@@ -89,6 +93,8 @@ impl Registry {
             entries: Kinds::new(&entry::BUILTIN),
             env_values: Kinds::new(&environment::BUILTIN),
             mount_strategies: Kinds::new(&mount::BUILTIN_STRATEGIES),
+            backend_states: Kinds::new(&state::BUILTIN),
+            client_options: Kinds::new(&client_options::BUILTIN),
         });
         &BUILTIN
     }
@@ -151,9 +157,58 @@ impl Registry {
         Ok(self)
     }
 
+    /// Adds what a backend stores of its sessions; `read` is given the whole state and takes the
+    /// backend's own fields out of it.
+    ///
+    /// # Errors
+    ///
+    /// `TypeError` if the word is taken; `ValueError` if it is empty.
+    pub fn with_backend_state(
+        mut self,
+        word: &str,
+        owner: &str,
+        read: impl Fn(Input<'_>) -> Checked<BackendState> + Send + Sync + 'static,
+    ) -> Result<Self> {
+        self.backend_states.add(word, owner, read, |existing| {
+            let message =
+                format!("sandbox session state type `{word}` is already registered by {existing}");
+            crate::Error::type_error(message)
+        })?;
+        Ok(self)
+    }
+
+    /// Adds the options of a backend.
+    ///
+    /// # Errors
+    ///
+    /// `TypeError` if the word is taken; `ValueError` if it is empty.
+    pub fn with_client_options(
+        mut self,
+        word: &str,
+        owner: &str,
+        read: impl Fn(Input<'_>) -> Checked<ClientOptions> + Send + Sync + 'static,
+    ) -> Result<Self> {
+        self.client_options.add(word, owner, read, |existing| {
+            let message =
+                format!("sandbox client options type `{word}` is already registered by {existing}");
+            crate::Error::type_error(message)
+        })?;
+        Ok(self)
+    }
+
     /// The words of all types of entries, sorted.
     pub fn entry_types(&self) -> impl Iterator<Item = &str> {
         self.entries.words()
+    }
+
+    /// Whether there is a type of entry with that word.
+    pub(crate) fn has_entry(&self, word: &str) -> bool {
+        self.entries.has(word)
+    }
+
+    /// Whether a program added a way to mount with that word.
+    pub(crate) fn has_own_mount_strategy(&self, word: &str) -> bool {
+        self.mount_strategies.has(word) && !Self::builtin().mount_strategies.has(word)
     }
 
     pub(crate) fn entries(&self) -> &Kinds<Entry> {
@@ -166,5 +221,13 @@ impl Registry {
 
     pub(crate) fn mount_strategies(&self) -> &Kinds<MountStrategy> {
         &self.mount_strategies
+    }
+
+    pub(crate) fn backend_states(&self) -> &Kinds<BackendState> {
+        &self.backend_states
+    }
+
+    pub(crate) fn client_options(&self) -> &Kinds<ClientOptions> {
+        &self.client_options
     }
 }

@@ -22,6 +22,8 @@ pub struct BootSpec {
     pub ids: Ids,
     /// Whether the sandbox has a network of its own with nothing but loopback.
     pub own_network: bool,
+    /// What commands may use.
+    pub limits: Limits,
     /// What is built into the new root, in order.
     pub steps: Vec<RootStep>,
     /// Whether the folder outlives a boot that its owner does not see through: it held a session
@@ -29,6 +31,20 @@ pub struct BootSpec {
     pub keep_folder: bool,
     /// Where commands may write, besides their own `/tmp` and `/dev`; the first is the workspace.
     pub writable: Vec<String>,
+    /// What else is granted, for reading only.
+    pub readable: Vec<String>,
+    /// How the guest finds files beneath these folders.
+    pub resolver: Resolver,
+}
+
+/// How paths are followed beneath a folder that is held open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Resolver {
+    /// By the kernel in one call where it can, else name by name.
+    #[default]
+    Kernel,
+    /// Name by name from held folders, as on kernels that cannot do it in one call.
+    Walk,
 }
 
 /// The first id outside that sessions of root take. Beyond what distributions give to people (below
@@ -52,6 +68,45 @@ pub enum Ids {
         /// What they look like inside.
         inside: UserAndGroup,
     },
+}
+
+/// What commands of a session may use, all of them together; what is not given is not limited.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Bytes of memory.
+    pub memory: Option<u64>,
+    /// How many processes.
+    pub pids: Option<u64>,
+    /// Thousandths of a processor.
+    pub cpu_millis: Option<u64>,
+    /// Bytes of disk.
+    pub disk: Option<u64>,
+}
+
+/// What enforces each limit that was asked for, where anything does.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Enforced {
+    /// Memory.
+    pub memory: Option<String>,
+    /// Processes.
+    pub pids: Option<String>,
+    /// Processors.
+    pub cpu: Option<String>,
+    /// Disk.
+    pub disk: Option<String>,
+}
+
+impl Enforced {
+    /// What enforces each limit here, or else there.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            memory: self.memory.or(other.memory),
+            pids: self.pids.or(other.pids),
+            cpu: self.cpu.or(other.cpu),
+            disk: self.disk.or(other.disk),
+        }
+    }
 }
 
 /// A user and a group.
@@ -97,13 +152,15 @@ pub enum RootStep {
         /// Whether it can be written to.
         writable: bool,
     },
-    /// A folder of the host whose owners are shifted into the range of [`Ids::Range`]; a plain
-    /// writable bind under [`Ids::Own`].
+    /// A file or folder of the host whose owners are shifted into the range of [`Ids::Range`]; a
+    /// plain bind under [`Ids::Own`].
     BindOwned {
         /// Where it is on the host.
         source: PathBuf,
         /// Where.
         target: String,
+        /// Whether it can be written to.
+        writable: bool,
     },
     /// A private file system in memory.
     Tmpfs {
@@ -140,6 +197,8 @@ pub struct Ready {
     pub init_pid: u32,
     /// The guest, as the host numbers it.
     pub guest_pid: u32,
+    /// What enforces the limits.
+    pub enforced: Enforced,
     /// The Landlock version the kernel enforces on commands.
     pub landlock_abi: u32,
 }

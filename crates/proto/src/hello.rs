@@ -14,6 +14,14 @@ pub const HELLO_BYTES: usize = 8 + 4 + TOKEN_BYTES;
 /// The size of the guest's greeting.
 pub const WELCOME_BYTES: usize = 8 + 4;
 
+/// What a host sends ahead of its greeting where the connection is a Unix socket and it wants a side
+/// channel: this byte, and with it one end of a pair of packet sockets. It is not the first byte of
+/// any greeting.
+///
+/// Over the side channel the guest passes descriptors, each in one packet with the ticket (8 bytes,
+/// little endian) that the host gave for it in a request. The host sends nothing over it.
+pub const SIDE_CHANNEL: u8 = b'+';
+
 const HELLO: &[u8; 8] = b"BASTIDE>";
 const WELCOME: &[u8; 8] = b"BASTIDE<";
 

@@ -3,6 +3,7 @@
 #![warn(missing_docs)]
 
 pub mod boot;
+pub mod files;
 pub mod frame;
 pub mod hello;
 mod message;
@@ -16,7 +17,8 @@ pub use message::{MessageError, decode, encode};
 pub use path::{GuestPath, GuestPathError};
 pub use reply::{Accepted, ChildRecord, End, Fault, FaultKind, Notice, ProcessRecord};
 pub use request::{
-    Attach, Control, Entry, EntryKind, Exec, Put, Request, Signal, Stdin, TerminalSize,
+    Attach, Control, Entry, EntryKind, Exec, Existing, Put, PutItem, PutWord, Request, Signal,
+    Stdin, TerminalSize,
 };
 
 /// The version of this protocol. Two ends with different versions refuse each other.

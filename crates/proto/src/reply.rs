@@ -30,6 +30,11 @@ pub enum End {
         /// Which.
         signal: i32,
     },
+    /// It, or something it started, was killed because the session's memory was used up.
+    OutOfMemory {
+        /// What the shell would call its exit code.
+        code: i32,
+    },
     /// The deadline ended the command and everything descended from it.
     Timeout,
     /// The host gave up, and everything descended from the command was ended.
@@ -87,12 +92,14 @@ pub struct Fault {
     pub message: String,
     /// The system's error number, where a system call failed.
     pub errno: Option<i32>,
+    /// The path it is about, links followed as far as they lead, where there is one.
+    pub path: Option<String>,
 }
 
 impl Fault {
     /// Makes a fault that no system call caused.
     pub fn new(kind: FaultKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), errno: None }
+        Self { kind, message: message.into(), errno: None, path: None }
     }
 }
 
@@ -108,6 +115,14 @@ pub enum FaultKind {
     Denied,
     /// A path leads out of where it must stay.
     Escape,
+    /// What must not exist does.
+    Exists,
+    /// A path leads to where only reading is granted.
+    ReadOnly,
+    /// More than was asked for at most.
+    TooMuch,
+    /// The file system did not answer in time.
+    Stuck,
     /// The operating system failed.
     Io,
     /// The guest itself failed.

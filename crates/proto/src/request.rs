@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
 use crate::GuestPath;
+use crate::boot::UserAndGroup;
+use crate::files::{FileRequest, FileTime};
 
 /// The first message of every call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +33,8 @@ pub enum Request {
     Processes,
     /// Lays out files and folders, sent as items after the request.
     Put(Put),
+    /// Does something with files.
+    Files(FileRequest),
     /// Answers at once; shows that the guest is alive.
     Ping,
 }
@@ -103,32 +107,128 @@ pub enum Stdin {
 
 /// A tree to lay out beneath one folder.
 ///
-/// After the guest accepted, the host sends, for each entry, an `Item` frame with an [`Entry`]; for
-/// a file its content follows in `Input` frames and one `InputEnd`. An `InputEnd` where an item is
-/// due ends the tree.
+/// After the guest accepted, the host sends an `Item` frame with a [`PutItem`] for each entry; for a
+/// file its content follows in `Input` frames and one `InputEnd`. An `InputEnd` where an item is due
+/// ends the tree. The guest tells in `Item` frames with a [`PutWord`] how it gets on, and what was in
+/// the way before it fails because of that.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Put {
+    /// On whose behalf: a name or a number; the session's default user if none.
+    pub user: Option<String>,
     /// The folder everything lies beneath; made if it is missing.
     pub base: GuestPath,
+    /// What becomes of what is there already.
+    pub existing: Existing,
+    /// Whether links below the base are followed on the way to an entry; if not, one that is met
+    /// is an obstacle.
+    pub through_links: bool,
 }
 
-/// One file or folder of a tree.
+/// What becomes of something that is where an entry goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Existing {
+    /// A file or link is replaced, and so is what is in the place of a folder. A folder where
+    /// something else goes is an obstacle.
+    Replaced,
+    /// A file is replaced by one with its permissions. Anything of another kind is an obstacle.
+    Overwritten,
+}
+
+/// The next piece of a tree.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum PutItem {
+    /// Something to make.
+    Entry(Entry),
+    /// In the middle of a file: its content cannot be had. The file is not made, and the tree ends.
+    Abort,
+}
+
+/// One thing of a tree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// Where, relative to the base, normalized; empty names the base itself.
-    pub path: String,
+    pub path: ByteBuf,
     /// What.
     pub kind: EntryKind,
-    /// Its permission bits.
-    pub mode: u32,
+    /// Its permission bits; those of the file it replaces or the usual ones if none.
+    pub mode: Option<u32>,
+    /// Its owner, as numbers of the sandbox; whoever makes it if none.
+    pub owner: Option<UserAndGroup>,
+    /// When it was last changed; now if none.
+    pub modified: Option<FileTime>,
+}
+
+impl Entry {
+    /// An entry with nothing special about it.
+    pub fn new(path: impl Into<Vec<u8>>, kind: EntryKind) -> Self {
+        Self { path: ByteBuf::from(path.into()), kind, mode: None, owner: None, modified: None }
+    }
 }
 
 /// What an [`Entry`] is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum EntryKind {
     /// A folder; one that exists keeps its content.
     Dir,
-    /// A regular file; one that exists is replaced.
+    /// A regular file; its content follows.
     File,
+    /// A symbolic link.
+    Symlink {
+        /// What it says; kept as it is, never followed.
+        target: ByteBuf,
+    },
+    /// Another name of a file that is there already.
+    Hardlink {
+        /// The file, relative to the base.
+        to: ByteBuf,
+    },
+}
+
+/// What a guest says while a tree is laid out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum PutWord {
+    /// So many entries are made.
+    Progress {
+        /// How many.
+        made: u64,
+    },
+    /// Something is in the way; the call fails.
+    Obstacle(PutObstacle),
+}
+
+/// What was in the way of an entry.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PutObstacle {
+    /// Which entry, counted from 0.
+    pub entry: u64,
+    /// What.
+    pub what: InTheWay,
+}
+
+/// What can be in the way of an entry.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum InTheWay {
+    /// A link, on the way or in the place itself.
+    Link {
+        /// Where it is, relative to the base.
+        at: ByteBuf,
+        /// Whether it leads out of the base.
+        leaves: bool,
+    },
+    /// A folder, in the place of something else.
+    Folder,
+    /// Whatever kept a parent from being made.
+    Parents {
+        /// The system's error number.
+        errno: i32,
+    },
+    /// Whatever kept the entry itself from being made.
+    Place {
+        /// The system's error number.
+        errno: i32,
+    },
 }

@@ -7,6 +7,7 @@
 mod archive;
 mod frames;
 mod manifest;
+mod mounts;
 mod mutate;
 mod patch;
 mod paths;
@@ -47,12 +48,15 @@ pub const TARGETS: &[Target] = &[
     frames::TARGET,
     manifest::JSON,
     manifest::DOCUMENT,
+    mounts::MANIFEST,
+    mounts::TEXTS,
     patch::TARGET,
     archive::TAR_BYTES,
     archive::TAR_MEMBERS,
     archive::ZIP_BYTES,
     paths::TARGET,
     state::TARGET,
+    state::SESSION,
 ];
 
 /// The target of that name.

@@ -1,6 +1,7 @@
 //! What Bastide is tested with: the suites every backend must pass, the vectors runner and the
 //! bench scenarios. Nothing here is shipped.
 
+pub mod chaos;
 pub mod conformance;
 pub mod escape;
 pub mod fuzz;

@@ -10,6 +10,7 @@ mod class;
 mod compare;
 mod differences;
 mod line;
+mod mount_calls;
 mod projection;
 mod report;
 mod run;
@@ -25,11 +26,15 @@ mod events;
 mod exec_prepare;
 mod manifest_render;
 mod manifest_validate;
+mod mount_commands;
+mod mount_security;
 mod parse_ls;
 mod paths;
 mod permissions;
 mod pty;
+mod rclone_config;
 mod session_ops;
+mod session_state;
 mod shell_tool;
 mod snapshot;
 mod tar_safety;
@@ -53,11 +58,15 @@ const AREAS: &[&[(&str, Handler)]] = &[
     exec_prepare::FUNCTIONS,
     manifest_render::FUNCTIONS,
     manifest_validate::FUNCTIONS,
+    mount_commands::FUNCTIONS,
+    mount_security::FUNCTIONS,
     parse_ls::FUNCTIONS,
     paths::FUNCTIONS,
     permissions::FUNCTIONS,
     pty::FUNCTIONS,
+    rclone_config::FUNCTIONS,
     session_ops::FUNCTIONS,
+    session_state::FUNCTIONS,
     shell_tool::FUNCTIONS,
     snapshot::FUNCTIONS,
     tar_safety::FUNCTIONS,

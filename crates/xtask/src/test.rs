@@ -14,6 +14,9 @@ pub(crate) struct Arguments {
     /// Run the big counts, not a tenth of them
     #[arg(long)]
     pub(crate) full: bool,
+    /// Where random tests start, to run them again as they were
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
     /// Fail where a suite had to be skipped that this machine could run
     #[arg(long)]
     pub(crate) require_all: bool,
@@ -25,8 +28,12 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     step("what this will do to the machine");
     say(&means.announcement());
 
+    let seed = arguments.seed.unwrap_or_else(|| u64::from(std::process::id()));
+    let settings = Settings { full: arguments.full, seed };
+    say(&format!("seed:    {seed} (run again with `--seed {seed}`)"));
+
     step("unit and integration tests");
-    run_tests(arguments.full)?;
+    run_tests(settings)?;
     step("examples in the documentation");
     run_command(&mut cargo(&["test", "--workspace", "--doc", "--quiet"]))?;
     step("the recorded cases of the reference");
@@ -36,7 +43,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let trials = trials_binary()?;
     let other = means.other();
     step(&format!("the suites of the local backend as {other}"));
-    match means.run_as_other(&trials, arguments.full)? {
+    match means.run_as_other(&trials, settings)? {
         Ok(()) => {
             say("\nall tests passed, nothing was skipped");
             Ok(())
@@ -49,22 +56,37 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     }
 }
 
-fn run_tests(full: bool) -> Outcome {
+/// What tests are told through their environment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Settings {
+    full: bool,
+    seed: u64,
+}
+
+impl Settings {
+    /// The variables that tell them.
+    pub(crate) fn variables(self) -> Vec<(&'static str, String)> {
+        let mut variables = vec![("BASTIDE_TEST_SEED", self.seed.to_string())];
+        if self.full {
+            variables.push(("BASTIDE_TEST_FULL", "1".to_owned()));
+        }
+        variables
+    }
+}
+
+fn run_tests(settings: Settings) -> Outcome {
     // Nextest runs every test in a process of its own, and all of them at once.
     let nextest = works(&mut cargo(&["nextest", "--version"]));
     let mut command = if nextest {
         cargo(&["nextest", "run", "--workspace", "--no-fail-fast"])
     } else {
-        cargo(&["test", "--workspace", "--all-targets", "--no-fail-fast"])
+        let targets = ["--lib", "--bins", "--tests", "--examples", "--no-fail-fast"];
+        let mut command = cargo(&["test", "--workspace"]);
+        command.args(targets);
+        command
     };
-    if full {
-        command.env(FULL, "1");
-    }
-    run_command(&mut command)
+    run_command(command.envs(settings.variables()))
 }
-
-/// Tells tests to run the big counts.
-const FULL: &str = "BASTIDE_TEST_FULL";
 
 /// The test program of the local backend.
 fn trials_binary() -> Outcome<PathBuf> {

@@ -111,6 +111,8 @@ impl SessionArgs {
             NetworkArg::None => NetworkAccess::None,
             NetworkArg::Host => NetworkAccess::Host,
         };
+        options.limits.memory = self.memory;
+        options.limits.pids = self.pids;
         options.env = config::shared_environment();
         options.tied_to_owner = tied_to_owner;
         let client = local_client()?;
@@ -137,13 +139,10 @@ impl SessionArgs {
             }
         }
         let local = "the backend `local` has no images";
-        let limits = "limits cannot be enforced yet";
         let asked = [
             ("--image", self.image.is_some(), local),
             ("--workspace", self.workspace.is_some(), "a session has a workspace of its own only"),
             ("--snapshot", self.snapshot.is_some(), "there are no snapshots yet"),
-            ("--memory", self.memory.is_some(), limits),
-            ("--pids", self.pids.is_some(), limits),
         ];
         match asked.into_iter().find(|(_, given, _)| *given) {
             Some((option, _, why)) => refuse(option, why),

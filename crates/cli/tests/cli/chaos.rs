@@ -11,7 +11,10 @@ use crate::harness::{Home, count, is_running, kill, parent, pass, text, until};
 /// Numbers nobody can foresee, and nobody has to.
 fn random(below: u64) -> u64 {
     static STATE: AtomicU64 = AtomicU64::new(0);
-    let seed = u64::from(std::process::id()) << 32 | 0x9e37_79b9;
+    let seed = std::env::var_os("BASTIDE_TEST_SEED");
+    let seed = seed.and_then(|seed| seed.to_str()?.parse().ok());
+    let seed: u64 = seed.unwrap_or_else(|| u64::from(std::process::id()));
+    let seed = seed << 32 | 0x9e37_79b9;
     let before = STATE.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
     let mut number = before.wrapping_add(seed);
     number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

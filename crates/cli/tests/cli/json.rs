@@ -128,8 +128,6 @@ fn reports_failures_as_objects() {
 fn refuses_what_it_cannot_do_by_name() {
     let home = Home::new();
     let cases: &[&[&str]] = &[
-        &["--memory", "1g"],
-        &["--pids", "100"],
         &["--isolation", "landlock"],
         &["--isolation", "unconfined"],
         &["--backend", "docker"],
@@ -152,4 +150,20 @@ fn refuses_what_it_cannot_do_by_name() {
         home.say(&["run", "--isolation", isolation, "--", "true"]);
     }
     assert_eq!(home.folders(), Vec::<String>::new());
+}
+
+#[test]
+fn says_what_enforces_each_limit() {
+    let home = Home::new();
+    let ran = home.json(&["run", "--json", "--memory", "1g", "--pids", "100", "--", "true"]);
+    let limits = &ran["receipt"]["limits"];
+    assert_eq!(keys(limits), ["memory", "pids", "cpu", "disk"]);
+    assert_eq!(
+        (&limits["memory"]["asked"], &limits["pids"]["asked"]),
+        (&Value::from(1_073_741_824), &Value::from(100))
+    );
+    assert!(
+        limits["memory"]["enforced_by"].is_string() && limits["pids"]["enforced_by"].is_string()
+    );
+    assert!(limits["cpu"]["asked"].is_null() && limits["disk"]["enforced_by"].is_null());
 }

@@ -100,7 +100,7 @@ impl Client {
             Ok(link)
         };
         match connected.await {
-            Ok(link) => Ok(self.session(record, machine, link, None)),
+            Ok(link) => self.session(record, machine, link, None),
             Err(error) => Err(self.better(&machine, error).await),
         }
     }

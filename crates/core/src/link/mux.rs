@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use tokio_util::compat::{Compat, TokioAsyncReadCompatExt};
 use yamux::{Config, Mode};
 
-use super::{Link, Stream};
+use super::{Link, SideChannel, Stream};
 use crate::backend::{Connection, Duplex};
 use crate::fault::agent_lost;
 use crate::{Error, ErrorKind, Result};
@@ -38,6 +38,7 @@ const HEARTBEAT: Duration = Duration::from_secs(5);
 pub struct MuxLink {
     openers: mpsc::Sender<Opener>,
     calls: Arc<Semaphore>,
+    side: Option<SideChannel>,
 }
 
 type Opener = oneshot::Sender<Result<yamux::Stream>>;
@@ -49,7 +50,7 @@ impl MuxLink {
     ///
     /// Fails with [`ErrorKind::AgentLost`] if nobody answers in time, or not one of our guests.
     pub async fn connect(connection: Connection) -> Result<Self> {
-        let Connection { mut stream, token } = connection;
+        let Connection { mut stream, token, side } = connection;
         let greet = async {
             stream.write_all(&hello(&token)).await?;
             let mut welcome = [0; WELCOME_BYTES];
@@ -67,7 +68,9 @@ impl MuxLink {
         let driving = tokio::spawn(drive(Driver { connection, waiting, next: None }));
         let link = openers.downgrade();
         tokio::spawn(watch_heart(link, Arc::clone(&calls), driving));
-        Ok(Self { openers, calls })
+        // Without it everything goes over the link, only slower.
+        let side = side.and_then(|side| SideChannel::new(side).ok());
+        Ok(Self { openers, calls, side })
     }
 }
 
@@ -117,6 +120,10 @@ impl Link for MuxLink {
             Ok(started) => started,
             Err(_) => Err(agent_lost("the guest did not accept the request in time")),
         }
+    }
+
+    fn side(&self) -> Option<&SideChannel> {
+        self.side.as_ref()
     }
 }
 

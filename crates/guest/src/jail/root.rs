@@ -32,10 +32,11 @@ pub(crate) fn clone_binds(
         .iter()
         .filter_map(|step| match step {
             RootStep::Bind { source, writable, .. } => {
-                let read_only = MountAttrFlags::MOUNT_ATTR_RDONLY;
-                Some(clone_bind(source, if *writable { CLOSED } else { CLOSED | read_only }, None))
+                Some(clone_bind(source, attributes(*writable), None))
             }
-            RootStep::BindOwned { source, .. } => Some(clone_bind(source, CLOSED, user_namespace)),
+            RootStep::BindOwned { source, writable, .. } => {
+                Some(clone_bind(source, attributes(*writable), user_namespace))
+            }
             _ => None,
         })
         .collect()
@@ -52,6 +53,10 @@ pub(crate) fn open_alone(path: &Path) -> Result<OwnedFd, StepError> {
     set_mount_attributes(&mount, attributes).step(step)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::openat(&mount, ".", flags, Mode::empty()).step(step)
+}
+
+fn attributes(writable: bool) -> MountAttrFlags {
+    if writable { CLOSED } else { CLOSED | MountAttrFlags::MOUNT_ATTR_RDONLY }
 }
 
 fn clone_bind(
@@ -147,8 +152,15 @@ fn inside(target: &str) -> &str {
     }
 }
 
+/// Makes a folder. It may lie in one of the host's, whose content the caller does not vouch for, so
+/// no symbolic link on the way is followed.
 fn make_dir(target: &str, mode: RawMode) -> Result<(), StepError> {
-    let made = rustix::fs::mkdirat(rustix::fs::CWD, inside(target), Mode::from_raw_mode(mode));
+    let path = inside(target);
+    let (parent, name) = path.rsplit_once('/').unwrap_or((".", path));
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    let made = openat2(rustix::fs::CWD, parent, flags, Mode::empty(), resolve)
+        .and_then(|parent| rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(mode)));
     match made {
         Err(rustix::io::Errno::EXIST) | Ok(()) => Ok(()),
         Err(errno) => Err(errno).step(|| format!("make {target}")),

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use bastide_proto::boot::Ids;
+use bastide_proto::boot::{Enforced, Ids};
 use landlock::{
     ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreatedAttr, Scope,
@@ -32,7 +32,7 @@ const ROOT_INSIDE: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::KILL)
     .union(CapabilitySet::NET_BIND_SERVICE);
 
-/// What the guest itself does: files of every user, and ending commands.
+/// What the guest itself does where commands are uid 0: files of every user, and ending commands.
 const GUEST: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::FOWNER)
@@ -40,8 +40,10 @@ const GUEST: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::KILL);
 
 /// Which walls really stand.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct WallsReport {
+    /// What enforces limits on the commands themselves.
+    pub(crate) enforced: Enforced,
     /// The Landlock version in force; 0 where the kernel has none.
     pub(crate) landlock_abi: u32,
 }
@@ -73,12 +75,16 @@ pub(crate) fn raise_walls(
             .map_err(|_| io::Error::last_os_error())
             .step(|| "install the system call filter".to_owned())?;
     }
-    Ok(WallsReport { landlock_abi })
+    Ok(WallsReport { enforced: Enforced::default(), landlock_abi })
 }
 
-/// Leaves the guest only what it uses.
-pub(crate) fn reduce_guest() -> Result<(), StepError> {
-    reduce_capabilities(GUEST)?;
+/// Leaves the guest only what it uses. Where there is but one user, that is nothing: it does with
+/// files what that user may.
+pub(crate) fn reduce_guest(ids: &Ids) -> Result<(), StepError> {
+    reduce_capabilities(match ids {
+        Ids::Range { .. } => GUEST,
+        Ids::Own { .. } => CapabilitySet::empty(),
+    })?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable).step(|| "become untraceable".to_owned())
 }
 

@@ -1,89 +1,440 @@
 //! Files beneath folders that are held open: no path can lead out of them, whatever a command does
 //! to the tree meanwhile.
+//!
+//! A path is followed in one of two ways. The kernel does it in one call, refusing every link and
+//! every mount on the way; that is the common case. Where it meets one, or cannot do it at all,
+//! [`walk`] goes name by name from held folders and follows links itself, by what the link said
+//! when it was held, never by a path that is looked up again. Both see the same files.
 
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+mod kernel;
+mod mounts;
+mod walk;
 
-use bastide_proto::GuestPath;
-use rustix::fs::{Mode, OFlags, ResolveFlags, mkdirat, openat2};
+use std::fmt;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use bastide_proto::boot::Resolver;
+use bastide_proto::{Fault, FaultKind, GuestPath};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, readlinkat};
 use rustix::io::Errno;
 
-/// The folders the guest may work in, by where they are inside.
-#[derive(Debug)]
-pub(crate) struct Roots(Vec<(String, OwnedFd)>);
+use mounts::Mounts;
 
-const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+pub(crate) use mounts::{Node, look};
+
+/// How often an operation starts again because the tree changed under it.
+const ATTEMPTS: usize = 64;
+
+/// Nothing that is opened may block us, become our terminal, or reach a program. What is only held
+/// is not opened, and the kernel takes no other flags with it.
+fn careful(flags: OFlags) -> OFlags {
+    match flags.contains(OFlags::PATH) {
+        true => flags | OFlags::CLOEXEC,
+        false => flags | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC,
+    }
+}
+
+/// The folders and files the guest may work with, by where they are inside.
+#[derive(Debug)]
+pub(crate) struct Roots {
+    list: Vec<Root>,
+    mounts: Mounts,
+    resolver: Resolver,
+}
+
+/// One of them.
+#[derive(Debug)]
+pub(crate) struct Root {
+    /// The names that lead to it from the top of the sandbox.
+    names: Vec<Vec<u8>>,
+    held: OwnedFd,
+    is_dir: bool,
+    stay: Stay,
+}
+
+/// What a root says about everything in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stay {
+    /// Whether files may be changed.
+    pub(crate) writable: bool,
+    /// The device it is on.
+    pub(crate) device: u64,
+}
+
+/// Whether a path that ends in a link means the link or what it points to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Leaf {
+    /// The entry itself.
+    Itself,
+    /// What it leads to.
+    Target,
+}
+
+/// What becomes of missing folders on the way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// There is no such place.
+    Fails,
+    /// They are made.
+    IsMade,
+}
+
+/// Something that was opened.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) file: OwnedFd,
+    /// Where it is, links followed.
+    pub(crate) path: Vec<u8>,
+    /// What its root says.
+    pub(crate) stay: Stay,
+}
+
+/// A place for an entry: a folder that is held, and a name in it. The entry need not exist.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) folder: OwnedFd,
+    /// Not there for a root itself, which is what `folder` holds then.
+    pub(crate) name: Option<Vec<u8>>,
+    /// Where it is, links followed.
+    pub(crate) path: Vec<u8>,
+    /// What its root says.
+    pub(crate) stay: Stay,
+}
+
+/// Why a path leads nowhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// Out of the workspace and its grants.
+    Outside,
+    /// To something that only may be read.
+    ReadOnly,
+    /// The system says why.
+    Os(Errno),
+}
+
+/// A path that leads nowhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PathError {
+    pub(crate) why: Why,
+    /// Where it leads, as far as that can be told.
+    pub(crate) path: Vec<u8>,
+}
+
+impl PathError {
+    fn new(why: Why, path: impl Into<Vec<u8>>) -> Self {
+        Self { why, path: path.into() }
+    }
+
+    /// A failure of the system at this place.
+    pub(crate) fn os(errno: Errno, path: &[u8]) -> Self {
+        Self::new(Why::Os(errno), path)
+    }
+
+    /// As the host is told.
+    pub(crate) fn fault(&self, doing: &str) -> Fault {
+        let path = String::from_utf8_lossy(&self.path).into_owned();
+        let (kind, message, errno) = match self.why {
+            Why::Outside => {
+                let message = format!("{doing} {path}: it is outside the workspace and its grants");
+                (FaultKind::Escape, message, None)
+            }
+            Why::ReadOnly => {
+                let message = format!("{doing} {path}: only reading is granted there");
+                (FaultKind::ReadOnly, message, Some(Errno::ROFS))
+            }
+            Why::Os(errno) => (kind_of(errno), format!("{doing} {path}: {errno}"), Some(errno)),
+        };
+        Fault { kind, message, errno: errno.map(Errno::raw_os_error), path: Some(path) }
+    }
+}
+
+impl fmt::Display for PathError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.fault("cannot use").message)
+    }
+}
+
+impl std::error::Error for PathError {}
+
+/// What kind of failure an error of the system is, where a file is concerned.
+pub(crate) fn kind_of(errno: Errno) -> FaultKind {
+    match errno {
+        Errno::NOENT => FaultKind::NotFound,
+        Errno::ACCESS | Errno::PERM => FaultKind::Denied,
+        Errno::EXIST => FaultKind::Exists,
+        Errno::INVAL | Errno::ISDIR | Errno::NOTDIR | Errno::NAMETOOLONG => FaultKind::Invalid,
+        _ => FaultKind::Io,
+    }
+}
 
 impl Roots {
-    /// Opens every root.
-    pub(crate) fn open(paths: &[String]) -> io::Result<Self> {
-        let open = |path: &String| {
-            let folder = rustix::fs::open(path, FOLDER, Mode::empty())?;
-            Ok((path.clone(), folder))
+    /// Opens every root. Meant for before the first command runs: nothing a command does to a path
+    /// changes what these name, and only what is mounted by now is ever entered.
+    pub(crate) fn open(
+        writable: &[String],
+        readable: &[String],
+        resolver: Resolver,
+    ) -> std::io::Result<Self> {
+        let mut list = Vec::new();
+        for (paths, writable) in [(writable, true), (readable, false)] {
+            for path in paths {
+                let held = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+                let node = look(&held)?;
+                let is_dir = node.kind == FileType::Directory;
+                let stay = Stay { writable, device: node.device };
+                list.push(Root { names: names(path.as_bytes()), held, is_dir, stay });
+            }
+        }
+        let mounts = Mounts::learn(&list)?;
+        let works = list.first().is_none_or(|root| kernel::works(&root.held));
+        let resolver = if works { resolver } else { Resolver::Walk };
+        Ok(Self { list, mounts, resolver })
+    }
+
+    /// The root that `path` lies in, by name; of nested ones the innermost.
+    fn find(&self, path: &[Vec<u8>]) -> Option<(usize, &Root)> {
+        let holds = |root: &Root| path.starts_with(&root.names);
+        let roots = self.list.iter().enumerate().filter(|(_, root)| holds(root));
+        // Of two with the same name the first was meant for the workspace.
+        roots.rev().max_by_key(|(_, root)| root.names.len())
+    }
+
+    /// Opens something that exists.
+    pub(crate) fn open_at(
+        &self,
+        path: &GuestPath,
+        flags: OFlags,
+        leaf: Leaf,
+    ) -> Result<Opened, PathError> {
+        let names = names_of(path);
+        let given = path.as_str().as_bytes();
+        let outside = || PathError::new(Why::Outside, given);
+        let (_, root) = self.find(&names).ok_or_else(outside)?;
+        let mut flags = careful(flags);
+        if leaf == Leaf::Itself {
+            flags |= OFlags::NOFOLLOW;
+        }
+        let rest = &names[root.names.len()..];
+        if self.resolver == Resolver::Kernel && root.is_dir {
+            match kernel::open(&root.held, &join(rest), flags) {
+                Ok(file) => {
+                    return Ok(Opened { file, path: given.to_vec(), stay: root.stay });
+                }
+                // A link or a mount is on the way, or the tree keeps changing.
+                Err(Errno::LOOP | Errno::XDEV | Errno::AGAIN) => {}
+                Err(errno) => return Err(PathError::os(errno, given)),
+            }
+        }
+        for _ in 0..ATTEMPTS {
+            let place = walk::Walk::new(self).to(&names, leaf)?.existing()?;
+            match self.open_place(&place, flags) {
+                // What was a file a moment ago is a link now.
+                Err(PathError { why: Why::Os(Errno::LOOP), .. }) => {}
+                opened => return opened,
+            }
+        }
+        Err(PathError::os(Errno::BUSY, given))
+    }
+
+    /// Opens what is in a place, unless it is a link and links are to be followed.
+    fn open_place(&self, place: &Place, flags: OFlags) -> Result<Opened, PathError> {
+        let failed = |errno| PathError::os(errno, &place.path);
+        let file = match &place.name {
+            None => reopen(&place.folder, flags).map_err(failed)?,
+            Some(name) => {
+                let follows = !flags.contains(OFlags::NOFOLLOW);
+                let opened =
+                    openat(&place.folder, name.as_slice(), flags | OFlags::NOFOLLOW, Mode::empty());
+                let opened = opened.map_err(|errno| match errno {
+                    // The kernel's word for a link where a folder is wanted.
+                    Errno::NOTDIR if follows && is_link(&place.folder, name) => failed(Errno::LOOP),
+                    errno => failed(errno),
+                })?;
+                let node = look(&opened).map_err(failed)?;
+                if follows && node.kind == FileType::Symlink {
+                    return Err(failed(Errno::LOOP));
+                }
+                if !self.mounts.knows(&node) {
+                    return Err(PathError::new(Why::Outside, place.path.as_slice()));
+                }
+                opened
+            }
         };
-        Ok(Self(paths.iter().map(open).collect::<io::Result<_>>()?))
+        Ok(Opened { file, path: place.path.clone(), stay: place.stay })
     }
 
-    /// The root that `path` lies in, and where beneath it.
-    pub(crate) fn find<'a>(&self, path: &'a GuestPath) -> Option<(&OwnedFd, &'a str)> {
-        let path = path.as_str();
-        self.0
-            .iter()
-            .filter_map(|(root, folder)| {
-                let rest = path.strip_prefix(root.as_str())?;
-                let beneath = rest.is_empty() || rest.starts_with('/') || root == "/";
-                beneath.then_some((root.len(), folder, rest.trim_start_matches('/')))
-            })
-            // Of nested roots the innermost is meant.
-            .max_by_key(|(length, ..)| *length)
-            .map(|(_, folder, rest)| (folder, rest))
+    /// Finds the place of an entry, which need not exist.
+    pub(crate) fn place(
+        &self,
+        path: &GuestPath,
+        leaf: Leaf,
+        missing: Missing,
+    ) -> Result<Place, PathError> {
+        self.place_of(&names_of(path), leaf, missing)
+    }
+
+    /// Finds the place of an entry by the names that lead to it.
+    pub(crate) fn place_of(
+        &self,
+        names: &[Vec<u8>],
+        leaf: Leaf,
+        missing: Missing,
+    ) -> Result<Place, PathError> {
+        let given = absolute(names);
+        let outside = || PathError::new(Why::Outside, given.as_slice());
+        let (_, root) = self.find(names).ok_or_else(outside)?;
+        let rest = &names[root.names.len()..];
+        if self.resolver == Resolver::Kernel
+            && root.is_dir
+            && let Some((name, folders)) = rest.split_last()
+        {
+            let folder = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            match kernel::open(&root.held, &join(folders), folder) {
+                Ok(folder) if leaf == Leaf::Itself || !is_link(&folder, name) => {
+                    let (name, path) = (Some(name.clone()), given.clone());
+                    return Ok(Place { folder, name, path, stay: root.stay });
+                }
+                Ok(_) | Err(Errno::LOOP | Errno::XDEV | Errno::AGAIN) => {}
+                Err(Errno::NOENT) if missing == Missing::IsMade => {}
+                Err(errno) => return Err(PathError::os(errno, &given)),
+            }
+        }
+        for _ in 0..ATTEMPTS {
+            let walked = walk::Walk::new(self).to(names, leaf)?;
+            let placed = match missing {
+                Missing::Fails => walked.with_parents(),
+                Missing::IsMade => walked.making_parents(self),
+            };
+            match placed {
+                // What was made a moment ago is a link now.
+                Err(PathError { why: Why::Os(Errno::LOOP), .. }) => {}
+                placed => return placed,
+            }
+        }
+        Err(PathError::os(Errno::BUSY, &given))
+    }
+
+    /// Opens what is below a folder that is held, following no link.
+    pub(crate) fn open_below(
+        &self,
+        folder: &OwnedFd,
+        names: &[Vec<u8>],
+        flags: OFlags,
+    ) -> Result<OwnedFd, Errno> {
+        if self.resolver == Resolver::Kernel {
+            match kernel::open(folder, &join(names), careful(flags)) {
+                // A mount that is known is fine, and so is a path too long for one call.
+                Err(Errno::XDEV | Errno::AGAIN | Errno::NAMETOOLONG) => {}
+                opened => return opened,
+            }
+        }
+        let Some((last, folders)) = names.split_last() else { return reopen(folder, flags) };
+        let mut held = rustix::io::fcntl_dupfd_cloexec(folder, 0)?;
+        for name in folders {
+            held = self.enter(&held, name, OFlags::PATH)?;
+        }
+        let opened =
+            openat(&held, last.as_slice(), careful(flags | OFlags::NOFOLLOW), Mode::empty())?;
+        if self.mounts.knows(&look(&opened)?) { Ok(opened) } else { Err(Errno::XDEV) }
+    }
+
+    /// Opens a folder in a folder that is held, unless it is a link or a mount nobody knew.
+    pub(crate) fn enter(
+        &self,
+        folder: &OwnedFd,
+        name: &[u8],
+        flags: OFlags,
+    ) -> Result<OwnedFd, Errno> {
+        let flags = careful(flags | OFlags::DIRECTORY | OFlags::NOFOLLOW);
+        let entered = openat(folder, name, flags, Mode::empty())?;
+        if self.mounts.knows(&look(&entered)?) { Ok(entered) } else { Err(Errno::XDEV) }
     }
 }
 
-/// Opens the folder `path` beneath `root`, making it and its parents where they are missing.
-pub(crate) fn make_folder(root: BorrowedFd<'_>, path: &str, mode: u32) -> io::Result<OwnedFd> {
-    match open_folder(root, path) {
-        Err(Errno::NOENT) => {}
-        opened => return Ok(opened?),
+impl Place {
+    /// The folder and the name, for what cannot be done with a root itself.
+    pub(crate) fn entry(&self) -> Result<(&OwnedFd, &[u8]), PathError> {
+        match &self.name {
+            Some(name) => Ok((&self.folder, name)),
+            None => Err(PathError::os(Errno::BUSY, &self.path)),
+        }
     }
-    let (parent, name) = split(path);
-    let parent = make_folder(root, parent, 0o755)?;
-    match mkdirat(&parent, name, Mode::from_raw_mode(mode)) {
-        Ok(()) | Err(Errno::EXIST) => {}
-        Err(errno) => return Err(errno.into()),
+
+    /// Refuses a place where nothing may be changed.
+    pub(crate) fn changeable(self) -> Result<Self, PathError> {
+        if self.stay.writable { Ok(self) } else { Err(PathError::new(Why::ReadOnly, self.path)) }
     }
-    Ok(open_folder(parent.as_fd(), name)?)
+
+    /// A failure of the system here.
+    pub(crate) fn failed(&self, errno: Errno) -> PathError {
+        PathError::os(errno, &self.path)
+    }
 }
 
-/// The folder and the name of a path beneath a root.
-pub(crate) fn split(path: &str) -> (&str, &str) {
-    path.rsplit_once('/').unwrap_or(("", path))
+impl Opened {
+    /// Refuses what may not be changed.
+    pub(crate) fn changeable(self) -> Result<Self, PathError> {
+        if self.stay.writable { Ok(self) } else { Err(PathError::new(Why::ReadOnly, self.path)) }
+    }
+
+    /// A failure of the system here.
+    pub(crate) fn failed(&self, errno: Errno) -> PathError {
+        PathError::os(errno, &self.path)
+    }
+
+    /// What it is; anything but a regular file is refused: a pipe could block us, a device never end.
+    pub(crate) fn regular(&self) -> Result<Node, PathError> {
+        let node = look(&self.file).map_err(|errno| self.failed(errno))?;
+        match node.kind {
+            FileType::RegularFile => Ok(node),
+            FileType::Directory => Err(self.failed(Errno::ISDIR)),
+            _ => Err(self.failed(Errno::INVAL)),
+        }
+    }
 }
 
-fn open_folder(root: BorrowedFd<'_>, path: &str) -> Result<OwnedFd, Errno> {
-    let path = if path.is_empty() { "." } else { path };
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    openat2(root, path, FOLDER, Mode::empty(), resolve)
+/// Opens a held file again, with other rights. The path leads to the descriptor itself, so what is
+/// opened is what is held.
+pub(crate) fn reopen(held: impl AsFd, flags: OFlags) -> Result<OwnedFd, Errno> {
+    if flags.contains(OFlags::PATH) {
+        return rustix::io::fcntl_dupfd_cloexec(held, 0);
+    }
+    rustix::fs::open(held_path(held), careful(flags), Mode::empty())
+}
+
+/// A path that leads to a held file, for calls that take nothing else.
+pub(crate) fn held_path(held: impl AsFd) -> String {
+    format!("/proc/self/fd/{}", held.as_fd().as_raw_fd())
+}
+
+/// The names that lead to a path from the top.
+pub(crate) fn names_of(path: &GuestPath) -> Vec<Vec<u8>> {
+    names(path.as_str().as_bytes())
+}
+
+/// The names of a path.
+pub(crate) fn names(path: &[u8]) -> Vec<Vec<u8>> {
+    path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect()
+}
+
+/// The path of names beneath a folder; the folder itself where there are none.
+fn join(names: &[Vec<u8>]) -> Vec<u8> {
+    if names.is_empty() { b".".to_vec() } else { names.join(&b'/') }
+}
+
+/// The path of names from the top.
+fn absolute(names: &[Vec<u8>]) -> Vec<u8> {
+    [b"/", names.join(&b'/').as_slice()].concat()
+}
+
+fn is_link(folder: &OwnedFd, name: &[u8]) -> bool {
+    readlinkat(folder, name, Vec::new()).is_ok()
+}
+
+/// What is in a place, not followed.
+pub(crate) fn look_at(folder: &OwnedFd, name: &[u8]) -> Result<rustix::fs::Stat, Errno> {
+    rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn finds_the_innermost_root() {
-        let roots = Roots(vec![
-            ("/work".to_owned(), rustix::fs::open("/", FOLDER, Mode::empty()).unwrap()),
-            ("/work/cache".to_owned(), rustix::fs::open("/proc", FOLDER, Mode::empty()).unwrap()),
-        ]);
-        let find = |path: &str| {
-            let path: GuestPath = path.parse().unwrap();
-            roots.find(&path).map(|(_, rest)| rest.to_owned())
-        };
-        assert_eq!(find("/work"), Some(String::new()));
-        assert_eq!(find("/work/a/b"), Some("a/b".to_owned()));
-        assert_eq!(find("/work/cache/x"), Some("x".to_owned()));
-        assert_eq!(find("/works"), None);
-        assert_eq!(find("/etc"), None);
-    }
-}
+mod tests;

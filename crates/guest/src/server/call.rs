@@ -5,14 +5,15 @@ use std::sync::Arc;
 use bastide_proto::frame::Tag;
 use bastide_proto::{Accepted, End, Fault, FaultKind, Frame, FrameCodec, FrameError, Request};
 use bytes::Bytes;
-use futures::{SinkExt, StreamExt};
+use futures::{FutureExt, SinkExt, StreamExt};
 use serde::Serialize;
 use tokio::io::{ReadHalf, WriteHalf};
 use tokio::sync::watch;
 use tokio_util::codec::{FramedRead, FramedWrite};
 use tokio_util::compat::{Compat, FuturesAsyncReadCompatExt};
 
-use super::{Guest, exec, put};
+use super::side::Side;
+use super::{Guest, exec, files, put};
 
 type Wire = Compat<yamux::Stream>;
 
@@ -42,6 +43,17 @@ impl Inbox {
     }
 }
 
+impl Inbox {
+    /// The next frame, if it is here already.
+    pub(super) fn next_now(&mut self) -> Result<Option<Frame>, Gone> {
+        match self.0.next().now_or_never() {
+            Some(Some(Ok(frame))) => Ok(Some(frame)),
+            Some(Some(Err(_)) | None) => Err(Gone),
+            None => Ok(None),
+        }
+    }
+}
+
 impl Outbox {
     /// Tells the host that the call is accepted.
     pub(super) async fn accept(&mut self, accepted: Accepted) -> Result<(), Gone> {
@@ -53,9 +65,20 @@ impl Outbox {
         Ok(self.0.send(Frame::new(tag, data)).await?)
     }
 
-    /// Sends one typed message.
+    /// Sends one typed message of the call.
     pub(super) async fn item<T: Serialize>(&mut self, item: &T) -> Result<(), Gone> {
         self.message(Tag::Item, item).await
+    }
+
+    /// Puts data where the next message takes it along.
+    pub(super) async fn queue_data(&mut self, tag: Tag, data: Bytes) -> Result<(), Gone> {
+        Ok(self.0.feed(Frame::new(tag, data)).await?)
+    }
+
+    /// Puts a typed message where the next one takes it along.
+    pub(super) async fn queue_item<T: Serialize>(&mut self, item: &T) -> Result<(), Gone> {
+        let body = bastide_proto::encode(item).map_err(|_| Gone)?;
+        Ok(self.0.feed(Frame::new(Tag::Item, body)).await?)
     }
 
     /// Tells the host how the call ended.
@@ -72,6 +95,7 @@ impl Outbox {
 /// Serves one call. An error here means that the host is gone; there is nobody to tell.
 pub(super) async fn serve(
     guest: Arc<Guest>,
+    side: Option<Arc<Side>>,
     stream: yamux::Stream,
     mut connected: watch::Receiver<()>,
 ) {
@@ -79,7 +103,7 @@ pub(super) async fn serve(
     let mut inbox = Inbox(FramedRead::new(read, FrameCodec));
     let mut outbox = Outbox(FramedWrite::new(write, FrameCodec));
     let answered = tokio::select! {
-        answered = answer(&guest, &mut inbox, &mut outbox) => answered,
+        answered = answer(&guest, side.as_deref(), &mut inbox, &mut outbox) => answered,
         // Nothing is ever sent; this is the connection's end.
         _ = connected.changed() => Err(Gone),
     };
@@ -90,7 +114,12 @@ pub(super) async fn serve(
     drop(outbox.0.close().await);
 }
 
-async fn answer(guest: &Arc<Guest>, inbox: &mut Inbox, outbox: &mut Outbox) -> Result<(), Gone> {
+async fn answer(
+    guest: &Arc<Guest>,
+    side: Option<&Side>,
+    inbox: &mut Inbox,
+    outbox: &mut Outbox,
+) -> Result<(), Gone> {
     let frame = inbox.next().await?;
     let request = match frame.tag {
         Tag::Request => bastide_proto::decode::<Request>(&frame.body).ok(),
@@ -104,6 +133,7 @@ async fn answer(guest: &Arc<Guest>, inbox: &mut Inbox, outbox: &mut Outbox) -> R
         Some(Request::Detach { process }) => exec::detach(guest, process, outbox).await,
         Some(Request::Processes) => exec::list(guest, outbox).await,
         Some(Request::Put(put)) => put::run(guest, &put, inbox, outbox).await,
+        Some(Request::Files(request)) => files::run(guest, request, side, inbox, outbox).await,
         Some(Request::Ping) => {
             outbox.accept(Accepted::default()).await?;
             return outbox.end(&End::Done).await;
@@ -145,8 +175,7 @@ pub(super) fn fault(what: &str, error: &std::io::Error) -> Fault {
         E::NotFound => FaultKind::NotFound,
         E::PermissionDenied => FaultKind::Denied,
         E::InvalidInput | E::IsADirectory | E::NotADirectory => FaultKind::Invalid,
-        E::CrossesDevices => FaultKind::Escape,
         _ => FaultKind::Io,
     };
-    Fault { kind, message: format!("{what}: {error}"), errno: error.raw_os_error() }
+    Fault { kind, message: format!("{what}: {error}"), errno: error.raw_os_error(), path: None }
 }

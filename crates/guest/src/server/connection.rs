@@ -1,16 +1,21 @@
 //! One connection of a host: the handshake, then many calls at once.
 
 use std::future::poll_fn;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bastide_proto::hello::{HELLO_BYTES, check_hello, welcome};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use bastide_proto::hello::{HELLO_BYTES, SIDE_CHANNEL, check_hello, welcome};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio_util::compat::TokioAsyncReadCompatExt;
 use yamux::{Config, Connection, Mode};
 
+use super::side::Side;
 use super::{Guest, call};
 
 /// How long a host may take to greet.
@@ -19,25 +24,63 @@ const GREETING: Duration = Duration::from_secs(5);
 /// Serves one connection until it closes. A host that does not greet properly gets no word.
 pub(super) async fn serve(guest: Arc<Guest>, mut stream: UnixStream) {
     let greeted = tokio::time::timeout(GREETING, greet(&guest, &mut stream)).await;
-    if !matches!(greeted, Ok(Ok(true))) {
-        return;
-    }
+    let Ok(Ok(Greeting::Friend(side))) = greeted else { return };
+    let side = side.map(Arc::new);
     let mut connection = Connection::new(stream.compat(), link_config(), Mode::Server);
     // Calls that wait for something else than the host learn here that the host is gone.
     let (_connected, gone) = watch::channel(());
     while let Some(Ok(stream)) = poll_fn(|context| connection.poll_next_inbound(context)).await {
-        tokio::spawn(call::serve(Arc::clone(&guest), stream, gone.clone()));
+        tokio::spawn(call::serve(Arc::clone(&guest), side.clone(), stream, gone.clone()));
     }
 }
 
-async fn greet(guest: &Guest, stream: &mut UnixStream) -> std::io::Result<bool> {
+/// What a greeting tells.
+enum Greeting {
+    /// Somebody we serve, perhaps with a side channel.
+    Friend(Option<Side>),
+    /// Somebody else.
+    Stranger,
+}
+
+async fn greet(guest: &Guest, stream: &mut UnixStream) -> io::Result<Greeting> {
     let mut hello = [0; HELLO_BYTES];
-    stream.read_exact(&mut hello).await?;
+    let (first, socket) = first_byte(stream).await?;
+    // A host that has a side channel sends its end ahead of everything else.
+    let mut have = 0;
+    if first != SIDE_CHANNEL {
+        hello[0] = first;
+        have = 1;
+    }
+    stream.read_exact(&mut hello[have..]).await?;
     if check_hello(&hello, &guest.token).is_err() {
-        return Ok(false);
+        return Ok(Greeting::Stranger);
     }
     stream.write_all(&welcome()).await?;
-    Ok(true)
+    Ok(Greeting::Friend(socket.map(Side::new).transpose()?))
+}
+
+/// The first byte of a connection, and the descriptor that came with it.
+async fn first_byte(stream: &UnixStream) -> io::Result<(u8, Option<OwnedFd>)> {
+    stream
+        .async_io(Interest::READABLE, || {
+            let mut byte = [0];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+            let flags = RecvFlags::CMSG_CLOEXEC;
+            let mut slices = [IoSliceMut::new(&mut byte)];
+            let received = recvmsg(stream, &mut slices, &mut ancillary, flags)?;
+            if received.bytes == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            let mut socket = None;
+            for message in ancillary.drain() {
+                if let RecvAncillaryMessage::ScmRights(mut descriptors) = message {
+                    socket = descriptors.next();
+                }
+            }
+            Ok((byte[0], socket))
+        })
+        .await
 }
 
 /// The same bounds as on the host: 256 calls, 64 MiB on the way in all.

@@ -60,20 +60,32 @@ impl Pool {
         orders: &Orders,
         streams: [OwnedFd; 3],
     ) -> io::Result<Started> {
-        let ahead = self.waiting.lock().map_err(|_| io::ErrorKind::Other)?.pop();
-        let mut spare = match ahead {
-            Some(spare) => spare,
-            None => self.order()?,
-        };
-        let Word::Ready { supervisor, command } = next_word(&mut spare.supervisor).await? else {
-            return Err(io::Error::other("the supervisor spoke out of turn"));
-        };
-        let pid = |number| Pid::from_raw(number).ok_or(io::ErrorKind::InvalidData);
-        let (supervisor, command) = (pid(supervisor)?, pid(command)?);
+        let (spare, supervisor, command) = self.take().await?;
         let fds = [streams[0].as_fd(), streams[1].as_fd(), streams[2].as_fd()];
         send_orders(&spare.command, &packet::encode(orders)?, &fds).await?;
         let (words, execution) = (spare.supervisor, spare.command);
         Ok(Started { supervisor, command, words, execution })
+    }
+
+    /// A supervisor that is ready, with its process and the one that will be the command.
+    async fn take(&self) -> io::Result<(Spare, Pid, Pid)> {
+        loop {
+            let ahead = self.waiting.lock().map_err(|_| io::ErrorKind::Other)?.pop();
+            let (mut spare, is_new) = match ahead {
+                Some(spare) => (spare, false),
+                None => (self.order()?, true),
+            };
+            match next_word(&mut spare.supervisor).await {
+                Ok(Word::Ready { supervisor, command }) => {
+                    let pid = |number| Pid::from_raw(number).ok_or(io::ErrorKind::InvalidData);
+                    return Ok((spare, pid(supervisor)?, pid(command)?));
+                }
+                Ok(_) => return Err(io::Error::other("the supervisor spoke out of turn")),
+                // One that was ordered while there was no room for it never came to be.
+                Err(_) if !is_new => {}
+                Err(_) => return Err(io::Error::from_raw_os_error(libc::EAGAIN)),
+            }
+        }
     }
 
     /// Orders supervisors until enough wait. Meant for when a command has ended: forking while one

@@ -308,8 +308,9 @@ async fn watch_over(
     mut started: Started,
     deadline: Option<Instant>,
 ) {
+    let kills_before = guest.memory.kills();
     let end = tokio::select! {
-        end = ending(&mut started) => end,
+        end = ending(&mut started) => out_of_memory(&guest, kills_before, end),
         () = sleep_until(deadline) => End::Timeout,
         () = process.cancelled.notified() => End::Cancelled,
     };
@@ -330,6 +331,16 @@ async fn watch_over(
     started.gone().await;
     process.alive.send_replace(false);
     guest.processes.tidy();
+}
+
+/// Says that memory ran out where the kernel's books say so and the command did not end well.
+fn out_of_memory(guest: &Guest, kills_before: u64, end: End) -> End {
+    let code = match end {
+        End::Signalled { signal: libc::SIGKILL } => 128 + libc::SIGKILL,
+        End::Exited { code } if code != 0 => code,
+        other => return other,
+    };
+    if guest.memory.kills() > kills_before { End::OutOfMemory { code } } else { end }
 }
 
 /// Waits for the end of the command by itself.

@@ -107,7 +107,31 @@ enum Origin {
     Extraction { scheme: ArchiveScheme, archive: String, folder: String },
 }
 
+/// What is needed to say what an obstacle means for a step, without what the step makes: for an
+/// executor that learns of obstacles later.
+#[derive(Debug, Clone)]
+pub struct StepName {
+    path: EntryPath,
+    member: Vec<u8>,
+    origin: Origin,
+}
+
 impl Step<'_> {
+    /// The step without what it makes.
+    #[must_use]
+    pub fn name(&self) -> StepName {
+        let (path, member, origin) = (self.path.clone(), self.member.clone(), self.origin.clone());
+        StepName { path, member, origin }
+    }
+
+    /// What the plan fails with when this step meets an obstacle.
+    #[must_use]
+    pub fn refuse(&self, obstacle: Obstacle) -> Error {
+        self.name().refuse(obstacle)
+    }
+}
+
+impl StepName {
     /// What the plan fails with when this step meets an obstacle.
     #[must_use]
     pub fn refuse(&self, obstacle: Obstacle) -> Error {

@@ -14,6 +14,21 @@ impl Error {
         self
     }
 
+    /// Says that the context of this error speaks of a mount that may have credentials: past the
+    /// edge of a session, only what [`Error::redacted`] leaves of it may be shown.
+    #[must_use]
+    pub fn protected(mut self) -> Self {
+        self.data.protected = true;
+        self
+    }
+
+    /// The error as it may be shown past the edge of a session: redacted if credentials were in
+    /// play, or if it was [protected](Error::protected).
+    #[must_use]
+    pub fn at_edge(self, credentials_in_play: bool) -> Self {
+        if credentials_in_play || self.data.protected { self.redacted() } else { self }
+    }
+
     /// Whether this error stands for another whose data were removed.
     #[must_use]
     pub fn is_redacted(&self) -> bool {

@@ -107,6 +107,12 @@ impl Dump for i128 {
     }
 }
 
+impl Dump for u16 {
+    fn dump(&self) -> Result<Value> {
+        Ok(Value::from(*self))
+    }
+}
+
 /// Infinities and not-a-number become `null`, as in the reference's JSON.
 impl Dump for f64 {
     fn dump(&self) -> Result<Value> {

@@ -98,7 +98,22 @@ impl<'a> Fields<'a> {
         }
         let place = Place::Key(self.input.place, name);
         let input = Input { value, place: &place, context: self.input.context };
-        Some(match reader(input).map_err(|invalid| invalid.settle(&place)) {
+        let read = reader(input).map_err(|invalid| invalid.settle(&place));
+        Some(self.settled(read))
+    }
+
+    /// Something that is read from the object as a whole, such as the part of it that belongs to
+    /// another type; what is wrong with it is reported together with the fields.
+    pub fn whole<T>(&mut self, reader: impl FnOnce(Input<'_>) -> Checked<T>) -> Option<T> {
+        if self.raised.is_some() {
+            return None;
+        }
+        let read = reader(self.input).map_err(|invalid| invalid.settle(self.input.place));
+        self.settled(read)
+    }
+
+    fn settled<T>(&mut self, read: Checked<T>) -> Option<T> {
+        match read {
             Ok(value) => Some(value),
             Err(Invalid::Fields(errors)) => {
                 self.errors.extend(errors);
@@ -108,7 +123,7 @@ impl<'a> Fields<'a> {
                 self.raised = Some(raised);
                 None
             }
-        })
+        }
     }
 
     /// Refuses keys that were not asked for, as a few models of the reference do.

@@ -13,7 +13,7 @@ use crate::windows_path::WindowsPath;
 use crate::{Error, ErrorKind, Result};
 
 /// No file system takes a longer path; every entry below one costs its length again.
-const MAX_KEY: usize = 64 * 1024;
+pub(crate) const MAX_KEY: usize = 64 * 1024;
 
 /// A key of an entry map as a path. Backslashes separate, because the manifest may come from
 /// Windows.
@@ -22,7 +22,7 @@ const MAX_KEY: usize = 64 * 1024;
 ///
 /// `InvalidManifestPathError` if it is absolute on Windows, where nothing else would notice; a
 /// limit if it is absurdly long.
-pub(super) fn coerce_rel_path(key: &str) -> Result<PosixPath> {
+pub(crate) fn coerce_rel_path(key: &str) -> Result<PosixPath> {
     if key.len() > MAX_KEY {
         let message = format!("a path of a manifest is longer than {MAX_KEY} bytes");
         return Err(Error::new(ErrorKind::LimitExceeded, message));
@@ -166,9 +166,7 @@ impl Manifest {
             let Some(mount) = entry.as_mount() else {
                 continue;
             };
-            let target = mount.resolve_path(&root, &root.join(&path))?;
-            let target = normalize_in_workspace(&root, &target)?.unwrap_or(target);
-            targets.push(MountTarget { entry_path: path, entry, mount, path: target });
+            targets.push(mount_target(&root, path, entry, mount)?);
         }
         targets.sort_by_key(|target| std::cmp::Reverse(target.path.depth()));
         Ok(targets)
@@ -229,6 +227,18 @@ fn collect_ephemeral<'a>(
         collect_ephemeral(path.join(&coerce_rel_path(key)?), child, found)?;
     }
     Ok(())
+}
+
+/// Where the mount of the entry at `path` appears.
+pub(crate) fn mount_target<'a>(
+    root: &PosixPath,
+    path: PosixPath,
+    entry: &'a Entry,
+    mount: &'a Mount,
+) -> Result<MountTarget<'a>> {
+    let target = mount.resolve_path(root, &root.join(&path))?;
+    let target = normalize_in_workspace(root, &target)?.unwrap_or(target);
+    Ok(MountTarget { entry_path: path, entry, mount, path: target })
 }
 
 /// A mount and where it appears.

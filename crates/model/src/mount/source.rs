@@ -76,6 +76,18 @@ impl MountSource {
         }
     }
 
+    /// The text under the name of a field; nothing of storage of the program's own.
+    pub(super) fn text(&self, field: &str) -> Option<&str> {
+        match self {
+            Self::AzureBlob(source) => source.text(field),
+            Self::Box(source) => source.text(field),
+            Self::Gcs(source) => source.text(field),
+            Self::R2(source) => source.text(field),
+            Self::S3(source) => source.text(field),
+            Self::S3Files(_) | Self::Custom(_) => None,
+        }
+    }
+
     pub(super) fn put_fields(&self, out: &mut Object) -> Result<()> {
         match self {
             Self::AzureBlob(source) => source.put_fields(out),
@@ -108,6 +120,17 @@ pub struct AzureBlob {
 }
 
 impl AzureBlob {
+    fn text(&self, field: &str) -> Option<&str> {
+        match field {
+            "account" => Some(&self.account),
+            "container" => Some(&self.container),
+            "endpoint" => self.endpoint.as_deref(),
+            "identity_client_id" => self.identity_client_id.as_deref(),
+            "account_key" => self.account_key.as_deref(),
+            _ => None,
+        }
+    }
+
     fn put_fields(&self, out: &mut Object) -> Result<()> {
         out.put("account", &self.account)?;
         out.put("container", &self.container)?;
@@ -169,6 +192,22 @@ impl BoxSubType {
 }
 
 impl BoxFolder {
+    fn text(&self, field: &str) -> Option<&str> {
+        match field {
+            "path" => self.path.as_deref(),
+            "client_id" => self.client_id.as_deref(),
+            "client_secret" => self.client_secret.as_deref(),
+            "access_token" => self.access_token.as_deref(),
+            "token" => self.token.as_deref(),
+            "box_config_file" => self.box_config_file.as_deref(),
+            "config_credentials" => self.config_credentials.as_deref(),
+            "root_folder_id" => self.root_folder_id.as_deref(),
+            "impersonate" => self.impersonate.as_deref(),
+            "owned_by" => self.owned_by.as_deref(),
+            _ => None,
+        }
+    }
+
     fn put_fields(&self, out: &mut Object) -> Result<()> {
         out.put("path", &self.path)?;
         out.put("client_id", &self.client_id)?;
@@ -208,6 +247,21 @@ pub struct Gcs {
 }
 
 impl Gcs {
+    fn text(&self, field: &str) -> Option<&str> {
+        match field {
+            "bucket" => Some(&self.bucket),
+            "access_id" => self.access_id.as_deref(),
+            "secret_access_key" => self.secret_access_key.as_deref(),
+            "prefix" => self.prefix.as_deref(),
+            "region" => self.region.as_deref(),
+            "endpoint_url" => self.endpoint_url.as_deref(),
+            "service_account_file" => self.service_account_file.as_deref(),
+            "service_account_credentials" => self.service_account_credentials.as_deref(),
+            "access_token" => self.access_token.as_deref(),
+            _ => None,
+        }
+    }
+
     fn put_fields(&self, out: &mut Object) -> Result<()> {
         out.put("bucket", &self.bucket)?;
         out.put("access_id", &self.access_id)?;
@@ -237,6 +291,17 @@ pub struct R2 {
 }
 
 impl R2 {
+    fn text(&self, field: &str) -> Option<&str> {
+        match field {
+            "bucket" => Some(&self.bucket),
+            "account_id" => Some(&self.account_id),
+            "access_key_id" => self.access_key_id.as_deref(),
+            "secret_access_key" => self.secret_access_key.as_deref(),
+            "custom_domain" => self.custom_domain.as_deref(),
+            _ => None,
+        }
+    }
+
     fn put_fields(&self, out: &mut Object) -> Result<()> {
         out.put("bucket", &self.bucket)?;
         out.put("account_id", &self.account_id)?;
@@ -282,6 +347,20 @@ impl S3 {
             region: None,
             endpoint_url: None,
             s3_provider: Self::USUAL_PROVIDER.to_owned(),
+        }
+    }
+
+    fn text(&self, field: &str) -> Option<&str> {
+        match field {
+            "bucket" => Some(&self.bucket),
+            "access_key_id" => self.access_key_id.as_deref(),
+            "secret_access_key" => self.secret_access_key.as_deref(),
+            "session_token" => self.session_token.as_deref(),
+            "prefix" => self.prefix.as_deref(),
+            "region" => self.region.as_deref(),
+            "endpoint_url" => self.endpoint_url.as_deref(),
+            "s3_provider" => Some(&self.s3_provider),
+            _ => None,
         }
     }
 

@@ -11,6 +11,7 @@ use crate::Result;
 use crate::custom::{Custom, CustomType};
 use crate::lax::{Checked, Dump, FromInput, Input, Object};
 use crate::registry::kinds::Builtin;
+use crate::secret::Secret;
 
 /// By which means storage is mounted.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,8 +25,8 @@ pub enum MountStrategy {
     DockerVolume {
         /// Which one.
         driver: String,
-        /// Options for it, which win over the ones made from the storage.
-        driver_options: IndexMap<String, String>,
+        /// Options for it, which win over the ones made from the storage. Any may be a credential.
+        driver_options: IndexMap<String, Secret>,
     },
     /// By means of the program's own.
     Custom(Custom<dyn CustomStrategy>),
@@ -57,6 +58,15 @@ impl MountStrategy {
     /// By means of the program's own.
     pub fn custom(strategy: impl CustomStrategy) -> Self {
         Self::Custom(Custom::sharing(Arc::new(strategy)))
+    }
+
+    /// The program inside the sandbox, if that is how it is mounted.
+    #[must_use]
+    pub fn pattern(&self) -> Option<&MountPattern> {
+        match self {
+            Self::InContainer { pattern } => Some(pattern),
+            Self::DockerVolume { .. } | Self::Custom(_) => None,
+        }
     }
 
     /// The word under `type`.

@@ -49,6 +49,11 @@ impl<T: 'static> Kinds<T> {
         Ok(())
     }
 
+    /// Whether there is a type with that word.
+    pub(crate) fn has(&self, word: &str) -> bool {
+        self.known.contains_key(word)
+    }
+
     /// The words, sorted.
     pub(crate) fn words(&self) -> impl Iterator<Item = &str> + Clone {
         self.known.keys().map(String::as_str)

@@ -2,4 +2,6 @@
 
 mod documents;
 mod hostile;
+mod mounts;
 mod registry;
+mod states;

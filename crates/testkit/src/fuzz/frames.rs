@@ -1,8 +1,13 @@
 //! What a guest sends: frames, and the messages in them.
 
+use bastide_proto::files::{
+    Change, Changed, FileStat, FileTime, Found, Listed, NodeKind, Opened, Resolved,
+};
 use bastide_proto::frame::Tag;
+use bastide_proto::request::{InTheWay, PutObstacle};
 use bastide_proto::{
-    Accepted, End, Fault, FaultKind, Frame, FrameCodec, Notice, ProcessRecord, Request,
+    Accepted, End, Fault, FaultKind, Frame, FrameCodec, Notice, ProcessRecord, PutItem, PutWord,
+    Request,
 };
 use bytes::BytesMut;
 use serde::Serialize;
@@ -42,12 +47,33 @@ fn message(frame: &Frame) -> Verdict {
         Tag::Accepted => again::<Accepted>(&frame.body),
         Tag::Refused => again::<Fault>(&frame.body),
         Tag::End => again::<End>(&frame.body),
-        Tag::Item => match again::<ProcessRecord>(&frame.body) {
-            Verdict::Refused => again::<Notice>(&frame.body),
-            read => read,
-        },
+        Tag::Item => item(&frame.body),
         _ => Verdict::Refused,
     }
+}
+
+/// An item is what the call it belongs to says; here it may be of any.
+fn item(body: &[u8]) -> Verdict {
+    let readers: &[fn(&[u8]) -> Verdict] = &[
+        again::<ProcessRecord>,
+        again::<Notice>,
+        again::<Opened>,
+        again::<Found>,
+        again::<Listed>,
+        again::<Resolved>,
+        again::<Vec<Change>>,
+        again::<PutWord>,
+        again::<PutItem>,
+    ];
+    let mut verdict = Verdict::Refused;
+    for read in readers {
+        match read(body) {
+            Verdict::Refused => {}
+            broken @ Verdict::Broken(_) => return broken,
+            accepted @ Verdict::Accepted => verdict = accepted,
+        }
+    }
+    verdict
 }
 
 /// What is read must be the same when it is written and read again.
@@ -60,13 +86,37 @@ fn again<T: Serialize + DeserializeOwned + PartialEq>(body: &[u8]) -> Verdict {
 }
 
 fn seeds() -> Vec<Vec<u8>> {
-    let fault = Fault { kind: FaultKind::Io, message: "cannot".to_owned(), errno: Some(5) };
+    let (message, path) = ("cannot".to_owned(), Some("/workspace/a".to_owned()));
+    let fault = Fault { kind: FaultKind::Io, message, errno: Some(5), path };
+    let stat = FileStat {
+        kind: NodeKind::Symlink,
+        mode: 0o777,
+        uid: 0,
+        gid: 65_534,
+        owner: Some("root".to_owned()),
+        group: None,
+        size: 4,
+        modified: FileTime { seconds: -1, nanos: 5 },
+        links: 1,
+        target: Some(b"here".to_vec().into()),
+    };
+    let listed = Listed {
+        folder: b"/workspace".to_vec().into(),
+        entries: vec![(b"a".to_vec().into(), stat.clone())],
+    };
+    let changed = Changed { path: b"a".to_vec().into(), is_dir: false };
+    let renamed = Change::Renamed { from: b"b".to_vec().into(), to: changed.clone() };
+    let link = InTheWay::Link { at: b"a/b".to_vec().into(), leaves: true };
     [
         seed(Tag::Accepted, &Accepted { process: Some(7), from: 9 }),
         seed(Tag::Refused, &fault),
         seed(Tag::End, &End::Exited { code: 3 }),
         seed(Tag::End, &End::Failed(fault)),
         seed(Tag::Item, &Notice::Lost(12)),
+        seed(Tag::Item, &Found { path: b"/workspace/a".to_vec().into(), stat }),
+        seed(Tag::Item, &listed),
+        seed(Tag::Item, &vec![Change::Created(changed), renamed, Change::Overflow]),
+        seed(Tag::Item, &PutWord::Obstacle(PutObstacle { entry: 3, what: link })),
         seed(Tag::Request, &Request::Ping),
     ]
     .to_vec()

@@ -2,6 +2,7 @@
 
 use bastide_model::lax::{self, Dump, FromInput};
 use bastide_model::snapshot::{FingerprintRecord, Snapshot, SnapshotSpec};
+use bastide_model::{Registry, SessionState};
 use serde_json::Value;
 
 use super::seeds::recorded_bytes;
@@ -40,6 +41,50 @@ pub(super) const TARGET: Target = Target {
         "{",
         "}",
         "../",
+    ],
+};
+
+pub(super) const SESSION: Target = Target {
+    name: "session_state",
+    check: |input| {
+        let Ok(value) = serde_json::from_slice::<Value>(input) else { return Verdict::Refused };
+        let registry = Registry::builtin();
+        let Ok(state) = SessionState::parse(value, registry) else { return Verdict::Refused };
+        drop(state.check_resumable());
+        let Ok(stored) = state.serialize(registry) else { return Verdict::Refused };
+        if stored["manifest"]["extra_path_grants"].to_string().contains("\"host_path\":") {
+            return Verdict::Broken("a path of the host was stored".to_owned());
+        }
+        let again = SessionState::parse(stored.clone(), registry);
+        match again.and_then(|state| state.serialize(registry)) {
+            Ok(mut again) => {
+                // A state that lost credentials gets another name each time.
+                if state.is_mount_authority_redacted() {
+                    again["session_id"] = stored["session_id"].clone();
+                }
+                equal("state", &stored, &again)
+            }
+            Err(error) => Verdict::Broken(format!("what was stored is refused: {error}")),
+        }
+    },
+    seeds: || recorded_bytes("session_state", "payload"),
+    words: &[
+        "\"type\":",
+        "\"docker\"",
+        "\"unix_local\"",
+        "\"local\"",
+        "\"exposed_ports\":",
+        "\"extra_path_grants\":",
+        "\"host_path\":",
+        "\"network_mode\":",
+        "\"__openai_agents_redacted_mount_authority\":",
+        "\"__openai_agents_redacted_host_path_grant_paths\":",
+        "\"machine\":",
+        "\"receipt\":",
+        "null",
+        "true",
+        "{",
+        "}",
     ],
 };
 

@@ -91,11 +91,6 @@ const WORDING: &[&str] = &[
 const NEEDS_A_SESSION: &[&str] = &[
     "apply_manifest",
     "apply_manifest_outcome",
-    "mount_activate",
-    "mount_deactivate",
-    "mount_outcome",
-    "mount_restore_after_snapshot",
-    "mount_teardown_for_snapshot",
     "session_events",
     "session_start",
     "unix_local_create",

@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value};
 
+use super::mount_calls::helper_calls;
+
 /// Reduces an answer of either side to the part that binds.
 pub(crate) type Projection = fn(&Value) -> Value;
 
@@ -11,6 +13,11 @@ pub(crate) fn projection_of(function: &str) -> Option<Projection> {
 }
 
 const PROJECTIONS: &[(&str, Projection)] = &[
+    ("mount_activate", helper_calls),
+    ("mount_deactivate", helper_calls),
+    ("mount_outcome", helper_calls),
+    ("mount_restore_after_snapshot", helper_calls),
+    ("mount_teardown_for_snapshot", helper_calls),
     ("tool_schema", tool_schema),
     ("exec_command_invoke", tool_texts),
     ("write_stdin_invoke", tool_texts),

@@ -89,9 +89,10 @@ fn run_case(handler: Handler, line: &Line) -> Status {
             Some(project) => difference(&line.function, &project(expected), &project(got)),
             None => difference(&line.function, expected, got),
         },
-        (Expected::Error(expected), Got::Error(got)) => {
-            error_difference(&line.function, expected, got)
-        }
+        (Expected::Error(expected), Got::Error(got)) => match projection_of(&line.function) {
+            Some(project) => error_difference(&line.function, &project(expected), &project(got)),
+            None => error_difference(&line.function, expected, got),
+        },
         (Expected::Output(_), Got::Error(_)) => Some("expected an output, got an error".to_owned()),
         (Expected::Error(_), Got::Output(_)) => Some("expected an error, got an output".to_owned()),
     };

@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-use super::FULL;
+use super::Settings;
 use crate::shell::{Outcome, read, run, works};
 
 /// The kinds of users there are.
@@ -69,14 +69,14 @@ impl Means {
     }
 
     /// Runs a test program as whom this process is not.
-    pub(crate) fn run_as_other(&self, program: &Path, full: bool) -> Outcome<Skipped> {
+    pub(crate) fn run_as_other(&self, program: &Path, settings: Settings) -> Outcome<Skipped> {
         match (self.own, self.sudo) {
-            (Who::Root, _) => run_as_user(program, full).map(Ok),
+            (Who::Root, _) => run_as_user(program, settings).map(Ok),
             (Who::User, true) => {
                 let mut sudo = Command::new("sudo");
                 sudo.arg("-n");
-                if full {
-                    sudo.arg(format!("{FULL}=1"));
+                for (name, value) in settings.variables() {
+                    sudo.arg(format!("{name}={value}"));
                 }
                 run(sudo.arg(program))?;
                 Ok(Ok(()))
@@ -117,7 +117,7 @@ impl Drop for Account {
     }
 }
 
-fn run_as_user(program: &Path, full: bool) -> Outcome {
+fn run_as_user(program: &Path, settings: Settings) -> Outcome {
     let account = Account::create()?;
     // The build folder may lie where the user cannot look.
     let folder = tempfile::tempdir()?;
@@ -128,8 +128,6 @@ fn run_as_user(program: &Path, full: bool) -> Outcome {
     let mut command = Command::new(copy);
     command.env_clear().env("HOME", folder.path()).env("TMPDIR", folder.path());
     command.env("PATH", "/usr/local/bin:/usr/bin:/bin");
-    if full {
-        command.env(FULL, "1");
-    }
+    command.envs(settings.variables());
     run(command.uid(account.uid).gid(account.gid))
 }

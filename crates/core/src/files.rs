@@ -1,0 +1,66 @@
+//! Files of a session.
+
+mod call;
+mod entries;
+mod extract;
+mod info;
+mod path;
+mod read;
+mod spool;
+mod trouble;
+mod watch;
+mod write;
+
+use std::time::Duration;
+
+use bastide_model::paths::WorkspacePathPolicy;
+
+use crate::link::Link;
+
+pub use extract::ExtractOptions;
+pub use info::{FileInfo, FileKind};
+pub use read::FileReader;
+pub use watch::{FileChange, Watch};
+pub use write::{Content, WriteOptions};
+
+/// How long a guest may be silent in the middle of a call.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// The most a whole file may be when it is read at once.
+pub const MAX_WHOLE: u64 = 256 << 20;
+
+/// From this size on a file is not sent over the link but passed beside it, where that can be done.
+const WORTH_PASSING: u64 = 1 << 20;
+
+/// The most entries of a folder that are listed at once.
+pub const MAX_ENTRIES: usize = 200_000;
+
+/// The files of a session, as one of its users.
+///
+/// Relative paths start at the root of the workspace. Links are followed as long as they stay in the
+/// workspace or a grant; whatever leads out is refused, however it is spelled and whatever a command
+/// does to the tree meanwhile. [`Session`](crate::Session) has the same methods for the session's
+/// default user.
+///
+/// Errors are those of the reference: `InvalidManifestPathError` for a path that leads out,
+/// `WorkspaceReadNotFoundError` for a file that is not there, and so on ([`Error::class`]). Two are
+/// ours: [`AgentLost`](crate::ErrorKind::AgentLost) if the guest does not answer, and
+/// [`LimitExceeded`](crate::ErrorKind::LimitExceeded) for more than fits.
+///
+/// [`Error::class`]: crate::Error::class
+#[derive(Debug, Clone)]
+pub struct Files<'a> {
+    link: &'a dyn Link,
+    policy: &'a WorkspacePathPolicy,
+    user: Option<String>,
+}
+
+impl<'a> Files<'a> {
+    pub(crate) fn new(
+        link: &'a dyn Link,
+        policy: &'a WorkspacePathPolicy,
+        user: Option<String>,
+    ) -> Self {
+        Self { link, policy, user }
+    }
+}

@@ -1,0 +1,47 @@
+//! Paths as callers give them.
+
+use bastide_model::PosixPath;
+use bastide_model::paths::WorkspacePathPolicy;
+use bastide_proto::{GuestPath, GuestPathError};
+
+use crate::{Error, ErrorKind, Result};
+
+/// A path a caller gave, and the place it means.
+#[derive(Debug, Clone)]
+pub(super) struct Target {
+    /// As it was given.
+    pub(super) given: PosixPath,
+    /// Its place, links unseen.
+    pub(super) path: GuestPath,
+}
+
+impl Target {
+    /// Reads a path by the rules of the session.
+    pub(super) fn new(policy: &WorkspacePathPolicy, path: &str, for_write: bool) -> Result<Self> {
+        // A backslash is a letter here, as it is to the system.
+        let given = PosixPath::new(path);
+        let place = policy.normalize_path(&given, for_write)?;
+        let path = place.as_str().parse().map_err(|error| match error {
+            GuestPathError::Nul => Error::value_error("embedded null byte"),
+            GuestPathError::TooLong => Error::new(
+                ErrorKind::InvalidInput,
+                format!("{}...: the path is too long", first(&given)),
+            ),
+            // Two slashes at the front mean something else than one.
+            GuestPathError::NotAbsolute | GuestPathError::NotNormalized => {
+                Error::invalid_manifest_path(&given, "absolute")
+            }
+        })?;
+        Ok(Self { given, path })
+    }
+
+    /// The error of a path that leads out.
+    pub(super) fn escape(&self) -> Error {
+        let reason = if self.given.is_absolute() { "absolute" } else { "escape_root" };
+        Error::invalid_manifest_path(&self.given, reason)
+    }
+}
+
+fn first(path: &PosixPath) -> String {
+    path.as_str().chars().take(80).collect()
+}

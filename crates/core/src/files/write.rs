@@ -1,0 +1,264 @@
+//! Writing files.
+
+use std::fmt;
+
+use bastide_model::PosixPath;
+use bastide_proto::FaultKind;
+use bastide_proto::files::{FileOp, Ready, Write};
+use bastide_proto::frame::MAX_DATA;
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+use super::call;
+use super::path::Target;
+use super::trouble::{Trouble, place_of};
+use super::{Files, SILENCE, WORTH_PASSING};
+use crate::fault::{agent_lost, refused};
+use crate::link::{Access, PassedFile, Sender, Stream, Ticket};
+use crate::{Error, ErrorKind, Result};
+
+/// How much of a stream is read at a time.
+const PIECE: usize = 1 << 20;
+
+/// What to write.
+pub enum Content<'a> {
+    /// These bytes.
+    Bytes(Bytes),
+    /// Whatever comes from here, to its end.
+    Stream(Box<dyn AsyncRead + Send + Unpin + 'a>),
+}
+
+impl<'a> Content<'a> {
+    /// The content of a stream, to its end.
+    pub fn stream(stream: impl AsyncRead + Send + Unpin + 'a) -> Self {
+        Self::Stream(Box::new(stream))
+    }
+}
+
+impl<T: Into<Bytes>> From<T> for Content<'_> {
+    fn from(bytes: T) -> Self {
+        Self::Bytes(bytes.into())
+    }
+}
+
+impl fmt::Debug for Content<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bytes(bytes) => f.debug_tuple("Bytes").field(&bytes.len()).finish(),
+            Self::Stream(_) => f.debug_tuple("Stream").finish_non_exhaustive(),
+        }
+    }
+}
+
+/// How to write.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WriteOptions {
+    /// The permission bits the file gets. If none, those of the file it replaces, or 644.
+    pub mode: Option<u32>,
+    /// Whether a file that exists already is an error; a link in its place is one, too.
+    pub new: bool,
+}
+
+impl WriteOptions {
+    /// Sets the permission bits the file gets.
+    #[must_use]
+    pub fn mode(mut self, mode: u32) -> Self {
+        self.mode = Some(mode);
+        self
+    }
+
+    /// Makes a file that exists already an error.
+    #[must_use]
+    pub fn new_file(mut self) -> Self {
+        self.new = true;
+        self
+    }
+}
+
+impl Files<'_> {
+    /// Writes a file; missing parents are made. The file is there whole, or as it was before; it
+    /// keeps its permissions and its owner. A link is followed, and stays.
+    ///
+    /// # Errors
+    ///
+    /// `WorkspaceArchiveWriteError` if it cannot be written, is a folder, or lies where only reading
+    /// is granted; `InvalidManifestPathError` if its path leads out.
+    pub async fn write(&self, path: &str, content: impl Into<Content<'_>>) -> Result<()> {
+        self.write_with(path, content, WriteOptions::default()).await
+    }
+
+    /// As [`write`](Self::write), with options.
+    ///
+    /// # Errors
+    ///
+    /// As `write`; `FileExistsError` for a file that should have been new.
+    pub async fn write_with(
+        &self,
+        path: &str,
+        content: impl Into<Content<'_>>,
+        options: WriteOptions,
+    ) -> Result<()> {
+        // A new file's own name is not followed: it is its folder that may lead out.
+        let leads = if options.new { parent(path) } else { path.to_owned() };
+        let leads = Target::new(self.policy, &leads, true)?;
+        let target = Target::new(self.policy, path, true)?;
+        let written = self.try_write(&target, content.into(), options).await;
+        written.map_err(|trouble| match trouble {
+            Trouble::Fault(fault) if options.new && fault.kind == FaultKind::Exists => {
+                let place = place_of(&fault, &target);
+                let message = format!("{place} exists already");
+                let error = Error::new(ErrorKind::Conflict, message).class_is("FileExistsError");
+                error.with("path", place).because(refused(fault))
+            }
+            Trouble::Fault(fault) if fault.kind == FaultKind::Escape => leads.escape(),
+            trouble => trouble.into_write_error(self.policy, &target),
+        })
+    }
+
+    async fn try_write(
+        &self,
+        target: &Target,
+        content: Content<'_>,
+        options: WriteOptions,
+    ) -> Result<(), Trouble> {
+        let (head, tail) = begin(content).await.map_err(|error| source_failed(target, error))?;
+        let is_large = tail.is_some() || head.len() as u64 >= WORTH_PASSING;
+        let mut ticket = self.link.side().filter(|_| is_large).and_then(|side| side.expect());
+        let write = Write {
+            path: target.path.clone(),
+            mode: options.mode,
+            new: options.new,
+            size: tail.is_none().then_some(head.len() as u64),
+            pass: ticket.as_ref().map(Ticket::number),
+        };
+        let mut stream = self.open_call(FileOp::Write(write)).await?;
+        let mut file = None;
+        if let Some(ticket) = &mut ticket
+            && call::item::<Ready>(&mut stream).await?.passed
+        {
+            file = Some(self.receive(ticket, Access::Write).await?);
+        }
+        let sent = match file {
+            Some(file) => fill(&file, target, head, tail).await,
+            None => send(&mut stream, target, head, tail).await,
+        };
+        match sent {
+            Ok(()) => {}
+            // The source failed: the call is dropped, and with it the file that is not whole.
+            Err(Trouble::Other(error)) if error.kind() != ErrorKind::AgentLost => {
+                return Err(error.into());
+            }
+            // A guest that fails in the middle says why and stops listening: its word is worth more
+            // than the broken pipe it leaves behind.
+            Err(lost) => return Err(said_why(&mut stream).await.unwrap_or(lost)),
+        }
+        match stream.to_guest.input_end().await {
+            Ok(()) => call::end(&mut stream).await,
+            Err(error) => Err(said_why(&mut stream).await.unwrap_or_else(|| error.into())),
+        }
+    }
+}
+
+/// The folder of a path, as text.
+fn parent(path: &str) -> String {
+    let path = PosixPath::new(path);
+    match path.as_str().rsplit_once('/') {
+        Some(("", _)) => "/".to_owned(),
+        Some((parent, _)) => parent.to_owned(),
+        None => ".".to_owned(),
+    }
+}
+
+/// The failure a guest told before it stopped listening.
+async fn said_why(stream: &mut Stream) -> Option<Trouble> {
+    match call::next(stream).await {
+        Err(trouble @ Trouble::Fault(_)) => Some(trouble),
+        _ => None,
+    }
+}
+
+type Source<'a> = Box<dyn AsyncRead + Send + Unpin + 'a>;
+
+/// The content, if it is small or here already; else its first part and the rest.
+async fn begin(content: Content<'_>) -> std::io::Result<(Bytes, Option<Source<'_>>)> {
+    let mut stream = match content {
+        Content::Bytes(bytes) => return Ok((bytes, None)),
+        Content::Stream(stream) => stream,
+    };
+    let worth = usize::try_from(WORTH_PASSING).unwrap_or(PIECE);
+    let mut head = BytesMut::with_capacity(64 * 1024);
+    while head.len() < worth {
+        head.reserve(64 * 1024);
+        if stream.read_buf(&mut head).await? == 0 {
+            return Ok((head.freeze(), None));
+        }
+    }
+    Ok((head.freeze(), Some(stream)))
+}
+
+fn source_failed(target: &Target, error: std::io::Error) -> Error {
+    Error::workspace_archive_write(&target.path).because(error)
+}
+
+/// Writes the content into the file the guest passed.
+async fn fill(
+    file: &PassedFile,
+    target: &Target,
+    mut head: Bytes,
+    mut tail: Option<Source<'_>>,
+) -> Result<(), Trouble> {
+    let mut offset = 0;
+    loop {
+        while !head.is_empty() {
+            let piece = head.split_to(head.len().min(PassedFile::PIECE));
+            let length = piece.len() as u64;
+            let written = file.write(offset, piece).await;
+            written.map_err(|error| source_failed(target, error))?;
+            offset += length;
+        }
+        let Some(source) = &mut tail else { return Ok(()) };
+        head = read_some(source).await.map_err(|error| source_failed(target, error))?;
+        if head.is_empty() {
+            return Ok(());
+        }
+    }
+}
+
+/// Sends the content over the link.
+async fn send(
+    stream: &mut Stream,
+    target: &Target,
+    mut head: Bytes,
+    mut tail: Option<Source<'_>>,
+) -> Result<(), Trouble> {
+    loop {
+        while !head.is_empty() {
+            let piece = head.split_to(head.len().min(MAX_DATA));
+            input(&mut stream.to_guest, piece).await?;
+        }
+        let Some(source) = &mut tail else { return Ok(()) };
+        head = read_some(source).await.map_err(|error| source_failed(target, error))?;
+        if head.is_empty() {
+            return Ok(());
+        }
+    }
+}
+
+/// Sends a piece, which must not take too long.
+pub(super) async fn input(to_guest: &mut Sender, piece: Bytes) -> Result<()> {
+    match tokio::time::timeout(SILENCE, to_guest.queue_input(piece)).await {
+        Ok(sent) => sent,
+        Err(_) => Err(agent_lost("the guest takes no more of a file")),
+    }
+}
+
+async fn read_some(source: &mut Source<'_>) -> std::io::Result<Bytes> {
+    let mut piece = BytesMut::with_capacity(PIECE);
+    while piece.len() < PIECE {
+        if source.read_buf(&mut piece).await? == 0 {
+            break;
+        }
+    }
+    Ok(piece.freeze())
+}

@@ -1,0 +1,53 @@
+//! Limits that a process can put on itself and all it forks: the second choice, where no control group
+//! holds them.
+
+use bastide_proto::boot::{Enforced, Limits};
+use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use super::{Step, StepError};
+
+/// Makes commands likelier victims than anybody of ours when memory runs out.
+const VICTIM: &str = "500";
+
+/// Puts what limits no group holds on this process and all it forks, and says which those are.
+pub(crate) fn limit_commands(limits: &Limits, by_groups: &Enforced) -> Result<Enforced, StepError> {
+    // A kernel that does not know the file kills somebody else; nothing is promised about that.
+    drop(std::fs::write("/proc/self/oom_score_adj", VICTIM));
+    let mut enforced = Enforced::default();
+    if let Some(bytes) = limits.memory.filter(|_| by_groups.memory.is_none()) {
+        limit(Resource::Data, bytes)?;
+        enforced.memory = Some("rlimit data, each process".to_owned());
+    }
+    if let Some(count) = limits.pids.filter(|_| by_groups.pids.is_none()) {
+        // Counted within this user namespace: our own processes of the same user are few.
+        limit(Resource::Nproc, count)?;
+        enforced.pids = Some("rlimit nproc".to_owned());
+    }
+    if let Some(millis) = limits.cpu_millis {
+        restrict_processors(millis)?;
+        enforced.cpu = Some("affinity".to_owned());
+    }
+    if let Some(bytes) = limits.disk {
+        limit(Resource::Fsize, bytes)?;
+        enforced.disk = Some("rlimit fsize, each file".to_owned());
+    }
+    Ok(enforced)
+}
+
+fn limit(resource: Resource, most: u64) -> Result<(), StepError> {
+    let both = Rlimit { current: Some(most), maximum: Some(most) };
+    setrlimit(resource, both).step(|| format!("limit {resource:?}"))
+}
+
+/// As many processors as the limit needs, so that programs that count them count right.
+fn restrict_processors(millis: u64) -> Result<(), StepError> {
+    let step = || "choose processors".to_owned();
+    let may = sched_getaffinity(None).step(step)?;
+    let wanted = usize::try_from(millis.div_ceil(1000).max(1)).unwrap_or(usize::MAX);
+    let mut chosen = CpuSet::new();
+    for processor in (0..CpuSet::MAX_CPU).filter(|number| may.is_set(*number)).take(wanted) {
+        chosen.set(processor);
+    }
+    sched_setaffinity(None, &chosen).step(step)
+}

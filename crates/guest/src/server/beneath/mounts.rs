@@ -1,0 +1,172 @@
+//! Which mounts files may be in: those that were there before the first command ran.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, StatxFlags, fstat, statx};
+use rustix::io::Errno;
+
+use super::{Root, names};
+
+/// The kernel's name for a mount that is never given to another one (Linux 6.8).
+const UNIQUE_MOUNT_ID: StatxFlags = StatxFlags::from_bits_retain(0x4000);
+
+/// The longest list of mounts that is read.
+const MAX_LIST: u64 = 4 << 20;
+
+/// What is known of a file that is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Node {
+    pub(crate) kind: FileType,
+    pub(crate) mode: u32,
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+    pub(crate) size: u64,
+    /// Which mount it was reached through.
+    mount: u64,
+}
+
+impl Node {
+    /// Whether both are the same file.
+    pub(crate) fn is_same_file(&self, other: &Self) -> bool {
+        (self.device, self.inode) == (other.device, other.inode)
+    }
+
+    /// Whether both were reached through the same mount.
+    pub(crate) fn is_in_mount_of(&self, other: &Self) -> bool {
+        self.mount == other.mount
+    }
+}
+
+/// Looks at a file that is held, in one call where the kernel can.
+pub(crate) fn look(file: impl AsFd) -> Result<Node, Errno> {
+    let wanted = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID | UNIQUE_MOUNT_ID;
+    let seen = match statx(file.as_fd(), c"", AtFlags::EMPTY_PATH, wanted) {
+        Ok(seen) => seen,
+        Err(Errno::NOSYS | Errno::PERM) => return look_without_statx(file),
+        Err(errno) => return Err(errno),
+    };
+    let device = rustix::fs::makedev(seen.stx_dev_major, seen.stx_dev_minor);
+    let knows_mount = seen.stx_mask & (StatxFlags::MNT_ID | UNIQUE_MOUNT_ID).bits() != 0;
+    let mount = if knows_mount { seen.stx_mnt_id } else { mount_by_proc(&file).unwrap_or(device) };
+    Ok(Node {
+        kind: FileType::from_raw_mode(u32::from(seen.stx_mode)),
+        mode: u32::from(seen.stx_mode) & 0o7777,
+        device,
+        inode: seen.stx_ino,
+        size: seen.stx_size,
+        mount,
+    })
+}
+
+fn look_without_statx(file: impl AsFd) -> Result<Node, Errno> {
+    let seen: Stat = fstat(&file)?;
+    Ok(Node {
+        kind: FileType::from_raw_mode(seen.st_mode),
+        mode: seen.st_mode & 0o7777,
+        device: seen.st_dev,
+        inode: seen.st_ino,
+        size: u64::try_from(seen.st_size).unwrap_or(0),
+        mount: mount_by_proc(&file).unwrap_or(seen.st_dev),
+    })
+}
+
+/// The mount of a held file as older kernels tell it. Where there is no telling, its device has to
+/// do.
+fn mount_by_proc(file: &impl AsFd) -> Option<u64> {
+    let path = format!("/proc/self/fdinfo/{}", file.as_fd().as_raw_fd());
+    let text = std::fs::read_to_string(path).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;
+    line.trim().parse().ok()
+}
+
+/// The mounts that may be entered.
+#[derive(Debug)]
+pub(super) struct Mounts(HashSet<u64>);
+
+impl Mounts {
+    /// Learns which mounts there are in the roots now.
+    pub(super) fn learn(roots: &[Root]) -> io::Result<Self> {
+        let mut known = HashSet::new();
+        for root in roots {
+            known.insert(look(&root.held)?.mount);
+        }
+        for point in mount_points()? {
+            let at = names(&point);
+            if !roots.iter().any(|root| at.starts_with(&root.names)) {
+                continue;
+            }
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            // What cannot be looked at cannot be entered either.
+            if let Ok(held) = rustix::fs::open(point.as_slice(), flags, Mode::empty()) {
+                known.insert(look(&held)?.mount);
+            }
+        }
+        Ok(Self(known))
+    }
+
+    /// Whether a file is in one of them.
+    pub(super) fn knows(&self, node: &Node) -> bool {
+        self.0.contains(&node.mount)
+    }
+}
+
+/// Where something is mounted.
+fn mount_points() -> io::Result<Vec<Vec<u8>>> {
+    let mut list = Vec::new();
+    match File::open("/proc/self/mountinfo") {
+        Ok(file) => file.take(MAX_LIST).read_to_end(&mut list)?,
+        // Without a `/proc` there are only the roots themselves.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+        Err(error) => return Err(error),
+    };
+    Ok(list.split(|byte| *byte == b'\n').filter_map(mount_point).collect())
+}
+
+/// The fifth field of a line; blanks in it are written as octal numbers.
+fn mount_point(line: &[u8]) -> Option<Vec<u8>> {
+    let field = line.split(|byte| *byte == b' ').nth(4)?;
+    let mut point = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((first, tail)) = rest.split_first() {
+        if let (b'\\', Some(digits)) = (first, tail.get(..3))
+            && let Ok(digits) = std::str::from_utf8(digits)
+            && let Ok(byte) = u8::from_str_radix(digits, 8)
+        {
+            point.push(byte);
+            rest = &tail[3..];
+        } else {
+            point.push(*first);
+            rest = tail;
+        }
+    }
+    Some(point)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_where_something_is_mounted() {
+        let cases: &[(&[u8], Option<&[u8]>)] = &[
+            (b"36 35 98:0 / /mnt/a rw - ext4 /dev/x rw", Some(b"/mnt/a")),
+            (b"36 35 98:0 / /mnt/a\\040b\\134 rw - ext4", Some(b"/mnt/a b\\")),
+            (b"36 35 98:0 / /mnt/\\9 rw - ext4", Some(b"/mnt/\\9")),
+            (b"36 35 98:0", None),
+            (b"", None),
+        ];
+        for (line, want) in cases {
+            assert_eq!(mount_point(line).as_deref(), *want, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn tells_the_same_with_and_without_the_newer_call() {
+        let file = tempfile::tempfile().unwrap();
+        let (new, old) = (look(&file).unwrap(), look_without_statx(&file).unwrap());
+        assert_eq!(Node { mount: 0, ..new }, Node { mount: 0, ..old });
+    }
+}

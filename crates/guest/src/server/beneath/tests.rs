@@ -1,0 +1,228 @@
+//! Both ways to follow a path, held against each other, against the system, and against somebody
+//! who changes the tree meanwhile.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, symlink};
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+use rustix::fs::fstat;
+
+use super::*;
+
+const BOTH: [Resolver; 2] = [Resolver::Kernel, Resolver::Walk];
+
+fn guest_path(path: &Path) -> GuestPath {
+    path.to_str().unwrap().parse().unwrap()
+}
+
+/// A folder with a workspace and something beside it that is nobody's business.
+struct Ground {
+    _folder: tempfile::TempDir,
+    top: PathBuf,
+}
+
+impl Ground {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let top = folder.path().canonicalize().unwrap();
+        fs::create_dir_all(top.join("ws")).unwrap();
+        fs::create_dir_all(top.join("out/deep")).unwrap();
+        fs::write(top.join("out/secret"), "secret").unwrap();
+        Self { _folder: folder, top }
+    }
+
+    fn ws(&self, path: &str) -> PathBuf {
+        self.top.join("ws").join(path)
+    }
+
+    fn roots(&self, resolver: Resolver) -> Roots {
+        let ws = self.ws("").to_str().unwrap().trim_end_matches('/').to_owned();
+        Roots::open(&[ws], &[], resolver).unwrap()
+    }
+}
+
+fn why(result: Result<Opened, PathError>) -> Option<Why> {
+    result.err().map(|error| error.why)
+}
+
+#[test]
+fn follows_links_that_stay_and_refuses_those_that_leave() {
+    let ground = Ground::new();
+    fs::create_dir(ground.ws("d")).unwrap();
+    fs::write(ground.ws("d/f"), "inside").unwrap();
+    let inside_absolute = ground.ws("d/f");
+    let secret = ground.top.join("out/secret");
+    for (link, target) in [
+        ("near", Path::new("d/f")),
+        ("absolute", inside_absolute.as_path()),
+        ("around", Path::new("../ws/d/f")),
+        ("d/up", Path::new("..")),
+        ("out", Path::new("../out/secret")),
+        ("out_absolute", secret.as_path()),
+        ("top", Path::new("/")),
+        ("loop", Path::new("loop")),
+        ("dangling", Path::new("none")),
+    ] {
+        symlink(target, ground.ws(link)).unwrap();
+    }
+    for resolver in BOTH {
+        let roots = ground.roots(resolver);
+        let open = |path: &str| {
+            let path = guest_path(&ground.ws(path));
+            roots.open_at(&path, OFlags::RDONLY, Leaf::Target)
+        };
+        for path in ["d/f", "near", "absolute", "around", "d/up/d/f", "d/up/near"] {
+            let opened = open(path).unwrap();
+            assert_eq!(opened.path, inside_absolute.to_str().unwrap().as_bytes(), "{path}");
+        }
+        for path in ["out", "out_absolute", "top", "top/etc/passwd"] {
+            assert_eq!(why(open(path)), Some(Why::Outside), "{path}");
+        }
+        let cases = [
+            ("loop", Errno::LOOP),
+            ("dangling", Errno::NOENT),
+            ("none/x", Errno::NOENT),
+            ("d/f/x", Errno::NOTDIR),
+        ];
+        for (path, errno) in cases {
+            assert_eq!(why(open(path)), Some(Why::Os(errno)), "{path} by {resolver:?}");
+        }
+        let outside = guest_path(&secret);
+        let opened = roots.open_at(&outside, OFlags::RDONLY, Leaf::Target);
+        assert_eq!(why(opened), Some(Why::Outside));
+    }
+}
+
+#[test]
+fn finds_the_innermost_root_and_goes_from_one_to_another() {
+    let ground = Ground::new();
+    fs::create_dir_all(ground.top.join("grant/sub")).unwrap();
+    fs::create_dir_all(ground.ws("cache")).unwrap();
+    fs::write(ground.top.join("grant/sub/f"), "granted").unwrap();
+    symlink(ground.top.join("grant/sub"), ground.ws("link")).unwrap();
+    symlink(ground.ws("cache"), ground.top.join("grant/back")).unwrap();
+    let text = |path: PathBuf| path.to_str().unwrap().to_owned();
+    for resolver in BOTH {
+        let writable = [text(ground.top.join("ws")), text(ground.ws("cache"))];
+        let readable = [text(ground.top.join("grant"))];
+        let roots = Roots::open(&writable, &readable, resolver).unwrap();
+        let open =
+            |path: PathBuf| roots.open_at(&guest_path(&path), OFlags::PATH, Leaf::Target).unwrap();
+        let granted = open(ground.ws("link/f"));
+        assert_eq!(granted.path, text(ground.top.join("grant/sub/f")).as_bytes());
+        assert!(!granted.stay.writable);
+        let cache = open(ground.top.join("grant/back"));
+        assert_eq!(cache.path, text(ground.ws("cache")).as_bytes());
+        assert!(cache.stay.writable);
+        let refused =
+            roots.place(&guest_path(&ground.ws("link/new/file")), Leaf::Target, Missing::IsMade);
+        assert_eq!(refused.err().map(|error| error.why), Some(Why::ReadOnly));
+    }
+}
+
+#[test]
+fn a_root_can_be_a_file() {
+    let ground = Ground::new();
+    let file = ground.top.join("file");
+    fs::write(&file, "granted").unwrap();
+    let text = file.to_str().unwrap().to_owned();
+    for resolver in BOTH {
+        let roots = Roots::open(std::slice::from_ref(&text), &[], resolver).unwrap();
+        let opened = roots.open_at(&guest_path(&file), OFlags::RDONLY, Leaf::Target).unwrap();
+        assert_eq!(opened.regular().unwrap().size, 7);
+        let below = roots.open_at(&guest_path(&file.join("x")), OFlags::RDONLY, Leaf::Target);
+        assert_eq!(why(below), Some(Why::Os(Errno::NOTDIR)));
+    }
+}
+
+/// One thing of a random tree.
+#[derive(Debug, Clone)]
+enum Node {
+    Dir(String),
+    File(String),
+    Link(String, String),
+}
+
+fn path_of_names() -> impl Strategy<Value = String> {
+    proptest::collection::vec(prop_oneof!["a", "b", "c"], 1..4).prop_map(|names| names.join("/"))
+}
+
+fn target() -> impl Strategy<Value = String> {
+    let name = prop_oneof![4 => prop_oneof!["a", "b", "c"], 2 => Just("..".to_owned()), 1 => Just(".".to_owned())];
+    let relative = proptest::collection::vec(name, 1..5).prop_map(|names| names.join("/"));
+    let prefix =
+        prop_oneof![6 => Just(""), 2 => Just("TOP/ws/"), 1 => Just("TOP/out/"), 1 => Just("/")];
+    (prefix, relative).prop_map(|(prefix, relative)| format!("{prefix}{relative}"))
+}
+
+fn node() -> impl Strategy<Value = Node> {
+    prop_oneof![
+        path_of_names().prop_map(Node::Dir),
+        path_of_names().prop_map(Node::File),
+        (path_of_names(), target()).prop_map(|(path, target)| Node::Link(path, target)),
+    ]
+}
+
+fn build(ground: &Ground, nodes: &[Node]) {
+    let top = ground.top.to_str().unwrap();
+    for node in nodes {
+        let (Node::Dir(path) | Node::File(path) | Node::Link(path, _)) = node;
+        // Nothing is made through a link: it may lead anywhere on this machine.
+        let mut above = Path::new(path).ancestors();
+        if above.any(|path| ground.ws(path.to_str().unwrap()).is_symlink()) {
+            continue;
+        }
+        // What does not fit with what is there already is left out.
+        drop(match node {
+            Node::Dir(path) => fs::create_dir_all(ground.ws(path)),
+            Node::File(path) => fs::write(ground.ws(path), path),
+            Node::Link(path, target) => symlink(target.replace("TOP", top), ground.ws(path)),
+        });
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn both_ways_and_the_system_agree(
+        nodes in proptest::collection::vec(node(), 0..12),
+        paths in proptest::collection::vec(path_of_names(), 1..8),
+    ) {
+        let ground = Ground::new();
+        build(&ground, &nodes);
+        let [kernel, walk] = BOTH.map(|resolver| ground.roots(resolver));
+        for path in &paths {
+            let full = ground.ws(path);
+            let open = |roots: &Roots| roots.open_at(&guest_path(&full), OFlags::PATH, Leaf::Target);
+            let (by_kernel, by_walk) = (open(&kernel), open(&walk));
+            let seen = |opened: &Result<Opened, PathError>| match opened {
+                Ok(opened) => Ok((fstat(&opened.file).unwrap().st_ino, opened.path.clone())),
+                Err(error) => Err(error.why),
+            };
+            prop_assert_eq!(seen(&by_kernel), seen(&by_walk), "{}", path);
+            if let Ok(opened) = &by_walk {
+                let really = fs::read_link(held_path(&opened.file)).unwrap();
+                prop_assert!(really.starts_with(ground.top.join("ws")), "{path} is {really:?}");
+                prop_assert_eq!(really.to_str().unwrap().as_bytes(), opened.path.as_slice());
+            }
+            // The system follows links wherever they lead; inside, it must be to the same place.
+            match full.canonicalize() {
+                Ok(real) if real.starts_with(ground.top.join("ws")) => {
+                    prop_assert_eq!(seen(&by_walk).unwrap().0, fs::metadata(real).unwrap().ino());
+                }
+                Ok(_) => prop_assert_eq!(seen(&by_walk), Err(Why::Outside)),
+                Err(_) => {}
+            }
+            // Where it is not there, making it must stay inside, too.
+            for (roots, leaf) in [(&kernel, Leaf::Target), (&walk, Leaf::Itself)] {
+                if let Ok(place) = roots.place(&guest_path(&full), leaf, Missing::IsMade) {
+                    let folder = fs::read_link(held_path(&place.folder)).unwrap();
+                    prop_assert!(folder.starts_with(ground.top.join("ws")), "{path} in {folder:?}");
+                }
+            }
+        }
+        prop_assert_eq!(fs::read_dir(ground.top.join("out")).unwrap().count(), 2);
+    }
+}

@@ -1,0 +1,134 @@
+//! Files of the session, as the host asks for them.
+//!
+//! Each operation is a plain function over the [`Roots`](super::beneath::Roots), done on another
+//! thread in small pieces; what is here sends the pieces on their way and the answers back.
+
+mod change;
+mod describe;
+mod folder;
+mod glob;
+mod pattern;
+mod read;
+mod remove;
+mod rename;
+mod staged;
+mod watch;
+mod write;
+
+#[cfg(test)]
+mod races;
+
+use std::sync::Arc;
+
+use bastide_proto::files::{FileOp, FileRequest, Resolved};
+use bastide_proto::{Accepted, End, Fault, FaultKind};
+use serde_bytes::ByteBuf;
+
+use super::Guest;
+use super::beneath::{PathError, Roots};
+use super::blocking::blocking;
+use super::call::{Inbox, Outbox, Refusal};
+use super::side::Side;
+use crate::accounts::Accounts;
+
+pub(super) use folder::some_entries;
+pub(super) use staged::{Finish, Staged, timestamps};
+
+/// Answers a request about files.
+pub(super) async fn run(
+    guest: &Arc<Guest>,
+    request: FileRequest,
+    side: Option<&Side>,
+    inbox: &mut Inbox,
+    outbox: &mut Outbox,
+) -> Result<(), Refusal> {
+    if let Some(user) = &request.user {
+        check_user(user).await?;
+    }
+    outbox.accept(Accepted::default()).await?;
+    let end = match perform(guest, request.op, side, inbox, outbox).await {
+        Ok(()) => End::Done,
+        Err(Refusal::Fault(fault)) => End::Failed(fault),
+        Err(Refusal::Gone) => return Err(Refusal::Gone),
+    };
+    Ok(outbox.end(&end).await?)
+}
+
+/// Only the session's default user so far, under whatever name.
+pub(super) async fn check_user(user: &str) -> Result<(), Fault> {
+    let own = rustix::process::geteuid().as_raw();
+    let asked = user.to_owned();
+    let uid = blocking(move || Accounts::read().user(&asked)).await?;
+    match uid {
+        Some(uid) if uid == own => Ok(()),
+        Some(_) => {
+            let message =
+                format!("files can be used as the session's default user only, not {user}");
+            Err(Fault::new(FaultKind::Denied, message))
+        }
+        None => Err(Fault::new(FaultKind::Invalid, format!("there is no user {user}"))),
+    }
+}
+
+async fn perform(
+    guest: &Arc<Guest>,
+    op: FileOp,
+    side: Option<&Side>,
+    inbox: &mut Inbox,
+    outbox: &mut Outbox,
+) -> Result<(), Refusal> {
+    match op {
+        FileOp::Read(read) => read::run(guest, read, side, outbox).await,
+        FileOp::Write(write) => write::run(guest, write, side, inbox, outbox).await,
+        FileOp::List { path } => folder::run(guest, path, outbox).await,
+        FileOp::Stat { path, follow } => {
+            let found =
+                at(guest, "look at", move |roots| describe::stat(roots, &path, follow)).await?;
+            Ok(outbox.queue_item(&found).await?)
+        }
+        FileOp::MakeDir { path, parents } => {
+            at(guest, "make", move |roots| change::make_dir(roots, &path, parents)).await
+        }
+        FileOp::SetMode { path, mode } => {
+            at(guest, "change", move |roots| change::set_mode(roots, &path, mode)).await
+        }
+        FileOp::SetOwner { path, owner, group, follow } => {
+            let ids =
+                blocking(move || change::Ids::of(owner.as_deref(), group.as_deref())).await??;
+            at(guest, "change", move |roots| change::set_owner(roots, &path, ids, follow)).await
+        }
+        FileOp::Symlink { path, target } => {
+            at(guest, "link", move |roots| change::symlink(roots, &path, &target)).await
+        }
+        FileOp::SameFile { left, right, follow } => {
+            let compared = move |roots: &Roots| change::same_file(roots, &left, &right, follow);
+            let (resolved, same) = at(guest, "look at", compared).await?;
+            outbox.queue_item(&resolved).await?;
+            Ok(outbox.queue_item(&same).await?)
+        }
+        FileOp::Remove { path, recursive } => {
+            remove::run(guest, path, recursive, inbox, outbox).await
+        }
+        FileOp::Rename { from, to } => rename::run(guest, from, to, inbox, outbox).await,
+        FileOp::Glob(glob) => glob::run(guest, glob, inbox, outbox).await,
+        FileOp::Watch { path, recursive } => {
+            watch::run(guest, path, recursive, inbox, outbox).await
+        }
+        _ => Err(Fault::new(FaultKind::Invalid, "the guest does not know this request").into()),
+    }
+}
+
+/// Does something that may block with the roots; `doing` is what it was, as in "cannot {doing}".
+async fn at<T: Send + 'static>(
+    guest: &Arc<Guest>,
+    doing: &'static str,
+    work: impl FnOnce(&Roots) -> Result<T, PathError> + Send + 'static,
+) -> Result<T, Refusal> {
+    let guest = Arc::clone(guest);
+    let done = blocking(move || work(&guest.roots)).await?;
+    Ok(done.map_err(|error| error.fault(&format!("cannot {doing}")))?)
+}
+
+fn resolved(first: &[u8], second: &[u8]) -> Resolved {
+    Resolved { first: ByteBuf::from(first), second: ByteBuf::from(second) }
+}

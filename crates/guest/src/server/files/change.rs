@@ -1,0 +1,116 @@
+//! Changes that are one call each: folders, links, permissions, owners.
+
+use bastide_proto::files::Resolved;
+use bastide_proto::{Fault, FaultKind, GuestPath};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, Uid, chmodat, chownat, mkdirat, symlinkat,
+};
+use rustix::io::Errno;
+
+use super::resolved;
+use crate::accounts::Accounts;
+use crate::server::beneath::{
+    Leaf, Missing, Opened, PathError, Roots, Why, held_path, look, look_at,
+};
+
+/// Makes a folder; one that is there already is fine.
+pub(super) fn make_dir(roots: &Roots, path: &GuestPath, parents: bool) -> Result<(), PathError> {
+    let missing = if parents { Missing::IsMade } else { Missing::Fails };
+    let place = roots.place(path, Leaf::Target, missing)?.changeable()?;
+    let Some(name) = &place.name else {
+        let node = look(&place.folder).map_err(|errno| place.failed(errno))?;
+        let is_dir = node.kind == FileType::Directory;
+        return if is_dir { Ok(()) } else { Err(place.failed(Errno::EXIST)) };
+    };
+    match mkdirat(&place.folder, name.as_slice(), Mode::from_raw_mode(0o777)) {
+        Ok(()) => Ok(()),
+        Err(Errno::EXIST) if is_dir(&place.folder, name) => Ok(()),
+        Err(errno) => Err(place.failed(errno)),
+    }
+}
+
+fn is_dir(folder: &std::os::fd::OwnedFd, name: &[u8]) -> bool {
+    let seen = look_at(folder, name);
+    seen.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
+}
+
+/// Makes a symbolic link.
+pub(super) fn symlink(roots: &Roots, path: &GuestPath, target: &[u8]) -> Result<(), PathError> {
+    let place = roots.place(path, Leaf::Itself, Missing::Fails)?.changeable()?;
+    let (folder, name) = place.entry()?;
+    symlinkat(target, folder, name).map_err(|errno| place.failed(errno))
+}
+
+/// Sets permission bits.
+pub(super) fn set_mode(roots: &Roots, path: &GuestPath, mode: u32) -> Result<(), PathError> {
+    let opened = roots.open_at(path, OFlags::PATH, Leaf::Target)?.changeable()?;
+    let mode = Mode::from_raw_mode(mode & 0o7777);
+    // Held without any right to it, so that it need not be readable; by a path that leads to the
+    // held file itself.
+    let set = chmodat(CWD, held_path(&opened.file), mode, AtFlags::empty());
+    set.map_err(|errno| opened.failed(errno))
+}
+
+/// Numbers of an owner and a group.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ids {
+    owner: Option<u32>,
+    group: Option<u32>,
+}
+
+impl Ids {
+    /// Looks names up in the sandbox's own accounts.
+    pub(super) fn of(owner: Option<&str>, group: Option<&str>) -> Result<Self, Fault> {
+        let accounts = Accounts::read();
+        let unknown = |what: &str, name: &str| {
+            Fault::new(FaultKind::Invalid, format!("there is no {what} {name}"))
+        };
+        let find = |name: &str| accounts.user(name).ok_or_else(|| unknown("user", name));
+        let owner = owner.map(find).transpose()?;
+        let find = |name: &str| accounts.group(name).ok_or_else(|| unknown("group", name));
+        Ok(Self { owner, group: group.map(find).transpose()? })
+    }
+}
+
+/// Sets owner and group.
+pub(super) fn set_owner(
+    roots: &Roots,
+    path: &GuestPath,
+    ids: Ids,
+    follow: bool,
+) -> Result<(), PathError> {
+    let leaf = if follow { Leaf::Target } else { Leaf::Itself };
+    let opened = roots.open_at(path, OFlags::PATH, leaf)?.changeable()?;
+    let (owner, group) = (ids.owner.map(Uid::from_raw), ids.group.map(Gid::from_raw));
+    let set = chownat(&opened.file, c"", owner, group, AtFlags::EMPTY_PATH);
+    set.map_err(|errno| opened.failed(errno))
+}
+
+/// Whether two paths name the same file, and where they lead.
+pub(super) fn same_file(
+    roots: &Roots,
+    left: &GuestPath,
+    right: &GuestPath,
+    follow: bool,
+) -> Result<(Resolved, bool), PathError> {
+    let leaf = if follow { Leaf::Target } else { Leaf::Itself };
+    let open = |path: &GuestPath| -> Result<Result<Opened, PathError>, PathError> {
+        match roots.open_at(path, OFlags::PATH, leaf) {
+            Err(missing) if missing.why == Why::Os(Errno::NOENT) => Ok(Err(missing)),
+            opened => Ok(Ok(opened?)),
+        }
+    };
+    let (left, right) = (open(left)?, open(right)?);
+    let path = |opened: &Result<Opened, PathError>| match opened {
+        Ok(opened) => opened.path.clone(),
+        Err(missing) => missing.path.clone(),
+    };
+    let resolved = resolved(&path(&left), &path(&right));
+    let (Ok(left), Ok(right)) = (left, right) else { return Ok((resolved, false)) };
+    let node = |opened: &Opened| look(&opened.file).map_err(|errno| opened.failed(errno));
+    let (left, right) = (node(&left)?, node(&right)?);
+    // Only held themselves, links are told apart from what they point to.
+    let is_link = [left.kind, right.kind].contains(&FileType::Symlink);
+    let same = !is_link && left.is_same_file(&right);
+    Ok((resolved, same))
+}

@@ -1,0 +1,124 @@
+//! Listing a folder, a piece at a time.
+
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use bastide_proto::GuestPath;
+use bastide_proto::files::{BATCH_BYTES, FileStat, Listed};
+use rustix::fs::{AtFlags, FileType, OFlags, RawDir, statat};
+use rustix::io::Errno;
+use serde_bytes::ByteBuf;
+
+use super::at;
+use super::describe::{describe, link_text};
+use crate::accounts::Accounts;
+use crate::server::Guest;
+use crate::server::beneath::{Leaf, Opened, PathError, Roots};
+use crate::server::blocking::blocking;
+use crate::server::call::{Outbox, Refusal};
+
+/// How much of a folder is read at a time.
+const PIECE: usize = 8 * 1024;
+
+/// Opens a folder to be listed.
+pub(super) fn open(roots: &Roots, path: &GuestPath) -> Result<Opened, PathError> {
+    roots.open_at(path, OFlags::RDONLY | OFlags::DIRECTORY, Leaf::Target)
+}
+
+/// Entries of a folder: their names, and what the listing says they are.
+pub(crate) type Entries = Vec<(Vec<u8>, FileType)>;
+
+/// The next entries of a folder that is open, but `.` and `..`; `None` when there are no more.
+pub(crate) fn some_entries(folder: &OwnedFd) -> Result<Option<Entries>, Errno> {
+    let mut buffer = [MaybeUninit::uninit(); PIECE];
+    let mut raw = RawDir::new(folder, &mut buffer);
+    let mut entries = Vec::new();
+    // All of the buffer: the folder's position is behind it already.
+    while let Some(entry) = raw.next() {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        // No file system may make us go up, or more than one name down.
+        if !matches!(name, b"." | b"..") && !name.contains(&b'/') {
+            entries.push((name.to_vec(), entry.file_type()));
+        }
+        if raw.is_buffer_empty() {
+            return Ok(Some(entries));
+        }
+    }
+    Ok(None)
+}
+
+/// The next entries of a folder, described.
+pub(super) fn some_described(
+    folder: &OwnedFd,
+    accounts: &Accounts,
+) -> Result<Option<Vec<(ByteBuf, FileStat)>>, Errno> {
+    let Some(entries) = some_entries(folder)? else { return Ok(None) };
+    let mut described = Vec::with_capacity(entries.len());
+    for (name, _) in entries {
+        let stat = match statat(folder, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            // It went away while we were looking.
+            Err(Errno::NOENT) => continue,
+            Err(errno) => return Err(errno),
+        };
+        let target = link_text(folder, &name, &stat);
+        described.push((ByteBuf::from(name), describe(&stat, target, accounts)));
+    }
+    Ok(Some(described))
+}
+
+/// Answers a request to list a folder.
+pub(super) async fn run(
+    guest: &Arc<Guest>,
+    path: GuestPath,
+    outbox: &mut Outbox,
+) -> Result<(), Refusal> {
+    let open = move |roots: &Roots| Ok((open(roots, &path)?, Accounts::read()));
+    let (opened, accounts) = at(guest, "list", open).await?;
+    let listing = Arc::new((opened, accounts));
+    // An empty folder is listed, too: the host hears where it is.
+    let mut empty = true;
+    loop {
+        let held = Arc::clone(&listing);
+        let read = move || some_described(&held.0.file, &held.1);
+        let read = blocking(read).await?;
+        let read = read.map_err(|errno| listing.0.failed(errno).fault("cannot list"))?;
+        let is_end = read.is_none();
+        let folder = ByteBuf::from(listing.0.path.as_slice());
+        for entries in batches(read.unwrap_or_default()) {
+            empty = false;
+            outbox.queue_item(&Listed { folder: folder.clone(), entries }).await?;
+        }
+        if is_end {
+            if empty {
+                outbox.queue_item(&Listed { folder, entries: Vec::new() }).await?;
+            }
+            return Ok(());
+        }
+    }
+}
+
+/// Cuts entries into pieces that fit into a frame each.
+fn batches(entries: Vec<(ByteBuf, FileStat)>) -> Vec<Vec<(ByteBuf, FileStat)>> {
+    let weight = |(name, stat): &(ByteBuf, FileStat)| {
+        let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        let target = stat.target.as_ref().map_or(0, |target| target.len());
+        name.len() + target + text(&stat.owner) + text(&stat.group) + 96
+    };
+    let mut batches: Vec<Vec<_>> = Vec::new();
+    let mut room = 0;
+    for entry in entries {
+        let needs = weight(&entry);
+        match batches.last_mut() {
+            Some(batch) if needs <= room => batch.push(entry),
+            _ => {
+                batches.push(vec![entry]);
+                room = BATCH_BYTES;
+            }
+        }
+        room = room.saturating_sub(needs);
+    }
+    batches
+}

@@ -1,0 +1,160 @@
+//! Writing a file.
+
+use std::sync::Arc;
+
+use bastide_proto::files::{Ready, Write};
+use bastide_proto::frame::Tag;
+use bastide_proto::{Fault, FaultKind};
+use bytes::Bytes;
+use rustix::fs::{FileType, OFlags};
+use rustix::io::Errno;
+
+use super::at;
+use super::staged::{Finish, Staged};
+use crate::server::Guest;
+use crate::server::beneath::{Leaf, Missing, PathError, Place, Roots, look, look_at, reopen};
+use crate::server::blocking::blocking;
+use crate::server::call::{Gone, Inbox, Outbox, Refusal};
+use crate::server::side::Side;
+
+/// How much is gathered before it is written.
+const PIECE: usize = 512 * 1024;
+
+/// A file that is being written.
+struct Writing {
+    staged: Staged,
+    path: Vec<u8>,
+    device: u64,
+}
+
+/// Begins to write a file.
+fn begin(roots: &Roots, write: &Write) -> Result<Writing, PathError> {
+    let leaf = if write.new { Leaf::Itself } else { Leaf::Target };
+    let place = roots.place(&write.path, leaf, Missing::IsMade)?.changeable()?;
+    let Place { folder, name, path, stay } = place;
+    let failed = |errno| PathError::os(errno, &path);
+    let staged = match name {
+        None => over_root(&folder, write.new).map_err(failed)?,
+        Some(name) => {
+            if write.new && !matches!(look_at(&folder, &name), Err(Errno::NOENT)) {
+                return Err(failed(Errno::EXIST));
+            }
+            Staged::begin(folder, &name).map_err(failed)?
+        }
+    };
+    Ok(Writing { staged, path, device: stay.device })
+}
+
+/// A grant can be a file. It cannot be replaced, being a mount of its own, but written over.
+fn over_root(root: &std::os::fd::OwnedFd, new: bool) -> Result<Staged, Errno> {
+    match look(root)?.kind {
+        _ if new => Err(Errno::EXIST),
+        FileType::RegularFile => Staged::over_held(root, reopen(root, OFlags::WRONLY)?),
+        _ => Err(Errno::ISDIR),
+    }
+}
+
+impl Writing {
+    fn add(&mut self, pieces: &[Bytes]) -> Result<(), PathError> {
+        for piece in pieces {
+            self.staged.write(piece).map_err(|errno| PathError::os(errno, &self.path))?;
+        }
+        Ok(())
+    }
+
+    /// Ends it: with everything in it, or not at all.
+    fn end(self, write: &Write) -> Result<(), Fault> {
+        let failed = |errno| PathError::os(errno, &self.path).fault("cannot write");
+        if let Some(size) = write.size {
+            let written = look(self.staged.file()).map_err(failed)?.size;
+            if written != size {
+                let path = String::from_utf8_lossy(&self.path);
+                let message =
+                    format!("cannot write {path}: {written} bytes came where {size} were due");
+                return Err(Fault::new(FaultKind::Invalid, message));
+            }
+        }
+        let finish = Finish { mode: write.mode, new: write.new, ..Finish::default() };
+        self.staged.finish(finish).map_err(failed)
+    }
+}
+
+/// Writes a file that is here as a whole.
+#[cfg(test)]
+pub(super) fn whole(roots: &Roots, write: &Write, content: &[u8]) -> Result<(), Fault> {
+    let fault = |error: PathError| error.fault("cannot write");
+    let mut writing = begin(roots, write).map_err(fault)?;
+    writing.add(&[Bytes::copy_from_slice(content)]).map_err(fault)?;
+    writing.end(write)
+}
+
+/// Answers a request to write a file.
+pub(super) async fn run(
+    guest: &Arc<Guest>,
+    write: Write,
+    side: Option<&Side>,
+    inbox: &mut Inbox,
+    outbox: &mut Outbox,
+) -> Result<(), Refusal> {
+    let write = Arc::new(write);
+    let mut writing = None;
+    if let Some(ticket) = write.pass {
+        let asked = Arc::clone(&write);
+        let begun = at(guest, "write", move |roots| begin(roots, &asked)).await?;
+        let passed = match side {
+            // Only what the host will take: it knows the devices of the roots.
+            Some(side)
+                if look(begun.staged.file()).is_ok_and(|node| node.device == begun.device) =>
+            {
+                side.pass(ticket, begun.staged.file()).await.is_ok()
+            }
+            _ => false,
+        };
+        outbox.item(&Ready { passed }).await?;
+        writing = Some(begun);
+    }
+    loop {
+        let (pieces, is_end) = gather(inbox).await?;
+        let (asked, guest) = (Arc::clone(&write), Arc::clone(guest));
+        let work = move || -> Result<Option<Writing>, Fault> {
+            let fault = |error: PathError| error.fault("cannot write");
+            let mut writing = match writing {
+                Some(writing) => writing,
+                None => begin(&guest.roots, &asked).map_err(fault)?,
+            };
+            writing.add(&pieces).map_err(fault)?;
+            if !is_end {
+                return Ok(Some(writing));
+            }
+            writing.end(&asked)?;
+            Ok(None)
+        };
+        match blocking(work).await?? {
+            Some(more) => writing = Some(more),
+            None => return Ok(()),
+        }
+    }
+}
+
+/// What has come of the content, at least one piece of it; and whether that was all.
+async fn gather(inbox: &mut Inbox) -> Result<(Vec<Bytes>, bool), Gone> {
+    let (mut pieces, mut length) = (Vec::new(), 0);
+    let mut frame = inbox.next().await?;
+    loop {
+        match frame.tag {
+            Tag::Input => {
+                length += frame.body.len();
+                pieces.push(frame.body);
+            }
+            Tag::InputEnd => return Ok((pieces, true)),
+            _ => return Err(Gone),
+        }
+        if length >= PIECE {
+            return Ok((pieces, false));
+        }
+        match inbox.next_now()? {
+            Some(next) => frame = next,
+            None => return Ok((pieces, false)),
+        }
+    }
+}

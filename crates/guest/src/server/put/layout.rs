@@ -1,0 +1,373 @@
+//! A tree that is being laid out.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use bastide_proto::boot::UserAndGroup;
+use bastide_proto::frame::Tag;
+use bastide_proto::request::{InTheWay, PutObstacle};
+use bastide_proto::{Entry, EntryKind, Existing, Fault, FaultKind, Frame, Put, PutItem};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, Uid, chmodat, chownat, linkat, mkdirat, symlinkat,
+    unlinkat, utimensat,
+};
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
+use serde_bytes::ByteBuf;
+
+use crate::server::beneath::{
+    Leaf, Missing, PathError, Place, Roots, Why, held_path, look_at, names, names_of, reopen,
+};
+use crate::server::files::{Finish, Staged, timestamps};
+
+/// Why a tree cannot be laid out any further.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// Something is in the way of an entry.
+    Obstacle(PutObstacle, Fault),
+    /// Something else.
+    Fault(Fault),
+    /// The host does not keep to the protocol.
+    Protocol,
+}
+
+/// What keeps one entry from being made.
+#[derive(Debug)]
+enum Hindrance {
+    /// A link, so many names down the entry's path.
+    Link(usize),
+    Folder,
+    Parents(Errno),
+    Place(Errno),
+    Outside(PathError),
+}
+
+type Made<T = ()> = Result<T, Hindrance>;
+
+/// A tree that is being laid out.
+#[derive(Debug)]
+pub(crate) struct Layout {
+    base: OwnedFd,
+    /// Where the base is, links followed.
+    base_names: Vec<Vec<u8>>,
+    existing: Existing,
+    through_links: bool,
+    /// How many entries are made.
+    made: u64,
+    /// The file whose content is coming.
+    writing: Option<(Staged, Entry)>,
+    /// The folder the last entry went into: the next one often goes there too.
+    folder: Option<(Vec<Vec<u8>>, OwnedFd)>,
+}
+
+impl Layout {
+    /// Opens the folder everything lies beneath, making it where it is missing.
+    pub(crate) fn begin(roots: &Roots, put: &Put) -> Result<Self, PathError> {
+        let place = roots.place_of(&names_of(&put.base), Leaf::Target, Missing::IsMade)?;
+        let place = place.changeable()?;
+        let base = make_folder(roots, &place).map_err(|errno| place.failed(errno))?;
+        Ok(Self {
+            base,
+            base_names: names(&place.path),
+            existing: put.existing,
+            through_links: put.through_links,
+            made: 0,
+            writing: None,
+            folder: None,
+        })
+    }
+
+    /// How many entries are made.
+    pub(crate) fn made(&self) -> u64 {
+        self.made
+    }
+
+    /// Works on what has come; true if that was the end of the tree.
+    pub(crate) fn take(&mut self, roots: &Roots, frames: Vec<Frame>) -> Result<bool, Trouble> {
+        for frame in frames {
+            let (entry, done) = match (frame.tag, self.writing.take()) {
+                (Tag::Item, None) => match decode(&frame)? {
+                    PutItem::Entry(entry) => {
+                        let made = self.make(roots, &entry);
+                        (entry, made)
+                    }
+                    _ => return Err(Trouble::Protocol),
+                },
+                (Tag::Item, Some(_)) => match decode(&frame)? {
+                    PutItem::Abort => return Ok(true),
+                    _ => return Err(Trouble::Protocol),
+                },
+                (Tag::Input, Some((mut staged, entry))) => {
+                    let written = staged.write(&frame.body).map_err(Hindrance::Place);
+                    if written.is_ok() {
+                        self.writing = Some((staged, entry));
+                        continue;
+                    }
+                    (entry, written)
+                }
+                (Tag::InputEnd, Some((staged, entry))) => {
+                    let finished = self.finish_file(staged, &entry);
+                    (entry, finished)
+                }
+                (Tag::InputEnd, None) => return Ok(true),
+                _ => return Err(Trouble::Protocol),
+            };
+            done.map_err(|hindrance| self.trouble(roots, &entry, hindrance))?;
+        }
+        Ok(false)
+    }
+
+    fn make(&mut self, roots: &Roots, entry: &Entry) -> Made {
+        let below = names(&entry.path);
+        let Some((name, parents)) = below.split_last() else {
+            if entry.kind != EntryKind::Dir {
+                return Err(Hindrance::Place(Errno::ISDIR));
+            }
+            set_attributes(&self.base, entry).map_err(Hindrance::Place)?;
+            self.made += 1;
+            return Ok(());
+        };
+        let (folder, name) = self.place(roots, parents, name, &entry.kind)?;
+        match &entry.kind {
+            EntryKind::Dir => self.make_dir(roots, &folder, &name, &below, entry)?,
+            EntryKind::File => {
+                let staged = self.begin_file(&folder, &name, &below)?;
+                self.writing = Some((staged, entry.clone()));
+            }
+            EntryKind::Symlink { target } => {
+                self.make_room(&folder, &name, &below)?;
+                let made = symlinkat(target.as_slice(), &folder, name.as_slice());
+                made.and_then(|()| set_link_attributes(&folder, &name, entry))
+                    .map_err(Hindrance::Place)?;
+            }
+            EntryKind::Hardlink { to } => {
+                self.make_room(&folder, &name, &below)?;
+                self.link(roots, &names(to), &folder, &name)?;
+            }
+            _ => return Err(Hindrance::Place(Errno::OPNOTSUPP)),
+        }
+        if !self.through_links {
+            self.folder = Some((parents.to_vec(), folder));
+        }
+        // A file is made when all its content is there.
+        self.made += u64::from(self.writing.is_none());
+        Ok(())
+    }
+
+    /// The folder an entry goes into, made where it is missing, and its name there.
+    fn place(
+        &mut self,
+        roots: &Roots,
+        parents: &[Vec<u8>],
+        name: &[u8],
+        kind: &EntryKind,
+    ) -> Made<(OwnedFd, Vec<u8>)> {
+        if !self.through_links {
+            return Ok((self.folder_of(roots, parents)?, name.to_vec()));
+        }
+        let full = [self.base_names.as_slice(), parents, &[name.to_vec()]].concat();
+        let leaf = match kind {
+            EntryKind::Dir | EntryKind::File => Leaf::Target,
+            _ => Leaf::Itself,
+        };
+        let placed = roots.place_of(&full, leaf, Missing::IsMade).and_then(Place::changeable);
+        let placed = placed.map_err(|error| match error.why {
+            Why::Os(errno) => Hindrance::Parents(errno),
+            _ => Hindrance::Outside(error),
+        })?;
+        let Place { folder, name, .. } = placed;
+        Ok((folder, name.ok_or(Hindrance::Place(Errno::BUSY))?))
+    }
+
+    /// A folder below the base, reached through no link, made where it is missing.
+    fn folder_of(&mut self, roots: &Roots, parents: &[Vec<u8>]) -> Made<OwnedFd> {
+        if let Some((last, folder)) = self.folder.take()
+            && last == parents
+        {
+            return Ok(folder);
+        }
+        let mut folder = fcntl_dupfd_cloexec(&self.base, 0).map_err(Hindrance::Parents)?;
+        for (index, name) in parents.iter().enumerate() {
+            let entered = match roots.enter(&folder, name, OFlags::PATH) {
+                Err(Errno::NOENT) => {
+                    match mkdirat(&folder, name.as_slice(), Mode::from_raw_mode(0o777)) {
+                        Ok(()) | Err(Errno::EXIST) => roots.enter(&folder, name, OFlags::PATH),
+                        Err(errno) => Err(errno),
+                    }
+                }
+                entered => entered,
+            };
+            folder = entered.map_err(|errno| match kind_at(&folder, name) {
+                Some(FileType::Symlink) => Hindrance::Link(index + 1),
+                _ => Hindrance::Parents(errno),
+            })?;
+        }
+        Ok(folder)
+    }
+
+    fn make_dir(
+        &mut self,
+        roots: &Roots,
+        folder: &OwnedFd,
+        name: &[u8],
+        below: &[Vec<u8>],
+        entry: &Entry,
+    ) -> Made {
+        match (kind_at(folder, name), self.existing) {
+            (None | Some(FileType::Directory), _) => {}
+            (Some(_), Existing::Replaced) => {
+                unlinkat(folder, name, AtFlags::empty()).map_err(Hindrance::Place)?;
+            }
+            (Some(FileType::Symlink), Existing::Overwritten) => {
+                return Err(Hindrance::Link(below.len()));
+            }
+            (Some(_), Existing::Overwritten) => return Err(Hindrance::Place(Errno::EXIST)),
+        }
+        let made = match mkdirat(folder, name, Mode::from_raw_mode(0o777)) {
+            Ok(()) | Err(Errno::EXIST) => roots.enter(folder, name, OFlags::PATH),
+            Err(errno) => Err(errno),
+        };
+        made.and_then(|folder| set_attributes(&folder, entry)).map_err(Hindrance::Place)
+    }
+
+    fn begin_file(&self, folder: &OwnedFd, name: &[u8], below: &[Vec<u8>]) -> Made<Staged> {
+        let held = fcntl_dupfd_cloexec(folder, 0).map_err(Hindrance::Place)?;
+        let begun = match (kind_at(folder, name), self.existing) {
+            (Some(FileType::Directory), Existing::Replaced) => return Err(Hindrance::Folder),
+            (Some(FileType::Symlink), Existing::Overwritten) => {
+                return Err(Hindrance::Link(below.len()));
+            }
+            (_, Existing::Replaced) => Staged::replacing(held, name),
+            (_, Existing::Overwritten) => Staged::begin(held, name),
+        };
+        begun.map_err(Hindrance::Place)
+    }
+
+    fn finish_file(&mut self, staged: Staged, entry: &Entry) -> Made {
+        let Entry { mode, owner, modified, .. } = *entry;
+        let finish = Finish { mode, owner, modified, new: false };
+        staged.finish(finish).map_err(Hindrance::Place)?;
+        self.made += 1;
+        Ok(())
+    }
+
+    /// Removes what is in the place of a link.
+    fn make_room(&self, folder: &OwnedFd, name: &[u8], below: &[Vec<u8>]) -> Made {
+        match (kind_at(folder, name), self.existing) {
+            (None, _) => Ok(()),
+            (Some(FileType::Directory), _) => Err(Hindrance::Folder),
+            (Some(_), Existing::Replaced) => {
+                unlinkat(folder, name, AtFlags::empty()).map_err(Hindrance::Place)
+            }
+            (Some(FileType::Symlink), Existing::Overwritten) => Err(Hindrance::Link(below.len())),
+            (Some(_), Existing::Overwritten) => Err(Hindrance::Place(Errno::EXIST)),
+        }
+    }
+
+    /// Gives a file of the tree another name.
+    fn link(&mut self, roots: &Roots, to: &[Vec<u8>], folder: &OwnedFd, name: &[u8]) -> Made {
+        let Some((original, parents)) = to.split_last() else {
+            return Err(Hindrance::Place(Errno::ISDIR));
+        };
+        let (from, original) = self.place(roots, parents, original, &EntryKind::File)?;
+        // Never through a link, and never another name for a folder or a device.
+        if kind_at(&from, &original) != Some(FileType::RegularFile) {
+            return Err(Hindrance::Place(Errno::INVAL));
+        }
+        let linked = linkat(&from, original.as_slice(), folder, name, AtFlags::empty());
+        linked.map_err(Hindrance::Place)
+    }
+
+    /// What the host is told about a hindrance.
+    fn trouble(&self, roots: &Roots, entry: &Entry, hindrance: Hindrance) -> Trouble {
+        let (what, errno) = match hindrance {
+            Hindrance::Outside(error) => return Trouble::Fault(error.fault("cannot make")),
+            Hindrance::Link(depth) => {
+                let at = ByteBuf::from(names(&entry.path)[..depth].join(&b'/'));
+                (InTheWay::Link { at, leaves: self.leaves(roots, &entry.path) }, Errno::LOOP)
+            }
+            Hindrance::Folder => (InTheWay::Folder, Errno::ISDIR),
+            Hindrance::Parents(errno) => (InTheWay::Parents { errno: errno.raw_os_error() }, errno),
+            Hindrance::Place(errno) => (InTheWay::Place { errno: errno.raw_os_error() }, errno),
+        };
+        let full = [self.base_names.as_slice(), &names(&entry.path)].concat();
+        let path = [b"/", full.join(&b'/').as_slice()].concat();
+        let fault = PathError::os(errno, &path).fault("cannot make");
+        Trouble::Obstacle(PutObstacle { entry: self.made, what }, fault)
+    }
+
+    /// Whether the folder an entry goes into turns out to be outside the base.
+    fn leaves(&self, roots: &Roots, path: &[u8]) -> bool {
+        let below = names(path);
+        let parents = below.split_last().map_or(&[][..], |(_, parents)| parents);
+        let full = [self.base_names.as_slice(), parents].concat();
+        let at = roots.place_of(&full, Leaf::Target, Missing::Fails).map(|place| place.path);
+        let at = at.unwrap_or_else(|error| error.path);
+        !names(&at).starts_with(&self.base_names)
+    }
+}
+
+fn decode(frame: &Frame) -> Result<PutItem, Trouble> {
+    let item = bastide_proto::decode(&frame.body).map_err(|_| Trouble::Protocol)?;
+    let is_good = match &item {
+        PutItem::Entry(entry) => match &entry.kind {
+            EntryKind::Hardlink { to } => is_normalized(&entry.path) && is_normalized(to),
+            _ => is_normalized(&entry.path),
+        },
+        _ => true,
+    };
+    if is_good {
+        return Ok(item);
+    }
+    let message = "a path of the tree is not a normalized relative path";
+    Err(Trouble::Fault(Fault::new(FaultKind::Invalid, message)))
+}
+
+/// Whether a path is relative and every name in it is one; the empty path is the base itself.
+fn is_normalized(path: &[u8]) -> bool {
+    let bad = |name: &[u8]| matches!(name, b"" | b"." | b"..") || name.contains(&0);
+    path.is_empty() || !path.split(|byte| *byte == b'/').any(bad)
+}
+
+/// Opens the folder in a place, making it if it is missing.
+fn make_folder(roots: &Roots, place: &Place) -> Result<OwnedFd, Errno> {
+    let Some(name) = &place.name else { return reopen(&place.folder, OFlags::PATH) };
+    match mkdirat(&place.folder, name.as_slice(), Mode::from_raw_mode(0o777)) {
+        Ok(()) | Err(Errno::EXIST) => roots.enter(&place.folder, name, OFlags::PATH),
+        Err(errno) => Err(errno),
+    }
+}
+
+fn kind_at(folder: &OwnedFd, name: &[u8]) -> Option<FileType> {
+    look_at(folder, name).ok().map(|stat| FileType::from_raw_mode(stat.st_mode))
+}
+
+fn ids(owner: UserAndGroup) -> (Option<Uid>, Option<Gid>) {
+    (Some(Uid::from_raw(owner.uid)), Some(Gid::from_raw(owner.gid)))
+}
+
+/// Gives a folder that is held what its entry says.
+fn set_attributes(folder: impl AsFd, entry: &Entry) -> Result<(), Errno> {
+    if let Some(owner) = entry.owner {
+        let (uid, gid) = ids(owner);
+        chownat(&folder, c"", uid, gid, AtFlags::EMPTY_PATH)?;
+    }
+    if let Some(mode) = entry.mode {
+        let mode = Mode::from_raw_mode(mode & 0o7777);
+        chmodat(CWD, held_path(&folder), mode, AtFlags::empty())?;
+    }
+    if let Some(modified) = entry.modified {
+        utimensat(CWD, held_path(&folder), &timestamps(modified), AtFlags::empty())?;
+    }
+    Ok(())
+}
+
+/// Gives a link what its entry says; links have no permissions.
+fn set_link_attributes(folder: &OwnedFd, name: &[u8], entry: &Entry) -> Result<(), Errno> {
+    if let Some(owner) = entry.owner {
+        let (uid, gid) = ids(owner);
+        chownat(folder, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?;
+    }
+    if let Some(modified) = entry.modified {
+        utimensat(folder, name, &timestamps(modified), AtFlags::SYMLINK_NOFOLLOW)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,162 @@
+//! Limits on what commands may use, by control groups where the machine has them.
+//!
+//! The group holds commands only: launchers join it, guest and init stay outside, so that a command that
+//! runs out of memory takes nobody else with it.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use bastide_proto::boot::{Enforced, Limits};
+use rustix::io::Errno;
+
+mod hierarchy;
+
+use hierarchy::{Controller, Hierarchy};
+
+/// How long the kernel's books of a processor's time run, in microseconds.
+const PERIOD_US: u64 = 100_000;
+
+/// The groups of one session.
+#[derive(Debug, Default)]
+pub(crate) struct Groups {
+    folders: Vec<PathBuf>,
+    /// Where a process writes itself to join.
+    pub(crate) doors: Vec<OwnedFd>,
+    /// Where the kernel counts whom it killed for want of memory.
+    pub(crate) kills: Option<OwnedFd>,
+    /// What enforces which limit.
+    pub(crate) enforced: Enforced,
+}
+
+impl Groups {
+    /// Makes what groups this machine allows for the limits that are asked for. A limit that no group can
+    /// hold is left to others.
+    pub(crate) fn make(name: &str, limits: &Limits) -> Self {
+        let mut groups = Self::default();
+        let hierarchies = hierarchy::find().unwrap_or_default();
+        let wanted = [
+            (Controller::Memory, limits.memory),
+            (Controller::Pids, limits.pids),
+            (Controller::Cpu, limits.cpu_millis),
+        ];
+        for (controller, limit) in wanted {
+            let Some(limit) = limit else { continue };
+            let held = hierarchies.iter().filter(|one| one.controllers.contains(&controller));
+            for hierarchy in held {
+                if let Ok(by) = groups.limit(hierarchy, name, controller, limit) {
+                    *place(&mut groups.enforced, controller) = Some(by);
+                    break;
+                }
+            }
+        }
+        groups
+    }
+
+    /// Puts one limit on the group of one hierarchy, making the group if it is not there yet.
+    fn limit(
+        &mut self,
+        hierarchy: &Hierarchy,
+        name: &str,
+        controller: Controller,
+        limit: u64,
+    ) -> io::Result<String> {
+        let folder = hierarchy.folder.join(format!("bastide-{name}"));
+        let is_new = !self.folders.contains(&folder);
+        if is_new {
+            match fs::create_dir(&folder) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
+        }
+        let made = apply(hierarchy, &folder, controller, limit).and_then(|()| {
+            if is_new {
+                let door = File::options().write(true).open(folder.join("cgroup.procs"))?;
+                self.doors.push(door.into());
+            }
+            Ok(())
+        });
+        if let Err(error) = made {
+            if is_new {
+                // It is empty, and nobody knows of it.
+                drop(fs::remove_dir(&folder));
+            }
+            return Err(error);
+        }
+        if controller == Controller::Memory {
+            let book = if hierarchy.unified { "memory.events" } else { "memory.oom_control" };
+            self.kills = File::open(folder.join(book)).ok().map(Into::into);
+        }
+        if is_new {
+            self.folders.push(folder);
+        }
+        let version = if hierarchy.unified { 2 } else { 1 };
+        Ok(format!("cgroup v{version} {}", controller.name()))
+    }
+
+    /// Removes the groups; their processes must be gone.
+    pub(crate) fn remove(&self) -> io::Result<()> {
+        for folder in &self.folders {
+            remove(folder)?;
+        }
+        Ok(())
+    }
+}
+
+fn place(enforced: &mut Enforced, controller: Controller) -> &mut Option<String> {
+    match controller {
+        Controller::Memory => &mut enforced.memory,
+        Controller::Pids => &mut enforced.pids,
+        Controller::Cpu => &mut enforced.cpu,
+    }
+}
+
+fn apply(
+    hierarchy: &Hierarchy,
+    folder: &Path,
+    controller: Controller,
+    limit: u64,
+) -> io::Result<()> {
+    let write = |file: &str, text: String| fs::write(folder.join(file), text);
+    match (controller, hierarchy.unified) {
+        (Controller::Memory, true) => {
+            write("memory.max", limit.to_string())?;
+            // Without this, what does not fit goes to the disk, very slowly; a kernel without swap has
+            // no such file.
+            drop(write("memory.swap.max", "0".to_owned()));
+            Ok(())
+        }
+        (Controller::Memory, false) => {
+            write("memory.limit_in_bytes", limit.to_string())?;
+            drop(write("memory.memsw.limit_in_bytes", limit.to_string()));
+            Ok(())
+        }
+        (Controller::Pids, _) => write("pids.max", limit.to_string()),
+        (Controller::Cpu, unified) => {
+            let quota = (limit * PERIOD_US / 1000).max(1000);
+            if unified {
+                write("cpu.max", format!("{quota} {PERIOD_US}"))
+            } else {
+                write("cpu.cfs_period_us", PERIOD_US.to_string())?;
+                write("cpu.cfs_quota_us", quota.to_string())
+            }
+        }
+    }
+}
+
+/// Removes a group that may still be letting go of its last process.
+fn remove(folder: &Path) -> io::Result<()> {
+    const TRIES: usize = 200;
+    for _ in 0..TRIES {
+        match rustix::fs::rmdir(folder) {
+            Ok(()) | Err(Errno::NOENT) => return Ok(()),
+            Err(Errno::BUSY) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        let pause = rustix::event::Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+        // Nothing is waited for but time.
+        let _ = rustix::event::poll(&mut [], Some(&pause));
+    }
+    Err(io::ErrorKind::ResourceBusy.into())
+}

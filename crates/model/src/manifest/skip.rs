@@ -1,0 +1,38 @@
+//! Paths that a running session keeps out of snapshots.
+
+use super::Manifest;
+use super::walk::rel_path;
+use crate::posix_path::PosixPath;
+use crate::{Error, Result};
+
+impl Manifest {
+    /// The path in the workspace that `path` names, if a session may keep it out of snapshots: one
+    /// that holds no mount and lies in none, because those are left out as a whole.
+    ///
+    /// # Errors
+    ///
+    /// `ValueError` for the workspace itself; `MountConfigError` where a mount is in the way;
+    /// `InvalidManifestPathError` for a path outside.
+    pub fn snapshot_skip_path(&self, path: &str) -> Result<PosixPath> {
+        let path = rel_path(path)?;
+        if path.is_empty() {
+            let message = "Persist workspace skip paths must target a concrete relative path.";
+            return Err(Error::value_error(message));
+        }
+        let root = self.root_path().normalized();
+        let targets = self.mount_targets()?;
+        let in_the_way = targets
+            .iter()
+            .filter_map(|target| target.path.below(&root))
+            .filter(|mount| mount.overlaps(&path))
+            .min_by_key(|mount| (mount.depth(), mount.clone()));
+        match in_the_way {
+            Some(mount) => {
+                Err(Error::mount_config("persist workspace skip path must not overlap mount path")
+                    .with("skip_path", path.as_str())
+                    .with("mount_path", mount.as_str()))
+            }
+            None => Ok(path),
+        }
+    }
+}
