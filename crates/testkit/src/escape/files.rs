@@ -62,9 +62,8 @@ async fn runs_a_toolchain_without_the_secrets_beside_it(context: Context) -> Out
     }
     assert_eq!(say(&session, "canary-tool").await?, "ran with its library\n");
     let home = host.path().display();
-    let beside =
-        say(&session, &format!("ls -A {home} {home}/.cargo; cat {home}/.netrc 2>&1 || true"));
-    let beside = beside.await?;
+    let line = format!("ls -A {home} {home}/.cargo; cat {home}/.netrc 2>&1 || true");
+    let beside = say(&session, &line).await?;
     assert!(!beside.contains("credentials") && !beside.contains("canary"), "{beside}");
     Ok(session.delete().await?)
 }
