@@ -241,14 +241,9 @@ impl Prepared {
         let pair = || "make a pair of sockets".to_owned();
         let (to_init, to_warden) = UnixStream::pair().step(pair)?;
         let (porter, far_porter) = porter::pair().step(pair)?;
-        let groups = Groups::make(&name_of(spec), &spec.limits);
+        let groups = Groups::make(&spec.session_dir, &spec.limits);
         Ok(Self { ids, listener, logs, to_init, to_warden, porter, far_porter, groups })
     }
-}
-
-/// The session's name: that of its folder.
-fn name_of(spec: &BootSpec) -> String {
-    spec.session_dir.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// Where the guest keeps what commands say.

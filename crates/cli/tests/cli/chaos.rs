@@ -36,8 +36,9 @@ fn leaves_nothing_that_cannot_be_swept_however_a_maker_is_killed() {
     fs::write(home.path().join("m.yaml"), "entries:\n  a/b/c:\n    type: file\n    content: x\n")
         .unwrap();
     for round in 0..count(400) {
-        let arguments: &[&str] = match round % 3 {
+        let arguments: &[&str] = match round % 4 {
             0 => &["create"],
+            3 => &["create", "--pids", "100"],
             1 => &["create", "--manifest", "m.yaml"],
             _ => &["run", "--manifest", "m.yaml", "--", "sleep", "7900"],
         };
@@ -125,6 +126,31 @@ fn ends_with_its_warden_and_is_swept() {
     assert_eq!(home.say(&["exec", &other, "--", "echo", "here"]), "here\n");
     home.say(&["rm", &other]);
     assert_nothing_left(&home);
+}
+
+/// The control groups of a session, wherever they are.
+fn groups(id: &str) -> String {
+    let mut find = std::process::Command::new("find");
+    let name = format!("bastide-{id}");
+    text(&find.args(["/sys/fs/cgroup", "-type", "d", "-name", &name]).output().unwrap().stdout)
+}
+
+#[test]
+fn removes_control_groups_though_the_warden_is_gone() {
+    let home = Home::new();
+    let limits = ["--memory", "1g", "--pids", "100"];
+    let id = home.say(&[&["create"], &limits[..]].concat()).trim().to_owned();
+    let receipt = &home.json(&["inspect", "--json", &id])["receipt"];
+    let by = receipt["limits"]["pids"]["enforced_by"].as_str().unwrap_or_default();
+    assert_eq!(!groups(&id).is_empty(), by.starts_with("cgroup"), "{receipt}");
+    let (warden, _) = keepers(&home, &id);
+    kill(warden, "KILL");
+    until("the sandbox ends", || state(&home, &id) == "ended");
+    until("it is swept away", || {
+        home.say(&["sweep"]);
+        !home.folders().contains(&id)
+    });
+    assert_eq!(groups(&id), "");
 }
 
 #[test]

@@ -13,6 +13,7 @@ use bastide_proto::warden::{END_NAME, GONE_PREFIX};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat, renameat, statat, unlinkat};
 use rustix::io::Errno;
 
+use super::limits::remove_noted;
 use super::tree::remove_tree;
 
 /// The folder of one session, held open: what lies in it is found whatever becomes of its path.
@@ -75,6 +76,7 @@ pub fn remove(path: &Path) -> io::Result<()> {
     let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
+    remove_noted(path)?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let above = match openat(CWD, above, flags, Mode::empty()) {
         Ok(above) => above,

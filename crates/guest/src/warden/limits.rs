@@ -3,9 +3,11 @@
 //! The group holds commands only: launchers join it, guest and init stay outside, so that a command that
 //! runs out of memory takes nobody else with it.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use bastide_proto::boot::{Enforced, Limits};
@@ -17,6 +19,13 @@ use hierarchy::{Controller, Hierarchy};
 
 /// How long the kernel's books of a processor's time run, in microseconds.
 const PERIOD_US: u64 = 100_000;
+
+/// Where the groups of a session are noted, in its folder, before they are made: whoever removes the
+/// folder removes them too, if nobody did before.
+const NOTE: &str = "groups";
+
+/// The most such a note can hold.
+const MAX_NOTE: u64 = 64 * 1024;
 
 /// The groups of one session.
 #[derive(Debug, Default)]
@@ -33,7 +42,7 @@ pub(crate) struct Groups {
 impl Groups {
     /// Makes what groups this machine allows for the limits that are asked for. A limit that no group can
     /// hold is left to others.
-    pub(crate) fn make(name: &str, limits: &Limits) -> Self {
+    pub(crate) fn make(session_dir: &Path, limits: &Limits) -> Self {
         let mut groups = Self::default();
         let hierarchies = hierarchy::find().unwrap_or_default();
         let wanted = [
@@ -45,7 +54,7 @@ impl Groups {
             let Some(limit) = limit else { continue };
             let held = hierarchies.iter().filter(|one| one.controllers.contains(&controller));
             for hierarchy in held {
-                if let Ok(by) = groups.limit(hierarchy, name, controller, limit) {
+                if let Ok(by) = groups.limit(hierarchy, session_dir, controller, limit) {
                     *place(&mut groups.enforced, controller) = Some(by);
                     break;
                 }
@@ -58,13 +67,15 @@ impl Groups {
     fn limit(
         &mut self,
         hierarchy: &Hierarchy,
-        name: &str,
+        session_dir: &Path,
         controller: Controller,
         limit: u64,
     ) -> io::Result<String> {
+        let name = session_dir.file_name().unwrap_or_default().to_string_lossy();
         let folder = hierarchy.folder.join(format!("bastide-{name}"));
         let is_new = !self.folders.contains(&folder);
         if is_new {
+            note(session_dir, &folder)?;
             match fs::create_dir(&folder) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
                 _ => {}
@@ -102,6 +113,25 @@ impl Groups {
         }
         Ok(())
     }
+}
+
+fn note(session_dir: &Path, group: &Path) -> io::Result<()> {
+    let mut file = File::options().append(true).create(true).open(session_dir.join(NOTE))?;
+    file.write_all(&[group.as_os_str().as_bytes(), b"\n"].concat())
+}
+
+/// Removes the groups that are noted in a session's folder. Nobody of the session lives any more.
+pub(super) fn remove_noted(session_dir: &Path) -> io::Result<()> {
+    let mut noted = Vec::new();
+    match File::open(session_dir.join(NOTE)) {
+        Ok(file) => file.take(MAX_NOTE).read_to_end(&mut noted)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    for line in noted.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+        remove(Path::new(OsStr::from_bytes(line)))?;
+    }
+    Ok(())
 }
 
 fn place(enforced: &mut Enforced, controller: Controller) -> &mut Option<String> {

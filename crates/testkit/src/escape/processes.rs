@@ -1,5 +1,7 @@
 //! Processes of the host, and ours inside.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
 
 use super::{attempt, session};
@@ -11,6 +13,7 @@ pub(super) const TRIALS: &[Trial] = trials![
     cannot_end_or_trace_guest_or_launcher,
     has_no_inherited_descriptors,
     cannot_outlive_its_session,
+    gives_the_guest_no_way_up_to_the_host,
 ];
 
 async fn cannot_see_processes_or_environment_of_the_host(context: Context) -> Outcome {
@@ -54,4 +57,26 @@ async fn cannot_outlive_its_session(context: Context) -> Outcome {
         assert!(line != b"sleep\x007101\x00", "a process outlived its session");
     }
     Ok(())
+}
+
+/// Whoever takes the guest's place has its descriptors. A folder among them must not lead up and out of
+/// the sandbox, whatever namespace its holder is in.
+async fn gives_the_guest_no_way_up_to_the_host(context: Context) -> Outcome {
+    let session = session(&context).await?;
+    let guest = context.client().inspect(session.id()).await?.guest_pid;
+    // Only root may look at what the guest of this machine holds, and only there it is a process.
+    let held = guest.map(|pid| format!("/proc/{pid}/fd")).filter(|path| fs::read_dir(path).is_ok());
+    if let Some(held) = held {
+        let host = fs::metadata("/")?;
+        for entry in fs::read_dir(held)? {
+            let path = entry?.path();
+            if fs::metadata(&path).is_ok_and(|metadata| metadata.is_dir()) {
+                let top = fs::metadata(path.join("../".repeat(64)))?;
+                let name = fs::read_link(&path)?;
+                let leads_out = (top.dev(), top.ino()) == (host.dev(), host.ino());
+                assert!(!leads_out, "{} leads to the host's root", name.display());
+            }
+        }
+    }
+    Ok(session.delete().await?)
 }
