@@ -4,9 +4,11 @@ pub(crate) mod session;
 pub(crate) mod values;
 
 use crate::commands::attach::AttachArgs;
+use crate::commands::cp::CpArgs;
 use crate::commands::create::CreateArgs;
 use crate::commands::docs::{CompletionsArgs, ManArgs};
 use crate::commands::exec::ExecArgs;
+use crate::commands::files::FilesArgs;
 use crate::commands::inspect::InspectArgs;
 use crate::commands::kill::KillArgs;
 use crate::commands::ls::LsArgs;
@@ -34,6 +36,8 @@ pub(crate) enum Task {
     Ps(PsArgs),
     Attach(AttachArgs),
     Kill(KillArgs),
+    Cp(CpArgs),
+    Files(FilesArgs),
     Ls(LsArgs),
     Inspect(InspectArgs),
     Port(PortArgs),

@@ -8,6 +8,7 @@ mod conduct;
 mod config;
 mod stdin;
 mod terminal;
+mod transfer;
 mod ui;
 
 use std::process::ExitCode;
@@ -56,6 +57,8 @@ impl Task {
             Self::Exec(args) => args.json,
             Self::Ps(args) => args.json,
             Self::Kill(args) => args.json,
+            Self::Cp(args) => args.json,
+            Self::Files(args) => args.json(),
             Self::Ls(args) => args.json,
             Self::Inspect(args) => args.json,
             Self::Port(args) => args.json,
@@ -74,6 +77,8 @@ impl Task {
             Self::Ps(args) => commands::ps::run(ui, args).await,
             Self::Attach(args) => commands::attach::run(ui, args).await,
             Self::Kill(args) => commands::kill::run(ui, args).await,
+            Self::Cp(args) => commands::cp::run(ui, args).await,
+            Self::Files(args) => commands::files::run(ui, args).await,
             Self::Ls(args) => commands::ls::run(ui, args).await,
             Self::Inspect(args) => commands::inspect::run(ui, args).await,
             Self::Port(args) => commands::port::run(ui, args).await,

@@ -102,6 +102,9 @@ impl SessionArgs {
             Some(path) => load(ui, path)?,
             None => Manifest::default(),
         };
+        if let Some(folder) = &self.workspace {
+            manifest.root = workspace(folder)?;
+        }
         // What is written on the command line is meant more than what is written in a file.
         for (key, value) in self.envs {
             manifest.environment.value.insert(key, Variable::Plain(value));
@@ -141,7 +144,6 @@ impl SessionArgs {
         let local = "the backend `local` has no images";
         let asked = [
             ("--image", self.image.is_some(), local),
-            ("--workspace", self.workspace.is_some(), "a session has a workspace of its own only"),
             ("--snapshot", self.snapshot.is_some(), "there are no snapshots yet"),
         ];
         match asked.into_iter().find(|(_, given, _)| *given) {
@@ -149,6 +151,17 @@ impl SessionArgs {
             None => Ok(()),
         }
     }
+}
+
+/// The folder of the host that is the workspace, as the root of a manifest.
+fn workspace(folder: &Path) -> Result<String> {
+    let failed = |why: &str| {
+        let message = format!("{} cannot be a workspace: {why}", folder.display());
+        Error::new(ErrorKind::InvalidInput, message).with("option", "--workspace")
+    };
+    std::fs::create_dir_all(folder).map_err(|error| failed(&error.to_string()))?;
+    let folder = folder.canonicalize().map_err(|error| failed(&error.to_string()))?;
+    folder.into_os_string().into_string().map_err(|_| failed("its path is no text"))
 }
 
 fn load(ui: &Ui, path: &Path) -> Result<Manifest> {

@@ -1,0 +1,111 @@
+//! `bastide cp`
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use bastide::{Client, Content, Error, ErrorKind, Result, Session};
+use serde_json::json;
+
+use super::files::cat;
+use crate::args::session::local_client;
+use crate::transfer::{
+    Copied, HostSink, HostSource, Place, SessionSink, SessionSource, Sink, Source, copy, last_name,
+};
+use crate::ui::Ui;
+
+/// Copy files and folders between this machine and sessions
+///
+/// Either side is a path of this machine, ID:PATH, or - for standard input or output. A copy into a folder
+/// that exists gets the name of what is copied. Links that lead out of what is copied, pipes, sockets and
+/// devices are left out, and that is said.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CpArgs {
+    /// What is copied
+    #[arg(value_name = "SRC", value_parser = Place::parse)]
+    source: Place,
+
+    /// Where to
+    #[arg(value_name = "DST", value_parser = Place::parse)]
+    destination: Place,
+
+    /// Print an object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+pub(crate) async fn run(ui: &mut Ui, args: CpArgs) -> Result<ExitCode> {
+    let client = local_client()?;
+    let copied = match (args.source, args.destination) {
+        (Place::Stream, Place::Session { id, path }) => {
+            let session = attach(&client, &id).await?;
+            let path = into_folder(&session, &path, None).await?;
+            session.write(&path, Content::stream(tokio::io::stdin())).await?;
+            Copied { files: 1, ..Copied::default() }
+        }
+        (Place::Session { id, path }, Place::Stream) => {
+            cat(ui, &attach(&client, &id).await?, &path).await?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        (Place::Host(from), Place::Session { id, path }) => {
+            let session = attach(&client, &id).await?;
+            let path = into_folder(&session, &path, from.to_str().and_then(last_name)).await?;
+            let mut sink = Sink::Session(SessionSink::new(session.files(), &path));
+            copy(&Source::Host(HostSource::new(from)), &mut sink).await?
+        }
+        (Place::Session { id, path }, Place::Host(to)) => {
+            let session = attach(&client, &id).await?;
+            let mut sink = Sink::Host(HostSink::new(into_host_folder(to, last_name(&path))));
+            copy(&Source::Session(SessionSource::new(session.files(), &path)), &mut sink).await?
+        }
+        (Place::Session { id, path }, Place::Session { id: other, path: to }) => {
+            let (from, into) = (attach(&client, &id).await?, attach(&client, &other).await?);
+            let to = into_folder(&into, &to, last_name(&path)).await?;
+            let mut sink = Sink::Session(SessionSink::new(into.files(), &to));
+            copy(&Source::Session(SessionSource::new(from.files(), &path)), &mut sink).await?
+        }
+        (Place::Host(_) | Place::Stream, Place::Host(_) | Place::Stream) => {
+            let message = "one side of a copy is in a session";
+            return Err(Error::new(ErrorKind::InvalidInput, message).hint("write it as ID:PATH"));
+        }
+    };
+    for what in &copied.left_out {
+        ui.note(&format!("left out {what}"));
+    }
+    if args.json {
+        ui.json(&json!({
+            "files": copied.files,
+            "folders": copied.folders,
+            "links": copied.links,
+            "left_out": copied.left_out,
+        }))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn attach(client: &Client, id: &str) -> Result<Session> {
+    client.attach(&client.find(id)?).await
+}
+
+/// Where a copy of something of this name goes in a session: into a folder that exists, else where it
+/// says.
+async fn into_folder(session: &Session, path: &str, name: Option<&str>) -> Result<String> {
+    let is_folder = session.stat(path).await.is_ok_and(|info| info.is_dir());
+    let trimmed = path.trim_end_matches('/');
+    match name {
+        Some(name) if is_folder || path.ends_with('/') => Ok(match trimmed {
+            "" if path.starts_with('/') => format!("/{name}"),
+            "" => name.to_owned(),
+            folder => format!("{folder}/{name}"),
+        }),
+        _ => Ok(path.to_owned()),
+    }
+}
+
+/// The same on this machine.
+fn into_host_folder(path: PathBuf, name: Option<&str>) -> PathBuf {
+    let says_folder = path.to_string_lossy().ends_with('/');
+    match name {
+        Some(name) if says_folder || Path::new(&path).is_dir() => path.join(name),
+        _ => path,
+    }
+}

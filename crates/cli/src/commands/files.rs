@@ -1,0 +1,159 @@
+//! `bastide files`
+
+use std::process::ExitCode;
+use std::time::UNIX_EPOCH;
+
+use bastide::{Content, FileInfo, FileKind, Result, Session};
+use serde_json::{Value, json};
+
+use super::ls::ago;
+use crate::args::session::local_client;
+use crate::ui::{Table, Ui};
+
+/// Look at and change the files of a session
+#[derive(Debug, clap::Args)]
+pub(crate) struct FilesArgs {
+    #[command(subcommand)]
+    task: FilesTask,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum FilesTask {
+    /// List a folder
+    Ls {
+        #[command(flatten)]
+        at: At,
+        /// Print an array of objects
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print a file
+    Cat {
+        #[command(flatten)]
+        at: At,
+    },
+    /// Write standard input to a file
+    Put {
+        #[command(flatten)]
+        at: At,
+    },
+    /// Remove a file, a link or an empty folder
+    Rm {
+        #[command(flatten)]
+        at: At,
+        /// Remove a folder with everything in it
+        #[arg(short, long)]
+        recursive: bool,
+    },
+    /// Make a folder
+    Mkdir {
+        #[command(flatten)]
+        at: At,
+        /// Make the folders above it too
+        #[arg(short, long)]
+        parents: bool,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct At {
+    /// The session
+    #[arg(value_name = "ID")]
+    id: String,
+
+    /// The path inside, from the root or from the workspace
+    #[arg(value_name = "PATH")]
+    path: String,
+}
+
+impl FilesArgs {
+    pub(crate) fn json(&self) -> bool {
+        matches!(self.task, FilesTask::Ls { json: true, .. })
+    }
+}
+
+pub(crate) async fn run(ui: &mut Ui, args: FilesArgs) -> Result<ExitCode> {
+    let client = local_client()?;
+    let attach = async |at: &At| client.attach(&client.find(&at.id)?).await;
+    match args.task {
+        FilesTask::Ls { at, json } => {
+            let entries = attach(&at).await?.ls(&at.path).await?;
+            if json {
+                ui.json(&entries.iter().map(object).collect())?;
+            } else {
+                ui.table(&table(&entries))?;
+            }
+        }
+        FilesTask::Cat { at } => cat(ui, &attach(&at).await?, &at.path).await?,
+        FilesTask::Put { at } => {
+            let content = Content::stream(tokio::io::stdin());
+            attach(&at).await?.write(&at.path, content).await?;
+        }
+        FilesTask::Rm { at, recursive } => attach(&at).await?.rm(&at.path, recursive).await?,
+        FilesTask::Mkdir { at, parents } => attach(&at).await?.mkdir(&at.path, parents).await?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints a file.
+pub(super) async fn cat(ui: &mut Ui, session: &Session, path: &str) -> Result<()> {
+    let mut reader = session.files().open(path).await?;
+    while let Some(piece) = reader.next().await? {
+        ui.command_out(&piece)?;
+    }
+    Ok(())
+}
+
+fn name(info: &FileInfo) -> &str {
+    info.path.rsplit('/').next().unwrap_or_default()
+}
+
+fn kind(info: &FileInfo) -> &'static str {
+    match info.kind {
+        FileKind::Dir => "directory",
+        FileKind::File => "file",
+        FileKind::Symlink => "symlink",
+        _ => "other",
+    }
+}
+
+fn target(info: &FileInfo) -> Option<String> {
+    info.target.as_ref().map(|target| String::from_utf8_lossy(target).into_owned())
+}
+
+fn table(entries: &[FileInfo]) -> Table {
+    let mut table = Table::new(&["KIND", "MODE", "OWNER", "SIZE", "CHANGED", "NAME"]);
+    for info in entries {
+        let owner = info.owner.clone().unwrap_or_else(|| info.uid.to_string());
+        let name = match target(info) {
+            Some(target) => format!("{} -> {target}", name(info)),
+            None => name(info).to_owned(),
+        };
+        table.row([
+            kind(info).to_owned(),
+            format!("{:04o}", info.mode),
+            owner,
+            info.size.to_string(),
+            ago(info.modified),
+            name,
+        ]);
+    }
+    table
+}
+
+fn object(info: &FileInfo) -> Value {
+    let modified = info.modified.duration_since(UNIX_EPOCH).unwrap_or_default();
+    json!({
+        "name": name(info),
+        "path": info.path,
+        "kind": kind(info),
+        "mode": info.mode,
+        "uid": info.uid,
+        "gid": info.gid,
+        "owner": info.owner,
+        "group": info.group,
+        "size": info.size,
+        "modified_at_ms": u64::try_from(modified.as_millis()).unwrap_or(u64::MAX),
+        "target": target(info),
+    })
+}

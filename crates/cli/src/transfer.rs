@@ -1,0 +1,218 @@
+//! Copying files and folders between this machine and sessions.
+//!
+//! What comes out of a session is somebody else's: its names are checked, no link is followed on the way
+//! in, and what would lead out of the copy is left out and said.
+
+mod host;
+mod session;
+
+use std::path::PathBuf;
+
+use bastide::{Error, ErrorKind, Result};
+
+pub(crate) use host::{HostSink, HostSource};
+pub(crate) use session::{SessionSink, SessionSource};
+
+/// The deepest folder that is copied. A path can be longer only by having no names in it.
+const MAX_DEPTH: usize = 512;
+
+/// What something is that is copied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Folder,
+    File,
+    Link(String),
+    /// Neither: a pipe, a socket, a device.
+    Other,
+}
+
+/// Something that is copied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Node {
+    pub(crate) name: String,
+    pub(crate) kind: Kind,
+    /// Its permission bits, without those that give anybody else's rights.
+    pub(crate) mode: u32,
+}
+
+/// Where things are copied from. Paths are relative to what is copied; the empty one is that itself.
+pub(crate) enum Source<'a> {
+    Host(HostSource),
+    Session(SessionSource<'a>),
+}
+
+/// Where things are copied to. Paths are relative to the copy; the empty one is that itself.
+pub(crate) enum Sink<'a> {
+    Host(HostSink),
+    Session(SessionSink<'a>),
+}
+
+/// What was copied.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Copied {
+    pub(crate) files: u64,
+    pub(crate) folders: u64,
+    pub(crate) links: u64,
+    /// What was not copied, and why.
+    pub(crate) left_out: Vec<String>,
+}
+
+impl Source<'_> {
+    /// What is copied itself, links followed; its name is of no meaning.
+    async fn top(&self) -> Result<Node> {
+        match self {
+            Self::Host(source) => source.top().await,
+            Self::Session(source) => source.top().await,
+        }
+    }
+
+    async fn children(&self, path: &str, left_out: &mut Vec<String>) -> Result<Vec<Node>> {
+        match self {
+            Self::Host(source) => source.children(path, left_out).await,
+            Self::Session(source) => source.children(path, left_out).await,
+        }
+    }
+}
+
+/// Copies a file, or a folder with everything in it.
+pub(crate) async fn copy(from: &Source<'_>, to: &mut Sink<'_>) -> Result<Copied> {
+    let mut copied = Copied::default();
+    let top = from.top().await?;
+    // What is still to be copied, the deepest first, so that little is open at a time.
+    let mut open = vec![(String::new(), top, 0_usize)];
+    while let Some((path, node, depth)) = open.pop() {
+        match &node.kind {
+            Kind::Folder if depth >= MAX_DEPTH => {
+                let message = format!("{path}: more than {MAX_DEPTH} folders lie in each other");
+                return Err(Error::new(ErrorKind::LimitExceeded, message));
+            }
+            Kind::Folder => {
+                to.make_folder(&path, node.mode).await?;
+                copied.folders += 1;
+                let children = from.children(&path, &mut copied.left_out).await?;
+                open.extend(children.into_iter().rev().map(|child| {
+                    let below = if path.is_empty() { "" } else { "/" };
+                    (format!("{path}{below}{}", child.name), child, depth + 1)
+                }));
+            }
+            Kind::File => {
+                to.write(&path, from, node.mode).await?;
+                copied.files += 1;
+            }
+            Kind::Link(target) if leads_out(&path, target) => {
+                copied.left_out.push(format!("{path}: the link leads out, to {target}"));
+            }
+            Kind::Link(target) => {
+                to.link(&path, target).await?;
+                copied.links += 1;
+            }
+            Kind::Other => {
+                copied.left_out.push(format!("{path}: neither file, folder nor link"));
+            }
+        }
+    }
+    Ok(copied)
+}
+
+/// Whether a link in a copy points to something that is not in it.
+fn leads_out(path: &str, target: &str) -> bool {
+    if target.starts_with('/') {
+        return true;
+    }
+    let mut depth = path.split('/').count() - 1;
+    for part in target.split('/') {
+        match part {
+            "" | "." => {}
+            ".." if depth == 0 => return true,
+            ".." => depth -= 1,
+            _ => depth += 1,
+        }
+    }
+    false
+}
+
+/// One side of a copy, as it is written: `ID:PATH`, a path of this machine, or `-`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Place {
+    Host(PathBuf),
+    Session { id: String, path: String },
+    Stream,
+}
+
+impl Place {
+    /// Reads one side. A path of this machine that has a colon in its first part is written with a
+    /// `./` before it.
+    pub(crate) fn parse(text: &str) -> std::result::Result<Self, String> {
+        match text.split_once(':') {
+            None if text == "-" => Ok(Self::Stream),
+            None if text.is_empty() => Err("expected a path, ID:PATH or -".to_owned()),
+            Some((id, path)) if !id.is_empty() && !id.contains(['/', '.']) => {
+                let path = if path.is_empty() { "." } else { path };
+                Ok(Self::Session { id: id.to_owned(), path: path.to_owned() })
+            }
+            _ => Ok(Self::Host(PathBuf::from(text))),
+        }
+    }
+}
+
+/// The last name of a path, as the name of a copy of it in a folder.
+pub(crate) fn last_name(path: &str) -> Option<&str> {
+    let name = path.trim_end_matches('/').rsplit('/').next()?;
+    (!matches!(name, "" | "." | "..")).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_both_sides() {
+        let session = |id: &str, path: &str| Place::Session { id: id.into(), path: path.into() };
+        let cases = [
+            ("-", Place::Stream),
+            ("abc:src/main.rs", session("abc", "src/main.rs")),
+            ("abc:", session("abc", ".")),
+            ("abc:/workspace/a:b", session("abc", "/workspace/a:b")),
+            ("./abc:def", Place::Host("./abc:def".into())),
+            ("/tmp/a:b", Place::Host("/tmp/a:b".into())),
+            ("file", Place::Host("file".into())),
+            (":file", Place::Host(":file".into())),
+        ];
+        for (text, want) in cases {
+            assert_eq!(Place::parse(text), Ok(want), "{text}");
+        }
+        assert!(Place::parse("").is_err());
+    }
+
+    #[test]
+    fn knows_links_that_lead_out() {
+        let cases = [
+            ("a", "b", false),
+            ("a", "/etc/passwd", true),
+            ("a", "../b", true),
+            ("d/a", "../b", false),
+            ("d/a", "../../b", true),
+            ("d/a", "x/../../../b", true),
+            ("d/e/a", "../.././b", false),
+            ("", "..", true),
+        ];
+        for (path, target, want) in cases {
+            assert_eq!(leads_out(path, target), want, "{path} -> {target}");
+        }
+    }
+
+    #[test]
+    fn names_a_copy_after_what_is_copied() {
+        let cases = [
+            ("a/b", Some("b")),
+            ("a/b/", Some("b")),
+            ("b", Some("b")),
+            (".", None),
+            ("a/..", None),
+            ("/", None),
+        ];
+        for (path, want) in cases {
+            assert_eq!(last_name(path), want, "{path}");
+        }
+    }
+}
