@@ -25,6 +25,7 @@ use crate::process::ProcessIdentity;
 use crate::receipt::receipt;
 use crate::refusal::refused;
 use crate::side;
+use crate::toolchains::Toolchains;
 use crate::user::Identity;
 use crate::words;
 
@@ -64,7 +65,9 @@ pub(crate) async fn boot(
     forget_end(dir).map_err(failed)?;
     let who = Identity::of_caller().map_err(failed)?;
     let files = files(spec, home, &storage)?;
-    let boot = BootSpec { resolver, ..boot_spec(dir, &files, spec, id, &who, was_there) };
+    let toolchains = layout::toolchains(&spec.search_path);
+    let boot = boot_spec(dir, &files, &toolchains, spec, id, &who);
+    let boot = BootSpec { resolver, keep_folder: was_there, ..boot };
     let devices: Vec<u64> = files.iter().map(|file| file.device).collect();
     let (control, far_control) = StdStream::pair().map_err(failed)?;
     let (first, far_first) = StdStream::pair().map_err(failed)?;
@@ -103,6 +106,7 @@ pub(crate) async fn boot(
         backend: NAME.to_owned(),
         state: serde_json::to_value(state).map_err(|error| failed(error.into()))?,
         receipt: receipt(&ready, spec, &who),
+        environment: toolchains.variables,
     };
     let first = words::to_tokio(first).map_err(failed)?;
     Ok(Booted {
@@ -174,10 +178,10 @@ fn forget_end(dir: &Path) -> io::Result<()> {
 fn boot_spec(
     dir: &Path,
     files: &[HostFile],
+    toolchains: &Toolchains,
     spec: &MachineSpec,
     id: &SessionId,
     who: &Identity,
-    keep_folder: bool,
 ) -> BootSpec {
     let targets = |writable: bool| {
         let kept = files.iter().filter(move |file| file.writable == writable);
@@ -196,9 +200,9 @@ fn boot_spec(
             cpu_millis: spec.limits.cpu_millis,
             disk: spec.limits.disk,
         },
-        steps: layout::steps(spec.root.as_str(), files, &hostname, who),
+        steps: layout::steps(spec.root.as_str(), files, toolchains, &hostname, who),
         hostname,
-        keep_folder,
+        keep_folder: false,
         writable: targets(true),
         readable: targets(false),
         resolver: Resolver::default(),

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use bastide_proto::boot::{RootStep, UserAndGroup};
 
 use crate::host::HostFile;
+use crate::toolchains::Toolchains;
 use crate::user::Identity;
 
 /// Folders of the host that commands see, read-only. On most systems all but the first are links
@@ -34,11 +35,15 @@ const ETC: [&str; 9] = [
 pub(crate) fn steps(
     root: &str,
     files: &[HostFile],
+    toolchains: &Toolchains,
     hostname: &str,
     who: &Identity,
 ) -> Vec<RootStep> {
     let mut steps = Vec::with_capacity(64);
     for path in SYSTEM {
+        show(&mut steps, path);
+    }
+    for path in toolchains.shown.iter().filter_map(|path| path.to_str()) {
         show(&mut steps, path);
     }
     etc(&mut steps, root, hostname, who);
@@ -56,6 +61,12 @@ pub(crate) fn steps(
         own(&mut steps, file);
     }
     steps
+}
+
+/// The compilers and interpreters of a search path that are not among the system folders.
+pub(crate) fn toolchains(search_path: &[PathBuf]) -> Toolchains {
+    let is_system = |path: &Path| SYSTEM.iter().any(|system| path.starts_with(system));
+    Toolchains::find(search_path.iter().map(PathBuf::as_path), is_system, Path::exists)
 }
 
 /// Something of the host that keeps its owners.
@@ -180,7 +191,7 @@ mod tests {
             file("/srv/deep/work", true),
             file("/tmp/granted", true),
         ];
-        let steps = steps("/srv/deep/work", &files, "box", &who);
+        let steps = steps("/srv/deep/work", &files, &Toolchains::default(), "box", &who);
         let mut made = vec!["/".to_owned()];
         for step in &steps {
             let target = match step {

@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use bastide_local::LocalBackend;
+use bastide_local::{LocalBackend, Resolver};
 use bastide_testkit::suite::{self, Context};
 use bastide_testkit::{chaos, conformance, escape};
 
@@ -18,5 +18,10 @@ fn main() -> ExitCode {
     let full = std::env::var_os("BASTIDE_TEST_FULL").is_some();
     let context = Context { backend: Arc::new(backend), full };
     let trials = [conformance::trials(), chaos::trials(), escape::trials()].concat();
-    suite::run("local", &context, &trials)
+    // Once more where the kernel cannot follow paths in one call.
+    let walking = LocalBackend::new(home.path()).expect("a home for local sessions");
+    let walking = walking.with_resolver(Resolver::Walk);
+    let walking = Context { backend: Arc::new(walking), full };
+    let of_paths = [conformance::path_trials(), escape::path_trials()].concat();
+    suite::run(&[("local", &context, trials), ("walk", &walking, of_paths)])
 }

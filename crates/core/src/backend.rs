@@ -183,6 +183,10 @@ pub struct MachineSpec {
     /// What commands may use, all of them together.
     #[serde(default)]
     pub limits: ResourceLimits,
+    /// Where commands search for programs. A backend that shows programs of the host shows what lies
+    /// there, with what those programs need.
+    #[serde(default)]
+    pub search_path: Vec<PathBuf>,
 }
 
 /// A file or folder of the host that a session may use.
@@ -219,6 +223,7 @@ impl MachineSpec {
             host_workspace: None,
             grants: Vec::new(),
             limits: ResourceLimits::default(),
+            search_path: Vec::new(),
         }
     }
 }
@@ -234,6 +239,9 @@ pub struct Machine {
     pub state: Value,
     /// What is in force there.
     pub receipt: Receipt,
+    /// The environment commands have there where nobody says otherwise.
+    #[serde(default)]
+    pub environment: Vec<(String, String)>,
 }
 
 /// What a boot gives.

@@ -12,7 +12,7 @@ use bastide_model::{Manifest, PathGrant};
 
 use crate::apply::apply;
 use crate::backend::{Backend, Booted, Grant, Machine, MachineSpec, ResourceLimits, SessionId};
-use crate::environment::environment;
+use crate::environment::{environment, search_path};
 use crate::link::{Link, MuxLink};
 use crate::pty::PtyProcesses;
 use crate::state::{Record, SessionFolder, Stage, State};
@@ -101,6 +101,7 @@ impl Client {
         let mut record = Record::intent(id, self.backend.name(), spec);
         record.tied = options.tied_to_owner;
         record.env = environment(&record.spec.root, manifest, options.env);
+        record.spec.search_path = search_path(&record.env);
         record.exposed_ports = declared(options.exposed_ports)?;
         let folder = self.state.reserve(&record).await?;
         self.start(folder, record, Some(manifest)).await
@@ -121,6 +122,12 @@ impl Client {
                     return Err(error);
                 }
             };
+        for (key, value) in &machine.environment {
+            // What somebody asked for counts more than what the machine comes with.
+            if !record.env.iter().any(|(known, _)| known == key) {
+                record.env.push((key.clone(), value.clone()));
+            }
+        }
         record.stage = Stage::Running;
         record.machine = Some(machine.clone());
         let up = async {

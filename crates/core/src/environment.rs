@@ -1,10 +1,18 @@
 //! The environment of a session's commands.
 
+use std::path::PathBuf;
+
 use bastide_model::Manifest;
 use bastide_proto::GuestPath;
 
 /// What programs find things by where nobody says otherwise.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Where commands search for programs.
+pub(crate) fn search_path(environment: &[(String, String)]) -> Vec<PathBuf> {
+    let path = environment.iter().find(|(key, _)| key == "PATH");
+    path.map(|(_, path)| std::env::split_paths(path).collect()).unwrap_or_default()
+}
 
 /// What every command starts with: the caller's choice, then the manifest's, and `HOME`, which is
 /// always the workspace.

@@ -2,6 +2,7 @@
 
 mod commands;
 mod ending;
+mod files;
 mod lifetime;
 mod link;
 mod output;
@@ -26,5 +27,15 @@ pub fn trials() -> Vec<Trial> {
         terminals::TRIALS,
         workspace::TRIALS,
     ]
-    .concat()
+    .into_iter()
+    .flatten()
+    .copied()
+    .chain(files::all())
+    .collect()
+}
+
+/// Those that a guest has to pass whichever way it follows paths.
+#[must_use]
+pub fn path_trials() -> Vec<Trial> {
+    files::of_paths()
 }

@@ -6,6 +6,7 @@
 
 mod files;
 mod kernel;
+mod paths;
 mod processes;
 mod reach;
 
@@ -16,10 +17,16 @@ use bastide::{Command, Session};
 
 use crate::suite::{Context, Trial, Trouble, with_probe};
 
+/// Those that a guest has to pass whichever way it follows paths.
+#[must_use]
+pub fn path_trials() -> Vec<Trial> {
+    paths::TRIALS.to_vec()
+}
+
 /// Every escape trial.
 #[must_use]
 pub fn trials() -> Vec<Trial> {
-    [files::TRIALS, kernel::TRIALS, processes::TRIALS, reach::TRIALS].concat()
+    [files::TRIALS, paths::TRIALS, kernel::TRIALS, processes::TRIALS, reach::TRIALS].concat()
 }
 
 /// A session with the probe in it.

@@ -118,29 +118,35 @@ pub async fn say(session: &Session, line: &str) -> Result<String, Trouble> {
     Ok(String::from_utf8(stdout)?)
 }
 
-/// Runs trials as a test binary does: it takes the usual arguments and prints the usual lines.
+/// Runs suites of trials as a test binary does: it takes the usual arguments and prints the usual
+/// lines.
 #[must_use]
 #[expect(clippy::print_stderr, reason = "a test program speaks on the terminal")]
-pub fn run(suite: &str, context: &Context, trials: &[Trial]) -> ExitCode {
+pub fn run(suites: &[(&str, &Context, Vec<Trial>)]) -> ExitCode {
     let arguments = Arguments::from_args();
-    let tests = trials.iter().map(|trial| {
-        let (context, body) = (context.clone(), trial.body);
-        libtest_mimic::Trial::test(format!("{suite}::{}", trial.name), move || {
-            perform(context, body)
-        })
-    });
-    let conclusion = libtest_mimic::run(&arguments, tests.collect());
-    match clear(context) {
-        Ok(left) if left.is_empty() || conclusion.has_failed() => conclusion.exit_code(),
-        Ok(left) => {
-            eprintln!("error: trials left sessions behind: {}", left.join(", "));
-            ExitCode::FAILURE
-        }
-        Err(error) => {
-            eprintln!("error: cannot clear away what trials left behind: {error}");
-            ExitCode::FAILURE
+    let mut tests = Vec::new();
+    for (suite, context, trials) in suites {
+        for trial in trials {
+            let (context, body) = (Context::clone(context), trial.body);
+            let name = format!("{suite}::{}", trial.name);
+            tests.push(libtest_mimic::Trial::test(name, move || perform(context, body)));
         }
     }
+    let conclusion = libtest_mimic::run(&arguments, tests);
+    for (_, context, _) in suites {
+        match clear(context) {
+            Ok(left) if left.is_empty() || conclusion.has_failed() => {}
+            Ok(left) => {
+                eprintln!("error: trials left sessions behind: {}", left.join(", "));
+                return ExitCode::FAILURE;
+            }
+            Err(error) => {
+                eprintln!("error: cannot clear away what trials left behind: {error}");
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    conclusion.exit_code()
 }
 
 /// Deletes what a trial that failed half-way left behind, and names it: a session that is not tied to

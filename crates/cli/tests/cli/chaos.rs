@@ -40,7 +40,7 @@ fn leaves_nothing_that_cannot_be_swept_however_a_maker_is_killed() {
             0 => &["create"],
             3 => &["create", "--pids", "100"],
             1 => &["create", "--manifest", "m.yaml"],
-            _ => &["run", "--manifest", "m.yaml", "--", "sleep", "7900"],
+            _ => &["run", "--manifest", "m.yaml", "--", "sleep", "7900@"],
         };
         let mut child = home.command(arguments).spawn().unwrap();
         pass(Duration::from_micros(random(25_000)));
@@ -67,7 +67,7 @@ fn leaves_nothing_that_cannot_be_swept_however_a_maker_is_killed() {
     }
     assert!(live.as_array().unwrap().iter().any(|session| session["id"] == survivor.as_str()));
     assert_nothing_left(&home);
-    assert!(!is_running("sleep 7900"));
+    assert!(!is_running("sleep 7900@"));
     let guests: Vec<_> = fs::read_dir(home.path().join("guests")).unwrap().collect();
     assert_eq!(guests.len(), 1, "{guests:?}");
 }
@@ -114,10 +114,10 @@ fn state(home: &Home, id: &str) -> String {
 fn ends_with_its_warden_and_is_swept() {
     let home = Home::new();
     let (id, other) = (home.create(), home.create());
-    home.say(&["exec", "-d", &id, "--", "sleep", "7901"]);
+    home.say(&["exec", "-d", &id, "--", "sleep", "7901@"]);
     let (warden, _) = keepers(&home, &id);
     kill(warden, "KILL");
-    until("the sandbox ends", || !is_running("sleep 7901") && state(&home, &id) == "ended");
+    until("the sandbox ends", || !is_running("sleep 7901@") && state(&home, &id) == "ended");
     assert_eq!(home.run(&["exec", &id, "--", "true"]).status.code(), Some(125));
     until("it is swept away", || {
         home.say(&["sweep"]);
@@ -157,16 +157,16 @@ fn removes_control_groups_though_the_warden_is_gone() {
 fn sweeps_a_sandbox_that_can_do_nothing_any_more() {
     let home = Home::new();
     let id = home.create();
-    home.say(&["exec", "-d", &id, "--", "sleep", "7902"]);
+    home.say(&["exec", "-d", &id, "--", "sleep", "7902@"]);
     let (warden, _) = keepers(&home, &id);
     let guest = home.json(&["inspect", "--json", &id])["guest"]["pid"].as_i64().unwrap();
     kill(i32::try_from(guest).unwrap(), "STOP");
     kill(warden, "KILL");
     until("the warden is gone", || state(&home, &id) == "ended");
-    until("it runs", || is_running("sleep 7902"));
+    until("it runs", || is_running("sleep 7902@"));
     let swept = home.json(&["sweep", "--json"]);
     assert_eq!(swept["removed"][0]["id"], id.as_str(), "{swept}");
-    assert!(!is_running("sleep 7902"));
+    assert!(!is_running("sleep 7902@"));
     assert_nothing_left(&home);
 }
 
@@ -175,12 +175,12 @@ fn removes_sessions_whose_keepers_stand_still() {
     let home = Home::new();
     for stopped in 0..3 {
         let id = home.create();
-        home.say(&["exec", "-d", &id, "--", "sleep", "7903"]);
+        home.say(&["exec", "-d", &id, "--", "sleep", "7903@"]);
         let (warden, init) = keepers(&home, &id);
         let guest = home.json(&["inspect", "--json", &id])["guest"]["pid"].as_i64().unwrap();
         kill([warden, init, i32::try_from(guest).unwrap()][stopped], "STOP");
         home.say(&["rm", &id]);
-        assert!(!is_running("sleep 7903"));
+        assert!(!is_running("sleep 7903@"));
         assert_nothing_left(&home);
     }
 }
@@ -189,12 +189,12 @@ fn removes_sessions_whose_keepers_stand_still() {
 fn sweeps_wardens_whose_folder_somebody_removed() {
     let home = Home::new();
     let (id, other) = (home.create(), home.create());
-    home.say(&["exec", "-d", &id, "--", "sleep", "7904"]);
+    home.say(&["exec", "-d", &id, "--", "sleep", "7904@"]);
     fs::remove_dir_all(home.path().join("sessions").join(&id)).unwrap();
-    until("it runs", || is_running("sleep 7904"));
+    until("it runs", || is_running("sleep 7904@"));
     let swept = home.say(&["sweep"]);
     assert!(swept.contains("a warden whose session's folder is gone"), "{swept}");
-    until("the sandbox ends", || !is_running("sleep 7904"));
+    until("the sandbox ends", || !is_running("sleep 7904@"));
     assert_eq!(home.say(&["exec", &other, "--", "echo", "here"]), "here\n");
     home.say(&["rm", &other]);
     assert_nothing_left(&home);
@@ -230,15 +230,15 @@ fn removes_a_session_whose_record_is_damaged() {
     let home = Home::new();
     for text in ["", "{}", "not json", "{\"form\":99}"] {
         let id = home.create();
-        home.say(&["exec", "-d", &id, "--", "sleep", "7905"]);
+        home.say(&["exec", "-d", &id, "--", "sleep", "7905@"]);
         let record = home.path().join("sessions").join(&id).join("machine.json");
         fs::write(&record, text).unwrap();
         assert_eq!(home.run(&["exec", &id, "--", "true"]).status.code(), Some(125));
         // It lives, so nobody sweeps it away.
         home.say(&["sweep"]);
-        until("it runs", || is_running("sleep 7905"));
+        until("it runs", || is_running("sleep 7905@"));
         home.say(&["rm", &id]);
-        assert!(!is_running("sleep 7905"));
+        assert!(!is_running("sleep 7905@"));
         assert_nothing_left(&home);
     }
 }
@@ -259,7 +259,7 @@ fn removes_whatever_a_command_made() {
     assert!(fs::exists("/etc/passwd").unwrap());
 
     // Also when nobody is there to ask: its maker ran it, and is killed.
-    let script = format!("{line} echo done; sleep 7906");
+    let script = format!("{line} echo done; sleep 7906@");
     let mut child = home.start(&["run", "--", "sh", "-c", &script], "done");
     child.kill().unwrap();
     child.wait().unwrap();

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -34,7 +35,8 @@ impl Home {
 
     /// Another program that is given these arguments.
     pub(crate) fn wrapped(&self, mut command: Command, arguments: &[&str]) -> Command {
-        command.args(arguments).env_clear().env("BASTIDE_HOME", self.path());
+        command.args(arguments.iter().map(|argument| mark(argument)));
+        command.env_clear().env("BASTIDE_HOME", self.path());
         command.env("PATH", "/usr/local/bin:/usr/bin:/bin").current_dir(self.path());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
@@ -143,7 +145,15 @@ pub(crate) fn pass(time: Duration) {
 
 /// Sends a signal to a process, which may be gone.
 pub(crate) fn kill(pid: i32, signal: &str) {
-    drop(Command::new("kill").args([format!("-{signal}"), pid.to_string()]).output());
+    let signal = match signal {
+        "STOP" => Signal::STOP,
+        "CONT" => Signal::CONT,
+        "INT" => Signal::INT,
+        "TERM" => Signal::TERM,
+        _ => Signal::KILL,
+    };
+    // A process that has ended meanwhile is what most callers want.
+    let _ = Pid::from_raw(pid).map(|pid| kill_process(pid, signal));
 }
 
 /// The parent of a process.
@@ -153,8 +163,15 @@ pub(crate) fn parent(pid: i32) -> i32 {
     rest.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Whether any process has this command line.
+/// Makes a command line nobody else's: `@` becomes the number of this process, so that the same tests
+/// can run beside each other.
+fn mark(text: &str) -> String {
+    text.replace('@', &format!(".{}", std::process::id()))
+}
+
+/// Whether any process has this command line, marked as ours are.
 pub(crate) fn is_running(line: &str) -> bool {
+    let line = mark(line);
     let wanted: Vec<u8> =
         line.split(' ').flat_map(|word| [word.as_bytes(), b"\0"].concat()).collect();
     let entries = fs::read_dir("/proc").unwrap().flatten();

@@ -59,7 +59,7 @@ fn tells_how_a_command_ended() {
     let home = Home::new();
     let cases: &[(&[&str], i32, &str)] = &[
         (&["run", "--json", "--", "sh", "-c", "kill -9 $$"], 137, "signalled"),
-        (&["run", "--json", "--timeout", "100ms", "--", "sleep", "7700"], 124, "timeout"),
+        (&["run", "--json", "--timeout", "100ms", "--", "sleep", "7700@"], 124, "timeout"),
         (&["run", "--json", "--", "no-such-program"], 127, "not_started"),
     ];
     for (arguments, code, reason) in cases {

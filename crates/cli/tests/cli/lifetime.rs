@@ -38,7 +38,7 @@ fn exec_exits_as_a_shell_would() {
         (&["--", "no-such-program"], 127),
         (&["--", "/etc/passwd"], 126),
         (&["--", "sh", "-c", "kill -9 $$"], 137),
-        (&["--timeout", "100ms", "--", "sleep", "7800"], 124),
+        (&["--timeout", "100ms", "--", "sleep", "7800@"], 124),
         (&["-u", "nobody-we-know", "--", "true"], 125),
         (&["-w", "../..", "--", "true"], 125),
         (&[], 125),
@@ -98,11 +98,11 @@ fn runs_processes_by_themselves() {
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(4), "two\n".to_owned()));
     assert_eq!(home.run(&["attach", &id, "4711"]).status.code(), Some(125));
 
-    let process = home.say(&["exec", "-d", &id, "--", "sleep", "7801"]);
-    until("it runs", || is_running("sleep 7801"));
+    let process = home.say(&["exec", "-d", &id, "--", "sleep", "7801@"]);
+    until("it runs", || is_running("sleep 7801@"));
     home.say(&["kill", &id, process.trim()]);
     assert_eq!(home.run(&["attach", &id, process.trim()]).status.code(), Some(143));
-    assert!(!is_running("sleep 7801"));
+    assert!(!is_running("sleep 7801@"));
     assert_eq!(home.run(&["kill", &id, process.trim(), "TERM"]).status.code(), Some(125));
 }
 

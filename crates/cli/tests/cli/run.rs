@@ -38,7 +38,7 @@ fn exits_as_a_shell_would() {
         (&["run", "--", "no-such-program"], 127),
         (&["run", "--", "/etc/passwd"], 126),
         (&["run", "--", "sh", "-c", "kill -TERM $$"], 143),
-        (&["run", "--timeout", "100ms", "--", "sleep", "7600"], 124),
+        (&["run", "--timeout", "100ms", "--", "sleep", "7600@"], 124),
         (&["run", "--manifest", "missing.yaml", "--", "true"], 125),
         (&["run"], 125),
         (&["walk"], 125),
@@ -56,11 +56,10 @@ fn exits_as_a_shell_would() {
 #[test]
 fn ends_a_stubborn_tree_at_the_timeout() {
     let home = Home::new();
-    let tree =
-        "trap '' TERM; (setsid sh -c 'trap \"\" TERM; sleep 7201' &); (sleep 7202 &); sleep 7203";
+    let tree = "trap '' TERM; (setsid sh -c 'trap \"\" TERM; sleep 7201@' &); (sleep 7202@ &); sleep 7203@";
     let output = home.run(&["run", "--timeout", "1s", "--", "sh", "-c", tree]);
     assert_eq!(output.status.code(), Some(124), "{}", text(&output.stderr));
-    for line in ["sleep 7201", "sleep 7202", "sleep 7203"] {
+    for line in ["sleep 7201@", "sleep 7202@", "sleep 7203@"] {
         assert!(!is_running(line), "{line} is left");
     }
 }
@@ -92,23 +91,23 @@ fn ends_with_whoever_reads_its_output() {
 fn ends_the_session_when_it_is_interrupted() {
     let home = Home::new();
     for (signal, code) in [("INT", 130), ("TERM", 143)] {
-        let line = "trap '' INT TERM; echo up; while :; do sleep 7601; done";
+        let line = "trap '' INT TERM; echo up; while :; do sleep 7601@; done";
         let mut child = home.start(&["run", "--", "sh", "-c", line], "up");
         crate::harness::kill(i32::try_from(child.id()).unwrap(), signal);
         assert_eq!(child.wait().unwrap().code(), Some(code), "{signal}");
         assert_eq!(home.folders(), Vec::<String>::new());
-        assert!(!is_running("sleep 7601"));
+        assert!(!is_running("sleep 7601@"));
     }
 }
 
 #[test]
 fn ends_the_session_when_it_is_killed() {
     let home = Home::new();
-    let mut child = home.start(&["run", "--", "sh", "-c", "echo up; sleep 7602"], "up");
+    let mut child = home.start(&["run", "--", "sh", "-c", "echo up; sleep 7602@"], "up");
     child.kill().unwrap();
     child.wait().unwrap();
     until("nothing of it is left", || home.folders().is_empty() && home.processes().is_empty());
-    assert!(!is_running("sleep 7602"));
+    assert!(!is_running("sleep 7602@"));
 }
 
 #[test]

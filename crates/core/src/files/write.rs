@@ -140,7 +140,7 @@ impl Files<'_> {
             file = Some(self.receive(ticket, Access::Write).await?);
         }
         let sent = match file {
-            Some(file) => fill(&file, target, head, tail).await,
+            Some(file) => fill(file, target, head, tail).await,
             None => send(&mut stream, target, head, tail).await,
         };
         match sent {
@@ -203,7 +203,7 @@ fn source_failed(target: &Target, error: std::io::Error) -> Error {
 
 /// Writes the content into the file the guest passed.
 async fn fill(
-    file: &PassedFile,
+    file: PassedFile,
     target: &Target,
     mut head: Bytes,
     mut tail: Option<Source<'_>>,

@@ -314,6 +314,12 @@ impl Roots {
         Err(PathError::os(Errno::BUSY, &given))
     }
 
+    /// Opens something by names that hold no link, as they were found before.
+    pub(crate) fn open_found(&self, names: &[Vec<u8>], flags: OFlags) -> Result<OwnedFd, Errno> {
+        let (_, root) = self.find(names).ok_or(Errno::XDEV)?;
+        self.open_below(&root.held, &names[root.names.len()..], flags)
+    }
+
     /// Opens what is below a folder that is held, following no link.
     pub(crate) fn open_below(
         &self,

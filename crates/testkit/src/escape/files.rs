@@ -1,6 +1,10 @@
 //! Files of the host.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use bastide::CreateOptions;
+use bastide::model::Manifest;
 
 use super::{attempt, session};
 use crate::suite::{Context, Outcome, Trial, say, sh};
@@ -8,6 +12,7 @@ use crate::trials;
 
 pub(super) const TRIALS: &[Trial] = trials![
     cannot_read_secrets_of_the_host,
+    runs_a_toolchain_without_the_secrets_beside_it,
     cannot_write_outside_the_workspace,
     cannot_mount_or_make_namespaces,
     cannot_use_set_user_id_programs,
@@ -29,6 +34,37 @@ async fn cannot_read_secrets_of_the_host(context: Context) -> Outcome {
     )
     .await?;
     assert_eq!(said, "");
+    Ok(session.delete().await?)
+}
+
+/// What somebody keeps outside the system folders and searches runs inside; what lies beside it is not
+/// there.
+async fn runs_a_toolchain_without_the_secrets_beside_it(context: Context) -> Outcome {
+    let host = tempfile::tempdir_in("/var/tmp")?;
+    let cargo = host.path().join(".cargo");
+    for folder in ["bin", "lib"] {
+        fs::create_dir_all(cargo.join(folder))?;
+    }
+    let program = cargo.join("bin/canary-tool");
+    fs::write(&program, "#!/bin/sh\necho ran with $(cat \"$(dirname \"$0\")/../lib/part\")\n")?;
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+    fs::set_permissions(host.path(), fs::Permissions::from_mode(0o755))?;
+    fs::write(cargo.join("lib/part"), "its library")?;
+    fs::write(cargo.join("credentials.toml"), "bastide-canary")?;
+    fs::write(host.path().join(".netrc"), "bastide-canary")?;
+    let mut options = CreateOptions::default();
+    let search = format!("{}:/usr/bin:/bin", cargo.join("bin").display());
+    options.env = vec![("PATH".to_owned(), search)];
+    let session = context.client().create(&Manifest::default(), options).await?;
+    if say(&session, "command -v canary-tool || true").await?.is_empty() {
+        // A backend that shows nothing of the host has nothing to hide beside it either.
+        return Ok(session.delete().await?);
+    }
+    assert_eq!(say(&session, "canary-tool").await?, "ran with its library\n");
+    let home = host.path().display();
+    let line = format!("ls -A {home} {home}/.cargo; cat {home}/.netrc 2>&1 || true");
+    let beside = say(&session, &line).await?;
+    assert!(!beside.contains("credentials") && !beside.contains("canary"), "{beside}");
     Ok(session.delete().await?)
 }
 

@@ -3,6 +3,7 @@
 //! The test program carries itself into the session and starts itself there with [`FLAG`], so a trial
 //! needs nothing that an image may not have.
 
+mod swap;
 mod sys;
 
 use std::fs;
@@ -52,6 +53,7 @@ fn attempt(name: &str, arguments: &[String]) -> io::Result<Vec<String>> {
         "loopback" => loopback(),
         "sockets" => sockets(argument(0), argument(1)),
         "echo" => echo(argument(0)),
+        "swap" => swap::forever(argument(0)),
         _ => Err(io::Error::other(format!("unknown probe {name:?}"))),
     }
 }

@@ -27,7 +27,8 @@ const ATTEMPTS: usize = 16;
 pub(crate) struct Staged {
     folder: OwnedFd,
     name: Vec<u8>,
-    file: OwnedFd,
+    /// There until the file is finished.
+    file: Option<OwnedFd>,
     temporary: Option<Vec<u8>>,
     /// What it takes the place of.
     replaced: Option<Replaced>,
@@ -83,9 +84,10 @@ impl Staged {
             match openat(&folder, temporary.as_slice(), flags, Mode::RUSR | Mode::WUSR) {
                 Ok(file) => {
                     let (own_name, temporary) = (name.to_vec(), Some(temporary));
+                    let file = Some(file);
                     let mut staged = Self { folder, name: own_name, file, temporary, replaced };
                     return match replaced {
-                        Some(replaced) if set_owner(&staged.file, replaced.owner).is_err() => {
+                        Some(replaced) if set_owner(staged.file()?, replaced.owner).is_err() => {
                             staged.discard();
                             let folder = rustix::io::fcntl_dupfd_cloexec(&staged.folder, 0)?;
                             Self::in_place(folder, name, replaced)
@@ -134,18 +136,18 @@ impl Staged {
         }
         rustix::fs::ftruncate(&file, 0)?;
         let (name, replaced) = (name.to_vec(), Some(replaced));
-        Ok(Self { folder, name, file, temporary: None, replaced })
+        Ok(Self { folder, name, file: Some(file), temporary: None, replaced })
     }
 
     /// The file itself, for whoever writes it.
-    pub(crate) fn file(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+    pub(crate) fn file(&self) -> Result<BorrowedFd<'_>, Errno> {
+        self.file.as_ref().map(AsFd::as_fd).ok_or(Errno::BADF)
     }
 
     /// Adds to the file.
     pub(crate) fn write(&mut self, mut data: &[u8]) -> Result<(), Errno> {
         while !data.is_empty() {
-            match rustix::io::write(&self.file, data) {
+            match rustix::io::write(self.file()?, data) {
                 Ok(written) => data = &data[written..],
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(errno),
@@ -156,31 +158,34 @@ impl Staged {
 
     /// Gives the file to somebody, where this user may.
     pub(crate) fn keep_owner(&self, owner: UserAndGroup) {
-        let _ = set_owner(&self.file, owner);
+        let _ = self.file().and_then(|file| set_owner(file, owner));
     }
 
     /// Gives the file its name, once it is whole.
     pub(crate) fn finish(mut self, finish: Finish) -> Result<(), Errno> {
         if let Some(owner) = finish.owner {
-            set_owner(&self.file, owner)?;
+            set_owner(self.file()?, owner)?;
         }
         if self.temporary.is_some() || finish.mode.is_some() {
             let before = self.replaced.map(|replaced| replaced.mode);
             let mode = finish.mode.or(before).unwrap_or(USUAL);
-            fchmod(&self.file, Mode::from_raw_mode(mode & 0o7777))?;
+            fchmod(self.file()?, Mode::from_raw_mode(mode & 0o7777))?;
         }
         if let Some(modified) = finish.modified {
-            set_time(&self.file, modified)?;
+            set_time(self.file()?, modified)?;
         }
-        let Some(temporary) = &self.temporary else { return Ok(()) };
-        let (folder, name) = (&self.folder, self.name.as_slice());
-        if finish.new {
-            rename_new(folder, temporary, name)?;
-        } else {
-            renameat(folder, temporary.as_slice(), folder, name)?;
+        let Some(temporary) = self.temporary.take() else { return Ok(()) };
+        // Closed under its other name: whoever watches the folder sees a file that is whole.
+        let Self { folder, name, file, .. } = &mut self;
+        drop(file.take());
+        let renamed = match finish.new {
+            true => rename_new(folder, &temporary, name),
+            false => renameat(&*folder, temporary.as_slice(), &*folder, name.as_slice()),
+        };
+        if renamed.is_err() {
+            self.temporary = Some(temporary);
         }
-        self.temporary = None;
-        Ok(())
+        renamed
     }
 }
 
@@ -200,7 +205,7 @@ impl Drop for Staged {
     }
 }
 
-fn set_owner(file: &OwnedFd, owner: UserAndGroup) -> Result<(), Errno> {
+fn set_owner(file: BorrowedFd<'_>, owner: UserAndGroup) -> Result<(), Errno> {
     fchown(file, Some(Uid::from_raw(owner.uid)), Some(Gid::from_raw(owner.gid)))
 }
 

@@ -27,6 +27,9 @@ pub(super) use tree::Tree;
 /// How many changes are told at a time.
 const AT_ONCE: usize = 256;
 
+/// How often the second half of a rename is looked for.
+const HALVES: usize = 3;
+
 /// One thing the kernel reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Event {
@@ -62,7 +65,7 @@ pub(super) async fn run(
             _ = inbox.next() => return Err(Refusal::Gone),
             ready = queue.readable() => {
                 let mut ready = ready.map_err(|_| tree.failed(Errno::IO))?;
-                let events = match read(queue.get_ref()) {
+                let events = match read_whole(queue.get_ref()) {
                     Ok(events) => events,
                     Err(Errno::AGAIN) => {
                         ready.clear_ready();
@@ -92,6 +95,26 @@ impl Tree {
     fn failed(&self, errno: Errno) -> Fault {
         PathError::os(errno, self.path()).fault("cannot watch")
     }
+}
+
+/// What the kernel has in its queue, some of it, but both halves of a rename: the second one follows
+/// at once.
+fn read_whole(queue: &OwnedFd) -> Result<Vec<Event>, Errno> {
+    let mut events = read(queue)?;
+    let is_half = |events: &[Event]| {
+        events.last().is_some_and(|event| event.flags.contains(ReadFlags::MOVED_FROM))
+    };
+    let mut attempts = 0;
+    while is_half(&events) && attempts < HALVES {
+        attempts += 1;
+        match read(queue) {
+            Ok(more) => events.extend(more),
+            // What is moved out of the tree has no second half.
+            Err(Errno::AGAIN) => std::thread::yield_now(),
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(events)
 }
 
 /// What the kernel has in its queue, some of it.

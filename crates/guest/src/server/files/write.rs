@@ -66,7 +66,7 @@ impl Writing {
     fn end(self, write: &Write) -> Result<(), Fault> {
         let failed = |errno| PathError::os(errno, &self.path).fault("cannot write");
         if let Some(size) = write.size {
-            let written = look(self.staged.file()).map_err(failed)?.size;
+            let written = self.staged.file().and_then(look).map_err(failed)?.size;
             if written != size {
                 let path = String::from_utf8_lossy(&self.path);
                 let message =
@@ -101,12 +101,10 @@ pub(super) async fn run(
     if let Some(ticket) = write.pass {
         let asked = Arc::clone(&write);
         let begun = at(guest, "write", move |roots| begin(roots, &asked)).await?;
-        let passed = match side {
+        let passed = match (side, begun.staged.file()) {
             // Only what the host will take: it knows the devices of the roots.
-            Some(side)
-                if look(begun.staged.file()).is_ok_and(|node| node.device == begun.device) =>
-            {
-                side.pass(ticket, begun.staged.file()).await.is_ok()
+            (Some(side), Ok(file)) if look(file).is_ok_and(|node| node.device == begun.device) => {
+                side.pass(ticket, file).await.is_ok()
             }
             _ => false,
         };

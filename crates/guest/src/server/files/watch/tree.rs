@@ -11,7 +11,9 @@ use rustix::io::Errno;
 use serde_bytes::ByteBuf;
 
 use super::Event;
-use crate::server::beneath::{Leaf, PathError, Roots, held_path, look, look_at};
+use crate::server::beneath::{
+    Leaf, Node, PathError, Roots, held_path, look, look_at, names as names_in,
+};
 use crate::server::files::some_entries;
 use crate::server::files::staged::PREFIX;
 
@@ -39,7 +41,9 @@ const WANTED: WatchFlags = WatchFlags::CREATE
 #[derive(Debug)]
 pub(crate) struct Tree {
     queue: OwnedFd,
-    base: OwnedFd,
+    /// The watched folder. It is not held: the kernel tells of the end of a folder only when nobody
+    /// holds it any more.
+    node: Node,
     path: Vec<u8>,
     recursive: bool,
     /// The names that lead to each watched folder from the base, by the kernel's number for it.
@@ -61,8 +65,7 @@ impl Tree {
         let top = add_watch(&queue, held_path(&opened.file), WANTED).map_err(failed)?;
         let watches = HashMap::from([(top, Vec::new())]);
         let recursive = recursive && node.kind == FileType::Directory;
-        let (base, path) = (opened.file, opened.path);
-        let mut tree = Self { queue, base, path, recursive, watches, top };
+        let mut tree = Self { queue, node, path: opened.path, recursive, watches, top };
         let mut changes = Vec::new();
         if recursive {
             tree.descend(roots, Vec::new(), false, &mut changes);
@@ -202,7 +205,7 @@ impl Tree {
         while let Some(names) = waiting.pop() {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY;
             // What is gone again, or is no folder, or not for us, is not watched.
-            let Ok(folder) = roots.open_below(&self.base, &names, flags) else { continue };
+            let Ok(folder) = self.open(roots, &names, flags) else { continue };
             let added = match self.watches.len() < MAX_WATCHES {
                 true => add_watch(&self.queue, held_path(&folder), WANTED),
                 false => Err(Errno::NOSPC),
@@ -230,6 +233,15 @@ impl Tree {
                     }
                 }
             }
+        }
+    }
+
+    /// Opens a folder below the watched one, if that is still where it was.
+    fn open(&self, roots: &Roots, names: &[Vec<u8>], flags: OFlags) -> Result<OwnedFd, Errno> {
+        let base = roots.open_found(&names_in(&self.path), OFlags::PATH | OFlags::DIRECTORY)?;
+        match look(&base)?.is_same_file(&self.node) {
+            true => roots.open_below(&base, names, flags),
+            false => Err(Errno::NOENT),
         }
     }
 

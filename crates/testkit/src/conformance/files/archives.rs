@@ -1,0 +1,162 @@
+//! Archives.
+
+use std::io::Cursor;
+
+use bastide::model::archive::ArchiveLimits;
+use bastide::model::archive::tar::{TarKind, TarMember, TarWriter};
+use bastide::{Content, ExtractOptions};
+
+use super::{class, error};
+use crate::suite::{Context, Outcome, Trial, Trouble, say};
+use crate::trials;
+
+pub(super) const TRIALS: &[Trial] = trials![
+    unpacks_archives_beside_themselves,
+    t29_refuses_archives_that_play_tricks,
+    unpacks_nothing_through_a_link,
+    keeps_to_the_limits_of_archives,
+    unpacks_large_archives,
+];
+
+/// A name and what is in it.
+type Member = (&'static str, &'static [u8]);
+
+/// A tar of these members; a folder ends in a slash, and `->` makes a link.
+fn tar(members: &[(&str, &[u8])]) -> Result<Vec<u8>, Trouble> {
+    let mut bytes = Vec::new();
+    let mut writer = TarWriter::new(&mut bytes);
+    for (name, content) in members {
+        let (name, kind, link) = match name.split_once("->") {
+            Some((name, target)) if target.starts_with('=') => {
+                (name, TarKind::Hardlink, &target[1..])
+            }
+            Some((name, target)) => (name, TarKind::Symlink, target),
+            None if name.ends_with('/') => (*name, TarKind::Dir, ""),
+            None => (*name, TarKind::File, ""),
+        };
+        let mut member = TarMember::new(name.as_bytes(), kind);
+        member.link = link.as_bytes().to_vec();
+        member.size = content.len() as u64;
+        writer.append(&member, &mut Cursor::new(content))?;
+    }
+    writer.finish()?;
+    Ok(bytes)
+}
+
+async fn unpacks_archives_beside_themselves(context: Context) -> Outcome {
+    let session = context.session().await?;
+    let archive =
+        tar(&[("dir/", b""), ("dir/file", b"one"), ("deep/er/file", b"two"), ("top", b"3")])?;
+    session.extract("in/data.tar", archive.clone(), ExtractOptions::default()).await?;
+    let line = "cd in; find . -type f | sort; cat dir/file deep/er/file top";
+    assert_eq!(
+        say(&session, line).await?,
+        "./data.tar\n./deep/er/file\n./dir/file\n./top\nonetwo3"
+    );
+    assert_eq!(session.read("in/data.tar").await?, archive);
+    // What is there is written over and keeps its permissions.
+    say(&session, "chmod 755 in/top; echo longer than before > in/top").await?;
+    session
+        .extract("in/data.tar", Content::stream(&archive[..]), ExtractOptions::default())
+        .await?;
+    assert_eq!(say(&session, "cat in/top; stat -c %a in/top").await?, "3755\n");
+    let named = ExtractOptions::default().scheme("tar");
+    session.extract("odd.name", archive.clone(), named).await?;
+    let unknown = session.extract("data.tar.gz", archive, ExtractOptions::default()).await;
+    assert_eq!(class(unknown)?, "InvalidCompressionSchemeError");
+    Ok(session.delete().await?)
+}
+
+async fn t29_refuses_archives_that_play_tricks(context: Context) -> Outcome {
+    let session = context.session().await?;
+    let tricks: &[(&str, &[Member])] = &[
+        ("absolute path", &[("ok", b"1"), ("/etc/x", b"2")]),
+        ("parent traversal", &[("ok", b"1"), ("a/../../x", b"2")]),
+        ("symlink member not allowed", &[("ok", b"1"), ("l->/etc", b"")]),
+        ("hardlink member not allowed", &[("ok", b"1"), ("h->=ok", b"")]),
+        ("duplicate archive path: ok", &[("ok", b"1"), ("./ok", b"2")]),
+        ("windows path separator", &[("ok", b"1"), ("a\\b", b"2")]),
+        ("archive path descends through non-directory: ok", &[("ok", b"1"), ("ok/x", b"2")]),
+    ];
+    for (reason, members) in tricks {
+        let refused = session.extract("t.tar", tar(members)?, ExtractOptions::default()).await;
+        let error = refused.err().ok_or_else(|| format!("{reason}: it was unpacked"))?;
+        assert_eq!(error.class(), Some("WorkspaceArchiveWriteError"), "{reason}");
+        assert_eq!(error.context()["reason"], *reason);
+        // Nothing of it is unpacked, not even what would have been fine.
+        assert_eq!(say(&session, "ls -A").await?, "t.tar\n", "{reason}");
+    }
+    let garbage = session.extract("t.tar", "not a tar", ExtractOptions::default()).await;
+    assert_eq!(class(garbage)?, "WorkspaceArchiveWriteError");
+    let cut = tar(&[("a", &[1; 5000])])?;
+    let cut = session.extract("t.tar", cut[..2000].to_vec(), ExtractOptions::default()).await;
+    assert_eq!(class(cut)?, "WorkspaceArchiveWriteError");
+    Ok(session.delete().await?)
+}
+
+async fn unpacks_nothing_through_a_link(context: Context) -> Outcome {
+    let session = context.session().await?;
+    say(&session, "mkdir /tmp/out real; ln -s /tmp/out out; ln -s real in; ln -s real/f leaf")
+        .await?;
+    for (member, at) in [("out/f", "out"), ("in/f", "in"), ("leaf", "leaf"), ("in/a/b", "in")] {
+        let archive = tar(&[("first", b"1"), (member, b"2")])?;
+        let refused = session.extract("t.tar", archive, ExtractOptions::default()).await;
+        let error = refused.err().ok_or_else(|| format!("{member}: it was unpacked"))?;
+        assert_eq!(error.context()["reason"], format!("symlink in parent path: {at}"), "{member}");
+        assert_eq!(error.context()["member"], member);
+        // What came before stays.
+        assert_eq!(say(&session, "cat first; rm first").await?, "1");
+    }
+    assert_eq!(say(&session, "find /tmp/out real").await?, "/tmp/out\nreal\n");
+    say(&session, "mkdir folder; mkfifo pipe").await?;
+    for member in ["folder", "pipe"] {
+        let archive = tar(&[(member, b"x")])?;
+        let refused = session.extract("t.tar", archive, ExtractOptions::default()).await;
+        assert_eq!(class(refused)?, "WorkspaceArchiveWriteError", "{member}");
+    }
+    Ok(session.delete().await?)
+}
+
+async fn keeps_to_the_limits_of_archives(context: Context) -> Outcome {
+    let session = context.session().await?;
+    let archive = tar(&[("a", &[1; 600]), ("b", &[2; 600])])?;
+    for (limits, reason) in [
+        (
+            ArchiveLimits { max_members: Some(1), ..ArchiveLimits::NONE },
+            "archive member count exceeds limit",
+        ),
+        (
+            ArchiveLimits { max_extracted_bytes: Some(1000), ..ArchiveLimits::NONE },
+            "archive extracted size exceeds limit",
+        ),
+        (
+            ArchiveLimits { max_input_bytes: Some(1000), ..ArchiveLimits::NONE },
+            "archive input size exceeds limit",
+        ),
+    ] {
+        let options = ExtractOptions::default().limits(limits);
+        let error = error(session.extract("t.tar", archive.clone(), options).await)?;
+        assert_eq!(error.context()["reason"], reason);
+        assert!(session.read("a").await.is_err());
+    }
+    let none = ArchiveLimits { max_members: Some(0), ..ArchiveLimits::NONE };
+    let options = ExtractOptions::default().limits(none);
+    assert_eq!(class(session.extract("t.tar", archive, options).await)?, "ValueError");
+    Ok(session.delete().await?)
+}
+
+async fn unpacks_large_archives(context: Context) -> Outcome {
+    let session = context.session().await?;
+    let count = context.count(20_000);
+    let names: Vec<String> =
+        (0..count).map(|number| format!("d{}/f{number}", number % 50)).collect();
+    let large = vec![7; context.count(40 << 20)];
+    let mut members: Vec<(&str, &[u8])> =
+        names.iter().map(|name| (name.as_str(), name.as_bytes())).collect();
+    members.push(("large", &large));
+    session.extract("t.tar", tar(&members)?, ExtractOptions::default()).await?;
+    let line = "find . -name 'f*' -type f | wc -l; wc -c < large";
+    assert_eq!(say(&session, line).await?, format!("{count}\n{}\n", large.len()));
+    assert_eq!(session.read("d7/f57").await?, "d7/f57");
+    Ok(session.delete().await?)
+}
