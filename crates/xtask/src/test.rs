@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use crate::shell::{Outcome, cargo, read, run as run_command, say, step, works};
-use privileges::Means;
+use privileges::{Means, Skipped};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -40,10 +40,13 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     run_command(&mut cargo(&["xtask", "vectors"]))?;
 
     // Whoever runs this has just run the suites as themselves; the other kind of user is missing.
-    let trials = trials_binary()?;
     let other = means.other();
     step(&format!("the suites of the local backend as {other}"));
-    match means.run_as_other(&trials, settings)? {
+    let mut ran: Skipped = Ok(());
+    for name in ["trials", "leaks"] {
+        ran = ran.and(means.run_as_other(&local_binary(name)?, settings)?);
+    }
+    match ran {
         Ok(()) => {
             say("\nall tests passed, nothing was skipped");
             Ok(())
@@ -88,16 +91,16 @@ fn run_tests(settings: Settings) -> Outcome {
     run_command(command.envs(settings.variables()))
 }
 
-/// The test program of the local backend.
-fn trials_binary() -> Outcome<PathBuf> {
-    let build = ["test", "--package", "bastide-local", "--test", "trials", "--no-run"];
+/// A test program of the local backend.
+fn local_binary(name: &str) -> Outcome<PathBuf> {
+    let build = ["test", "--package", "bastide-local", "--test", name, "--no-run"];
     let messages = read(cargo(&build).arg("--message-format=json"))?;
     messages
         .lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok())
         .find_map(|message| {
-            let is_trials = message["target"]["name"] == "trials";
-            message["executable"].as_str().filter(|_| is_trials).map(PathBuf::from)
+            let is_it = message["target"]["name"] == name;
+            message["executable"].as_str().filter(|_| is_it).map(PathBuf::from)
         })
         .ok_or_else(|| "cargo built no test program of the local backend".into())
 }

@@ -226,6 +226,30 @@ fn needs_no_database_to_know_its_sessions() {
 }
 
 #[test]
+fn removes_a_session_whose_making_was_interrupted() {
+    let home = Home::new();
+    let whole = home.create();
+    let record = fs::read_to_string(home.path().join("sessions").join(&whole).join("machine.json"));
+    let mut record: serde_json::Value = serde_json::from_str(&record.unwrap()).unwrap();
+    record["stage"] = "starting".into();
+    record["machine"] = serde_json::Value::Null;
+    let id = "0123456789abcdef0123456789abcdef";
+    let ways: [&[&str]; 2] = [&["rm", id], &["sweep"]];
+    for remove in ways {
+        let folder = home.path().join("sessions").join(id);
+        fs::create_dir_all(folder.join("work/a/b")).unwrap();
+        record["id"] = id.into();
+        fs::write(folder.join("machine.json"), record.to_string()).unwrap();
+        assert_eq!(state(&home, id), "failed");
+        assert_eq!(home.run(&["exec", id, "--", "true"]).status.code(), Some(125));
+        home.say(remove);
+        assert_eq!(home.folders(), [whole.as_str()], "{remove:?}");
+    }
+    home.say(&["rm", &whole]);
+    assert_nothing_left(&home);
+}
+
+#[test]
 fn removes_a_session_whose_record_is_damaged() {
     let home = Home::new();
     for text in ["", "{}", "not json", "{\"form\":99}"] {

@@ -116,6 +116,28 @@ fn reads_a_shell_from_its_input() {
 }
 
 #[test]
+fn opens_a_shell_on_a_terminal() {
+    let home = Home::new();
+    let id = home.create();
+    let mut line = Command::new("script");
+    let shell = format!("{} shell {id}", env!("CARGO_BIN_EXE_bastide"));
+    line.args(["--quiet", "--return", "--command", &shell, "/dev/null"]);
+    let mut command = home.wrapped(line, &[]);
+    let Ok(mut child) = command.stdin(std::process::Stdio::piped()).spawn() else {
+        eprintln!("skipped: there is no `script` to make a terminal with");
+        return;
+    };
+    // It hangs up at the end of its input, so that must not come before the end of the shell.
+    let mut keys = child.stdin.take().unwrap();
+    keys.write_all(b"stty -echo; [ -t 0 ] && echo $((6 * 7)) is a terminal; exit 5\n").unwrap();
+    let status = child.wait().unwrap();
+    let mut said = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(said.contains("42 is a terminal"), "{said}");
+    assert_eq!(status.code(), Some(5));
+}
+
+#[test]
 fn publishes_a_port_that_stays_where_it_is() {
     let home = Home::new();
     let id = home.create();

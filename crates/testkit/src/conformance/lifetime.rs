@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bastide::model::Manifest;
-use bastide::{Client, CreateOptions, ErrorKind, Session, SessionId, SessionState};
+use bastide::{Client, CreateOptions, ErrorKind, Session, SessionFolder, SessionId, SessionState};
 
 use crate::suite::{Context, Outcome, Trial, Trouble, say};
 use crate::trials;
@@ -151,6 +151,12 @@ async fn t25_is_deleted_from_every_state(context: Context) -> Outcome {
     // Whoever still holds a session that somebody else deleted can delete it too.
     running.delete().await?;
     stopped.delete().await?;
+
+    // All that is left of one whose making was interrupted at once.
+    let interrupted = SessionId::random();
+    drop(SessionFolder::make(context.backend.home(), interrupted.clone()).await?);
+    assert!(client.delete(&interrupted).await?, "interrupted");
+    assert!(!client.delete(&interrupted).await?);
 
     let mut manifest = Manifest::default();
     let unknown = bastide::model::Entry::file("x");
