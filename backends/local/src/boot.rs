@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream as StdStream;
 use std::path::Path;
 use std::process::Stdio;
@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use bastide::backend::{Hold, Leash};
 use bastide::{
-    Booted, Error, ErrorKind, Machine, MachineSpec, NetworkAccess, Result, SessionFolder, SessionId,
+    Booted, Error, ErrorKind, Machine, MachineSpec, NetworkAccess, Result, SessionFolder,
+    SessionId, Side,
 };
 use bastide_guest_bin::GuestBinary;
 use bastide_proto::boot::{BootReport, BootSpec, Limits, Ready, Resolver};
@@ -68,7 +69,9 @@ pub(crate) async fn boot(
     let toolchains = layout::toolchains(&spec.search_path);
     let boot = boot_spec(dir, &files, &toolchains, spec, id, &who);
     let boot = BootSpec { resolver, keep_folder: was_there, ..boot };
-    let devices: Vec<u64> = files.iter().map(|file| file.device).collect();
+    // Where one of them cannot be passed, none is: the guest does not know which.
+    let devices = files.iter().map(|file| Side::device_of(&file.source));
+    let devices = devices.collect::<Option<Vec<u64>>>().unwrap_or_default();
     let (control, far_control) = StdStream::pair().map_err(failed)?;
     let (first, far_first) = StdStream::pair().map_err(failed)?;
     let streams = Streams {
@@ -120,15 +123,11 @@ pub(crate) async fn boot(
 fn files(spec: &MachineSpec, home: &Path, storage: &Path) -> Result<Vec<HostFile>> {
     let mut files = host::files(spec, home)?;
     if spec.host_workspace.is_none() {
-        let metadata = fs::metadata(storage).map_err(|error| {
-            Error::new(ErrorKind::Io, format!("cannot use {}: {error}", storage.display()))
-        })?;
         let own = HostFile {
             source: storage.to_owned(),
             target: spec.root.as_str().to_owned(),
             writable: true,
             is_dir: true,
-            device: metadata.dev(),
         };
         files.insert(0, own);
     }

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use bastide::{Error, ErrorKind, Grant, MachineSpec, Result};
@@ -42,8 +41,6 @@ pub(crate) struct HostFile {
     pub(crate) target: String,
     pub(crate) writable: bool,
     pub(crate) is_dir: bool,
-    /// The device it is on.
-    pub(crate) device: u64,
 }
 
 /// Everything of the host a session works in, what lies in something else after it. The first is
@@ -103,8 +100,8 @@ fn look(source: PathBuf, target: &str, writable: bool) -> io::Result<HostFile> {
     if !metadata.is_dir() && !metadata.is_file() {
         return Err(io::Error::other("it is neither a folder nor a regular file"));
     }
-    let (is_dir, device) = (metadata.is_dir(), metadata.dev());
-    Ok(HostFile { source, target: target.to_owned(), writable, is_dir, device })
+    let (target, is_dir) = (target.to_owned(), metadata.is_dir());
+    Ok(HostFile { source, target, writable, is_dir })
 }
 
 /// Refuses a place that must not be a sandbox's: on the host, where links lead, and inside.

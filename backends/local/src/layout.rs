@@ -184,7 +184,6 @@ mod tests {
             target: target.to_owned(),
             writable: true,
             is_dir,
-            device: 0,
         };
         let files = [
             file("/srv/deep/work/inner/file", false),

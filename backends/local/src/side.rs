@@ -14,9 +14,12 @@ use tokio::net::UnixStream;
 
 use crate::backend::NO_TOKEN;
 
-/// Makes a connection of a fresh stream to a guest: one end of a pair of packet sockets goes to the
-/// guest ahead of everything else.
+/// Makes a connection of a fresh stream to a guest. Where descriptors can be taken, one end of a pair
+/// of packet sockets goes to the guest ahead of everything else.
 pub(crate) fn connection(stream: UnixStream, devices: Vec<u64>) -> io::Result<Connection> {
+    if devices.is_empty() {
+        return Ok(Connection { stream: Box::new(stream), token: NO_TOKEN, side: None });
+    }
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (socket, far) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

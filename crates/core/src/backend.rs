@@ -316,6 +316,15 @@ pub struct Side {
     pub devices: Vec<u64>,
 }
 
+impl Side {
+    /// The device of a file or folder of the host, if descriptors of files on it are taken: not every
+    /// file system is one whose answers can be waited for.
+    #[must_use]
+    pub fn device_of(path: &Path) -> Option<u64> {
+        crate::link::passable_device(path)
+    }
+}
+
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection").finish_non_exhaustive()

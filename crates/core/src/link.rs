@@ -21,7 +21,7 @@ use crate::fault::{agent_lost, refused};
 use crate::{Error, ErrorKind, Result};
 
 pub use mux::MuxLink;
-pub(crate) use side::{Access, PassedFile};
+pub(crate) use side::{Access, PassedFile, passable_device};
 pub use side::{SideChannel, Ticket};
 
 /// A connection to the guest of one session.

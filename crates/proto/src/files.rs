@@ -19,7 +19,7 @@
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
-use crate::GuestPath;
+use crate::GuestRoute;
 
 /// The most bytes of entries in one item; what is left of a frame is for the largest single entry.
 pub const BATCH_BYTES: usize = 40 * 1024;
@@ -50,56 +50,56 @@ pub enum FileOp {
     /// Lists a folder.
     List {
         /// The folder.
-        path: GuestPath,
+        path: GuestRoute,
     },
     /// Describes a file.
     Stat {
         /// The file.
-        path: GuestPath,
+        path: GuestRoute,
         /// Whether a link in its place is followed.
         follow: bool,
     },
     /// Makes a folder; one that is there already is fine.
     MakeDir {
         /// The folder.
-        path: GuestPath,
+        path: GuestRoute,
         /// Whether missing parents are made.
         parents: bool,
     },
     /// Removes an entry; a link is removed, never what it points to.
     Remove {
         /// The entry. For a root of the session, what is in it is removed and the folder stays.
-        path: GuestPath,
+        path: GuestRoute,
         /// Whether folders are removed with all that is in them, and a missing entry is fine.
         recursive: bool,
     },
     /// Renames a regular file or a link, replacing what is there.
     Rename {
         /// The entry; a link is renamed itself.
-        from: GuestPath,
+        from: GuestRoute,
         /// Its new place; a link there is replaced itself.
-        to: GuestPath,
+        to: GuestRoute,
     },
     /// Tells whether two paths name the same file; a missing one is the same as nothing.
     SameFile {
         /// One.
-        left: GuestPath,
+        left: GuestRoute,
         /// The other.
-        right: GuestPath,
+        right: GuestRoute,
         /// Whether links in their places are followed; if not, a link is the same as nothing.
         follow: bool,
     },
     /// Sets permission bits.
     SetMode {
         /// The file.
-        path: GuestPath,
+        path: GuestRoute,
         /// Its permission bits.
         mode: u32,
     },
     /// Sets owner and group.
     SetOwner {
         /// The file.
-        path: GuestPath,
+        path: GuestRoute,
         /// The owner, by name or number; unchanged if none.
         owner: Option<String>,
         /// The group, by name or number; unchanged if none.
@@ -110,7 +110,7 @@ pub enum FileOp {
     /// Makes a symbolic link.
     Symlink {
         /// Where.
-        path: GuestPath,
+        path: GuestRoute,
         /// What it says; kept as it is.
         target: ByteBuf,
     },
@@ -119,7 +119,7 @@ pub enum FileOp {
     /// Reports changes below a folder.
     Watch {
         /// The folder, or a file.
-        path: GuestPath,
+        path: GuestRoute,
         /// Whether folders below it are watched too.
         recursive: bool,
     },
@@ -129,7 +129,7 @@ pub enum FileOp {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Read {
     /// The file.
-    pub path: GuestPath,
+    pub path: GuestRoute,
     /// Where to start.
     pub offset: u64,
     /// How many bytes at most.
@@ -151,7 +151,7 @@ pub struct Pass {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Write {
     /// The file.
-    pub path: GuestPath,
+    pub path: GuestRoute,
     /// Its permission bits. If none, those of the file it replaces, or else the usual ones.
     pub mode: Option<u32>,
     /// Whether a file that is there already is an error. A link there then is one, too.
@@ -166,7 +166,7 @@ pub struct Write {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Glob {
     /// The folder the pattern starts at.
-    pub base: GuestPath,
+    pub base: GuestRoute,
     /// Names joined by `/`: `*`, `?` and `[...]` match within a name, `**` any number of names.
     pub pattern: String,
     /// How many matches at most; one more is a failure.
@@ -189,13 +189,14 @@ pub struct Ready {
     pub passed: bool,
 }
 
-/// Where two paths lead, links followed.
+/// Where two paths lead, links followed; not there for one that leads where it must not, which the
+/// call then fails with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resolved {
     /// The first.
-    pub first: ByteBuf,
+    pub first: Option<ByteBuf>,
     /// The second.
-    pub second: ByteBuf,
+    pub second: Option<ByteBuf>,
 }
 
 /// The work goes on.

@@ -14,7 +14,7 @@ pub mod warden;
 
 pub use frame::{Frame, FrameCodec, FrameError};
 pub use message::{MessageError, decode, encode};
-pub use path::{GuestPath, GuestPathError};
+pub use path::{GuestPath, GuestPathError, GuestRoute};
 pub use reply::{Accepted, ChildRecord, End, Fault, FaultKind, Notice, ProcessRecord};
 pub use request::{
     Attach, Control, Entry, EntryKind, Exec, Existing, Put, PutItem, PutWord, Request, Signal,

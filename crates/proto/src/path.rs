@@ -16,6 +16,12 @@ const PATH_MAX: usize = 4096;
 #[serde(try_from = "String", into = "String")]
 pub struct GuestPath(String);
 
+/// An absolute path inside a sandbox that may lead up again by `..`. Where that is depends on links,
+/// so only the guest can tell; otherwise it is like a [`GuestPath`].
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct GuestRoute(String);
+
 /// Why a text is not a [`GuestPath`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum GuestPathError {
@@ -56,23 +62,72 @@ impl GuestPath {
     }
 }
 
+/// Refuses a text that is not an absolute path of names that are not `refused`.
+fn check(text: &str, refused: fn(&str) -> bool) -> Result<(), GuestPathError> {
+    let Some(rest) = text.strip_prefix('/') else {
+        return Err(GuestPathError::NotAbsolute);
+    };
+    if text.contains('\0') {
+        return Err(GuestPathError::Nul);
+    }
+    if text.len() >= PATH_MAX {
+        return Err(GuestPathError::TooLong);
+    }
+    if !rest.is_empty() && rest.split('/').any(refused) {
+        return Err(GuestPathError::NotNormalized);
+    }
+    Ok(())
+}
+
 impl FromStr for GuestPath {
     type Err = GuestPathError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let Some(rest) = text.strip_prefix('/') else {
-            return Err(GuestPathError::NotAbsolute);
-        };
-        if text.contains('\0') {
-            return Err(GuestPathError::Nul);
-        }
-        if text.len() >= PATH_MAX {
-            return Err(GuestPathError::TooLong);
-        }
-        if !rest.is_empty() && rest.split('/').any(|part| matches!(part, "" | "." | "..")) {
-            return Err(GuestPathError::NotNormalized);
-        }
+        check(text, |name| matches!(name, "" | "." | ".."))?;
         Ok(Self(text.to_owned()))
+    }
+}
+
+impl FromStr for GuestRoute {
+    type Err = GuestPathError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        check(text, |name| matches!(name, "" | "."))?;
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl GuestRoute {
+    /// The route as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for GuestRoute {
+    type Error = GuestPathError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<GuestRoute> for String {
+    fn from(route: GuestRoute) -> Self {
+        route.0
+    }
+}
+
+impl From<GuestPath> for GuestRoute {
+    fn from(path: GuestPath) -> Self {
+        Self(path.0)
+    }
+}
+
+impl fmt::Display for GuestRoute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
     }
 }
 
@@ -122,6 +177,14 @@ mod tests {
                 want.as_ref().copied(),
                 "input {input:?}"
             );
+        }
+    }
+
+    #[test]
+    fn a_route_may_lead_up() {
+        for (input, fine) in [("/a/../b", true), ("/..", true), ("/a/./b", false), ("a/..", false)]
+        {
+            assert_eq!(input.parse::<GuestRoute>().is_ok(), fine, "input {input:?}");
         }
     }
 

@@ -14,6 +14,7 @@ mod mount_calls;
 mod projection;
 mod report;
 mod run;
+mod session;
 pub mod tree;
 mod unpack;
 
@@ -39,6 +40,7 @@ mod shell_tool;
 mod snapshot;
 mod tar_safety;
 mod token_truncation;
+mod unix_local;
 
 pub(crate) use case::decode_base64;
 pub use case::{Case, Handler, Scratch};
@@ -71,4 +73,5 @@ const AREAS: &[&[(&str, Handler)]] = &[
     snapshot::FUNCTIONS,
     tar_safety::FUNCTIONS,
     token_truncation::FUNCTIONS,
+    unix_local::FUNCTIONS,
 ];

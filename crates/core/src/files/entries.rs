@@ -1,7 +1,8 @@
 //! Folders and their entries.
 
+use bastide_model::paths::WorkspacePathPolicy;
 use bastide_proto::files::{FileOp, Found, Glob, Listed, Resolved};
-use bastide_proto::{Fault, FaultKind};
+use bastide_proto::{Fault, FaultKind, GuestRoute};
 use serde_bytes::ByteBuf;
 
 use super::call::{self, Piece};
@@ -25,7 +26,7 @@ impl Files<'_> {
     /// its path leads out, [`LimitExceeded`](ErrorKind::LimitExceeded) if it has more than
     /// [`MAX_ENTRIES`] entries.
     pub async fn ls(&self, path: &str) -> Result<Vec<FileInfo>> {
-        let target = Target::new(self.policy, path, false)?;
+        let target = Target::new(self.policy, path)?;
         let listed = self.try_ls(&target).await;
         listed.map_err(|trouble| {
             trouble.into_error(self.policy, &target, |fault| {
@@ -78,7 +79,7 @@ impl Files<'_> {
     }
 
     async fn describe(&self, path: &str, follow: bool) -> Result<FileInfo> {
-        let target = Target::new(self.policy, path, false)?;
+        let target = Target::new(self.policy, path)?;
         let found = self.one::<Found>(FileOp::Stat { path: target.path.clone(), follow }).await;
         let found = found.map_err(|trouble| {
             trouble.into_error(self.policy, &target, |fault| match is_missing(&fault) {
@@ -96,7 +97,7 @@ impl Files<'_> {
     /// `WorkspaceArchiveWriteError` if it cannot be made, or lies where only reading is granted;
     /// `InvalidManifestPathError` if its path leads out.
     pub async fn mkdir(&self, path: &str, parents: bool) -> Result<()> {
-        let target = Target::new(self.policy, path, true)?;
+        let target = Target::new(self.policy, path)?;
         let made = self.quiet(FileOp::MakeDir { path: target.path.clone(), parents }).await;
         made.map_err(|trouble| trouble.into_write_error(self.policy, &target))
     }
@@ -110,8 +111,10 @@ impl Files<'_> {
     /// `ExecNonZeroError` if it does not exist, `WorkspaceArchiveWriteError` if it cannot be removed
     /// or holds something that may only be read, `InvalidManifestPathError` if its path leads out.
     pub async fn rm(&self, path: &str, recursive: bool) -> Result<()> {
-        let target = Target::new(self.policy, path, true)?;
-        if recursive {
+        let target = Target::new(self.policy, path)?;
+        // What may only be read is not removed with what is around it. Whether the path itself may be
+        // changed depends on where it leads.
+        if recursive && self.policy.normalize_path(&target.given, true).is_ok() {
             self.policy.validate_recursive_remove(&target.given)?;
         }
         let removed = self.quiet(FileOp::Remove { path: target.path.clone(), recursive }).await;
@@ -132,14 +135,11 @@ impl Files<'_> {
     /// `ExecNonZeroError` if it cannot be renamed, `WorkspaceArchiveWriteError` where only reading
     /// is granted, `InvalidManifestPathError` if a path leads out.
     pub async fn mv(&self, source: &str, destination: &str) -> Result<()> {
-        let from = Target::new(self.policy, source, true)?;
-        let to = Target::new(self.policy, destination, true)?;
-        let op = FileOp::Rename { from: from.path.clone(), to: to.path.clone() };
-        let pair = Pair::new(&from, &to, false);
-        self.paired(op, pair, |pair| {
-            ["mv", "-f", "--", &pair.first, &pair.second].map(String::from)
-        })
-        .await?;
+        let pair = self.pair([source, destination], false).await?;
+        let [from, to] = pair.paths();
+        let command =
+            |[from, to]: [String; 2]| vec!["mv".into(), "-f".into(), "--".into(), from, to];
+        self.paired(FileOp::Rename { from, to }, pair, command).await?;
         Ok(())
     }
 
@@ -150,50 +150,63 @@ impl Files<'_> {
     ///
     /// `InvalidManifestPathError` if a path leads out, `ExecNonZeroError` if one cannot be looked at.
     pub async fn same_file(&self, left: &str, right: &str, follow: bool) -> Result<bool> {
-        let one = Target::new(self.policy, left, false)?;
-        let other = Target::new(self.policy, right, false)?;
-        let (left, right) = (one.path.clone(), other.path.clone());
-        let pair = Pair::new(&one, &other, follow);
-        let op = FileOp::SameFile { left, right, follow };
-        let answer = self
-            .paired(op, pair, |pair| ["test", &pair.first, "-ef", &pair.second].map(String::from))
-            .await?;
+        let pair = self.pair([left, right], follow).await?;
+        let [left, right] = pair.paths();
+        let command = |[left, right]: [String; 2]| vec!["test".into(), left, "-ef".into(), right];
+        let answer = self.paired(FileOp::SameFile { left, right, follow }, pair, command).await?;
         answer.ok_or_else(|| broken("no answer"))
     }
 
-    /// A call about two paths.
-    async fn paired<const N: usize>(
-        &self,
-        op: FileOp,
-        mut pair: Pair<'_>,
-        command: impl FnOnce(&Pair<'_>) -> [String; N],
-    ) -> Result<Option<bool>> {
-        match self.try_pair(op, &mut pair).await {
-            Ok(answer) => Ok(answer),
-            Err(Trouble::Other(error)) => Err(error),
-            Err(Trouble::Fault(fault)) => Err(match fault.kind {
-                FaultKind::Escape => pair.escape(&fault),
-                FaultKind::ReadOnly => read_only(self.policy, &place_of(&fault, pair.targets[0])),
-                _ => {
-                    pair.learn(&fault);
-                    let command = command(&pair);
-                    failed_command(&command.each_ref().map(String::as_str), fault)
+    /// Reads two paths. If the second is refused by its name, the first may still be by where it
+    /// leads, and comes first.
+    async fn pair(&self, paths: [&str; 2], follow: bool) -> Result<Pair> {
+        let first = Target::new(self.policy, paths[0])?;
+        match Target::new(self.policy, paths[1]) {
+            Ok(second) => Ok(Pair { targets: [first, second], follow }),
+            Err(error) => {
+                let (left, right) = (first.path.clone(), first.path.clone());
+                let pair = Pair { targets: [first.clone(), first], follow };
+                let op = FileOp::SameFile { left, right, follow };
+                match self.paired(op, pair, |_| Vec::new()).await {
+                    Err(outside) if outside.class() == Some("InvalidManifestPathError") => {
+                        Err(outside)
+                    }
+                    _ => Err(error),
                 }
-            }),
+            }
         }
     }
 
-    async fn try_pair(&self, op: FileOp, pair: &mut Pair<'_>) -> Result<Option<bool>, Trouble> {
-        let mut stream = self.open_call(op.clone()).await?;
-        let resolved: Resolved = call::item(&mut stream).await?;
-        pair.resolved(&resolved);
+    /// A call about two paths; `command` is what it would have been.
+    async fn paired(
+        &self,
+        op: FileOp,
+        pair: Pair,
+        command: impl FnOnce([String; 2]) -> Vec<String>,
+    ) -> Result<Option<bool>> {
+        let mut resolved = None;
+        match self.try_pair(op, &mut resolved).await {
+            Ok(answer) => Ok(answer),
+            Err(Trouble::Other(error)) => Err(error),
+            Err(Trouble::Fault(fault)) => {
+                Err(pair.refuse(self.policy, fault, resolved.as_ref(), command))
+            }
+        }
+    }
+
+    async fn try_pair(
+        &self,
+        op: FileOp,
+        resolved: &mut Option<Resolved>,
+    ) -> Result<Option<bool>, Trouble> {
+        let has_answer = matches!(op, FileOp::SameFile { .. });
+        let mut stream = self.open_call(op).await?;
+        *resolved = Some(call::item(&mut stream).await?);
         let mut answer = None;
         loop {
             match call::next(&mut stream).await? {
                 Piece::Done => return Ok(answer),
-                Piece::Item(item) if matches!(op, FileOp::SameFile { .. }) => {
-                    answer = Some(decode(&item)?);
-                }
+                Piece::Item(item) if has_answer => answer = Some(decode(&item)?),
                 Piece::Item(_) => {}
                 Piece::Data(_) => return Err(broken("data where none is due").into()),
             }
@@ -206,7 +219,7 @@ impl Files<'_> {
     ///
     /// As [`mkdir`](Self::mkdir).
     pub async fn chmod(&self, path: &str, mode: u32) -> Result<()> {
-        let target = Target::new(self.policy, path, true)?;
+        let target = Target::new(self.policy, path)?;
         let set = self.quiet(FileOp::SetMode { path: target.path.clone(), mode }).await;
         set.map_err(|trouble| trouble.into_write_error(self.policy, &target))
     }
@@ -218,7 +231,7 @@ impl Files<'_> {
     ///
     /// As [`mkdir`](Self::mkdir).
     pub async fn chown(&self, path: &str, owner: Option<&str>, group: Option<&str>) -> Result<()> {
-        let target = Target::new(self.policy, path, true)?;
+        let target = Target::new(self.policy, path)?;
         let text = |text: Option<&str>| text.map(ToOwned::to_owned);
         let (path, owner, group) = (target.path.clone(), text(owner), text(group));
         let set = self.quiet(FileOp::SetOwner { path, owner, group, follow: true }).await;
@@ -231,7 +244,7 @@ impl Files<'_> {
     ///
     /// As [`mkdir`](Self::mkdir).
     pub async fn symlink(&self, path: &str, points_to: &str) -> Result<()> {
-        let target = Target::new(self.policy, path, true)?;
+        let target = Target::new(self.policy, path)?;
         let (path, text) = (target.path.clone(), ByteBuf::from(points_to));
         let made = self.quiet(FileOp::Symlink { path, target: text }).await;
         made.map_err(|trouble| trouble.into_write_error(self.policy, &target))
@@ -247,7 +260,7 @@ impl Files<'_> {
     /// upwards, [`LimitExceeded`](ErrorKind::LimitExceeded) if there are more than [`MAX_ENTRIES`]
     /// matches.
     pub async fn glob(&self, pattern: &str) -> Result<Vec<String>> {
-        let target = Target::new(self.policy, ".", false)?;
+        let target = Target::new(self.policy, ".")?;
         let found = self.try_glob(&target, pattern).await;
         let mut found = found.map_err(|trouble| match trouble {
             Trouble::Fault(fault) => refused(fault),
@@ -280,52 +293,44 @@ impl Files<'_> {
 }
 
 /// Two paths of one call.
-struct Pair<'a> {
-    targets: [&'a Target; 2],
+struct Pair {
+    targets: [Target; 2],
     /// Whether links in their places are followed.
     follow: bool,
-    first: String,
-    second: String,
 }
 
-impl<'a> Pair<'a> {
-    fn new(first: &'a Target, second: &'a Target, follow: bool) -> Self {
-        let path = |target: &Target| target.path.as_str().to_owned();
-        Self { targets: [first, second], follow, first: path(first), second: path(second) }
+impl Pair {
+    fn paths(&self) -> [GuestRoute; 2] {
+        self.targets.each_ref().map(|target| target.path.clone())
     }
 
-    /// Where the guest says they lead.
-    fn resolved(&mut self, resolved: &Resolved) {
-        let text = |path: &ByteBuf| String::from_utf8_lossy(path).into_owned();
-        (self.first, self.second) = (text(&resolved.first), text(&resolved.second));
-    }
-
-    /// Which of the two a failure is about: the one whose last names it has.
-    fn about(&self, fault: &Fault) -> usize {
-        let name = |target: &Target| {
-            target.path.as_str().rsplit('/').next().unwrap_or_default().to_owned()
+    /// The error of a call that failed. What the guest says about where they lead is only shown.
+    fn refuse(
+        &self,
+        policy: &WorkspacePathPolicy,
+        fault: Fault,
+        resolved: Option<&Resolved>,
+        command: impl FnOnce([String; 2]) -> Vec<String>,
+    ) -> Error {
+        let led = |index: usize| {
+            let resolved = resolved.map(|resolved| [&resolved.first, &resolved.second][index]);
+            resolved.and_then(Option::as_ref)
         };
-        let path = fault.path.as_deref().unwrap_or_default();
-        let ends = |target: &Target| path.ends_with(&name(target));
-        match (ends(self.targets[0]), ends(self.targets[1])) {
-            (false, true) => 1,
-            _ => 0,
-        }
-    }
-
-    /// Shows where the failure was.
-    fn learn(&mut self, fault: &Fault) {
-        let about = self.about(fault);
-        let place = place_of(fault, self.targets[about]);
-        *[&mut self.first, &mut self.second][about] = place;
-    }
-
-    fn escape(&self, fault: &Fault) -> Error {
-        let target = self.targets[self.about(fault)];
-        match self.follow {
-            true => target.escape(),
+        let about = &self.targets[usize::from(led(0).is_some() && led(1).is_none())];
+        match fault.kind {
+            FaultKind::Escape if self.follow => about.escape(),
             // The entry itself is fine; where its folder leads is not, and that is absolute.
-            false => Error::invalid_manifest_path(place_of(fault, target), "absolute"),
+            FaultKind::Escape => Error::invalid_manifest_path(place_of(&fault, about), "absolute"),
+            FaultKind::ReadOnly => read_only(policy, &place_of(&fault, about)),
+            _ => {
+                let shown = |index: usize| match led(index) {
+                    Some(path) => String::from_utf8_lossy(path).into_owned(),
+                    None => self.targets[index].path.as_str().to_owned(),
+                };
+                let command = command([shown(0), shown(1)]);
+                let command: Vec<&str> = command.iter().map(String::as_str).collect();
+                failed_command(&command, fault)
+            }
         }
     }
 }

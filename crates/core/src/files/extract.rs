@@ -61,7 +61,7 @@ impl Files<'_> {
             limits.validate()?;
         }
         let limits = options.limits.unwrap_or(ArchiveLimits::NONE);
-        let target = Target::new(self.policy, path, true)?;
+        let target = Target::new(self.policy, path)?;
         let scheme = ArchiveScheme::of(target.given.as_str(), options.scheme.as_deref());
         let scheme = scheme?;
         let spool = Spool::fill(data.into(), limits.max_input_bytes).await;

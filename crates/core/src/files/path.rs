@@ -2,7 +2,7 @@
 
 use bastide_model::PosixPath;
 use bastide_model::paths::WorkspacePathPolicy;
-use bastide_proto::{GuestPath, GuestPathError};
+use bastide_proto::{GuestPathError, GuestRoute};
 
 use crate::{Error, ErrorKind, Result};
 
@@ -11,22 +11,26 @@ use crate::{Error, ErrorKind, Result};
 pub(super) struct Target {
     /// As it was given.
     pub(super) given: PosixPath,
-    /// Its place, links unseen.
-    pub(super) path: GuestPath,
+    /// Its place. A relative path is taken by its names; where an absolute one leads, and whether
+    /// that is in the workspace or a grant, is for the guest to find out.
+    pub(super) path: GuestRoute,
 }
 
 impl Target {
     /// Reads a path by the rules of the session.
-    pub(super) fn new(policy: &WorkspacePathPolicy, path: &str, for_write: bool) -> Result<Self> {
+    pub(super) fn new(policy: &WorkspacePathPolicy, path: &str) -> Result<Self> {
         // A backslash is a letter here, as it is to the system.
         let given = PosixPath::new(path);
-        let place = policy.normalize_path(&given, for_write)?;
+        let place = match given.is_absolute() {
+            true => given.clone(),
+            false => policy.normalize_path(&given, false)?,
+        };
         let path = place.as_str().parse().map_err(|error| match error {
             GuestPathError::Nul => Error::value_error("embedded null byte"),
-            GuestPathError::TooLong => Error::new(
-                ErrorKind::InvalidInput,
-                format!("{}...: the path is too long", first(&given)),
-            ),
+            GuestPathError::TooLong => {
+                let message = format!("{}...: the path is too long", first(&given));
+                Error::new(ErrorKind::InvalidInput, message)
+            }
             // Two slashes at the front mean something else than one.
             GuestPathError::NotAbsolute | GuestPathError::NotNormalized => {
                 Error::invalid_manifest_path(&given, "absolute")

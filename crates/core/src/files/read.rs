@@ -1,5 +1,6 @@
 //! Reading files.
 
+use bastide_model::PosixPath;
 use bastide_proto::files::{FileOp, Opened, Pass, Read};
 use bytes::{Bytes, BytesMut};
 
@@ -62,6 +63,7 @@ impl Files<'_> {
         if max_bytes == 0 {
             return Err(Error::value_error("max_bytes must be positive"));
         }
+        let given = PosixPath::new(path);
         let read = async {
             let most = max_bytes.min(MAX_WHOLE);
             let mut reader = self.open_range(path, 0, Some(most)).await?;
@@ -69,12 +71,12 @@ impl Files<'_> {
         };
         match read.await {
             Err(error) if error.class() == Some("WorkspaceReadNotFoundError") => {
-                Err(Error::workspace_read_not_found(path))
+                Err(Error::workspace_read_not_found(&given))
             }
             Err(error) if error.class().is_some() => {
                 // The reason is all that is told: what went wrong may quote the file.
                 let failed =
-                    Error::workspace_archive_read(path).with("reason", "bounded_read_failed");
+                    Error::workspace_archive_read(&given).with("reason", "bounded_read_failed");
                 Err(failed.because(error))
             }
             read => read,
@@ -101,7 +103,7 @@ impl Files<'_> {
         offset: u64,
         max: Option<u64>,
     ) -> Result<FileReader> {
-        let target = Target::new(self.policy, path, false)?;
+        let target = Target::new(self.policy, path)?;
         let opened = self.try_open(&target, offset, max).await;
         opened.map_err(|trouble| {
             trouble.into_error(self.policy, &target, |fault| match is_missing(&fault) {

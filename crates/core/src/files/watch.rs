@@ -84,7 +84,7 @@ impl Files<'_> {
     /// `WorkspaceReadNotFoundError` if there is no such folder, else `WorkspaceArchiveReadError`;
     /// `InvalidManifestPathError` if its path leads out.
     pub async fn watch(&self, path: &str, recursive: bool) -> Result<Watch> {
-        let target = Target::new(self.policy, path, false)?;
+        let target = Target::new(self.policy, path)?;
         let begun = self.try_watch(&target, recursive).await;
         begun.map_err(|trouble| {
             trouble.into_error(self.policy, &target, |fault| match is_missing(&fault) {

@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::call;
 use super::path::Target;
-use super::trouble::{Trouble, place_of};
+use super::trouble::{Trouble, place_of, read_only};
 use super::{Files, SILENCE, WORTH_PASSING};
 use crate::fault::{agent_lost, refused};
 use crate::link::{Access, PassedFile, Sender, Stream, Ticket};
@@ -99,10 +99,14 @@ impl Files<'_> {
         content: impl Into<Content<'_>>,
         options: WriteOptions,
     ) -> Result<()> {
-        // A new file's own name is not followed: it is its folder that may lead out.
-        let leads = if options.new { parent(path) } else { path.to_owned() };
-        let leads = Target::new(self.policy, &leads, true)?;
-        let target = Target::new(self.policy, path, true)?;
+        let (target, leads) = match options.new {
+            false => {
+                let target = Target::new(self.policy, path)?;
+                (target.clone(), target)
+            }
+            // A new file's own name is not followed: it is its folder that may lead out.
+            true => self.new_target(path)?,
+        };
         let written = self.try_write(&target, content.into(), options).await;
         written.map_err(|trouble| match trouble {
             Trouble::Fault(fault) if options.new && fault.kind == FaultKind::Exists => {
@@ -112,8 +116,26 @@ impl Files<'_> {
                 error.with("path", place).because(refused(fault))
             }
             Trouble::Fault(fault) if fault.kind == FaultKind::Escape => leads.escape(),
+            Trouble::Fault(fault) if options.new && fault.kind == FaultKind::ReadOnly => {
+                read_only(self.policy, &split(&place_of(&fault, &target)).0)
+            }
             trouble => trouble.into_write_error(self.policy, &target),
         })
+    }
+
+    /// The place of a new file, and its folder.
+    fn new_target(&self, path: &str) -> Result<(Target, Target)> {
+        let (parent, name) = split(path);
+        let folder = Target::new(self.policy, &parent)?;
+        let given = PosixPath::new(path);
+        let path = format!("{}/{name}", folder.path.as_str().trim_end_matches('/'));
+        let is_name = !matches!(name.as_str(), "" | "." | "..");
+        let path = path.parse().ok().filter(|_| is_name);
+        let path = path.ok_or_else(|| {
+            let place = format!("{}/{name}", folder.path.as_str().trim_end_matches('/'));
+            Error::invalid_manifest_path(place, "absolute")
+        })?;
+        Ok((Target { given, path }, folder))
     }
 
     async fn try_write(
@@ -160,14 +182,20 @@ impl Files<'_> {
     }
 }
 
-/// The folder of a path, as text.
-fn parent(path: &str) -> String {
+/// The folder and the last name of a path, as text.
+fn split(path: &str) -> (String, String) {
     let path = PosixPath::new(path);
-    match path.as_str().rsplit_once('/') {
-        Some(("", _)) => "/".to_owned(),
-        Some((parent, _)) => parent.to_owned(),
-        None => ".".to_owned(),
-    }
+    let root = match path.as_str() {
+        text if text.starts_with("//") => "//",
+        text if text.starts_with('/') => "/",
+        _ => "",
+    };
+    let (parent, name) = match path.as_str()[root.len()..].rsplit_once('/') {
+        Some((parent, name)) => (format!("{root}{parent}"), name),
+        None => (root.to_owned(), &path.as_str()[root.len()..]),
+    };
+    let parent = if parent.is_empty() { ".".to_owned() } else { parent };
+    (parent, name.to_owned())
 }
 
 /// The failure a guest told before it stopped listening.

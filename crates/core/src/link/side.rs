@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 
 use crate::backend::Side;
 
-pub(crate) use passed::{Access, PassedFile};
+pub(crate) use passed::{Access, PassedFile, passable_device};
 
 /// How many calls may wait for a descriptor at a time.
 const MAX_WAITING: usize = 64;

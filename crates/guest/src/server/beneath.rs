@@ -14,7 +14,7 @@ use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use bastide_proto::boot::Resolver;
-use bastide_proto::{Fault, FaultKind, GuestPath};
+use bastide_proto::{Fault, FaultKind, GuestRoute};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, readlinkat};
 use rustix::io::Errno;
 
@@ -199,23 +199,29 @@ impl Roots {
         roots.rev().max_by_key(|(_, root)| root.names.len())
     }
 
+    /// The root a path lies in and the names below it, if the kernel may be asked about them: what
+    /// leads up again depends on links, which only a walk follows.
+    fn straight<'a>(&self, names: &'a [Vec<u8>]) -> Option<(&Root, &'a [Vec<u8>])> {
+        let climbs = names.iter().any(|name| name == b"..");
+        let (_, root) = self.find(names).filter(|(_, root)| root.is_dir && !climbs)?;
+        let may_ask = self.resolver == Resolver::Kernel;
+        may_ask.then(|| (root, &names[root.names.len()..]))
+    }
+
     /// Opens something that exists.
     pub(crate) fn open_at(
         &self,
-        path: &GuestPath,
+        path: &GuestRoute,
         flags: OFlags,
         leaf: Leaf,
     ) -> Result<Opened, PathError> {
         let names = names_of(path);
         let given = path.as_str().as_bytes();
-        let outside = || PathError::new(Why::Outside, given);
-        let (_, root) = self.find(&names).ok_or_else(outside)?;
         let mut flags = careful(flags);
         if leaf == Leaf::Itself {
             flags |= OFlags::NOFOLLOW;
         }
-        let rest = &names[root.names.len()..];
-        if self.resolver == Resolver::Kernel && root.is_dir {
+        if let Some((root, rest)) = self.straight(&names) {
             match kernel::open(&root.held, &join(rest), flags) {
                 Ok(file) => {
                     return Ok(Opened { file, path: given.to_vec(), stay: root.stay });
@@ -263,17 +269,7 @@ impl Roots {
         Ok(Opened { file, path: place.path.clone(), stay: place.stay })
     }
 
-    /// Finds the place of an entry, which need not exist.
-    pub(crate) fn place(
-        &self,
-        path: &GuestPath,
-        leaf: Leaf,
-        missing: Missing,
-    ) -> Result<Place, PathError> {
-        self.place_of(&names_of(path), leaf, missing)
-    }
-
-    /// Finds the place of an entry by the names that lead to it.
+    /// Finds the place of an entry, which need not exist, by the names that lead to it.
     pub(crate) fn place_of(
         &self,
         names: &[Vec<u8>],
@@ -281,11 +277,7 @@ impl Roots {
         missing: Missing,
     ) -> Result<Place, PathError> {
         let given = absolute(names);
-        let outside = || PathError::new(Why::Outside, given.as_slice());
-        let (_, root) = self.find(names).ok_or_else(outside)?;
-        let rest = &names[root.names.len()..];
-        if self.resolver == Resolver::Kernel
-            && root.is_dir
+        if let Some((root, rest)) = self.straight(names)
             && let Some((name, folders)) = rest.split_last()
         {
             let folder = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -312,6 +304,25 @@ impl Roots {
             }
         }
         Err(PathError::os(Errno::BUSY, &given))
+    }
+
+    /// Finds the place of an entry that is to be changed. Where only reading is granted that is what
+    /// is said, whether the place exists or not.
+    pub(crate) fn change(
+        &self,
+        names: &[Vec<u8>],
+        leaf: Leaf,
+        missing: Missing,
+    ) -> Result<Place, PathError> {
+        match self.place_of(names, leaf, missing) {
+            Ok(place) => place.changeable(),
+            Err(error @ PathError { why: Why::Os(_), .. }) => {
+                let at = crate::server::beneath::names(&error.path);
+                let is_read_only = self.find(&at).is_some_and(|(_, root)| !root.stay.writable);
+                Err(if is_read_only { PathError { why: Why::ReadOnly, ..error } } else { error })
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Opens something by names that hold no link, as they were found before.
@@ -414,7 +425,7 @@ pub(crate) fn held_path(held: impl AsFd) -> String {
 }
 
 /// The names that lead to a path from the top.
-pub(crate) fn names_of(path: &GuestPath) -> Vec<Vec<u8>> {
+pub(crate) fn names_of(path: &GuestRoute) -> Vec<Vec<u8>> {
     names(path.as_str().as_bytes())
 }
 

@@ -21,11 +21,11 @@ mod races;
 use std::sync::Arc;
 
 use bastide_proto::files::{FileOp, FileRequest, Resolved};
-use bastide_proto::{Accepted, End, Fault, FaultKind};
+use bastide_proto::{Accepted, End, Fault, FaultKind, GuestRoute};
 use serde_bytes::ByteBuf;
 
 use super::Guest;
-use super::beneath::{PathError, Roots};
+use super::beneath::{Leaf, Missing, PathError, Roots, Why, names_of};
 use super::blocking::blocking;
 use super::call::{Inbox, Outbox, Refusal};
 use super::side::Side;
@@ -101,9 +101,14 @@ async fn perform(
             at(guest, "link", move |roots| change::symlink(roots, &path, &target)).await
         }
         FileOp::SameFile { left, right, follow } => {
-            let compared = move |roots: &Roots| change::same_file(roots, &left, &right, follow);
+            let leaf = if follow { Leaf::Target } else { Leaf::Itself };
+            let compared = move |roots: &Roots| {
+                let (resolved, led) = lead_both(roots, [&left, &right], leaf, false);
+                Ok((resolved, led.and_then(|()| change::same_file(roots, &left, &right, leaf))))
+            };
             let (resolved, same) = at(guest, "look at", compared).await?;
             outbox.queue_item(&resolved).await?;
+            let same = same.map_err(|error| error.fault("cannot look at"))?;
             Ok(outbox.queue_item(&same).await?)
         }
         FileOp::Remove { path, recursive } => {
@@ -129,6 +134,35 @@ async fn at<T: Send + 'static>(
     Ok(done.map_err(|error| error.fault(&format!("cannot {doing}")))?)
 }
 
-fn resolved(first: &[u8], second: &[u8]) -> Resolved {
-    Resolved { first: ByteBuf::from(first), second: ByteBuf::from(second) }
+/// Where a path leads, whether anything is there or not; an error if it must not lead there.
+fn lead(
+    roots: &Roots,
+    path: &GuestRoute,
+    leaf: Leaf,
+    to_change: bool,
+) -> Result<Vec<u8>, PathError> {
+    let names = names_of(path);
+    let placed = match to_change {
+        true => roots.change(&names, leaf, Missing::Fails),
+        false => roots.place_of(&names, leaf, Missing::Fails),
+    };
+    match placed {
+        Ok(place) => Ok(place.path),
+        Err(PathError { why: Why::Os(_), path }) => Ok(path),
+        Err(error) => Err(error),
+    }
+}
+
+/// Where two paths lead, and the first failure among them.
+fn lead_both(
+    roots: &Roots,
+    [first, second]: [&GuestRoute; 2],
+    leaf: Leaf,
+    to_change: bool,
+) -> (Resolved, Result<(), PathError>) {
+    let (first, second) =
+        (lead(roots, first, leaf, to_change), lead(roots, second, leaf, to_change));
+    let path = |led: &Result<Vec<u8>, PathError>| led.as_ref().ok().cloned().map(ByteBuf::from);
+    let resolved = Resolved { first: path(&first), second: path(&second) };
+    (resolved, first.and(second).map(drop))
 }

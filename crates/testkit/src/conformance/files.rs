@@ -52,7 +52,7 @@ fn pattern(size: usize) -> Vec<u8> {
 async fn reads_what_it_wrote_whatever_its_size(context: Context) -> Outcome {
     let session = context.session().await?;
     let large = context.count(64 << 20);
-    for size in [0, 1, 65_535, 65_536, 65_537, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, large] {
+    for size in [0, 1, 65_535, 65_536, 65_537, 131_071, 131_072, 131_073, 3 << 20, large] {
         let content = pattern(size);
         session.write("file", content.clone()).await?;
         assert_eq!(say(&session, "wc -c < file").await?.trim(), size.to_string());
@@ -66,7 +66,7 @@ async fn reads_what_it_wrote_whatever_its_size(context: Context) -> Outcome {
 
 async fn writes_what_comes_from_a_stream(context: Context) -> Outcome {
     let session = context.session().await?;
-    for size in [0, 100, (1 << 20) + 7, context.count(40 << 20)] {
+    for size in [0, 100, 131_072, (1 << 20) + 7, context.count(40 << 20)] {
         let content = pattern(size);
         session.write("deep/er/file", Content::stream(&content[..])).await?;
         assert!(session.read("deep/er/file").await? == content, "{size} bytes changed");

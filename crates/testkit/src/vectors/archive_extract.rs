@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
+use bastide::ExtractOptions;
 use bastide_model::PosixPath;
 use bastide_model::archive::zip::{ZipMember, ZipReader, check_zip};
 use bastide_model::archive::{
@@ -16,6 +17,7 @@ use serde_json::{Value, json};
 use super::case::malformed;
 use super::compare::error_object;
 use super::paths::Disk;
+use super::session::in_session;
 use super::tree::{self, Modes};
 use super::unpack::carry_out;
 use super::{Case, Handler};
@@ -73,7 +75,27 @@ fn prepare(case: &Case<'_>) -> Result<()> {
     tree::create(&workspace(case)?, case.list("tree")?)
 }
 
+/// Through a session where there is a place for one, else by the plan alone.
 fn extract(case: &Case<'_>) -> Result<()> {
+    match case.backend {
+        Some(_) => extract_in_session(case),
+        None => extract_by_plan(case),
+    }
+}
+
+fn extract_in_session(case: &Case<'_>) -> Result<()> {
+    let mut options = ExtractOptions::default();
+    if let Some(scheme) = case.optional_text("compression_scheme")? {
+        options = options.scheme(scheme);
+    }
+    if case.get("archive_limits") != &Value::Null {
+        options = options.limits(limits(case)?);
+    }
+    let (path, archive) = (case.text("path")?, case.bytes("archive_b64")?);
+    in_session(case, Vec::new(), async |session| session.extract(path, archive, options).await)
+}
+
+fn extract_by_plan(case: &Case<'_>) -> Result<()> {
     let limits = limits(case)?;
     let path = PosixPath::new(case.text("path")?);
     let scheme = ArchiveScheme::of(path.as_str(), case.optional_text("compression_scheme")?)?;

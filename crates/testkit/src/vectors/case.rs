@@ -2,9 +2,11 @@
 
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use bastide::Backend;
 use bastide_model::{Error, ErrorKind, Result};
 use serde_json::{Map, Value};
 use tempfile::TempDir;
@@ -22,6 +24,8 @@ pub struct Case<'a> {
     pub input: &'a Value,
     /// A folder of this case's own.
     pub scratch: &'a Scratch,
+    /// Where sessions run, if there is a place.
+    pub backend: Option<&'a Arc<dyn Backend>>,
 }
 
 impl<'a> Case<'a> {

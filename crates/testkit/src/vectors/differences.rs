@@ -3,6 +3,7 @@
 //! Each difference is a rule over inputs, so that it holds for cases nobody has written yet.
 //! `docs/differences.md` explains the same rules to people.
 
+use bastide_model::PosixPath;
 use serde_json::Value;
 
 /// One deliberate difference.
@@ -27,7 +28,63 @@ pub struct Difference {
 /// Every deliberate difference.
 #[must_use]
 pub fn differences() -> &'static [Difference] {
-    &[]
+    &[
+        Difference {
+            name: "rm_removes_links",
+            functions: &["unix_local_op", "unix_local_op_outcome"],
+            applies: |input| input["op"] == "rm" && names_a_link(input),
+            holds: |answer| answer["result"].is_null() && answer["tree"].is_array(),
+            reference: "follows a link that is to be removed and removes what it points to; the link \
+                        stays, or is refused if it leads out",
+            ours: "removes the link itself, wherever it leads",
+            why: "nobody who removes a link means the file behind it",
+        },
+        Difference {
+            name: "rm_keeps_the_root",
+            functions: &["unix_local_op", "unix_local_op_outcome"],
+            applies: |input| {
+                input["op"] == "rm" && input["args"]["recursive"] == true && is_root(input)
+            },
+            holds: |answer| {
+                let paths = |node: &Value| node["path"].as_str().map(str::to_owned);
+                let tree = answer["tree"].as_array().into_iter().flatten();
+                let paths: Vec<String> = tree.filter_map(paths).collect();
+                let is_empty = |root: &String| {
+                    !root.contains('/')
+                        && !paths.iter().any(|path| path.starts_with(&format!("{root}/")))
+                };
+                answer["result"].is_null() && paths.iter().any(is_empty)
+            },
+            reference: "removes the folder of the workspace or a grant itself",
+            ours: "removes everything in it and leaves the folder",
+            why: "a session without its root cannot run commands, and a caller's folder stays",
+        },
+    ]
+}
+
+/// The place an operation of a local session is about, from the workspace on.
+fn place(input: &Value) -> PosixPath {
+    let path = input["args"]["path"].as_str().unwrap_or_default();
+    let below = path.strip_prefix("<TMP>/ws").map(|path| path.trim_start_matches('/'));
+    PosixPath::new(below.unwrap_or(path)).normalized()
+}
+
+fn is_root(input: &Value) -> bool {
+    let mut grants = input["grants"].as_array().into_iter().flatten();
+    let is_it =
+        |grant: &Value| grant["path"] == input["args"]["path"] && grant["read_only"] != true;
+    place(input).is_empty() || grants.any(is_it)
+}
+
+fn names_a_link(input: &Value) -> bool {
+    let path = input["args"]["path"].as_str().unwrap_or_default();
+    let place = match path.strip_prefix("<TMP>/") {
+        Some(below) => PosixPath::new(below).normalized().to_string(),
+        None => format!("ws/{}", place(input)),
+    };
+    let tree = input["tree"].as_array();
+    let is_it = |node: &Value| node["type"] == "symlink" && node["path"] == place.as_str();
+    tree.is_some_and(|tree| tree.iter().any(is_it))
 }
 
 /// The rule about a case, where there is one.

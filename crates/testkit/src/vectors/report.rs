@@ -105,6 +105,12 @@ impl Report {
         Self { outcomes }
     }
 
+    /// Every case and what became of it.
+    #[must_use]
+    pub fn outcomes(&self) -> &[Outcome] {
+        &self.outcomes
+    }
+
     /// The cases that failed, in the order they were run.
     pub fn failures(&self) -> impl Iterator<Item = &Outcome> {
         self.outcomes.iter().filter(|outcome| matches!(outcome.status, Status::Failed { .. }))

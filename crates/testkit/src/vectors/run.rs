@@ -5,7 +5,9 @@ use std::fs;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use bastide::Backend;
 use bastide_model::Result;
 use serde_json::{Map, Value, json};
 
@@ -23,12 +25,14 @@ pub fn default_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("data/vectors")
 }
 
-/// Runs the cases of every `*.jsonl` file in `dir`.
+/// Runs the cases of every `*.jsonl` file in `dir`. Those that need a session have one on `backend`,
+/// and wait without one.
 ///
 /// # Errors
 /// The folder or a file in it cannot be read. A line that cannot be read is a failed case instead.
-pub fn run(dir: &Path) -> io::Result<Report> {
+pub fn run(dir: &Path, backend: Option<&Arc<dyn Backend>>) -> io::Result<Report> {
     let handlers: HashMap<_, _> = AREAS.iter().copied().flatten().copied().collect();
+    let runner = Runner { handlers, backend };
     let mut files = Vec::new();
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
@@ -46,58 +50,112 @@ pub fn run(dir: &Path) -> io::Result<Report> {
             continue;
         }
         for (index, line) in lines.split(|byte| *byte == b'\n').enumerate() {
-            outcomes.push(run_line(&handlers, &area, index + 1, line));
+            outcomes.push(runner.run_line(&area, index + 1, line));
         }
     }
     Ok(Report::new(outcomes))
 }
 
-fn run_line(handlers: &HashMap<&str, Handler>, area: &str, number: usize, line: &[u8]) -> Outcome {
-    let line = match Line::parse(line) {
-        Ok(line) => line,
-        Err(reason) => {
-            let status = Status::Failed {
-                reason: format!("unreadable line: {reason}"),
-                expected: Value::Null,
-                got: Value::Null,
-            };
-            let (id, function) = (format!("{area}:{number}"), String::new());
-            return Outcome { area: area.to_owned(), id, function, class: Class::Contract, status };
-        }
-    };
-    let class = Class::of(&line.function);
-    let status = match (class, handlers.get(line.function.as_str())) {
-        (Class::Mechanism, _) => Status::Mechanism,
-        (Class::Wording, _) => Status::Wording,
-        (_, Some(handler)) => run_case(*handler, &line),
-        (_, None) if may_wait(&line.function) => Status::NotYet,
-        (_, None) => Status::Failed {
-            reason: format!("no handler for `{}`", line.function),
-            expected: answer_of(&line.expected),
-            got: Value::Null,
-        },
-    };
-    Outcome { area: area.to_owned(), id: line.id, function: line.function, class, status }
+/// What every case is run with.
+struct Runner<'a> {
+    handlers: HashMap<&'a str, Handler>,
+    backend: Option<&'a Arc<dyn Backend>>,
 }
 
-fn run_case(handler: Handler, line: &Line) -> Status {
-    let scratch = Scratch::default();
-    let got = answer(handler, line, &scratch);
-    let reason = match (&line.expected, &got) {
-        (_, Got::Panicked(message)) => Some(format!("panicked: {message}")),
-        (Expected::Output(expected), Got::Output(got)) => match projection_of(&line.function) {
-            Some(project) => difference(&line.function, &project(expected), &project(got)),
-            None => difference(&line.function, expected, got),
-        },
-        (Expected::Error(expected), Got::Error(got)) => match projection_of(&line.function) {
-            Some(project) => error_difference(&line.function, &project(expected), &project(got)),
-            None => error_difference(&line.function, expected, got),
-        },
-        (Expected::Output(_), Got::Error(_)) => Some("expected an output, got an error".to_owned()),
-        (Expected::Error(_), Got::Output(_)) => Some("expected an error, got an output".to_owned()),
-    };
-    let rule = matching(&line.function, &line.input);
-    verdict(reason, rule, answer_of(&line.expected), got)
+impl Runner<'_> {
+    fn run_line(&self, area: &str, number: usize, line: &[u8]) -> Outcome {
+        let line = match Line::parse(line) {
+            Ok(line) => line,
+            Err(reason) => {
+                let status = Status::Failed {
+                    reason: format!("unreadable line: {reason}"),
+                    expected: Value::Null,
+                    got: Value::Null,
+                };
+                let (id, function) = (format!("{area}:{number}"), String::new());
+                return Outcome {
+                    area: area.to_owned(),
+                    id,
+                    function,
+                    class: Class::Contract,
+                    status,
+                };
+            }
+        };
+        let class = Class::of(&line.function);
+        let status = match (class, self.handlers.get(line.function.as_str())) {
+            (Class::Mechanism, _) => Status::Mechanism,
+            (Class::Wording, _) => Status::Wording,
+            (_, Some(_)) if may_wait(&line.function) && self.backend.is_none() => Status::NotYet,
+            (_, Some(handler)) => self.run_case(*handler, &line),
+            (_, None) if may_wait(&line.function) => Status::NotYet,
+            (_, None) => Status::Failed {
+                reason: format!("no handler for `{}`", line.function),
+                expected: answer_of(&line.expected),
+                got: Value::Null,
+            },
+        };
+        Outcome { area: area.to_owned(), id: line.id, function: line.function, class, status }
+    }
+
+    fn run_case(&self, handler: Handler, line: &Line) -> Status {
+        let scratch = Scratch::default();
+        let got = self.answer(handler, line, &scratch);
+        let reason = match (&line.expected, &got) {
+            (_, Got::Panicked(message)) => Some(format!("panicked: {message}")),
+            (Expected::Output(expected), Got::Output(got)) => match projection_of(&line.function) {
+                Some(project) => difference(&line.function, &project(expected), &project(got)),
+                None => difference(&line.function, expected, got),
+            },
+            (Expected::Error(expected), Got::Error(got)) => match projection_of(&line.function) {
+                Some(project) => {
+                    error_difference(&line.function, &project(expected), &project(got))
+                }
+                None => error_difference(&line.function, expected, got),
+            },
+            (Expected::Output(_), Got::Error(_)) => {
+                Some("expected an output, got an error".to_owned())
+            }
+            (Expected::Error(_), Got::Output(_)) => {
+                Some("expected an error, got an output".to_owned())
+            }
+        };
+        let rule = matching(&line.function, &line.input);
+        verdict(reason, rule, answer_of(&line.expected), got)
+    }
+
+    fn answer(&self, handler: Handler, line: &Line, scratch: &Scratch) -> Got {
+        // A handler that panics loses its case, not the run.
+        let call = AssertUnwindSafe(|| -> Result<Value> {
+            let input = match line.input.to_string().contains(PLACEHOLDER) {
+                true => substitute(&line.input, PLACEHOLDER, &scratch.path()?.to_string_lossy()),
+                false => line.input.clone(),
+            };
+            handler(&Case { input: &input, scratch, backend: self.backend })
+        });
+        let got = match catch_unwind(call) {
+            Ok(Ok(output)) => Got::Output(output),
+            Ok(Err(error)) => Got::Error(error_object(&error)),
+            Err(panic) => {
+                let message = panic.downcast_ref::<String>().map(String::as_str);
+                let message = message.or_else(|| panic.downcast_ref::<&str>().copied());
+                return Got::Panicked(message.unwrap_or("no message").to_owned());
+            }
+        };
+        let Some(path) = scratch.made() else { return got };
+        let path = path.to_string_lossy();
+        // Only live processes print the folder into bytes.
+        let is_live = line.function.starts_with("unix_local_");
+        let put_back = |value: Value| {
+            let value = substitute(&value, &path, PLACEHOLDER);
+            if is_live { substitute_in_bytes(value, &path) } else { value }
+        };
+        match got {
+            Got::Output(value) => Got::Output(put_back(value)),
+            Got::Error(value) => Got::Error(put_back(value)),
+            panicked @ Got::Panicked(_) => panicked,
+        }
+    }
 }
 
 /// Weighs a difference, or its absence, against the rule about the case.
@@ -139,39 +197,6 @@ fn answer_of(expected: &Expected) -> Value {
     match expected {
         Expected::Output(value) => json!({ "output": value }),
         Expected::Error(value) => json!({ "error": value }),
-    }
-}
-
-fn answer(handler: Handler, line: &Line, scratch: &Scratch) -> Got {
-    // A handler that panics loses its case, not the run.
-    let call = AssertUnwindSafe(|| -> Result<Value> {
-        let input = match line.input.to_string().contains(PLACEHOLDER) {
-            true => substitute(&line.input, PLACEHOLDER, &scratch.path()?.to_string_lossy()),
-            false => line.input.clone(),
-        };
-        handler(&Case { input: &input, scratch })
-    });
-    let got = match catch_unwind(call) {
-        Ok(Ok(output)) => Got::Output(output),
-        Ok(Err(error)) => Got::Error(error_object(&error)),
-        Err(panic) => {
-            let message = panic.downcast_ref::<String>().map(String::as_str);
-            let message = message.or_else(|| panic.downcast_ref::<&str>().copied());
-            return Got::Panicked(message.unwrap_or("no message").to_owned());
-        }
-    };
-    let Some(path) = scratch.made() else { return got };
-    let path = path.to_string_lossy();
-    // Only live processes print the folder into bytes.
-    let is_live = line.function.starts_with("unix_local_");
-    let put_back = |value: Value| {
-        let value = substitute(&value, &path, PLACEHOLDER);
-        if is_live { substitute_in_bytes(value, &path) } else { value }
-    };
-    match got {
-        Got::Output(value) => Got::Output(put_back(value)),
-        Got::Error(value) => Got::Error(put_back(value)),
-        panicked @ Got::Panicked(_) => panicked,
     }
 }
 
@@ -242,6 +267,10 @@ mod tests {
 
     use super::*;
 
+    fn runner() -> Runner<'static> {
+        Runner { handlers: HashMap::new(), backend: None }
+    }
+
     fn line(function: &str, input: Value, expected: Expected) -> Line {
         Line { id: "a/1".to_owned(), function: function.to_owned(), input, expected }
     }
@@ -257,7 +286,7 @@ mod tests {
         let encoded = encode_base64(b"<TMP>/ws");
         let expected = json!({"path": "<TMP>/ws", "output_b64": encoded});
         let case = line("unix_local_pty", json!({"path": "<TMP>/ws"}), Expected::Output(expected));
-        assert!(matches!(run_case(echo, &case), Status::Passed));
+        assert!(matches!(runner().run_case(echo, &case), Status::Passed));
     }
 
     #[test]
@@ -266,16 +295,17 @@ mod tests {
             panic!("oh no")
         }
         let case = line("f", json!({}), Expected::Output(Value::Null));
-        let Status::Failed { reason, .. } = run_case(panics, &case) else { panic!("passed") };
+        let Status::Failed { reason, .. } = runner().run_case(panics, &case) else {
+            panic!("passed")
+        };
         assert_eq!(reason, "panicked: oh no");
     }
 
     #[test]
     fn unknown_functions_fail_and_unreadable_lines_fail() {
-        let handlers = HashMap::new();
         let text = br#"{"id":"a/1","fn":"nobody_knows","input":{},"output":null}"#;
         for line in [&text[..], b"{", b""] {
-            let outcome = run_line(&handlers, "a", 1, line);
+            let outcome = runner().run_line("a", 1, line);
             assert!(matches!(outcome.status, Status::Failed { .. }));
         }
     }
@@ -310,7 +340,7 @@ mod tests {
     /// Until every area is here, only functions that have a handler must pass.
     #[test]
     fn the_cases_of_this_project_pass() {
-        let report = run(&default_dir()).unwrap();
+        let report = run(&default_dir(), None).unwrap();
         let registered: BTreeSet<_> =
             AREAS.iter().copied().flatten().map(|(name, _)| *name).collect();
         let failures =

@@ -14,7 +14,7 @@ const ALLOWED: [(&str, &[&str]); 9] = [
     ("bastide-local", &["bastide", "bastide-guest-bin", "bastide-proto"]),
     ("bastide-cli", &["bastide", "bastide-local"]),
     ("bastide-testkit", &["bastide", "bastide-model", "bastide-proto"]),
-    ("xtask", &["bastide-model", "bastide-testkit"]),
+    ("xtask", &["bastide", "bastide-local", "bastide-model", "bastide-testkit"]),
 ];
 
 /// What cargo knows about this workspace.

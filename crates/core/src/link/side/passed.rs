@@ -3,12 +3,15 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags, fcntl_getfl, fstatfs, statx};
+use rustix::fs::{
+    AtFlags, FileType, OFlags, StatFs, StatxFlags, fcntl_getfl, fstatfs, statfs, statx,
+};
 
 /// How long the disk may take for one piece.
 const PIECE_DEADLINE: Duration = Duration::from_secs(30);
@@ -78,8 +81,7 @@ impl PassedFile {
             return Err("it is not on a device of the session");
         }
         let system = fstatfs(&descriptor).map_err(|_| "its file system cannot be looked at")?;
-        let system = u64::from_ne_bytes(system.f_type.to_ne_bytes());
-        if !FILE_SYSTEMS.iter().any(|(_, known)| *known == system) {
+        if !is_usual(&system) {
             return Err("it is on an unusual file system");
         }
         Ok(Self(Arc::new(File::from(descriptor))))
@@ -119,6 +121,18 @@ impl PassedFile {
     }
 }
 
+fn is_usual(system: &StatFs) -> bool {
+    let kind = u64::from_ne_bytes(system.f_type.to_ne_bytes());
+    FILE_SYSTEMS.iter().any(|(_, known)| *known == kind)
+}
+
+/// The device of a file or folder, if descriptors of files on it are taken.
+pub(crate) fn passable_device(path: &Path) -> Option<u64> {
+    let system = statfs(path).ok()?;
+    let metadata = std::fs::metadata(path).ok()?;
+    is_usual(&system).then(|| metadata.dev())
+}
+
 /// Does a piece of work on another thread, under a deadline.
 async fn within<T: Send + 'static>(
     deadline: Duration,
@@ -133,8 +147,6 @@ async fn within<T: Send + 'static>(
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::MetadataExt;
-
     use rustix::fs::Mode;
 
     use super::*;

@@ -12,7 +12,7 @@ use super::*;
 
 const BOTH: [Resolver; 2] = [Resolver::Kernel, Resolver::Walk];
 
-fn guest_path(path: &Path) -> GuestPath {
+fn guest_path(path: &Path) -> GuestRoute {
     path.to_str().unwrap().parse().unwrap()
 }
 
@@ -72,11 +72,14 @@ fn follows_links_that_stay_and_refuses_those_that_leave() {
             let path = guest_path(&ground.ws(path));
             roots.open_at(&path, OFlags::RDONLY, Leaf::Target)
         };
-        for path in ["d/f", "near", "absolute", "around", "d/up/d/f", "d/up/near"] {
+        let around = ["d/up/../ws/near", "../ws/d/f", "d/up/d/../d/f"];
+        for path in
+            ["d/f", "near", "absolute", "around", "d/up/d/f", "d/up/near"].iter().chain(&around)
+        {
             let opened = open(path).unwrap();
             assert_eq!(opened.path, inside_absolute.to_str().unwrap().as_bytes(), "{path}");
         }
-        for path in ["out", "out_absolute", "top", "top/etc/passwd"] {
+        for path in ["out", "out_absolute", "top", "top/etc/passwd", "d/up/..", "../out/secret"] {
             assert_eq!(why(open(path)), Some(Why::Outside), "{path}");
         }
         let cases = [
@@ -115,8 +118,11 @@ fn finds_the_innermost_root_and_goes_from_one_to_another() {
         let cache = open(ground.top.join("grant/back"));
         assert_eq!(cache.path, text(ground.ws("cache")).as_bytes());
         assert!(cache.stay.writable);
-        let refused =
-            roots.place(&guest_path(&ground.ws("link/new/file")), Leaf::Target, Missing::IsMade);
+        let refused = roots.place_of(
+            &names_of(&guest_path(&ground.ws("link/new/file"))),
+            Leaf::Target,
+            Missing::IsMade,
+        );
         assert_eq!(refused.err().map(|error| error.why), Some(Why::ReadOnly));
     }
 }
@@ -217,7 +223,7 @@ proptest! {
             }
             // Where it is not there, making it must stay inside, too.
             for (roots, leaf) in [(&kernel, Leaf::Target), (&walk, Leaf::Itself)] {
-                if let Ok(place) = roots.place(&guest_path(&full), leaf, Missing::IsMade) {
+                if let Ok(place) = roots.place_of(&names_of(&guest_path(&full)), leaf, Missing::IsMade) {
                     let folder = fs::read_link(held_path(&place.folder)).unwrap();
                     prop_assert!(folder.starts_with(ground.top.join("ws")), "{path} in {folder:?}");
                 }

@@ -1,22 +1,20 @@
 //! Changes that are one call each: folders, links, permissions, owners.
 
-use bastide_proto::files::Resolved;
-use bastide_proto::{Fault, FaultKind, GuestPath};
+use bastide_proto::{Fault, FaultKind, GuestRoute};
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, Uid, chmodat, chownat, mkdirat, symlinkat,
 };
 use rustix::io::Errno;
 
-use super::resolved;
 use crate::accounts::Accounts;
 use crate::server::beneath::{
-    Leaf, Missing, Opened, PathError, Roots, Why, held_path, look, look_at,
+    Leaf, Missing, Opened, PathError, Roots, Why, held_path, look, look_at, names_of,
 };
 
 /// Makes a folder; one that is there already is fine.
-pub(super) fn make_dir(roots: &Roots, path: &GuestPath, parents: bool) -> Result<(), PathError> {
+pub(super) fn make_dir(roots: &Roots, path: &GuestRoute, parents: bool) -> Result<(), PathError> {
     let missing = if parents { Missing::IsMade } else { Missing::Fails };
-    let place = roots.place(path, Leaf::Target, missing)?.changeable()?;
+    let place = roots.change(&names_of(path), Leaf::Target, missing)?;
     let Some(name) = &place.name else {
         let node = look(&place.folder).map_err(|errno| place.failed(errno))?;
         let is_dir = node.kind == FileType::Directory;
@@ -35,14 +33,14 @@ fn is_dir(folder: &std::os::fd::OwnedFd, name: &[u8]) -> bool {
 }
 
 /// Makes a symbolic link.
-pub(super) fn symlink(roots: &Roots, path: &GuestPath, target: &[u8]) -> Result<(), PathError> {
-    let place = roots.place(path, Leaf::Itself, Missing::Fails)?.changeable()?;
+pub(super) fn symlink(roots: &Roots, path: &GuestRoute, target: &[u8]) -> Result<(), PathError> {
+    let place = roots.change(&names_of(path), Leaf::Itself, Missing::Fails)?;
     let (folder, name) = place.entry()?;
     symlinkat(target, folder, name).map_err(|errno| place.failed(errno))
 }
 
 /// Sets permission bits.
-pub(super) fn set_mode(roots: &Roots, path: &GuestPath, mode: u32) -> Result<(), PathError> {
+pub(super) fn set_mode(roots: &Roots, path: &GuestRoute, mode: u32) -> Result<(), PathError> {
     let opened = roots.open_at(path, OFlags::PATH, Leaf::Target)?.changeable()?;
     let mode = Mode::from_raw_mode(mode & 0o7777);
     // Held without any right to it, so that it need not be readable; by a path that leads to the
@@ -75,7 +73,7 @@ impl Ids {
 /// Sets owner and group.
 pub(super) fn set_owner(
     roots: &Roots,
-    path: &GuestPath,
+    path: &GuestRoute,
     ids: Ids,
     follow: bool,
 ) -> Result<(), PathError> {
@@ -86,31 +84,21 @@ pub(super) fn set_owner(
     set.map_err(|errno| opened.failed(errno))
 }
 
-/// Whether two paths name the same file, and where they lead.
+/// Whether two paths name the same file; one that does not exist is the same as nothing.
 pub(super) fn same_file(
     roots: &Roots,
-    left: &GuestPath,
-    right: &GuestPath,
-    follow: bool,
-) -> Result<(Resolved, bool), PathError> {
-    let leaf = if follow { Leaf::Target } else { Leaf::Itself };
-    let open = |path: &GuestPath| -> Result<Result<Opened, PathError>, PathError> {
-        match roots.open_at(path, OFlags::PATH, leaf) {
-            Err(missing) if missing.why == Why::Os(Errno::NOENT) => Ok(Err(missing)),
-            opened => Ok(Ok(opened?)),
-        }
+    left: &GuestRoute,
+    right: &GuestRoute,
+    leaf: Leaf,
+) -> Result<bool, PathError> {
+    let open = |path: &GuestRoute| match roots.open_at(path, OFlags::PATH, leaf) {
+        Err(missing) if missing.why == Why::Os(Errno::NOENT) => Ok(None),
+        opened => opened.map(Some),
     };
-    let (left, right) = (open(left)?, open(right)?);
-    let path = |opened: &Result<Opened, PathError>| match opened {
-        Ok(opened) => opened.path.clone(),
-        Err(missing) => missing.path.clone(),
-    };
-    let resolved = resolved(&path(&left), &path(&right));
-    let (Ok(left), Ok(right)) = (left, right) else { return Ok((resolved, false)) };
+    let (Some(left), Some(right)) = (open(left)?, open(right)?) else { return Ok(false) };
     let node = |opened: &Opened| look(&opened.file).map_err(|errno| opened.failed(errno));
     let (left, right) = (node(&left)?, node(&right)?);
     // Only held themselves, links are told apart from what they point to.
     let is_link = [left.kind, right.kind].contains(&FileType::Symlink);
-    let same = !is_link && left.is_same_file(&right);
-    Ok((resolved, same))
+    Ok(!is_link && left.is_same_file(&right))
 }

@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use bastide_proto::GuestPath;
+use bastide_proto::GuestRoute;
 use bastide_proto::files::{FileStat, FileTime, Found, NodeKind};
 use rustix::fs::{FileType, OFlags, Stat, fstat, readlinkat};
 use serde_bytes::ByteBuf;
@@ -11,7 +11,7 @@ use crate::accounts::Accounts;
 use crate::server::beneath::{Leaf, PathError, Roots};
 
 /// Describes a file.
-pub(super) fn stat(roots: &Roots, path: &GuestPath, follow: bool) -> Result<Found, PathError> {
+pub(super) fn stat(roots: &Roots, path: &GuestRoute, follow: bool) -> Result<Found, PathError> {
     let leaf = if follow { Leaf::Target } else { Leaf::Itself };
     let opened = roots.open_at(path, OFlags::PATH, leaf)?;
     let stat = fstat(&opened.file).map_err(|errno| opened.failed(errno))?;

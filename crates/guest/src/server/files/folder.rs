@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use bastide_proto::GuestPath;
+use bastide_proto::GuestRoute;
 use bastide_proto::files::{BATCH_BYTES, FileStat, Listed};
 use rustix::fs::{AtFlags, FileType, OFlags, RawDir, statat};
 use rustix::io::Errno;
@@ -22,7 +22,7 @@ use crate::server::call::{Outbox, Refusal};
 const PIECE: usize = 8 * 1024;
 
 /// Opens a folder to be listed.
-pub(super) fn open(roots: &Roots, path: &GuestPath) -> Result<Opened, PathError> {
+pub(super) fn open(roots: &Roots, path: &GuestRoute) -> Result<Opened, PathError> {
     roots.open_at(path, OFlags::RDONLY | OFlags::DIRECTORY, Leaf::Target)
 }
 
@@ -72,7 +72,7 @@ pub(super) fn some_described(
 /// Answers a request to list a folder.
 pub(super) async fn run(
     guest: &Arc<Guest>,
-    path: GuestPath,
+    path: GuestRoute,
     outbox: &mut Outbox,
 ) -> Result<(), Refusal> {
     let open = move |roots: &Roots| Ok((open(roots, &path)?, Accounts::read()));

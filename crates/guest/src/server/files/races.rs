@@ -13,7 +13,7 @@ use std::time::Duration;
 use bastide_proto::boot::Resolver;
 use bastide_proto::files::{Glob, Write};
 use bastide_proto::request::{Entry, EntryKind, Put, PutItem};
-use bastide_proto::{Existing, Frame, GuestPath};
+use bastide_proto::{Existing, Frame, GuestRoute};
 use rustix::fs::{CWD, FileType, Mode, RenameFlags, mknodat, renameat_with};
 
 use super::pattern::Pattern;
@@ -170,7 +170,7 @@ fn swap_until(stop: &AtomicBool, swaps: &AtomicU64, top: &Path, attack: &Attack)
 }
 
 /// An operation on the workspace under attack; it says what it saw, which must not be secret.
-type Operation = fn(&Roots, &dyn Fn(&str) -> GuestPath) -> Vec<u8>;
+type Operation = fn(&Roots, &dyn Fn(&str) -> GuestRoute) -> Vec<u8>;
 
 const OPERATIONS: [(&str, Operation); 13] = [
     ("read", |roots, at| {
@@ -277,7 +277,8 @@ const OPERATIONS: [(&str, Operation); 13] = [
         for (through_links, existing) in
             [(true, Existing::Overwritten), (false, Existing::Replaced)]
         {
-            let put = Put { user: None, base: at("x"), existing, through_links };
+            let base = at("x").as_str().parse().unwrap();
+            let put = Put { user: None, base, existing, through_links };
             let Ok(mut layout) = Layout::begin(roots, &put) else { continue };
             drop(layout.take(roots, frames()));
         }
@@ -318,7 +319,7 @@ fn trial(
     (attack.prepare)(&ground.top, [&one, &other]).unwrap();
     let roots = ground.roots(resolver);
     let before = ground.outside();
-    let at = |path: &str| -> GuestPath {
+    let at = |path: &str| -> GuestRoute {
         let path = ground.top.join("ws").join(path);
         path.to_str().unwrap().trim_end_matches('/').parse().unwrap()
     };
@@ -421,7 +422,7 @@ fn a_descriptor_is_of_what_was_looked_at() {
     let ground = Ground::new();
     real_folder(&ground.top.join("ws/x")).unwrap();
     let roots = ground.roots(Resolver::Walk);
-    let path: GuestPath = ground.top.join("ws/x/f").to_str().unwrap().parse().unwrap();
+    let path: GuestRoute = ground.top.join("ws/x/f").to_str().unwrap().parse().unwrap();
     let (opened, node) = read::open(&roots, &path).unwrap();
     clear(&ground.top.join("ws/x/f"));
     symlink("../../out/secret", ground.top.join("ws/x/f")).unwrap();

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use bastide_proto::GuestPath;
+use bastide_proto::GuestRoute;
 use bastide_proto::files::{Opened as OpenedItem, Read};
 use bastide_proto::frame::{MAX_DATA, Tag};
 use bytes::{Bytes, BytesMut};
@@ -21,7 +21,7 @@ use crate::server::side::Side;
 const PIECE: usize = 4 * MAX_DATA;
 
 /// Opens a regular file to be read.
-pub(super) fn open(roots: &Roots, path: &GuestPath) -> Result<(Opened, Node), PathError> {
+pub(super) fn open(roots: &Roots, path: &GuestRoute) -> Result<(Opened, Node), PathError> {
     let opened = roots.open_at(path, OFlags::RDONLY, Leaf::Target)?;
     let node = opened.regular()?;
     Ok((opened, node))

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bastide_proto::GuestPath;
+use bastide_proto::GuestRoute;
 use bastide_proto::files::Progress;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, SeekFrom, openat, seek, unlinkat};
 use rustix::io::Errno;
@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use super::{at, some_entries};
 use crate::server::Guest;
 use crate::server::beneath::{
-    Leaf, Missing, Node, PathError, Place, Roots, Why, look, look_at, reopen,
+    Leaf, Missing, Node, PathError, Place, Roots, Why, look, look_at, names_of, reopen,
 };
 use crate::server::blocking::blocking;
 use crate::server::call::{Inbox, Outbox, Refusal};
@@ -60,8 +60,8 @@ pub(super) enum Step {
 
 impl Removal {
     /// Finds what is to be removed.
-    pub(super) fn begin(roots: &Roots, path: &GuestPath) -> Result<Self, PathError> {
-        let place = roots.place(path, Leaf::Itself, Missing::Fails)?.changeable()?;
+    pub(super) fn begin(roots: &Roots, path: &GuestRoute) -> Result<Self, PathError> {
+        let place = roots.change(&names_of(path), Leaf::Itself, Missing::Fails)?;
         Ok(Self { place, levels: Vec::new(), done: 0, rounds: 0 })
     }
 
@@ -219,7 +219,7 @@ fn climb(from: &OwnedFd, expected: &Node) -> Result<OwnedFd, Errno> {
 /// Answers a request to remove something.
 pub(super) async fn run(
     guest: &Arc<Guest>,
-    path: GuestPath,
+    path: GuestRoute,
     recursive: bool,
     inbox: &mut Inbox,
     outbox: &mut Outbox,

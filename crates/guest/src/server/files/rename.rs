@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use bastide_proto::GuestPath;
+use bastide_proto::GuestRoute;
 use bastide_proto::boot::UserAndGroup;
 use bastide_proto::files::{FileTime, Progress};
 use rustix::fs::{
@@ -12,9 +12,9 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::staged::{Finish, Staged};
-use super::{at, resolved};
+use super::{at, lead_both};
 use crate::server::Guest;
-use crate::server::beneath::{Leaf, Missing, PathError, Place, Roots, look_at};
+use crate::server::beneath::{Leaf, Missing, PathError, Place, Roots, look_at, names_of};
 use crate::server::blocking::blocking;
 use crate::server::call::{Inbox, Outbox, Refusal};
 
@@ -41,10 +41,10 @@ impl Renaming {
     /// Finds both.
     pub(super) fn begin(
         roots: &Roots,
-        from: &GuestPath,
-        to: &GuestPath,
+        from: &GuestRoute,
+        to: &GuestRoute,
     ) -> Result<Self, PathError> {
-        let place = |path| roots.place(path, Leaf::Itself, Missing::Fails)?.changeable();
+        let place = |path| roots.change(&names_of(path), Leaf::Itself, Missing::Fails);
         Ok(Self { from: place(from)?, to: place(to)? })
     }
 
@@ -155,14 +155,18 @@ impl Copying {
 /// Answers a request to rename.
 pub(super) async fn run(
     guest: &Arc<Guest>,
-    from: GuestPath,
-    to: GuestPath,
+    from: GuestRoute,
+    to: GuestRoute,
     inbox: &mut Inbox,
     outbox: &mut Outbox,
 ) -> Result<(), Refusal> {
-    let begin = move |roots: &Roots| Renaming::begin(roots, &from, &to);
-    let renaming = at(guest, "rename", begin).await?;
-    outbox.queue_item(&resolved(&renaming.from.path, &renaming.to.path)).await?;
+    let begin = move |roots: &Roots| {
+        let (resolved, led) = lead_both(roots, [&from, &to], Leaf::Itself, true);
+        Ok((resolved, led.and_then(|()| Renaming::begin(roots, &from, &to))))
+    };
+    let (resolved, renaming) = at(guest, "rename", begin).await?;
+    outbox.queue_item(&resolved).await?;
+    let renaming = renaming.map_err(|error| error.fault("cannot rename"))?;
     let rename = move |_: &Roots| Ok((renaming.rename()?, renaming));
     let (is_done, renaming) = at(guest, "rename", rename).await?;
     if is_done {

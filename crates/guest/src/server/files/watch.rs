@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use bastide_proto::files::{BATCH_BYTES, Change, Changed};
-use bastide_proto::{Fault, GuestPath};
+use bastide_proto::{Fault, GuestRoute};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader};
 use rustix::io::Errno;
 use tokio::io::Interest;
@@ -42,7 +42,7 @@ pub(super) struct Event {
 /// Answers a request to watch.
 pub(super) async fn run(
     guest: &Arc<Guest>,
-    path: GuestPath,
+    path: GuestRoute,
     recursive: bool,
     inbox: &mut Inbox,
     outbox: &mut Outbox,

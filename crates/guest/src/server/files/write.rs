@@ -12,7 +12,9 @@ use rustix::io::Errno;
 use super::at;
 use super::staged::{Finish, Staged};
 use crate::server::Guest;
-use crate::server::beneath::{Leaf, Missing, PathError, Place, Roots, look, look_at, reopen};
+use crate::server::beneath::{
+    Leaf, Missing, PathError, Place, Roots, Why, look, look_at, names_of, reopen,
+};
 use crate::server::blocking::blocking;
 use crate::server::call::{Gone, Inbox, Outbox, Refusal};
 use crate::server::side::Side;
@@ -30,14 +32,18 @@ struct Writing {
 /// Begins to write a file.
 fn begin(roots: &Roots, write: &Write) -> Result<Writing, PathError> {
     let leaf = if write.new { Leaf::Itself } else { Leaf::Target };
-    let place = roots.place(&write.path, leaf, Missing::IsMade)?.changeable()?;
+    let place = roots.change(&names_of(&write.path), leaf, Missing::IsMade)?;
     let Place { folder, name, path, stay } = place;
     let failed = |errno| PathError::os(errno, &path);
     let staged = match name {
-        None => over_root(&folder, write.new).map_err(failed)?,
+        // Nothing new can be made there: its folder is not ours.
+        None if write.new => return Err(PathError { why: Why::Outside, path }),
+        None => over_root(&folder).map_err(failed)?,
         Some(name) => {
-            if write.new && !matches!(look_at(&folder, &name), Err(Errno::NOENT)) {
-                return Err(failed(Errno::EXIST));
+            match look_at(&folder, &name) {
+                Ok(_) if write.new => return Err(failed(Errno::EXIST)),
+                Err(errno) if errno != Errno::NOENT => return Err(failed(errno)),
+                _ => {}
             }
             Staged::begin(folder, &name).map_err(failed)?
         }
@@ -46,9 +52,8 @@ fn begin(roots: &Roots, write: &Write) -> Result<Writing, PathError> {
 }
 
 /// A grant can be a file. It cannot be replaced, being a mount of its own, but written over.
-fn over_root(root: &std::os::fd::OwnedFd, new: bool) -> Result<Staged, Errno> {
+fn over_root(root: &std::os::fd::OwnedFd) -> Result<Staged, Errno> {
     match look(root)?.kind {
-        _ if new => Err(Errno::EXIST),
         FileType::RegularFile => Staged::over_held(root, reopen(root, OFlags::WRONLY)?),
         _ => Err(Errno::ISDIR),
     }

@@ -14,7 +14,7 @@ use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use serde_bytes::ByteBuf;
 
 use crate::server::beneath::{
-    Leaf, Missing, PathError, Place, Roots, Why, held_path, look_at, names, names_of, reopen,
+    Leaf, Missing, PathError, Place, Roots, Why, held_path, look_at, names, reopen,
 };
 use crate::server::files::{Finish, Staged, timestamps};
 
@@ -61,8 +61,8 @@ pub(crate) struct Layout {
 impl Layout {
     /// Opens the folder everything lies beneath, making it where it is missing.
     pub(crate) fn begin(roots: &Roots, put: &Put) -> Result<Self, PathError> {
-        let place = roots.place_of(&names_of(&put.base), Leaf::Target, Missing::IsMade)?;
-        let place = place.changeable()?;
+        let base = names(put.base.as_str().as_bytes());
+        let place = roots.change(&base, Leaf::Target, Missing::IsMade)?;
         let base = make_folder(roots, &place).map_err(|errno| place.failed(errno))?;
         Ok(Self {
             base,
@@ -168,7 +168,7 @@ impl Layout {
             EntryKind::Dir | EntryKind::File => Leaf::Target,
             _ => Leaf::Itself,
         };
-        let placed = roots.place_of(&full, leaf, Missing::IsMade).and_then(Place::changeable);
+        let placed = roots.change(&full, leaf, Missing::IsMade);
         let placed = placed.map_err(|error| match error.why {
             Why::Os(errno) => Hindrance::Parents(errno),
             _ => Hindrance::Outside(error),

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 
-use bastide_proto::GuestPath;
+use bastide_proto::GuestRoute;
 use bastide_proto::files::{Change, Changed};
 use rustix::fs::inotify::{ReadFlags, WatchFlags, add_watch, remove_watch};
 use rustix::fs::{FileType, OFlags};
@@ -56,7 +56,7 @@ impl Tree {
     pub(crate) fn begin(
         roots: &Roots,
         queue: OwnedFd,
-        path: &GuestPath,
+        path: &GuestRoute,
         recursive: bool,
     ) -> Result<(Self, Vec<Change>), PathError> {
         let opened = roots.open_at(path, OFlags::PATH, Leaf::Target)?;
