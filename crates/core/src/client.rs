@@ -139,7 +139,7 @@ impl Client {
             if let Some(manifest) = manifest {
                 apply(link.as_ref(), &record.spec.root, manifest).await?;
             }
-            folder.write(&record)?;
+            let stamp = folder.write(&record)?;
             // Whoever wants the session gone says so first and looks at the record then; so one of
             // both sees the other.
             if folder.is_unwanted() {
@@ -154,12 +154,12 @@ impl Client {
                 }
                 leash => leash,
             };
-            Ok((link, leash))
+            Ok((link, leash, stamp))
         };
         match up.await {
-            Ok((link, leash)) => {
+            Ok((link, leash, stamp)) => {
                 if !record.tied {
-                    self.state.note(&record);
+                    self.state.note(&record, stamp);
                 }
                 self.session(record, machine, link, leash)
             }

@@ -23,7 +23,7 @@ use crate::{Error, ErrorKind, Result};
 
 pub use folder::SessionFolder;
 pub(crate) use folder::{Claim, Life, mark_unwanted};
-pub(crate) use record::{Record, Stage, Summary};
+pub(crate) use record::{Record, Stage, Stamp, Summary};
 
 use index::Index;
 
@@ -68,7 +68,7 @@ impl State {
     pub(crate) async fn reserve(&self, intent: &Record) -> Result<SessionFolder> {
         let folder = folder::reserve(self.path_of(&intent.id), intent.id.clone()).await?;
         match folder.write(intent) {
-            Ok(()) => Ok(folder),
+            Ok(_) => Ok(folder),
             Err(error) => {
                 // There is nothing in it yet.
                 drop(fs::remove_dir_all(folder.path()));
@@ -119,7 +119,7 @@ impl State {
 
     /// What is on record about a session; `None` if there is no such session, or nothing about it.
     pub(crate) fn record(&self, id: &SessionId) -> Result<Option<Record>> {
-        record::read(&self.path_of(id), id)
+        Ok(record::read(&self.path_of(id), id)?.map(|(record, _)| record))
     }
 
     /// Every session there is, as far as it has a record. The index saves reading those that did not
@@ -132,8 +132,8 @@ impl State {
             let Some(stamp) = record::stamp(&self.path_of(&id)) else { continue };
             let summary = match known.remove(&id) {
                 Some((known, summary)) if known == stamp => summary,
-                _ => match self.record(&id) {
-                    Ok(Some(record)) => self.note(&record).1,
+                _ => match record::read(&self.path_of(&id), &id) {
+                    Ok(Some((record, stamp))) => self.note(&record, stamp),
                     // Gone in the meantime, or damaged: either way nothing is known about it.
                     Ok(None) | Err(_) => continue,
                 },
@@ -147,7 +147,7 @@ impl State {
         Ok(found)
     }
 
-    async fn indexed(&self) -> HashMap<SessionId, (String, Summary)> {
+    async fn indexed(&self) -> HashMap<SessionId, (Stamp, Summary)> {
         match tokio::time::timeout(INDEX, self.index().all()).await {
             Ok(Some(rows)) => rows,
             // An index that does not answer is no reason not to: the folders say the same.
@@ -157,15 +157,12 @@ impl State {
 
     /// Tells the index about a session, without waiting for it. Sessions that end with their owner are
     /// too short-lived to be worth it.
-    pub(crate) fn note(&self, record: &Record) -> (Option<String>, Summary) {
-        let stamp = record::stamp(&self.path_of(&record.id));
+    pub(crate) fn note(&self, record: &Record, stamp: Stamp) -> Summary {
         let summary = Summary::of(record);
-        if let Some(stamp) = &stamp
-            && !record.tied
-        {
-            self.index().put(stamp.clone(), summary.clone());
+        if !record.tied {
+            self.index().put(stamp, summary.clone());
         }
-        (stamp, summary)
+        summary
     }
 
     /// Tells the index that a session is gone, without waiting for it.
@@ -177,8 +174,7 @@ impl State {
     pub(crate) async fn rebuild(&self) -> Result<usize> {
         let mut rows = Vec::new();
         for id in self.ids()? {
-            let stamp = record::stamp(&self.path_of(&id));
-            if let (Some(stamp), Ok(Some(record))) = (stamp, self.record(&id))
+            if let Ok(Some((record, stamp))) = record::read(&self.path_of(&id), &id)
                 && !record.tied
             {
                 rows.push((stamp, Summary::of(&record)));

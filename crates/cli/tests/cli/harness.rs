@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -135,6 +135,16 @@ pub(crate) fn until(what: &str, mut is_true: impl FnMut() -> bool) {
         assert!(Instant::now() < deadline, "not in time: {what}");
         std::thread::yield_now();
     }
+}
+
+/// Waits for the end of a process.
+pub(crate) fn end(child: &mut Child) -> ExitStatus {
+    let mut status = None;
+    until("it ends", || {
+        status = child.try_wait().unwrap();
+        status.is_some()
+    });
+    status.unwrap()
 }
 
 /// Lets this much time pass.

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
 
-use crate::harness::{Home, SOON, is_running, text, until};
+use crate::harness::{Home, SOON, end, is_running, text, until};
 
 #[test]
 fn makes_uses_and_removes_a_session() {
@@ -130,7 +130,7 @@ fn opens_a_shell_on_a_terminal() {
     // It hangs up at the end of its input, so that must not come before the end of the shell.
     let mut keys = child.stdin.take().unwrap();
     keys.write_all(b"stty -echo; [ -t 0 ] && echo $((6 * 7)) is a terminal; exit 5\n").unwrap();
-    let status = child.wait().unwrap();
+    let status = end(&mut child);
     let mut said = String::new();
     child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
     assert!(said.contains("42 is a terminal"), "{said}");

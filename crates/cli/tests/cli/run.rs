@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::harness::{Home, is_running, text, until};
+use crate::harness::{Home, end, is_running, text, until};
 
 #[test]
 fn runs_the_example_and_leaves_nothing() {
@@ -94,7 +94,7 @@ fn ends_the_session_when_it_is_interrupted() {
         let line = "trap '' INT TERM; echo up; while :; do sleep 7601@; done";
         let mut child = home.start(&["run", "--", "sh", "-c", line], "up");
         crate::harness::kill(i32::try_from(child.id()).unwrap(), signal);
-        assert_eq!(child.wait().unwrap().code(), Some(code), "{signal}");
+        assert_eq!(end(&mut child).code(), Some(code), "{signal}");
         assert_eq!(home.folders(), Vec::<String>::new());
         assert!(!is_running("sleep 7601@"));
     }

@@ -190,8 +190,8 @@ impl Client {
         }
         record.stage = Stage::Stopped;
         record.tied = false;
-        folder.write(&record)?;
-        self.state.note(&record);
+        let stamp = folder.write(&record)?;
+        self.state.note(&record, stamp);
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bastide_proto::warden::LOCK_NAME;
 use tokio::time::Instant;
 
-use super::record::{self, Record};
+use super::record::{self, Record, Stamp};
 use crate::backend::SessionId;
 use crate::{Error, ErrorKind, Result};
 
@@ -62,7 +62,7 @@ impl SessionFolder {
     }
 
     /// Writes what is on record about the session.
-    pub(crate) fn write(&self, record: &Record) -> Result<()> {
+    pub(crate) fn write(&self, record: &Record) -> Result<Stamp> {
         record::write(&self.path, record)
     }
 

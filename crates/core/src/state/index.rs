@@ -13,7 +13,7 @@ use std::thread;
 
 use tokio::sync::oneshot;
 
-use super::record::Summary;
+use super::record::{Stamp, Summary};
 use crate::backend::SessionId;
 use database::Database;
 
@@ -27,14 +27,14 @@ pub(super) struct Index {
 }
 
 /// The rows of the index: each with the stamp of the record it was made from.
-pub(super) type Rows = HashMap<SessionId, (String, Summary)>;
+pub(super) type Rows = HashMap<SessionId, (Stamp, Summary)>;
 
 /// What the thread is told.
 enum Word {
-    Put(String, Box<Summary>),
+    Put(Stamp, Box<Summary>),
     Forget(SessionId),
     All(oneshot::Sender<Option<Rows>>),
-    Replace(Vec<(String, Summary)>, oneshot::Sender<Result<(), String>>),
+    Replace(Vec<(Stamp, Summary)>, oneshot::Sender<Result<(), String>>),
     Flush(oneshot::Sender<()>),
 }
 
@@ -50,7 +50,7 @@ impl Index {
     }
 
     /// Notes a session.
-    pub(super) fn put(&self, stamp: String, summary: Summary) {
+    pub(super) fn put(&self, stamp: Stamp, summary: Summary) {
         drop(self.words.try_send(Word::Put(stamp, Box::new(summary))));
     }
 
@@ -67,7 +67,7 @@ impl Index {
     }
 
     /// Puts these rows in the place of all others; `None` if nobody is there to do it.
-    pub(super) async fn replace(&self, rows: Vec<(String, Summary)>) -> Option<Result<(), String>> {
+    pub(super) async fn replace(&self, rows: Vec<(Stamp, Summary)>) -> Option<Result<(), String>> {
         let (answer, answered) = oneshot::channel();
         self.words.try_send(Word::Replace(rows, answer)).ok()?;
         answered.await.ok()
@@ -107,7 +107,7 @@ fn serve(home: &Path, told: &Receiver<Word>) {
 /// One change of the index.
 #[derive(Debug, Clone)]
 enum Change {
-    Put(String, Box<Summary>),
+    Put(Stamp, Box<Summary>),
     Forget(SessionId),
 }
 

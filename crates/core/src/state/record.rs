@@ -117,9 +117,20 @@ impl Summary {
     }
 }
 
+/// What changes whenever a record does: every change makes a new file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Stamp(pub(super) String);
+
+impl Stamp {
+    fn of(metadata: &fs::Metadata) -> Self {
+        let (seconds, nanoseconds) = (metadata.mtime(), metadata.mtime_nsec());
+        Self(format!("{}:{seconds}.{nanoseconds}:{}", metadata.ino(), metadata.len()))
+    }
+}
+
 /// Writes the record into a session's folder, whole or not at all. Nothing is forced to the disk: a
 /// machine that loses its power loses its sandboxes too, and a process that is killed loses nothing.
-pub(super) fn write(folder: &Path, record: &Record) -> Result<()> {
+pub(super) fn write(folder: &Path, record: &Record) -> Result<Stamp> {
     let failed = |error: io::Error| {
         let message = format!("cannot write the record of session {}: {error}", record.id);
         Error::new(ErrorKind::Io, message).with("path", folder.display().to_string())
@@ -129,27 +140,35 @@ pub(super) fn write(folder: &Path, record: &Record) -> Result<()> {
     let write = || {
         let mut options = File::options();
         options.write(true).create(true).truncate(true).mode(0o600);
-        options.open(&unfinished)?.write_all(&text)?;
-        fs::rename(&unfinished, folder.join(NAME))
+        let mut file = options.open(&unfinished)?;
+        file.write_all(&text)?;
+        let stamp = Stamp::of(&file.metadata()?);
+        fs::rename(&unfinished, folder.join(NAME))?;
+        Ok(stamp)
     };
     write().map_err(failed)
 }
 
-/// Reads the record in a session's folder; `None` if there is none.
-pub(super) fn read(folder: &Path, id: &SessionId) -> Result<Option<Record>> {
+/// Reads the record in a session's folder, with the stamp of exactly what was read; `None` if there is
+/// none.
+pub(super) fn read(folder: &Path, id: &SessionId) -> Result<Option<(Record, Stamp)>> {
     let mut text = String::new();
     let opened = match File::open(folder.join(NAME)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened,
     };
-    let read = opened.and_then(|file| file.take(MAX_BYTES).read_to_string(&mut text));
+    let read = opened.and_then(|file| {
+        let stamp = Stamp::of(&file.metadata()?);
+        file.take(MAX_BYTES).read_to_string(&mut text)?;
+        Ok(stamp)
+    });
     let damaged = |why: String| {
         let message = format!("the record of session {id} is damaged: {why}");
         Error::new(ErrorKind::InvalidInput, message)
             .with("path", folder.display().to_string())
             .hint("remove the session; what it left in its folder can be copied before")
     };
-    read.map_err(|error| damaged(error.to_string()))?;
+    let stamp = read.map_err(|error| damaged(error.to_string()))?;
     let record: Record = serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))?;
     if record.form != FORM {
         return Err(damaged(format!("its form is {}, and {FORM} is known", record.form)));
@@ -157,12 +176,10 @@ pub(super) fn read(folder: &Path, id: &SessionId) -> Result<Option<Record>> {
     if record.id != *id {
         return Err(damaged(format!("it is that of session {}", record.id)));
     }
-    Ok(Some(record))
+    Ok(Some((record, stamp)))
 }
 
-/// What changes whenever the record does; `None` if there is no record. Every change makes a new file.
-pub(super) fn stamp(folder: &Path) -> Option<String> {
-    let metadata = fs::metadata(folder.join(NAME)).ok()?;
-    let (seconds, nanoseconds) = (metadata.mtime(), metadata.mtime_nsec());
-    Some(format!("{}:{seconds}.{nanoseconds}:{}", metadata.ino(), metadata.len()))
+/// The stamp of the record as it is now; `None` if there is no record.
+pub(super) fn stamp(folder: &Path) -> Option<Stamp> {
+    fs::metadata(folder.join(NAME)).ok().map(|metadata| Stamp::of(&metadata))
 }

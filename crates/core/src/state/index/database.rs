@@ -10,7 +10,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Row, TransactionBehavior, param
 
 use super::{Change, Rows};
 use crate::backend::SessionId;
-use crate::state::record::{Stage, Summary};
+use crate::state::record::{Stage, Stamp, Summary};
 
 /// The database, in the home.
 const NAME: &str = "state.db";
@@ -116,7 +116,7 @@ impl Database {
     }
 
     /// Puts these rows in the place of all others.
-    pub(super) fn replace(&mut self, rows: &[(String, Summary)]) -> rusqlite::Result<()> {
+    pub(super) fn replace(&mut self, rows: &[(Stamp, Summary)]) -> rusqlite::Result<()> {
         self.write(|connection| {
             connection.execute("DELETE FROM sessions", [])?;
             rows.iter().try_for_each(|(stamp, summary)| put(connection, stamp, summary))
@@ -149,7 +149,7 @@ impl Database {
     }
 }
 
-fn put(connection: &Connection, stamp: &str, summary: &Summary) -> rusqlite::Result<()> {
+fn put(connection: &Connection, stamp: &Stamp, summary: &Summary) -> rusqlite::Result<()> {
     let text = |value: serde_json::Result<String>| {
         value.map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))
     };
@@ -158,7 +158,7 @@ fn put(connection: &Connection, stamp: &str, summary: &Summary) -> rusqlite::Res
     let created_at_ms = i64::try_from(*created_at_ms).unwrap_or(i64::MAX);
     connection.prepare_cached(PUT)?.execute(params![
         id.as_str(),
-        stamp,
+        stamp.0,
         backend,
         stage.as_str(),
         created_at_ms,
@@ -169,7 +169,7 @@ fn put(connection: &Connection, stamp: &str, summary: &Summary) -> rusqlite::Res
     Ok(())
 }
 
-fn read(row: &Row<'_>) -> Option<(String, Summary)> {
+fn read(row: &Row<'_>) -> Option<(Stamp, Summary)> {
     let id: String = row.get("id").ok()?;
     let machine: Option<String> = row.get("machine").ok()?;
     let created_at_ms: i64 = row.get("created_at_ms").ok()?;
@@ -182,7 +182,7 @@ fn read(row: &Row<'_>) -> Option<(String, Summary)> {
         root: row.get("root").ok()?,
         machine: machine.map(|text| serde_json::from_str(&text)).transpose().ok()?,
     };
-    Some((row.get("stamp").ok()?, summary))
+    Some((Stamp(row.get("stamp").ok()?), summary))
 }
 
 /// Whether the file is not, or not any more, a database.
