@@ -34,16 +34,11 @@ const PERSONALITIES: [u64; 5] = [0, 0x0008, 0x0002_0000, 0x0002_0008, 0xffff_fff
 const F_SETSIG: u64 = 10;
 
 /// The processes of ours that share the commands' own walls or user, and must outlive them.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Protected {
-    /// The guest.
-    pub(crate) guest: Pid,
-    /// The launcher itself.
-    pub(crate) launcher: Pid,
-}
+#[derive(Debug, Clone)]
+pub(crate) struct Protected(pub(crate) Vec<Pid>);
 
 /// The filters of a command, in the order they must be installed.
-pub(crate) fn filters(protected: Protected) -> Result<Vec<BpfProgram>> {
+pub(crate) fn filters(protected: &Protected) -> Result<Vec<BpfProgram>> {
     Ok(vec![
         program(refused(protected)?, SeccompAction::Allow, refusal(libc::EPERM))?,
         program(allowed()?, refusal(libc::ENOSYS), SeccompAction::Allow)?,
@@ -73,7 +68,7 @@ fn allowed() -> Result<Rules> {
 }
 
 /// What is refused, by itself or by its arguments.
-fn refused(protected: Protected) -> Result<Rules> {
+fn refused(protected: &Protected) -> Result<Rules> {
     let mut rules = Rules::new();
     for call in table::REFUSED.iter().chain(table::REFUSED_HERE) {
         rules.insert(*call, Vec::new());
@@ -99,12 +94,12 @@ fn refused(protected: Protected) -> Result<Rules> {
 ///
 /// The launcher is inside the same Landlock domain as the commands, so only this keeps them apart;
 /// for the guest it is a second wall beside the domain.
-fn signals(protected: Protected) -> Result<Vec<(i64, Vec<SeccompRule>)>> {
-    let pids = [protected.guest, protected.launcher].map(Pid::as_raw_pid);
+fn signals(protected: &Protected) -> Result<Vec<(i64, Vec<SeccompRule>)>> {
+    let pids: Vec<_> = protected.0.iter().map(|pid| pid.as_raw_pid()).collect();
     let at = |argument: u8, values: &[libc::c_int]| -> Result<Vec<SeccompRule>> {
         values.iter().map(|value| rule([(argument, Dword, Eq, number(*value))])).collect()
     };
-    let groups = [pids[0], pids[1], -pids[0], -pids[1], -1];
+    let groups: Vec<_> = pids.iter().flat_map(|pid| [*pid, -*pid]).chain([-1]).collect();
     let either = [at(0, &pids)?, at(1, &pids)?].concat();
     let deadly = [libc::SIGKILL, libc::SIGSTOP]
         .map(|signal| rule([(1, Dword, Eq, F_SETSIG), (2, Qword, Eq, number(signal))]));
@@ -158,7 +153,7 @@ mod tests {
     #[test]
     fn answers_foreign_architectures_with_no_such_call() {
         let pid = Pid::from_raw(7).unwrap();
-        for program in filters(Protected { guest: pid, launcher: pid }).unwrap() {
+        for program in filters(&Protected(vec![pid])).unwrap() {
             let kills = [libc::SECCOMP_RET_KILL_PROCESS, libc::SECCOMP_RET_KILL_THREAD];
             assert!(program.iter().all(|step| !(step.code == 0x06 && kills.contains(&step.k))));
         }
