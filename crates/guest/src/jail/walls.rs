@@ -17,7 +17,7 @@ use rustix::thread::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::seccomp::{Protected, filters};
+use super::seccomp::{Protected, filter};
 use super::{Step, StepError};
 use crate::accounts::Identity;
 
@@ -79,14 +79,9 @@ pub(crate) fn raise_walls(
     set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .step(|| "become untraceable".to_owned())?;
     let landlock_abi = restrict_files(writable)?;
-    let programs = filters(protected)
-        .map_err(io::Error::other)
-        .step(|| "compile the system call filter".to_owned())?;
-    for program in &programs {
-        seccompiler::apply_filter(program)
-            .map_err(|_| io::Error::last_os_error())
-            .step(|| "install the system call filter".to_owned())?;
-    }
+    seccompiler::apply_filter(&filter(protected))
+        .map_err(|_| io::Error::last_os_error())
+        .step(|| "install the system call filter".to_owned())?;
     Ok(WallsReport { enforced: Enforced::default(), landlock_abi })
 }
 

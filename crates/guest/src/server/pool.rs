@@ -13,7 +13,6 @@ use rustix::process::Pid;
 use tokio::io::{AsyncReadExt, Interest};
 use tokio::net::UnixStream;
 
-use super::kill::kill_strays;
 use crate::launcher::ForkSupervisor;
 use crate::packet;
 use crate::supervisor::{ExecFailure, Orders, Word};
@@ -107,9 +106,9 @@ impl Pool {
         Ok(())
     }
 
-    /// Ends what a supervisor left behind that was killed from inside.
-    pub(crate) async fn kill_strays(&self, supervisor: Pid) {
-        kill_strays(supervisor, &[self.launcher_pid]).await;
+    /// The launcher's process.
+    pub(crate) fn launcher(&self) -> Pid {
+        self.launcher_pid
     }
 
     fn order(&self) -> io::Result<Spare> {

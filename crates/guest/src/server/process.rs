@@ -344,7 +344,10 @@ async fn watch_over(
             drop(tokio::time::timeout(BURIAL, started.gone()).await);
         }
         // The supervisor is gone, so what it looked after has fallen to the first process.
-        End::Failed(_) => pool.kill_strays(process.supervisor).await,
+        End::Failed(_) => {
+            let known = guest.processes.supervisors(process.supervisor);
+            guest.users.kill_strays(process.supervisor, &known).await;
+        }
         _ => {}
     }
     drop(tokio::time::timeout(DRAIN, process.log.closed()).await);

@@ -13,6 +13,7 @@ use tokio::sync::Mutex;
 
 use super::blocking::blocking;
 use super::call::fault;
+use super::kill::kill_strays;
 use super::pool::{Pool, read_packet, send_packet};
 use crate::accounts::{Accounts, Identity};
 use crate::init::ToInit;
@@ -86,6 +87,15 @@ impl Users {
             pools.remove(0);
         }
         Ok(pool)
+    }
+
+    /// Ends what a supervisor left behind that was killed from inside; `known` are all the others. No
+    /// launcher is started meanwhile: it would look like one of those left behind.
+    pub(crate) async fn kill_strays(&self, supervisor: Pid, known: &[Pid]) {
+        let pools = self.pools.lock().await;
+        let launchers = pools.iter().map(|(_, pool)| pool).filter(|pool| pool.is_alive());
+        let launchers: Vec<_> = launchers.map(|pool| pool.launcher()).collect();
+        kill_strays(supervisor, &[&launchers, known].concat()).await;
     }
 
     async fn launch(&self, who: Option<&Arc<Identity>>) -> Result<Pool, Fault> {
