@@ -29,16 +29,11 @@ const PERSONALITIES: [u64; 5] = [0, 0x0008, 0x0002_0000, 0x0002_0008, 0xffff_fff
 const F_SETSIG: u32 = 10;
 
 /// The processes of ours that share the commands' own walls or user, and must outlive them.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Protected {
-    /// The guest.
-    pub(crate) guest: Pid,
-    /// The launcher itself.
-    pub(crate) launcher: Pid,
-}
+#[derive(Debug, Clone)]
+pub(crate) struct Protected(pub(crate) Vec<Pid>);
 
 /// The filter of a command.
-pub(crate) fn filter(protected: Protected) -> BpfProgram {
+pub(crate) fn filter(protected: &Protected) -> BpfProgram {
     program(&refused(protected), &allowed())
 }
 
@@ -57,7 +52,7 @@ fn allowed() -> Rules {
 }
 
 /// What is refused, by itself or by its arguments.
-fn refused(protected: Protected) -> Rules {
+fn refused(protected: &Protected) -> Rules {
     let mut rules = Rules::new();
     for call in table::REFUSED.iter().chain(table::REFUSED_HERE) {
         rules.insert(*call, Vec::new());
@@ -77,12 +72,12 @@ fn refused(protected: Protected) -> Rules {
 ///
 /// The launcher is inside the same Landlock domain as the commands, so only this keeps them apart;
 /// for the guest it is a second wall beside the domain.
-fn signals(protected: Protected) -> [(i64, Vec<Rule>); 11] {
-    let pids = [protected.guest, protected.launcher].map(Pid::as_raw_pid);
+fn signals(protected: &Protected) -> [(i64, Vec<Rule>); 11] {
+    let pids: Vec<_> = protected.0.iter().map(|pid| pid.as_raw_pid()).collect();
     let at = |argument: u32, values: &[libc::c_int]| -> Vec<Rule> {
         values.iter().map(|value| vec![Word(argument, number(*value))]).collect()
     };
-    let groups = [pids[0], pids[1], -pids[0], -pids[1], -1];
+    let groups: Vec<_> = pids.iter().flat_map(|pid| [*pid, -*pid]).chain([-1]).collect();
     let either = [at(0, &pids), at(1, &pids)].concat();
     let deadly = [libc::SIGKILL, libc::SIGSTOP]
         .map(|signal| vec![Word(1, F_SETSIG), Whole(2, u64::from(number(signal)))]);
@@ -118,7 +113,7 @@ mod tests {
     #[test]
     fn is_short_and_kills_nobody() {
         let pid = Pid::from_raw(7).unwrap();
-        let program = filter(Protected { guest: pid, launcher: pid });
+        let program = filter(&Protected(vec![pid]));
         assert!(program.len() < 500, "{} instructions", program.len());
         let kills = [libc::SECCOMP_RET_KILL_PROCESS, libc::SECCOMP_RET_KILL_THREAD];
         assert!(program.iter().all(|step| !(step.code == 0x06 && kills.contains(&step.k))));
