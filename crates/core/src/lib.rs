@@ -14,6 +14,7 @@ mod output;
 mod process;
 mod pty;
 mod session;
+pub mod snapshot;
 mod state;
 
 pub use backend::{
@@ -32,6 +33,7 @@ pub use output::Output;
 pub use process::{Exit, OutputEvent, Process, ProcessId, ProcessInfo, ProcessWriter, Reason};
 pub use pty::PtyLimits;
 pub use session::Session;
+pub use snapshot::{Progress, Saved, SnapshotKeeper, SnapshotTypes, Workspace};
 pub use state::SessionFolder;
 
 pub use bastide_model as model;
