@@ -6,6 +6,7 @@ mod apply;
 pub mod backend;
 mod client;
 mod command;
+pub mod dependencies;
 mod environment;
 mod fault;
 pub mod files;
@@ -26,6 +27,7 @@ pub use bastide_model::{Error, ErrorKind, ExposedPort, Result};
 pub use bastide_proto::GuestPath;
 pub use client::{Client, CreateOptions, SessionInfo, SessionState, SweepReport, Swept};
 pub use command::{Command, Input};
+pub use dependencies::{Dependencies, Dependency};
 pub use files::{
     Content, ExtractOptions, FileChange, FileInfo, FileKind, FileReader, Files, Watch, WriteOptions,
 };
