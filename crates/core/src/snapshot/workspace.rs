@@ -7,6 +7,7 @@ use bastide_model::{Manifest, PosixPath};
 use bastide_proto::GuestPath;
 
 use crate::backend::SessionId;
+use crate::dependencies::Dependencies;
 use crate::files::Files;
 use crate::link::Link;
 
@@ -19,6 +20,7 @@ pub struct Workspace<'a> {
     pub(crate) manifest: &'a Manifest,
     pub(crate) left_out: Vec<PosixPath>,
     pub(crate) kept: Vec<PosixPath>,
+    pub(crate) dependencies: &'a Dependencies,
     pub(crate) progress: Option<&'a (dyn Fn(Progress) + Send + Sync)>,
 }
 
@@ -79,6 +81,12 @@ impl<'a> Workspace<'a> {
     #[must_use]
     pub fn kept_paths(&self) -> &[PosixPath] {
         &self.kept
+    }
+
+    /// What the session can ask of the program around it.
+    #[must_use]
+    pub fn dependencies(&self) -> &'a Dependencies {
+        self.dependencies
     }
 
     /// Tells whoever waits how far the work is.
