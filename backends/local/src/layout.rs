@@ -46,6 +46,11 @@ pub(crate) fn steps(
     for path in SYSTEM {
         show(&mut steps, path);
     }
+    // Before anything that may lie in it.
+    for target in ["/tmp", "/run", "/var/tmp"] {
+        folder(&mut steps, target);
+    }
+    steps.push(RootStep::Tmpfs { target: "/tmp".to_owned(), mode: 0o1777 });
     for path in toolchains.shown.iter().filter_map(|path| path.to_str()) {
         show(&mut steps, path);
     }
@@ -53,10 +58,6 @@ pub(crate) fn steps(
     devices(&mut steps);
     folder(&mut steps, "/proc");
     steps.push(RootStep::Proc { target: "/proc".to_owned() });
-    for target in ["/tmp", "/run", "/var/tmp"] {
-        folder(&mut steps, target);
-    }
-    steps.push(RootStep::Tmpfs { target: "/tmp".to_owned(), mode: 0o1777 });
     let mut files: Vec<_> = files.iter().collect();
     // What lies in something else comes after it.
     files.sort_by_key(|file| file.target.split('/').count());

@@ -16,9 +16,11 @@ pub mod link;
 mod output;
 mod process;
 mod pty;
+mod reference;
 mod session;
 pub mod snapshot;
 mod state;
+mod tools;
 
 pub use apply::{GitFetch, GitOptions, Materialized, MaterializedFile};
 pub use backend::{
@@ -41,8 +43,10 @@ pub use lifecycle::{ConcurrencyLimits, ProgressListener};
 pub use output::Output;
 pub use process::{Exit, OutputEvent, Process, ProcessId, ProcessInfo, ProcessWriter, Reason};
 pub use pty::PtyLimits;
+pub use reference::ExecResult;
 pub use session::Session;
 pub use snapshot::{Progress, Saved, SnapshotKeeper, SnapshotTypes, Workspace};
 pub use state::SessionFolder;
+pub use tools::{ToolAnswer, Tools};
 
 pub use bastide_model as model;

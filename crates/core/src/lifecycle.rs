@@ -210,7 +210,7 @@ impl Session {
     pub async fn start(&self) -> Result<()> {
         let _turn = self.life.turn.lock().await;
         self.check_up()?;
-        let started = self.start_workspace().await;
+        let started = self.start_workspace().await.map_err(|error| self.at_edge(error));
         self.life.is_started.store(started.is_ok(), Ordering::Release);
         started?;
         self.life.state().workspace_root_ready = true;
@@ -294,11 +294,19 @@ impl Session {
         let _turn = self.life.turn.lock().await;
         self.check_up()?;
         let manifest = self.manifest();
-        manifest.check_mount_boundaries(Some(self.life.state().type_name()))?;
-        if !only_ephemeral {
-            self.provision(&manifest).await?;
-        }
-        apply::apply(self, &manifest, only_ephemeral, self.life.tell()).await
+        let done = async {
+            manifest.check_mount_boundaries(Some(self.life.state().type_name()))?;
+            if !only_ephemeral {
+                self.provision(&manifest).await?;
+            }
+            apply::apply(self, &manifest, only_ephemeral, self.life.tell()).await
+        };
+        done.await.map_err(|error| self.at_edge(error))
+    }
+
+    /// An error as it may be shown: without what speaks of a mount that may have credentials.
+    fn at_edge(&self, error: Error) -> Error {
+        error.at_edge(self.life.state().manifest.holds_mount_authority())
     }
 
     /// Makes the users and groups of the manifest. Those that are there already are fine.
@@ -355,7 +363,8 @@ impl Session {
         let _turn = self.life.turn.lock().await;
         self.check_up()?;
         let manifest = self.manifest();
-        manifest.check_mount_boundaries(Some(self.life.state().type_name()))?;
+        let checked = manifest.check_mount_boundaries(Some(self.life.state().type_name()));
+        checked.map_err(|error| self.at_edge(error))?;
         self.pty_terminate_all().await;
         // A workspace that was never made is nothing to come back to.
         if self.life.keeper.keeps_nothing() || !self.life.is_started.load(Ordering::Acquire) {
@@ -363,11 +372,9 @@ impl Session {
         }
         let workspace = self.workspace(&manifest)?;
         let saved = self.life.keeper.save(&workspace).await.map_err(|error| {
-            let (why, retryable) = (error.to_string(), error.is_retryable());
-            Error::workspace_stop(&self.root)
-                .with("detail", why)
-                .retryable(retryable)
-                .because(error)
+            let retryable = error.is_retryable();
+            let error = self.at_edge(error);
+            Error::workspace_stop(&self.root).retryable(retryable).because(error)
         })?;
         {
             let mut state = self.life.state();

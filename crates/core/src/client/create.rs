@@ -79,7 +79,8 @@ impl Client {
             true => BackendState::UnixLocal { workspace_root_owned: owned_root.is_some() },
             false => BackendState::Local { machine: None, receipt: None },
         };
-        manifest.check_mount_boundaries(Some(stored.type_name()))?;
+        let checked = manifest.check_mount_boundaries(Some(stored.type_name()));
+        checked.map_err(|error| error.at_edge(manifest.holds_mount_authority()))?;
         let mut spec = MachineSpec::new(root_of(&manifest)?);
         spec.network = options.network;
         if self.backend.has_host_files() {
