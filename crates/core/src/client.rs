@@ -2,6 +2,7 @@
 
 mod lifetime;
 mod sweep;
+mod told;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use bastide_model::{Manifest, PathGrant};
 use crate::apply::apply;
 use crate::backend::{Backend, Booted, Grant, Machine, MachineSpec, ResourceLimits, SessionId};
 use crate::environment::{environment, search_path};
+use crate::events::{BoundSession, EventOptions, Secret};
 use crate::link::{Link, MuxLink};
 use crate::pty::PtyProcesses;
 use crate::state::{Record, SessionFolder, Stage, State};
@@ -31,6 +33,7 @@ const DEFAULT_ROOT: &str = "/workspace";
 pub struct Client {
     backend: Arc<dyn Backend>,
     state: Arc<State>,
+    events: Arc<EventOptions>,
 }
 
 /// How a new session shall be.
@@ -70,7 +73,7 @@ impl Client {
     /// A client for `backend`.
     pub fn new(backend: Arc<dyn Backend>) -> Self {
         let state = State::at(backend.home());
-        Self { backend, state }
+        Self { backend, state, events: Arc::default() }
     }
 
     /// Makes a session: boots its machine, then lays out the manifest. Either the session is up when
@@ -104,7 +107,14 @@ impl Client {
         record.spec.search_path = search_path(&record.env);
         record.exposed_ports = declared(options.exposed_ports)?;
         let folder = self.state.reserve(&record).await?;
-        self.start(folder, record, Some(manifest)).await
+        let (id, secrets) = (record.id.clone(), told::credentials(manifest));
+        let intent = || told::intent(&record, manifest, &secrets);
+        if let Err(error) = self.note(&id, "creating", intent).await {
+            self.undo(&folder, None, true).await;
+            return Err(error);
+        }
+        let started = self.start(folder, record, Some(manifest), secrets).await;
+        self.note_start(&id, "running", started).await
     }
 
     /// Boots the machine of a session whose folder is ours, and puts the session on record.
@@ -113,6 +123,7 @@ impl Client {
         folder: SessionFolder,
         mut record: Record,
         manifest: Option<&Manifest>,
+        secrets: Vec<Secret>,
     ) -> Result<Session> {
         let Booted { machine, connection, leash } =
             match self.backend.boot(&folder, &record.spec).await {
@@ -161,7 +172,7 @@ impl Client {
                 if !record.tied {
                     self.state.note(&record, stamp);
                 }
-                self.session(record, machine, link, leash)
+                self.session(record, machine, link, leash, secrets)
             }
             Err(error) => {
                 self.undo(&folder, Some(&machine), manifest.is_some()).await;
@@ -187,11 +198,21 @@ impl Client {
         machine: Machine,
         link: Arc<dyn Link>,
         leash: Option<crate::backend::Leash>,
+        secrets: Vec<Secret>,
     ) -> Result<Session> {
         let policy = path_policy(&record.spec)?;
         let bytes = |text: String| text.into_bytes();
         let env = record.env.into_iter().map(|(key, value)| (bytes(key), bytes(value))).collect();
+        let bound = BoundSession {
+            backend: Arc::clone(&self.backend),
+            machine: machine.clone(),
+            link: Arc::clone(&link),
+            policy: policy.clone(),
+            root: record.spec.root.clone(),
+        };
         Ok(Session {
+            events: self.recorder(&bound, secrets)?,
+            options: Arc::clone(&self.events),
             backend: Arc::clone(&self.backend),
             state: Arc::clone(&self.state),
             machine,

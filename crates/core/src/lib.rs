@@ -7,6 +7,7 @@ pub mod backend;
 mod client;
 mod command;
 mod environment;
+pub mod events;
 mod fault;
 pub mod files;
 pub mod link;

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bastide_model::receipt::Receipt;
+use serde_json::json;
 use tokio::time::Instant;
 
 use super::Client;
+use super::told::up;
 use crate::backend::{Machine, MachineEnd, MachineStatus, SessionId};
 use crate::link::{Link, MuxLink};
 use crate::state::{Claim, Life, Record, SessionFolder, Stage, Summary, mark_unwanted};
@@ -100,7 +102,11 @@ impl Client {
             Ok(link)
         };
         match connected.await {
-            Ok(link) => self.session(record, machine, link, None),
+            Ok(link) => {
+                let session = self.session(record, machine, link, None, Vec::new())?;
+                self.note(id, "attached", || up(&session)).await?;
+                Ok(session)
+            }
             Err(error) => Err(self.better(&machine, error).await),
         }
     }
@@ -166,10 +172,14 @@ impl Client {
         loop {
             let record = self.record(id)?;
             if let (Stage::Running, Some(machine)) = (record.stage, &record.machine) {
+                self.note(id, "stopping", || json!({})).await?;
                 self.backend.stop(machine).await?;
             }
             match self.state.claim(id)? {
-                Claim::Ours(folder) => return self.set_stopped(&folder, id),
+                Claim::Ours(folder) => {
+                    self.set_stopped(&folder, id)?;
+                    return self.note(id, "stopped", || json!({})).await;
+                }
                 Claim::Missing => return Err(missing(id.as_str())),
                 Claim::Kept if Instant::now() >= deadline => return Err(busy(id)),
                 Claim::Kept => tokio::time::sleep(AGAIN).await,
@@ -214,7 +224,9 @@ impl Client {
             let message = format!("session {id} was not stopped, it ended");
             return Err(Error::new(ErrorKind::Conflict, message).hint("delete it"));
         }
-        self.start(folder, record, None).await
+        self.note(id, "resuming", || json!({})).await?;
+        let started = self.start(folder, record, None, Vec::new()).await;
+        self.note_start(id, "resumed", started).await
     }
 
     /// Ends a session, in whatever state it is, and removes every trace of it. Returns whether there was
@@ -239,6 +251,7 @@ impl Client {
             match self.state.record(id) {
                 Ok(Some(Record { backend, machine: Some(machine), .. })) => {
                     self.check_backend(id, &backend)?;
+                    self.note_deleting(&machine).await?;
                     self.backend.destroy(&machine).await?;
                     // Whatever is kept there now is another session of that name.
                     if let Claim::Ours(folder) = self.state.claim(id)? {
@@ -266,6 +279,9 @@ impl Client {
             }
         }
         self.state.forget(id);
+        if found {
+            self.note_deleted(id, json!({})).await?;
+        }
         Ok(found)
     }
 

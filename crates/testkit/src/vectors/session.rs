@@ -29,7 +29,7 @@ pub(crate) fn in_session<T>(
 }
 
 /// Runs something to its end.
-fn run<T>(work: impl Future<Output = T>) -> Result<T> {
+pub(crate) fn run<T>(work: impl Future<Output = T>) -> Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Error::new(ErrorKind::Io, error.to_string()))?;
     Ok(runtime.block_on(work))
