@@ -116,7 +116,7 @@ impl Command {
             command: self.given(),
             timeout_s: self.timeout_s(),
             shell: self.is_shell.into(),
-            user: None,
+            user: self.user.clone(),
         }
     }
 
@@ -125,6 +125,7 @@ impl Command {
         json!({
             "command": self.given(),
             "shell": self.is_shell,
+            "user": self.user,
             "terminal": self.terminal.is_some(),
         })
     }
