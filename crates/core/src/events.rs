@@ -74,6 +74,11 @@ impl EventOptions {
         Self::default()
     }
 
+    /// Whether anybody hears of anything.
+    pub(crate) fn is_heard(&self) -> bool {
+        !self.sinks.is_empty() || self.audit.is_some()
+    }
+
     /// One more hears of them.
     #[must_use]
     pub fn sink(self, sink: impl Sink + 'static) -> Self {

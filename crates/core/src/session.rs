@@ -15,6 +15,7 @@ use serde_json::json;
 use crate::backend::{Backend, Leash, Machine, SessionId};
 use crate::events::{EventOptions, Finished, Recorder, further, telling};
 use crate::fault::agent_lost;
+use crate::lifecycle::Lifecycle;
 use crate::link::{Incoming, Link, MuxLink, decode};
 use crate::process::ProcessInfo;
 use crate::pty::PtyProcesses;
@@ -42,6 +43,7 @@ pub struct Session {
     pub(crate) exposed_ports: Vec<u16>,
     pub(crate) leash: Option<Leash>,
     pub(crate) ptys: PtyProcesses,
+    pub(crate) life: Arc<Lifecycle>,
     /// Who is told what happens here, if anybody.
     pub(crate) events: Option<Arc<Recorder>>,
     pub(crate) options: Arc<EventOptions>,
@@ -88,6 +90,7 @@ impl Session {
             exposed_ports: self.exposed_ports.clone(),
             leash: None,
             ptys: PtyProcesses::default(),
+            life: Arc::clone(&self.life),
             options: Arc::clone(&self.options),
         })
     }
@@ -135,7 +138,7 @@ impl Session {
     ///
     /// As [`spawn`](Self::spawn); and for a command with bytes to read, which nobody would be there
     /// to send.
-    pub async fn start(&self, command: Command) -> Result<ProcessId> {
+    pub async fn launch(&self, command: Command) -> Result<ProcessId> {
         if matches!(command.input, Input::Bytes(_)) {
             let message = "a command that lives on by itself cannot be given bytes to read";
             return Err(Error::new(ErrorKind::InvalidInput, message)
@@ -247,9 +250,9 @@ impl Session {
     ///
     /// Fails if the backend cannot remove something; what is left carries the session's name.
     pub async fn delete(self) -> Result<()> {
-        let Self { backend, state, machine, link, leash, events, .. } = self;
+        let Self { backend, state, machine, link, leash, life, events, .. } = self;
         let told = telling(events.as_ref(), || further("delete", json!({})));
-        let deleted = told.done(remove(backend, state, machine, link, leash)).await;
+        let deleted = told.done(remove(backend, state, machine, link, leash, &life)).await;
         if let Some(events) = &events {
             events.close(deleted.is_ok()).await;
         }
@@ -274,9 +277,14 @@ async fn remove(
     machine: Machine,
     link: Arc<dyn Link>,
     leash: Option<Leash>,
+    life: &Lifecycle,
 ) -> Result<()> {
     drop(link);
     let mut destroyed = backend.destroy(&machine).await;
+    if let Some(root) = &life.owned_root {
+        destroyed = destroyed.and(backend.discard(root).await);
+    }
+    life.dependencies.close().await;
     if let Claim::Ours(folder) = state.claim(&machine.id)? {
         destroyed = destroyed.and(backend.discard(folder.path()).await);
     }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::Client;
 use crate::backend::{Machine, MachineEnd, MachineStatus, SessionId};
 use crate::events::{Auditor, BoundSession, EventOptions, Recorder, Redactor, Secret};
+use crate::lifecycle::Lifecycle;
 use crate::state::Record;
 use crate::{Result, Session};
 
@@ -117,8 +118,12 @@ impl Client {
     pub(super) fn recorder(
         &self,
         session: &BoundSession,
-        secrets: Vec<Secret>,
+        life: &Lifecycle,
     ) -> Result<Option<Arc<Recorder>>> {
+        if !self.events.is_heard() {
+            return Ok(None);
+        }
+        let secrets = credentials(&life.state().manifest);
         let auditor = self.auditor(session.id());
         let auditor = auditor.map(|auditor| auditor.under(&session.machine.receipt));
         let secrets = self.events.secrets.iter().cloned().chain(secrets);
@@ -127,7 +132,8 @@ impl Client {
 }
 
 /// What is on record about the making of a session.
-pub(super) fn intent(record: &Record, manifest: &Manifest, secrets: &[Secret]) -> Value {
+pub(super) fn intent(record: &Record, manifest: &Manifest) -> Value {
+    let secrets = credentials(manifest);
     let names: Vec<_> = secrets.iter().map(|secret| secret.name.as_str()).collect();
     let variables: Vec<_> = record.env.iter().map(|(name, _)| name.as_str()).collect();
     json!({
@@ -151,7 +157,7 @@ pub(super) fn up(session: &Session) -> Value {
 }
 
 /// The credentials in a manifest: whatever must not be stored with it.
-pub(super) fn credentials(manifest: &Manifest) -> Vec<Secret> {
+fn credentials(manifest: &Manifest) -> Vec<Secret> {
     // Only mounts have any; and a manifest with many files is long.
     if manifest.mount_targets().is_ok_and(|mounts| mounts.is_empty()) {
         return Vec::new();

@@ -19,6 +19,11 @@ use super::trace::{Names, TraceContext};
 use crate::backend::SessionId;
 use crate::{Error, ErrorKind, Result};
 
+tokio::task_local! {
+    /// Set where everything is part of one operation that is told.
+    static QUIET: ();
+}
+
 /// Tells everybody who wants to hear it what one session does.
 #[derive(Debug)]
 pub(crate) struct Recorder {
@@ -45,6 +50,11 @@ impl Finished {
     /// Nothing more to say than that it is done.
     pub(crate) fn done() -> Self {
         Self { result: Ok(OperationResult::Done), extra: Map::new() }
+    }
+
+    /// Whether a session runs.
+    pub(crate) fn running(alive: bool) -> Self {
+        Self { result: Ok(OperationResult::Running { alive }), extra: Map::new() }
     }
 
     /// What a further operation found.
@@ -80,6 +90,7 @@ pub(crate) fn telling(
     recorder: Option<&Arc<Recorder>>,
     operation: impl FnOnce() -> Operation,
 ) -> Telling<'_> {
+    let recorder = recorder.filter(|_| QUIET.try_with(|()| ()).is_err());
     Telling(recorder.map(|recorder| (recorder, operation())))
 }
 
@@ -106,6 +117,14 @@ impl Telling<'_> {
     /// As [`around`](Self::around), for what gives nothing worth telling.
     pub(crate) async fn done<T>(self, work: impl Future<Output = Result<T>>) -> Result<T> {
         self.around(work, |_| Finished::done()).await
+    }
+
+    /// As [`done`](Self::done); what is done on the way is not told.
+    pub(crate) async fn quietly<T>(self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        match self.0 {
+            Some(_) => self.done(QUIET.scope((), work)).await,
+            None => work.await,
+        }
     }
 
     /// Tells of its start; its end is for the caller to tell.

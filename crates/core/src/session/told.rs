@@ -3,35 +3,16 @@
 use std::sync::Arc;
 
 use bastide_model::PosixPath;
-use bastide_model::events::{Operation, OperationResult};
-use serde_json::{Map, Number, Value, json};
+use bastide_model::events::Operation;
+use serde_json::{Number, Value, json};
 
 use super::Session;
-use crate::backend::MachineStatus;
-use crate::events::{BoundSession, Finished, Recorder, SinkStats, Telling, further, telling};
+use crate::events::{BoundSession, Recorder, SinkStats, Telling, further, telling};
 use crate::link::Link;
 use crate::process::ToldProcess;
 use crate::{Command, ProcessId, Result};
 
 impl Session {
-    /// Whether the session runs.
-    ///
-    /// # Errors
-    ///
-    /// Only with what a sink fails with that must hear of it.
-    pub async fn running(&self) -> Result<bool> {
-        let told = self.telling(|| Operation::Running);
-        let work = async {
-            let status = self.backend.inspect(&self.machine).await;
-            Ok(matches!(status, Ok(MachineStatus::Running { .. })))
-        };
-        let finished = |alive: &bool| Finished {
-            result: Ok(OperationResult::Running { alive: *alive }),
-            extra: Map::new(),
-        };
-        told.around(work, finished).await
-    }
-
     /// Waits until every sink has what happened so far, each for a while, and the audit log is on the
     /// disk.
     pub async fn flush_events(&self) {

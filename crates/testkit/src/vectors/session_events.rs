@@ -71,13 +71,14 @@ fn live(case: &Case<'_>, options: EventOptions) -> Result<()> {
     }
     let steps = case.list("steps")?;
     run(async {
-        let client = Client::new(Arc::clone(backend)).with_events(options);
-        let session = client.create(&manifest, CreateOptions::default()).await?;
+        // Its start is not one of the steps.
+        let unheard = Client::new(Arc::clone(backend));
+        let made = unheard.create(&manifest, CreateOptions::default()).await?;
+        let session = unheard.clone().with_events(options).attach(made.id()).await?;
         for step in steps {
             // What becomes of it is in the events.
             drop(perform(&session, step).await);
         }
-        let unheard = Client::new(Arc::clone(backend));
         unheard.delete(session.id()).await.map(drop)
     })?
 }
@@ -95,7 +96,7 @@ async fn perform(session: &Session, step: &Value) -> Result<()> {
             session.read_bounded(text("path")?, most).await.map(drop)
         }
         "write" => session.write(text("path")?, text("content")?.to_owned()).await,
-        "running" => session.running().await.map(drop),
+        "running" => session.try_running().await.map(drop),
         "resolve_exposed_port" => {
             let port = step["port"].as_u64().and_then(|port| u16::try_from(port).ok());
             let port = port.ok_or_else(|| malformed("port", "a port"))?;

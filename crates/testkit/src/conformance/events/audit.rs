@@ -66,14 +66,16 @@ async fn keeps_every_operation_on_record(context: Context) -> Outcome {
     session.rm("folder", true).await?;
     drop(session.watch(".", false).await?);
     session.exec(sh("exit 3")).await?;
-    let process = session.start(sh("sleep 60")).await?;
+    let process = session.launch(sh("echo up; sleep 60")).await?;
+    let mut listening = session.attach(process, 0).await?;
+    listening.next().await?;
     session.signal(process, 9).await?;
-    drop(session.attach(process, 0).await?.output(100).await?);
+    drop(listening.output(100).await?);
     drop(session.log(process, 0).await?.output(100).await?);
     session.processes().await?;
     session.pty_exec_start(sh("true").terminal(24, 80), PtyLimits::default()).await?;
     session.pty_terminate_all().await;
-    session.running().await?;
+    assert!(session.running().await);
     failure(session.resolve_exposed_port(1).await)?;
     let other = client(&context).attach(&id).await?;
     other.exec(sh("true")).await?;
@@ -105,6 +107,7 @@ async fn keeps_every_operation_on_record(context: Context) -> Outcome {
         "pty_exec_start",
         "pty_terminate_all",
         "running",
+        "start",
         "resolve_exposed_port",
         "delete",
     ];

@@ -18,6 +18,7 @@ use crate::trials;
 
 pub(super) const TRIALS: &[Trial] = trials![
     tells_of_the_ten_operations_and_no_others,
+    tells_of_the_life_of_a_session,
     tells_everything_to_whoever_asks,
     says_of_a_command_what_policies_allow,
     never_says_a_secret,
@@ -30,10 +31,28 @@ pub(super) const TRIALS: &[Trial] = trials![
     says_that_an_operation_was_given_up,
 ];
 
-/// A session that tells of itself.
+/// A session that tells of itself from when it is there.
 pub(super) async fn session(context: &Context, events: EventOptions) -> bastide::Result<Session> {
-    let client = context.client().with_events(events);
-    client.create(&Manifest::default(), CreateOptions::default()).await
+    let mut options = CreateOptions::default();
+    options.tied_to_owner = false;
+    let made = context.client().create(&Manifest::default(), options).await?;
+    context.client().with_events(events).attach(made.id()).await
+}
+
+async fn tells_of_the_life_of_a_session(context: Context) -> Outcome {
+    let heard = Listener::new(SinkOptions::sync());
+    let client = context.client().with_events(EventOptions::new().shared_sink(heard.clone()));
+    let session = client.create(&Manifest::default(), CreateOptions::default()).await?;
+    session.exec(sh("true")).await?;
+    session.close().await?;
+    session.delete().await?;
+    // What starting, stopping and shutting down consist of is not told.
+    let want = ["start", "exec", "stop", "shutdown"];
+    let want: Vec<_> =
+        want.iter().flat_map(|op| [format!("{op} start"), format!("{op} finish")]).collect();
+    assert_eq!(heard.story(), want);
+    assert!(heard.heard().iter().all(|event| event.finish.as_ref().is_none_or(|end| end.ok)));
+    Ok(())
 }
 
 fn shown() -> PayloadPolicy {
@@ -49,7 +68,7 @@ async fn tells_of_the_ten_operations_and_no_others(context: Context) -> Outcome 
     session.read("folder/file").await?;
     failure(session.read("nothing").await)?;
     session.exec(sh("exit 3")).await?;
-    assert!(session.running().await?);
+    assert!(session.running().await);
     failure(session.resolve_exposed_port(80).await)?;
     session.delete().await?;
     let want = ["write", "read", "read", "exec", "running", "resolve_exposed_port"];
@@ -79,7 +98,7 @@ async fn tells_everything_to_whoever_asks(context: Context) -> Outcome {
     let session = session(&context, EventOptions::new().shared_sink(heard.clone())).await?;
     session.mkdir("folder", true).await?;
     session.exec(sh("echo hello")).await?;
-    let id = session.start(sh("exit 4")).await?;
+    let id = session.launch(sh("exit 4")).await?;
     let mut process = session.attach(id, 0).await?;
     while !matches!(process.next().await?, bastide::OutputEvent::Exit(_)) {}
     session.rm("folder", false).await?;
