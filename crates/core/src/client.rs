@@ -4,6 +4,7 @@ mod create;
 mod lifetime;
 mod resume;
 mod sweep;
+mod told;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use bastide_model::{Manifest, PathGrant, Registry};
 use crate::apply::GitOptions;
 use crate::backend::{Backend, Grant, MachineSpec, ResourceLimits, SessionId};
 use crate::dependencies::Dependencies;
+use crate::events::EventOptions;
 use crate::lifecycle::{ConcurrencyLimits, ProgressListener};
 use crate::snapshot::SnapshotTypes;
 use crate::state::State;
@@ -35,6 +37,7 @@ const DEFAULT_ROOT: &str = "/workspace";
 pub struct Client {
     backend: Arc<dyn Backend>,
     state: Arc<State>,
+    events: Arc<EventOptions>,
     registry: Arc<Registry>,
     types: SnapshotTypes,
     dependencies: Dependencies,
@@ -118,7 +121,8 @@ impl Client {
         let state = State::at(backend.home());
         let registry = Arc::new(Registry::builtin().clone());
         let (types, dependencies) = (SnapshotTypes::default(), Dependencies::default());
-        Self { backend, state, registry, types, dependencies }
+        let events = Arc::default();
+        Self { backend, state, events, registry, types, dependencies }
     }
 
     /// The same client with types of the program's own.

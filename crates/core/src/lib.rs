@@ -9,6 +9,7 @@ mod client;
 mod command;
 pub mod dependencies;
 mod environment;
+pub mod events;
 mod fault;
 pub mod files;
 mod lifecycle;

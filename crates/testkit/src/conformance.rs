@@ -2,6 +2,7 @@
 
 mod commands;
 mod ending;
+mod events;
 mod files;
 mod lifetime;
 mod link;
@@ -33,6 +34,7 @@ pub fn trials() -> Vec<Trial> {
     .flatten()
     .copied()
     .chain(files::all())
+    .chain(events::all())
     .collect()
 }
 

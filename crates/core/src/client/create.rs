@@ -8,10 +8,11 @@ use bastide_model::state::BackendState;
 use bastide_model::{Manifest, SessionState};
 use uuid::Uuid;
 
-use super::{Client, CreateOptions, DEFAULT_ROOT, declared, grants, path_policy};
+use super::{Client, CreateOptions, DEFAULT_ROOT, declared, grants, path_policy, told};
 use crate::apply;
 use crate::backend::{Booted, Leash, Machine, MachineSpec, SessionId};
 use crate::environment::{environment, search_path};
+use crate::events::BoundSession;
 use crate::lifecycle::{
     Beginning, ConcurrencyLimits, Lifecycle, Limits, Preserved, ProgressListener,
 };
@@ -119,7 +120,14 @@ impl Client {
             starts,
         };
         let folder = self.state.reserve(&record).await?;
-        self.bring_up(folder, record, start).await
+        let id = record.id.clone();
+        let intent = || told::intent(&record, &start.state.manifest);
+        if let Err(error) = self.note(&id, "creating", intent).await {
+            self.undo(&folder, None, &record, true).await;
+            return Err(error);
+        }
+        let started = self.bring_up(folder, record, start).await;
+        self.note_start(&id, "running", started).await
     }
 
     /// Boots the machine of a session whose folder is ours, and puts the session on record.
@@ -240,7 +248,16 @@ impl Client {
             preserved: start.preserved,
         });
         let leash: Option<Leash> = None;
+        let bound = BoundSession {
+            backend: Arc::clone(&self.backend),
+            machine: machine.clone(),
+            link: Arc::clone(&link),
+            policy: policy.clone(),
+            root: record.spec.root.clone(),
+        };
         Ok(Session {
+            events: self.recorder(&bound, &life)?,
+            options: Arc::clone(&self.events),
             backend: Arc::clone(&self.backend),
             state: Arc::clone(&self.state),
             machine,
