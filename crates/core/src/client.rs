@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bastide_model::paths::WorkspacePathPolicy;
-use bastide_model::receipt::NetworkAccess;
+use bastide_model::receipt::{Isolation, NetworkAccess};
 use bastide_model::{Manifest, PathGrant};
 
 use crate::apply::apply;
@@ -39,6 +39,11 @@ pub struct Client {
 pub struct CreateOptions {
     /// What network commands have; none unless asked.
     pub network: NetworkAccess,
+    /// How commands are confined: by the strongest way the machine has unless asked.
+    pub isolation: Isolation,
+    /// Whether commands may make sandboxes of their own, as browsers do; not unless asked, because it
+    /// opens more of the kernel to them.
+    pub nested_sandbox: bool,
     /// What commands may use, all of them together; no limits unless asked.
     pub limits: ResourceLimits,
     /// The environment every command starts with, before the manifest's own. The caller decides what
@@ -57,6 +62,8 @@ impl Default for CreateOptions {
     fn default() -> Self {
         Self {
             network: NetworkAccess::None,
+            isolation: Isolation::Auto,
+            nested_sandbox: false,
             limits: ResourceLimits::default(),
             env: Vec::new(),
             tied_to_owner: true,
@@ -90,6 +97,8 @@ impl Client {
         })?;
         let mut spec = MachineSpec::new(root);
         spec.network = options.network;
+        spec.isolation = options.isolation;
+        spec.nested_sandbox = options.nested_sandbox;
         if self.backend.has_host_files() {
             // A root of the caller's choice is a folder of the caller's.
             let is_chosen = manifest.root != DEFAULT_ROOT;
@@ -122,6 +131,15 @@ impl Client {
                     return Err(error);
                 }
             };
+        if let Some(root) = self.backend.root(&machine) {
+            for (key, value) in &mut record.env {
+                // The workspace is always the home.
+                if key == "HOME" && *value == record.spec.root.as_str() {
+                    root.as_str().clone_into(value);
+                }
+            }
+            record.spec.root = root;
+        }
         for (key, value) in &machine.environment {
             // What somebody asked for counts more than what the machine comes with.
             if !record.env.iter().any(|(known, _)| known == key) {
