@@ -152,6 +152,10 @@ impl Backend for LocalBackend {
         true
     }
 
+    fn state_types(&self) -> Vec<&'static str> {
+        vec![NAME, "unix_local"]
+    }
+
     async fn boot(&self, folder: &SessionFolder, spec: &MachineSpec) -> Result<Booted> {
         let mut spec = spec.clone();
         if spec.isolation == Isolation::Auto {

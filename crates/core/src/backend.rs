@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use async_trait::async_trait;
 use bastide_model::receipt::{Isolation, NetworkAccess, Receipt};
+use bastide_model::state::BackendState;
 use bastide_proto::GuestPath;
 use bastide_proto::hello::Token;
 use serde::{Deserialize, Serialize};
@@ -64,6 +65,19 @@ pub trait Backend: fmt::Debug + Send + Sync {
     fn root(&self, machine: &Machine) -> Option<GuestPath> {
         let _ = machine;
         None
+    }
+
+    /// The types of session states its sessions can have.
+    fn state_types(&self) -> Vec<&'static str> {
+        vec![self.name()]
+    }
+
+    /// What is stored of a machine in a session's state, for whoever reads it elsewhere. Nothing in it
+    /// is believed when it comes back.
+    fn stored(&self, machine: &Machine) -> BackendState {
+        let machine_state = machine.state.as_object().cloned();
+        let receipt = Some(Box::new(machine.receipt.clone()));
+        BackendState::Local { machine: machine_state, receipt }
     }
 
     /// How ports of a machine are published, where the backend can.
