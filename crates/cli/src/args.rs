@@ -7,6 +7,7 @@ use crate::commands::attach::AttachArgs;
 use crate::commands::cp::CpArgs;
 use crate::commands::create::CreateArgs;
 use crate::commands::docs::{CompletionsArgs, ManArgs};
+use crate::commands::doctor::DoctorArgs;
 use crate::commands::exec::ExecArgs;
 use crate::commands::files::FilesArgs;
 use crate::commands::inspect::InspectArgs;
@@ -43,6 +44,7 @@ pub(crate) enum Task {
     Port(PortArgs),
     Rm(RmArgs),
     Sweep(SweepArgs),
+    Doctor(DoctorArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
 }

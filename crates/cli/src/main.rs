@@ -64,6 +64,7 @@ impl Task {
             Self::Port(args) => args.json,
             Self::Rm(args) => args.json,
             Self::Sweep(args) => args.json,
+            Self::Doctor(args) => args.json,
             Self::Shell(_) | Self::Attach(_) | Self::Completions(_) | Self::Man(_) => false,
         }
     }
@@ -84,6 +85,7 @@ impl Task {
             Self::Port(args) => commands::port::run(ui, args).await,
             Self::Rm(args) => commands::rm::run(ui, args).await,
             Self::Sweep(args) => commands::sweep::run(ui, args).await,
+            Self::Doctor(args) => commands::doctor::run(ui, args).await,
             Self::Completions(args) => commands::docs::completions(ui, args),
             Self::Man(args) => commands::docs::man(ui, &args),
         }

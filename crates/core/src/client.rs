@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bastide_model::paths::WorkspacePathPolicy;
-use bastide_model::receipt::NetworkAccess;
+use bastide_model::receipt::{Isolation, NetworkAccess};
 use bastide_model::snapshot::{Snapshot, SnapshotSpec};
 use bastide_model::{Manifest, PathGrant, Registry};
 
@@ -68,6 +68,11 @@ impl SnapshotChoice {
 pub struct CreateOptions {
     /// What network commands have; none unless asked.
     pub network: NetworkAccess,
+    /// How commands are confined: by the strongest way the machine has unless asked.
+    pub isolation: Isolation,
+    /// Whether commands may make sandboxes of their own, as browsers do; not unless asked, because it
+    /// opens more of the kernel to them.
+    pub nested_sandbox: bool,
     /// What commands may use, all of them together; no limits unless asked.
     pub limits: ResourceLimits,
     /// The environment every command starts with, before the manifest's own. The caller decides what
@@ -100,6 +105,8 @@ impl Default for CreateOptions {
     fn default() -> Self {
         Self {
             network: NetworkAccess::None,
+            isolation: Isolation::Auto,
+            nested_sandbox: false,
             limits: ResourceLimits::default(),
             env: Vec::new(),
             tied_to_owner: true,

@@ -28,7 +28,7 @@ pub use backend::{
     Backend, Booted, Connection, Grant, Machine, MachineEnd, MachineSpec, MachineStatus,
     ResourceLimits, SessionId, Side,
 };
-pub use bastide_model::receipt::{NetworkAccess, Receipt, Rung};
+pub use bastide_model::receipt::{Isolation, NetworkAccess, Receipt, Rung};
 pub use bastide_model::{Error, ErrorKind, ExposedPort, Result};
 pub use bastide_proto::GuestPath;
 pub use client::{

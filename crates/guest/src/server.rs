@@ -7,7 +7,7 @@ mod call;
 mod connection;
 mod exec;
 mod files;
-mod kill;
+pub(crate) mod kill;
 mod log;
 mod memory;
 mod pool;

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use bastide::model::document::Format;
 use bastide::model::environment::Variable;
 use bastide::model::{Manifest, Registry};
-use bastide::{Client, CreateOptions, Error, ErrorKind, NetworkAccess, Result, Session};
+use bastide::{
+    Client, CreateOptions, Error, ErrorKind, Isolation, NetworkAccess, Result, Rung, Session,
+};
 use bastide_local::LocalBackend;
 
 use super::values::{parse_bytes, parse_pair};
@@ -114,6 +116,12 @@ impl SessionArgs {
             NetworkArg::None => NetworkAccess::None,
             NetworkArg::Host => NetworkAccess::Host,
         };
+        options.isolation = match self.isolation {
+            IsolationArg::Auto => Isolation::Auto,
+            IsolationArg::Namespaces => Isolation::Exactly(Rung::Namespaces),
+            IsolationArg::Landlock => Isolation::Exactly(Rung::Landlock),
+            IsolationArg::Unconfined => Isolation::Exactly(Rung::Unconfined),
+        };
         options.limits.memory = self.memory;
         options.limits.pids = self.pids;
         options.env = config::shared_environment();
@@ -133,12 +141,6 @@ impl SessionArgs {
             BackendArg::Local => {}
             BackendArg::Docker | BackendArg::Sbx | BackendArg::Kube => {
                 return refuse("--backend", "this build has the backend `local` only");
-            }
-        }
-        match self.isolation {
-            IsolationArg::Auto | IsolationArg::Namespaces => {}
-            IsolationArg::Landlock | IsolationArg::Unconfined => {
-                return refuse("--isolation", "sessions are confined by `namespaces` only");
             }
         }
         let local = "the backend `local` has no images";
