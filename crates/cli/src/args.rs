@@ -15,9 +15,11 @@ use crate::commands::kill::KillArgs;
 use crate::commands::ls::LsArgs;
 use crate::commands::port::PortArgs;
 use crate::commands::ps::PsArgs;
+use crate::commands::resume::ResumeArgs;
 use crate::commands::rm::RmArgs;
 use crate::commands::run::RunArgs;
 use crate::commands::shell::ShellArgs;
+use crate::commands::stop::StopArgs;
 use crate::commands::sweep::SweepArgs;
 
 /// Give software agents a place to work
@@ -42,6 +44,8 @@ pub(crate) enum Task {
     Ls(LsArgs),
     Inspect(InspectArgs),
     Port(PortArgs),
+    Stop(StopArgs),
+    Resume(ResumeArgs),
     Rm(RmArgs),
     Sweep(SweepArgs),
     Doctor(DoctorArgs),

@@ -126,9 +126,12 @@ impl SessionArgs {
         options.limits.pids = self.pids;
         options.env = config::shared_environment();
         options.tied_to_owner = tied_to_owner;
+        options.base_dir = base_dir(self.manifest.as_deref())?;
+        options.progress = ui.progress("laying out");
         let client = local_client()?;
-        let session = client.create(&manifest, options).await?;
-        Ok((client, session))
+        let session = client.create(&manifest, options).await;
+        ui.end_progress();
+        Ok((client, session?))
     }
 
     /// Whoever asks for something and gets less than that would be misled.
@@ -164,6 +167,21 @@ fn workspace(folder: &Path) -> Result<String> {
     std::fs::create_dir_all(folder).map_err(|error| failed(&error.to_string()))?;
     let folder = folder.canonicalize().map_err(|error| failed(&error.to_string()))?;
     folder.into_os_string().into_string().map_err(|_| failed("its path is no text"))
+}
+
+/// The folder that files of the host in a manifest come from: the one the manifest lies in.
+fn base_dir(manifest: Option<&Path>) -> Result<Option<PathBuf>> {
+    let Some(manifest) = manifest else { return Ok(None) };
+    let folder = match manifest.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let folder = folder.canonicalize().map_err(|error| {
+        let message =
+            format!("cannot find the folder of the manifest {}: {error}", manifest.display());
+        Error::new(ErrorKind::NotFound, message)
+    })?;
+    Ok(Some(folder))
 }
 
 fn load(ui: &Ui, path: &Path) -> Result<Manifest> {
