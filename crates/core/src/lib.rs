@@ -15,6 +15,7 @@ mod process;
 mod pty;
 mod session;
 mod state;
+pub mod store;
 
 pub use backend::{
     Backend, Booted, Connection, Grant, Machine, MachineEnd, MachineSpec, MachineStatus,
@@ -33,5 +34,6 @@ pub use process::{Exit, OutputEvent, Process, ProcessId, ProcessInfo, ProcessWri
 pub use pty::PtyLimits;
 pub use session::Session;
 pub use state::SessionFolder;
+pub use store::{SnapshotInfo, Store};
 
 pub use bastide_model as model;

@@ -8,6 +8,7 @@ use serde_bytes::ByteBuf;
 use crate::GuestPath;
 use crate::boot::UserAndGroup;
 use crate::files::{FileRequest, FileTime};
+use crate::tree::{Restore, Scan};
 
 /// The first message of every call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +36,10 @@ pub enum Request {
     Put(Put),
     /// Does something with files.
     Files(FileRequest),
+    /// Looks through a tree, to save it.
+    Scan(Scan),
+    /// Puts a tree in the place of another.
+    Restore(Restore),
     /// Answers at once; shows that the guest is alive.
     Ping,
 }

@@ -8,6 +8,7 @@ mod link;
 mod output;
 mod ports;
 mod processes;
+mod snapshots;
 mod terminals;
 mod workspace;
 
@@ -24,6 +25,7 @@ pub fn trials() -> Vec<Trial> {
         output::TRIALS,
         ports::TRIALS,
         processes::TRIALS,
+        snapshots::TRIALS,
         terminals::TRIALS,
         workspace::TRIALS,
     ]
