@@ -11,6 +11,7 @@ mod receipt;
 mod refusal;
 mod side;
 mod strays;
+mod subordinate;
 mod toolchains;
 mod user;
 mod words;

@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use async_trait::async_trait;
 use bastide_model::receipt::{NetworkAccess, Receipt};
+use bastide_model::state::BackendState;
 use bastide_proto::GuestPath;
 use bastide_proto::hello::Token;
 use serde::{Deserialize, Serialize};
@@ -57,6 +58,19 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// Removes what no folder of a session leads to, and says what that was.
     async fn sweep(&self) -> Result<Vec<String>> {
         Ok(Vec::new())
+    }
+
+    /// The types of session states its sessions can have.
+    fn state_types(&self) -> Vec<&'static str> {
+        vec![self.name()]
+    }
+
+    /// What is stored of a machine in a session's state, for whoever reads it elsewhere. Nothing in it
+    /// is believed when it comes back.
+    fn stored(&self, machine: &Machine) -> BackendState {
+        let machine_state = machine.state.as_object().cloned();
+        let receipt = Some(Box::new(machine.receipt.clone()));
+        BackendState::Local { machine: machine_state, receipt }
     }
 
     /// How ports of a machine are published, where the backend can.

@@ -4,27 +4,80 @@
 //! questions. The two files are the sandbox's own, so they are read with care: at most so much of
 //! them, never a pipe or a device, and a line that makes no sense is passed over.
 
+mod edit;
+
 use std::io;
 use std::os::fd::OwnedFd;
 
 use bastide_proto::files::MAX_ACCOUNT_NAME;
 use rustix::fs::{FileType, Mode, OFlags};
+use serde::{Deserialize, Serialize};
+
+pub(crate) use edit::add;
 
 /// How much of a file is read.
 const MAX_FILE: usize = 1 << 20;
+
+/// How many groups one user is taken to be in; some kernels take no more.
+const MAX_GROUPS: usize = 64;
+
+/// Who somebody is to the kernel.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Identity {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    /// The other groups.
+    pub(crate) groups: Vec<u32>,
+}
 
 /// Users and groups by number and name.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Accounts {
     users: Vec<(String, u32)>,
     groups: Vec<(String, u32)>,
+    /// The group each user of `users` belongs to before all others.
+    own_groups: Vec<Option<u32>>,
+    /// Whom each group of `groups` names.
+    members: Vec<Vec<String>>,
 }
 
 impl Accounts {
     /// Reads the accounts of the sandbox. What cannot be read has no names in it.
     pub(crate) fn read() -> Self {
-        let parsed = |path: &str| parse(&read(path).unwrap_or_default());
-        Self { users: parsed("/etc/passwd"), groups: parsed("/etc/group") }
+        let text = |path: &str| read(path).unwrap_or_default();
+        Self::parse(&text("/etc/passwd"), &text("/etc/group"))
+    }
+
+    fn parse(passwd: &[u8], group: &[u8]) -> Self {
+        let number = |field: &[u8]| std::str::from_utf8(field).ok()?.parse().ok();
+        let names = |field: &[u8]| {
+            let names =
+                field.split(|byte| *byte == b',').filter_map(|name| str::from_utf8(name).ok());
+            names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
+        };
+        let (users, own_groups) =
+            parse(passwd).map(|(name, id, rest)| ((name, id), number(rest))).unzip();
+        let (groups, members) =
+            parse(group).map(|(name, id, rest)| ((name, id), names(rest))).unzip();
+        Self { users, groups, own_groups, members }
+    }
+
+    /// Who a user is that is given by name or number. A number without a name is a user like any
+    /// other, in a group of the same number, and in none besides.
+    pub(crate) fn identity(&self, text: &str) -> Option<Identity> {
+        let uid = self.user(text)?;
+        let at = self.users.iter().position(|(name, id)| *id == uid && name == text);
+        let at = at.or_else(|| self.users.iter().position(|(_, id)| *id == uid));
+        let Some(at) = at else { return Some(Identity { uid, gid: uid, groups: Vec::new() }) };
+        let gid = self.own_groups.get(at).copied().flatten().unwrap_or(uid);
+        let name = &self.users[at].0;
+        let is_in = |members: &Vec<String>| members.iter().any(|member| member == name);
+        let named = self.groups.iter().zip(&self.members).filter(|(_, members)| is_in(members));
+        let mut groups: Vec<u32> = named.map(|((_, id), _)| *id).filter(|id| *id != gid).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        groups.truncate(MAX_GROUPS);
+        Some(Identity { uid, gid, groups })
     }
 
     /// The name of a user.
@@ -58,19 +111,22 @@ fn number_of(list: &[(String, u32)], text: &str) -> Option<u32> {
     named.or_else(|| text.parse().ok().filter(|id| *id != u32::MAX))
 }
 
-/// Both files have the name first and the number third.
-fn parse(text: &[u8]) -> Vec<(String, u32)> {
-    let entry = |line: &[u8]| {
-        let mut fields = line.split(|byte| *byte == b':');
+/// Both files have the name first and the number third; what follows that comes along.
+fn parse(text: &[u8]) -> impl Iterator<Item = (String, u32, &[u8])> {
+    let entry = |line| -> Option<(String, u32, &[u8])> {
+        let mut fields = <[u8]>::split(line, |byte| *byte == b':');
         let name = std::str::from_utf8(fields.next()?).ok()?;
         let id = std::str::from_utf8(fields.nth(1)?).ok()?.parse().ok()?;
+        // The highest number means "nobody in particular" to the kernel.
         let fits = !name.is_empty() && name.len() <= MAX_ACCOUNT_NAME && !name.starts_with('#');
-        fits.then(|| (name.to_owned(), id))
+        let fits = fits && id != u32::MAX;
+        fits.then(|| (name.to_owned(), id, fields.next().unwrap_or_default()))
     };
-    text.split(|byte| *byte == b'\n').filter_map(entry).collect()
+    text.split(|byte| *byte == b'\n').filter_map(entry)
 }
 
-fn read(path: &str) -> io::Result<Vec<u8>> {
+/// Reads one of both files, as far as it is read at all.
+pub(crate) fn read(path: &str) -> io::Result<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file: OwnedFd = rustix::fs::open(path, flags, Mode::empty())?;
     let kind = FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode);
@@ -104,18 +160,41 @@ mod tests {
             long.as_bytes(),
         ]
         .concat();
-        assert_eq!(parse(&text), [("root".to_owned(), 0), ("agent".to_owned(), 1000)]);
+        let want = [("root".to_owned(), 0), ("agent".to_owned(), 1000)];
+        assert_eq!(Accounts::parse(&text, &[]).users, want);
     }
 
     #[test]
     fn takes_names_and_numbers() {
         let users = vec![("root".to_owned(), 0), ("7".to_owned(), 8)];
-        let accounts = Accounts { users, groups: Vec::new() };
+        let accounts = Accounts { users, ..Accounts::default() };
         let cases = [("root", Some(0)), ("12", Some(12)), ("7", Some(8)), ("nobody", None)];
         for (text, want) in cases {
             assert_eq!(accounts.user(text), want, "{text}");
         }
         assert_eq!(accounts.user("4294967295"), None);
         assert_eq!((accounts.user_name(0), accounts.user_name(1)), (Some("root"), None));
+    }
+
+    #[test]
+    fn knows_the_groups_of_a_user() {
+        let passwd = b"root:x:0:0\nann:x:1000:100::\nbob:x:1001:bad\nann2:x:1000:7\n";
+        let group =
+            b"root:x:0:\nwheel:x:10:bob,ann\nusers:x:100:ann\nx:x:11:\xff,,ann\ny:x:10:ann\n";
+        let accounts = Accounts::parse(passwd, group);
+        let who = |uid, gid, groups: &[u32]| Some(Identity { uid, gid, groups: groups.to_vec() });
+        let cases = [
+            ("root", who(0, 0, &[])),
+            ("ann", who(1000, 100, &[10, 11])),
+            ("1000", who(1000, 100, &[10, 11])),
+            ("ann2", who(1000, 7, &[])),
+            ("bob", who(1001, 1001, &[10])),
+            ("4242", who(4242, 4242, &[])),
+            ("eve", None),
+            ("-1", None),
+        ];
+        for (text, want) in cases {
+            assert_eq!(accounts.identity(text), want, "{text}");
+        }
     }
 }

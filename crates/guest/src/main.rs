@@ -12,7 +12,10 @@ fn main() -> ExitCode {
     let mut words = std::env::args_os().skip(1);
     let served = match words.next().as_deref().and_then(OsStr::to_str) {
         Some("warden") => warden::run(),
-        Some("remove") => words.try_for_each(|folder| warden::remove(Path::new(&folder))),
+        Some("remove") => match words.next() {
+            Some(folder) => warden::remove(Path::new(&folder)),
+            None => Err(std::io::ErrorKind::InvalidInput.into()),
+        },
         _ => Err(std::io::ErrorKind::InvalidInput.into()),
     };
     if served.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }

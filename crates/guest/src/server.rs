@@ -1,5 +1,6 @@
 //! The guest itself: serves the link to the host.
 
+mod acting;
 mod beneath;
 mod blocking;
 mod call;
@@ -13,10 +14,12 @@ mod pool;
 mod ports;
 mod process;
 mod processes;
+mod provision;
 mod put;
 mod side;
 mod terminal;
 mod tree;
+mod users;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -27,7 +30,7 @@ use bastide_proto::boot::BootSpec;
 use bastide_proto::hello::Token;
 use rustix::process::Pid;
 
-use crate::init::GuestUp;
+use crate::init::ToInit;
 use crate::launcher::LauncherReport;
 use crate::packet;
 
@@ -36,6 +39,7 @@ use log::LogFolder;
 use memory::MemoryBook;
 use pool::Pool;
 use processes::Processes;
+use users::Users;
 
 /// Where the guest is reached, and whom it reaches.
 #[derive(Debug)]
@@ -46,7 +50,7 @@ pub(crate) struct Endpoints {
     pub(crate) first: Option<UnixStream>,
     /// The launcher of the default user.
     pub(crate) launcher: UnixStream,
-    /// Init, which never speaks either.
+    /// Init, which starts launchers.
     pub(crate) init: UnixStream,
     /// The warden, which never speaks; only its end can be noticed.
     pub(crate) warden: UnixStream,
@@ -63,7 +67,7 @@ pub(crate) struct Endpoints {
 pub(crate) struct Guest {
     pub(crate) token: Token,
     pub(crate) roots: Roots,
-    pub(crate) pool: Pool,
+    pub(crate) users: Users,
     pub(crate) processes: Processes,
     pub(crate) logs: LogFolder,
     pub(crate) memory: MemoryBook,
@@ -76,9 +80,14 @@ fn await_launcher(endpoints: &Endpoints) -> io::Result<Pid> {
     let report = packet::receive::<LauncherReport>(&endpoints.launcher)?;
     let (report, _) = report.ok_or(io::ErrorKind::UnexpectedEof)?;
     let pid = report.as_ref().ok().and_then(|launched| Pid::from_raw(launched.pid));
-    let up: GuestUp = report.map(|launched| launched.walls);
+    let up = ToInit::Up(report.map(|launched| launched.walls));
     packet::send(&endpoints.init, &up, &[])?;
     pid.ok_or_else(|| io::ErrorKind::Other.into())
+}
+
+fn to_tokio(stream: UnixStream) -> io::Result<tokio::net::UnixStream> {
+    stream.set_nonblocking(true)?;
+    tokio::net::UnixStream::from_std(stream)
 }
 
 /// Serves until the warden is gone. A sandbox that nobody watches over must not live on.
@@ -99,7 +108,11 @@ pub(crate) fn run(spec: &BootSpec, endpoints: Endpoints) -> io::Result<()> {
         let guest = Arc::new(Guest {
             token: Token(spec.token),
             roots,
-            pool: Pool::new(endpoints.launcher, launcher)?,
+            users: Users::new(
+                to_tokio(endpoints.init)?,
+                spec.only_own.clone(),
+                Pool::new(endpoints.launcher, launcher)?,
+            ),
             processes: Processes::default(),
             logs: LogFolder(endpoints.logs),
             memory: MemoryBook::new(endpoints.kills),
@@ -108,13 +121,10 @@ pub(crate) fn run(spec: &BootSpec, endpoints: Endpoints) -> io::Result<()> {
         endpoints.listener.set_nonblocking(true)?;
         let listener = tokio::net::UnixListener::from_std(endpoints.listener)?;
         if let Some(first) = endpoints.first {
-            first.set_nonblocking(true)?;
-            let first = tokio::net::UnixStream::from_std(first)?;
-            tokio::spawn(connection::serve(Arc::clone(&guest), first));
+            tokio::spawn(connection::serve(Arc::clone(&guest), to_tokio(first)?));
         }
         tokio::spawn(ports::serve(endpoints.porter));
-        endpoints.warden.set_nonblocking(true)?;
-        let warden = tokio::net::UnixStream::from_std(endpoints.warden)?;
+        let warden = to_tokio(endpoints.warden)?;
         loop {
             tokio::select! {
                 accepted = listener.accept() => {

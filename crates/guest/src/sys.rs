@@ -68,6 +68,33 @@ pub(crate) fn exec(program: &CStr, argv: &[CString], env: &[CString]) -> io::Err
     io::Error::last_os_error()
 }
 
+/// Takes another user's id for what this thread does with files.
+pub(crate) fn set_file_uid(uid: u32) -> io::Result<()> {
+    // SAFETY: the call takes a plain integer, and concerns this thread alone.
+    unsafe { libc::setfsuid(uid) };
+    // The call tells the id before it, whether it succeeded or not; an id that cannot be asks.
+    // SAFETY: as above.
+    let now = unsafe { libc::setfsuid(libc::uid_t::MAX) };
+    taken(now, uid)
+}
+
+/// Takes another group's id for what this thread does with files.
+pub(crate) fn set_file_gid(gid: u32) -> io::Result<()> {
+    // SAFETY: the call takes a plain integer, and concerns this thread alone.
+    unsafe { libc::setfsgid(gid) };
+    // SAFETY: as above.
+    let now = unsafe { libc::setfsgid(libc::gid_t::MAX) };
+    taken(now, gid)
+}
+
+fn taken(now: libc::c_int, wanted: u32) -> io::Result<()> {
+    if now.cast_unsigned() == wanted {
+        Ok(())
+    } else {
+        Err(io::Error::from_raw_os_error(libc::EPERM))
+    }
+}
+
 /// Blocks every signal that can be blocked.
 pub(crate) fn block_signals() {
     let mut all = empty_signal_set();

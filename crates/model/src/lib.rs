@@ -29,6 +29,7 @@ pub mod pty;
 mod python;
 pub mod receipt;
 pub mod registry;
+pub mod run_backend;
 pub mod schema;
 mod secret;
 pub mod snapshot;

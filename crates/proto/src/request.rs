@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
 use crate::GuestPath;
+use crate::accounts::Accounts;
 use crate::boot::UserAndGroup;
 use crate::files::{FileRequest, FileTime};
 use crate::tree::{Restore, Scan};
@@ -42,6 +43,8 @@ pub enum Request {
     Restore(Restore),
     /// Answers at once; shows that the guest is alive.
     Ping,
+    /// Makes users and groups.
+    Accounts(Accounts),
 }
 
 /// A command to run.
@@ -53,6 +56,8 @@ pub struct Exec {
     pub env: Vec<(ByteBuf, ByteBuf)>,
     /// Where it starts.
     pub cwd: GuestPath,
+    /// On whose behalf: a name or a number; the session's default user if none.
+    pub user: Option<String>,
     /// Where its input comes from.
     pub stdin: Stdin,
     /// After this long, everything descended from the command is ended.

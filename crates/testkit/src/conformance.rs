@@ -10,6 +10,7 @@ mod ports;
 mod processes;
 mod snapshots;
 mod terminals;
+mod users;
 mod workspace;
 
 use crate::suite::Trial;
@@ -27,6 +28,7 @@ pub fn trials() -> Vec<Trial> {
         processes::TRIALS,
         snapshots::TRIALS,
         terminals::TRIALS,
+        users::TRIALS,
         workspace::TRIALS,
     ]
     .into_iter()
