@@ -21,6 +21,7 @@ mod reference;
 mod session;
 pub mod snapshot;
 mod state;
+pub mod store;
 mod tools;
 
 pub use apply::{GitFetch, GitOptions, Materialized, MaterializedFile};
@@ -48,6 +49,7 @@ pub use reference::ExecResult;
 pub use session::Session;
 pub use snapshot::{Progress, Saved, SnapshotKeeper, SnapshotTypes, Workspace};
 pub use state::SessionFolder;
+pub use store::{SnapshotInfo, Store};
 pub use tools::{ToolAnswer, Tools};
 
 pub use bastide_model as model;

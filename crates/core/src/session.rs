@@ -3,6 +3,7 @@
 mod files;
 mod ports;
 mod told;
+mod snapshot;
 
 use std::sync::Arc;
 

@@ -9,6 +9,7 @@ mod link;
 mod output;
 mod ports;
 mod processes;
+mod snapshots;
 mod terminals;
 mod users;
 mod workspace;
@@ -26,6 +27,7 @@ pub fn trials() -> Vec<Trial> {
         output::TRIALS,
         ports::TRIALS,
         processes::TRIALS,
+        snapshots::TRIALS,
         terminals::TRIALS,
         users::TRIALS,
         workspace::TRIALS,
