@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bastide::backend::Expose;
+use bastide::host::process::{ProcessIdentity, ended, kill};
+use bastide::host::words;
 use bastide::{
     Backend, Booted, Connection, Error, ErrorKind, Machine, MachineEnd, MachineSpec, MachineStatus,
     Result, SessionFolder,
@@ -22,8 +24,7 @@ use bastide_proto::warden::{Answer, END_NAME, GUEST_NAME, Wish};
 use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 
-use crate::process::{ProcessIdentity, ended, kill};
-use crate::{boot, side, strays, words};
+use crate::{boot, side, strays};
 
 /// The word users choose this backend by.
 pub(crate) const NAME: &str = "local";

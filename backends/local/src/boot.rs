@@ -10,6 +10,8 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use bastide::backend::{Hold, Leash};
+use bastide::host::process::ProcessIdentity;
+use bastide::host::words;
 use bastide::{
     Booted, Error, ErrorKind, Machine, MachineSpec, NetworkAccess, Result, SessionFolder,
     SessionId, Side,
@@ -22,13 +24,11 @@ use tokio::process::{Child, Command};
 use crate::backend::{NAME, NO_TOKEN, State};
 use crate::host::{self, HostFile};
 use crate::layout;
-use crate::process::ProcessIdentity;
 use crate::receipt::receipt;
 use crate::refusal::refused;
 use crate::side;
 use crate::toolchains::Toolchains;
 use crate::user::Identity;
-use crate::words;
 
 /// How long a sandbox may take to come up.
 const BOOT: Duration = Duration::from_secs(10);
@@ -59,6 +59,10 @@ pub(crate) async fn boot(
         Error::new(ErrorKind::Io, format!("cannot start session {id}: {error}"))
             .with("path", dir.display().to_string())
     };
+    if spec.network == NetworkAccess::Bridge {
+        let message = "sessions on this machine have no network of their own that leads out";
+        return Err(Error::new(ErrorKind::Unsupported, message).hint("ask for `none` or `host`"));
+    }
     let storage = dir.join("work");
     // A session that was there before has its files, and keeps them whatever becomes of this boot.
     let was_there = !private_folder(&storage).map_err(failed)?;

@@ -6,14 +6,12 @@ mod backend;
 mod boot;
 mod host;
 mod layout;
-mod process;
 mod receipt;
 mod refusal;
 mod side;
 mod strays;
 mod toolchains;
 mod user;
-mod words;
 
 pub use backend::LocalBackend;
 pub use bastide_proto::boot::Resolver;

@@ -9,9 +9,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use bastide::host::process::kill;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::process::kill;
 use crate::user::ID_LOCKS;
 
 /// Ends and removes what no session under `home` leads to, and says what it was.

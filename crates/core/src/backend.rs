@@ -183,6 +183,9 @@ pub struct MachineSpec {
     /// What commands may use, all of them together.
     #[serde(default)]
     pub limits: ResourceLimits,
+    /// The ports that were declared when the session was made.
+    #[serde(default)]
+    pub exposed_ports: Vec<u16>,
     /// Where commands search for programs. A backend that shows programs of the host shows what lies
     /// there, with what those programs need.
     #[serde(default)]
@@ -194,7 +197,7 @@ pub struct MachineSpec {
 pub struct Grant {
     /// Where it is inside.
     pub path: GuestPath,
-    /// Where it is on the host.
+    /// Where it is on the host; empty where something of the machine itself is meant.
     pub host: PathBuf,
     /// Whether only reading is granted.
     pub read_only: bool,
@@ -223,6 +226,7 @@ impl MachineSpec {
             host_workspace: None,
             grants: Vec::new(),
             limits: ResourceLimits::default(),
+            exposed_ports: Vec::new(),
             search_path: Vec::new(),
         }
     }

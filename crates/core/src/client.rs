@@ -95,14 +95,17 @@ impl Client {
             let is_chosen = manifest.root != DEFAULT_ROOT;
             spec.host_workspace = is_chosen.then(|| PathBuf::from(&manifest.root));
         }
-        spec.grants = grants(manifest)?;
+        spec.grants = grants(manifest, self.backend.has_host_files())?;
         spec.limits = options.limits;
         let id = options.id.unwrap_or_else(SessionId::random);
         let mut record = Record::intent(id, self.backend.name(), spec);
         record.tied = options.tied_to_owner;
-        record.env = environment(&record.spec.root, manifest, options.env);
+        // A machine with a system of its own says itself where its programs are.
+        let path = self.backend.has_host_files();
+        record.env = environment(&record.spec.root, manifest, options.env, path);
         record.spec.search_path = search_path(&record.env);
         record.exposed_ports = declared(options.exposed_ports)?;
+        record.spec.exposed_ports.clone_from(&record.exposed_ports);
         let folder = self.state.reserve(&record).await?;
         self.start(folder, record, Some(manifest)).await
     }
@@ -232,15 +235,17 @@ fn path_policy(spec: &MachineSpec) -> Result<WorkspacePathPolicy> {
     WorkspacePathPolicy::new(spec.root.as_str(), spec.grants.iter().map(grant).collect())
 }
 
-/// What the manifest grants of the host. Without a path on the host the same one is meant.
-fn grants(manifest: &Manifest) -> Result<Vec<Grant>> {
+/// What the manifest grants of the host. Without a path on the host the same one is meant, where the
+/// machine has the host's files at all.
+fn grants(manifest: &Manifest, has_host_files: bool) -> Result<Vec<Grant>> {
     let grant = |grant: &PathGrant| {
         let path = grant.path.parse().map_err(|error| {
             let message = format!("granted path {:?}: {error}", grant.path);
             Error::new(ErrorKind::InvalidInput, message)
         })?;
-        let host = grant.host_path.as_ref().unwrap_or(&grant.path);
-        Ok(Grant { path, host: PathBuf::from(host), read_only: grant.read_only })
+        let same = has_host_files.then_some(&grant.path);
+        let host = grant.host_path.as_ref().or(same).map(PathBuf::from).unwrap_or_default();
+        Ok(Grant { path, host, read_only: grant.read_only })
     };
     manifest.extra_path_grants.iter().map(grant).collect()
 }

@@ -9,6 +9,7 @@ mod command;
 mod environment;
 mod fault;
 pub mod files;
+pub mod host;
 pub mod link;
 mod output;
 mod process;

@@ -13,18 +13,42 @@ use rustix::fs::{FileType, Mode, OFlags};
 /// How much of a file is read.
 const MAX_FILE: usize = 1 << 20;
 
+/// In how many groups a user may be.
+const MAX_GROUPS: usize = 1024;
+
 /// Users and groups by number and name.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Accounts {
     users: Vec<(String, u32)>,
     groups: Vec<(String, u32)>,
+    /// The first group of each user.
+    first_groups: Vec<(u32, u32)>,
+    /// Who is in which group besides.
+    members: Vec<(String, u32)>,
 }
 
 impl Accounts {
     /// Reads the accounts of the sandbox. What cannot be read has no names in it.
     pub(crate) fn read() -> Self {
-        let parsed = |path: &str| parse(&read(path).unwrap_or_default());
-        Self { users: parsed("/etc/passwd"), groups: parsed("/etc/group") }
+        let text = |path: &str| read(path).unwrap_or_default();
+        let (passwd, group) = (text("/etc/passwd"), text("/etc/group"));
+        Self {
+            users: parse(&passwd),
+            groups: parse(&group),
+            first_groups: first_groups(&passwd),
+            members: members(&group),
+        }
+    }
+
+    /// The first group of a user.
+    pub(crate) fn first_group(&self, uid: u32) -> Option<u32> {
+        self.first_groups.iter().find(|(user, _)| *user == uid).map(|(_, group)| *group)
+    }
+
+    /// The groups a user is in besides.
+    pub(crate) fn groups_of(&self, name: &str) -> Vec<u32> {
+        let ours = self.members.iter().filter(|(member, _)| member == name);
+        ours.map(|(_, group)| *group).take(MAX_GROUPS).collect()
     }
 
     /// The name of a user.
@@ -70,6 +94,26 @@ fn parse(text: &[u8]) -> Vec<(String, u32)> {
     text.split(|byte| *byte == b'\n').filter_map(entry).collect()
 }
 
+/// A field of a line, as text.
+fn field(line: &[u8], number: usize) -> Option<&str> {
+    std::str::from_utf8(line.split(|byte| *byte == b':').nth(number)?).ok()
+}
+
+fn first_groups(passwd: &[u8]) -> Vec<(u32, u32)> {
+    let entry = |line| Some((field(line, 2)?.parse().ok()?, field(line, 3)?.parse().ok()?));
+    passwd.split(|byte| *byte == b'\n').filter_map(entry).collect()
+}
+
+fn members(group: &[u8]) -> Vec<(String, u32)> {
+    let lines = group.split(|byte| *byte == b'\n');
+    let entry = |line| Some((field(line, 3)?, field(line, 2)?.parse::<u32>().ok()?));
+    let all = lines.filter_map(entry).flat_map(|(names, id)| {
+        let names = names.split(',').filter(|name| !name.is_empty());
+        names.map(move |name| (name.to_owned(), id))
+    });
+    all.collect()
+}
+
 fn read(path: &str) -> io::Result<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file: OwnedFd = rustix::fs::open(path, flags, Mode::empty())?;
@@ -108,9 +152,23 @@ mod tests {
     }
 
     #[test]
+    fn knows_the_groups_of_a_user() {
+        let passwd = b"root:x:0:0::/:\napp:x:1000:1001::/:\nbad:x:7:x::/:\n";
+        let group = b"a:x:5:app,root\nb:x:6:\nc:x:7:app\nd:x:no:app\n";
+        let accounts = Accounts {
+            first_groups: first_groups(passwd),
+            members: members(group),
+            ..Accounts::default()
+        };
+        assert_eq!((accounts.first_group(1000), accounts.first_group(7)), (Some(1001), None));
+        assert_eq!(accounts.groups_of("app"), [5, 7]);
+        assert_eq!(accounts.groups_of("nobody"), [0; 0]);
+    }
+
+    #[test]
     fn takes_names_and_numbers() {
         let users = vec![("root".to_owned(), 0), ("7".to_owned(), 8)];
-        let accounts = Accounts { users, groups: Vec::new() };
+        let accounts = Accounts { users, ..Accounts::default() };
         let cases = [("root", Some(0)), ("12", Some(12)), ("7", Some(8)), ("nobody", None)];
         for (text, want) in cases {
             assert_eq!(accounts.user(text), want, "{text}");

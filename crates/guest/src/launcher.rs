@@ -41,7 +41,11 @@ pub(crate) struct Joining {
 
 /// The life of a launcher.
 pub(crate) fn run(spec: &BootSpec, guest: Pid, requests: &OwnedFd, groups: Joining) -> ! {
-    let walls = enter(spec, guest, groups);
+    serve(enter(spec, guest, groups), requests)
+}
+
+/// The life of a launcher from where it is behind its walls, or is not.
+pub(crate) fn serve(walls: Result<WallsReport, StepError>, requests: &OwnedFd) -> ! {
     let failed = walls.is_err();
     let pid = rustix::process::getpid().as_raw_pid();
     let message: LauncherReport =

@@ -22,8 +22,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 
-use bastide_proto::boot::BootSpec;
-use bastide_proto::hello::Token;
+use bastide_proto::boot::{BootSpec, Resolver};
+use bastide_proto::hello::{TOKEN_BYTES, Token};
 use rustix::process::Pid;
 
 use crate::init::GuestUp;
@@ -36,6 +36,9 @@ use memory::MemoryBook;
 use pool::Pool;
 use processes::Processes;
 
+/// How many hosts may wait to be accepted.
+const BACKLOG: i32 = 128;
+
 /// Where the guest is reached, and whom it reaches.
 #[derive(Debug)]
 pub(crate) struct Endpoints {
@@ -47,14 +50,38 @@ pub(crate) struct Endpoints {
     pub(crate) launcher: UnixStream,
     /// Init, which never speaks either.
     pub(crate) init: UnixStream,
-    /// The warden, which never speaks; only its end can be noticed.
-    pub(crate) warden: UnixStream,
-    /// Where the warden asks for connections to ports inside.
-    pub(crate) porter: OwnedFd,
+    /// The warden of a local sandbox, which never speaks; only its end can be noticed.
+    pub(crate) warden: Option<UnixStream>,
+    /// Where the warden asks for connections to ports inside, if it did not come by a connection.
+    pub(crate) porter: Option<OwnedFd>,
     /// The folder for what commands say; no path inside leads to it.
     pub(crate) logs: OwnedFd,
     /// Where the kernel counts whom it killed for want of memory, where it does.
     pub(crate) kills: Option<OwnedFd>,
+}
+
+/// What is served.
+#[derive(Debug, Clone)]
+pub(crate) struct Served {
+    /// The token every connection must prove.
+    pub(crate) token: [u8; TOKEN_BYTES],
+    /// Where files may be changed; the first is the workspace.
+    pub(crate) writable: Vec<String>,
+    /// Where they may only be read.
+    pub(crate) readable: Vec<String>,
+    /// How they are found.
+    pub(crate) resolver: Resolver,
+}
+
+impl From<&BootSpec> for Served {
+    fn from(spec: &BootSpec) -> Self {
+        Self {
+            token: spec.token,
+            writable: spec.writable.clone(),
+            readable: spec.readable.clone(),
+            resolver: spec.resolver,
+        }
+    }
 }
 
 /// What every call can reach.
@@ -79,11 +106,13 @@ fn await_launcher(endpoints: &Endpoints) -> io::Result<Pid> {
 }
 
 /// Serves until the warden is gone. A sandbox that nobody watches over must not live on.
-pub(crate) fn run(spec: &BootSpec, endpoints: Endpoints) -> io::Result<()> {
+pub(crate) fn run(served: &Served, endpoints: Endpoints) -> io::Result<()> {
     let launcher = await_launcher(&endpoints)?;
+    // A host that connects learns from the kernel who listens: this process, not the first one.
+    rustix::net::listen(&endpoints.listener, BACKLOG)?;
     // Held from before the first command ran: nothing a command does to a path changes what these
     // name.
-    let roots = Roots::open(&spec.writable, &spec.readable, spec.resolver)?;
+    let roots = Roots::open(&served.writable, &served.readable, served.resolver)?;
     // What the guest makes has the same permissions as what commands make.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -94,7 +123,7 @@ pub(crate) fn run(spec: &BootSpec, endpoints: Endpoints) -> io::Result<()> {
         .build()?;
     runtime.block_on(async {
         let guest = Arc::new(Guest {
-            token: Token(spec.token),
+            token: Token(served.token),
             roots,
             pool: Pool::new(endpoints.launcher, launcher)?,
             processes: Processes::default(),
@@ -108,16 +137,25 @@ pub(crate) fn run(spec: &BootSpec, endpoints: Endpoints) -> io::Result<()> {
             let first = tokio::net::UnixStream::from_std(first)?;
             tokio::spawn(connection::serve(Arc::clone(&guest), first));
         }
-        tokio::spawn(ports::serve(endpoints.porter));
-        endpoints.warden.set_nonblocking(true)?;
-        let warden = tokio::net::UnixStream::from_std(endpoints.warden)?;
+        if let Some(porter) = endpoints.porter {
+            tokio::spawn(ports::serve(porter));
+        }
+        let gone = end_of(endpoints.warden);
+        tokio::pin!(gone);
         loop {
             tokio::select! {
                 accepted = listener.accept() => {
                     tokio::spawn(connection::serve(Arc::clone(&guest), accepted?.0));
                 }
-                gone = warden.readable() => return gone,
+                gone = &mut gone => return gone,
             }
         }
     })
+}
+
+/// Waits for the end of the warden, where there is one.
+async fn end_of(warden: Option<UnixStream>) -> io::Result<()> {
+    let Some(warden) = warden else { return std::future::pending().await };
+    warden.set_nonblocking(true)?;
+    tokio::net::UnixStream::from_std(warden)?.readable().await
 }

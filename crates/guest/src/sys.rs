@@ -106,6 +106,24 @@ fn set_signal_mask(set: &libc::sigset_t) {
     unsafe { libc::sigprocmask(libc::SIG_SETMASK, set, ptr::null_mut()) };
 }
 
+/// Uses files as another user and group from now on, in this thread and those it starts; who this
+/// process is otherwise does not change. The kernel takes the rights over files of others away by that.
+pub(crate) fn use_files_as(uid: u32, gid: u32) -> io::Result<()> {
+    // Neither call reports a failure; asking for nobody in particular tells what is in force.
+    // SAFETY: takes a plain integer.
+    unsafe { libc::setfsgid(gid) };
+    // SAFETY: takes a plain integer.
+    unsafe { libc::setfsuid(uid) };
+    // SAFETY: takes a plain integer, which is no user and changes nothing.
+    let now_user = unsafe { libc::setfsuid(u32::MAX) };
+    // SAFETY: takes a plain integer, which is no group and changes nothing.
+    let now_group = unsafe { libc::setfsgid(u32::MAX) };
+    if u32::try_from(now_user) == Ok(uid) && u32::try_from(now_group) == Ok(gid) {
+        return Ok(());
+    }
+    Err(io::ErrorKind::PermissionDenied.into())
+}
+
 /// Closes every descriptor but the standard streams. Only for the start of a program, before anything
 /// of its own is open.
 pub(crate) fn close_inherited() -> io::Result<()> {
@@ -113,7 +131,25 @@ pub(crate) fn close_inherited() -> io::Result<()> {
         (3, libc::c_uint::MAX, 0);
     // SAFETY: the caller vouches that no descriptor in the range belongs to anything of this process.
     let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    let error = io::Error::last_os_error();
+    match result {
+        0 => Ok(()),
+        // Kernels before 5.9, and engines that are no kernel, do not know the call.
+        _ if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => close_one_by_one(),
+        _ => Err(error),
+    }
+}
+
+fn close_one_by_one() -> io::Result<()> {
+    let names = std::fs::read_dir("/proc/self/fd")?;
+    let open: Vec<libc::c_int> =
+        names.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
+    for descriptor in open.into_iter().filter(|descriptor| *descriptor > 2) {
+        // SAFETY: the caller vouches that no descriptor but the standard streams belongs to anything
+        // of this process; the one of the listing is closed already, and closing it again fails.
+        unsafe { libc::close(descriptor) };
+    }
+    Ok(())
 }
 
 /// Lets the runtime say when a descriptor, which must not block, is ready.

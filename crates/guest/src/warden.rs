@@ -4,7 +4,9 @@
 //! owner), its standard output as that owner's first connection to the guest, and its standard error
 //! as the file whose lock says that somebody of the session lives.
 
+pub mod container;
 mod control;
+mod engine;
 mod folder;
 mod keep;
 mod limits;
@@ -135,6 +137,7 @@ impl Sandbox {
             init: Some(self.init_fd.try_clone()?),
             owner: Some(owner),
             ports: Ports::new(self.porter.try_clone()?, spec.own_network),
+            is_up: true,
         };
         loop {
             match keeper.watch(&mut self.control)? {
@@ -145,7 +148,7 @@ impl Sandbox {
                         return Ok(());
                     }
                 }
-                Event::OwnerGone => {
+                Event::OwnerGone | Event::OwnerGaveUp | Event::OwnerSaysUp => {
                     self.end_if_alive(&keeper)?;
                     return if spec.keep_folder { Ok(()) } else { self.remove() };
                 }

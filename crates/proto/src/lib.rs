@@ -3,6 +3,7 @@
 #![warn(missing_docs)]
 
 pub mod boot;
+pub mod container;
 pub mod files;
 pub mod frame;
 pub mod hello;

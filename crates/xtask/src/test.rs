@@ -1,5 +1,6 @@
 //! `cargo xtask test`: everything that proves the project works.
 
+mod engine;
 mod privileges;
 
 use std::path::PathBuf;
@@ -7,6 +8,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use crate::shell::{Outcome, cargo, read, run as run_command, say, step, works};
+use engine::Engine;
 use privileges::{Means, Skipped};
 
 #[derive(Debug, clap::Args)]
@@ -27,13 +29,22 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let means = Means::find();
     step("what this will do to the machine");
     say(&means.announcement());
+    say(&engine::announcement());
 
     let seed = arguments.seed.unwrap_or_else(|| u64::from(std::process::id()));
     let settings = Settings { full: arguments.full, seed };
     say(&format!("seed:    {seed} (run again with `--seed {seed}`)"));
 
+    step("a Docker daemon");
+    let engine = Engine::prepare()?;
+    let docker = engine::skipped(&engine);
+    if let Err(why) = &docker {
+        say(&format!("skipped: {why}"));
+    }
+
     step("unit and integration tests");
-    run_tests(settings)?;
+    run_tests(settings, engine.as_ref().ok())?;
+    drop(engine);
     step("examples in the documentation");
     run_command(&mut cargo(&["test", "--workspace", "--doc", "--quiet"]))?;
     step("the recorded cases of the reference");
@@ -46,17 +57,32 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     for name in ["trials", "leaks"] {
         ran = ran.and(means.run_as_other(&local_binary(name)?, settings)?);
     }
-    match ran {
-        Ok(()) => {
-            say("\nall tests passed, nothing was skipped");
-            Ok(())
-        }
-        Err(reason) if arguments.require_all => Err(format!("skipped as {other}: {reason}").into()),
-        Err(reason) => {
-            say(&format!("\nall tests passed; skipped: the local suites as {other} ({reason})"));
-            Ok(())
-        }
+    let mut skipped = Vec::new();
+    let local_skipped = ran.is_err();
+    if let Err(reason) = ran {
+        skipped.push(format!("the local suites as {other} ({reason})"));
     }
+    if let Err(reason) = docker {
+        skipped.push(format!("the suites of Docker ({reason})"));
+    }
+    match skipped.len() {
+        0 => say("\nall tests passed, nothing was skipped"),
+        // What takes a program that is not installed is not something this machine could run.
+        _ if arguments.require_all && (local_skipped || engine::can_start()) => {
+            return Err(format!("skipped: {}", skipped.join("; ")).into());
+        }
+        count => say(&format!("\nall tests passed; {count} skipped: {}", skipped.join("; "))),
+    }
+    Ok(())
+}
+
+/// Holds a daemon for tests that are run one by one.
+pub(crate) fn hold_engine() -> Outcome {
+    let engine = Engine::prepare()??;
+    let (name, host) = engine.variable();
+    say(&format!("export {name}={host}"));
+    std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
+    Ok(())
 }
 
 /// What tests are told through their environment.
@@ -77,7 +103,7 @@ impl Settings {
     }
 }
 
-fn run_tests(settings: Settings) -> Outcome {
+fn run_tests(settings: Settings, engine: Option<&Engine>) -> Outcome {
     // Nextest runs every test in a process of its own, and all of them at once.
     let nextest = works(&mut cargo(&["nextest", "--version"]));
     let mut command = if nextest {
@@ -88,7 +114,8 @@ fn run_tests(settings: Settings) -> Outcome {
         command.args(targets);
         command
     };
-    run_command(command.envs(settings.variables()))
+    command.envs(settings.variables()).envs(engine.map(Engine::variable));
+    run_command(&mut command)
 }
 
 /// A test program of the local backend.

@@ -67,6 +67,12 @@ pub(crate) fn raise_walls(
     set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .step(|| "become untraceable".to_owned())?;
     let landlock_abi = restrict_files(writable)?;
+    install_filters(protected)?;
+    Ok(WallsReport { enforced: Enforced::default(), landlock_abi })
+}
+
+/// Puts the filters of system calls on this process and everything it forks.
+pub(super) fn install_filters(protected: Protected) -> Result<(), StepError> {
     let programs = filters(protected)
         .map_err(io::Error::other)
         .step(|| "compile the system call filter".to_owned())?;
@@ -75,7 +81,7 @@ pub(crate) fn raise_walls(
             .map_err(|_| io::Error::last_os_error())
             .step(|| "install the system call filter".to_owned())?;
     }
-    Ok(WallsReport { enforced: Enforced::default(), landlock_abi })
+    Ok(())
 }
 
 /// Leaves the guest only what it uses. Where there is but one user, that is nothing: it does with
@@ -133,6 +139,6 @@ fn restrict_files(writable: &[String]) -> Result<u32, StepError> {
     })
 }
 
-fn abi_number(abi: ABI) -> u32 {
+pub(super) fn abi_number(abi: ABI) -> u32 {
     u32::try_from(abi as i64).unwrap_or(0)
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -38,6 +38,13 @@ impl Folder {
             Err(errno) => return Err(errno.into()),
         }
         UnixListener::bind(format!("/proc/self/fd/{}/{name}", self.held.as_raw_fd()))
+    }
+
+    /// Connects to a socket in the folder, in the same way; a link there is not followed.
+    pub(crate) fn connect(&self, name: &str) -> io::Result<UnixStream> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let socket = openat(&self.held, name, flags, Mode::empty())?;
+        UnixStream::connect(format!("/proc/self/fd/{}", socket.as_raw_fd()))
     }
 
     /// Notes how the sandbox ended, for whoever was not there to see it.
