@@ -16,7 +16,7 @@ fn main() -> ExitCode {
     let trials = [conformance::trials(), chaos::trials(), escape::trials()].concat();
     let host = match engine::for_tests() {
         Ok(host) => host,
-        Err(why) => return suite::skip("docker", &trials, &why),
+        Err(why) => return suite::skip_all("docker", &trials, &why),
     };
     let home = tempfile::tempdir().expect("a folder for the sessions of this run");
     let address = EngineAddress::parse(&host, None).expect("an address of a daemon");

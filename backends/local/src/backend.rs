@@ -18,12 +18,14 @@ use bastide::{
     Result, SessionFolder,
 };
 use bastide_guest_bin::GuestBinary;
-use bastide_proto::boot::Resolver;
+use bastide_proto::boot::{Ids, Resolver};
 use bastide_proto::hello::{TOKEN_BYTES, Token};
 use bastide_proto::warden::{Answer, END_NAME, GUEST_NAME, Wish};
 use serde::{Deserialize, Serialize};
+use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
+use crate::user::Identity;
 use crate::{boot, side, strays};
 
 /// The word users choose this backend by.
@@ -93,15 +95,26 @@ impl LocalBackend {
         if !dir.exists() {
             return Ok(());
         }
+        // Users of the session may own what is in it.
+        let ids = match Identity::of_caller()?.ids {
+            ids @ Ids::Subordinate { .. } => {
+                bastide_proto::encode(&ids).map_err(io::Error::other)?
+            }
+            Ids::Range { .. } | Ids::Own { .. } => Vec::new(),
+        };
         let mut remover = Command::new(self.guest.checked_path())
             .arg0("bastide-remover")
             .arg("remove")
             .arg(dir)
             .env_clear()
-            .stdin(Stdio::null())
+            .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
+        if let Some(mut stdin) = remover.stdin.take() {
+            // It is shorter than a pipe is deep. A remover that ended already says why below.
+            drop(stdin.write_all(&ids).await);
+        }
         let status = tokio::time::timeout(REMOVAL, remover.wait());
         if status.await.map_err(|_| io::ErrorKind::TimedOut)??.success() {
             return Ok(());

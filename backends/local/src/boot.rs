@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::UnixStream as StdStream;
 use std::path::Path;
 use std::process::Stdio;
@@ -17,7 +17,7 @@ use bastide::{
     SessionId, Side,
 };
 use bastide_guest_bin::GuestBinary;
-use bastide_proto::boot::{BootReport, BootSpec, Limits, Ready, Resolver};
+use bastide_proto::boot::{BootFailure, BootReport, BootSpec, Limits, Ready, Resolver};
 use bastide_proto::warden::{END_NAME, LET_GO};
 use tokio::process::{Child, Command};
 
@@ -25,7 +25,7 @@ use crate::backend::{NAME, NO_TOKEN, State};
 use crate::host::{self, HostFile};
 use crate::layout;
 use crate::receipt::receipt;
-use crate::refusal::refused;
+use crate::refusal::{because, refused};
 use crate::side;
 use crate::toolchains::Toolchains;
 use crate::user::Identity;
@@ -65,39 +65,30 @@ pub(crate) async fn boot(
     }
     let storage = dir.join("work");
     // A session that was there before has its files, and keeps them whatever becomes of this boot.
-    let was_there = !private_folder(&storage).map_err(failed)?;
-    private_folder(&dir.join("root")).map_err(failed)?;
+    // Nobody outside gets past the folder it lies in; inside, users besides the owner may look.
+    let was_there = !new_folder(&storage, 0o755).map_err(failed)?;
+    new_folder(&dir.join("root"), 0o700).map_err(failed)?;
     forget_end(dir).map_err(failed)?;
-    let who = Identity::of_caller().map_err(failed)?;
+    let mut who = Identity::of_caller().map_err(failed)?;
     let files = files(spec, home, &storage)?;
     let toolchains = layout::toolchains(&spec.search_path);
-    let boot = boot_spec(dir, &files, &toolchains, spec, id, &who);
-    let boot = BootSpec { resolver, keep_folder: was_there, ..boot };
     // Where one of them cannot be passed, none is: the guest does not know which.
     let devices = files.iter().map(|file| Side::device_of(&file.source));
     let devices = devices.collect::<Option<Vec<u64>>>().unwrap_or_default();
-    let (control, far_control) = StdStream::pair().map_err(failed)?;
-    let (first, far_first) = StdStream::pair().map_err(failed)?;
-    let streams = Streams {
-        control: far_control.into(),
-        first: far_first.into(),
-        lock: folder.lock().try_clone().map_err(failed)?.into(),
-    };
-    let mut warden = start_warden(guest, streams).map_err(failed)?;
-    let exchange = exchange(control.try_clone().map_err(failed)?, &boot);
-    let report = match tokio::time::timeout(BOOT, exchange).await {
-        Ok(Ok(report)) => report,
-        Ok(Err(error)) => return Err(failed(given_up(warden, error).await)),
-        Err(_) => return Err(failed(given_up(warden, io::ErrorKind::TimedOut.into()).await)),
-    };
-    let ready: Ready = match report {
-        BootReport::Ready(ready) => ready,
-        BootReport::Failed(failure) => {
-            // It ends by itself now; what it held is free when it has.
-            drop(tokio::time::timeout(BOOT, warden.wait()).await);
-            return Err(refused(&failure));
+    let up = loop {
+        let boot = boot_spec(dir, &files, &toolchains, spec, id, &who);
+        let boot = BootSpec { resolver, keep_folder: was_there, ..boot };
+        match attempt(guest, folder, &boot).await {
+            Ok(Ok(up)) => break up,
+            // The machine promises ids that it does not give: a session has its own all the same.
+            Ok(Err(failure)) if failure.no_range => {
+                who = who.without_range(&because(&failure));
+            }
+            Ok(Err(failure)) => return Err(refused(&failure)),
+            Err(error) => return Err(failed(error)),
         }
     };
+    let Up { mut warden, ready, control, first } = up;
     let warden_pid = warden.id().ok_or_else(|| failed(io::Error::other("the warden has ended")))?;
     // It outlives this call and may outlive this process; here it is only collected when it ends.
     tokio::spawn(async move { warden.wait().await });
@@ -121,6 +112,44 @@ pub(crate) async fn boot(
         connection: Some(side::connection(first, devices).map_err(failed)?),
         leash: Some(Leash::new(OwnersEnd(control))),
     })
+}
+
+/// A sandbox that came up.
+struct Up {
+    warden: Child,
+    ready: Ready,
+    control: StdStream,
+    first: StdStream,
+}
+
+/// Has a warden build a sandbox; the inner failure is the sandbox's own.
+async fn attempt(
+    guest: &GuestBinary,
+    folder: &SessionFolder,
+    boot: &BootSpec,
+) -> io::Result<std::result::Result<Up, BootFailure>> {
+    let (control, far_control) = StdStream::pair()?;
+    let (first, far_first) = StdStream::pair()?;
+    let streams = Streams {
+        control: far_control.into(),
+        first: far_first.into(),
+        lock: folder.lock().try_clone()?.into(),
+    };
+    let mut warden = start_warden(guest, streams)?;
+    let exchange = exchange(control.try_clone()?, boot);
+    let report = match tokio::time::timeout(BOOT, exchange).await {
+        Ok(Ok(report)) => report,
+        Ok(Err(error)) => return Err(given_up(warden, error).await),
+        Err(_) => return Err(given_up(warden, io::ErrorKind::TimedOut.into()).await),
+    };
+    match report {
+        BootReport::Ready(ready) => Ok(Ok(Up { warden, ready, control, first })),
+        BootReport::Failed(failure) => {
+            // It ends by itself now; what it held is free when it has.
+            drop(tokio::time::timeout(BOOT, warden.wait()).await);
+            Ok(Err(failure))
+        }
+    }
 }
 
 /// What a session works in, its workspace first: a folder of the host, or its own storage.
@@ -196,6 +225,7 @@ fn boot_spec(
         session_dir: dir.to_owned(),
         root_dir: dir.join("root"),
         ids: who.ids.clone(),
+        only_own: who.only_own.clone(),
         own_network: spec.network == NetworkAccess::None,
         limits: Limits {
             memory: spec.limits.memory,
@@ -212,10 +242,11 @@ fn boot_spec(
     }
 }
 
-/// Makes a folder for nobody but the caller. False if it was there already.
-fn private_folder(path: &Path) -> io::Result<bool> {
-    match fs::DirBuilder::new().mode(0o700).create(path) {
-        Ok(()) => Ok(true),
+/// Makes a folder. False if it was there already.
+fn new_folder(path: &Path, mode: u32) -> io::Result<bool> {
+    match fs::DirBuilder::new().mode(mode).create(path) {
+        // The caller's mask may have taken something away.
+        Ok(()) => fs::set_permissions(path, fs::Permissions::from_mode(mode)).map(|()| true),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
         Err(error) => Err(error),
     }

@@ -10,6 +10,7 @@ mod receipt;
 mod refusal;
 mod side;
 mod strays;
+mod subordinate;
 mod toolchains;
 mod user;
 

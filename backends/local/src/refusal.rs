@@ -21,10 +21,15 @@ const SETTINGS: [(&str, &str, &str); 3] = [
     ("/proc/sys/user/max_user_namespaces", "0", "sudo sysctl -w user.max_user_namespaces=15000"),
 ];
 
+/// What a boot failed at, in words.
+pub(crate) fn because(failure: &BootFailure) -> String {
+    let system = io::Error::from_raw_os_error(failure.errno);
+    format!("cannot {}: {system}", failure.step)
+}
+
 /// The error of a boot that failed.
 pub(crate) fn refused(failure: &BootFailure) -> Error {
-    let system = io::Error::from_raw_os_error(failure.errno);
-    let message = format!("cannot {}: {system}", failure.step);
+    let message = because(failure);
     if !failure.no_user_namespaces {
         return Error::new(ErrorKind::Unsupported, message)
             .with("step", failure.step.as_str())

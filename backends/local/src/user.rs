@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use bastide_proto::boot::{FIRST_RANGE_ID, Ids, UserAndGroup};
 
+use crate::subordinate::Subordinate;
+
 /// Where root's sessions keep out of each other's ranges of ids.
 pub(crate) const ID_LOCKS: &str = "/run/bastide/id-ranges";
 
@@ -18,6 +20,8 @@ pub(crate) struct Identity {
     pub(crate) name: &'static str,
     pub(crate) inside: UserAndGroup,
     pub(crate) ids: Ids,
+    /// Why there are no other users inside, where there are none.
+    pub(crate) only_own: Option<String>,
 }
 
 impl Identity {
@@ -27,17 +31,35 @@ impl Identity {
         let uid = rustix::process::geteuid().as_raw();
         let gid = rustix::process::getegid().as_raw();
         let map = fs::read_to_string("/proc/self/uid_map")?;
-        Ok(Self::choose(UserAndGroup { uid, gid }, &map))
+        let caller = UserAndGroup { uid, gid };
+        let who = Self::choose(caller, &map);
+        Ok(match (&who.ids, Subordinate::find(caller)) {
+            (Ids::Range { .. }, _) => who,
+            (_, Ok(range)) => Self { ids: range.around(caller, who.inside), only_own: None, ..who },
+            (_, Err(why)) => Self { only_own: Some(why), ..who },
+        })
+    }
+
+    /// The same without a range that could not be had after all.
+    pub(crate) fn without_range(self, why: &str) -> Self {
+        let outside = UserAndGroup {
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+        };
+        let only_own =
+            Some(format!("the range of ids set aside for this user is of no use: {why}"));
+        Self { ids: Ids::Own { outside, inside: self.inside }, only_own, ..self }
     }
 
     fn choose(caller: UserAndGroup, uid_map: &str) -> Self {
         let root = UserAndGroup { uid: 0, gid: 0 };
         if caller.uid == 0 && has_ranges(uid_map) {
             let ids = Ids::Range { locks: PathBuf::from(ID_LOCKS) };
-            return Self { name: "root", inside: root, ids };
+            return Self { name: "root", inside: root, ids, only_own: None };
         }
         let inside = if caller.uid == 0 || caller.gid == 0 { ORDINARY } else { caller };
-        Self { name: "agent", inside, ids: Ids::Own { outside: caller, inside } }
+        let ids = Ids::Own { outside: caller, inside };
+        Self { name: "agent", inside, ids, only_own: None }
     }
 }
 

@@ -23,6 +23,7 @@ pub struct Command {
     pub(crate) argv: Vec<Vec<u8>>,
     pub(crate) env: Vec<(Vec<u8>, Vec<u8>)>,
     pub(crate) cwd: Option<GuestPath>,
+    pub(crate) user: Option<String>,
     pub(crate) input: Input,
     pub(crate) timeout: Option<Duration>,
     pub(crate) terminal: Option<TerminalSize>,
@@ -48,6 +49,7 @@ impl Command {
             argv: argv.into_iter().map(Into::into).collect(),
             env: Vec::new(),
             cwd: None,
+            user: None,
             input: Input::None,
             timeout: None,
             terminal: None,
@@ -72,6 +74,13 @@ impl Command {
     #[must_use]
     pub fn cwd(mut self, cwd: GuestPath) -> Self {
         self.cwd = Some(cwd);
+        self
+    }
+
+    /// Runs the command as this user of the sandbox, by name or number, instead of the session's own.
+    #[must_use]
+    pub fn user(mut self, user: impl Into<String>) -> Self {
+        self.user = Some(user.into());
         self
     }
 

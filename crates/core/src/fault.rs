@@ -15,6 +15,7 @@ pub(crate) fn refused(fault: Fault) -> Error {
         FaultKind::Invalid | FaultKind::Escape => ErrorKind::InvalidInput,
         FaultKind::NotFound => ErrorKind::NotFound,
         FaultKind::Denied => ErrorKind::PermissionDenied,
+        FaultKind::Unsupported => ErrorKind::Unsupported,
         FaultKind::Io => ErrorKind::Io,
         FaultKind::Internal => ErrorKind::Internal,
         _ => ErrorKind::Internal,

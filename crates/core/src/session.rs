@@ -186,11 +186,12 @@ impl Session {
     }
 
     fn exec_request(&self, command: Command, detached: bool) -> Request {
-        let Command { argv, env, cwd, input, timeout, terminal, .. } = command;
+        let Command { argv, env, cwd, user, input, timeout, terminal, .. } = command;
         Request::Exec(Exec {
             argv: argv.into_iter().map(ByteBuf::from).collect(),
             env: self.environment(env),
             cwd: cwd.unwrap_or_else(|| self.root.clone()),
+            user,
             stdin: if input == Input::None { Stdin::Null } else { Stdin::Stream },
             timeout,
             terminal,

@@ -9,46 +9,71 @@ use std::os::fd::OwnedFd;
 
 use bastide_proto::files::MAX_ACCOUNT_NAME;
 use rustix::fs::{FileType, Mode, OFlags};
+use serde::{Deserialize, Serialize};
 
 /// How much of a file is read.
 const MAX_FILE: usize = 1 << 20;
 
-/// In how many groups a user may be.
-const MAX_GROUPS: usize = 1024;
+/// How many groups one user is taken to be in; some kernels take no more.
+const MAX_GROUPS: usize = 64;
+
+/// Who somebody is to the kernel.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Identity {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    /// The other groups.
+    pub(crate) groups: Vec<u32>,
+}
 
 /// Users and groups by number and name.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Accounts {
     users: Vec<(String, u32)>,
     groups: Vec<(String, u32)>,
-    /// The first group of each user.
-    first_groups: Vec<(u32, u32)>,
-    /// Who is in which group besides.
-    members: Vec<(String, u32)>,
+    /// The group each user of `users` belongs to before all others.
+    own_groups: Vec<Option<u32>>,
+    /// Whom each group of `groups` names.
+    members: Vec<Vec<String>>,
 }
 
 impl Accounts {
     /// Reads the accounts of the sandbox. What cannot be read has no names in it.
     pub(crate) fn read() -> Self {
         let text = |path: &str| read(path).unwrap_or_default();
-        let (passwd, group) = (text("/etc/passwd"), text("/etc/group"));
-        Self {
-            users: parse(&passwd),
-            groups: parse(&group),
-            first_groups: first_groups(&passwd),
-            members: members(&group),
-        }
+        Self::parse(&text("/etc/passwd"), &text("/etc/group"))
     }
 
-    /// The first group of a user.
-    pub(crate) fn first_group(&self, uid: u32) -> Option<u32> {
-        self.first_groups.iter().find(|(user, _)| *user == uid).map(|(_, group)| *group)
+    fn parse(passwd: &[u8], group: &[u8]) -> Self {
+        let number = |field: &[u8]| std::str::from_utf8(field).ok()?.parse().ok();
+        let names = |field: &[u8]| {
+            let names =
+                field.split(|byte| *byte == b',').filter_map(|name| str::from_utf8(name).ok());
+            names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
+        };
+        let (users, own_groups) =
+            parse(passwd).map(|(name, id, rest)| ((name, id), number(rest))).unzip();
+        let (groups, members) =
+            parse(group).map(|(name, id, rest)| ((name, id), names(rest))).unzip();
+        Self { users, groups, own_groups, members }
     }
 
-    /// The groups a user is in besides.
-    pub(crate) fn groups_of(&self, name: &str) -> Vec<u32> {
-        let ours = self.members.iter().filter(|(member, _)| member == name);
-        ours.map(|(_, group)| *group).take(MAX_GROUPS).collect()
+    /// Who a user is that is given by name or number. A number without a name is a user like any
+    /// other, in a group of the same number, and in none besides.
+    pub(crate) fn identity(&self, text: &str) -> Option<Identity> {
+        let uid = self.user(text)?;
+        let at = self.users.iter().position(|(name, id)| *id == uid && name == text);
+        let at = at.or_else(|| self.users.iter().position(|(_, id)| *id == uid));
+        let Some(at) = at else { return Some(Identity { uid, gid: uid, groups: Vec::new() }) };
+        let gid = self.own_groups.get(at).copied().flatten().unwrap_or(uid);
+        let name = &self.users[at].0;
+        let is_in = |members: &Vec<String>| members.iter().any(|member| member == name);
+        let named = self.groups.iter().zip(&self.members).filter(|(_, members)| is_in(members));
+        let mut groups: Vec<u32> = named.map(|((_, id), _)| *id).filter(|id| *id != gid).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        groups.truncate(MAX_GROUPS);
+        Some(Identity { uid, gid, groups })
     }
 
     /// The name of a user.
@@ -82,36 +107,18 @@ fn number_of(list: &[(String, u32)], text: &str) -> Option<u32> {
     named.or_else(|| text.parse().ok().filter(|id| *id != u32::MAX))
 }
 
-/// Both files have the name first and the number third.
-fn parse(text: &[u8]) -> Vec<(String, u32)> {
-    let entry = |line: &[u8]| {
-        let mut fields = line.split(|byte| *byte == b':');
+/// Both files have the name first and the number third; what follows that comes along.
+fn parse(text: &[u8]) -> impl Iterator<Item = (String, u32, &[u8])> {
+    let entry = |line| -> Option<(String, u32, &[u8])> {
+        let mut fields = <[u8]>::split(line, |byte| *byte == b':');
         let name = std::str::from_utf8(fields.next()?).ok()?;
         let id = std::str::from_utf8(fields.nth(1)?).ok()?.parse().ok()?;
+        // The highest number means "nobody in particular" to the kernel.
         let fits = !name.is_empty() && name.len() <= MAX_ACCOUNT_NAME && !name.starts_with('#');
-        fits.then(|| (name.to_owned(), id))
+        let fits = fits && id != u32::MAX;
+        fits.then(|| (name.to_owned(), id, fields.next().unwrap_or_default()))
     };
-    text.split(|byte| *byte == b'\n').filter_map(entry).collect()
-}
-
-/// A field of a line, as text.
-fn field(line: &[u8], number: usize) -> Option<&str> {
-    std::str::from_utf8(line.split(|byte| *byte == b':').nth(number)?).ok()
-}
-
-fn first_groups(passwd: &[u8]) -> Vec<(u32, u32)> {
-    let entry = |line| Some((field(line, 2)?.parse().ok()?, field(line, 3)?.parse().ok()?));
-    passwd.split(|byte| *byte == b'\n').filter_map(entry).collect()
-}
-
-fn members(group: &[u8]) -> Vec<(String, u32)> {
-    let lines = group.split(|byte| *byte == b'\n');
-    let entry = |line| Some((field(line, 3)?, field(line, 2)?.parse::<u32>().ok()?));
-    let all = lines.filter_map(entry).flat_map(|(names, id)| {
-        let names = names.split(',').filter(|name| !name.is_empty());
-        names.map(move |name| (name.to_owned(), id))
-    });
-    all.collect()
+    text.split(|byte| *byte == b'\n').filter_map(entry)
 }
 
 fn read(path: &str) -> io::Result<Vec<u8>> {
@@ -148,21 +155,8 @@ mod tests {
             long.as_bytes(),
         ]
         .concat();
-        assert_eq!(parse(&text), [("root".to_owned(), 0), ("agent".to_owned(), 1000)]);
-    }
-
-    #[test]
-    fn knows_the_groups_of_a_user() {
-        let passwd = b"root:x:0:0::/:\napp:x:1000:1001::/:\nbad:x:7:x::/:\n";
-        let group = b"a:x:5:app,root\nb:x:6:\nc:x:7:app\nd:x:no:app\n";
-        let accounts = Accounts {
-            first_groups: first_groups(passwd),
-            members: members(group),
-            ..Accounts::default()
-        };
-        assert_eq!((accounts.first_group(1000), accounts.first_group(7)), (Some(1001), None));
-        assert_eq!(accounts.groups_of("app"), [5, 7]);
-        assert_eq!(accounts.groups_of("nobody"), [0; 0]);
+        let want = [("root".to_owned(), 0), ("agent".to_owned(), 1000)];
+        assert_eq!(Accounts::parse(&text, &[]).users, want);
     }
 
     #[test]
@@ -175,5 +169,27 @@ mod tests {
         }
         assert_eq!(accounts.user("4294967295"), None);
         assert_eq!((accounts.user_name(0), accounts.user_name(1)), (Some("root"), None));
+    }
+
+    #[test]
+    fn knows_the_groups_of_a_user() {
+        let passwd = b"root:x:0:0\nann:x:1000:100::\nbob:x:1001:bad\nann2:x:1000:7\n";
+        let group =
+            b"root:x:0:\nwheel:x:10:bob,ann\nusers:x:100:ann\nx:x:11:\xff,,ann\ny:x:10:ann\n";
+        let accounts = Accounts::parse(passwd, group);
+        let who = |uid, gid, groups: &[u32]| Some(Identity { uid, gid, groups: groups.to_vec() });
+        let cases = [
+            ("root", who(0, 0, &[])),
+            ("ann", who(1000, 100, &[10, 11])),
+            ("1000", who(1000, 100, &[10, 11])),
+            ("ann2", who(1000, 7, &[])),
+            ("bob", who(1001, 1001, &[10])),
+            ("4242", who(4242, 4242, &[])),
+            ("eve", None),
+            ("-1", None),
+        ];
+        for (text, want) in cases {
+            assert_eq!(accounts.identity(text), want, "{text}");
+        }
     }
 }

@@ -13,27 +13,31 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use bastide_proto::boot::{BootFailure, Enforced};
+use bastide_proto::boot::{BootFailure, Enforced, UserAndGroup};
 use bastide_proto::container::{ContainerReport, ContainerSpec, ContainerUp, MAX_SPEC, RUN_PATH};
 use bastide_proto::warden::GUEST_NAME;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, setsid};
 
-use crate::init::GuestUp;
-use crate::jail::container::{raise_walls, reduce_first};
+use crate::accounts::Identity;
+use crate::init::ToInit;
+use crate::jail::container::{become_user, raise_walls, reduce_first, reduce_guest};
 use crate::jail::{Protected, Step, StepError, WallsReport, limit_commands};
 use crate::server::{self, Endpoints, Served};
 use crate::sys::{Fork, block_signals, close_inherited, exit_now, fork, ignore_children};
 use crate::{launcher, packet};
 
-use identity::Identity;
+use identity::DefaultUser;
 
 /// How long the host may take to come and say what the session is.
 const ARRIVAL: Duration = Duration::from_secs(60);
 
 /// How long it may take to say it.
 const SPEAK: Duration = Duration::from_secs(10);
+
+/// Why somebody cannot be anybody else in a container that was started as one user.
+const ONE_USER: &str = "its container runs as one user only";
 
 /// The life of a container's first process.
 ///
@@ -49,17 +53,32 @@ pub fn run() -> io::Result<()> {
     let (host, spec) = hear(&listener)?;
     let mut told = host.try_clone()?;
     match start(&spec, listener, host) {
-        Ok(Started { up, to_guest }) => {
+        Ok(Started { up, to_guest, who, others }) => {
             told.write_all(&packet::encode(&ContainerReport::Up(up))?)?;
             drop(told);
-            // The guest says nothing more; its socket closes when it ends. With this process the
-            // kernel ends every other one of the container.
-            while let Ok(Some(_)) = packet::receive::<GuestUp>(&to_guest) {}
+            start_launchers(&spec, &who, to_guest, &others);
             Ok(())
         }
         Err(failure) => {
             told.write_all(&packet::encode(&ContainerReport::Failed(failure))?)?;
             Err(io::ErrorKind::Other.into())
+        }
+    }
+}
+
+/// Starts launchers as the guest asks for them, until it ends: its socket closes then. With this
+/// process the kernel ends every other one of the container.
+fn start_launchers(spec: &ContainerSpec, default: &DefaultUser, to_guest: OwnedFd, others: &[Pid]) {
+    while let Ok(Some((word, mut sockets))) = packet::receive(&to_guest) {
+        let (ToInit::Launch(who), Some(requests)) = (word, sockets.pop()) else { continue };
+        match fork() {
+            Ok(Fork::Child) => {
+                drop((to_guest, sockets));
+                let who = who.as_ref().unwrap_or(&default.who);
+                launcher::serve(enter(spec, who, others), &requests)
+            }
+            // The guest sees its end of the socket close.
+            Ok(Fork::Parent(_)) | Err(_) => {}
         }
     }
 }
@@ -118,6 +137,9 @@ fn read_spec(host: &mut UnixStream) -> io::Result<ContainerSpec> {
 struct Started {
     up: ContainerUp,
     to_guest: OwnedFd,
+    who: DefaultUser,
+    /// The guest and the first launcher.
+    others: Vec<Pid>,
 }
 
 fn start(
@@ -125,7 +147,7 @@ fn start(
     listener: UnixListener,
     first: UnixStream,
 ) -> Result<Started, BootFailure> {
-    let who = Identity::of(spec.user.as_deref())?;
+    let who = DefaultUser::of(spec.user.as_deref())?;
     make_workspace(&spec.writable, &who)?;
     let logs = open_logs(&who)?;
     let kills = open_kills();
@@ -144,43 +166,46 @@ fn start(
         Fork::Parent(guest) => guest,
     };
     drop((launcher, init, listener, first, logs, kills));
-    match fork().step(|| "fork the launcher".to_owned())? {
+    let launcher = match fork().step(|| "fork the launcher".to_owned())? {
         Fork::Child => {
             drop(to_guest);
-            launcher::serve(enter(spec, &who, guest), &launcher_end.into())
+            launcher::serve(enter(spec, &who.who, &[guest]), &launcher_end.into())
         }
-        Fork::Parent(_) => drop(launcher_end),
-    }
+        Fork::Parent(launcher) => launcher,
+    };
+    drop(launcher_end);
     reduce_first()?;
     let to_guest = OwnedFd::from(to_guest);
-    let heard = packet::receive::<GuestUp>(&to_guest).step(|| "start the guest".to_owned())?;
-    let (walls, _) = heard.ok_or_else(|| StepError::from_errno("start the guest", libc::ECHILD))?;
+    let heard = packet::receive(&to_guest).step(|| "start the guest".to_owned())?;
+    let Some((ToInit::Up(walls), _)) = heard else {
+        return Err(StepError::from_errno("start the guest", libc::ECHILD).into());
+    };
     let walls = walls?;
     let up = ContainerUp {
-        user: who.ids,
-        user_name: who.name,
+        user: UserAndGroup { uid: who.who.uid, gid: who.who.gid },
+        user_name: who.name.clone(),
         many_users: who.many_users,
         enforced: walls.enforced,
         landlock_abi: walls.landlock_abi,
         filtered: spec.filtered && !spec.new_privileges,
     };
-    Ok(Started { up, to_guest })
+    Ok(Started { up, to_guest, who, others: vec![guest, launcher] })
 }
 
 /// Makes the workspace if it is missing, for whom commands run as.
-fn make_workspace(writable: &[String], who: &Identity) -> Result<(), StepError> {
+fn make_workspace(writable: &[String], who: &DefaultUser) -> Result<(), StepError> {
     let Some(root) = writable.first().map(Path::new) else { return Ok(()) };
     let step = || format!("make the workspace {}", root.display());
     let missing: Vec<_> = root.ancestors().take_while(|path| !path.exists()).collect();
     for path in missing.into_iter().rev() {
         fs::DirBuilder::new().mode(0o755).create(path).step(step)?;
-        chown(path, Some(who.ids.uid), Some(who.ids.gid)).step(step)?;
+        chown(path, Some(who.who.uid), Some(who.who.gid)).step(step)?;
     }
     Ok(())
 }
 
 /// The folder for what commands say. It lies beneath one that only the first process's user may enter.
-fn open_logs(who: &Identity) -> Result<OwnedFd, StepError> {
+fn open_logs(who: &DefaultUser) -> Result<OwnedFd, StepError> {
     let path = Path::new(RUN_PATH).join("logs");
     let step = || "make the folder for what commands say".to_owned();
     match fs::DirBuilder::new().mode(0o700).create(&path) {
@@ -192,7 +217,7 @@ fn open_logs(who: &Identity) -> Result<OwnedFd, StepError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let folder = rustix::fs::open(&path, flags, Mode::empty()).step(step)?;
     if who.many_users {
-        let (uid, gid) = who.ids_of_kernel();
+        let (uid, gid) = who.ids();
         rustix::fs::fchown(&folder, Some(uid), Some(gid)).step(step)?;
     }
     Ok(folder)
@@ -206,29 +231,34 @@ fn open_kills() -> Option<OwnedFd> {
 }
 
 /// Goes behind the walls, as whom commands run as.
-fn enter(spec: &ContainerSpec, who: &Identity, guest: Pid) -> Result<WallsReport, StepError> {
+fn enter(spec: &ContainerSpec, who: &Identity, others: &[Pid]) -> Result<WallsReport, StepError> {
     // A group of its own, so that no signal to somebody's group reaches it.
     let launcher = setsid().step(|| "start a session of processes".to_owned())?;
     let enforced = limit_commands(&spec.limits, &Enforced::default())?;
-    who.become_it()?;
+    if rustix::process::geteuid().is_root() {
+        become_user(who)?;
+    }
+    let protected = Protected([others, &[launcher]].concat());
     let landlock_abi = match spec.new_privileges {
         true => 0,
-        false => raise_walls(spec.filtered.then_some(Protected { guest, launcher }))?,
+        false => raise_walls(spec.filtered.then_some(&protected))?,
     };
     Ok(WallsReport { enforced, landlock_abi })
 }
 
-fn be_guest(spec: &ContainerSpec, who: &Identity, endpoints: Endpoints) -> ! {
+fn be_guest(spec: &ContainerSpec, who: &DefaultUser, endpoints: Endpoints) -> ! {
     let served = Served {
         token: spec.token,
         writable: spec.writable.clone(),
         readable: spec.readable.clone(),
         resolver: spec.resolver,
+        only_own: (!who.many_users).then(|| ONE_USER.to_owned()),
+        own_uid: who.who.uid,
     };
     let alone = setsid().step(|| "start a session of processes".to_owned());
     let served = alone
-        .and_then(|_| reduce_first())
-        .and_then(|()| who.use_files_as_it())
+        .and_then(|_| reduce_guest())
+        .and_then(|()| who.use_files())
         .map_err(io::Error::other)
         .and_then(|()| server::run(&served, endpoints));
     exit_now(i32::from(served.is_err()))

@@ -5,10 +5,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 
 use bastide_proto::boot::{BootFailure, BootReport, BootSpec, Ready};
-use rustix::process::{PidfdFlags, pidfd_open, setsid};
+use rustix::process::{Pid, PidfdFlags, pidfd_open, setsid};
+use serde::{Deserialize, Serialize};
 
+use crate::accounts::Identity;
 use crate::jail::{IdMap, Step, StepError, WallsReport, enter_new_root, open_alone, reduce_guest};
-use crate::launcher::Joining;
+use crate::launcher::{Charge, Joining};
 use crate::server::{self, Endpoints};
 use crate::sys::{Fork, block_signals, exit_now, fork, ignore_children, raise_loopback};
 use crate::warden::logs_of;
@@ -39,8 +41,14 @@ pub(crate) struct Inheritance<'a> {
     pub(crate) kills: Option<OwnedFd>,
 }
 
-/// What the guest tells init, once.
-pub(crate) type GuestUp = Result<WallsReport, BootFailure>;
+/// What the guest tells init.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum ToInit {
+    /// That it is up, or why not; once, and first.
+    Up(Result<WallsReport, BootFailure>),
+    /// To start another launcher, on the socket that comes along, for this user or the default one.
+    Launch(Option<Identity>),
+}
 
 /// The life of init.
 pub(crate) fn run(inheritance: Inheritance<'_>) -> ! {
@@ -48,6 +56,7 @@ pub(crate) fn run(inheritance: Inheritance<'_>) -> ! {
     // The kernel collects the dead for a parent that does not want to hear of them.
     ignore_children();
     let warden = inheritance.warden.as_fd().try_clone_to_owned();
+    let spec = inheritance.spec;
     let started = start(inheritance);
     let told = warden.and_then(|warden| match &started {
         // The warden numbers processes differently; a descriptor means the same to both.
@@ -56,13 +65,24 @@ pub(crate) fn run(inheritance: Inheritance<'_>) -> ! {
         }
         Err(failure) => packet::send(&warden, &BootReport::Failed(failure.clone()), &[]),
     });
-    let (Ok(Started { to_guest, guest_fd, _lock, .. }), Ok(())) = (started, told) else {
+    let (Ok(Started { to_guest, guest_fd, lock, groups, others, .. }), Ok(())) = (started, told)
+    else {
         exit_now(1)
     };
     drop(guest_fd);
-    // The guest says nothing more; its socket closes when it ends. When the first process ends, the
-    // kernel ends every other one inside: nothing outlives the guest.
-    while let Ok(Some(_)) = packet::receive::<GuestUp>(&to_guest) {}
+    // The guest's socket closes when it ends. When the first process ends, the kernel ends every other
+    // one inside: nothing outlives the guest.
+    while let Ok(Some((word, mut sockets))) = packet::receive(&to_guest) {
+        let (ToInit::Launch(who), Some(requests)) = (word, sockets.pop()) else { continue };
+        match fork() {
+            Ok(Fork::Child) => {
+                drop((to_guest, lock, sockets));
+                launcher::run(spec, Charge { who, others }, &requests, groups)
+            }
+            // The guest sees its end of the socket close.
+            Ok(Fork::Parent(_)) | Err(_) => {}
+        }
+    }
     exit_now(0)
 }
 
@@ -71,7 +91,10 @@ struct Started {
     ready: Ready,
     to_guest: OwnedFd,
     guest_fd: OwnedFd,
-    _lock: OwnedFd,
+    lock: OwnedFd,
+    groups: Joining,
+    /// The guest and the first launcher.
+    others: Vec<Pid>,
 }
 
 /// Builds the jail and starts guest and launcher.
@@ -100,15 +123,19 @@ fn start(inheritance: Inheritance<'_>) -> Result<Started, BootFailure> {
     };
     drop((launcher, init, listener, first, porter, logs, kills));
     let guest_fd = pidfd_open(guest, PidfdFlags::empty()).step(|| "watch the guest".to_owned())?;
-    match fork().step(|| "fork the launcher".to_owned())? {
+    let launcher = match fork().step(|| "fork the launcher".to_owned())? {
         Fork::Child => {
             drop((to_guest, warden, guest_fd, lock));
-            launcher::run(spec, guest, &launcher_end.into(), groups)
+            let charge = Charge { who: None, others: vec![guest] };
+            launcher::run(spec, charge, &launcher_end.into(), groups)
         }
-        Fork::Parent(_) => drop((launcher_end, groups)),
-    }
+        Fork::Parent(launcher) => launcher,
+    };
+    drop(launcher_end);
     let to_guest = OwnedFd::from(to_guest);
-    let walls: GuestUp = receive(&to_guest, "start the guest")?;
+    let ToInit::Up(walls) = receive(&to_guest, "start the guest")? else {
+        return Err(StepError::from_errno("start the guest", libc::EPROTO).into());
+    };
     // The host's numbers of both are the warden's to fill in.
     let walls = walls?;
     let ready = Ready {
@@ -117,7 +144,8 @@ fn start(inheritance: Inheritance<'_>) -> Result<Started, BootFailure> {
         enforced: walls.enforced,
         landlock_abi: walls.landlock_abi,
     };
-    Ok(Started { ready, to_guest, guest_fd, _lock: lock })
+    let others = vec![guest, launcher];
+    Ok(Started { ready, to_guest, guest_fd, lock, groups, others })
 }
 
 fn build_jail(spec: &BootSpec, ids: &IdMap, binds: Vec<OwnedFd>) -> Result<(), BootFailure> {
@@ -162,7 +190,7 @@ fn be_guest(spec: &BootSpec, endpoints: Endpoints) -> ! {
     // A group of its own, so that no signal to somebody's group reaches it.
     let alone = setsid().step(|| "start a session of processes".to_owned());
     let served = alone
-        .and_then(|_| reduce_guest(&spec.ids))
+        .and_then(|_| reduce_guest(spec.only_own.is_none()))
         .map_err(std::io::Error::other)
         .and_then(|()| server::run(&spec.into(), endpoints));
     exit_now(i32::from(served.is_err()))

@@ -16,7 +16,7 @@ pub(crate) use ids::IdMap;
 pub(crate) use limits::limit_commands;
 pub(crate) use root::{clone_binds, enter_new_root, open_alone};
 pub(crate) use seccomp::Protected;
-pub(crate) use walls::{WallsReport, raise_walls, reduce_guest};
+pub(crate) use walls::{OVER_USERS, WallsReport, raise_walls, reduce_guest};
 
 /// A step of building the jail that failed. It names the step, so that `EPERM` alone never reaches
 /// a user.
@@ -36,7 +36,12 @@ impl StepError {
 
 impl From<StepError> for BootFailure {
     fn from(error: StepError) -> Self {
-        Self { step: error.step, errno: error.errno.raw_os_error(), no_user_namespaces: false }
+        Self {
+            step: error.step,
+            errno: error.errno.raw_os_error(),
+            no_user_namespaces: false,
+            no_range: false,
+        }
     }
 }
 

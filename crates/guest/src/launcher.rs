@@ -9,6 +9,7 @@ use bastide_proto::boot::{BootFailure, BootSpec, Enforced};
 use rustix::process::{Pid, setsid};
 use serde::{Deserialize, Serialize};
 
+use crate::accounts::Identity;
 use crate::jail::{Protected, Step, StepError, WallsReport, limit_commands, raise_walls};
 use crate::sys::{Fork, exit_now, fork};
 use crate::{packet, supervisor};
@@ -39,9 +40,18 @@ pub(crate) struct Joining {
     pub(crate) enforced: Enforced,
 }
 
+/// Whom a launcher serves, and whom it keeps commands from.
+#[derive(Debug)]
+pub(crate) struct Charge {
+    /// Who commands are; whoever this process is, if none.
+    pub(crate) who: Option<Identity>,
+    /// Processes of ours that commands must not reach.
+    pub(crate) others: Vec<Pid>,
+}
+
 /// The life of a launcher.
-pub(crate) fn run(spec: &BootSpec, guest: Pid, requests: &OwnedFd, groups: Joining) -> ! {
-    serve(enter(spec, guest, groups), requests)
+pub(crate) fn run(spec: &BootSpec, charge: Charge, requests: &OwnedFd, groups: Joining) -> ! {
+    serve(enter(spec, charge, groups), requests)
 }
 
 /// The life of a launcher from where it is behind its walls, or is not.
@@ -67,7 +77,7 @@ pub(crate) fn serve(walls: Result<WallsReport, StepError>, requests: &OwnedFd) -
     exit_now(0)
 }
 
-fn enter(spec: &BootSpec, guest: Pid, groups: Joining) -> Result<WallsReport, StepError> {
+fn enter(spec: &BootSpec, charge: Charge, groups: Joining) -> Result<WallsReport, StepError> {
     // A group of its own, so that no signal to somebody's group reaches it.
     let launcher = setsid().step(|| "start a session of processes".to_owned())?;
     for door in groups.doors {
@@ -75,6 +85,7 @@ fn enter(spec: &BootSpec, guest: Pid, groups: Joining) -> Result<WallsReport, St
         rustix::io::write(&door, b"0").step(|| "join the group of the limits".to_owned())?;
     }
     let enforced = limit_commands(&spec.limits, &groups.enforced)?;
-    let walls = raise_walls(&spec.ids, &spec.writable, Protected { guest, launcher })?;
+    let protected = Protected([charge.others, vec![launcher]].concat());
+    let walls = raise_walls(charge.who.as_ref(), &spec.writable, &protected)?;
     Ok(WallsReport { enforced, ..walls })
 }

@@ -15,7 +15,10 @@ fn main() -> ExitCode {
         Some("container") => container::run(),
         Some("container-warden") => warden::container::run(),
         Some("dial") => dial::run(),
-        Some("remove") => words.try_for_each(|folder| warden::remove(Path::new(&folder))),
+        Some("remove") => match words.next() {
+            Some(folder) => warden::remove(Path::new(&folder)),
+            None => Err(std::io::ErrorKind::InvalidInput.into()),
+        },
         _ => Err(std::io::ErrorKind::InvalidInput.into()),
     };
     if served.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -1,5 +1,6 @@
 //! The guest itself: serves the link to the host.
 
+mod acting;
 mod beneath;
 mod blocking;
 mod call;
@@ -16,6 +17,7 @@ mod processes;
 mod put;
 mod side;
 mod terminal;
+mod users;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -26,7 +28,7 @@ use bastide_proto::boot::{BootSpec, Resolver};
 use bastide_proto::hello::{TOKEN_BYTES, Token};
 use rustix::process::Pid;
 
-use crate::init::GuestUp;
+use crate::init::ToInit;
 use crate::launcher::LauncherReport;
 use crate::packet;
 
@@ -35,6 +37,7 @@ use log::LogFolder;
 use memory::MemoryBook;
 use pool::Pool;
 use processes::Processes;
+use users::Users;
 
 /// How many hosts may wait to be accepted.
 const BACKLOG: i32 = 128;
@@ -48,7 +51,7 @@ pub(crate) struct Endpoints {
     pub(crate) first: Option<UnixStream>,
     /// The launcher of the default user.
     pub(crate) launcher: UnixStream,
-    /// Init, which never speaks either.
+    /// Init, which starts launchers.
     pub(crate) init: UnixStream,
     /// The warden of a local sandbox, which never speaks; only its end can be noticed.
     pub(crate) warden: Option<UnixStream>,
@@ -71,6 +74,10 @@ pub(crate) struct Served {
     pub(crate) readable: Vec<String>,
     /// How they are found.
     pub(crate) resolver: Resolver,
+    /// Why there is nobody but the default user, if so.
+    pub(crate) only_own: Option<String>,
+    /// Who the default user is.
+    pub(crate) own_uid: u32,
 }
 
 impl From<&BootSpec> for Served {
@@ -80,6 +87,8 @@ impl From<&BootSpec> for Served {
             writable: spec.writable.clone(),
             readable: spec.readable.clone(),
             resolver: spec.resolver,
+            only_own: spec.only_own.clone(),
+            own_uid: rustix::process::geteuid().as_raw(),
         }
     }
 }
@@ -89,7 +98,7 @@ impl From<&BootSpec> for Served {
 pub(crate) struct Guest {
     pub(crate) token: Token,
     pub(crate) roots: Roots,
-    pub(crate) pool: Pool,
+    pub(crate) users: Users,
     pub(crate) processes: Processes,
     pub(crate) logs: LogFolder,
     pub(crate) memory: MemoryBook,
@@ -100,9 +109,14 @@ fn await_launcher(endpoints: &Endpoints) -> io::Result<Pid> {
     let report = packet::receive::<LauncherReport>(&endpoints.launcher)?;
     let (report, _) = report.ok_or(io::ErrorKind::UnexpectedEof)?;
     let pid = report.as_ref().ok().and_then(|launched| Pid::from_raw(launched.pid));
-    let up: GuestUp = report.map(|launched| launched.walls);
+    let up = ToInit::Up(report.map(|launched| launched.walls));
     packet::send(&endpoints.init, &up, &[])?;
     pid.ok_or_else(|| io::ErrorKind::Other.into())
+}
+
+fn to_tokio(stream: UnixStream) -> io::Result<tokio::net::UnixStream> {
+    stream.set_nonblocking(true)?;
+    tokio::net::UnixStream::from_std(stream)
 }
 
 /// Serves until the warden is gone. A sandbox that nobody watches over must not live on.
@@ -125,7 +139,12 @@ pub(crate) fn run(served: &Served, endpoints: Endpoints) -> io::Result<()> {
         let guest = Arc::new(Guest {
             token: Token(served.token),
             roots,
-            pool: Pool::new(endpoints.launcher, launcher)?,
+            users: Users::new(
+                to_tokio(endpoints.init)?,
+                served.only_own.clone(),
+                served.own_uid,
+                Pool::new(endpoints.launcher, launcher)?,
+            ),
             processes: Processes::default(),
             logs: LogFolder(endpoints.logs),
             memory: MemoryBook::new(endpoints.kills),
@@ -133,9 +152,7 @@ pub(crate) fn run(served: &Served, endpoints: Endpoints) -> io::Result<()> {
         endpoints.listener.set_nonblocking(true)?;
         let listener = tokio::net::UnixListener::from_std(endpoints.listener)?;
         if let Some(first) = endpoints.first {
-            first.set_nonblocking(true)?;
-            let first = tokio::net::UnixStream::from_std(first)?;
-            tokio::spawn(connection::serve(Arc::clone(&guest), first));
+            tokio::spawn(connection::serve(Arc::clone(&guest), to_tokio(first)?));
         }
         if let Some(porter) = endpoints.porter {
             tokio::spawn(ports::serve(porter));
@@ -156,6 +173,5 @@ pub(crate) fn run(served: &Served, endpoints: Endpoints) -> io::Result<()> {
 /// Waits for the end of the warden, where there is one.
 async fn end_of(warden: Option<UnixStream>) -> io::Result<()> {
     let Some(warden) = warden else { return std::future::pending().await };
-    warden.set_nonblocking(true)?;
-    tokio::net::UnixStream::from_std(warden)?.readable().await
+    to_tokio(warden)?.readable().await
 }

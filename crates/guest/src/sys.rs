@@ -68,6 +68,33 @@ pub(crate) fn exec(program: &CStr, argv: &[CString], env: &[CString]) -> io::Err
     io::Error::last_os_error()
 }
 
+/// Takes another user's id for what this thread does with files.
+pub(crate) fn set_file_uid(uid: u32) -> io::Result<()> {
+    // SAFETY: the call takes a plain integer, and concerns this thread alone.
+    unsafe { libc::setfsuid(uid) };
+    // The call tells the id before it, whether it succeeded or not; an id that cannot be asks.
+    // SAFETY: as above.
+    let now = unsafe { libc::setfsuid(libc::uid_t::MAX) };
+    taken(now, uid)
+}
+
+/// Takes another group's id for what this thread does with files.
+pub(crate) fn set_file_gid(gid: u32) -> io::Result<()> {
+    // SAFETY: the call takes a plain integer, and concerns this thread alone.
+    unsafe { libc::setfsgid(gid) };
+    // SAFETY: as above.
+    let now = unsafe { libc::setfsgid(libc::gid_t::MAX) };
+    taken(now, gid)
+}
+
+fn taken(now: libc::c_int, wanted: u32) -> io::Result<()> {
+    if now.cast_unsigned() == wanted {
+        Ok(())
+    } else {
+        Err(io::Error::from_raw_os_error(libc::EPERM))
+    }
+}
+
 /// Blocks every signal that can be blocked.
 pub(crate) fn block_signals() {
     let mut all = empty_signal_set();
@@ -104,24 +131,6 @@ fn empty_signal_set() -> libc::sigset_t {
 fn set_signal_mask(set: &libc::sigset_t) {
     // SAFETY: `set` is a valid signal set, and the old one is not asked for.
     unsafe { libc::sigprocmask(libc::SIG_SETMASK, set, ptr::null_mut()) };
-}
-
-/// Uses files as another user and group from now on, in this thread and those it starts; who this
-/// process is otherwise does not change. The kernel takes the rights over files of others away by that.
-pub(crate) fn use_files_as(uid: u32, gid: u32) -> io::Result<()> {
-    // Neither call reports a failure; asking for nobody in particular tells what is in force.
-    // SAFETY: takes a plain integer.
-    unsafe { libc::setfsgid(gid) };
-    // SAFETY: takes a plain integer.
-    unsafe { libc::setfsuid(uid) };
-    // SAFETY: takes a plain integer, which is no user and changes nothing.
-    let now_user = unsafe { libc::setfsuid(u32::MAX) };
-    // SAFETY: takes a plain integer, which is no group and changes nothing.
-    let now_group = unsafe { libc::setfsgid(u32::MAX) };
-    if u32::try_from(now_user) == Ok(uid) && u32::try_from(now_group) == Ok(gid) {
-        return Ok(());
-    }
-    Err(io::ErrorKind::PermissionDenied.into())
 }
 
 /// Closes every descriptor but the standard streams. Only for the start of a program, before anything

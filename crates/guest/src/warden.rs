@@ -21,7 +21,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bastide_proto::boot::{BootFailure, BootReport, BootSpec, Ready};
+use bastide_proto::boot::{BootFailure, BootReport, BootSpec, Ids, Ready};
 use bastide_proto::warden::{Answer, CONTROL_NAME, GUEST_NAME};
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, pidfd_open, pidfd_send_signal, setsid,
@@ -38,8 +38,6 @@ use folder::{EndNote, Folder};
 use keep::{Event, Keeper};
 use limits::Groups;
 use ports::Ports;
-
-pub use folder::remove;
 
 /// The longest boot specification.
 const MAX_SPEC: usize = 1 << 20;
@@ -78,14 +76,31 @@ pub fn run() -> io::Result<()> {
         // What is left of a boot that failed is the owner's to remove, unless it is gone.
         (Err(_), Ok(())) => Ok(()),
         (Err(_), Err(_)) if spec.keep_folder => Ok(()),
-        (Err(_), Err(_)) => leave(&spec.session_dir),
+        (Err(_), Err(_)) => {
+            // Nobody of the sandbox ever ran, so everything in it is the caller's.
+            rustix::process::chdir("/")?;
+            folder::remove(&spec.session_dir, None)
+        }
     }
 }
 
-/// Removes a folder this process may itself be in.
-fn leave(folder: &Path) -> io::Result<()> {
-    rustix::process::chdir("/")?;
-    remove(folder)
+/// Removes a session's folder, whatever a sandbox left in it, if no warden is there to do so. Standard
+/// input says which ids files in it may belong to, besides the caller's own; it may be empty.
+///
+/// # Errors
+///
+/// Fails if something in it can be neither removed nor made removable.
+pub fn remove(path: &Path) -> io::Result<()> {
+    let mut said = Vec::new();
+    io::stdin().take(MAX_SPEC as u64).read_to_end(&mut said)?;
+    let ids = match said.is_empty() {
+        true => None,
+        false => Some(bastide_proto::decode::<Ids>(&said).map_err(io::Error::other)?),
+    };
+    // Only maps that belong to nobody else are of use here.
+    let ids = ids.filter(|ids| matches!(ids, Ids::Subordinate { .. }));
+    let ids = ids.as_ref().map(IdMap::claim).transpose().map_err(io::Error::other)?;
+    folder::remove(path, ids.as_ref())
 }
 
 /// What a warden is started with.
@@ -190,7 +205,7 @@ impl Sandbox {
 
     fn remove(&self) -> io::Result<()> {
         rustix::process::chdir("/")?;
-        self.folder.remove()
+        self.folder.remove(Some(&self.ids))
     }
 }
 
@@ -349,14 +364,17 @@ fn prepare(
     init: Pid,
     to_init: &UnixStream,
 ) -> Result<Ready, BootFailure> {
-    ids.write(init)?;
+    ids.write(init).map_err(|error| {
+        let no_range = matches!(ids, IdMap::Subordinate { .. });
+        BootFailure { no_range, ..BootFailure::from(error) }
+    })?;
     let binds = match ids {
         IdMap::Range { .. } => {
             let path = format!("/proc/{}/ns/user", init.as_raw_nonzero());
             let namespace = File::open(path).step(|| "open the user namespace".to_owned())?;
             clone_binds(&spec.steps, Some(namespace.as_fd()))?
         }
-        IdMap::Own { .. } => Vec::new(),
+        IdMap::Subordinate { .. } | IdMap::Own { .. } => Vec::new(),
     };
     let talk = || "talk to the sandbox's first process".to_owned();
     for some in binds.chunks(packet::MAX_FDS) {
@@ -398,6 +416,7 @@ fn no_namespaces(error: &io::Error) -> BootFailure {
         step: "make the sandbox's namespaces".to_owned(),
         errno: error.raw_os_error().unwrap_or(libc::EIO),
         no_user_namespaces: true,
+        no_range: false,
     }
 }
 

@@ -20,6 +20,8 @@ pub struct BootSpec {
     pub root_dir: PathBuf,
     /// Who is who inside.
     pub ids: Ids,
+    /// Why commands run as the session's default user only, where they do.
+    pub only_own: Option<String>,
     /// Whether the sandbox has a network of its own with nothing but loopback.
     pub own_network: bool,
     /// What commands may use.
@@ -61,6 +63,18 @@ pub enum Ids {
         /// The folder of the locks by which sessions keep out of each other's ranges.
         locks: PathBuf,
     },
+    /// The caller's own ids, and around them a range that the machine set aside for the caller. Only
+    /// two programs with privileges of their own can give it.
+    Subordinate {
+        /// Which users there are.
+        users: Vec<IdExtent>,
+        /// Which groups there are.
+        groups: Vec<IdExtent>,
+        /// `newuidmap`, where it is.
+        newuidmap: PathBuf,
+        /// `newgidmap`, where it is.
+        newgidmap: PathBuf,
+    },
     /// The caller's own ids alone.
     Own {
         /// The user and group outside.
@@ -68,6 +82,17 @@ pub enum Ids {
         /// What they look like inside.
         inside: UserAndGroup,
     },
+}
+
+/// Some ids inside that are as many outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IdExtent {
+    /// The first one inside.
+    pub inside: u32,
+    /// The first one outside.
+    pub outside: u32,
+    /// How many.
+    pub count: u32,
 }
 
 /// What commands of a session may use, all of them together; what is not given is not limited.
@@ -212,4 +237,6 @@ pub struct BootFailure {
     pub errno: i32,
     /// Whether user namespaces themselves were refused.
     pub no_user_namespaces: bool,
+    /// Whether the range of ids could not be had; without it the boot may succeed.
+    pub no_range: bool,
 }

@@ -113,6 +113,8 @@ pub enum FaultKind {
     NotFound,
     /// Permissions or a wall refused it.
     Denied,
+    /// This sandbox cannot do it at all.
+    Unsupported,
     /// A path leads out of where it must stay.
     Escape,
     /// What must not exist does.

@@ -48,6 +48,8 @@ pub struct Exec {
     pub env: Vec<(ByteBuf, ByteBuf)>,
     /// Where it starts.
     pub cwd: GuestPath,
+    /// On whose behalf: a name or a number; the session's default user if none.
+    pub user: Option<String>,
     /// Where its input comes from.
     pub stdin: Stdin,
     /// After this long, everything descended from the command is ended.

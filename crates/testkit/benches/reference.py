@@ -4,42 +4,128 @@ It answers each line with the seconds the operation took. The process stays warm
 """
 
 import asyncio
+import io
 import sys
 import time
+from pathlib import Path
 
+from agents.sandbox.entries import LocalDir
 from agents.sandbox.manifest import Manifest
 from agents.sandbox.sandboxes.unix_local import UnixLocalSandboxClient
 
 
-async def main():
-    client = UnixLocalSandboxClient()
-    live = await client.create(manifest=Manifest())
-    await live.start()
+class Local:
+    """One client, and one session that stays."""
 
-    async def create():
-        started = time.perf_counter()
-        session = await client.create(manifest=Manifest())
+    async def open(self):
+        self.client = UnixLocalSandboxClient()
+        self.live = await self.new()
+        self.made = set()
+
+    async def new(self, manifest=None):
+        session = await self.client.create(manifest=manifest or Manifest())
         await session.start()
+        return session
+
+    async def remove(self, session):
+        await session.shutdown()
+        await self.client.delete(session)
+
+    async def once(self, name, body):
+        """Makes what an operation works on, at its first use."""
+        if name not in self.made:
+            await body()
+            self.made.add(name)
+
+    async def create(self):
+        started = time.perf_counter()
+        session = await self.new()
         result = await session.exec("echo", "hello", shell=False)
         took = time.perf_counter() - started
         assert result.stdout == b"hello\n", result
-        await session.shutdown()
-        await client.delete(session)
+        await self.remove(session)
         return took
 
-    async def execute():
+    async def delete(self):
+        session = await self.new()
         started = time.perf_counter()
-        result = await live.exec("true", shell=False)
+        await self.remove(session)
+        return time.perf_counter() - started
+
+    async def exec(self):
+        started = time.perf_counter()
+        result = await self.live.exec("true", shell=False)
         took = time.perf_counter() - started
         assert result.exit_code == 0, result
         return took
 
-    operations = {"create": create, "exec": execute}
+    async def exec_many(self, count):
+        started = time.perf_counter()
+        await asyncio.gather(*(self.live.exec("true", shell=False) for _ in range(count)))
+        return time.perf_counter() - started
+
+    async def output(self, size):
+        started = time.perf_counter()
+        result = await self.live.exec("head", "-c", str(size), "/dev/zero", shell=False)
+        took = time.perf_counter() - started
+        assert len(result.stdout) == size
+        return took
+
+    async def read(self, size):
+        path = Path(f"read-{size}")
+        await self.once(path, lambda: self.live.write(path, io.BytesIO(b"x" * size)))
+        started = time.perf_counter()
+        content = (await self.live.read(path)).read()
+        took = time.perf_counter() - started
+        assert len(content) == size
+        return took
+
+    async def write(self, size):
+        content = io.BytesIO(b"x" * size)
+        started = time.perf_counter()
+        await self.live.write(Path(f"write-{size}"), content)
+        return time.perf_counter() - started
+
+    async def list(self, count):
+        folder = f"list-{count}"
+        line = f"mkdir {folder} && cd {folder} && seq {count} | xargs touch"
+        await self.once(folder, lambda: self.live.exec(line))
+        started = time.perf_counter()
+        entries = await self.live.ls(Path(folder))
+        took = time.perf_counter() - started
+        assert len(entries) >= count
+        return took
+
+    async def folder_in(self, source):
+        manifest = Manifest(entries={"project": LocalDir(src=Path(source))})
+        started = time.perf_counter()
+        session = await self.new(manifest)
+        took = time.perf_counter() - started
+        await self.remove(session)
+        return took
+
+    async def sessions(self, at_once):
+        each = max(2, 16 // at_once)
+
+        async def worker():
+            for _ in range(each):
+                session = await self.new()
+                await session.exec("true", shell=False)
+                await self.remove(session)
+
+        started = time.perf_counter()
+        await asyncio.gather(*(worker() for _ in range(at_once)))
+        return (time.perf_counter() - started) / (each * at_once)
+
+
+async def main():
+    subject = Local()
+    await subject.open()
     print("ready", flush=True)
     for line in sys.stdin:
-        print(await operations[line.strip()](), flush=True)
-    await live.shutdown()
-    await client.delete(live)
+        operation, *arguments = line.split()
+        arguments = [int(word) if word.isdigit() else word for word in arguments]
+        print(await getattr(subject, operation)(*arguments), flush=True)
 
 
 asyncio.run(main())

@@ -9,6 +9,7 @@ mod output;
 mod ports;
 mod processes;
 mod terminals;
+mod users;
 mod workspace;
 
 use crate::suite::Trial;
@@ -25,6 +26,7 @@ pub fn trials() -> Vec<Trial> {
         ports::TRIALS,
         processes::TRIALS,
         terminals::TRIALS,
+        users::TRIALS,
         workspace::TRIALS,
     ]
     .into_iter()

@@ -17,6 +17,9 @@ use libtest_mimic::{Arguments, Failed};
 /// trial that finds a call without.
 const TRIAL: Duration = Duration::from_secs(120);
 
+/// The variable that names the file in which skipped trials are counted.
+const SKIPPED: &str = "BASTIDE_TEST_SKIPPED";
+
 /// What a trial can use.
 #[derive(Debug, Clone)]
 pub struct Context {
@@ -31,6 +34,23 @@ pub type Trouble = Box<dyn std::error::Error + Send + Sync>;
 
 /// The result of a trial: any error fails it, with its message.
 pub type Outcome = Result<(), Trouble>;
+
+/// Why a trial says nothing here: the machine lacks what it is about.
+#[derive(Debug)]
+struct Skip(String);
+
+impl std::fmt::Display for Skip {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "skipped: {}", self.0)
+    }
+}
+
+impl std::error::Error for Skip {}
+
+/// Ends a trial that this machine cannot do. It counts as passed, and is named with its reason.
+pub fn skip(reason: impl Into<String>) -> Trouble {
+    Box::new(Skip(reason.into()))
+}
 
 type Body = fn(Context) -> Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
@@ -129,7 +149,9 @@ pub fn run(suites: &[(&str, &Context, Vec<Trial>)]) -> ExitCode {
         for trial in trials {
             let (context, body) = (Context::clone(context), trial.body);
             let name = format!("{suite}::{}", trial.name);
-            tests.push(libtest_mimic::Trial::test(name, move || perform(context, body)));
+            tests.push(libtest_mimic::Trial::test(name.clone(), move || {
+                perform(&name, context, body)
+            }));
         }
     }
     let conclusion = libtest_mimic::run(&arguments, tests);
@@ -152,7 +174,7 @@ pub fn run(suites: &[(&str, &Context, Vec<Trial>)]) -> ExitCode {
 /// Names suites that cannot be run here, and says why: each trial is reported as ignored.
 #[must_use]
 #[expect(clippy::print_stderr, reason = "a test program speaks on the terminal")]
-pub fn skip(suite: &str, trials: &[Trial], reason: &str) -> ExitCode {
+pub fn skip_all(suite: &str, trials: &[Trial], reason: &str) -> ExitCode {
     let arguments = Arguments::from_args();
     let ignored = |trial: &Trial| {
         let name = format!("{suite}::{}", trial.name);
@@ -180,7 +202,7 @@ fn clear(context: &Context) -> Result<Vec<String>, Trouble> {
     })
 }
 
-fn perform(context: Context, body: Body) -> Result<(), Failed> {
+fn perform(name: &str, context: Context, body: Body) -> Result<(), Failed> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -191,7 +213,21 @@ fn perform(context: Context, body: Body) -> Result<(), Failed> {
     let outcome = runtime.block_on(async { tokio::time::timeout(TRIAL, body(context)).await });
     match outcome {
         Ok(Ok(())) => Ok(()),
-        Ok(Err(error)) => Err(Failed::from(error.to_string())),
+        Ok(Err(error)) => match error.downcast::<Skip>() {
+            Ok(skipped) => note_skipped(name, &skipped.0).map_err(|error| error.to_string().into()),
+            Err(error) => Err(Failed::from(error.to_string())),
+        },
         Err(_) => Err(Failed::from(format!("still not over after {TRIAL:?}"))),
     }
+}
+
+/// Names a trial that was skipped: on the terminal, and to whoever counts.
+#[expect(clippy::print_stderr, reason = "a test program speaks on the terminal")]
+fn note_skipped(name: &str, reason: &str) -> std::io::Result<()> {
+    use std::io::Write;
+    let line = format!("skipped {name}: {reason}\n");
+    eprint!("{line}");
+    let Some(list) = std::env::var_os(SKIPPED) else { return Ok(()) };
+    let mut list = std::fs::File::options().append(true).open(list)?;
+    list.write_all(line.as_bytes())
 }

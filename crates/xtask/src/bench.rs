@@ -16,6 +16,27 @@ pub(crate) struct Arguments {
     /// One JSON object a line, for programs
     #[arg(long)]
     json: bool,
+    /// Only scenarios whose title holds this
+    #[arg(long)]
+    only: Option<String>,
+    /// Only these peers: reference, bwrap, posix_spawn, host
+    #[arg(long, value_name = "PEERS")]
+    against: Option<String>,
+    /// Fail where a promise of SPECIFICATION.md does not hold, or could not be measured
+    #[arg(long)]
+    check: bool,
+    /// Peers that need not be here for `--check`
+    #[arg(long, value_name = "PEERS")]
+    without: Option<String>,
+    /// Write the results to this file
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+    /// Fail where a ratio became worse since the results in this file
+    #[arg(long, value_name = "FILE")]
+    compare: Option<PathBuf>,
+    /// Draw the ratios, for the README
+    #[arg(long, value_name = "FILE")]
+    chart: Option<PathBuf>,
 }
 
 /// Makes the peers available, then runs the scenarios.
@@ -26,19 +47,45 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     if !bwrap {
         say("bwrap is not installed; its column stays empty (`apt-get install bubblewrap`)");
     }
+    run_command(&mut cargo(&["build", "--quiet", "--release", "--package", "bastide-cli"]))?;
     step("scenarios");
     let mut command = cargo(&["bench", "--quiet", "--package", "bastide-testkit"]);
     command.args(["--bench", "scenarios", "--"]).arg("--python").arg(python);
-    if bwrap {
-        command.arg("--bwrap");
+    command.arg("--cli").arg(top().join("target/release/bastide"));
+    command.arg("--commit").arg(commit());
+    let flags = [
+        ("--bwrap", bwrap),
+        ("--quick", arguments.quick),
+        ("--json", arguments.json),
+        ("--check", arguments.check),
+    ];
+    command.args(flags.into_iter().filter(|(_, set)| *set).map(|(flag, _)| flag));
+    let words = [
+        ("--only", &arguments.only),
+        ("--against", &arguments.against),
+        ("--without", &arguments.without),
+    ];
+    for (option, value) in words {
+        command.args(value.iter().flat_map(|value| [option, value.as_str()]));
     }
-    if arguments.quick {
-        command.arg("--quick");
-    }
-    if arguments.json {
-        command.arg("--json");
+    let files = [
+        ("--save", &arguments.save),
+        ("--compare", &arguments.compare),
+        ("--chart", &arguments.chart),
+    ];
+    for (option, file) in files {
+        if let Some(file) = file {
+            command.arg(option).arg(std::path::absolute(file)?);
+        }
     }
     run_command(&mut command)
+}
+
+/// What is measured, for the record.
+fn commit() -> String {
+    let output = Command::new("git").args(["describe", "--always", "--dirty"]).output();
+    let name = output.ok().and_then(|output| String::from_utf8(output.stdout).ok());
+    name.map_or_else(|| "unknown".to_owned(), |name| name.trim().to_owned())
 }
 
 /// The interpreter of a virtual environment with the reference in it, made at the first use.

@@ -1,9 +1,11 @@
 //! `cargo xtask test`: everything that proves the project works.
 
 mod engine;
+mod packages;
 mod privileges;
 
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
@@ -28,23 +30,27 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let means = Means::find();
     step("what this will do to the machine");
-    say(&means.announcement());
+    let missing = packages::missing(arguments.full || arguments.require_all);
+    say(&means.announcement(&missing));
     say(&engine::announcement());
+    packages::install(&missing, means.is_root())?;
+    // Trials that this machine cannot do are named here, by every run of every suite.
+    let skipped = tempfile::NamedTempFile::new()?;
+    std::fs::set_permissions(skipped.path(), std::fs::Permissions::from_mode(0o666))?;
 
     let seed = arguments.seed.unwrap_or_else(|| u64::from(std::process::id()));
-    let settings = Settings { full: arguments.full, seed };
+    let settings = Settings { full: arguments.full, seed, skipped: skipped.path() };
     say(&format!("seed:    {seed} (run again with `--seed {seed}`)"));
 
     step("a Docker daemon");
     let engine = Engine::prepare()?;
-    let docker = engine::skipped(&engine);
-    if let Err(why) = &docker {
+    if let Err(why) = &engine {
         say(&format!("skipped: {why}"));
     }
 
     step("unit and integration tests");
     run_tests(settings, engine.as_ref().ok())?;
-    drop(engine);
+    let docker = engine.map(drop);
     step("examples in the documentation");
     run_command(&mut cargo(&["test", "--workspace", "--doc", "--quiet"]))?;
     step("the recorded cases of the reference");
@@ -57,22 +63,25 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     for name in ["trials", "leaks"] {
         ran = ran.and(means.run_as_other(&local_binary(name)?, settings)?);
     }
-    let mut skipped = Vec::new();
-    let local_skipped = ran.is_err();
+    let mut lines: Vec<_> =
+        std::fs::read_to_string(skipped.path())?.lines().map(str::to_owned).collect();
+    lines.sort();
+    lines.dedup();
     if let Err(reason) = ran {
-        skipped.push(format!("the local suites as {other} ({reason})"));
+        lines.push(format!("skipped the local suites as {other}: {reason}"));
     }
     if let Err(reason) = docker {
-        skipped.push(format!("the suites of Docker ({reason})"));
+        lines.push(format!("skipped the suites of Docker: {reason}"));
     }
-    match skipped.len() {
-        0 => say("\nall tests passed, nothing was skipped"),
-        // What takes a program that is not installed is not something this machine could run.
-        _ if arguments.require_all && (local_skipped || engine::can_start()) => {
-            return Err(format!("skipped: {}", skipped.join("; ")).into());
-        }
-        count => say(&format!("\nall tests passed; {count} skipped: {}", skipped.join("; "))),
+    if lines.is_empty() {
+        say("\nall tests passed, nothing was skipped");
+        return Ok(());
     }
+    let list = lines.join("\n");
+    if arguments.require_all {
+        return Err(format!("{} skipped:\n{list}", lines.len()).into());
+    }
+    say(&format!("\nall tests passed; {} skipped:\n{list}", lines.len()));
     Ok(())
 }
 
@@ -87,15 +96,20 @@ pub(crate) fn hold_engine() -> Outcome {
 
 /// What tests are told through their environment.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Settings {
+pub(crate) struct Settings<'a> {
     full: bool,
     seed: u64,
+    /// The file in which trials that are skipped are counted.
+    skipped: &'a Path,
 }
 
-impl Settings {
+impl Settings<'_> {
     /// The variables that tell them.
     pub(crate) fn variables(self) -> Vec<(&'static str, String)> {
-        let mut variables = vec![("BASTIDE_TEST_SEED", self.seed.to_string())];
+        let mut variables = vec![
+            ("BASTIDE_TEST_SEED", self.seed.to_string()),
+            ("BASTIDE_TEST_SKIPPED", self.skipped.display().to_string()),
+        ];
         if self.full {
             variables.push(("BASTIDE_TEST_FULL", "1".to_owned()));
         }
@@ -103,7 +117,7 @@ impl Settings {
     }
 }
 
-fn run_tests(settings: Settings, engine: Option<&Engine>) -> Outcome {
+fn run_tests(settings: Settings<'_>, engine: Option<&Engine>) -> Outcome {
     // Nextest runs every test in a process of its own, and all of them at once.
     let nextest = works(&mut cargo(&["nextest", "--version"]));
     let mut command = if nextest {

@@ -47,6 +47,15 @@ fn exec_exits_as_a_shell_would() {
         let output = home.run(&[&["exec", &id], *arguments].concat());
         assert_eq!(output.status.code(), Some(*want), "{arguments:?}: {}", text(&output.stderr));
     }
+    // Somebody else may be, where the machine has ids for others; else it says what would give some.
+    let output = home.run(&["exec", "-u", "4242", &id, "--", "id", "-u"]);
+    match output.status.code() {
+        Some(0) => assert_eq!(text(&output.stdout), "4242\n"),
+        code => {
+            assert_eq!(code, Some(125));
+            assert!(text(&output.stderr).contains("nothing can be done as 4242"));
+        }
+    }
     // The session's own user may be named.
     let user = home.say(&["exec", &id, "--", "id", "-un"]);
     assert_eq!(home.say(&["exec", "-u", user.trim(), &id, "--", "id", "-un"]), user);

@@ -2,13 +2,13 @@
 
 use landlock::{ABI, Access, CompatLevel, Compatible, Ruleset, RulesetAttr, Scope};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
-use rustix::thread::{
-    CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs,
-};
+use rustix::thread::{CapabilitySet, capabilities, set_no_new_privs};
 
 use super::seccomp::Protected;
-use super::walls::{abi_number, install_filters};
+use super::walls::{abi_number, install_filter, keep_capabilities};
 use super::{Step, StepError};
+
+pub(crate) use super::walls::become_user;
 
 /// The newest Landlock version we know how to use.
 const NEWEST: ABI = ABI::V7;
@@ -16,28 +16,39 @@ const NEWEST: ABI = ABI::V7;
 /// What only commands of root use; the first process and the guest do not.
 const COMMANDS_ONLY: CapabilitySet = CapabilitySet::FSETID.union(CapabilitySet::NET_BIND_SERVICE);
 
-/// Leaves the first process, or the guest, what it uses of what the engine gave.
+/// Leaves the first process what it uses of what the engine gave. The rest it keeps for the launchers it
+/// will start.
 pub(crate) fn reduce_first() -> Result<(), StepError> {
-    let step = || "reduce capabilities".to_owned();
-    let given = capabilities(None).step(step)?;
-    let keep = given.permitted.difference(COMMANDS_ONLY);
-    let sets =
-        CapabilitySets { effective: keep, permitted: keep, inheritable: CapabilitySet::empty() };
-    set_capabilities(None, sets).step(step)?;
+    let given = given()?;
+    keep_capabilities(given, given.difference(COMMANDS_ONLY))?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable).step(|| "become untraceable".to_owned())
+}
+
+/// Leaves the guest what it uses.
+pub(crate) fn reduce_guest() -> Result<(), StepError> {
+    let keep = given()?.difference(COMMANDS_ONLY);
+    keep_capabilities(keep, keep)?;
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).step(|| "become untraceable".to_owned())
+}
+
+fn given() -> Result<CapabilitySet, StepError> {
+    Ok(capabilities(None).step(|| "look at capabilities".to_owned())?.permitted)
 }
 
 /// Puts this process, and everything it forks from now on, behind the walls: no new privileges, our own
 /// filter of system calls if there is somebody to protect by it, and signals and abstract sockets only
 /// among commands. Returns the Landlock version in force, 0 where there is none: what files commands
 /// reach is the engine's to say.
-pub(crate) fn raise_walls(protected: Option<Protected>) -> Result<u32, StepError> {
+pub(crate) fn raise_walls(protected: Option<&Protected>) -> Result<u32, StepError> {
+    // What the engine gave, of which a user that is no root has lost everything by now.
+    let given = given()?;
+    keep_capabilities(given, given)?;
     set_no_new_privs(true).step(|| "give up new privileges".to_owned())?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .step(|| "become untraceable".to_owned())?;
     let landlock_abi = keep_to_commands();
     if let Some(protected) = protected {
-        install_filters(protected)?;
+        install_filter(protected)?;
     }
     Ok(landlock_abi)
 }

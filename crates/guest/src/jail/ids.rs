@@ -5,8 +5,9 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
-use bastide_proto::boot::{Ids, UserAndGroup};
+use bastide_proto::boot::{IdExtent, Ids, UserAndGroup};
 use rustix::process::{Gid, Pid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
@@ -34,6 +35,11 @@ pub(crate) enum IdMap {
         /// Where the lock is.
         path: PathBuf,
     },
+    /// The caller's own user and group, and what two programs of the machine add to them.
+    Subordinate {
+        /// What writes which map.
+        writers: [Writer; 2],
+    },
     /// One user and one group.
     Own {
         /// Outside.
@@ -43,11 +49,42 @@ pub(crate) enum IdMap {
     },
 }
 
+/// A program that may write a map that we may not.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    program: PathBuf,
+    extents: Vec<IdExtent>,
+}
+
+impl Writer {
+    /// Has the program write the map of `child`. It is the machine's own, and answers at once.
+    fn write(&self, child: Pid) -> io::Result<()> {
+        let numbers = self.extents.iter().flat_map(|one| [one.inside, one.outside, one.count]);
+        let status = Command::new(&self.program)
+            .arg(child.as_raw_nonzero().to_string())
+            .args(numbers.map(|number| number.to_string()))
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()?;
+        if status.success() { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EPERM)) }
+    }
+}
+
 impl IdMap {
     /// Claims the ids a session shall have.
     pub(crate) fn claim(wanted: &Ids) -> Result<Self, StepError> {
         match wanted {
             Ids::Own { outside, inside } => Ok(Self::Own { outside: *outside, inside: *inside }),
+            Ids::Subordinate { users, groups, newuidmap, newgidmap } => {
+                let writer = |program: &PathBuf, extents: &Vec<IdExtent>| Writer {
+                    program: program.clone(),
+                    extents: extents.clone(),
+                };
+                let writers = [writer(newuidmap, users), writer(newgidmap, groups)];
+                Ok(Self::Subordinate { writers })
+            }
             Ids::Range { locks } => {
                 claim_range(locks).step(|| format!("claim a range of ids in {}", locks.display()))
             }
@@ -72,6 +109,13 @@ impl IdMap {
             Self::Range { base, .. } => {
                 write("uid_map", format!("0 {base} {RANGE}\n"))?;
                 write("gid_map", format!("0 {base} {RANGE}\n"))
+            }
+            Self::Subordinate { writers } => {
+                for writer in writers {
+                    let step = || format!("have {} map ids", writer.program.display());
+                    writer.write(child).step(step)?;
+                }
+                Ok(())
             }
             Self::Own { outside, inside } => {
                 // The kernel lets an ordinary user map the own group only once nobody inside can
@@ -99,7 +143,7 @@ impl IdMap {
     /// Takes the first process's ids inside. Until then it still has the caller's, which under a
     /// range do not exist inside and can create nothing there.
     pub(crate) fn become_inside(&self) -> Result<(), StepError> {
-        if let Self::Own { .. } = self {
+        if !matches!(self, Self::Range { .. }) {
             return Ok(());
         }
         set_thread_groups(&[]).step(|| "leave the caller's groups".to_owned())?;

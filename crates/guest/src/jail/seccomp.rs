@@ -5,6 +5,7 @@
 //! killed for a call.
 
 mod filter;
+mod program;
 mod table;
 
-pub(crate) use filter::{Protected, filters};
+pub(crate) use filter::{Protected, filter};

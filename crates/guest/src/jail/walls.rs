@@ -3,21 +3,23 @@
 
 use std::io;
 
-use bastide_proto::boot::{Enforced, Ids};
+use bastide_proto::boot::Enforced;
 use landlock::{
     ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreatedAttr, Scope,
 };
 use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use rustix::process::{Gid, Uid};
 use rustix::thread::{
-    CapabilitySet, CapabilitySets, remove_capability_from_bounding_set, set_capabilities,
-    set_no_new_privs,
+    CapabilitySet, CapabilitySets, capabilities, remove_capability_from_bounding_set,
+    set_capabilities, set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
 use serde::{Deserialize, Serialize};
 
-use super::seccomp::{Protected, filters};
+use super::seccomp::{Protected, filter};
 use super::{Step, StepError};
+use crate::accounts::Identity;
 
 /// The newest Landlock version we know how to use.
 const NEWEST: ABI = ABI::V7;
@@ -32,12 +34,19 @@ const ROOT_INSIDE: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::KILL)
     .union(CapabilitySet::NET_BIND_SERVICE);
 
-/// What the guest itself does where commands are uid 0: files of every user, and ending commands.
-const GUEST: CapabilitySet = CapabilitySet::CHOWN
+/// What the guest itself does where there is more than one user: files of every user, and ending their
+/// commands.
+const GUEST: CapabilitySet = OVER_FILES.union(OVER_USERS);
+
+/// What makes uid 0 inside more than others to files.
+const OVER_FILES: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::FOWNER)
-    .union(CapabilitySet::FSETID)
-    .union(CapabilitySet::KILL);
+    .union(CapabilitySet::FSETID);
+
+/// What it takes to act for others.
+pub(crate) const OVER_USERS: CapabilitySet =
+    CapabilitySet::KILL.union(CapabilitySet::SETUID).union(CapabilitySet::SETGID);
 
 /// Which walls really stand.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -48,17 +57,20 @@ pub(crate) struct WallsReport {
     pub(crate) landlock_abi: u32,
 }
 
-/// Puts this process, and everything it forks from now on, behind the walls.
+/// Puts this process, and everything it forks from now on, behind the walls, as somebody or as whoever
+/// it is.
 pub(crate) fn raise_walls(
-    ids: &Ids,
+    who: Option<&Identity>,
     writable: &[String],
-    protected: Protected,
+    protected: &Protected,
 ) -> Result<WallsReport, StepError> {
-    let keep = match ids {
-        Ids::Range { .. } => ROOT_INSIDE,
-        Ids::Own { .. } => CapabilitySet::empty(),
-    };
-    reduce_capabilities(keep)?;
+    let uid = who.map_or_else(|| rustix::process::geteuid().as_raw(), |who| who.uid);
+    let keep = if uid == 0 { ROOT_INSIDE } else { CapabilitySet::empty() };
+    give_up_for_ever(keep)?;
+    if let Some(who) = who {
+        become_user(who)?;
+    }
+    keep_capabilities(keep, keep)?;
     // Also what keeps set-user-id programs from giving anything back, and what the kernel asks for
     // before it lets us restrict ourselves.
     set_no_new_privs(true).step(|| "give up new privileges".to_owned())?;
@@ -67,44 +79,64 @@ pub(crate) fn raise_walls(
     set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .step(|| "become untraceable".to_owned())?;
     let landlock_abi = restrict_files(writable)?;
-    install_filters(protected)?;
+    install_filter(protected)?;
     Ok(WallsReport { enforced: Enforced::default(), landlock_abi })
 }
 
-/// Puts the filters of system calls on this process and everything it forks.
-pub(super) fn install_filters(protected: Protected) -> Result<(), StepError> {
-    let programs = filters(protected)
-        .map_err(io::Error::other)
-        .step(|| "compile the system call filter".to_owned())?;
-    for program in &programs {
-        seccompiler::apply_filter(program)
-            .map_err(|_| io::Error::last_os_error())
-            .step(|| "install the system call filter".to_owned())?;
+/// Puts the filter of system calls on this process and everything it forks.
+pub(super) fn install_filter(protected: &Protected) -> Result<(), StepError> {
+    seccompiler::apply_filter(&filter(protected))
+        .map_err(|_| io::Error::last_os_error())
+        .step(|| "install the system call filter".to_owned())
+}
+
+/// Leaves the guest only what it uses. Where there is but one user, that is nothing: it does with
+/// files what that user may. Where it is no root itself, it uses what it has over files only on behalf
+/// of somebody who is.
+pub(crate) fn reduce_guest(has_users: bool) -> Result<(), StepError> {
+    let keep = if has_users { GUEST } else { CapabilitySet::empty() };
+    give_up_for_ever(keep)?;
+    let is_root = rustix::process::geteuid().is_root();
+    keep_capabilities(keep, if is_root { keep } else { keep.intersection(OVER_USERS) })?;
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).step(|| "become untraceable".to_owned())
+}
+
+/// Takes the ids of a user.
+pub(crate) fn become_user(who: &Identity) -> Result<(), StepError> {
+    let step = || format!("become user {}", who.uid);
+    let groups: Vec<_> = who.groups.iter().map(|group| Gid::from_raw(*group)).collect();
+    set_thread_groups(&groups).step(step)?;
+    let (uid, gid) = (Uid::from_raw(who.uid), Gid::from_raw(who.gid));
+    set_thread_res_gid(gid, gid, gid).step(step)?;
+    set_thread_res_uid(uid, uid, uid).step(step)
+}
+
+/// Keeps what is given up from coming back with a program.
+fn give_up_for_ever(keep: CapabilitySet) -> Result<(), StepError> {
+    for capability in CapabilitySet::all().difference(keep).iter() {
+        match remove_capability_from_bounding_set(capability) {
+            // A kernel older than this list does not know its newest entries. Where this process may
+            // not change the set, as in a container, that nobody gains new privileges has to do.
+            Ok(()) | Err(Errno::INVAL | Errno::PERM) => {}
+            Err(errno) => return Err(errno).step(|| "reduce capabilities".to_owned()),
+        }
     }
     Ok(())
 }
 
-/// Leaves the guest only what it uses. Where there is but one user, that is nothing: it does with
-/// files what that user may.
-pub(crate) fn reduce_guest(ids: &Ids) -> Result<(), StepError> {
-    reduce_capabilities(match ids {
-        Ids::Range { .. } => GUEST,
-        Ids::Own { .. } => CapabilitySet::empty(),
-    })?;
-    set_dumpable_behavior(DumpableBehavior::NotDumpable).step(|| "become untraceable".to_owned())
-}
-
-fn reduce_capabilities(keep: CapabilitySet) -> Result<(), StepError> {
+/// What this process may use from now on, and what of that it uses now. What it does not have is not
+/// asked for.
+pub(super) fn keep_capabilities(
+    permitted: CapabilitySet,
+    effective: CapabilitySet,
+) -> Result<(), StepError> {
     let step = || "reduce capabilities".to_owned();
-    for capability in CapabilitySet::all().difference(keep).iter() {
-        match remove_capability_from_bounding_set(capability) {
-            // A kernel older than this list does not know its newest entries.
-            Ok(()) | Err(Errno::INVAL) => {}
-            Err(errno) => return Err(errno).step(step),
-        }
-    }
-    let sets =
-        CapabilitySets { effective: keep, permitted: keep, inheritable: CapabilitySet::empty() };
+    let has = capabilities(None).step(step)?.permitted;
+    let sets = CapabilitySets {
+        effective: effective.intersection(has),
+        permitted: permitted.intersection(has),
+        inheritable: CapabilitySet::empty(),
+    };
     set_capabilities(None, sets).step(step)
 }
 

@@ -25,11 +25,11 @@ use bastide_proto::{Accepted, End, Fault, FaultKind, GuestRoute};
 use serde_bytes::ByteBuf;
 
 use super::Guest;
+use super::acting::acting_as;
 use super::beneath::{Leaf, Missing, PathError, Roots, Why, names_of};
 use super::blocking::blocking;
 use super::call::{Inbox, Outbox, Refusal};
 use super::side::Side;
-use crate::accounts::Accounts;
 
 pub(super) use folder::some_entries;
 pub(super) use staged::{Finish, Staged, timestamps};
@@ -42,32 +42,15 @@ pub(super) async fn run(
     inbox: &mut Inbox,
     outbox: &mut Outbox,
 ) -> Result<(), Refusal> {
-    if let Some(user) = &request.user {
-        check_user(user).await?;
-    }
+    let who = guest.users.find(request.user.as_deref()).await?;
     outbox.accept(Accepted::default()).await?;
-    let end = match perform(guest, request.op, side, inbox, outbox).await {
+    let performed = acting_as(who, perform(guest, request.op, side, inbox, outbox));
+    let end = match performed.await {
         Ok(()) => End::Done,
         Err(Refusal::Fault(fault)) => End::Failed(fault),
         Err(Refusal::Gone) => return Err(Refusal::Gone),
     };
     Ok(outbox.end(&end).await?)
-}
-
-/// Only the session's default user so far, under whatever name.
-pub(super) async fn check_user(user: &str) -> Result<(), Fault> {
-    let own = rustix::process::geteuid().as_raw();
-    let asked = user.to_owned();
-    let uid = blocking(move || Accounts::read().user(&asked)).await?;
-    match uid {
-        Some(uid) if uid == own => Ok(()),
-        Some(_) => {
-            let message =
-                format!("files can be used as the session's default user only, not {user}");
-            Err(Fault::new(FaultKind::Denied, message))
-        }
-        None => Err(Fault::new(FaultKind::Invalid, format!("there is no user {user}"))),
-    }
 }
 
 async fn perform(

@@ -29,12 +29,12 @@ pub(crate) fn kill_descendants(supervisor: Pid) {
 }
 
 /// Ends what a supervisor left behind that was killed from inside: what descends from the first
-/// process but is neither this process nor a launcher nor looked after by one.
-pub(crate) async fn kill_strays(supervisor: Pid, launchers: &[Pid]) {
+/// process but is neither this process nor one of `others` of ours nor looked after by one.
+pub(crate) async fn kill_strays(supervisor: Pid, others: &[Pid]) {
     let ours = rustix::process::getpid();
     let strays = |tree: &Tree| -> HashSet<Pid> {
         let tops = tree.children(Pid::INIT).iter().copied();
-        let strays = tops.filter(|pid| *pid != ours && !launchers.contains(pid));
+        let strays = tops.filter(|pid| *pid != ours && !others.contains(pid));
         let strays = strays.flat_map(|pid| tree.descendants(pid).into_iter().chain([pid]));
         // A process that is ending closes its sockets before it gives its children away.
         strays.chain(tree.descendants(supervisor)).collect()

@@ -8,11 +8,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdStream;
 use std::sync::Mutex;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Pid;
 use tokio::io::{AsyncReadExt, Interest};
 use tokio::net::UnixStream;
 
-use super::kill::kill_strays;
 use crate::launcher::ForkSupervisor;
 use crate::packet;
 use crate::supervisor::{ExecFailure, Orders, Word};
@@ -54,6 +54,14 @@ impl Pool {
         Ok(pool)
     }
 
+    /// Whether the launcher is there: nothing it would say is waited for, so what can be read is its
+    /// end.
+    pub(crate) fn is_alive(&self) -> bool {
+        let mut fds = [PollFd::new(&self.launcher, PollFlags::IN)];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        matches!(poll(&mut fds, Some(&at_once)), Ok(0))
+    }
+
     /// Gives a waiting process its orders.
     pub(crate) async fn start(
         &self,
@@ -62,7 +70,7 @@ impl Pool {
     ) -> io::Result<Started> {
         let (spare, supervisor, command) = self.take().await?;
         let fds = [streams[0].as_fd(), streams[1].as_fd(), streams[2].as_fd()];
-        send_orders(&spare.command, &packet::encode(orders)?, &fds).await?;
+        send_packet(&spare.command, &packet::encode(orders)?, &fds).await?;
         let (words, execution) = (spare.supervisor, spare.command);
         Ok(Started { supervisor, command, words, execution })
     }
@@ -98,9 +106,9 @@ impl Pool {
         Ok(())
     }
 
-    /// Ends what a supervisor left behind that was killed from inside.
-    pub(crate) async fn kill_strays(&self, supervisor: Pid) {
-        kill_strays(supervisor, &[self.launcher_pid]).await;
+    /// The launcher's process.
+    pub(crate) fn launcher(&self) -> Pid {
+        self.launcher_pid
     }
 
     fn order(&self) -> io::Result<Spare> {
@@ -143,7 +151,8 @@ async fn next_word(from: &mut UnixStream) -> io::Result<Word> {
     bastide_proto::decode(&read_packet(from).await?).map_err(io::Error::other)
 }
 
-async fn read_packet(from: &mut UnixStream) -> io::Result<Vec<u8>> {
+/// The next packet, which carries no descriptors.
+pub(crate) async fn read_packet(from: &mut UnixStream) -> io::Result<Vec<u8>> {
     let mut header = [0; 4];
     from.read_exact(&mut header).await?;
     // Both ends are ours, but a command may have taken a supervisor's place by a bug: stay bounded.
@@ -156,7 +165,12 @@ async fn read_packet(from: &mut UnixStream) -> io::Result<Vec<u8>> {
     Ok(body)
 }
 
-async fn send_orders(to: &UnixStream, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+/// Sends the bytes of a packet, with descriptors.
+pub(crate) async fn send_packet(
+    to: &UnixStream,
+    bytes: &[u8],
+    fds: &[BorrowedFd<'_>],
+) -> io::Result<()> {
     let (mut rest, mut fds) = (bytes, fds);
     while !rest.is_empty() {
         to.ready(Interest::WRITABLE).await?;

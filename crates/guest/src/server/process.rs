@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bastide_proto::frame::{MAX_DATA, Tag};
 use bastide_proto::{End, Exec, Fault, FaultKind, ProcessRecord, Stdin, TerminalSize};
 use bytes::BytesMut;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FileType, Gid, Mode, OFlags, Uid, fchown, fstat};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, kill_process_group};
@@ -20,11 +20,13 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::Guest;
+use super::acting::with_everything;
 use super::call::fault;
 use super::kill::kill_descendants;
 use super::log::OutputLog;
-use super::pool::Started;
+use super::pool::{Pool, Started};
 use super::terminal::Terminal;
+use crate::accounts::Identity;
 use crate::supervisor::{ExecFailure, Orders, Word};
 
 /// How long the output of a command that has ended is waited for: a background child may hold the
@@ -74,11 +76,19 @@ impl Process {
         if exec.argv.is_empty() {
             return Err(Fault::new(FaultKind::Invalid, "the command has no program"));
         }
+        let who = guest.users.find(exec.user.as_deref()).await?;
+        let pool = guest.users.pool(who.as_ref()).await?;
         let deadline = exec.timeout.map(|timeout| Instant::now() + timeout);
         let (streams, far) = match exec.terminal {
             Some(size) => terminal_streams(size),
             None => pipe_streams(exec.stdin),
         }
+        .and_then(|(streams, far)| {
+            if let Some(who) = &who {
+                give(&far, who)?;
+            }
+            Ok((streams, far))
+        })
         .map_err(|error| fault("cannot make the command's streams", &error))?;
         let argv = shown(&exec.argv);
         let orders = Orders {
@@ -87,7 +97,7 @@ impl Process {
             cwd: exec.cwd.into(),
             terminal: exec.terminal.is_some(),
         };
-        let started = guest.pool.start(&orders, far).await;
+        let started = pool.start(&orders, far).await;
         let started = started.map_err(|error| fault("cannot start a process", &error))?;
         let process = Arc::new(Self {
             id: guest.processes.next_id(),
@@ -106,7 +116,7 @@ impl Process {
         });
         guest.processes.add(&process);
         tokio::spawn(pump_all(Arc::clone(guest), Arc::clone(&process), streams.outputs));
-        tokio::spawn(watch_over(Arc::clone(guest), Arc::clone(&process), started, deadline));
+        tokio::spawn(watch_over(Arc::clone(guest), Arc::clone(&process), pool, started, deadline));
         Ok(process)
     }
 
@@ -280,6 +290,18 @@ fn terminal_streams(size: TerminalSize) -> io::Result<(Streams, [OwnedFd; 3])> {
     Ok((streams, [far, far_out, far_err]))
 }
 
+/// Makes the far ends of pipes and terminals the user's own: commands open them again by their names.
+fn give(far: &[OwnedFd; 3], who: &Identity) -> io::Result<()> {
+    let (uid, gid) = (Uid::from_raw(who.uid), Gid::from_raw(who.gid));
+    for end in far {
+        let is_pipe = FileType::from_raw_mode(fstat(end)?.st_mode) == FileType::Fifo;
+        if is_pipe || rustix::termios::isatty(end) {
+            with_everything(|| Ok(fchown(end, Some(uid), Some(gid))?))?;
+        }
+    }
+    Ok(())
+}
+
 /// Moves all output into the log until every stream is closed.
 async fn pump_all(guest: Arc<Guest>, process: Arc<Process>, outputs: Vec<(Tag, pipe::Receiver)>) {
     let pumps = outputs.into_iter().map(|(tag, from)| pump(&guest, &process, tag, from));
@@ -305,6 +327,7 @@ async fn pump(guest: &Guest, process: &Process, tag: Tag, mut from: pipe::Receiv
 async fn watch_over(
     guest: Arc<Guest>,
     process: Arc<Process>,
+    pool: Arc<Pool>,
     mut started: Started,
     deadline: Option<Instant>,
 ) {
@@ -321,12 +344,16 @@ async fn watch_over(
             drop(tokio::time::timeout(BURIAL, started.gone()).await);
         }
         // The supervisor is gone, so what it looked after has fallen to the first process.
-        End::Failed(_) => guest.pool.kill_strays(process.supervisor).await,
+        End::Failed(_) => {
+            let known = guest.processes.supervisors(process.supervisor);
+            guest.users.kill_strays(process.supervisor, &known).await;
+        }
         _ => {}
     }
     drop(tokio::time::timeout(DRAIN, process.log.closed()).await);
     process.end.send_replace(Some(end));
-    drop(guest.pool.refill());
+    drop(pool.refill());
+    drop(pool);
     // The supervisor lives as long as anything it has to look after does.
     started.gone().await;
     process.alive.send_replace(false);

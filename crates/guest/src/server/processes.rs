@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bastide_proto::{ChildRecord, Fault, FaultKind, ProcessRecord};
 
+use rustix::process::Pid;
+
 use super::kill::{Tree, command_line};
 use super::process::Process;
 
@@ -48,6 +50,13 @@ impl Processes {
         self.lock().records.get(&id).map(Arc::clone).ok_or_else(|| {
             Fault::new(FaultKind::NotFound, format!("there is no record of a process {id}"))
         })
+    }
+
+    /// The supervisors of all that is alive, but one.
+    pub(crate) fn supervisors(&self, but: Pid) -> Vec<Pid> {
+        let table = self.lock();
+        let alive = table.records.values().filter(|process| process.is_alive());
+        alive.map(|process| process.supervisor).filter(|supervisor| *supervisor != but).collect()
     }
 
     /// Every record, oldest first, each with what else of it is alive.

@@ -8,9 +8,9 @@ use bastide_proto::frame::Tag;
 use bastide_proto::{Accepted, End, Frame, Put, PutWord};
 
 use super::Guest;
+use super::acting::acting_as;
 use super::blocking::blocking;
 use super::call::{Gone, Inbox, Outbox, Refusal};
-use super::files::check_user;
 
 pub(super) use layout::Layout;
 use layout::Trouble;
@@ -26,9 +26,16 @@ pub(super) async fn run(
     inbox: &mut Inbox,
     outbox: &mut Outbox,
 ) -> Result<(), Refusal> {
-    if let Some(user) = &put.user {
-        check_user(user).await?;
-    }
+    let who = guest.users.find(put.user.as_deref()).await?;
+    acting_as(who, lay_out(guest, put, inbox, outbox)).await
+}
+
+async fn lay_out(
+    guest: &Arc<Guest>,
+    put: &Put,
+    inbox: &mut Inbox,
+    outbox: &mut Outbox,
+) -> Result<(), Refusal> {
     let (asked, held) = (put.clone(), Arc::clone(guest));
     let begun = blocking(move || Layout::begin(&held.roots, &asked)).await?;
     let layout = begun.map_err(|error| error.fault("cannot open"))?;

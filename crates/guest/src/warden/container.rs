@@ -89,7 +89,7 @@ impl Container {
                 }
                 Event::OwnerGone => {
                     self.remove_container(was_up)?;
-                    return self.folder.remove();
+                    return self.folder.remove(None);
                 }
                 Event::Asked { remove, caller } => {
                     let asked = match remove {
@@ -106,7 +106,7 @@ impl Container {
                     }
                     control::answer(&caller, &Answer::Ended);
                     // The caller's socket closes when there is nothing more to wait for.
-                    return if remove { self.folder.remove() } else { Ok(()) };
+                    return if remove { self.folder.remove(None) } else { Ok(()) };
                 }
             }
         }

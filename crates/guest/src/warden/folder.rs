@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, CString, OsStr};
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -15,6 +15,8 @@ use rustix::io::Errno;
 
 use super::limits::remove_noted;
 use super::tree::remove_tree;
+use crate::jail::IdMap;
+use crate::sys::{Fork, exit_now, fork_into};
 
 /// The folder of one session, held open: what lies in it is found whatever becomes of its path.
 #[derive(Debug)]
@@ -57,8 +59,9 @@ impl Folder {
         Ok(renameat(&self.held, &unfinished, &self.held, END_NAME)?)
     }
 
-    /// Removes the folder and all that is in it. Nothing runs inside any more.
-    pub(crate) fn remove(&self) -> io::Result<()> {
+    /// Removes the folder and all that is in it. Nothing runs inside any more; `ids` are those that
+    /// files in it may belong to.
+    pub(crate) fn remove(&self, ids: Option<&IdMap>) -> io::Result<()> {
         // The path may lead to another folder by now, of another session; only the one that is held
         // is ours to remove.
         let is_ours = match statat(CWD, &self.path, AtFlags::SYMLINK_NOFOLLOW) {
@@ -66,7 +69,7 @@ impl Folder {
             Err(Errno::NOENT) => false,
             Err(errno) => return Err(errno.into()),
         };
-        if is_ours { remove(&self.path) } else { Ok(()) }
+        if is_ours { remove(&self.path, ids) } else { Ok(()) }
     }
 }
 
@@ -75,11 +78,7 @@ fn is_same(one: &rustix::fs::Stat, other: &rustix::fs::Stat) -> bool {
 }
 
 /// Removes a session's folder, whatever a sandbox left in it. A missing one is no failure.
-///
-/// # Errors
-///
-/// Fails if something in it can be neither removed nor made removable.
-pub fn remove(path: &Path) -> io::Result<()> {
+pub(crate) fn remove(path: &Path, ids: Option<&IdMap>) -> io::Result<()> {
     let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
@@ -90,19 +89,49 @@ pub fn remove(path: &Path) -> io::Result<()> {
         Err(Errno::NOENT) => return Ok(()),
         Err(errno) => return Err(errno.into()),
     };
-    Ok(remove_beneath(above.as_fd(), name)?)
+    remove_beneath(above.as_fd(), name, ids)
 }
 
-fn remove_beneath(above: BorrowedFd<'_>, name: &OsStr) -> rustix::io::Result<()> {
+fn remove_beneath(above: BorrowedFd<'_>, name: &OsStr, ids: Option<&IdMap>) -> io::Result<()> {
     // First it gets another name: from one moment to the next nobody finds a session there, and the
     // same id can be used again.
     let gone = gone_name(name);
     match renameat(above, name, above, gone.as_c_str()) {
         Ok(()) => {}
         Err(Errno::NOENT) => return Ok(()),
-        Err(errno) => return Err(errno),
+        Err(errno) => return Err(errno.into()),
     }
-    remove_tree(above, &gone)
+    match (remove_tree(above, &gone), ids) {
+        // Users of the sandbox have ids that are not the caller's.
+        (Err(Errno::ACCESS | Errno::PERM), Some(ids @ IdMap::Subordinate { .. })) => {
+            remove_as_owner(above, &gone, ids)
+        }
+        (removed, _) => Ok(removed?),
+    }
+}
+
+/// Removes a tree from a user namespace in which its owners' ids exist.
+fn remove_as_owner(above: BorrowedFd<'_>, name: &CStr, ids: &IdMap) -> io::Result<()> {
+    let (near, far) = UnixStream::pair()?;
+    let child = match fork_into(libc::CLONE_NEWUSER)? {
+        Fork::Child => {
+            drop(near);
+            // One byte once the ids are there; the end if they never will be.
+            let ready = matches!((&far).read(&mut [0]), Ok(1));
+            let removed = ready && remove_tree(above, name).is_ok();
+            exit_now(i32::from(!removed))
+        }
+        Fork::Parent(child) => child,
+    };
+    drop(far);
+    let mapped = ids.write(child).map_err(io::Error::other).and_then(|()| (&near).write_all(&[1]));
+    drop(near);
+    let status = super::bury(child)?;
+    mapped?;
+    match status.exit_status() {
+        Some(0) => Ok(()),
+        _ => Err(io::ErrorKind::PermissionDenied.into()),
+    }
 }
 
 fn gone_name(name: &OsStr) -> CString {

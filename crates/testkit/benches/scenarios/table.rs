@@ -1,79 +1,59 @@
-//! Medians, and how they compare.
+//! For people.
 
-use std::time::Duration;
+use std::fmt::Write;
 
-use serde_json::json;
+use crate::measured::{Kept, Measured};
+use crate::scenario::Promise;
+use crate::statistics::percentile;
 
-/// One scenario, with what everybody took.
-#[derive(Debug)]
-pub(crate) struct Row {
-    scenario: &'static str,
-    peers: Vec<(&'static str, Vec<Duration>)>,
-}
-
-impl Row {
-    pub(crate) fn new(scenario: &'static str) -> Self {
-        Self { scenario, peers: Vec::new() }
+/// Milliseconds, and how many times as long as each peer we take.
+pub(crate) fn text(measured: &Measured) -> String {
+    let title = measured.scenario.title;
+    let mut text =
+        format!("{title:<32} {:<12} {:>12} {:>12} {:>5}  ours is\n", "", "median", "p95", "n");
+    if measured.subjects.is_empty() {
+        text.push_str("  not measured\n");
     }
-
-    /// Adds a measurement; who is added first is who the others are compared with.
-    pub(crate) fn add(&mut self, peer: &'static str, took: Duration) {
-        match self.peers.iter_mut().find(|(name, _)| *name == peer) {
-            Some((_, all)) => all.push(took),
-            None => self.peers.push((peer, vec![took])),
-        }
-    }
-
-    /// For people: milliseconds, and how many times as long as each peer we take.
-    pub(crate) fn text(&self) -> String {
-        let mut text = format!(
-            "{:<24} {:<12} {:>9} {:>9} {:>5} {:>9}\n",
-            self.scenario, "", "median", "p95", "n", "ours is"
+    for (subject, all) in &measured.subjects {
+        let ratio = match measured.ratio(*subject) {
+            Some(ratio) if *subject != measured.scenario.ours => {
+                format!("{:.3} × ({:.3} – {:.3})", ratio.of_medians, ratio.low, ratio.high)
+            }
+            _ => String::new(),
+        };
+        let (median, p95) = (percentile(all, 50), percentile(all, 95));
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            text,
+            "{:<32} {:<12} {median:>9.3} ms {p95:>9.3} ms {:>5}  {ratio}",
+            "",
+            subject.name(),
+            all.len()
         );
-        for (peer, all) in &self.peers {
-            let (median, p95) = (percentile(all, 50), percentile(all, 95));
-            let ratio = match self.ours() {
-                Some(ours) if *peer != "bastide" => format!("{:.2} ×", ours / median),
-                _ => String::new(),
-            };
-            let line = format!(
-                "{:<24} {peer:<12} {median:>6.3} ms {p95:>6.3} ms {:>5} {ratio:>9}\n",
-                "",
-                all.len()
-            );
-            text.push_str(&line);
+    }
+    for promise in measured.scenario.promises {
+        let (mark, what) = match measured.kept(*promise) {
+            Kept::Yes => ("✓", "holds"),
+            Kept::No => ("✗", "does not hold"),
+            Kept::Unknown => ("?", "was not measured"),
+        };
+        let _ = writeln!(text, "  {mark} {} {what}", say(*promise));
+    }
+    text
+}
+
+/// A promise in words.
+pub(crate) fn say(promise: Promise) -> String {
+    match promise {
+        Promise::Times(bound, peer) if bound < 0.9 => {
+            format!("≤ 1/{} of {}", shortest(1.0 / bound), peer.name())
         }
-        text
-    }
-
-    /// For programs.
-    pub(crate) fn json(&self) -> String {
-        let peers: Vec<_> = self
-            .peers
-            .iter()
-            .map(|(peer, all)| {
-                let median = percentile(all, 50);
-                json!({
-                    "peer": peer,
-                    "median_ms": median,
-                    "p95_ms": percentile(all, 95),
-                    "n": all.len(),
-                    "ours_is": self.ours().map(|ours| ours / median),
-                })
-            })
-            .collect();
-        json!({ "scenario": self.scenario, "peers": peers }).to_string()
-    }
-
-    fn ours(&self) -> Option<f64> {
-        self.peers.iter().find(|(peer, _)| *peer == "bastide").map(|(_, all)| percentile(all, 50))
+        Promise::Times(bound, peer) => format!("≤ {} × {}", shortest(bound), peer.name()),
+        Promise::Milliseconds(bound) => format!("≤ {} ms", shortest(bound)),
     }
 }
 
-/// A percentile, in milliseconds.
-fn percentile(all: &[Duration], percent: usize) -> f64 {
-    let mut sorted = all.to_vec();
-    sorted.sort();
-    let index = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));
-    sorted.get(index).map_or(0.0, |took| took.as_secs_f64() * 1000.0)
+fn shortest(number: f64) -> String {
+    let text = format!("{number:.2}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }

@@ -4,7 +4,6 @@ use std::process::Command;
 
 use bastide_testkit::engine::{Daemon, DaemonOptions, HOST, answers, images};
 
-use super::privileges::Skipped;
 use crate::shell::{Outcome, say, works};
 
 /// Where the daemon keeps everything; removed at the end.
@@ -65,9 +64,4 @@ impl Engine {
     pub(crate) fn variable(&self) -> (&'static str, String) {
         (HOST, self.host.clone())
     }
-}
-
-/// Why the suites of Docker were not run, if they were not.
-pub(crate) fn skipped(engine: &Result<Engine, String>) -> Skipped {
-    engine.as_ref().map(drop).map_err(Clone::clone)
 }

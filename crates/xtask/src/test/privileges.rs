@@ -43,16 +43,25 @@ impl Means {
         Self { own, sudo }
     }
 
+    /// Whether this process is root.
+    pub(crate) fn is_root(&self) -> bool {
+        self.own == Who::Root
+    }
+
     /// Whom this process is not.
     pub(crate) fn other(&self) -> Who {
         if self.own == Who::Root { Who::User } else { Who::Root }
     }
 
     /// What running the tests changes on this machine.
-    pub(crate) fn announcement(&self) -> String {
+    pub(crate) fn announcement(&self, packages: &[&str]) -> String {
+        let install = match (self.own, packages.is_empty()) {
+            (Who::Root, false) => packages.join(", "),
+            _ => "nothing".to_owned(),
+        };
         match (self.own, self.sudo) {
             (Who::Root, _) => format!(
-                "install: nothing\nstart:   nothing that outlives a test\ncreate:  the user \
+                "install: {install}\nstart:   nothing that outlives a test\ncreate:  the user \
                  `{}`, to run the suites unprivileged; it is removed at the end",
                 account()
             ),
@@ -69,7 +78,7 @@ impl Means {
     }
 
     /// Runs a test program as whom this process is not.
-    pub(crate) fn run_as_other(&self, program: &Path, settings: Settings) -> Outcome<Skipped> {
+    pub(crate) fn run_as_other(&self, program: &Path, settings: Settings<'_>) -> Outcome<Skipped> {
         match (self.own, self.sudo) {
             (Who::Root, _) => run_as_user(program, settings).map(Ok),
             (Who::User, true) => {
@@ -117,7 +126,7 @@ impl Drop for Account {
     }
 }
 
-fn run_as_user(program: &Path, settings: Settings) -> Outcome {
+fn run_as_user(program: &Path, settings: Settings<'_>) -> Outcome {
     let account = Account::create()?;
     // The build folder may lie where the user cannot look.
     let folder = tempfile::tempdir()?;

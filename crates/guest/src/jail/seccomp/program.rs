@@ -1,0 +1,253 @@
+//! Writing a filter as the program the kernel runs for it.
+//!
+//! The kernel tries a new filter with every system call there is, to know which ones it need not ask
+//! about later. A list that compares one number after the other takes it a millisecond, as long as
+//! everything else about a new sandbox; a tree of comparisons takes a twentieth of that.
+
+use std::collections::BTreeMap;
+
+use seccompiler::{BpfProgram, sock_filter};
+
+/// For each system call when it is meant: in any case, if there are no rules, or if one of them holds.
+pub(super) type Rules = BTreeMap<i64, Vec<Rule>>;
+
+/// Conditions that have to hold together.
+pub(super) type Rule = Vec<Condition>;
+
+/// A condition on one argument of a system call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Condition {
+    /// The lower half of the argument is this; the kernel looks at no more of it.
+    Word(u32, u32),
+    /// The whole argument is this.
+    Whole(u32, u64),
+    /// One of these bits of the lower half is set.
+    AnyBit(u32, u32),
+}
+
+/// What a filter answers.
+const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
+
+// The few instructions that are needed.
+const LOAD: u16 = 0x20;
+const RETURN: u16 = 0x06;
+const JUMP: u16 = 0x05;
+const IF_EQUAL: u16 = 0x15;
+const IF_AT_LEAST: u16 = 0x35;
+const IF_ANY_BIT: u16 = 0x45;
+
+// Where the kernel shows what is asked.
+const NUMBER_AT: u32 = 0;
+const ARCHITECTURE_AT: u32 = 4;
+const ARGUMENTS_AT: u32 = 16;
+
+#[cfg(target_arch = "x86_64")]
+const ARCHITECTURE: u32 = 0xc000_003e;
+#[cfg(target_arch = "aarch64")]
+const ARCHITECTURE: u32 = 0xc000_00b7;
+
+/// The program for two sets of calls: those refused with `EPERM`, and of the others those allowed.
+/// Every other call, and every call of another architecture, does not exist: `ENOSYS`.
+pub(super) fn program(refused: &Rules, allowed: &Rules) -> BpfProgram {
+    let mut calls: Vec<(u32, Code)> = Vec::new();
+    let numbers = refused.keys().chain(allowed.keys()).filter_map(|call| u32::try_from(*call).ok());
+    let numbers: std::collections::BTreeSet<u32> = numbers.collect();
+    let mut next = 0;
+    for number in numbers {
+        if number > next {
+            calls.push((next, vec![answer(no_such_call())]));
+        }
+        let of = |rules: &Rules| rules.get(&i64::from(number)).cloned();
+        calls.push((number, decide(of(refused), of(allowed))));
+        next = number + 1;
+    }
+    calls.push((next, vec![answer(no_such_call())]));
+    // Neighbours with the same answer are one.
+    calls.dedup_by(|later, earlier| later.1 == earlier.1);
+    let mut program = vec![
+        step(LOAD, ARCHITECTURE_AT),
+        sock_filter { code: IF_EQUAL, jt: 1, jf: 0, k: ARCHITECTURE },
+        answer(no_such_call()),
+        step(LOAD, NUMBER_AT),
+    ];
+    program.extend(choose(&calls));
+    program
+}
+
+type Code = Vec<sock_filter>;
+
+fn no_such_call() -> u32 {
+    libc::SECCOMP_RET_ERRNO | libc::ENOSYS.unsigned_abs()
+}
+
+fn not_permitted() -> u32 {
+    libc::SECCOMP_RET_ERRNO | libc::EPERM.unsigned_abs()
+}
+
+fn step(code: u16, k: u32) -> sock_filter {
+    sock_filter { code, jt: 0, jf: 0, k }
+}
+
+fn answer(with: u32) -> sock_filter {
+    step(RETURN, with)
+}
+
+/// Finds the call by halves. Each one begins where its number says and ends where the next begins.
+fn choose(calls: &[(u32, Code)]) -> Code {
+    match calls {
+        [] => vec![answer(no_such_call())],
+        [(_, only)] => only.clone(),
+        calls => {
+            let (lower, upper) = calls.split_at(calls.len() / 2);
+            let from = upper.first().map_or(0, |(number, _)| *number);
+            let (lower, upper) = (choose(lower), choose(upper));
+            let mut code = match u8::try_from(lower.len()) {
+                Ok(over) => vec![sock_filter { code: IF_AT_LEAST, jt: over, jf: 0, k: from }],
+                // A comparison jumps 255 instructions at most.
+                Err(_) => vec![
+                    sock_filter { code: IF_AT_LEAST, jt: 0, jf: 1, k: from },
+                    step(JUMP, u32::try_from(lower.len()).unwrap_or(u32::MAX)),
+                ],
+            };
+            code.extend(lower);
+            code.extend(upper);
+            code
+        }
+    }
+}
+
+/// The answer for one call.
+fn decide(refused: Option<Vec<Rule>>, allowed: Option<Vec<Rule>>) -> Code {
+    let mut code = Code::new();
+    for (rules, with) in [(refused, not_permitted()), (allowed, ALLOW)] {
+        let Some(rules) = rules else { continue };
+        if rules.is_empty() {
+            code.push(answer(with));
+            return code;
+        }
+        for rule in rules {
+            code.extend(when(&rule, with));
+        }
+    }
+    code.push(answer(no_such_call()));
+    code
+}
+
+/// An answer if all conditions hold; what follows if not.
+fn when(rule: &[Condition], with: u32) -> Code {
+    let mut code = vec![answer(with)];
+    for condition in rule.iter().rev() {
+        let rest = u8::try_from(code.len()).unwrap_or(u8::MAX);
+        let test = |code, argument: u32, half: u32, k, over: u8| {
+            let load = step(LOAD, ARGUMENTS_AT + 8 * argument + half);
+            [load, sock_filter { code, jt: 0, jf: over, k }]
+        };
+        let steps = match *condition {
+            Condition::Word(argument, value) => {
+                test(IF_EQUAL, argument, LOWER, value, rest).to_vec()
+            }
+            Condition::AnyBit(argument, bits) => {
+                test(IF_ANY_BIT, argument, LOWER, bits, rest).to_vec()
+            }
+            Condition::Whole(argument, value) => {
+                let [lower, upper] = halves(value);
+                let mut steps =
+                    test(IF_EQUAL, argument, UPPER, upper, rest.saturating_add(2)).to_vec();
+                steps.extend(test(IF_EQUAL, argument, LOWER, lower, rest));
+                steps
+            }
+        };
+        code.splice(0..0, steps);
+    }
+    code
+}
+
+// Where the halves of an argument are: both architectures are little-endian.
+const LOWER: u32 = 0;
+const UPPER: u32 = 4;
+
+fn halves(value: u64) -> [u32; 2] {
+    let [a, b, c, d, e, f, g, h] = value.to_le_bytes();
+    [u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h])]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the kernel does with a program.
+    fn run(program: &[sock_filter], architecture: u32, call: u32, arguments: &[u64]) -> u32 {
+        let (mut at, mut word) = (0, 0_u32);
+        loop {
+            let step = &program[at];
+            at += 1;
+            let jump = |holds| usize::from(if holds { step.jt } else { step.jf });
+            match step.code {
+                LOAD if step.k == NUMBER_AT => word = call,
+                LOAD if step.k == ARCHITECTURE_AT => word = architecture,
+                LOAD => {
+                    let offset = step.k - ARGUMENTS_AT;
+                    let argument = arguments.get(offset as usize / 8).copied().unwrap_or(0);
+                    word = halves(argument)[offset as usize % 8 / 4];
+                }
+                RETURN => return step.k,
+                JUMP => at += step.k as usize,
+                IF_EQUAL => at += jump(word == step.k),
+                IF_AT_LEAST => at += jump(word >= step.k),
+                IF_ANY_BIT => at += jump(word & step.k != 0),
+                other => panic!("no instruction {other}"),
+            }
+        }
+    }
+
+    #[test]
+    fn finds_every_call_in_a_large_table() {
+        let allowed: Rules = (0..900).step_by(2).map(|call| (call, Vec::new())).collect();
+        let refused: Rules = (1..900).step_by(6).map(|call| (call, Vec::new())).collect();
+        let program = program(&refused, &allowed);
+        for call in 0..1000_i64 {
+            let want = match call {
+                call if refused.contains_key(&call) => not_permitted(),
+                call if allowed.contains_key(&call) => ALLOW,
+                _ => no_such_call(),
+            };
+            let number = u32::try_from(call).unwrap();
+            assert_eq!(run(&program, ARCHITECTURE, number, &[]), want, "{call}");
+            assert_eq!(run(&program, 0x4000_0003, number, &[]), no_such_call());
+            assert_eq!(run(&program, ARCHITECTURE, number | 0x4000_0000, &[]), no_such_call());
+        }
+    }
+
+    #[test]
+    fn looks_at_arguments() {
+        use Condition::{AnyBit, Whole, Word};
+        let refused = Rules::from([
+            (5, vec![vec![Word(0, 7)], vec![Word(1, 1), Whole(2, 9)]]),
+            (6, vec![vec![AnyBit(0, 0b110)]]),
+        ]);
+        let allowed = Rules::from([
+            (5, Vec::new()),
+            (6, Vec::new()),
+            (7, vec![vec![Whole(0, 0xffff_ffff)], vec![Whole(0, 1 << 40)]]),
+        ]);
+        let program = program(&refused, &allowed);
+        let cases: [(u32, &[u64], u32); 13] = [
+            (5, &[7], not_permitted()),
+            (5, &[7 | 1 << 32], not_permitted()),
+            (5, &[8, 1, 8], ALLOW),
+            (5, &[8, 1, 9], not_permitted()),
+            (5, &[8, 1, 9 | 1 << 32], ALLOW),
+            (5, &[8, 2, 9], ALLOW),
+            (6, &[0b1001], ALLOW),
+            (6, &[0b0100], not_permitted()),
+            (6, &[0b0010 | 1 << 50], not_permitted()),
+            (7, &[0xffff_ffff], ALLOW),
+            (7, &[0xffff_ffff | 1 << 32], no_such_call()),
+            (7, &[1 << 40], ALLOW),
+            (7, &[0], no_such_call()),
+        ];
+        for (call, arguments, want) in cases {
+            assert_eq!(run(&program, ARCHITECTURE, call, arguments), want, "{call} {arguments:?}");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! The users of the session: who they are, and the launchers of their commands.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream as StdStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bastide_proto::{Fault, FaultKind};
+use rustix::process::Pid;
+use tokio::net::UnixStream;
+use tokio::sync::Mutex;
+
+use super::blocking::blocking;
+use super::call::fault;
+use super::kill::kill_strays;
+use super::pool::{Pool, read_packet, send_packet};
+use crate::accounts::{Accounts, Identity};
+use crate::init::ToInit;
+use crate::launcher::LauncherReport;
+use crate::packet;
+
+/// How many launchers there are at a time. The one that served longest ago gives way; what it started
+/// lives on.
+const MOST_LAUNCHERS: usize = 32;
+
+/// How long a launcher may take to be ready.
+const LAUNCH: Duration = Duration::from_secs(5);
+
+/// How long a name of a user may be: longer than any system allows.
+const MAX_NAME: usize = 256;
+
+/// A user; the default one if none.
+type Who = Option<Arc<Identity>>;
+
+/// The users of the session.
+#[derive(Debug)]
+pub(crate) struct Users {
+    /// Where launchers are asked for.
+    init: UnixStream,
+    /// Why there is nobody but the default user, if so.
+    only_own: Option<String>,
+    /// The default user.
+    own_uid: u32,
+    /// Those that have run something, the latest last; the default user has no identity.
+    pools: Mutex<Vec<(Who, Arc<Pool>)>>,
+}
+
+impl Users {
+    /// The default user, whose launcher is up.
+    pub(crate) fn new(init: UnixStream, only_own: Option<String>, own_uid: u32, own: Pool) -> Self {
+        Self { init, only_own, own_uid, pools: Mutex::new(vec![(None, Arc::new(own))]) }
+    }
+
+    /// Who a user is; `None` for the default user.
+    pub(crate) async fn find(&self, user: Option<&str>) -> Result<Who, Fault> {
+        let Some(user) = user else { return Ok(None) };
+        if user.is_empty() || user.len() > MAX_NAME || user.contains('\0') {
+            return Err(Fault::new(FaultKind::Invalid, "the name of a user makes no sense"));
+        }
+        let asked = user.to_owned();
+        let found = blocking(move || Accounts::read().identity(&asked)).await?;
+        let Some(who) = found else {
+            return Err(Fault::new(FaultKind::Invalid, format!("there is no user {user}")));
+        };
+        if who.uid == self.own_uid {
+            return Ok(None);
+        }
+        match &self.only_own {
+            Some(why) => {
+                let message = format!("nothing can be done as {user}: {why}");
+                Err(Fault::new(FaultKind::Unsupported, message))
+            }
+            None => Ok(Some(Arc::new(who))),
+        }
+    }
+
+    /// The supervisors that run a user's commands. The first time this has to wait for a launcher.
+    pub(crate) async fn pool(&self, who: Option<&Arc<Identity>>) -> Result<Arc<Pool>, Fault> {
+        let mut pools = self.pools.lock().await;
+        let at = pools.iter().position(|(known, _)| known.as_ref() == who);
+        let found = at.map(|at| pools.remove(at)).filter(|(_, pool)| pool.is_alive());
+        let (who, pool) = match found {
+            Some(found) => found,
+            None => (who.map(Arc::clone), Arc::new(self.launch(who).await?)),
+        };
+        pools.push((who, Arc::clone(&pool)));
+        if pools.len() > MOST_LAUNCHERS {
+            pools.remove(0);
+        }
+        Ok(pool)
+    }
+
+    /// Ends what a supervisor left behind that was killed from inside; `known` are all the others. No
+    /// launcher is started meanwhile: it would look like one of those left behind.
+    pub(crate) async fn kill_strays(&self, supervisor: Pid, known: &[Pid]) {
+        let pools = self.pools.lock().await;
+        let launchers = pools.iter().map(|(_, pool)| pool).filter(|pool| pool.is_alive());
+        let launchers: Vec<_> = launchers.map(|pool| pool.launcher()).collect();
+        kill_strays(supervisor, &[&launchers, known].concat()).await;
+    }
+
+    async fn launch(&self, who: Option<&Arc<Identity>>) -> Result<Pool, Fault> {
+        let failed = |error: io::Error| fault("cannot start a launcher", &error);
+        let report = async {
+            let (near, far) = StdStream::pair()?;
+            let order = ToInit::Launch(who.map(|who| Identity::clone(who)));
+            send_packet(&self.init, &packet::encode(&order)?, &[far.as_fd()]).await?;
+            drop(far);
+            near.set_nonblocking(true)?;
+            let mut near = UnixStream::from_std(near)?;
+            let report = read_packet(&mut near).await?;
+            let report: LauncherReport =
+                bastide_proto::decode(&report).map_err(io::Error::other)?;
+            let near = near.into_std()?;
+            near.set_nonblocking(false)?;
+            Ok((near, report))
+        };
+        let late = || failed(io::ErrorKind::TimedOut.into());
+        let report = tokio::time::timeout(LAUNCH, report).await.map_err(|_| late())?;
+        let (launcher, report) = report.map_err(failed)?;
+        let launched = report.map_err(|failure| {
+            let error = io::Error::from_raw_os_error(failure.errno);
+            // An id that is not in the sandbox's range.
+            let kind = match failure.errno {
+                libc::EINVAL => FaultKind::Invalid,
+                _ => FaultKind::Denied,
+            };
+            let message = format!("cannot {}: {error}", failure.step);
+            Fault { errno: Some(failure.errno), ..Fault::new(kind, message) }
+        })?;
+        let pid = Pid::from_raw(launched.pid);
+        let pid = pid.ok_or_else(|| failed(io::ErrorKind::InvalidData.into()))?;
+        Pool::new(launcher, pid).map_err(failed)
+    }
+}

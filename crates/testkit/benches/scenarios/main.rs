@@ -1,0 +1,190 @@
+//! What users feel, beside what they would use instead: everybody takes turns within each round, so that
+//! a noisy moment hits all of them.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a bench prints")]
+
+mod bare;
+mod bwrap;
+mod chart;
+mod idle;
+mod measured;
+mod operation;
+mod ours;
+mod packages;
+mod record;
+mod reference;
+mod scenario;
+mod statistics;
+mod subject;
+mod table;
+mod verdict;
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Parser;
+
+use idle::Idle;
+use measured::Measured;
+use scenario::{SCENARIOS, Scenario};
+use subject::{Available, Subjects};
+use verdict::Verdicts;
+
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// Few rounds
+    #[arg(long)]
+    quick: bool,
+    /// One JSON object a line
+    #[arg(long)]
+    json: bool,
+    /// An interpreter that has the reference
+    #[arg(long)]
+    python: Option<PathBuf>,
+    /// The program `bastide`
+    #[arg(long)]
+    cli: Option<PathBuf>,
+    /// bubblewrap is installed
+    #[arg(long)]
+    bwrap: bool,
+    /// Only scenarios whose title holds this
+    #[arg(long)]
+    only: Option<String>,
+    /// Only these peers
+    #[arg(long, value_delimiter = ',')]
+    against: Vec<String>,
+    /// Fail where a promise is not kept
+    #[arg(long)]
+    check: bool,
+    /// Peers that need not be here
+    #[arg(long, value_delimiter = ',')]
+    without: Vec<String>,
+    /// Write the results to this file
+    #[arg(long)]
+    save: Option<PathBuf>,
+    /// Compare with the results in this file
+    #[arg(long)]
+    compare: Option<PathBuf>,
+    /// Draw the ratios into this file
+    #[arg(long)]
+    chart: Option<PathBuf>,
+    /// What was measured, for the record
+    #[arg(long, default_value = "unknown")]
+    commit: String,
+    /// Given by `cargo bench`
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    match runtime.and_then(|runtime| runtime.block_on(run(&arguments))) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(arguments: &Arguments) -> io::Result<bool> {
+    // Never on the machine's own disk: some file systems take a hundred times as long to make a file
+    // after others were removed.
+    let folder = tempfile::tempdir_in("/dev/shm")?;
+    let mut subjects = Subjects::start(Available {
+        folder: folder.path().to_owned(),
+        python: arguments.python.clone(),
+        cli: arguments.cli.clone(),
+        bwrap: arguments.bwrap,
+    })
+    .await?;
+    let chosen = |scenario: &&Scenario| {
+        arguments.only.as_ref().is_none_or(|part| scenario.title.contains(part.as_str()))
+    };
+    let mut verdicts = Verdicts::default();
+    let mut all = Vec::new();
+    for scenario in SCENARIOS.iter().filter(chosen) {
+        let rounds = scenario.pace.rounds(arguments.quick);
+        let mut measured = measure(scenario, rounds, arguments, &mut subjects).await?;
+        // What does not hold may be a noisy moment: it gets a second, longer look.
+        if arguments.check && !measured.holds() {
+            measured = measure(scenario, rounds * 3, arguments, &mut subjects).await?;
+        }
+        show(arguments, &measured);
+        verdicts.add(&measured, &arguments.without);
+        all.push(measured);
+    }
+    if arguments.only.is_none() {
+        let idle = Idle::measure(folder.path(), if arguments.quick { 20 } else { 100 }).await?;
+        if arguments.json {
+            println!("{}", idle.json());
+        } else {
+            println!("{}", idle.text());
+        }
+        verdicts.add_idle(&idle);
+    }
+    subjects.end().await?;
+    if let Some(path) = &arguments.chart {
+        fs::write(path, chart::draw(&all))?;
+    }
+    if let Some(path) = &arguments.save {
+        fs::write(path, record::lines(&all, &arguments.commit))?;
+    }
+    let mut fine = true;
+    if let Some(path) = &arguments.compare {
+        let worse = record::regressions(&all, &fs::read_to_string(path)?)?;
+        worse.iter().for_each(|line| println!("{line}"));
+        fine &= worse.is_empty();
+    }
+    if arguments.check {
+        println!("{}", verdicts.text());
+        fine &= verdicts.all_held();
+    }
+    Ok(fine)
+}
+
+/// Rounds in which everybody takes a turn.
+async fn measure(
+    scenario: &Scenario,
+    rounds: usize,
+    arguments: &Arguments,
+    subjects: &mut Subjects,
+) -> io::Result<Measured> {
+    let asked = |name: &str| {
+        arguments.against.is_empty() || arguments.against.iter().any(|one| one == name)
+    };
+    let peers = scenario.peers.iter().copied();
+    let peers: Vec<_> = peers.filter(|peer| subjects.has(*peer) && asked(peer.name())).collect();
+    let mut measured = Measured::new(*scenario);
+    if !subjects.has(scenario.ours) {
+        return Ok(measured);
+    }
+    let started = Instant::now();
+    for round in 0..rounds {
+        for subject in std::iter::once(scenario.ours).chain(peers.iter().copied()) {
+            let took = subjects.measure(subject, scenario.operation).await?;
+            // The first round only warms up.
+            if round > 0 || rounds == 1 {
+                measured.add(subject, took);
+            }
+        }
+        // Bounded in time: what would take for ever stops early and says so by its count.
+        if started.elapsed() > scenario.pace.patience() && round >= scenario.pace.least() {
+            break;
+        }
+    }
+    Ok(measured)
+}
+
+fn show(arguments: &Arguments, measured: &Measured) {
+    if arguments.json {
+        println!("{}", record::line(measured, &arguments.commit));
+    } else {
+        println!("{}", table::text(measured));
+    }
+}

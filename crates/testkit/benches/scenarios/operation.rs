@@ -1,0 +1,49 @@
+//! What is measured, whoever does it.
+
+use std::fmt;
+
+/// One thing a user waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Operation {
+    /// A new sandbox, up to the output of its first command.
+    Create,
+    /// The end of a sandbox in which nothing runs.
+    Delete,
+    /// A command in a live sandbox, to its end.
+    Exec,
+    /// As many commands at the same time, until all are over.
+    ExecMany(usize),
+    /// A command that prints so many bytes, until they are here.
+    Output(u64),
+    /// A file of so many bytes, out of the sandbox.
+    Read(u64),
+    /// A file of so many bytes, into the sandbox.
+    Write(u64),
+    /// A folder with so many files, listed.
+    List(usize),
+    /// A key typed into a terminal, until its echo is here.
+    Echo,
+    /// A sandbox made, used for one command and removed, so many at a time: the time for each.
+    Sessions(usize),
+    /// Three hundred packages installed from a folder.
+    Install,
+}
+
+impl fmt::Display for Operation {
+    /// The words the program that drives the reference understands.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Create => f.write_str("create"),
+            Self::Delete => f.write_str("delete"),
+            Self::Exec => f.write_str("exec"),
+            Self::ExecMany(count) => write!(f, "exec_many {count}"),
+            Self::Output(bytes) => write!(f, "output {bytes}"),
+            Self::Read(bytes) => write!(f, "read {bytes}"),
+            Self::Write(bytes) => write!(f, "write {bytes}"),
+            Self::List(count) => write!(f, "list {count}"),
+            Self::Echo => f.write_str("echo"),
+            Self::Sessions(count) => write!(f, "sessions {count}"),
+            Self::Install => f.write_str("install"),
+        }
+    }
+}

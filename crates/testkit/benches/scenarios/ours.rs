@@ -1,0 +1,207 @@
+//! This project's library, in one warm process.
+
+use std::collections::HashSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bastide::model::Manifest;
+use bastide::{Client, Command, CreateOptions, OutputEvent, Process, Session};
+use bastide_local::LocalBackend;
+use futures::future::try_join_all;
+
+use crate::operation::Operation;
+use crate::packages;
+
+/// Sessions on this machine, with every wall up, and one that stays.
+#[derive(Debug)]
+pub(crate) struct Ours {
+    client: Client,
+    live: Session,
+    terminal: Option<Process>,
+    /// What operations work on and has been made.
+    made: HashSet<String>,
+    python: Option<PathBuf>,
+}
+
+impl Ours {
+    pub(crate) async fn start(folder: &Path, python: Option<&Path>) -> io::Result<Self> {
+        let backend = LocalBackend::new(folder.join("bastide")).map_err(failed)?;
+        let client = Client::new(Arc::new(backend));
+        let live = new_session(&client).await?;
+        let python = python.map(Path::to_owned);
+        Ok(Self { client, live, terminal: None, made: HashSet::new(), python })
+    }
+
+    pub(crate) async fn end(mut self) -> io::Result<()> {
+        drop(self.terminal.take());
+        self.live.delete().await.map_err(failed)
+    }
+
+    pub(crate) async fn measure(&mut self, operation: Operation) -> io::Result<Duration> {
+        match operation {
+            Operation::Create => self.create().await,
+            Operation::Delete => self.delete().await,
+            Operation::Exec => self.exec(1).await,
+            Operation::ExecMany(count) => self.exec(count).await,
+            Operation::Output(bytes) => self.output(bytes).await,
+            Operation::Read(bytes) => self.read(bytes).await,
+            Operation::Write(bytes) => self.write(bytes).await,
+            Operation::List(count) => self.list(count).await,
+            Operation::Echo => self.echo().await,
+            Operation::Sessions(at_once) => self.sessions(at_once).await,
+            Operation::Install => self.install().await,
+        }
+    }
+
+    async fn create(&self) -> io::Result<Duration> {
+        let started = Instant::now();
+        let session = new_session(&self.client).await?;
+        let output = session.exec(Command::new(["echo", "hello"])).await.map_err(failed)?;
+        let took = started.elapsed();
+        ensure(output.stdout == b"hello\n", "the first output")?;
+        session.delete().await.map_err(failed)?;
+        Ok(took)
+    }
+
+    async fn delete(&self) -> io::Result<Duration> {
+        let session = new_session(&self.client).await?;
+        let started = Instant::now();
+        session.delete().await.map_err(failed)?;
+        Ok(started.elapsed())
+    }
+
+    async fn exec(&self, count: usize) -> io::Result<Duration> {
+        let started = Instant::now();
+        let all = (0..count).map(|_| self.live.exec(Command::new(["true"])));
+        let outputs = try_join_all(all).await.map_err(failed)?;
+        let took = started.elapsed();
+        ensure(outputs.iter().all(|output| output.exit.code == 0), "an exit code of 0")?;
+        Ok(took)
+    }
+
+    async fn output(&self, bytes: u64) -> io::Result<Duration> {
+        let started = Instant::now();
+        let command = Command::new(["head", "-c", &bytes.to_string(), "/dev/zero"]);
+        let mut process = self.live.spawn(command).await.map_err(failed)?;
+        let mut got = 0;
+        loop {
+            match process.next().await.map_err(failed)? {
+                OutputEvent::Stdout(data) | OutputEvent::Stderr(data) => got += data.len(),
+                OutputEvent::Exit(_) => break,
+                OutputEvent::Lost(_) => {}
+            }
+        }
+        let took = started.elapsed();
+        ensure(u64::try_from(got) == Ok(bytes), "every byte")?;
+        Ok(took)
+    }
+
+    async fn read(&mut self, bytes: u64) -> io::Result<Duration> {
+        let path = format!("read-{bytes}");
+        if self.made.insert(path.clone()) {
+            self.live.write(&path, content(bytes)).await.map_err(failed)?;
+        }
+        let started = Instant::now();
+        let read = self.live.read(&path).await.map_err(failed)?;
+        let took = started.elapsed();
+        ensure(u64::try_from(read.len()) == Ok(bytes), "every byte")?;
+        Ok(took)
+    }
+
+    async fn write(&self, bytes: u64) -> io::Result<Duration> {
+        let content = content(bytes);
+        let started = Instant::now();
+        self.live.write(&format!("write-{bytes}"), content).await.map_err(failed)?;
+        Ok(started.elapsed())
+    }
+
+    async fn list(&mut self, count: usize) -> io::Result<Duration> {
+        let folder = format!("list-{count}");
+        if self.made.insert(folder.clone()) {
+            let line = format!("mkdir {folder} && cd {folder} && seq {count} | xargs touch");
+            self.live.exec(Command::shell(&line)).await.map_err(failed)?;
+        }
+        let started = Instant::now();
+        let entries = self.live.ls(&folder).await.map_err(failed)?;
+        let took = started.elapsed();
+        ensure(entries.len() >= count, "every entry")?;
+        Ok(took)
+    }
+
+    async fn echo(&mut self) -> io::Result<Duration> {
+        let mut terminal = match self.terminal.take() {
+            Some(terminal) => terminal,
+            None => {
+                let command = Command::new(["cat"]).terminal(24, 80);
+                self.live.spawn(command).await.map_err(failed)?
+            }
+        };
+        let started = Instant::now();
+        terminal.write("x").await.map_err(failed)?;
+        let event = terminal.next().await.map_err(failed)?;
+        let took = started.elapsed();
+        let is_echo = matches!(&event, OutputEvent::Stdout(data) if **data == *b"x");
+        ensure(is_echo, "the echo of a key")?;
+        self.terminal = Some(terminal);
+        Ok(took)
+    }
+
+    async fn sessions(&self, at_once: usize) -> io::Result<Duration> {
+        let each = (16 / at_once).max(2);
+        let started = Instant::now();
+        let workers = (0..at_once).map(|_| async {
+            for _ in 0..each {
+                let session = new_session(&self.client).await?;
+                session.exec(Command::new(["true"])).await.map_err(failed)?;
+                session.delete().await.map_err(failed)?;
+            }
+            io::Result::Ok(())
+        });
+        try_join_all(workers).await?;
+        let count = u32::try_from(each * at_once).unwrap_or(u32::MAX);
+        Ok(started.elapsed() / count)
+    }
+
+    async fn install(&self) -> io::Result<Duration> {
+        let python = self.python.as_deref().ok_or_else(|| io::Error::other("no interpreter"))?;
+        let wheels = packages::make()?;
+        // Its own name leads out of the folder it belongs to and must stay a link.
+        let environment = python.parent().and_then(Path::parent).unwrap_or(python);
+        let environment = environment.canonicalize()?;
+        let python = environment.join("bin/python");
+        let grant =
+            |path: &Path| serde_json::json!({"path": path.to_string_lossy(), "read_only": true});
+        let manifest =
+            serde_json::json!({"extra_path_grants": [grant(&wheels), grant(&environment)]});
+        let manifest: Manifest = bastide::model::lax::read(&manifest).map_err(failed)?;
+        let session = self.client.create(&manifest, CreateOptions::default()).await;
+        let session = session.map_err(failed)?;
+        let target = Path::new(session.root().as_str()).join("packages");
+        let command = Command::new(packages::install(&python, &wheels, &target));
+        let started = Instant::now();
+        let output = session.exec(command).await.map_err(failed)?;
+        let took = started.elapsed();
+        let said = format!("{:?}, {}", output.exit, String::from_utf8_lossy(&output.stderr));
+        ensure(output.exit.code == 0, &format!("an installation: {said}"))?;
+        session.delete().await.map_err(failed)?;
+        Ok(took)
+    }
+}
+
+async fn new_session(client: &Client) -> io::Result<Session> {
+    client.create(&Manifest::default(), CreateOptions::default()).await.map_err(failed)
+}
+
+fn content(bytes: u64) -> Vec<u8> {
+    vec![b'x'; usize::try_from(bytes).unwrap_or(usize::MAX)]
+}
+
+fn failed(error: impl std::fmt::Display) -> io::Error {
+    io::Error::other(error.to_string())
+}
+
+fn ensure(holds: bool, what: &str) -> io::Result<()> {
+    if holds { Ok(()) } else { Err(io::Error::other(format!("there was not {what}"))) }
+}

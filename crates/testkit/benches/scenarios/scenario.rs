@@ -1,0 +1,243 @@
+//! The scenarios, and what is promised about them.
+//!
+//! `SPECIFICATION.md` says the same promises to people; a test holds the two together.
+
+use std::time::Duration;
+
+use crate::operation::Operation::{self, *};
+use crate::subject::Subject::{self, *};
+
+/// One row: an operation of ours beside the same of others.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Scenario {
+    /// What people call it.
+    pub(crate) title: &'static str,
+    /// What is done.
+    pub(crate) operation: Operation,
+    /// Which of our ways does it.
+    pub(crate) ours: Subject,
+    /// Who does it besides.
+    pub(crate) peers: &'static [Subject],
+    /// What is promised.
+    pub(crate) promises: &'static [Promise],
+    /// How long one round takes.
+    pub(crate) pace: Pace,
+}
+
+/// How long a round of a scenario takes, and so how many there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// Under ten milliseconds.
+    Fast,
+    /// Up to a second or so.
+    Slow,
+    /// Seconds.
+    Long,
+}
+
+impl Pace {
+    /// The rounds of a whole run, and of a quick one.
+    pub(crate) fn rounds(self, quick: bool) -> usize {
+        match (self, quick) {
+            (Self::Fast, false) => 300,
+            (Self::Fast, true) => 50,
+            (Self::Slow, false) => 12,
+            (Self::Slow, true) => 3,
+            (Self::Long, false) => 5,
+            (Self::Long, true) => 1,
+        }
+    }
+
+    /// After how long no further round begins.
+    pub(crate) fn patience(self) -> Duration {
+        match self {
+            Self::Fast => Duration::from_secs(25),
+            Self::Slow | Self::Long => Duration::from_secs(60),
+        }
+    }
+
+    /// The rounds there are in any case.
+    pub(crate) fn least(self) -> usize {
+        match self {
+            Self::Fast => 200,
+            Self::Slow => 10,
+            Self::Long => 3,
+        }
+    }
+}
+
+/// Something a reader may rely on.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Promise {
+    /// We take at most so many times as long as a peer.
+    Times(f64, Subject),
+    /// We take at most so many milliseconds.
+    Milliseconds(f64),
+}
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+/// Every scenario, in the order they run.
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        title: "local: create → first output",
+        operation: Create,
+        ours: Local,
+        peers: &[Bwrap, Reference],
+        promises: &[Promise::Times(1.0, Bwrap), Promise::Times(1.0, Reference)],
+        pace: Pace::Fast,
+    },
+    Scenario {
+        title: "CLI: `bastide run -- true`",
+        operation: Create,
+        ours: Cli,
+        peers: &[Bwrap],
+        promises: &[Promise::Times(3.0, Bwrap)],
+        pace: Pace::Fast,
+    },
+    Scenario {
+        title: "local: exec round trip",
+        operation: Exec,
+        ours: Local,
+        peers: &[Spawn, Reference],
+        promises: &[Promise::Times(1.4, Spawn), Promise::Times(0.5, Reference)],
+        pace: Pace::Fast,
+    },
+    Scenario {
+        title: "local: 64 execs at once",
+        operation: ExecMany(64),
+        ours: Local,
+        peers: &[Spawn, Reference],
+        promises: &[],
+        pace: Pace::Slow,
+    },
+    Scenario {
+        title: "local: delete an idle session",
+        operation: Delete,
+        ours: Local,
+        peers: &[Reference],
+        promises: &[],
+        pace: Pace::Fast,
+    },
+    Scenario {
+        title: "local: 1 MiB of stdout",
+        operation: Output(MIB),
+        ours: Local,
+        peers: &[Reference],
+        promises: &[],
+        pace: Pace::Fast,
+    },
+    Scenario {
+        title: "local: 1 GiB of stdout",
+        operation: Output(1 << 30),
+        ours: Local,
+        peers: &[Reference],
+        promises: &[],
+        pace: Pace::Long,
+    },
+    Scenario {
+        title: "local: 1 KiB read",
+        operation: Read(KIB),
+        ours: Local,
+        peers: &[Reference],
+        promises: &[],
+        pace: Pace::Fast,
+    },
+    Scenario {
+        title: "local: 1 KiB write",
+        operation: Write(KIB),
+        ours: Local,
+        peers: &[Reference],
+        promises: &[],
+        pace: Pace::Fast,
+    },
+    Scenario {
+        title: "local: 1 MiB read",
+        operation: Read(MIB),
+        ours: Local,
+        peers: &[Reference],
+        promises: &[],
+        pace: Pace::Fast,
+    },
+    Scenario {
+        title: "local: 1 MiB write",
+        operation: Write(MIB),
+        ours: Local,
+        peers: &[Reference],
+        promises: &[],
+        pace: Pace::Fast,
+    },
+    Scenario {
+        title: "local: 64 MiB read",
+        operation: Read(64 * MIB),
+        ours: Local,
+        peers: &[Reference],
+        promises: &[Promise::Times(1.1, Reference)],
+        pace: Pace::Slow,
+    },
+    Scenario {
+        title: "local: 64 MiB write",
+        operation: Write(64 * MIB),
+        ours: Local,
+        peers: &[Reference],
+        promises: &[Promise::Times(1.1, Reference)],
+        pace: Pace::Slow,
+    },
+    Scenario {
+        title: "local: listing 1,000 entries",
+        operation: List(1_000),
+        ours: Local,
+        peers: &[Reference],
+        promises: &[],
+        pace: Pace::Fast,
+    },
+    Scenario {
+        title: "local: listing 10,000 entries",
+        operation: List(10_000),
+        ours: Local,
+        peers: &[Reference],
+        promises: &[Promise::Times(1.0 / 3.0, Reference)],
+        pace: Pace::Slow,
+    },
+    Scenario {
+        title: "local: terminal, key to echo",
+        operation: Echo,
+        ours: Local,
+        peers: &[],
+        promises: &[Promise::Milliseconds(2.0)],
+        pace: Pace::Fast,
+    },
+    Scenario {
+        title: "local: sessions, one at a time",
+        operation: Sessions(1),
+        ours: Local,
+        peers: &[Reference],
+        promises: &[],
+        pace: Pace::Slow,
+    },
+    Scenario {
+        title: "local: sessions, 8 at once",
+        operation: Sessions(8),
+        ours: Local,
+        peers: &[Reference],
+        promises: &[Promise::Times(1.0 / 1.2, Reference)],
+        pace: Pace::Slow,
+    },
+    Scenario {
+        title: "local: sessions, 64 at once",
+        operation: Sessions(64),
+        ours: Local,
+        peers: &[Reference],
+        promises: &[],
+        pace: Pace::Slow,
+    },
+    Scenario {
+        title: "local: install of 300 packages",
+        operation: Install,
+        ours: Local,
+        peers: &[Host],
+        promises: &[Promise::Times(1.3, Host)],
+        pace: Pace::Long,
+    },
+];

@@ -1,0 +1,110 @@
+//! Who is measured.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::bare::Bare;
+use crate::bwrap;
+use crate::operation::Operation;
+use crate::ours::Ours;
+use crate::reference::Reference as ReferenceProcess;
+
+/// One of those who do an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Subject {
+    /// This project's library, sessions on this machine, fully confined.
+    Local,
+    /// This project's command line, sessions on this machine.
+    Cli,
+    /// The reference's local client.
+    Reference,
+    /// bubblewrap.
+    Bwrap,
+    /// Starting a program and waiting for it.
+    Spawn,
+    /// The same on this machine, without a sandbox.
+    Host,
+}
+
+impl Subject {
+    /// What tables and options call it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Local => "bastide",
+            Self::Cli => "bastide-cli",
+            Self::Reference => "reference",
+            Self::Bwrap => "bwrap",
+            Self::Spawn => "posix_spawn",
+            Self::Host => "host",
+        }
+    }
+}
+
+/// What is there to measure with.
+#[derive(Debug)]
+pub(crate) struct Available {
+    /// A folder in memory, for everybody's files.
+    pub(crate) folder: PathBuf,
+    /// An interpreter that has the reference.
+    pub(crate) python: Option<PathBuf>,
+    /// The command line of this project.
+    pub(crate) cli: Option<PathBuf>,
+    /// Whether bubblewrap is installed.
+    pub(crate) bwrap: bool,
+}
+
+/// Everybody who can be measured here.
+#[derive(Debug)]
+pub(crate) struct Subjects {
+    available: Available,
+    ours: Ours,
+    bare: Bare,
+    reference: Option<ReferenceProcess>,
+}
+
+impl Subjects {
+    pub(crate) async fn start(available: Available) -> io::Result<Self> {
+        let ours = Ours::start(&available.folder, available.python.as_deref()).await?;
+        let bare = Bare::new(&available.folder, available.python.as_deref());
+        let python = available.python.as_deref();
+        let start = |python| ReferenceProcess::start(python, &available.folder);
+        let reference = python.map(start).transpose()?;
+        Ok(Self { available, ours, bare, reference })
+    }
+
+    /// Whether somebody is here.
+    pub(crate) fn has(&self, subject: Subject) -> bool {
+        match subject {
+            Subject::Local | Subject::Spawn => true,
+            Subject::Host => self.available.python.is_some(),
+            Subject::Cli => self.available.cli.is_some(),
+            Subject::Reference => self.reference.is_some(),
+            Subject::Bwrap => self.available.bwrap,
+        }
+    }
+
+    /// How long somebody takes for an operation, once.
+    pub(crate) async fn measure(
+        &mut self,
+        subject: Subject,
+        operation: Operation,
+    ) -> io::Result<Duration> {
+        let missing = || io::Error::other(format!("{} is not here", subject.name()));
+        match subject {
+            Subject::Local => self.ours.measure(operation).await,
+            Subject::Cli => {
+                let program = self.available.cli.as_deref().ok_or_else(missing)?;
+                self.bare.cli(program)
+            }
+            Subject::Spawn | Subject::Host => self.bare.measure(operation).await,
+            Subject::Reference => self.reference.as_mut().ok_or_else(missing)?.measure(operation),
+            Subject::Bwrap => bwrap::run(&self.available.folder),
+        }
+    }
+
+    /// Ends everything that was started.
+    pub(crate) async fn end(self) -> io::Result<()> {
+        self.ours.end().await
+    }
+}

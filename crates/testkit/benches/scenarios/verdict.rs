@@ -1,0 +1,52 @@
+//! Which promises hold.
+
+use crate::idle::Idle;
+use crate::measured::{Kept, Measured};
+use crate::scenario::Promise;
+
+/// All promises so far.
+#[derive(Debug, Default)]
+pub(crate) struct Verdicts {
+    held: usize,
+    broken: usize,
+    unmeasured: usize,
+}
+
+impl Verdicts {
+    pub(crate) fn add(&mut self, measured: &Measured, without: &[String]) {
+        for promise in measured.scenario.promises {
+            match measured.kept(*promise) {
+                Kept::Yes => self.held += 1,
+                Kept::No => self.broken += 1,
+                Kept::Unknown => {
+                    let peer = match promise {
+                        Promise::Times(_, peer) => peer.name(),
+                        Promise::Milliseconds(_) => measured.scenario.ours.name(),
+                    };
+                    if !without.iter().any(|name| name == peer) {
+                        self.unmeasured += 1;
+                    }
+                }
+            }
+        }
+    }
+
+    pub(crate) fn add_idle(&mut self, idle: &Idle) {
+        for (_, holds) in idle.promises() {
+            if holds {
+                self.held += 1;
+            } else {
+                self.broken += 1;
+            }
+        }
+    }
+
+    pub(crate) fn all_held(&self) -> bool {
+        self.broken == 0 && self.unmeasured == 0
+    }
+
+    pub(crate) fn text(&self) -> String {
+        let Self { held, broken, unmeasured } = self;
+        format!("bench: held={held} broken={broken} unmeasured={unmeasured}")
+    }
+}

@@ -1,0 +1,70 @@
+//! What the suites use of the system, and what of that is installed for them.
+
+use std::process::Command;
+
+use crate::shell::{Outcome, run, say, works};
+
+/// A program the trials use, and the package that brings it.
+struct Package {
+    program: &'static str,
+    name: &'static str,
+    /// Whether it is only worth its time where everything is run.
+    heavy: bool,
+}
+
+const fn light(program: &'static str, name: &'static str) -> Package {
+    Package { program, name, heavy: false }
+}
+
+const fn heavy(program: &'static str, name: &'static str) -> Package {
+    Package { program, name, heavy: true }
+}
+
+const PACKAGES: &[Package] = &[
+    light("newuidmap", "uidmap"),
+    heavy("dockerd", "docker.io"),
+    heavy("busybox", "busybox-static"),
+    heavy("runsc", "runsc"),
+    heavy("docker-registry", "docker-registry"),
+];
+
+/// The packages that are missing here.
+pub(super) fn missing(everything: bool) -> Vec<&'static str> {
+    let wanted = PACKAGES.iter().filter(|package| everything || !package.heavy);
+    let mut names: Vec<_> =
+        wanted.filter(|package| !is_there(package.program)).map(|package| package.name).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+fn is_there(program: &str) -> bool {
+    let folders = ["/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"];
+    folders.iter().any(|folder| std::path::Path::new(folder).join(program).exists())
+}
+
+/// Installs packages where this machine has a way to; the trials that need them are skipped otherwise,
+/// and say so.
+pub(super) fn install(names: &[&str], as_root: bool) -> Outcome {
+    if names.is_empty() {
+        return Ok(());
+    }
+    if !as_root || !works(Command::new("apt-get").arg("--version")) {
+        say(&format!("not installed: {} (needs root and apt-get)", names.join(", ")));
+        return Ok(());
+    }
+    let apt = |arguments: &[&str]| {
+        let mut command = Command::new("apt-get");
+        command.env("DEBIAN_FRONTEND", "noninteractive").arg("-qq").args(arguments);
+        command
+    };
+    let install = [&["install", "-y", "--no-install-recommends"], names].concat();
+    // The lists may be too old, or not there at all.
+    if run(&mut apt(&install)).is_err() {
+        drop(run(&mut apt(&["update"])));
+        if let Err(error) = run(&mut apt(&install)) {
+            say(&format!("not installed: {error}"));
+        }
+    }
+    Ok(())
+}
