@@ -16,15 +16,17 @@ use bastide::host::process::{ProcessIdentity, ended};
 use bastide::host::words;
 use bastide::model::docker::check_path_grants;
 use bastide::model::paths::HostFiles;
+use bastide::model::state::{BackendState, NetworkMode};
 use bastide::model::{Manifest, PathGrant};
 use bastide::{
     Backend, Booted, Connection, Error, ErrorKind, Machine, MachineEnd, MachineSpec, MachineStatus,
-    Result, SessionFolder,
+    NetworkAccess, Result, SessionFolder,
 };
 use bastide_guest_bin::GuestBinary;
 use bastide_proto::warden::{Answer, END_NAME, GONE_PREFIX, Wish};
 use bollard::models::{ContainerState, ContainerStateStatusEnum};
 use tokio::process::Command;
+use tokio::time::Instant;
 
 use crate::boot::{Boot, inspect, remove, stop};
 use crate::dial::dial;
@@ -41,6 +43,12 @@ const ANSWER: Duration = Duration::from_secs(5);
 
 /// How long the engine may take to remove a container, asked by a warden.
 const REMOVAL: Duration = Duration::from_secs(120);
+
+/// How long a warden may take to note an end.
+const NOTE: Duration = Duration::from_secs(2);
+
+/// How long to wait before looking again.
+const AGAIN: Duration = Duration::from_millis(5);
 
 type Report = Box<dyn Fn(&str) + Send + Sync>;
 
@@ -211,17 +219,22 @@ impl Backend for DockerBackend {
 
     async fn inspect(&self, machine: &Machine) -> Result<MachineStatus> {
         let state = state_of(machine)?;
+        let alive = |process: &ProcessIdentity| process.open().is_ok_and(|held| held.is_some());
+        if state.guest.as_ref().is_some_and(|guest| !alive(guest)) {
+            // The container goes with its guest, whatever the engine knows of that yet.
+            let end = || MachineEnd::unseen("its guest ended");
+            return Ok(MachineStatus::Ended(noted(&state).await.unwrap_or_else(end)));
+        }
         let (engine, _) = self.engine(&state.engine).await?;
         let Some(found) = inspect(&engine, &state.container).await? else {
             let end = MachineEnd::unseen("its container was removed");
-            return Ok(MachineStatus::Ended(noted(&state.dir).unwrap_or(end)));
+            return Ok(MachineStatus::Ended(noted(&state).await.unwrap_or(end)));
         };
         let container = found.state.unwrap_or_default();
         if container.running != Some(true) {
-            let end = noted(&state.dir).unwrap_or_else(|| how_it_ended(&container));
+            let end = noted(&state).await.unwrap_or_else(|| how_it_ended(&container));
             return Ok(MachineStatus::Ended(end));
         }
-        let alive = |process: &ProcessIdentity| process.open().is_ok_and(|held| held.is_some());
         if state.warden.as_ref().is_some_and(|warden| !alive(warden)) {
             let why = "its warden is gone, and it did not end".to_owned();
             return Ok(MachineStatus::Broken { why });
@@ -264,6 +277,25 @@ impl Backend for DockerBackend {
     async fn sweep(&self) -> Result<Vec<String>> {
         let (engine, _) = self.engine(&self.address).await?;
         sweep::sweep(&engine, &self.home).await
+    }
+
+    fn stored(&self, machine: &Machine) -> BackendState {
+        let state = state_of(machine).ok();
+        let own = |state: State| (state.image, state.container, state.labels);
+        let (image, container_id, labels) = state.map(own).unwrap_or_default();
+        let is_closed = machine.receipt.network == NetworkAccess::None;
+        let network_mode = is_closed.then_some(NetworkMode::None);
+        let labels = labels.into_iter().collect();
+        BackendState::Docker { image, container_id, network_mode, labels }
+    }
+
+    fn unmade(&self) -> BackendState {
+        BackendState::Docker {
+            image: self.options.image.clone(),
+            container_id: String::new(),
+            network_mode: None,
+            labels: self.options.labels.clone().into_iter().collect(),
+        }
     }
 
     fn expose(&self) -> Option<&dyn Expose> {
@@ -348,9 +380,18 @@ fn nonsense(machine: &Machine) -> Error {
     Error::new(ErrorKind::Internal, message)
 }
 
-/// What the warden noted, if it could.
-fn noted(dir: &Path) -> Option<MachineEnd> {
-    serde_json::from_str(&fs::read_to_string(dir.join(END_NAME)).ok()?).ok()
+/// What the warden noted, if it could. It sees the end a moment after it happened.
+async fn noted(state: &State) -> Option<MachineEnd> {
+    let deadline = Instant::now() + NOTE;
+    loop {
+        let alive = state.warden.as_ref().and_then(|warden| warden.open().ok().flatten());
+        let text = fs::read_to_string(state.dir.join(END_NAME)).ok();
+        let note = text.and_then(|text| serde_json::from_str(&text).ok());
+        if note.is_some() || alive.is_none() || Instant::now() >= deadline {
+            return note;
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
 }
 
 /// What the engine knows, if nobody else does.

@@ -6,7 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, chown};
 use std::path::Path;
 use std::time::Duration;
 
-use bastide::backend::{Duplex, Leash};
+use bastide::backend::{Duplex, Leash, Remains};
 use bastide::host::process::ProcessIdentity;
 use bastide::{
     Booted, Connection, Error, ErrorKind, Machine, MachineSpec, NetworkAccess, Result,
@@ -70,6 +70,13 @@ pub(crate) struct Boot<'a> {
     pub(crate) was_there: bool,
 }
 
+/// A container that was made or found.
+struct Made {
+    container: String,
+    disk_by_driver: bool,
+    is_new: bool,
+}
+
 /// A container that answers.
 struct Up {
     container: String,
@@ -77,6 +84,8 @@ struct Up {
     stream: Box<dyn Duplex>,
     guest: Option<ProcessIdentity>,
     disk_by_driver: bool,
+    /// Whether it was made now.
+    is_new: bool,
 }
 
 impl Boot<'_> {
@@ -140,7 +149,7 @@ impl Boot<'_> {
     }
 
     async fn bring_up(&self, transport: Transport, token: &Token, run: &Path) -> Result<Up> {
-        let (container, disk_by_driver) = self.make(transport, run).await?;
+        let Made { container, disk_by_driver, is_new } = self.make(transport, run).await?;
         if transport == Transport::Socket && !entry::is_known(self.home, &self.about.id) {
             let proof = entry::leave_proof(run).map_err(|error| self.failed(&error))?;
             if !entry::is_shared(&self.engine, &container, &proof).await? {
@@ -161,7 +170,7 @@ impl Boot<'_> {
             Transport::Socket => self.find_guest(run).await.map_err(|error| self.failed(&error))?,
             Transport::Dial => None,
         };
-        Ok(Up { container, report, stream, guest, disk_by_driver })
+        Ok(Up { container, report, stream, guest, disk_by_driver, is_new })
     }
 
     fn plan<'a>(&'a self, home: &'a str, transport: Transport, run: &'a Path) -> Plan<'a> {
@@ -179,32 +188,29 @@ impl Boot<'_> {
         }
     }
 
-    /// Makes the container, or finds the one the session had. Says too whether the storage driver
-    /// limits the disk.
-    async fn make(&self, transport: Transport, run: &Path) -> Result<(String, bool)> {
+    /// Makes the container, or finds the one the session had. One that is gone is replaced; what was
+    /// saved of the session is then all there is.
+    async fn make(&self, transport: Transport, run: &Path) -> Result<Made> {
         let home = self.home_label();
         let plan = self.plan(&home, transport, run);
-        if self.was_there {
-            if let Some(found) = self.find().await? {
-                plan.check_reuse(&found)?;
-                self.stop().await?;
-                let driver = found.host_config.and_then(|host| host.storage_opt);
-                let limits = driver.is_some_and(|options| options.contains_key("size"));
-                return Ok((found.id.unwrap_or_default(), limits));
-            }
-            let message = format!(
-                "the container of session {} was removed, and its files with it",
-                self.folder.id()
-            );
-            return Err(Error::new(ErrorKind::BackendLost, message).hint("delete the session"));
+        if self.was_there
+            && let Some(found) = self.find().await?
+        {
+            plan.check_reuse(&found)?;
+            self.stop().await?;
+            let driver = found.host_config.and_then(|host| host.storage_opt);
+            let disk_by_driver = driver.is_some_and(|options| options.contains_key("size"));
+            let container = found.id.unwrap_or_default();
+            return Ok(Made { container, disk_by_driver, is_new: false });
         }
         let wants_disk = self.spec.limits.disk.is_some();
+        let made = |container, disk_by_driver| Made { container, disk_by_driver, is_new: true };
         match self.create(&plan).await {
-            Ok(id) => Ok((id, wants_disk)),
+            Ok(id) => Ok(made(id, wants_disk)),
             // Few storage drivers can; then each command is limited instead.
             Err(error) if wants_disk && says_no_quota(&error) => {
                 let plan = Plan { limits_disk: false, ..plan };
-                Ok((self.create(&plan).await?, false))
+                Ok(made(self.create(&plan).await?, false))
             }
             Err(error) => Err(error),
         }
@@ -361,6 +367,7 @@ impl Boot<'_> {
             engine: self.engine.address.clone(),
             container: up.container,
             image: self.options.image.clone(),
+            labels: self.options.labels.clone(),
             transport,
             guest: up.guest,
             warden,
@@ -376,7 +383,8 @@ impl Boot<'_> {
             environment: self.image.environment.clone(),
         };
         let connection = Connection { stream: up.stream, token: token.clone(), side: None };
-        Ok(Booted { machine, connection: Some(connection), leash })
+        let remains = if up.is_new { Remains::Nothing } else { Remains::System };
+        Ok(Booted { machine, connection: Some(connection), leash, remains })
     }
 
     /// Clears away what a failed boot left; a container that was there before is only stopped. The first

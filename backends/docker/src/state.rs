@@ -1,5 +1,6 @@
 //! What is needed to find a container again.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -29,6 +30,9 @@ pub(crate) struct State {
     /// The engine's own name of the container.
     pub(crate) container: String,
     pub(crate) image: String,
+    /// What it is labelled with besides ours.
+    #[serde(default)]
+    pub(crate) labels: BTreeMap<String, String>,
     pub(crate) transport: Transport,
     /// The guest's process, where it is one of this machine that we can see.
     pub(crate) guest: Option<ProcessIdentity>,

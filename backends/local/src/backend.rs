@@ -137,6 +137,10 @@ impl Backend for LocalBackend {
         true
     }
 
+    fn state_types(&self) -> Vec<&'static str> {
+        vec![NAME, "unix_local"]
+    }
+
     async fn boot(&self, folder: &SessionFolder, spec: &MachineSpec) -> Result<Booted> {
         boot::boot(&self.guest, &self.home, self.resolver, folder, spec).await
     }

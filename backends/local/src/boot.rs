@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use bastide::backend::{Hold, Leash};
+use bastide::backend::{Hold, Leash, Remains};
 use bastide::host::process::ProcessIdentity;
 use bastide::host::words;
 use bastide::{
@@ -111,6 +111,7 @@ pub(crate) async fn boot(
         machine,
         connection: Some(side::connection(first, devices).map_err(failed)?),
         leash: Some(Leash::new(OwnersEnd(control))),
+        remains: Remains::Files,
     })
 }
 

@@ -17,6 +17,9 @@ const SYSTEM: [&str; 8] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", 
 const DEVICES: [&str; 6] =
     ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 
+/// Where the files of users and groups really are.
+const ACCOUNTS: &str = "/run/accounts";
+
 /// What of `/etc` programs need in order to run, and nobody needs to hide.
 const ETC: [&str; 9] = [
     "/etc/alternatives",
@@ -43,6 +46,11 @@ pub(crate) fn steps(
     for path in SYSTEM {
         show(&mut steps, path);
     }
+    // Before anything that may lie in it.
+    for target in ["/tmp", "/run", "/var/tmp"] {
+        folder(&mut steps, target);
+    }
+    steps.push(RootStep::Tmpfs { target: "/tmp".to_owned(), mode: 0o1777 });
     for path in toolchains.shown.iter().filter_map(|path| path.to_str()) {
         show(&mut steps, path);
     }
@@ -50,10 +58,6 @@ pub(crate) fn steps(
     devices(&mut steps);
     folder(&mut steps, "/proc");
     steps.push(RootStep::Proc { target: "/proc".to_owned() });
-    for target in ["/tmp", "/run", "/var/tmp"] {
-        folder(&mut steps, target);
-    }
-    steps.push(RootStep::Tmpfs { target: "/tmp".to_owned(), mode: 0o1777 });
     let mut files: Vec<_> = files.iter().collect();
     // What lies in something else comes after it.
     files.sort_by_key(|file| file.target.split('/').count());
@@ -130,9 +134,8 @@ fn etc(steps: &mut Vec<RootStep>, root: &str, hostname: &str, who: &Identity) {
     passwd.push_str("nobody:x:65534:65534::/nonexistent:/usr/sbin/nologin\n");
     group.push_str("nogroup:x:65534:\n");
     folder(steps, "/etc");
+    accounts(steps, &[("passwd", passwd), ("group", group)]);
     let files = [
-        ("passwd", passwd),
-        ("group", group),
         ("hostname", format!("{hostname}\n")),
         ("hosts", format!("127.0.0.1 localhost {hostname}\n::1 localhost\n")),
         ("nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n".to_owned()),
@@ -148,6 +151,19 @@ fn etc(steps: &mut Vec<RootStep>, root: &str, hostname: &str, who: &Identity) {
     }
     for path in ETC {
         show(steps, path);
+    }
+}
+
+/// The accounts lie where the guest can add some: everything else around the workspace is closed.
+/// Commands may not write there.
+fn accounts(steps: &mut Vec<RootStep>, files: &[(&str, String)]) {
+    folder(steps, ACCOUNTS);
+    steps.push(RootStep::Tmpfs { target: ACCOUNTS.to_owned(), mode: 0o755 });
+    for (name, content) in files {
+        let place = format!("{ACCOUNTS}/{name}");
+        steps.push(RootStep::File { target: place.clone(), content: content.clone() });
+        let to = format!("..{place}");
+        steps.push(RootStep::Link { target: format!("/etc/{name}"), to });
     }
 }
 

@@ -1,102 +1,115 @@
 //! Laying out a manifest in a session.
 
-use bastide_model::{Entry, EntryKind, Manifest};
-use bastide_proto::frame::MAX_DATA;
-use bastide_proto::request::{Entry as PutEntry, EntryKind as PutKind, Existing, Put, PutItem};
-use bastide_proto::{End, GuestPath, Request};
-use bytes::Bytes;
+mod git;
+mod plan;
+mod sources;
+mod stream;
 
-use crate::fault::{agent_lost, refused};
-use crate::link::{Incoming, Link, Receiver, Sender, Stream};
-use crate::{Error, ErrorKind, Result};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-/// How long a guest may be silent in the middle of a tree.
-const SILENCE: std::time::Duration = std::time::Duration::from_secs(30);
+use bastide_model::{Manifest, PosixPath};
+use bastide_proto::request::Existing;
 
-/// Something to make in the workspace.
-#[derive(Debug, PartialEq, Eq)]
-struct Item<'a> {
-    entry: PutEntry,
-    content: &'a [u8],
+use crate::backend::Grant;
+use crate::snapshot::Progress;
+use crate::{Error, Result, Session};
+
+pub use git::{GitFetch, GitOptions};
+use plan::{Put, Step};
+pub(crate) use sources::{SourceGrant, Sources};
+pub(crate) use stream::{Target, lay_out};
+
+/// A file of the host that was laid out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MaterializedFile {
+    /// Where it is inside.
+    pub path: String,
+    /// The SHA-256 of its content, in hexadecimal digits.
+    pub sha256: String,
 }
 
-/// Lays out every entry of the manifest, as one stream.
-pub(crate) async fn apply(link: &dyn Link, root: &GuestPath, manifest: &Manifest) -> Result<()> {
-    let items = items(manifest)?;
-    if items.is_empty() {
-        return Ok(());
+/// What laying out a manifest came to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Materialized {
+    /// The files of the host, in the order of the manifest.
+    pub files: Vec<MaterializedFile>,
+}
+
+/// Where files of the host may come from.
+pub(crate) fn sources(base_dir: Option<&Path>, grants: &[Grant]) -> Option<Arc<Sources>> {
+    let grant = |grant: &Grant| SourceGrant {
+        path: grant.path.as_str().to_owned(),
+        host: grant.host.clone(),
+    };
+    let base: PathBuf = base_dir?.to_owned();
+    Some(Arc::new(Sources::new(&base, grants.iter().map(grant).collect())))
+}
+
+/// What is told how far laying out is.
+pub(crate) type Tell<'a> = Option<&'a (dyn Fn(Progress) + Send + Sync)>;
+
+/// Lays out a manifest, or only what of it is made anew at every start.
+pub(crate) async fn apply(
+    session: &Session,
+    manifest: &Manifest,
+    only_ephemeral: bool,
+    tell: Tell<'_>,
+) -> Result<Materialized> {
+    let steps = plan::steps(manifest, only_ephemeral)?;
+    let mut files = Vec::new();
+    let mut puts = Vec::new();
+    for step in steps {
+        match step {
+            Step::Put(put) => {
+                puts.push(put);
+                continue;
+            }
+            step => {
+                // What comes after a step of another kind must not be there before it.
+                files.extend(put_all(session, std::mem::take(&mut puts), tell).await?);
+                other(session, step).await?;
+            }
+        }
     }
-    let put = Put {
-        user: None,
-        base: root.clone(),
+    files.extend(put_all(session, puts, tell).await?);
+    Ok(Materialized { files })
+}
+
+async fn put_all(
+    session: &Session,
+    puts: Vec<Put>,
+    tell: Tell<'_>,
+) -> Result<Vec<MaterializedFile>> {
+    if puts.is_empty() {
+        return Ok(Vec::new());
+    }
+    let _permit = session.life.limits.entry().await;
+    let target = Target {
+        link: session.link.as_ref(),
+        base: &session.root,
         existing: Existing::Overwritten,
         through_links: true,
+        progress: tell,
     };
-    let Stream { mut to_guest, mut from_guest, .. } = link.open(Request::Put(put)).await?;
-    let sending = send(&mut to_guest, &items);
-    let listening = listen(&mut from_guest);
-    tokio::pin!(sending, listening);
-    // A guest that fails in the middle says why and stops listening: its word is worth more than
-    // the broken pipe it leaves behind.
-    tokio::select! {
-        heard = &mut listening => heard,
-        sent = &mut sending => match (sent, listening.await) {
-            (Err(lost), Err(error)) if error.kind() == ErrorKind::AgentLost => Err(lost),
-            (_, heard) => heard,
-        },
-    }
+    let sources = session.life.sources.clone();
+    let root = PosixPath::new(session.root.as_str());
+    lay_out(&target, move |pieces| stream::send_all(&root, puts, sources.as_deref(), pieces)).await
 }
 
-/// Waits for the end; what comes before it only says how far it is.
-async fn listen(from_guest: &mut Receiver) -> Result<()> {
-    loop {
-        let incoming = tokio::time::timeout(SILENCE, from_guest.next()).await;
-        let silent = |_| agent_lost("the guest was silent while it laid out the manifest");
-        match incoming.map_err(silent)?? {
-            Incoming::Item(_) => {}
-            Incoming::End(End::Done) => return Ok(()),
-            Incoming::End(End::Failed(fault)) => {
-                return Err(refused(fault).during("materialize"));
-            }
-            _ => return Err(agent_lost("the guest broke the protocol: not the end of a tree")),
+async fn other(session: &Session, step: Step) -> Result<()> {
+    match step {
+        Step::Put(_) => Ok(()),
+        Step::Group { path, group } => {
+            let place = PosixPath::new(session.root.as_str()).join(&path).to_string();
+            let set = session.files().chown(&place, None, Some(&group)).await;
+            set.map_err(|error| {
+                let why = error.message().to_owned();
+                Error::exec_nonzero(["chgrp", &group, &place], 1, Vec::new(), why).because(error)
+            })
         }
+        Step::Git(step) => git::put(session, &step).await,
     }
-}
-
-async fn send(to_guest: &mut Sender, items: &[Item<'_>]) -> Result<()> {
-    for item in items {
-        to_guest.queue_item(&PutItem::Entry(item.entry.clone())).await?;
-        if item.entry.kind == PutKind::File {
-            for piece in item.content.chunks(MAX_DATA) {
-                to_guest.queue_input(Bytes::copy_from_slice(piece)).await?;
-            }
-            to_guest.queue_input_end().await?;
-        }
-    }
-    to_guest.input_end().await
-}
-
-/// Everything to make, parents before what lies in them.
-fn items(manifest: &Manifest) -> Result<Vec<Item<'_>>> {
-    let mut items = Vec::new();
-    for walked in manifest.walk()? {
-        let (path, entry) = walked?;
-        items.push(item(&path.to_string(), entry)?);
-    }
-    Ok(items)
-}
-
-fn item<'a>(path: &str, entry: &'a Entry) -> Result<Item<'a>> {
-    let (kind, content) = match &entry.kind {
-        EntryKind::Dir { .. } => (PutKind::Dir, &[][..]),
-        EntryKind::File { content } => (PutKind::File, &content[..]),
-        _ => {
-            let message = format!("cannot lay out {path}: entries of type `{}`", entry.type_name());
-            return Err(Error::new(ErrorKind::Unsupported, message)
-                .hint("entries of type `file` and `dir` can be laid out"));
-        }
-    };
-    let mode = u32::try_from(entry.permissions.mode() & 0o7777).unwrap_or(0o700);
-    let entry = PutEntry { mode: Some(mode), ..PutEntry::new(path, kind) };
-    Ok(Item { entry, content })
 }

@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use async_trait::async_trait;
 use bastide_model::receipt::{NetworkAccess, Receipt};
+use bastide_model::state::BackendState;
 use bastide_proto::GuestPath;
 use bastide_proto::hello::Token;
 use serde::{Deserialize, Serialize};
@@ -57,6 +58,24 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// Removes what no folder of a session leads to, and says what that was.
     async fn sweep(&self) -> Result<Vec<String>> {
         Ok(Vec::new())
+    }
+
+    /// The types of session states its sessions can have.
+    fn state_types(&self) -> Vec<&'static str> {
+        vec![self.name()]
+    }
+
+    /// What is stored of a machine in a session's state, for whoever reads it elsewhere. Nothing in it
+    /// is believed when it comes back.
+    fn stored(&self, machine: &Machine) -> BackendState {
+        let machine_state = machine.state.as_object().cloned();
+        let receipt = Some(Box::new(machine.receipt.clone()));
+        BackendState::Local { machine: machine_state, receipt }
+    }
+
+    /// What a session's state says of a machine that was not made yet.
+    fn unmade(&self) -> BackendState {
+        BackendState::Local { machine: None, receipt: None }
     }
 
     /// How ports of a machine are published, where the backend can.
@@ -257,6 +276,20 @@ pub struct Booted {
     pub connection: Option<Connection>,
     /// Holds the machine up until it is told to let go.
     pub leash: Option<Leash>,
+    /// What it has of a session that was there before.
+    pub remains: Remains,
+}
+
+/// What a machine that was started again has of the session it is of.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Remains {
+    /// The files of its workspace, in a system that is made anew.
+    #[default]
+    Files,
+    /// Everything: it is the same machine.
+    System,
+    /// Nothing: it is another machine.
+    Nothing,
 }
 
 /// Holds a machine up: when it is dropped, or its process ends in any way, the machine ends and is

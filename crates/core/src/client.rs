@@ -1,6 +1,8 @@
 //! Making sessions, and finding them again.
 
+mod create;
 mod lifetime;
+mod resume;
 mod sweep;
 
 use std::path::PathBuf;
@@ -8,17 +10,19 @@ use std::sync::Arc;
 
 use bastide_model::paths::WorkspacePathPolicy;
 use bastide_model::receipt::NetworkAccess;
-use bastide_model::{Manifest, PathGrant};
+use bastide_model::snapshot::{Snapshot, SnapshotSpec};
+use bastide_model::{Manifest, PathGrant, Registry};
 
-use crate::apply::apply;
-use crate::backend::{Backend, Booted, Grant, Machine, MachineSpec, ResourceLimits, SessionId};
-use crate::environment::{environment, search_path};
-use crate::link::{Link, MuxLink};
-use crate::pty::PtyProcesses;
-use crate::state::{Record, SessionFolder, Stage, State};
-use crate::{Error, ErrorKind, Result, Session};
+use crate::apply::GitOptions;
+use crate::backend::{Backend, Grant, MachineSpec, ResourceLimits, SessionId};
+use crate::dependencies::Dependencies;
+use crate::lifecycle::{ConcurrencyLimits, ProgressListener};
+use crate::snapshot::SnapshotTypes;
+use crate::state::State;
+use crate::{Error, ErrorKind, Result};
 
 pub use lifetime::{SessionInfo, SessionState};
+pub use resume::ResumeOptions;
 pub use sweep::{SweepReport, Swept};
 
 /// The root of a workspace that nobody chose.
@@ -31,6 +35,28 @@ const DEFAULT_ROOT: &str = "/workspace";
 pub struct Client {
     backend: Arc<dyn Backend>,
     state: Arc<State>,
+    registry: Arc<Registry>,
+    types: SnapshotTypes,
+    dependencies: Dependencies,
+}
+
+/// Where the workspace of a session is kept when it stops.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum SnapshotChoice {
+    /// In a snapshot of this kind, with the session's own name.
+    Spec(SnapshotSpec),
+    /// In this very snapshot. If it holds something, a new session starts with that.
+    Named(Snapshot),
+}
+
+impl SnapshotChoice {
+    pub(crate) fn build(self, id: &str) -> Snapshot {
+        match self {
+            Self::Spec(spec) => spec.build(id),
+            Self::Named(snapshot) => snapshot,
+        }
+    }
 }
 
 /// How a new session shall be.
@@ -49,8 +75,22 @@ pub struct CreateOptions {
     pub tied_to_owner: bool,
     /// The session's name; a new one unless given.
     pub id: Option<SessionId>,
-    /// Ports that [`resolve_exposed_port`](Session::resolve_exposed_port) answers for.
+    /// Ports that [`resolve_exposed_port`](crate::Session::resolve_exposed_port) answers for.
     pub exposed_ports: Vec<u16>,
+    /// Where the workspace is kept when the session stops; nowhere unless given.
+    pub snapshot: Option<SnapshotChoice>,
+    /// The folder that files and folders of the host in the manifest are relative to and must lie
+    /// in, unless they lie in a grant. Without one, the manifest can name none.
+    pub base_dir: Option<PathBuf>,
+    /// How repositories of the manifest are fetched.
+    pub git: GitOptions,
+    /// How much of laying out the manifest goes on at once.
+    pub concurrency: ConcurrencyLimits,
+    /// Is told how far long work is.
+    pub progress: Option<ProgressListener>,
+    /// Whether the session is one of the reference's `unix_local` kind: its workspace is a folder of
+    /// this host, a temporary one of its own if the manifest names none.
+    pub unix_local: bool,
 }
 
 impl Default for CreateOptions {
@@ -62,6 +102,12 @@ impl Default for CreateOptions {
             tied_to_owner: true,
             id: None,
             exposed_ports: Vec::new(),
+            snapshot: None,
+            base_dir: None,
+            git: GitOptions::default(),
+            concurrency: ConcurrencyLimits::default(),
+            progress: None,
+            unix_local: false,
         }
     }
 }
@@ -70,142 +116,37 @@ impl Client {
     /// A client for `backend`.
     pub fn new(backend: Arc<dyn Backend>) -> Self {
         let state = State::at(backend.home());
-        Self { backend, state }
+        let registry = Arc::new(Registry::builtin().clone());
+        let (types, dependencies) = (SnapshotTypes::default(), Dependencies::default());
+        Self { backend, state, registry, types, dependencies }
     }
 
-    /// Makes a session: boots its machine, then lays out the manifest. Either the session is up when
-    /// this returns, or nothing is left of it; also if this process is killed on the way, or the
-    /// future dropped.
-    ///
-    /// # Errors
-    ///
-    /// - [`ErrorKind::Conflict`] if there is a session of that name.
-    /// - [`ErrorKind::Cancelled`] if somebody deleted the session while it was being made.
-    /// - Others if the manifest is not valid, or asks for what the machine cannot do; if the machine
-    ///   does not come up; or if the manifest cannot be laid out.
-    pub async fn create(&self, manifest: &Manifest, options: CreateOptions) -> Result<Session> {
-        let root = manifest.root.parse().map_err(|error| {
-            let message = format!("manifest root {:?}: {error}", manifest.root);
-            Error::new(ErrorKind::InvalidInput, message)
-        })?;
-        let mut spec = MachineSpec::new(root);
-        spec.network = options.network;
-        if self.backend.has_host_files() {
-            // A root of the caller's choice is a folder of the caller's.
-            let is_chosen = manifest.root != DEFAULT_ROOT;
-            spec.host_workspace = is_chosen.then(|| PathBuf::from(&manifest.root));
-        }
-        spec.grants = grants(manifest, self.backend.has_host_files())?;
-        spec.limits = options.limits;
-        let id = options.id.unwrap_or_else(SessionId::random);
-        let mut record = Record::intent(id, self.backend.name(), spec);
-        record.tied = options.tied_to_owner;
-        // A machine with a system of its own says itself where its programs are.
-        let path = self.backend.has_host_files();
-        record.env = environment(&record.spec.root, manifest, options.env, path);
-        record.spec.search_path = search_path(&record.env);
-        record.exposed_ports = declared(options.exposed_ports)?;
-        record.spec.exposed_ports.clone_from(&record.exposed_ports);
-        let folder = self.state.reserve(&record).await?;
-        self.start(folder, record, Some(manifest)).await
+    /// The same client with types of the program's own.
+    #[must_use]
+    pub fn with_registry(mut self, registry: Registry) -> Self {
+        self.registry = Arc::new(registry);
+        self
     }
 
-    /// Boots the machine of a session whose folder is ours, and puts the session on record.
-    async fn start(
-        &self,
-        folder: SessionFolder,
-        mut record: Record,
-        manifest: Option<&Manifest>,
-    ) -> Result<Session> {
-        let Booted { machine, connection, leash } =
-            match self.backend.boot(&folder, &record.spec).await {
-                Ok(booted) => booted,
-                Err(error) => {
-                    self.undo(&folder, None, manifest.is_some()).await;
-                    return Err(error);
-                }
-            };
-        for (key, value) in &machine.environment {
-            // What somebody asked for counts more than what the machine comes with.
-            if !record.env.iter().any(|(known, _)| known == key) {
-                record.env.push((key.clone(), value.clone()));
-            }
-        }
-        record.stage = Stage::Running;
-        record.machine = Some(machine.clone());
-        let up = async {
-            let connection = match connection {
-                Some(connection) => connection,
-                None => self.backend.connect(&machine).await?,
-            };
-            let link: Arc<dyn Link> = Arc::new(MuxLink::connect(connection).await?);
-            if let Some(manifest) = manifest {
-                apply(link.as_ref(), &record.spec.root, manifest).await?;
-            }
-            let stamp = folder.write(&record)?;
-            // Whoever wants the session gone says so first and looks at the record then; so one of
-            // both sees the other.
-            if folder.is_unwanted() {
-                let message = format!("session {} was deleted while it was made", record.id);
-                return Err(Error::new(ErrorKind::Cancelled, message));
-            }
-            // From here on the session does not need this process any more.
-            let leash = match leash {
-                Some(leash) if !record.tied => {
-                    leash.let_go()?;
-                    None
-                }
-                leash => leash,
-            };
-            Ok((link, leash, stamp))
-        };
-        match up.await {
-            Ok((link, leash, stamp)) => {
-                if !record.tied {
-                    self.state.note(&record, stamp);
-                }
-                self.session(record, machine, link, leash)
-            }
-            Err(error) => {
-                self.undo(&folder, Some(&machine), manifest.is_some()).await;
-                Err(error)
-            }
-        }
+    /// The same client with these ways to keep workspaces.
+    #[must_use]
+    pub fn with_snapshot_types(mut self, types: SnapshotTypes) -> Self {
+        self.types = types;
+        self
     }
 
-    /// Clears away what a failed start left. The first failure is the one to tell; what cannot be
-    /// removed now is found by a later sweep.
-    async fn undo(&self, folder: &SessionFolder, machine: Option<&Machine>, is_new: bool) {
-        match machine {
-            Some(machine) if is_new => drop(self.backend.destroy(machine).await),
-            Some(machine) => drop(self.backend.stop(machine).await),
-            None if is_new => drop(self.backend.discard(folder.path()).await),
-            None => {}
-        }
+    /// The ways to keep workspaces it knows.
+    #[must_use]
+    pub fn snapshot_types(&self) -> &SnapshotTypes {
+        &self.types
     }
 
-    fn session(
-        &self,
-        record: Record,
-        machine: Machine,
-        link: Arc<dyn Link>,
-        leash: Option<crate::backend::Leash>,
-    ) -> Result<Session> {
-        let policy = path_policy(&record.spec)?;
-        let bytes = |text: String| text.into_bytes();
-        let env = record.env.into_iter().map(|(key, value)| (bytes(key), bytes(value))).collect();
-        Ok(Session {
-            backend: Arc::clone(&self.backend),
-            state: Arc::clone(&self.state),
-            machine,
-            link,
-            env,
-            root: record.spec.root,
-            policy,
-            exposed_ports: record.exposed_ports,
-            leash,
-            ptys: PtyProcesses::default(),
-        })
+    /// The same client with what its sessions can ask of the program: every session has a copy of the
+    /// bindings.
+    #[must_use]
+    pub fn with_dependencies(mut self, dependencies: Dependencies) -> Self {
+        self.dependencies = dependencies;
+        self
     }
 }
 

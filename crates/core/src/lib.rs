@@ -2,21 +2,28 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod accounts;
 mod apply;
 pub mod backend;
 mod client;
 mod command;
+pub mod dependencies;
 mod environment;
 mod fault;
 pub mod files;
 pub mod host;
+mod lifecycle;
 pub mod link;
 mod output;
 mod process;
 mod pty;
+mod reference;
 mod session;
+pub mod snapshot;
 mod state;
+mod tools;
 
+pub use apply::{GitFetch, GitOptions, Materialized, MaterializedFile};
 pub use backend::{
     Backend, Booted, Connection, Grant, Machine, MachineEnd, MachineSpec, MachineStatus,
     ResourceLimits, SessionId, Side,
@@ -24,15 +31,23 @@ pub use backend::{
 pub use bastide_model::receipt::{NetworkAccess, Receipt, Rung};
 pub use bastide_model::{Error, ErrorKind, ExposedPort, Result};
 pub use bastide_proto::GuestPath;
-pub use client::{Client, CreateOptions, SessionInfo, SessionState, SweepReport, Swept};
+pub use client::{
+    Client, CreateOptions, ResumeOptions, SessionInfo, SessionState, SnapshotChoice, SweepReport,
+    Swept,
+};
 pub use command::{Command, Input};
+pub use dependencies::{Dependencies, Dependency};
 pub use files::{
     Content, ExtractOptions, FileChange, FileInfo, FileKind, FileReader, Files, Watch, WriteOptions,
 };
+pub use lifecycle::{ConcurrencyLimits, ProgressListener};
 pub use output::Output;
 pub use process::{Exit, OutputEvent, Process, ProcessId, ProcessInfo, ProcessWriter, Reason};
 pub use pty::PtyLimits;
+pub use reference::ExecResult;
 pub use session::Session;
+pub use snapshot::{Progress, Saved, SnapshotKeeper, SnapshotTypes, Workspace};
 pub use state::SessionFolder;
+pub use tools::{ToolAnswer, Tools};
 
 pub use bastide_model as model;

@@ -12,6 +12,7 @@ use serde_bytes::ByteBuf;
 
 use crate::backend::{Backend, Leash, Machine, SessionId};
 use crate::fault::agent_lost;
+use crate::lifecycle::Lifecycle;
 use crate::link::{Incoming, Link, MuxLink, decode};
 use crate::process::ProcessInfo;
 use crate::pty::PtyProcesses;
@@ -39,6 +40,7 @@ pub struct Session {
     pub(crate) exposed_ports: Vec<u16>,
     pub(crate) leash: Option<Leash>,
     pub(crate) ptys: PtyProcesses,
+    pub(crate) life: Arc<Lifecycle>,
 }
 
 impl Session {
@@ -80,6 +82,7 @@ impl Session {
             exposed_ports: self.exposed_ports.clone(),
             leash: None,
             ptys: PtyProcesses::default(),
+            life: Arc::clone(&self.life),
         })
     }
 
@@ -112,7 +115,7 @@ impl Session {
     ///
     /// As [`spawn`](Self::spawn); and for a command with bytes to read, which nobody would be there
     /// to send.
-    pub async fn start(&self, command: Command) -> Result<ProcessId> {
+    pub async fn launch(&self, command: Command) -> Result<ProcessId> {
         if matches!(command.input, Input::Bytes(_)) {
             let message = "a command that lives on by itself cannot be given bytes to read";
             return Err(Error::new(ErrorKind::InvalidInput, message)
@@ -205,9 +208,13 @@ impl Session {
     ///
     /// Fails if the backend cannot remove something; what is left carries the session's name.
     pub async fn delete(self) -> Result<()> {
-        let Self { backend, state, machine, link, leash, .. } = self;
+        let Self { backend, state, machine, link, leash, life, .. } = self;
         drop(link);
         let mut destroyed = backend.destroy(&machine).await;
+        if let Some(root) = &life.owned_root {
+            destroyed = destroyed.and(backend.discard(root).await);
+        }
+        life.dependencies.close().await;
         if let Claim::Ours(folder) = state.claim(&machine.id)? {
             destroyed = destroyed.and(backend.discard(folder.path()).await);
         }

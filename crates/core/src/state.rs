@@ -8,6 +8,7 @@
 mod folder;
 mod index;
 mod record;
+mod saved;
 
 use std::collections::HashMap;
 use std::fs;

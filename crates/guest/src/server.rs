@@ -14,6 +14,7 @@ mod pool;
 mod ports;
 mod process;
 mod processes;
+mod provision;
 mod put;
 mod side;
 mod terminal;

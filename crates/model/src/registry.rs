@@ -15,6 +15,7 @@ use crate::entry::{self, Entry};
 use crate::environment::{self, EnvValue};
 use crate::lax::{Checked, Input, Step};
 use crate::mount::{self, MountStrategy};
+use crate::snapshot::{self, Snapshot};
 use crate::state::{self, BackendState};
 
 /// A value, and what there is to say about it although it was accepted.
@@ -81,6 +82,7 @@ pub struct Registry {
     entries: Kinds<Entry>,
     env_values: Kinds<EnvValue>,
     mount_strategies: Kinds<MountStrategy>,
+    snapshots: Kinds<Snapshot>,
     backend_states: Kinds<BackendState>,
     client_options: Kinds<ClientOptions>,
 }
@@ -93,6 +95,7 @@ impl Registry {
             entries: Kinds::new(&entry::BUILTIN),
             env_values: Kinds::new(&environment::BUILTIN),
             mount_strategies: Kinds::new(&mount::BUILTIN_STRATEGIES),
+            snapshots: Kinds::new(&snapshot::BUILTIN),
             backend_states: Kinds::new(&state::BUILTIN),
             client_options: Kinds::new(&client_options::BUILTIN),
         });
@@ -152,6 +155,25 @@ impl Registry {
         self.mount_strategies.add(word, owner, read, |existing| {
             crate::Error::type_error(format!(
                 "mount strategy type `{word}` is already registered by {existing}"
+            ))
+        })?;
+        Ok(self)
+    }
+
+    /// Adds a type of snapshot.
+    ///
+    /// # Errors
+    ///
+    /// `TypeError` if the word is taken; `ValueError` if it is empty.
+    pub fn with_snapshot(
+        mut self,
+        word: &str,
+        owner: &str,
+        read: impl Fn(Input<'_>) -> Checked<Snapshot> + Send + Sync + 'static,
+    ) -> Result<Self> {
+        self.snapshots.add(word, owner, read, |existing| {
+            crate::Error::type_error(format!(
+                "snapshot type `{word}` is already registered by {existing}"
             ))
         })?;
         Ok(self)
@@ -221,6 +243,10 @@ impl Registry {
 
     pub(crate) fn mount_strategies(&self) -> &Kinds<MountStrategy> {
         &self.mount_strategies
+    }
+
+    pub(crate) fn snapshots(&self) -> &Kinds<Snapshot> {
+        &self.snapshots
     }
 
     pub(crate) fn backend_states(&self) -> &Kinds<BackendState> {

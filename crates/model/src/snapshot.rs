@@ -16,10 +16,15 @@ pub use fingerprint::{
 };
 pub use local::LocalSnapshot;
 
+use std::any::Any;
+use std::sync::Arc;
+
 use serde_json::Value;
 
+use crate::custom::{Custom, CustomType};
 use crate::lax::{Checked, Dump, FromInput, Input, Object};
 use crate::posix_path::PosixPath;
+use crate::registry::kinds::Builtin;
 use crate::{Error, Result, python};
 
 /// A snapshot: which kind, and what it is called there.
@@ -35,7 +40,7 @@ use crate::{Error, Result, python};
 /// assert_eq!(snapshot.dump()?, json!({"type": "local", "id": "a", "base_path": "/snaps"}));
 /// # Ok::<(), bastide_model::Error>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Snapshot {
     /// Nothing is kept.
     Noop {
@@ -51,15 +56,54 @@ pub enum Snapshot {
         /// The name under which the session finds the client.
         client_dependency_key: String,
     },
+    /// A type of the program's own; only the program knows how to save and restore it.
+    Custom(Custom<dyn CustomSnapshot>),
+}
+
+/// A program's own type of snapshot.
+pub trait CustomSnapshot: CustomType {
+    /// What the snapshot is called.
+    fn id(&self) -> &str;
+
+    /// Where errors say the snapshot is.
+    fn place(&self) -> String {
+        format!("<{}>", self.type_name())
+    }
+}
+
+impl Custom<dyn CustomSnapshot> {
+    /// The snapshot, if it is of this type.
+    #[must_use]
+    pub fn downcast<T: CustomSnapshot>(&self) -> Option<&T> {
+        let any: &dyn Any = &**self;
+        any.downcast_ref()
+    }
 }
 
 impl Snapshot {
+    /// A snapshot of a program's own type.
+    pub fn custom(snapshot: impl CustomSnapshot) -> Self {
+        Self::Custom(Custom::sharing(Arc::new(snapshot)))
+    }
+
+    /// The word under `type`.
+    #[must_use]
+    pub fn type_name(&self) -> &str {
+        match self {
+            Self::Noop { .. } => "noop",
+            Self::Local(_) => "local",
+            Self::Remote { .. } => "remote",
+            Self::Custom(custom) => custom.type_name(),
+        }
+    }
+
     /// What the snapshot is called.
     #[must_use]
     pub fn id(&self) -> &str {
         match self {
             Self::Noop { id } | Self::Remote { id, .. } => id,
             Self::Local(local) => &local.id,
+            Self::Custom(custom) => custom.id(),
         }
     }
 
@@ -74,6 +118,7 @@ impl Snapshot {
             Self::Remote { client_dependency_key, .. } => {
                 Ok(format!("<remote:{client_dependency_key}>"))
             }
+            Self::Custom(custom) => Ok(custom.place()),
         }
     }
 
@@ -82,7 +127,7 @@ impl Snapshot {
     pub fn never_restorable(&self) -> Option<Error> {
         match self {
             Self::Noop { id } => Some(Error::snapshot_not_restorable(id, "<noop>")),
-            Self::Local(_) | Self::Remote { .. } => None,
+            Self::Local(_) | Self::Remote { .. } | Self::Custom(_) => None,
         }
     }
 }
@@ -95,34 +140,40 @@ impl FromInput for Snapshot {
             );
         };
         let word = payload.get("type").unwrap_or(&Value::Null);
-        match word.as_str() {
-            Some("noop") => {
-                let mut fields = input.fields("NoopSnapshot")?;
-                fields.accept("type");
-                let id = fields.required("id");
-                fields.build(|| Some(Self::Noop { id: id? }))
-            }
-            Some("local") => {
-                let mut fields = input.fields("LocalSnapshot")?;
-                fields.accept("type");
-                let id = fields.required("id");
-                let base_path = fields.required("base_path");
-                fields.build(|| Some(Self::Local(LocalSnapshot { id: id?, base_path: base_path? })))
-            }
-            Some("remote") => {
-                let mut fields = input.fields("RemoteSnapshot")?;
-                fields.accept("type");
-                let id = fields.required("id");
-                let key = fields.required("client_dependency_key");
-                fields.build(|| Some(Self::Remote { id: id?, client_dependency_key: key? }))
-            }
-            _ => {
+        let known = input.registry().snapshots();
+        match word.as_str().filter(|word| known.has(word)) {
+            Some(word) => known.read(input, word, "snapshot"),
+            None => {
                 let message = format!("unknown snapshot type `{}`", python::text(word));
                 Err(input.value_error(message))
             }
         }
     }
 }
+
+/// The types of snapshots that come with Bastide.
+pub(crate) const BUILTIN: [Builtin<Snapshot>; 3] = [
+    ("noop", "NoopSnapshot", |input| {
+        let mut fields = input.fields("NoopSnapshot")?;
+        fields.accept("type");
+        let id = fields.required("id");
+        fields.build(|| Some(Snapshot::Noop { id: id? }))
+    }),
+    ("local", "LocalSnapshot", |input| {
+        let mut fields = input.fields("LocalSnapshot")?;
+        fields.accept("type");
+        let id = fields.required("id");
+        let base_path = fields.required("base_path");
+        fields.build(|| Some(Snapshot::Local(LocalSnapshot { id: id?, base_path: base_path? })))
+    }),
+    ("remote", "RemoteSnapshot", |input| {
+        let mut fields = input.fields("RemoteSnapshot")?;
+        fields.accept("type");
+        let id = fields.required("id");
+        let key = fields.required("client_dependency_key");
+        fields.build(|| Some(Snapshot::Remote { id: id?, client_dependency_key: key? }))
+    }),
+];
 
 impl Dump for Snapshot {
     fn dump(&self) -> Result<Value> {
@@ -141,6 +192,12 @@ impl Dump for Snapshot {
                 out.put("type", "remote")?;
                 out.put("id", id)?;
                 out.put("client_dependency_key", client_dependency_key)?;
+            }
+            Self::Custom(custom) => {
+                let fields = custom.tagged_fields()?.into_map();
+                out.put("type", custom.type_name())?;
+                out.put("id", custom.id())?;
+                out.extend(fields);
             }
         }
         Ok(out.into())

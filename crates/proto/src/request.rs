@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
 use crate::GuestPath;
+use crate::accounts::Accounts;
 use crate::boot::UserAndGroup;
 use crate::files::{FileRequest, FileTime};
 
@@ -37,6 +38,8 @@ pub enum Request {
     Files(FileRequest),
     /// Answers at once; shows that the guest is alive.
     Ping,
+    /// Makes users and groups.
+    Accounts(Accounts),
 }
 
 /// A command to run.

@@ -61,7 +61,7 @@ pub(crate) async fn run(ui: &mut Ui, args: ExecArgs) -> Result<ExitCode> {
         command = command.timeout(timeout);
     }
     if args.detach {
-        let process = session.start(command).await?;
+        let process = session.launch(command).await?;
         if args.json {
             ui.json(&json!({ "id": session.id(), "process": process.0 }))?;
         } else {

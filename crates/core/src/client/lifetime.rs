@@ -9,7 +9,8 @@ use tokio::time::Instant;
 use super::Client;
 use crate::backend::{Machine, MachineEnd, MachineStatus, SessionId};
 use crate::link::{Link, MuxLink};
-use crate::state::{Claim, Life, Record, SessionFolder, Stage, Summary, mark_unwanted};
+use crate::snapshot::Saved;
+use crate::state::{Claim, Life, Record, Stage, Summary, mark_unwanted};
 use crate::{Error, ErrorKind, Result, Session};
 
 /// How long a session that is just being made may take before it can be stopped or deleted.
@@ -100,7 +101,7 @@ impl Client {
             Ok(link)
         };
         match connected.await {
-            Ok(link) => self.session(record, machine, link, None),
+            Ok(link) => self.reattached(record, machine, link),
             Err(error) => Err(self.better(&machine, error).await),
         }
     }
@@ -155,66 +156,42 @@ impl Client {
         }
     }
 
-    /// Ends every process of a session. Its files stay, and it can be [resumed](Self::resume); it is
-    /// not tied to any process any more.
+    /// Saves a session and ends every process of it. Its files stay, and it can be
+    /// [resumed](Self::resume); it is not tied to any process any more.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] if there is no such session.
-    pub async fn stop(&self, id: &SessionId) -> Result<()> {
+    /// [`ErrorKind::NotFound`] if there is no such session. If it cannot be saved, it is shut down all
+    /// the same, and that is what is told.
+    pub async fn stop(&self, id: &SessionId) -> Result<Saved> {
         let deadline = Instant::now() + STARTING;
         loop {
             let record = self.record(id)?;
+            let mut saved = Ok(Saved::default());
             if let (Stage::Running, Some(machine)) = (record.stage, &record.machine) {
+                // One whose machine is gone has nothing left to be asked for.
+                if let Ok(MachineStatus::Running { .. }) = self.backend.inspect(machine).await {
+                    saved = match self.attach(id).await {
+                        Ok(session) => session.stop().await,
+                        Err(error) => Err(error),
+                    };
+                }
                 self.backend.stop(machine).await?;
             }
-            match self.state.claim(id)? {
-                Claim::Ours(folder) => return self.set_stopped(&folder, id),
-                Claim::Missing => return Err(missing(id.as_str())),
-                Claim::Kept if Instant::now() >= deadline => return Err(busy(id)),
-                Claim::Kept => tokio::time::sleep(AGAIN).await,
+            match self.state.life(id) {
+                Life::Missing => return Err(missing(id.as_str())),
+                Life::Kept if record.stage == Stage::Starting && Instant::now() < deadline => {
+                    tokio::time::sleep(AGAIN).await;
+                }
+                Life::Kept | Life::Left => {
+                    self.state.set_stopped(id).await?;
+                    return saved.map_err(|error| {
+                        let why = "it was shut down all the same; its files are there until it is deleted";
+                        error.hint(why)
+                    });
+                }
             }
         }
-    }
-
-    /// Puts on record that a session is stopped, which nobody else can change meanwhile.
-    fn set_stopped(&self, folder: &SessionFolder, id: &SessionId) -> Result<()> {
-        let mut record = self.record(id)?;
-        match record.stage {
-            Stage::Stopped => return Ok(()),
-            Stage::Running => {}
-            Stage::Starting => {
-                let message = format!("session {id} was never made to its end");
-                return Err(Error::new(ErrorKind::Conflict, message).hint("delete it"));
-            }
-        }
-        record.stage = Stage::Stopped;
-        record.tied = false;
-        let stamp = folder.write(&record)?;
-        self.state.note(&record, stamp);
-        Ok(())
-    }
-
-    /// Starts a stopped session again, with the files it has. It lives on without this process.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::NotFound`] if there is no such session, [`ErrorKind::Conflict`] if it is not
-    /// stopped.
-    pub async fn resume(&self, id: &SessionId) -> Result<Session> {
-        let folder = match self.state.claim(id)? {
-            Claim::Ours(folder) => folder,
-            Claim::Missing => return Err(missing(id.as_str())),
-            Claim::Kept => {
-                return Err(Error::new(ErrorKind::Conflict, format!("session {id} is running")));
-            }
-        };
-        let record = self.record(id)?;
-        if record.stage != Stage::Stopped {
-            let message = format!("session {id} was not stopped, it ended");
-            return Err(Error::new(ErrorKind::Conflict, message).hint("delete it"));
-        }
-        self.start(folder, record, None).await
     }
 
     /// Ends a session, in whatever state it is, and removes every trace of it. Returns whether there was
@@ -339,9 +316,4 @@ impl Client {
 
 pub(super) fn missing(id: &str) -> Error {
     Error::new(ErrorKind::NotFound, format!("there is no session {id}"))
-}
-
-fn busy(id: &SessionId) -> Error {
-    let message = format!("somebody else is still busy with session {id}");
-    Error::new(ErrorKind::Timeout, message).retryable(true)
 }

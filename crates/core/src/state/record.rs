@@ -3,11 +3,12 @@
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
+use crate::apply::GitOptions;
 use crate::backend::{Machine, MachineSpec, SessionId};
 use crate::{Error, ErrorKind, Result};
 
@@ -65,6 +66,18 @@ pub(crate) struct Record {
     pub(crate) env: Vec<(String, String)>,
     /// The ports that were declared when it was made.
     pub(crate) exposed_ports: Vec<u16>,
+    /// Where files of the host in its manifest come from.
+    #[serde(default)]
+    pub(crate) base_dir: Option<PathBuf>,
+    /// How repositories of its manifest are fetched.
+    #[serde(default)]
+    pub(crate) git: GitOptions,
+    /// How many entries and files of a folder are laid out at once.
+    #[serde(default)]
+    pub(crate) concurrency: Option<(Option<usize>, Option<usize>)>,
+    /// A folder of the host that was made for the session and goes with it.
+    #[serde(default)]
+    pub(crate) owned_root: Option<PathBuf>,
     pub(crate) machine: Option<Machine>,
 }
 
@@ -81,6 +94,10 @@ impl Record {
             spec,
             env: Vec::new(),
             exposed_ports: Vec::new(),
+            base_dir: None,
+            git: GitOptions::default(),
+            concurrency: None,
+            owned_root: None,
             machine: None,
         }
     }

@@ -13,7 +13,7 @@ use tokio_util::codec::{FramedRead, FramedWrite};
 use tokio_util::compat::{Compat, FuturesAsyncReadCompatExt};
 
 use super::side::Side;
-use super::{Guest, exec, files, put};
+use super::{Guest, exec, files, provision, put};
 
 type Wire = Compat<yamux::Stream>;
 
@@ -134,6 +134,7 @@ async fn answer(
         Some(Request::Processes) => exec::list(guest, outbox).await,
         Some(Request::Put(put)) => put::run(guest, &put, inbox, outbox).await,
         Some(Request::Files(request)) => files::run(guest, request, side, inbox, outbox).await,
+        Some(Request::Accounts(wanted)) => provision::run(wanted, outbox).await,
         Some(Request::Ping) => {
             outbox.accept(Accepted::default()).await?;
             return outbox.end(&End::Done).await;

@@ -6,6 +6,7 @@ use bastide_model::lax::{Checked, Context, Dump, Input, Object};
 use bastide_model::mount::{
     CustomMount, CustomStrategy, Mount, MountSource, MountStrategy, PatternKind, read_mount,
 };
+use bastide_model::snapshot::{CustomSnapshot, Snapshot};
 use bastide_model::{Error, Manifest, Registry, Result};
 use serde_json::{Map, Value, json};
 
@@ -160,4 +161,56 @@ fn warns_about_permissions_that_a_mount_cannot_have() {
     let path: Vec<String> = parsed.warnings[0].path.iter().map(ToString::to_string).collect();
     assert_eq!(path, ["entries", "d", "children", "m"]);
     assert_eq!(parsed.warnings.len(), 1);
+}
+
+/// A snapshot on a shelf.
+#[derive(Debug)]
+struct Shelf {
+    id: String,
+    row: i128,
+}
+
+impl CustomType for Shelf {
+    fn type_name(&self) -> &str {
+        "shelf"
+    }
+
+    fn fields(&self) -> Result<Map<String, Value>> {
+        let mut out = Object::new();
+        out.put("row", &self.row)?;
+        Ok(out.into_map())
+    }
+}
+
+impl CustomSnapshot for Shelf {
+    fn id(&self) -> &str {
+        &self.id
+    }
+}
+
+fn shelf(input: Input<'_>) -> Checked<Snapshot> {
+    let mut fields = input.fields("Shelf")?;
+    fields.accept("type");
+    let id: Option<String> = fields.required("id");
+    let row = fields.required("row");
+    fields.build(|| Some(Snapshot::custom(Shelf { id: id?, row: row? })))
+}
+
+#[test]
+fn reads_and_writes_snapshots_of_its_own() {
+    let registry = Registry::builtin().clone().with_snapshot("shelf", "Shelf", shelf).unwrap();
+    let payload = json!({"type": "shelf", "id": "a", "row": 3});
+    let snapshot: Snapshot = Context::with(&registry).read(&payload).unwrap();
+    assert_eq!(snapshot.dump().unwrap(), payload);
+    assert_eq!((snapshot.id(), snapshot.type_name()), ("a", "shelf"));
+    assert_eq!(snapshot.place().unwrap(), "<shelf>");
+    let Snapshot::Custom(custom) = &snapshot else { panic!("{snapshot:?}") };
+    assert_eq!(custom.downcast::<Shelf>().map(|shelf| shelf.row), Some(3));
+
+    let unknown = bastide_model::lax::read::<Snapshot>(&payload).unwrap_err();
+    assert!(unknown.to_string().contains("unknown snapshot type `shelf`"), "{unknown}");
+    for (word, class) in [("local", "TypeError"), ("shelf", "TypeError"), ("", "ValueError")] {
+        let refused = registry.clone().with_snapshot(word, "Mine", shelf).unwrap_err();
+        assert_eq!(refused.class(), Some(class), "{word:?}: {refused}");
+    }
 }

@@ -61,7 +61,7 @@ impl Pace {
         match self {
             Self::Fast => 200,
             Self::Slow => 10,
-            Self::Long => 3,
+            Self::Long => 2,
         }
     }
 }

@@ -37,7 +37,7 @@ async fn until_exists(session: &Session, path: &str) -> Outcome {
 async fn t3_replays_a_background_process_from_an_offset(context: Context) -> Outcome {
     let session = context.session().await?;
     let line = "seq 1 100000; touch half; until [ -e go ]; do sleep 0.01; done; seq 100001 200000";
-    let id = session.start(Command::shell(line)).await?;
+    let id = session.launch(Command::shell(line)).await?;
     until_exists(&session, "half").await?;
     let want: Vec<u8> = (1..=200_000).flat_map(|n| format!("{n}\n").into_bytes()).collect();
 
@@ -91,7 +91,7 @@ async fn lists_what_lives_on_with_the_command_it_came_from(context: Context) -> 
 async fn signals_a_process_and_its_group(context: Context) -> Outcome {
     let session = context.session().await?;
     let line = "trap 'echo caught; exit 7' USR1; touch ready; while :; do sleep 0.01; done";
-    let id = session.start(Command::shell(line)).await?;
+    let id = session.launch(Command::shell(line)).await?;
     until_exists(&session, "ready").await?;
     session.signal(id, 10).await?;
     let output = session.attach(id, 0).await?.output(1000).await?;
@@ -104,7 +104,7 @@ async fn signals_a_process_and_its_group(context: Context) -> Outcome {
 async fn kills_everything_descended_from_a_process(context: Context) -> Outcome {
     let session = context.session().await?;
     let line = "trap '' TERM; (setsid sh -c 'trap \"\" TERM; touch up; sleep 7303' &); sleep 7304";
-    let id = session.start(Command::shell(line)).await?;
+    let id = session.launch(Command::shell(line)).await?;
     until_exists(&session, "up").await?;
     session.signal(id, 9).await?;
     let (_, reason) = collect(session.attach(id, 0).await?).await?;

@@ -123,9 +123,11 @@ fn skeleton(top: &Path) -> io::Result<()> {
         fs::create_dir_all(top.join(name))?;
     }
     fs::set_permissions(top.join("tmp"), fs::Permissions::from_mode(0o1777))?;
-    let passwd = "root:x:0:0:root:/root:/bin/sh\napp:x:1000:1001::/home:/bin/sh\n";
+    let passwd = "root:x:0:0:root:/root:/bin/sh\napp:x:1000:1001::/home:/bin/sh\n\
+                  nobody:x:65534:65534::/:/bin/false\n";
     fs::write(top.join("etc/passwd"), passwd)?;
-    fs::write(top.join("etc/group"), "root:x:0:\napp:x:1001:\nextra:x:2000:app\n")
+    let group = "root:x:0:\napp:x:1001:\nextra:x:2000:app\nnogroup:x:65534:\n";
+    fs::write(top.join("etc/group"), group)
 }
 
 fn lay_out_base(top: &Path) -> io::Result<()> {

@@ -1,0 +1,280 @@
+//! Making sessions, and bringing their machines up.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bastide_model::snapshot::Snapshot;
+use bastide_model::state::BackendState;
+use bastide_model::{Manifest, SessionState};
+use uuid::Uuid;
+
+use super::{Client, CreateOptions, DEFAULT_ROOT, declared, grants, path_policy};
+use crate::apply;
+use crate::backend::{Booted, Leash, Machine, MachineSpec, Remains, SessionId};
+use crate::environment::{environment, search_path};
+use crate::lifecycle::{
+    Beginning, ConcurrencyLimits, Lifecycle, Limits, Preserved, ProgressListener,
+};
+use crate::link::{Link, MuxLink};
+use crate::pty::PtyProcesses;
+use crate::state::{Record, SessionFolder, Stage};
+use crate::{Error, ErrorKind, Result, Session};
+
+/// What is to become of a session once its machine is up.
+pub(super) struct Start {
+    pub(super) state: SessionState,
+    pub(super) preserved: Preserved,
+    pub(super) discards_changes: bool,
+    pub(super) progress: Option<ProgressListener>,
+    /// Whether nothing may be left of it if it does not come up.
+    pub(super) is_new: bool,
+    /// Whether its workspace is made at once.
+    pub(super) starts: bool,
+}
+
+impl Client {
+    /// Makes a session: boots its machine, then lays out the manifest, or restores the snapshot if
+    /// there is one. Either the session is up when this returns, or nothing is left of it; also if
+    /// this process is killed on the way, or the future dropped.
+    ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::Conflict`] if there is a session of that name.
+    /// - [`ErrorKind::Cancelled`] if somebody deleted the session while it was being made.
+    /// - Others if the manifest is not valid, or asks for what the machine cannot do; if the machine
+    ///   does not come up; or if the manifest cannot be laid out.
+    pub async fn create(&self, manifest: &Manifest, options: CreateOptions) -> Result<Session> {
+        self.make(manifest, options, true).await
+    }
+
+    /// As [`create`](Self::create), but leaves the workspace alone until somebody calls
+    /// [`Session::start`].
+    ///
+    /// # Errors
+    ///
+    /// As `create`.
+    pub async fn create_unstarted(
+        &self,
+        manifest: &Manifest,
+        options: CreateOptions,
+    ) -> Result<Session> {
+        self.make(manifest, options, false).await
+    }
+
+    async fn make(
+        &self,
+        manifest: &Manifest,
+        options: CreateOptions,
+        starts: bool,
+    ) -> Result<Session> {
+        let mut manifest = manifest.clone();
+        let id = options.id.unwrap_or_else(SessionId::random);
+        let mut owned_root = None;
+        if options.unix_local && manifest.root == DEFAULT_ROOT {
+            let root = std::env::temp_dir().join(format!("sandbox-local-{id}"));
+            manifest.root = root.to_string_lossy().into_owned();
+            owned_root = Some(root);
+        }
+        let stored = match options.unix_local {
+            true => BackendState::UnixLocal { workspace_root_owned: owned_root.is_some() },
+            false => self.backend.unmade(),
+        };
+        let checked = manifest.check_mount_boundaries(Some(stored.type_name()));
+        checked.map_err(|error| error.at_edge(manifest.holds_mount_authority()))?;
+        let mut spec = MachineSpec::new(root_of(&manifest)?);
+        spec.network = options.network;
+        if self.backend.has_host_files() {
+            // A root of the caller's choice is a folder of the caller's.
+            let is_chosen = manifest.root != DEFAULT_ROOT;
+            spec.host_workspace = is_chosen.then(|| PathBuf::from(&manifest.root));
+        }
+        spec.grants = grants(&manifest, self.backend.has_host_files())?;
+        spec.limits = options.limits;
+        let mut record = Record::intent(id, self.backend.name(), spec);
+        record.tied = options.tied_to_owner;
+        // A machine with a system of its own says itself where its programs are.
+        let path = self.backend.has_host_files();
+        record.env = environment(&record.spec.root, &manifest, options.env, path);
+        record.spec.search_path = search_path(&record.env);
+        record.exposed_ports = declared(options.exposed_ports)?;
+        record.spec.exposed_ports.clone_from(&record.exposed_ports);
+        record.base_dir = options.base_dir;
+        record.git = options.git;
+        let ConcurrencyLimits { manifest_entries, local_dir_files } = options.concurrency;
+        options.concurrency.validate()?;
+        record.concurrency = Some((manifest_entries, local_dir_files));
+        record.owned_root = owned_root;
+        let uuid = uuid_of(&record.id)?;
+        let snapshot = match options.snapshot {
+            Some(choice) => choice.build(&uuid.to_string()),
+            None => Snapshot::Noop { id: uuid.to_string() },
+        };
+        // Who nobody keeps is refused before anything happens.
+        self.types.keeper(&snapshot)?;
+        let mut state = SessionState::new(uuid, snapshot, manifest, stored);
+        state.exposed_ports.clone_from(&record.exposed_ports);
+        let start = Start {
+            state,
+            preserved: Preserved::default(),
+            discards_changes: false,
+            progress: options.progress,
+            is_new: true,
+            starts,
+        };
+        let folder = self.state.reserve(&record).await?;
+        self.bring_up(folder, record, start).await
+    }
+
+    /// Boots the machine of a session whose folder is ours, and puts the session on record.
+    pub(super) async fn bring_up(
+        &self,
+        folder: SessionFolder,
+        mut record: Record,
+        mut start: Start,
+    ) -> Result<Session> {
+        let (is_new, starts) = (start.is_new, start.starts);
+        let Booted { machine, connection, leash, remains } =
+            match self.backend.boot(&folder, &record.spec).await {
+                Ok(booted) => booted,
+                Err(error) => {
+                    self.undo(&folder, None, &record, is_new).await;
+                    return Err(error);
+                }
+            };
+        match remains {
+            Remains::Files => {}
+            Remains::System => start.preserved.system = !is_new,
+            Remains::Nothing => start.preserved = Preserved::default(),
+        }
+        for (key, value) in &machine.environment {
+            // What somebody asked for counts more than what the machine comes with.
+            if !record.env.iter().any(|(known, _)| known == key) {
+                record.env.push((key.clone(), value.clone()));
+            }
+        }
+        record.stage = Stage::Running;
+        record.machine = Some(machine.clone());
+        let up = async {
+            let connection = match connection {
+                Some(connection) => connection,
+                None => self.backend.connect(&machine).await?,
+            };
+            let link: Arc<dyn Link> = Arc::new(MuxLink::connect(connection).await?);
+            let mut session = self.session(record.clone(), machine.clone(), link, start)?;
+            match starts {
+                true => session.start().await?,
+                false => session.remember()?,
+            }
+            let stamp = folder.write(&record)?;
+            // Whoever wants the session gone says so first and looks at the record then; so one of
+            // both sees the other.
+            if folder.is_unwanted() {
+                let message = format!("session {} was deleted while it was made", record.id);
+                return Err(Error::new(ErrorKind::Cancelled, message));
+            }
+            // From here on the session does not need this process any more.
+            session.leash = match leash {
+                Some(leash) if !record.tied => {
+                    leash.let_go()?;
+                    None
+                }
+                leash => leash,
+            };
+            Ok((session, stamp))
+        };
+        match up.await {
+            Ok((session, stamp)) => {
+                if !record.tied {
+                    self.state.note(&record, stamp);
+                }
+                Ok(session)
+            }
+            Err(error) => {
+                self.undo(&folder, Some(&machine), &record, is_new).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Clears away what a failed start left. The first failure is the one to tell; what cannot be
+    /// removed now is found by a later sweep.
+    async fn undo(
+        &self,
+        folder: &SessionFolder,
+        machine: Option<&Machine>,
+        record: &Record,
+        is_new: bool,
+    ) {
+        match machine {
+            Some(machine) if is_new => drop(self.backend.destroy(machine).await),
+            Some(machine) => drop(self.backend.stop(machine).await),
+            None if is_new => drop(self.backend.discard(folder.path()).await),
+            None => {}
+        }
+        if let (Some(root), true) = (&record.owned_root, is_new) {
+            drop(self.backend.discard(root).await);
+        }
+    }
+
+    pub(super) fn session(
+        &self,
+        record: Record,
+        machine: Machine,
+        link: Arc<dyn Link>,
+        start: Start,
+    ) -> Result<Session> {
+        let policy = path_policy(&record.spec)?;
+        let bytes = |text: String| text.into_bytes();
+        let env = record.env.into_iter().map(|(key, value)| (bytes(key), bytes(value))).collect();
+        let concurrency = record.concurrency.map_or_else(ConcurrencyLimits::default, |limits| {
+            ConcurrencyLimits { manifest_entries: limits.0, local_dir_files: limits.1 }
+        });
+        let mut state = start.state;
+        if !matches!(state.backend, BackendState::UnixLocal { .. }) {
+            state.backend = self.backend.stored(&machine);
+        }
+        let life = Lifecycle::new(Beginning {
+            registry: Arc::clone(&self.registry),
+            limits: Limits::new(concurrency)?,
+            sources: apply::sources(record.base_dir.as_deref(), &record.spec.grants),
+            git: record.git,
+            dependencies: self.dependencies.template_copy(),
+            progress: start.progress,
+            owned_root: record.owned_root,
+            keeper: self.types.keeper(&state.snapshot)?,
+            discards_changes: start.discards_changes,
+            is_started: !start.starts && state.workspace_root_ready,
+            state,
+            preserved: start.preserved,
+        });
+        let leash: Option<Leash> = None;
+        Ok(Session {
+            backend: Arc::clone(&self.backend),
+            state: Arc::clone(&self.state),
+            machine,
+            link,
+            env,
+            root: record.spec.root,
+            policy,
+            exposed_ports: record.exposed_ports,
+            leash,
+            ptys: PtyProcesses::default(),
+            life: Arc::new(life),
+        })
+    }
+}
+
+/// Where the workspace of a manifest is inside.
+pub(super) fn root_of(manifest: &Manifest) -> Result<bastide_proto::GuestPath> {
+    manifest.root.parse().map_err(|error| {
+        let message = format!("manifest root {:?}: {error}", manifest.root);
+        Error::new(ErrorKind::InvalidInput, message)
+    })
+}
+
+/// The name of a session as states spell it.
+pub(super) fn uuid_of(id: &SessionId) -> Result<Uuid> {
+    Uuid::parse_str(id.as_str()).map_err(|error| {
+        Error::new(ErrorKind::Internal, format!("{id} is no name of a session: {error}"))
+    })
+}

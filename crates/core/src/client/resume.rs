@@ -1,0 +1,302 @@
+//! Coming back to sessions: by name, or by a state that was stored somewhere.
+//!
+//! A stored state is never believed about what it would give: which folders of the host, which
+//! mounts, which snapshot, which machine. For a session of this home all of that is on record here;
+//! for any other it comes from whoever resumes it, and the state must agree.
+
+use std::sync::Arc;
+
+use bastide_model::snapshot::Snapshot;
+use bastide_model::{EntryKind, Manifest, PathGrant, PosixPath, SessionState};
+use serde_json::Value;
+
+use super::create::{Start, uuid_of};
+use super::lifetime::missing;
+use super::{Client, CreateOptions};
+use crate::backend::{Grant, Machine, MachineStatus, SessionId};
+use crate::lifecycle::{Preserved, ProgressListener};
+use crate::link::Link;
+use crate::state::{Claim, Record, Stage};
+use crate::{Error, ErrorKind, Result, Session};
+
+/// How a session is resumed.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct ResumeOptions {
+    /// A manifest the caller vouches for. What a stored state lost, because it may not be stored, comes
+    /// from here.
+    pub manifest: Option<Manifest>,
+    /// How the session shall be if there is nothing left of it here but its snapshot: its machine, its
+    /// limits, the kind of its snapshot. A state has no say in that.
+    pub create: CreateOptions,
+    /// Whether a workspace that changed since it was saved is given up for what was saved. It is kept
+    /// unless asked.
+    pub discard_changes: bool,
+    /// Is told how far long work is.
+    pub progress: Option<ProgressListener>,
+}
+
+impl Client {
+    /// Goes on with a session, whoever made it: with the live one, if it runs; else its machine is
+    /// started again with the files it has, or with what was saved if it has none. It lives on without
+    /// this process.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`] if there is no such session, [`ErrorKind::Conflict`] if it was never
+    /// made to its end.
+    pub async fn resume(&self, id: &SessionId) -> Result<Session> {
+        self.resume_with(id, ResumeOptions::default()).await
+    }
+
+    /// As [`resume`](Self::resume), with options.
+    ///
+    /// # Errors
+    ///
+    /// As `resume`; `ValueError` if something has to come from a manifest and does not.
+    pub async fn resume_with(&self, id: &SessionId, options: ResumeOptions) -> Result<Session> {
+        let folder = match self.state.claim(id)? {
+            Claim::Ours(folder) => folder,
+            Claim::Missing => return Err(missing(id.as_str())),
+            Claim::Kept => return self.attach(id).await,
+        };
+        let mut record = self.record(id)?;
+        match (record.stage, &record.machine) {
+            (Stage::Starting, _) => {
+                let message = format!("session {id} was never made to its end");
+                return Err(Error::new(ErrorKind::Conflict, message).hint("delete it"));
+            }
+            (Stage::Running, Some(machine)) => match self.backend.inspect(machine).await? {
+                MachineStatus::Running { .. } => {
+                    drop(folder);
+                    return self.attach(id).await;
+                }
+                MachineStatus::Broken { .. } => self.backend.stop(machine).await?,
+                MachineStatus::Ended(_) => {}
+            },
+            _ => {}
+        }
+        let state = self.remembered(&record, options.manifest.as_ref())?;
+        state.check_resumable()?;
+        record.tied = false;
+        // The folder of the host may have been taken away meanwhile; what a session has itself stays.
+        let workspace = record.spec.host_workspace.as_ref().is_none_or(|folder| folder.is_dir());
+        let start = Start {
+            state,
+            preserved: Preserved { workspace, system: false },
+            discards_changes: options.discard_changes,
+            progress: options.progress,
+            is_new: false,
+            starts: true,
+        };
+        self.bring_up(folder, record, start).await
+    }
+
+    /// Goes on with the session of a stored state ([`Session::state_json`]), or makes it again from its
+    /// snapshot.
+    ///
+    /// The state grants nothing. If the session is one of this home, what is on record here counts.
+    /// Otherwise everything that reaches outside the sandbox comes from `options`, and a state that
+    /// asks for more is refused: a path of the host, a mount, a source of files, another snapshot.
+    ///
+    /// # Errors
+    ///
+    /// `TypeError` for a state of another kind of session, `ValueError` for one that cannot be read or
+    /// asks for more than the caller vouches for.
+    pub async fn resume_state(&self, stored: Value, options: ResumeOptions) -> Result<Session> {
+        let state = SessionState::parse(stored, &self.registry)?;
+        if !self.backend.state_types().contains(&state.type_name()) {
+            let message = format!(
+                "a session state of type `{}` is not for the backend `{}`",
+                state.type_name(),
+                self.backend.name()
+            );
+            return Err(Error::type_error(message));
+        }
+        let id: SessionId = state.session_id.simple().to_string().parse()?;
+        match self.state.record(&id)? {
+            Some(record) => {
+                let own = self.remembered(&record, options.manifest.as_ref())?;
+                let state = match state.path_grants_to_rebind().is_empty() {
+                    true => state,
+                    false => state.rebind_path_grants(Some(&own.manifest))?,
+                };
+                agree(&state, &own, &self.trusted(&record))?;
+                self.resume_with(&id, options).await
+            }
+            None => self.rebuild(id, state, options).await,
+        }
+    }
+
+    /// Makes a session again of which there is nothing here.
+    async fn rebuild(
+        &self,
+        id: SessionId,
+        state: SessionState,
+        options: ResumeOptions,
+    ) -> Result<Session> {
+        let Some(trusted) = options.manifest else {
+            let message =
+                format!("there is no session {id} here, and a stored state alone grants nothing");
+            return Err(Error::value_error(message).hint("resume it with a manifest you vouch for"));
+        };
+        let kind = state.type_name().to_owned();
+        let state = match state.path_grants_to_rebind().is_empty() {
+            true => state,
+            false => state.rebind_path_grants(Some(&trusted))?,
+        };
+        let mut state = state.rebind_mount_authority(Some(&trusted), &kind, &self.registry)?;
+        let uuid = state.session_id;
+        let own_snapshot = match options.create.snapshot {
+            Some(choice) => choice.build(state.snapshot.id()),
+            None => Snapshot::Noop { id: state.snapshot.id().to_owned() },
+        };
+        let vouched = SessionState::new(uuid, own_snapshot, trusted.clone(), state.backend.clone());
+        agree(&state, &vouched, &trusted.extra_path_grants)?;
+        state.manifest.extra_path_grants = trusted.extra_path_grants;
+        let create = CreateOptions {
+            id: Some(id),
+            snapshot: Some(super::SnapshotChoice::Named(vouched.snapshot)),
+            progress: options.progress,
+            ..options.create
+        };
+        self.create(&state.manifest, create).await
+    }
+
+    /// The session of a live machine.
+    pub(super) fn reattached(
+        &self,
+        record: Record,
+        machine: Machine,
+        link: Arc<dyn Link>,
+    ) -> Result<Session> {
+        // Whoever attaches to a session only to use it needs no manifest it could not have.
+        let state = match self.remembered(&record, None) {
+            Ok(state) => state,
+            Err(_) => nameless(&record)?,
+        };
+        let start = Start {
+            state,
+            preserved: Preserved { workspace: true, system: true },
+            discards_changes: false,
+            progress: None,
+            is_new: false,
+            starts: false,
+        };
+        self.session(record, machine, link, start)
+    }
+
+    /// What is written down about a session of this home, with what may not be stored given back.
+    fn remembered(&self, record: &Record, trusted: Option<&Manifest>) -> Result<SessionState> {
+        let Some(stored) = self.state.remembered(&record.id)? else { return nameless(record) };
+        let state = SessionState::parse(stored, &self.registry)?;
+        let mut own = state.manifest.clone();
+        own.extra_path_grants = self.trusted(record);
+        let state = state.rebind_path_grants(Some(&Manifest {
+            extra_path_grants: backed(&own.extra_path_grants),
+            ..Manifest::default()
+        }))?;
+        let kind = state.type_name().to_owned();
+        let mut state = match (state.is_mount_authority_redacted(), trusted) {
+            (true, Some(trusted)) => {
+                state.rebind_mount_authority(Some(trusted), &kind, &self.registry)?
+            }
+            _ => state,
+        };
+        state.manifest.extra_path_grants = own.extra_path_grants;
+        state.manifest.root = record.spec.root.as_str().to_owned();
+        state.session_id = uuid_of(&record.id)?;
+        Ok(state)
+    }
+
+    /// What of the host a session of this home was granted.
+    fn trusted(&self, record: &Record) -> Vec<PathGrant> {
+        let grant = |grant: &Grant| {
+            let path = grant.path.as_str().to_owned();
+            let host = grant.host.to_string_lossy().into_owned();
+            PathGrant {
+                host_path: (host != path && !host.is_empty()).then_some(host),
+                path,
+                read_only: grant.read_only,
+                description: None,
+            }
+        };
+        record.spec.grants.iter().map(grant).collect()
+    }
+}
+
+/// Grants with a path of the host each.
+fn backed(grants: &[PathGrant]) -> Vec<PathGrant> {
+    let with_host = |grant: &PathGrant| PathGrant {
+        host_path: Some(grant.host_path.clone().unwrap_or_else(|| grant.path.clone())),
+        ..grant.clone()
+    };
+    grants.iter().map(with_host).collect()
+}
+
+/// The state of a session whose manifest could not be written down.
+fn nameless(record: &Record) -> Result<SessionState> {
+    let manifest = Manifest { root: record.spec.root.as_str().to_owned(), ..Manifest::default() };
+    let uuid = uuid_of(&record.id)?;
+    let snapshot = Snapshot::Noop { id: uuid.to_string() };
+    // The backend fills in its own once the machine is up.
+    let stored = bastide_model::state::BackendState::Local { machine: None, receipt: None };
+    let mut state = SessionState::new(uuid, snapshot, manifest, stored);
+    state.workspace_root_ready = true;
+    state.exposed_ports.clone_from(&record.exposed_ports);
+    Ok(state)
+}
+
+/// Refuses a state that asks for more than what is vouched for.
+fn agree(state: &SessionState, vouched: &SessionState, grants: &[PathGrant]) -> Result<()> {
+    let refused = |what: &str| {
+        let message = format!("the session state asks for {what} that nobody vouches for");
+        Err(Error::value_error(message).hint("resume it with the manifest it was made with"))
+    };
+    let root = |manifest: &Manifest| manifest.root_path().normalized();
+    if root(&state.manifest) != root(&vouched.manifest) {
+        return refused("a workspace");
+    }
+    let host = |grant: &PathGrant| grant.host_path.clone().unwrap_or_else(|| grant.path.clone());
+    let is_granted = |asked: &PathGrant| {
+        grants.iter().any(|grant| {
+            grant.path == asked.path
+                && host(grant) == host(asked)
+                && (asked.read_only || !grant.read_only)
+        })
+    };
+    if !state.manifest.extra_path_grants.iter().all(is_granted) {
+        return refused("a path of the host");
+    }
+    if state.snapshot != vouched.snapshot {
+        return refused("a snapshot");
+    }
+    let known: Vec<_> = reaching(&vouched.manifest)?;
+    for (path, entry) in reaching(&state.manifest)? {
+        if !known.contains(&(path.clone(), entry)) {
+            let what = format!("an entry `{}` of type `{}`", path, entry.type_name());
+            return refused(&what);
+        }
+    }
+    Ok(())
+}
+
+/// The entries of a manifest that reach outside the sandbox.
+fn reaching(manifest: &Manifest) -> Result<Vec<(PosixPath, &bastide_model::Entry)>> {
+    let mut found = Vec::new();
+    for step in manifest.walk()? {
+        let (path, entry) = step?;
+        let reaches = match &entry.kind {
+            EntryKind::Dir { .. } | EntryKind::File { .. } => false,
+            EntryKind::LocalFile { .. }
+            | EntryKind::LocalDir { .. }
+            | EntryKind::GitRepo(_)
+            | EntryKind::Mount(_)
+            | EntryKind::Custom(_) => true,
+        };
+        if reaches {
+            found.push((path, entry));
+        }
+    }
+    Ok(found)
+}
