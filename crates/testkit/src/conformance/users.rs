@@ -199,7 +199,7 @@ async fn ends_everything_of_a_user_at_the_timeout(context: Context) -> Outcome {
         "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -c 'sleep 780[1]'; true";
     assert_eq!(say_as(&session, "root", alive).await?, "0\n");
     // And a signal finds it, and somebody else's does not.
-    let process = session.start(Command::shell("exec sleep 7802").user(NUMBER)).await?;
+    let process = session.launch(Command::shell("exec sleep 7802").user(NUMBER)).await?;
     let find = "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline 2>/dev/null | grep -q '^sleep 780[2]' && echo ${p#/proc/}; done; true";
     let mut pid = String::new();
     while pid.is_empty() {
@@ -215,7 +215,7 @@ async fn ends_everything_of_a_user_at_the_timeout(context: Context) -> Outcome {
 
 async fn serves_more_users_than_it_keeps_launchers_for(context: Context) -> Outcome {
     let session = session(&context).await?;
-    let long = session.start(Command::shell("exec cat").stream_input().user("5000")).await?;
+    let long = session.launch(Command::shell("exec cat").stream_input().user("5000")).await?;
     for number in 5000..5040 {
         let user = number.to_string();
         assert_eq!(say_as(&session, &user, "id -u").await?, format!("{user}\n"));
