@@ -33,7 +33,7 @@ use crate::dial::dial;
 use crate::engine::{Engine, SMALL};
 use crate::receipt::About;
 use crate::state::{State, Transport, load_token, run_dir, state_of};
-use crate::{DockerOptions, EngineAddress, image, socket, sweep};
+use crate::{DockerOptions, EngineAddress, entry, image, socket, sweep};
 
 /// The word users choose this backend by.
 pub(crate) const NAME: &str = "docker";
@@ -186,7 +186,8 @@ impl Backend for DockerBackend {
         let progress = progress.map(|report| report as &(dyn Fn(&str) + Send + Sync));
         let image = image::ensure(&engine, &options.image, options.pull, progress).await?;
         if !was_there {
-            options.store(folder.path()).map_err(|error| {
+            let noted = entry::note_use(&self.home).and_then(|()| options.store(folder.path()));
+            noted.map_err(|error| {
                 let message = format!("cannot start session {}: {error}", folder.id());
                 Error::new(ErrorKind::Io, message)
             })?;

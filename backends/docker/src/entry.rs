@@ -26,6 +26,20 @@ const PROOF: &str = "proof";
 /// The most that is read of a proof: a header, a little data, and two empty blocks.
 const MOST_PROOF: usize = 16 * 1024;
 
+/// Where is noted what was found out about engines.
+const ENGINES: &str = "engines";
+
+/// Whether sessions of this home were ever in containers.
+#[must_use]
+pub fn was_used(home: &Path) -> bool {
+    home.join(ENGINES).exists()
+}
+
+/// Notes that sessions of this home are in containers.
+pub(crate) fn note_use(home: &Path) -> io::Result<()> {
+    fs::create_dir_all(home.join(ENGINES))
+}
+
 /// Whether an engine was seen to share this host's files before.
 pub(crate) fn is_known(home: &Path, engine_id: &str) -> bool {
     known(home, engine_id).is_some_and(|path| path.exists())
@@ -34,14 +48,13 @@ pub(crate) fn is_known(home: &Path, engine_id: &str) -> bool {
 /// Remembers that an engine shares this host's files. Losing this costs a look.
 pub(crate) fn remember(home: &Path, engine_id: &str) {
     if let Some(path) = known(home, engine_id) {
-        let folder = path.parent().map(fs::create_dir_all);
-        drop(folder.map(|made| made.and_then(|()| fs::write(&path, b""))));
+        drop(fs::write(&path, b""));
     }
 }
 
 fn known(home: &Path, engine_id: &str) -> Option<PathBuf> {
     let name: String = engine_id.chars().filter(char::is_ascii_alphanumeric).collect();
-    (!name.is_empty()).then(|| home.join("engines").join(format!("shares-{name}")))
+    (!name.is_empty()).then(|| home.join(ENGINES).join(format!("shares-{name}")))
 }
 
 /// Puts a proof where the engine finds it only if it sees the same files; what it says is by chance.

@@ -121,12 +121,12 @@ async fn pull(engine: &Engine, name: &str, progress: Progress<'_>) -> Result<()>
 fn explain(name: &str, error: Error) -> Error {
     let text = format!("{} {:?}", error.message(), error.context()).to_lowercase();
     let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
-    let (kind, hint) = if says(&["denied", "unauthorized", "authentication required"]) {
-        (ErrorKind::PermissionDenied, "pull it once with `docker login` and `docker pull`")
+    let (kind, hint) = if says(&["no such host", "connection refused", "timeout", "dial tcp"]) {
+        (ErrorKind::Io, "the daemon cannot reach the registry; is the image's name right?")
     } else if says(&["manifest unknown", "not found", "name unknown", "no such"]) {
         (ErrorKind::NotFound, "is its name right, with registry and tag?")
-    } else if says(&["no such host", "connection refused", "timeout", "dial tcp"]) {
-        (ErrorKind::Io, "the daemon cannot reach the registry")
+    } else if says(&["denied", "unauthorized", "authentication required"]) {
+        (ErrorKind::PermissionDenied, "pull it once with `docker login` and `docker pull`")
     } else {
         return error;
     };

@@ -19,4 +19,5 @@ mod warden;
 
 pub use address::EngineAddress;
 pub use backend::DockerBackend;
+pub use entry::was_used;
 pub use options::{DockerOptions, PullPolicy};
