@@ -2,8 +2,8 @@
 
 mod files;
 mod ports;
-mod told;
 mod snapshot;
+mod told;
 
 use std::sync::Arc;
 

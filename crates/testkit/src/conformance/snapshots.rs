@@ -301,7 +301,7 @@ async fn saves_a_tree_that_changes_meanwhile(context: Context) -> Outcome {
     let session = context.session().await?;
     let restless = "mkdir a b; while :; do echo x >> a/grows; mv a/grows b/moves; mv b/moves a/grows; \
                     ln -sfn a link; rm -rf c; mkdir c; echo 1 > c/1; mv c d$$; rm -rf d$$; done";
-    let process = session.start(crate::suite::sh(restless)).await?;
+    let process = session.launch(crate::suite::sh(restless)).await?;
     for round in 0..context.count(200) {
         let name = format!("s{round}");
         session.save_snapshot(&store, &name, None).await?;
