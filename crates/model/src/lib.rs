@@ -41,7 +41,7 @@ pub mod truncation;
 pub mod users;
 mod windows_path;
 
-pub use client_options::ClientOptions;
+pub use client_options::{ClientOptions, LocalLimits};
 pub use entry::{Entry, EntryKind};
 pub use environment::Environment;
 pub use error::{Error, ErrorClass, ErrorKind, FieldError, Result};
