@@ -6,4 +6,5 @@ pub mod conformance;
 pub mod escape;
 pub mod fuzz;
 pub mod suite;
+pub mod tools;
 pub mod vectors;
