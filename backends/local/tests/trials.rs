@@ -34,5 +34,7 @@ fn main() -> ExitCode {
         ("local", &context, trials),
         ("walk", &walking, of_paths),
         ("landlock", &lower, on_host),
+        ("user", &context, escape::trials_as("4242")),
+        ("root", &context, escape::trials_as("0")),
     ])
 }
