@@ -31,6 +31,7 @@ pub mod receipt;
 pub mod registry;
 pub mod run_backend;
 pub mod schema;
+pub mod seatbelt;
 mod secret;
 pub mod snapshot;
 mod spelling;
