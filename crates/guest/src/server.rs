@@ -18,6 +18,7 @@ mod provision;
 mod put;
 mod side;
 mod terminal;
+mod tree;
 mod users;
 
 use std::io;
