@@ -26,7 +26,7 @@ pub use resume::ResumeOptions;
 pub use sweep::{SweepReport, Swept};
 
 /// The root of a workspace that nobody chose.
-const DEFAULT_ROOT: &str = "/workspace";
+pub(crate) const DEFAULT_ROOT: &str = "/workspace";
 
 /// Makes sessions on one backend, and finds them again.
 ///

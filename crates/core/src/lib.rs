@@ -20,6 +20,7 @@ mod reference;
 mod session;
 pub mod snapshot;
 mod state;
+pub mod store;
 mod tools;
 
 pub use apply::{GitFetch, GitOptions, Materialized, MaterializedFile};
@@ -49,6 +50,7 @@ pub use snapshot::{
     Progress, RemoteSnapshots, Saved, SnapshotKeeper, SnapshotTypes, Workspace, WorkspaceArchive,
 };
 pub use state::SessionFolder;
+pub use store::{SnapshotInfo, Store};
 pub use tools::{ToolAnswer, Tools};
 
 pub use bastide_model as model;

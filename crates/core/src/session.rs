@@ -2,6 +2,7 @@
 
 mod files;
 mod ports;
+mod snapshot;
 
 use std::sync::Arc;
 

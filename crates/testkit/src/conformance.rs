@@ -8,6 +8,7 @@ mod link;
 mod output;
 mod ports;
 mod processes;
+mod snapshots;
 mod terminals;
 mod users;
 mod workspace;
@@ -25,6 +26,7 @@ pub fn trials() -> Vec<Trial> {
         output::TRIALS,
         ports::TRIALS,
         processes::TRIALS,
+        snapshots::TRIALS,
         terminals::TRIALS,
         users::TRIALS,
         workspace::TRIALS,

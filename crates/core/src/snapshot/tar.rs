@@ -21,6 +21,9 @@ use crate::{Content, Error, ErrorKind, Result, Session};
 /// How fingerprints of tar archives are made.
 const VERSION: &str = "workspace_tar_sha256_v2";
 
+/// The error number of what is not there.
+const NO_ENTRY: i32 = 2;
+
 /// The note that says whose numbers the owners in an archive are: those of a session.
 const OWNERS: (&str, &str) = ("BASTIDE.owners", "session");
 
@@ -96,7 +99,7 @@ async fn pack(workspace: &Workspace<'_>, file: File) -> Result<Packed> {
         (Err(_), _) => Vec::new(),
         (Ok(_), scanned) => scanned.map_err(|error| match error.kind() {
             ErrorKind::AgentLost => error,
-            ErrorKind::NotFound => {
+            _ if is_missing(&error) => {
                 unreadable(workspace).with("reason", "workspace_root_not_found").because(error)
             }
             _ => unreadable(workspace).because(error),
@@ -104,6 +107,12 @@ async fn pack(workspace: &Workspace<'_>, file: File) -> Result<Packed> {
     };
     let (file, sha256) = packed.map_err(|error| unreadable(workspace).because(error))?;
     Ok(Packed { file, sha256, left_out })
+}
+
+/// Whether the failure is that the workspace itself is gone.
+fn is_missing(error: &Error) -> bool {
+    let errno = error.context().get("errno").and_then(serde_json::Value::as_i64);
+    error.kind() == ErrorKind::NotFound || errno == Some(i64::from(NO_ENTRY))
 }
 
 /// Saves the workspace into a file.

@@ -53,6 +53,7 @@ fn attempt(name: &str, arguments: &[String]) -> io::Result<Vec<String>> {
         "loopback" => loopback(),
         "sockets" => sockets(argument(0), argument(1)),
         "echo" => echo(argument(0)),
+        "bind" => std::os::unix::net::UnixListener::bind(argument(0)).map(|_| Vec::new()),
         "swap" => swap::forever(argument(0)),
         _ => Err(io::Error::other(format!("unknown probe {name:?}"))),
     }

@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bastide_proto::frame::Tag;
 use bastide_proto::tree::{
@@ -22,6 +23,9 @@ use crate::server::blocking::blocking;
 use crate::server::call::{Gone, Inbox, Outbox, Refusal};
 use crate::server::files::{Removal, Step, random_name, some_entries};
 use crate::server::side::Side;
+
+/// How often the host hears that it is not its turn yet.
+const WORD: Duration = Duration::from_secs(5);
 
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 
@@ -128,9 +132,20 @@ pub(in crate::server) async fn run(
     inbox: &mut Inbox,
     outbox: &mut Outbox,
 ) -> Result<(), Refusal> {
-    let (request, held) = (asked.clone(), Arc::clone(guest));
-    let restoring = blocking(move || Restoring::begin(&held.roots, &request)).await??;
     outbox.accept(Accepted::default()).await?;
+    // One at a time: a call whose host is gone may still be clearing away what it began.
+    let _turn = loop {
+        match tokio::time::timeout(WORD, guest.restores.lock()).await {
+            Ok(turn) => break turn,
+            Err(_) => outbox.item(&RestoreWord::Progress { made: 0 }).await?,
+        }
+    };
+    let (request, held) = (asked.clone(), Arc::clone(guest));
+    let begun = blocking(move || Restoring::begin(&held.roots, &request)).await;
+    let restoring = match begun.and_then(|begun| begun) {
+        Ok(restoring) => restoring,
+        Err(fault) => return Ok(outbox.end(&End::Failed(fault)).await?),
+    };
     let (restoring, received) = receive(guest, restoring, side, inbox, outbox).await;
     let end = match received {
         Ok(()) => End::Done,
