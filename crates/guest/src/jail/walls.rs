@@ -55,6 +55,8 @@ pub(crate) struct WallsReport {
     pub(crate) enforced: Enforced,
     /// The Landlock version in force; 0 where the kernel has none.
     pub(crate) landlock_abi: u32,
+    /// Whether what loses its parent stays with the command it came from.
+    pub(crate) adopts: bool,
 }
 
 /// Puts this process, and everything it forks from now on, behind the walls, as somebody or as whoever
@@ -80,7 +82,7 @@ pub(crate) fn raise_walls(
         .step(|| "become untraceable".to_owned())?;
     let landlock_abi = restrict_files(writable)?;
     install_filter(protected)?;
-    Ok(WallsReport { enforced: Enforced::default(), landlock_abi })
+    Ok(WallsReport { enforced: Enforced::default(), landlock_abi, adopts: true })
 }
 
 /// Puts the filter of system calls on this process and everything it forks.
