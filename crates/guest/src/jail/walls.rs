@@ -55,6 +55,8 @@ pub(crate) struct WallsReport {
     pub(crate) enforced: Enforced,
     /// The Landlock version in force; 0 where the kernel has none.
     pub(crate) landlock_abi: u32,
+    /// Whether what loses its parent stays with the command it came from.
+    pub(crate) adopts: bool,
 }
 
 /// Puts this process, and everything it forks from now on, behind the walls of its sandbox, as somebody
@@ -76,7 +78,7 @@ pub(crate) fn raise_walls(
             if let Some(who) = who {
                 become_user(who)?;
             }
-            return Ok(WallsReport { enforced: Enforced::default(), landlock_abi: 0 });
+            return Ok(WallsReport { enforced: Enforced::default(), landlock_abi: 0, adopts: true });
         }
     };
     // While everything can be found: a user may not be able to look where it may write.
@@ -106,7 +108,7 @@ pub(crate) fn raise_walls(
         return Err(StepError::from_errno(&step, libc::EOPNOTSUPP));
     }
     install_filter(protected, shared)?;
-    Ok(WallsReport { enforced: Enforced::default(), landlock_abi })
+    Ok(WallsReport { enforced: Enforced::default(), landlock_abi, adopts: true })
 }
 
 /// Puts the filter of system calls on this process and everything it forks.
