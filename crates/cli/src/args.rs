@@ -4,9 +4,11 @@ pub(crate) mod session;
 pub(crate) mod values;
 
 use crate::commands::attach::AttachArgs;
+use crate::commands::audit::AuditArgs;
 use crate::commands::cp::CpArgs;
 use crate::commands::create::CreateArgs;
 use crate::commands::docs::{CompletionsArgs, ManArgs};
+use crate::commands::events::EventsArgs;
 use crate::commands::exec::ExecArgs;
 use crate::commands::files::FilesArgs;
 use crate::commands::inspect::InspectArgs;
@@ -40,6 +42,8 @@ pub(crate) enum Task {
     Files(FilesArgs),
     Ls(LsArgs),
     Inspect(InspectArgs),
+    Events(EventsArgs),
+    Audit(AuditArgs),
     Port(PortArgs),
     Rm(RmArgs),
     Sweep(SweepArgs),

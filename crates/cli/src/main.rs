@@ -6,6 +6,7 @@ mod args;
 mod commands;
 mod conduct;
 mod config;
+mod events;
 mod stdin;
 mod terminal;
 mod transfer;
@@ -30,6 +31,8 @@ fn main() -> ExitCode {
         Err(error) => return ui.failure(&Error::new(ErrorKind::Io, error.to_string())),
     };
     let done = runtime.block_on(args.task.perform(&mut ui));
+    // What happened is on record and with whoever is to hear of it before we end.
+    runtime.block_on(bastide::events::settle());
     // Nothing that still waits somewhere, such as for input nobody will type, is worth waiting for.
     runtime.shutdown_background();
     done.unwrap_or_else(|error| ui.failure(&error))
@@ -61,6 +64,8 @@ impl Task {
             Self::Files(args) => args.json(),
             Self::Ls(args) => args.json,
             Self::Inspect(args) => args.json,
+            Self::Events(args) => args.json,
+            Self::Audit(args) => args.json(),
             Self::Port(args) => args.json,
             Self::Rm(args) => args.json,
             Self::Sweep(args) => args.json,
@@ -81,6 +86,8 @@ impl Task {
             Self::Files(args) => commands::files::run(ui, args).await,
             Self::Ls(args) => commands::ls::run(ui, args).await,
             Self::Inspect(args) => commands::inspect::run(ui, args).await,
+            Self::Events(args) => commands::events::run(ui, args).await,
+            Self::Audit(args) => commands::audit::run(ui, args),
             Self::Port(args) => commands::port::run(ui, args).await,
             Self::Rm(args) => commands::rm::run(ui, args).await,
             Self::Sweep(args) => commands::sweep::run(ui, args).await,

@@ -2,6 +2,7 @@
 
 mod create;
 mod lifetime;
+mod reach;
 mod resume;
 mod sweep;
 mod told;

@@ -4,6 +4,7 @@
 //! what came of it; the inner half, the *probe*, is the test program itself, carried into the session
 //! and run there, and tries. It says what it reached.
 
+mod audit;
 mod files;
 mod kernel;
 mod paths;
@@ -26,7 +27,8 @@ pub fn path_trials() -> Vec<Trial> {
 /// Every escape trial.
 #[must_use]
 pub fn trials() -> Vec<Trial> {
-    [files::TRIALS, paths::TRIALS, kernel::TRIALS, processes::TRIALS, reach::TRIALS].concat()
+    [audit::TRIALS, files::TRIALS, paths::TRIALS, kernel::TRIALS, processes::TRIALS, reach::TRIALS]
+        .concat()
 }
 
 /// A session with the probe in it.

@@ -10,8 +10,8 @@ use bastide::{Client, CreateOptions, Error, ErrorKind, NetworkAccess, Result, Se
 use bastide_local::LocalBackend;
 
 use super::values::{parse_bytes, parse_pair};
-use crate::config;
 use crate::ui::Ui;
+use crate::{config, events};
 
 /// What a new session shall be like
 #[derive(Debug, clap::Args)]
@@ -91,7 +91,8 @@ enum NetworkArg {
 
 /// A client for the sessions on this machine.
 pub(crate) fn local_client() -> Result<Client> {
-    Ok(Client::new(Arc::new(LocalBackend::new(config::home()?)?)))
+    let client = Client::new(Arc::new(LocalBackend::new(config::home()?)?));
+    Ok(client.with_events(events::options()?))
 }
 
 impl SessionArgs {

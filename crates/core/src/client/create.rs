@@ -8,7 +8,7 @@ use bastide_model::state::BackendState;
 use bastide_model::{Manifest, SessionState};
 use uuid::Uuid;
 
-use super::{Client, CreateOptions, DEFAULT_ROOT, declared, grants, path_policy, told};
+use super::{Client, CreateOptions, DEFAULT_ROOT, declared, grants, path_policy, reach, told};
 use crate::apply;
 use crate::backend::{Booted, Leash, Machine, MachineSpec, SessionId};
 use crate::environment::{environment, search_path};
@@ -90,6 +90,7 @@ impl Client {
         }
         spec.grants = grants(&manifest)?;
         spec.limits = options.limits;
+        reach::check(self.backend.home(), &spec)?;
         let mut record = Record::intent(id, self.backend.name(), spec);
         record.tied = options.tied_to_owner;
         record.env = environment(&record.spec.root, &manifest, options.env);
