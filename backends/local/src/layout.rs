@@ -14,7 +14,7 @@ use crate::user::Identity;
 const SYSTEM: [&str; 8] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt"];
 
 /// Devices that keep no state and reach no hardware.
-const DEVICES: [&str; 6] =
+pub(crate) const DEVICES: [&str; 6] =
     ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 
 /// Where the files of users and groups really are.
@@ -46,6 +46,11 @@ pub(crate) fn steps(
     for path in SYSTEM {
         show(&mut steps, path);
     }
+    // Before anything that may lie in it.
+    for target in ["/tmp", "/run", "/var/tmp"] {
+        folder(&mut steps, target);
+    }
+    steps.push(RootStep::Tmpfs { target: "/tmp".to_owned(), mode: 0o1777 });
     for path in toolchains.shown.iter().filter_map(|path| path.to_str()) {
         show(&mut steps, path);
     }
@@ -53,10 +58,6 @@ pub(crate) fn steps(
     devices(&mut steps);
     folder(&mut steps, "/proc");
     steps.push(RootStep::Proc { target: "/proc".to_owned() });
-    for target in ["/tmp", "/run", "/var/tmp"] {
-        folder(&mut steps, target);
-    }
-    steps.push(RootStep::Tmpfs { target: "/tmp".to_owned(), mode: 0o1777 });
     let mut files: Vec<_> = files.iter().collect();
     // What lies in something else comes after it.
     files.sort_by_key(|file| file.target.split('/').count());
@@ -64,6 +65,33 @@ pub(crate) fn steps(
         own(&mut steps, file);
     }
     steps
+}
+
+/// What else of `/etc` programs need where they see the host's own: who and what there is by name.
+const ETC_OF_HOST: [&str; 12] = [
+    "/etc/group",
+    "/etc/host.conf",
+    "/etc/hostname",
+    "/etc/nsswitch.conf",
+    "/etc/os-release",
+    "/etc/passwd",
+    "/etc/profile",
+    "/etc/profile.d",
+    "/etc/protocols",
+    "/etc/services",
+    "/etc/shells",
+    "/etc/timezone",
+];
+
+/// What programs need of it to use the network.
+const ETC_OF_NETWORK: [&str; 3] = ["/etc/gai.conf", "/etc/hosts", "/etc/resolv.conf"];
+
+/// The same, as what may be read of the host itself.
+pub(crate) fn readable(toolchains: &Toolchains, network: bool) -> Vec<String> {
+    let fixed = SYSTEM.iter().chain(&ETC).chain(&ETC_OF_HOST);
+    let network = ETC_OF_NETWORK.iter().filter(|_| network);
+    let shown = toolchains.shown.iter().filter_map(|path| path.to_str());
+    fixed.chain(network).copied().chain(shown).map(str::to_owned).collect()
 }
 
 /// The compilers and interpreters of a search path that are not among the system folders.

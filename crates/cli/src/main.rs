@@ -67,8 +67,11 @@ impl Task {
             Self::Events(args) => args.json,
             Self::Audit(args) => args.json(),
             Self::Port(args) => args.json,
+            Self::Stop(args) => args.json,
+            Self::Resume(args) => args.json,
             Self::Rm(args) => args.json,
             Self::Sweep(args) => args.json,
+            Self::Doctor(args) => args.json,
             Self::Shell(_) | Self::Attach(_) | Self::Completions(_) | Self::Man(_) => false,
         }
     }
@@ -89,8 +92,11 @@ impl Task {
             Self::Events(args) => commands::events::run(ui, args).await,
             Self::Audit(args) => commands::audit::run(ui, args),
             Self::Port(args) => commands::port::run(ui, args).await,
+            Self::Stop(args) => commands::stop::run(ui, args).await,
+            Self::Resume(args) => commands::resume::run(ui, args).await,
             Self::Rm(args) => commands::rm::run(ui, args).await,
             Self::Sweep(args) => commands::sweep::run(ui, args).await,
+            Self::Doctor(args) => commands::doctor::run(ui, args).await,
             Self::Completions(args) => commands::docs::completions(ui, args),
             Self::Man(args) => commands::docs::man(ui, &args),
         }

@@ -1,5 +1,6 @@
 //! The only place that prints.
 
+mod progress;
 mod table;
 
 use std::io::{self, IsTerminal, Write};

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bastide_model::paths::WorkspacePathPolicy;
-use bastide_model::receipt::NetworkAccess;
+use bastide_model::receipt::{Isolation, NetworkAccess};
 use bastide_model::snapshot::{Snapshot, SnapshotSpec};
 use bastide_model::{Manifest, PathGrant, Registry};
 
@@ -29,7 +29,7 @@ pub use resume::ResumeOptions;
 pub use sweep::{SweepReport, Swept};
 
 /// The root of a workspace that nobody chose.
-const DEFAULT_ROOT: &str = "/workspace";
+pub(crate) const DEFAULT_ROOT: &str = "/workspace";
 
 /// Makes sessions on one backend, and finds them again.
 ///
@@ -69,6 +69,11 @@ impl SnapshotChoice {
 pub struct CreateOptions {
     /// What network commands have; none unless asked.
     pub network: NetworkAccess,
+    /// How commands are confined: by the strongest way the machine has unless asked.
+    pub isolation: Isolation,
+    /// Whether commands may make sandboxes of their own, as browsers do; not unless asked, because it
+    /// opens more of the kernel to them.
+    pub nested_sandbox: bool,
     /// What commands may use, all of them together; no limits unless asked.
     pub limits: ResourceLimits,
     /// The environment every command starts with, before the manifest's own. The caller decides what
@@ -101,6 +106,8 @@ impl Default for CreateOptions {
     fn default() -> Self {
         Self {
             network: NetworkAccess::None,
+            isolation: Isolation::Auto,
+            nested_sandbox: false,
             limits: ResourceLimits::default(),
             env: Vec::new(),
             tied_to_owner: true,

@@ -17,16 +17,19 @@ pub mod link;
 mod output;
 mod process;
 mod pty;
+mod reference;
 mod session;
 pub mod snapshot;
 mod state;
+pub mod store;
+mod tools;
 
 pub use apply::{GitFetch, GitOptions, Materialized, MaterializedFile};
 pub use backend::{
     Backend, Booted, Connection, Grant, Machine, MachineEnd, MachineSpec, MachineStatus,
     ResourceLimits, SessionId, Side,
 };
-pub use bastide_model::receipt::{NetworkAccess, Receipt, Rung};
+pub use bastide_model::receipt::{Isolation, NetworkAccess, Receipt, Rung};
 pub use bastide_model::{Error, ErrorKind, ExposedPort, Result};
 pub use bastide_proto::GuestPath;
 pub use client::{
@@ -42,8 +45,11 @@ pub use lifecycle::{ConcurrencyLimits, ProgressListener};
 pub use output::Output;
 pub use process::{Exit, OutputEvent, Process, ProcessId, ProcessInfo, ProcessWriter, Reason};
 pub use pty::PtyLimits;
+pub use reference::ExecResult;
 pub use session::Session;
 pub use snapshot::{Progress, Saved, SnapshotKeeper, SnapshotTypes, Workspace};
 pub use state::SessionFolder;
+pub use store::{SnapshotInfo, Store};
+pub use tools::{ToolAnswer, Tools};
 
 pub use bastide_model as model;

@@ -226,13 +226,13 @@ impl Session {
     /// Fails with what the manifest or the snapshot fails with. Nothing of the workspace is removed
     /// before its replacement is there and verified.
     pub async fn start(&self) -> Result<()> {
-        self.telling(|| Operation::Start).quietly(self.start_untold()).await
+        self.telling(|| Operation::Start).quietly(self.start_untold(), |()| Finished::done()).await
     }
 
     async fn start_untold(&self) -> Result<()> {
         let _turn = self.life.turn.lock().await;
         self.check_up()?;
-        let started = self.start_workspace().await;
+        let started = self.start_workspace().await.map_err(|error| self.at_edge(error));
         self.life.is_started.store(started.is_ok(), Ordering::Release);
         started?;
         self.life.state().workspace_root_ready = true;
@@ -322,11 +322,19 @@ impl Session {
         let _turn = self.life.turn.lock().await;
         self.check_up()?;
         let manifest = self.manifest();
-        manifest.check_mount_boundaries(Some(self.life.state().type_name()))?;
-        if !only_ephemeral {
-            self.provision(&manifest).await?;
-        }
-        apply::apply(self, &manifest, only_ephemeral, self.life.tell()).await
+        let done = async {
+            manifest.check_mount_boundaries(Some(self.life.state().type_name()))?;
+            if !only_ephemeral {
+                self.provision(&manifest).await?;
+            }
+            apply::apply(self, &manifest, only_ephemeral, self.life.tell()).await
+        };
+        done.await.map_err(|error| self.at_edge(error))
+    }
+
+    /// An error as it may be shown: without what speaks of a mount that may have credentials.
+    fn at_edge(&self, error: Error) -> Error {
+        error.at_edge(self.life.state().manifest.holds_mount_authority())
     }
 
     /// Makes the users and groups of the manifest. Those that are there already are fine.
@@ -380,14 +388,15 @@ impl Session {
     /// `WorkspaceStopError` if the workspace cannot be saved. What was saved before is still there
     /// then, and so is the workspace.
     pub async fn stop(&self) -> Result<Saved> {
-        self.telling(|| Operation::Stop).quietly(self.stop_untold()).await
+        self.telling(|| Operation::Stop).quietly(self.stop_untold(), Saved::told).await
     }
 
     async fn stop_untold(&self) -> Result<Saved> {
         let _turn = self.life.turn.lock().await;
         self.check_up()?;
         let manifest = self.manifest();
-        manifest.check_mount_boundaries(Some(self.life.state().type_name()))?;
+        let checked = manifest.check_mount_boundaries(Some(self.life.state().type_name()));
+        checked.map_err(|error| self.at_edge(error))?;
         self.pty_terminate_all().await;
         // A workspace that was never made is nothing to come back to.
         if self.life.keeper.keeps_nothing() || !self.life.is_started.load(Ordering::Acquire) {
@@ -395,11 +404,9 @@ impl Session {
         }
         let workspace = self.workspace(&manifest)?;
         let saved = self.life.keeper.save(&workspace).await.map_err(|error| {
-            let (why, retryable) = (error.to_string(), error.is_retryable());
-            Error::workspace_stop(&self.root)
-                .with("detail", why)
-                .retryable(retryable)
-                .because(error)
+            let retryable = error.is_retryable();
+            let error = self.at_edge(error);
+            Error::workspace_stop(&self.root).retryable(retryable).because(error)
         })?;
         {
             let mut state = self.life.state();
@@ -422,7 +429,9 @@ impl Session {
     ///
     /// Fails if something cannot be ended.
     pub async fn shutdown(&self) -> Result<()> {
-        self.telling(|| Operation::Shutdown).quietly(self.shutdown_untold()).await
+        self.telling(|| Operation::Shutdown)
+            .quietly(self.shutdown_untold(), |()| Finished::done())
+            .await
     }
 
     async fn shutdown_untold(&self) -> Result<()> {

@@ -2,6 +2,7 @@
 
 mod files;
 mod ports;
+mod snapshot;
 mod told;
 
 use std::sync::Arc;

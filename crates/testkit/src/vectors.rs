@@ -27,6 +27,7 @@ mod events;
 mod exec_prepare;
 mod manifest_render;
 mod manifest_validate;
+mod materialize;
 mod mount_commands;
 mod mount_security;
 mod parse_ls;
@@ -42,6 +43,7 @@ mod snapshot;
 mod tar_safety;
 mod token_truncation;
 mod unix_local;
+mod unix_local_live;
 
 pub(crate) use case::decode_base64;
 pub use case::{Case, Handler, Scratch};
@@ -61,6 +63,7 @@ const AREAS: &[&[(&str, Handler)]] = &[
     exec_prepare::FUNCTIONS,
     manifest_render::FUNCTIONS,
     manifest_validate::FUNCTIONS,
+    materialize::FUNCTIONS,
     mount_commands::FUNCTIONS,
     mount_security::FUNCTIONS,
     parse_ls::FUNCTIONS,
@@ -76,4 +79,5 @@ const AREAS: &[&[(&str, Handler)]] = &[
     tar_safety::FUNCTIONS,
     token_truncation::FUNCTIONS,
     unix_local::FUNCTIONS,
+    unix_local_live::FUNCTIONS,
 ];

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use bastide::model::document::Format;
 use bastide::model::environment::Variable;
 use bastide::model::{Manifest, Registry};
-use bastide::{Client, CreateOptions, Error, ErrorKind, NetworkAccess, Result, Session};
+use bastide::{
+    Client, CreateOptions, Error, ErrorKind, Isolation, NetworkAccess, Result, Rung, Session,
+};
 use bastide_local::LocalBackend;
 
 use super::values::{parse_bytes, parse_pair};
@@ -115,13 +117,22 @@ impl SessionArgs {
             NetworkArg::None => NetworkAccess::None,
             NetworkArg::Host => NetworkAccess::Host,
         };
+        options.isolation = match self.isolation {
+            IsolationArg::Auto => Isolation::Auto,
+            IsolationArg::Namespaces => Isolation::Exactly(Rung::Namespaces),
+            IsolationArg::Landlock => Isolation::Exactly(Rung::Landlock),
+            IsolationArg::Unconfined => Isolation::Exactly(Rung::Unconfined),
+        };
         options.limits.memory = self.memory;
         options.limits.pids = self.pids;
         options.env = config::shared_environment();
         options.tied_to_owner = tied_to_owner;
+        options.base_dir = base_dir(self.manifest.as_deref())?;
+        options.progress = ui.progress("laying out");
         let client = local_client()?;
-        let session = client.create(&manifest, options).await?;
-        Ok((client, session))
+        let session = client.create(&manifest, options).await;
+        ui.end_progress();
+        Ok((client, session?))
     }
 
     /// Whoever asks for something and gets less than that would be misled.
@@ -134,12 +145,6 @@ impl SessionArgs {
             BackendArg::Local => {}
             BackendArg::Docker | BackendArg::Sbx | BackendArg::Kube => {
                 return refuse("--backend", "this build has the backend `local` only");
-            }
-        }
-        match self.isolation {
-            IsolationArg::Auto | IsolationArg::Namespaces => {}
-            IsolationArg::Landlock | IsolationArg::Unconfined => {
-                return refuse("--isolation", "sessions are confined by `namespaces` only");
             }
         }
         let local = "the backend `local` has no images";
@@ -163,6 +168,21 @@ fn workspace(folder: &Path) -> Result<String> {
     std::fs::create_dir_all(folder).map_err(|error| failed(&error.to_string()))?;
     let folder = folder.canonicalize().map_err(|error| failed(&error.to_string()))?;
     folder.into_os_string().into_string().map_err(|_| failed("its path is no text"))
+}
+
+/// The folder that files of the host in a manifest come from: the one the manifest lies in.
+fn base_dir(manifest: Option<&Path>) -> Result<Option<PathBuf>> {
+    let Some(manifest) = manifest else { return Ok(None) };
+    let folder = match manifest.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let folder = folder.canonicalize().map_err(|error| {
+        let message =
+            format!("cannot find the folder of the manifest {}: {error}", manifest.display());
+        Error::new(ErrorKind::NotFound, message)
+    })?;
+    Ok(Some(folder))
 }
 
 fn load(ui: &Ui, path: &Path) -> Result<Manifest> {

@@ -260,10 +260,7 @@ fn not_made(fault: Fault, base: &GuestPath) -> Error {
     match fault.kind {
         FaultKind::Escape => Error::invalid_manifest_path(shown, "escape_root"),
         FaultKind::TooMuch | FaultKind::Stuck | FaultKind::Internal => refused(fault),
-        _ => {
-            let why = fault.message.clone();
-            Error::workspace_archive_write(shown).with("detail", why).because(refused(fault))
-        }
+        _ => Error::workspace_archive_write(shown).because(refused(fault)),
     }
 }
 

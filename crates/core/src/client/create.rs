@@ -80,9 +80,12 @@ impl Client {
             true => BackendState::UnixLocal { workspace_root_owned: owned_root.is_some() },
             false => BackendState::Local { machine: None, receipt: None },
         };
-        manifest.check_mount_boundaries(Some(stored.type_name()))?;
+        let checked = manifest.check_mount_boundaries(Some(stored.type_name()));
+        checked.map_err(|error| error.at_edge(manifest.holds_mount_authority()))?;
         let mut spec = MachineSpec::new(root_of(&manifest)?);
         spec.network = options.network;
+        spec.isolation = options.isolation;
+        spec.nested_sandbox = options.nested_sandbox;
         if self.backend.has_host_files() {
             // A root of the caller's choice is a folder of the caller's.
             let is_chosen = manifest.root != DEFAULT_ROOT;
@@ -135,7 +138,7 @@ impl Client {
         &self,
         folder: SessionFolder,
         mut record: Record,
-        start: Start,
+        mut start: Start,
     ) -> Result<Session> {
         let (is_new, starts) = (start.is_new, start.starts);
         let Booted { machine, connection, leash } =
@@ -146,6 +149,16 @@ impl Client {
                     return Err(error);
                 }
             };
+        if let Some(root) = self.backend.root(&machine) {
+            for (key, value) in &mut record.env {
+                // The workspace is always the home.
+                if key == "HOME" && *value == record.spec.root.as_str() {
+                    root.as_str().clone_into(value);
+                }
+            }
+            root.as_str().clone_into(&mut start.state.manifest.root);
+            record.spec.root = root;
+        }
         for (key, value) in &machine.environment {
             // What somebody asked for counts more than what the machine comes with.
             if !record.env.iter().any(|(known, _)| known == key) {

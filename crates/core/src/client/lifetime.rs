@@ -89,7 +89,7 @@ impl Client {
             (Stage::Running, Some(machine)) => machine.clone(),
             (Stage::Stopped, _) => {
                 return Err(Error::new(ErrorKind::Conflict, format!("session {id} is stopped"))
-                    .hint("resume it first"));
+                    .hint(format!("resume it first: `bastide resume {id}`")));
             }
             _ => {
                 let info = self.describe(Summary::of(&record)).await;

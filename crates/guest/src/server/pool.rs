@@ -47,10 +47,12 @@ pub(crate) struct Started {
 }
 
 impl Pool {
-    /// Orders the first supervisors.
+    /// Orders the first supervisor. More would only take the processor from what comes up beside it;
+    /// they are ordered when the first command has ended.
     pub(crate) fn new(launcher: StdStream, launcher_pid: Pid) -> io::Result<Self> {
         let pool = Self { launcher, launcher_pid, waiting: Mutex::new(Vec::new()) };
-        pool.refill()?;
+        let first = pool.order()?;
+        pool.waiting.lock().map_err(|_| io::ErrorKind::Other)?.push(first);
         Ok(pool)
     }
 

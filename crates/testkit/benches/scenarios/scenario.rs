@@ -61,7 +61,7 @@ impl Pace {
         match self {
             Self::Fast => 200,
             Self::Slow => 10,
-            Self::Long => 3,
+            Self::Long => 2,
         }
     }
 }
@@ -102,6 +102,22 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         ours: Local,
         peers: &[Spawn, Reference],
         promises: &[Promise::Times(1.4, Spawn), Promise::Times(0.5, Reference)],
+        pace: Pace::Fast,
+    },
+    Scenario {
+        title: "local: exec on record",
+        operation: Exec,
+        ours: Audited,
+        peers: &[Local],
+        promises: &[Promise::Times(1.05, Local)],
+        pace: Pace::Fast,
+    },
+    Scenario {
+        title: "local: an event to an outbox",
+        operation: Events(1000),
+        ours: Local,
+        peers: &[],
+        promises: &[],
         pace: Pace::Fast,
     },
     Scenario {

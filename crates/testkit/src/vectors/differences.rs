@@ -59,6 +59,57 @@ pub fn differences() -> &'static [Difference] {
             ours: "removes everything in it and leaves the folder",
             why: "a session without its root cannot run commands, and a caller's folder stays",
         },
+        Difference {
+            name: "an_empty_line_does_nothing",
+            functions: &["unix_local_exec_live"],
+            applies: |input| input["shell"] == true && input["command"][0] == "",
+            holds: |answer| answer["exit_code"] == 0 && answer["stderr_b64"] == "",
+            reference: "puts `cd … &&` before the line, so that an empty one is a mistake of syntax",
+            ours: "starts the shell in the folder; an empty line does nothing",
+            why: "the line is the caller's and is run as it is",
+        },
+        Difference {
+            name: "no_command_can_fail",
+            functions: &["apply_manifest", "apply_manifest_outcome"],
+            applies: |input| {
+                let rules = input["exec_rules"].as_array().into_iter().flatten();
+                let names = |rule: &Value| rule["match"].as_str().unwrap_or_default().to_owned();
+                rules.map(names).any(|name| name.starts_with("chmod") || name == "groupadd")
+            },
+            holds: |answer| answer["tree"].is_object() && answer["result"] != "error",
+            reference: "runs `chmod`, `groupadd` and the like inside, and fails where they do",
+            ours: "the guest sets permissions and makes accounts itself; there is no command to fail",
+            why: "works in images that have no such programs, and making accounts twice is fine",
+        },
+        Difference {
+            name: "empty_folders_survive",
+            functions: &["apply_manifest", "apply_manifest_outcome"],
+            applies: |input| {
+                let mut entries = input["manifest"]["entries"].as_object().into_iter().flatten();
+                let mut nodes = input["tree"].as_array().into_iter().flatten();
+                entries.any(|(_, entry)| entry["type"] == "local_dir")
+                    && nodes.any(|node| node["type"] == "dir" && node["path"] != input["base_dir"])
+            },
+            holds: |answer| {
+                let mut nodes = answer["tree"].as_object().into_iter().flatten();
+                nodes.any(|(path, node)| path.ends_with("/empty") && node["type"] == "dir")
+            },
+            reference: "leaves out empty folders of a folder of the host, and the modes of its files",
+            ours: "copies both",
+            why: "a copy is the folder, not only its files",
+        },
+        Difference {
+            name: "mounts_are_refused",
+            functions: &["apply_manifest", "apply_manifest_outcome"],
+            applies: |input| {
+                let text = input["manifest"].to_string();
+                text.contains("_mount\"")
+            },
+            holds: |answer| answer["message"].as_str().is_some_and(|text| text.contains("_mount`")),
+            reference: "mounts cloud storage inside",
+            ours: "refuses it by name, before anything is laid out",
+            why: "mounting is not there yet",
+        },
     ]
 }
 

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use super::materialize::outcome;
 use super::mount_calls::helper_calls;
 
 /// Reduces an answer of either side to the part that binds.
@@ -13,6 +14,9 @@ pub(crate) fn projection_of(function: &str) -> Option<Projection> {
 }
 
 const PROJECTIONS: &[(&str, Projection)] = &[
+    ("apply_manifest", outcome),
+    ("apply_manifest_outcome", outcome),
+    ("session_start", outcome),
     ("mount_activate", helper_calls),
     ("mount_deactivate", helper_calls),
     ("mount_outcome", helper_calls),

@@ -1,8 +1,9 @@
-//! Cases that need a session: one of its own for each, in its scratch folder.
+//! Cases that need a session: one of its own for each.
 
 use std::future::Future;
+use std::sync::Arc;
 
-use bastide::{Client, CreateOptions, Session};
+use bastide::{Client, CreateOptions, Session, SnapshotTypes};
 use bastide_model::{Error, ErrorKind, Manifest, PathGrant, Result};
 
 use super::Case;
@@ -14,18 +15,40 @@ pub(crate) fn in_session<T>(
     grants: Vec<PathGrant>,
     work: impl AsyncFnOnce(&Session) -> Result<T>,
 ) -> Result<T> {
-    let Some(backend) = case.backend else {
-        return Err(Error::new(ErrorKind::Internal, "the case needs a session"));
-    };
-    let root = case.scratch.path()?.join("ws").to_string_lossy().into_owned();
-    let manifest = Manifest { root, extra_path_grants: grants, ..Manifest::default() };
+    let manifest =
+        Manifest { root: workspace(case)?, extra_path_grants: grants, ..Manifest::default() };
+    with_session(case, &manifest, CreateOptions::default(), work)
+}
+
+/// The workspace of a case: `ws` in its scratch folder.
+pub(crate) fn workspace(case: &Case<'_>) -> Result<String> {
+    Ok(case.scratch.path()?.join("ws").to_string_lossy().into_owned())
+}
+
+/// Does something with a session that has not started, and deletes it.
+pub(crate) fn with_session<T>(
+    case: &Case<'_>,
+    manifest: &Manifest,
+    options: CreateOptions,
+    work: impl AsyncFnOnce(&Session) -> Result<T>,
+) -> Result<T> {
     run(async {
-        let client = Client::new(std::sync::Arc::clone(backend));
-        let session = client.create(&manifest, CreateOptions::default()).await?;
+        let session = client(case)?.create_unstarted(manifest, options).await?;
         let done = work(&session).await;
         session.delete().await?;
         done
     })?
+}
+
+/// A client of the case's backend.
+pub(crate) fn client(case: &Case<'_>) -> Result<Client> {
+    match case.backend {
+        Some(backend) => {
+            let types = SnapshotTypes::default();
+            Ok(Client::new(Arc::clone(backend)).with_snapshot_types(types))
+        }
+        None => Err(Error::new(ErrorKind::Internal, "the case needs a session")),
+    }
 }
 
 /// Runs something to its end.

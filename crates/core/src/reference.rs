@@ -1,0 +1,59 @@
+//! Commands as the reference runs them: what failed to run is an error, and a signal is a negative
+//! code.
+
+use serde_json::Number;
+
+use crate::{Command, Error, Output, Reason, Result, Session};
+
+/// What a command said, and how it ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ExecResult {
+    /// Its standard output.
+    pub stdout: Vec<u8>,
+    /// Its standard error.
+    pub stderr: Vec<u8>,
+    /// Its exit code; minus N if signal N ended it.
+    pub exit_code: i64,
+}
+
+impl ExecResult {
+    /// Whether the command ended well.
+    #[must_use]
+    pub fn ok(&self) -> bool {
+        self.exit_code == 0
+    }
+}
+
+impl Session {
+    /// Runs a command to its end, as [`exec`](Self::exec) does, and tells its end as the reference
+    /// does.
+    ///
+    /// # Errors
+    ///
+    /// `ExecTransportError` if it could not be executed, `ExecTimeoutError` if it took longer than its
+    /// [timeout](Command::timeout); and as `exec`.
+    pub async fn exec_result(&self, command: Command) -> Result<ExecResult> {
+        let argv: Vec<String> =
+            command.argv.iter().map(|part| String::from_utf8_lossy(part).into_owned()).collect();
+        let timeout = command.timeout;
+        let Output { stdout, stderr, exit, .. } = self.exec(command).await?;
+        let code = i64::from(exit.code);
+        let exit_code = match exit.reason {
+            Reason::NotStarted => {
+                let error = Error::exec_transport(argv);
+                return Err(match exit.detail {
+                    Some(detail) => error.because(detail),
+                    None => error,
+                });
+            }
+            Reason::Timeout => {
+                let seconds = timeout.and_then(|timeout| Number::from_f64(timeout.as_secs_f64()));
+                return Err(Error::exec_timeout(argv, seconds));
+            }
+            Reason::Signalled | Reason::OutOfMemory => 128 - code,
+            _ => code,
+        };
+        Ok(ExecResult { stdout: stdout.to_vec(), stderr: stderr.to_vec(), exit_code })
+    }
+}

@@ -1,0 +1,278 @@
+//! The tools a model uses, over a session: what they take and say is in
+//! [`model::tools`](bastide_model::tools), here they do it.
+
+use std::time::{Duration, Instant};
+
+use bastide_model::patch::{FileAnswer, FileRequest, PatchRun, PatchStep, WorkspaceEditor};
+use bastide_model::paths::SandboxWorkspaceScope;
+use bastide_model::tools::{
+    ExecCall, ExecCommandRun, ExecOutcome, ExecStep, FILESYSTEM_TOOLS, ImageAnswer, ImageRun,
+    MAX_IMAGE_BYTES, Response, SHELL_TOOLS, Shell, Start, ToolDefinition, WriteStdinRun,
+    tool_definition,
+};
+use serde_json::Value;
+
+use crate::files::Files;
+use crate::pty::PtyLimits;
+use crate::reference::ExecResult;
+use crate::{Command, Error, ErrorKind, Result, Session, WriteOptions};
+
+/// The size of the terminal a model types on.
+const TERMINAL: (u16, u16) = (24, 80);
+
+/// The largest file that is patched.
+const MAX_PATCHED: u64 = 64 << 20;
+
+/// The tools of one session.
+///
+/// ```no_run
+/// # async fn example(session: &bastide::Session) -> bastide::Result<()> {
+/// let tools = bastide::Tools::new(session);
+/// let text = tools.exec_command(r#"{"cmd": "ls"}"#).await?;
+/// # drop(text);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Tools<'a> {
+    session: &'a Session,
+    scope: SandboxWorkspaceScope,
+    user: Option<String>,
+}
+
+/// What a tool answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ToolAnswer {
+    /// Text.
+    Text(String),
+    /// A picture, as a `data:` address.
+    Image(String),
+}
+
+impl ToolAnswer {
+    /// The answer as the reference writes it.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        match self {
+            Self::Text(text) => ImageAnswer::Text(text.clone()).to_json(),
+            Self::Image(url) => ImageAnswer::Image(url.clone()).to_json(),
+        }
+    }
+}
+
+impl<'a> Tools<'a> {
+    /// The tools of a session.
+    #[must_use]
+    pub fn new(session: &'a Session) -> Self {
+        Self { session, scope: SandboxWorkspaceScope::default(), user: None }
+    }
+
+    /// The same tools, with relative paths starting in this folder of the workspace.
+    ///
+    /// # Errors
+    ///
+    /// `ValueError` for a folder that is absolute or leads out.
+    pub fn in_folder(mut self, cwd: &str) -> Result<Self> {
+        self.scope = SandboxWorkspaceScope::from_cwd(Some(cwd))?;
+        Ok(self)
+    }
+
+    /// The same tools, used on behalf of one of the sandbox's users.
+    #[must_use]
+    pub fn as_user(mut self, user: impl Into<String>) -> Self {
+        self.user = Some(user.into());
+        self
+    }
+
+    /// What a model's API has to be told about the tools.
+    #[must_use]
+    pub fn definitions() -> Vec<ToolDefinition> {
+        let names = FILESYSTEM_TOOLS.into_iter().chain(SHELL_TOOLS);
+        names.filter_map(tool_definition).collect()
+    }
+
+    /// Calls a tool by name with what the model sent.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`] for an unknown tool; and as the tool.
+    pub async fn call(&self, name: &str, raw: &str) -> Result<ToolAnswer> {
+        match name {
+            "exec_command" => self.exec_command(raw).await.map(ToolAnswer::Text),
+            "write_stdin" => self.write_stdin(raw).await.map(ToolAnswer::Text),
+            "view_image" => self.view_image(raw).await,
+            "apply_patch" => self.apply_patch(raw).await.map(ToolAnswer::Text),
+            _ => Err(Error::new(ErrorKind::NotFound, format!("there is no tool `{name}`"))),
+        }
+    }
+
+    fn files(&self) -> Files<'a> {
+        match &self.user {
+            Some(user) => self.session.files_as(user.clone()),
+            None => self.session.files(),
+        }
+    }
+
+    /// Runs a shell command and gives what it said within a while.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the session does. What the model did wrong is in the text.
+    pub async fn exec_command(&self, raw: &str) -> Result<String> {
+        let started = Instant::now();
+        let run = ExecCommandRun::start(raw, &self.session.policy, &self.scope, true)?;
+        let mut run = match run {
+            Start::Run(run) => run,
+            Start::Refuse(text) => return Ok(text),
+        };
+        let mut call = run.call();
+        loop {
+            let outcome = self.perform(call).await;
+            match run.answer(outcome)? {
+                ExecStep::Call(next) => call = next,
+                ExecStep::Answer(response) => return Ok(show(&response, started)),
+            }
+        }
+    }
+
+    async fn perform(&self, call: ExecCall) -> Result<ExecOutcome> {
+        match call {
+            ExecCall::PtyStart { command, shell, tty, yield_time_s, max_output_tokens } => {
+                let mut command = self.command(&shell, &command);
+                if tty {
+                    command = command.terminal(TERMINAL.0, TERMINAL.1);
+                }
+                let limits = PtyLimits { yield_time_s: Some(yield_time_s), max_output_tokens };
+                let update = self.session.pty_exec_start(command, limits).await?;
+                Ok(ExecOutcome::Pty(update))
+            }
+            ExecCall::Exec { command, shell, timeout_s } => {
+                let timeout = Duration::try_from_secs_f64(timeout_s).unwrap_or(Duration::MAX);
+                let command = self.command(&shell, &command).timeout(timeout);
+                let ExecResult { stdout, stderr, exit_code } =
+                    self.session.exec_result(command).await?;
+                Ok(ExecOutcome::Exec { stdout, stderr, exit_code })
+            }
+        }
+    }
+
+    fn command(&self, shell: &Shell, line: &str) -> Command {
+        let command = match shell {
+            Shell::Default => Command::shell(line),
+            Shell::Argv([program, flag]) => Command::new([program.as_str(), flag, line]),
+        };
+        match &self.user {
+            Some(user) => command.user(user.clone()),
+            None => command,
+        }
+    }
+
+    /// Types into a running command and gives what it said since.
+    ///
+    /// # Errors
+    ///
+    /// As [`exec_command`](Self::exec_command).
+    pub async fn write_stdin(&self, raw: &str) -> Result<String> {
+        let started = Instant::now();
+        let run = match WriteStdinRun::start(raw, true)? {
+            Start::Run(run) => run,
+            Start::Refuse(text) => return Ok(text),
+        };
+        let call = run.call();
+        let limits = PtyLimits {
+            yield_time_s: Some(call.yield_time_s),
+            max_output_tokens: call.max_output_tokens,
+        };
+        let update = self.session.pty_write_stdin(call.session_id, &call.chars, limits).await;
+        Ok(show(&run.answer(update)?, started))
+    }
+
+    /// Shows a picture.
+    ///
+    /// # Errors
+    ///
+    /// As [`exec_command`](Self::exec_command).
+    pub async fn view_image(&self, raw: &str) -> Result<ToolAnswer> {
+        let run = match ImageRun::start(raw, &self.session.policy, &self.scope)? {
+            Start::Run(run) => run,
+            Start::Refuse(text) => return Ok(ToolAnswer::Text(text)),
+        };
+        let most = u64::try_from(MAX_IMAGE_BYTES).unwrap_or(u64::MAX) + 1;
+        let content = self.files().read_bounded(run.path().as_str(), most).await;
+        Ok(match run.answer(content.map(|content| content.to_vec())) {
+            ImageAnswer::Text(text) => ToolAnswer::Text(text),
+            ImageAnswer::Image(url) => ToolAnswer::Image(url),
+        })
+    }
+
+    /// Applies a patch to files of the workspace. All paths are checked before any file is touched;
+    /// what was applied stays when a later part fails.
+    ///
+    /// # Errors
+    ///
+    /// `ApplyPatchError` and its kin if the patch cannot be read or applied.
+    pub async fn apply_patch(&self, raw: &str) -> Result<String> {
+        let editor = WorkspaceEditor::new(self.session.policy.clone(), self.scope.clone());
+        let mut run = PatchRun::of_tool_input(editor, raw)?;
+        let mut step = run.start()?;
+        while let PatchStep::Do(request) = step {
+            let answer = self.edit(request).await?;
+            step = run.answer(answer)?;
+        }
+        Ok(run.tool_output())
+    }
+
+    /// Does what a patch asks of the files.
+    async fn edit(&self, request: FileRequest) -> Result<FileAnswer> {
+        let files = self.files();
+        match request {
+            // Where it leads is for the guest to find out, at the moment it is used.
+            FileRequest::Resolve(path) => Ok(FileAnswer::Resolved(path)),
+            FileRequest::Read(path) => {
+                match files.read_bounded(path.as_str(), MAX_PATCHED + 1).await {
+                    Ok(content) if content.len() as u64 > MAX_PATCHED => {
+                        let message = format!("{path} is too large to be patched");
+                        Err(Error::new(ErrorKind::LimitExceeded, message))
+                    }
+                    Ok(content) => Ok(FileAnswer::Content(content.to_vec())),
+                    Err(error) if error.class() == Some("WorkspaceReadNotFoundError") => {
+                        Ok(FileAnswer::Missing)
+                    }
+                    Err(error) => Err(error),
+                }
+            }
+            FileRequest::Write { path, content } | FileRequest::Replace { path, content } => {
+                files.write(path.as_str(), content).await?;
+                Ok(FileAnswer::Done)
+            }
+            FileRequest::Create { path, content } => {
+                let new = WriteOptions::default().new_file();
+                match files.write_with(path.as_str(), content, new).await {
+                    Ok(()) => Ok(FileAnswer::Done),
+                    Err(error) if error.class() == Some("FileExistsError") => {
+                        Ok(FileAnswer::Exists)
+                    }
+                    Err(error) => Err(error),
+                }
+            }
+            FileRequest::Remove(path) => {
+                files.rm(path.as_str(), false).await?;
+                Ok(FileAnswer::Done)
+            }
+            FileRequest::SameFile(first, second) => {
+                let same = files.same_file(first.as_str(), second.as_str(), false).await?;
+                Ok(FileAnswer::Same(same))
+            }
+            FileRequest::Rename { from, to } => {
+                files.mv(from.as_str(), to.as_str()).await?;
+                Ok(FileAnswer::Done)
+            }
+        }
+    }
+}
+
+fn show(response: &Response, started: Instant) -> String {
+    let chunk: String = uuid::Uuid::new_v4().simple().to_string().chars().take(6).collect();
+    response.text(&chunk, started.elapsed().as_secs_f64())
+}
