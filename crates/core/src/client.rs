@@ -3,6 +3,7 @@
 mod create;
 mod lifetime;
 mod options;
+mod reach;
 mod resume;
 mod sweep;
 mod told;

@@ -231,7 +231,7 @@ impl Session {
     /// Fails with what the manifest or the snapshot fails with. Nothing of the workspace is removed
     /// before its replacement is there and verified.
     pub async fn start(&self) -> Result<()> {
-        self.telling(|| Operation::Start).quietly(self.start_untold()).await
+        self.telling(|| Operation::Start).quietly(self.start_untold(), |()| Finished::done()).await
     }
 
     async fn start_untold(&self) -> Result<()> {
@@ -394,7 +394,7 @@ impl Session {
     /// `WorkspaceStopError` if the workspace cannot be saved. What was saved before is still there
     /// then, and so is the workspace.
     pub async fn stop(&self) -> Result<Saved> {
-        self.telling(|| Operation::Stop).quietly(self.stop_untold()).await
+        self.telling(|| Operation::Stop).quietly(self.stop_untold(), Saved::told).await
     }
 
     async fn stop_untold(&self) -> Result<Saved> {
@@ -435,7 +435,9 @@ impl Session {
     ///
     /// Fails if something cannot be ended.
     pub async fn shutdown(&self) -> Result<()> {
-        self.telling(|| Operation::Shutdown).quietly(self.shutdown_untold()).await
+        self.telling(|| Operation::Shutdown)
+            .quietly(self.shutdown_untold(), |()| Finished::done())
+            .await
     }
 
     async fn shutdown_untold(&self) -> Result<()> {

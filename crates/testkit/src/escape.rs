@@ -4,6 +4,7 @@
 //! what came of it; the inner half, the *probe*, is the test program itself, carried into the session
 //! and run there, and tries. It says what it reached.
 
+mod audit;
 mod files;
 mod gaps;
 mod kernel;
@@ -29,6 +30,7 @@ pub fn path_trials() -> Vec<Trial> {
 #[must_use]
 pub fn trials() -> Vec<Trial> {
     [
+        audit::TRIALS,
         files::TRIALS,
         gaps::TRIALS,
         paths::TRIALS,

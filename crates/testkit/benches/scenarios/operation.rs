@@ -25,6 +25,8 @@ pub(crate) enum Operation {
     Echo,
     /// A sandbox made, used for one command and removed, so many at a time: the time for each.
     Sessions(usize),
+    /// So many events, told to an outbox until all are there: the time for each.
+    Events(usize),
     /// Three hundred packages installed from a folder.
     Install,
 }
@@ -43,6 +45,7 @@ impl fmt::Display for Operation {
             Self::List(count) => write!(f, "list {count}"),
             Self::Echo => f.write_str("echo"),
             Self::Sessions(count) => write!(f, "sessions {count}"),
+            Self::Events(count) => write!(f, "events {count}"),
             Self::Install => f.write_str("install"),
         }
     }
