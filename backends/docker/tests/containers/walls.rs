@@ -207,7 +207,7 @@ async fn grants_folders_of_the_host_as_binds(_: Context) -> Outcome {
         grant("/granted/closed", Some(closed.path()), true),
         grant("/srv", None, false),
     ];
-    let manifest = Manifest { extra_path_grants, ..Manifest::default() };
+    let mut manifest = Manifest { extra_path_grants, ..Manifest::default() };
     let client = setting.client(base())?;
     let session = client.create(&manifest, CreateOptions::default()).await?;
     assert_eq!(say(&session, "cat /granted/closed/file").await?, "of the host");
