@@ -1,5 +1,6 @@
 //! What can be written on the command line.
 
+pub(crate) mod docker;
 pub(crate) mod session;
 pub(crate) mod values;
 
@@ -7,6 +8,7 @@ use crate::commands::attach::AttachArgs;
 use crate::commands::cp::CpArgs;
 use crate::commands::create::CreateArgs;
 use crate::commands::docs::{CompletionsArgs, ManArgs};
+use crate::commands::doctor::DoctorArgs;
 use crate::commands::exec::ExecArgs;
 use crate::commands::files::FilesArgs;
 use crate::commands::inspect::InspectArgs;
@@ -47,6 +49,7 @@ pub(crate) enum Task {
     Resume(ResumeArgs),
     Rm(RmArgs),
     Sweep(SweepArgs),
+    Doctor(DoctorArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
 }

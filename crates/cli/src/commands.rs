@@ -4,6 +4,7 @@ pub(crate) mod attach;
 pub(crate) mod cp;
 pub(crate) mod create;
 pub(crate) mod docs;
+pub(crate) mod doctor;
 pub(crate) mod exec;
 pub(crate) mod files;
 pub(crate) mod inspect;

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod clients;
 mod commands;
 mod conduct;
 mod config;
@@ -66,6 +67,7 @@ impl Task {
             Self::Resume(args) => args.json,
             Self::Rm(args) => args.json,
             Self::Sweep(args) => args.json,
+            Self::Doctor(args) => args.json,
             Self::Shell(_) | Self::Attach(_) | Self::Completions(_) | Self::Man(_) => false,
         }
     }
@@ -88,6 +90,7 @@ impl Task {
             Self::Resume(args) => commands::resume::run(ui, args).await,
             Self::Rm(args) => commands::rm::run(ui, args).await,
             Self::Sweep(args) => commands::sweep::run(ui, args).await,
+            Self::Doctor(args) => commands::doctor::run(ui, args).await,
             Self::Completions(args) => commands::docs::completions(ui, args),
             Self::Man(args) => commands::docs::man(ui, &args),
         }

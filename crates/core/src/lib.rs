@@ -9,8 +9,10 @@ mod client;
 mod command;
 pub mod dependencies;
 mod environment;
+pub mod events;
 mod fault;
 pub mod files;
+pub mod host;
 mod lifecycle;
 pub mod link;
 mod output;
@@ -28,7 +30,7 @@ pub use backend::{
     Backend, Booted, Connection, Grant, Machine, MachineEnd, MachineSpec, MachineStatus,
     ResourceLimits, SessionId, Side,
 };
-pub use bastide_model::receipt::{NetworkAccess, Receipt, Rung};
+pub use bastide_model::receipt::{Isolation, NetworkAccess, Receipt, Rung};
 pub use bastide_model::{Error, ErrorKind, ExposedPort, Result};
 pub use bastide_proto::GuestPath;
 pub use client::{

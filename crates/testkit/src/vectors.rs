@@ -36,6 +36,7 @@ mod paths;
 mod permissions;
 mod pty;
 mod rclone_config;
+mod session_events;
 mod session_ops;
 mod session_state;
 mod shell_tool;
@@ -72,6 +73,7 @@ const AREAS: &[&[(&str, Handler)]] = &[
     permissions::FUNCTIONS,
     pty::FUNCTIONS,
     rclone_config::FUNCTIONS,
+    session_events::FUNCTIONS,
     session_ops::FUNCTIONS,
     session_state::FUNCTIONS,
     shell_tool::FUNCTIONS,
