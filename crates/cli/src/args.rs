@@ -1,5 +1,6 @@
 //! What can be written on the command line.
 
+pub(crate) mod docker;
 pub(crate) mod session;
 pub(crate) mod values;
 
@@ -15,9 +16,11 @@ use crate::commands::kill::KillArgs;
 use crate::commands::ls::LsArgs;
 use crate::commands::port::PortArgs;
 use crate::commands::ps::PsArgs;
+use crate::commands::resume::ResumeArgs;
 use crate::commands::rm::RmArgs;
 use crate::commands::run::RunArgs;
 use crate::commands::shell::ShellArgs;
+use crate::commands::stop::StopArgs;
 use crate::commands::sweep::SweepArgs;
 
 /// Give software agents a place to work
@@ -42,6 +45,8 @@ pub(crate) enum Task {
     Ls(LsArgs),
     Inspect(InspectArgs),
     Port(PortArgs),
+    Stop(StopArgs),
+    Resume(ResumeArgs),
     Rm(RmArgs),
     Sweep(SweepArgs),
     Doctor(DoctorArgs),

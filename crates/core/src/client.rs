@@ -4,6 +4,7 @@ mod create;
 mod lifetime;
 mod resume;
 mod sweep;
+mod told;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use bastide_model::{Manifest, PathGrant, Registry};
 use crate::apply::GitOptions;
 use crate::backend::{Backend, Grant, MachineSpec, ResourceLimits, SessionId};
 use crate::dependencies::Dependencies;
+use crate::events::EventOptions;
 use crate::lifecycle::{ConcurrencyLimits, ProgressListener};
 use crate::snapshot::SnapshotTypes;
 use crate::state::State;
@@ -26,7 +28,7 @@ pub use resume::ResumeOptions;
 pub use sweep::{SweepReport, Swept};
 
 /// The root of a workspace that nobody chose.
-const DEFAULT_ROOT: &str = "/workspace";
+pub(crate) const DEFAULT_ROOT: &str = "/workspace";
 
 /// Makes sessions on one backend, and finds them again.
 ///
@@ -35,6 +37,7 @@ const DEFAULT_ROOT: &str = "/workspace";
 pub struct Client {
     backend: Arc<dyn Backend>,
     state: Arc<State>,
+    events: Arc<EventOptions>,
     registry: Arc<Registry>,
     types: SnapshotTypes,
     dependencies: Dependencies,
@@ -125,7 +128,8 @@ impl Client {
         let state = State::at(backend.home());
         let registry = Arc::new(Registry::builtin().clone());
         let (types, dependencies) = (SnapshotTypes::default(), Dependencies::default());
-        Self { backend, state, registry, types, dependencies }
+        let events = Arc::default();
+        Self { backend, state, events, registry, types, dependencies }
     }
 
     /// The same client with types of the program's own.
@@ -183,15 +187,17 @@ fn path_policy(spec: &MachineSpec) -> Result<WorkspacePathPolicy> {
     WorkspacePathPolicy::new(spec.root.as_str(), spec.grants.iter().map(grant).collect())
 }
 
-/// What the manifest grants of the host. Without a path on the host the same one is meant.
-fn grants(manifest: &Manifest) -> Result<Vec<Grant>> {
+/// What the manifest grants of the host. Without a path on the host the same one is meant, where the
+/// machine has the host's files at all.
+fn grants(manifest: &Manifest, has_host_files: bool) -> Result<Vec<Grant>> {
     let grant = |grant: &PathGrant| {
         let path = grant.path.parse().map_err(|error| {
             let message = format!("granted path {:?}: {error}", grant.path);
             Error::new(ErrorKind::InvalidInput, message)
         })?;
-        let host = grant.host_path.as_ref().unwrap_or(&grant.path);
-        Ok(Grant { path, host: PathBuf::from(host), read_only: grant.read_only })
+        let same = has_host_files.then_some(&grant.path);
+        let host = grant.host_path.as_ref().or(same).map(PathBuf::from).unwrap_or_default();
+        Ok(Grant { path, host, read_only: grant.read_only })
     };
     manifest.extra_path_grants.iter().map(grant).collect()
 }

@@ -9,8 +9,10 @@ mod client;
 mod command;
 pub mod dependencies;
 mod environment;
+pub mod events;
 mod fault;
 pub mod files;
+pub mod host;
 mod lifecycle;
 pub mod link;
 mod output;
@@ -20,6 +22,7 @@ mod reference;
 mod session;
 pub mod snapshot;
 mod state;
+pub mod store;
 mod tools;
 
 pub use apply::{GitFetch, GitOptions, Materialized, MaterializedFile};
@@ -47,6 +50,7 @@ pub use reference::ExecResult;
 pub use session::Session;
 pub use snapshot::{Progress, Saved, SnapshotKeeper, SnapshotTypes, Workspace};
 pub use state::SessionFolder;
+pub use store::{SnapshotInfo, Store};
 pub use tools::{ToolAnswer, Tools};
 
 pub use bastide_model as model;

@@ -4,6 +4,7 @@
 
 pub mod accounts;
 pub mod boot;
+pub mod container;
 pub mod files;
 pub mod frame;
 pub mod hello;
@@ -11,6 +12,7 @@ mod message;
 pub mod path;
 pub mod reply;
 pub mod request;
+pub mod tree;
 pub mod warden;
 
 pub use frame::{Frame, FrameCodec, FrameError};

@@ -2,12 +2,14 @@
 
 mod commands;
 mod ending;
+mod events;
 mod files;
 mod lifetime;
 mod link;
 mod output;
 mod ports;
 mod processes;
+mod snapshots;
 mod terminals;
 mod users;
 mod workspace;
@@ -25,6 +27,7 @@ pub fn trials() -> Vec<Trial> {
         output::TRIALS,
         ports::TRIALS,
         processes::TRIALS,
+        snapshots::TRIALS,
         terminals::TRIALS,
         users::TRIALS,
         workspace::TRIALS,
@@ -33,6 +36,7 @@ pub fn trials() -> Vec<Trial> {
     .flatten()
     .copied()
     .chain(files::all())
+    .chain(events::all())
     .collect()
 }
 

@@ -33,6 +33,10 @@ const PACKAGES: &[Package] = &[
     heavy("npm", "npm"),
     heavy("java", "default-jdk-headless"),
     heavy("chromium", "chromium"),
+    heavy("dockerd", "docker.io"),
+    heavy("busybox", "busybox-static"),
+    heavy("runsc", "runsc"),
+    heavy("docker-registry", "docker-registry"),
 ];
 
 /// The packages that are missing here.
