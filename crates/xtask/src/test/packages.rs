@@ -22,10 +22,6 @@ const fn heavy(program: &'static str, name: &'static str) -> Package {
 
 const PACKAGES: &[Package] = &[
     light("newuidmap", "uidmap"),
-    heavy("dockerd", "docker.io"),
-    heavy("busybox", "busybox-static"),
-    heavy("runsc", "runsc"),
-    heavy("docker-registry", "docker-registry"),
     light("strace", "strace"),
     light("gdb", "gdb"),
     light("gcc", "gcc"),
@@ -37,6 +33,10 @@ const PACKAGES: &[Package] = &[
     heavy("npm", "npm"),
     heavy("java", "default-jdk-headless"),
     heavy("chromium", "chromium"),
+    heavy("dockerd", "docker.io"),
+    heavy("busybox", "busybox-static"),
+    heavy("runsc", "runsc"),
+    heavy("docker-registry", "docker-registry"),
 ];
 
 /// The packages that are missing here.
