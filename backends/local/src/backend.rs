@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bastide::backend::Expose;
+use bastide::host::process::{ProcessIdentity, ended, kill};
+use bastide::host::words;
 use bastide::{
     Backend, Booted, Connection, Error, ErrorKind, GuestPath, Isolation, Machine, MachineEnd,
     MachineSpec, MachineStatus, NetworkAccess, Receipt, Result, Rung, SessionFolder,
@@ -24,9 +26,8 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 use tokio::time::Instant;
 
-use crate::process::{ProcessIdentity, ended, kill};
 use crate::user::Identity;
-use crate::{boot, side, strays, words};
+use crate::{boot, side, strays};
 
 /// The word users choose this backend by.
 pub(crate) const NAME: &str = "local";

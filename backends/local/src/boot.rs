@@ -9,9 +9,12 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use bastide::backend::{Hold, Leash};
+use bastide::backend::{Hold, Leash, Remains};
+use bastide::host::process::ProcessIdentity;
+use bastide::host::words;
 use bastide::{
-    Booted, Error, ErrorKind, Isolation, Machine, MachineSpec, Result, SessionFolder, Side,
+    Booted, Error, ErrorKind, Isolation, Machine, MachineSpec, NetworkAccess, Result,
+    SessionFolder, Side,
 };
 use bastide_guest_bin::GuestBinary;
 use bastide_proto::boot::{BootFailure, BootReport, BootSpec, Ready, Resolver};
@@ -20,10 +23,9 @@ use tokio::process::{Child, Command};
 
 use crate::backend::{NAME, State};
 use crate::plan::{Ground, Plan};
-use crate::process::ProcessIdentity;
 use crate::receipt::receipt;
 use crate::refusal::because;
-use crate::{ladder, layout, side, words};
+use crate::{ladder, layout, side};
 
 /// How long a sandbox may take to come up.
 const BOOT: Duration = Duration::from_secs(10);
@@ -54,6 +56,10 @@ pub(crate) async fn boot(
         Error::new(ErrorKind::Io, format!("cannot start session {id}: {error}"))
             .with("path", dir.display().to_string())
     };
+    if spec.network == NetworkAccess::Bridge {
+        let message = "sessions on this machine have no network of their own that leads out";
+        return Err(Error::new(ErrorKind::Unsupported, message).hint("ask for `none` or `host`"));
+    }
     let storage = dir.join("work");
     // A session that was there before has its files, and keeps them whatever becomes of this boot.
     // Nobody outside gets past the folder it lies in; inside, users besides the owner may look.
@@ -121,6 +127,7 @@ pub(crate) async fn boot(
         machine,
         connection: Some(side::connection(first, devices).map_err(failed)?),
         leash: Some(Leash::new(OwnersEnd(control))),
+        remains: Remains::Files,
     })
 }
 

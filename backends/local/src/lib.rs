@@ -8,7 +8,6 @@ mod host;
 mod ladder;
 mod layout;
 mod plan;
-mod process;
 mod receipt;
 mod refusal;
 mod side;
@@ -16,7 +15,6 @@ mod strays;
 mod subordinate;
 mod toolchains;
 mod user;
-mod words;
 
 pub use backend::LocalBackend;
 pub use bastide_proto::boot::Resolver;

@@ -9,10 +9,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use bastide::host::process::kill;
 use bastide_proto::warden::HOST_INIT;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
-use crate::process::kill;
 use crate::user::ID_LOCKS;
 
 /// Ends and removes what no session under `home` leads to, and says what it was.

@@ -1,5 +1,6 @@
 //! What can be written on the command line.
 
+pub(crate) mod docker;
 pub(crate) mod session;
 pub(crate) mod values;
 

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod clients;
 mod commands;
 mod conduct;
 mod config;

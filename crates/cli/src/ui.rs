@@ -30,6 +30,22 @@ pub(crate) struct Ui {
     json: bool,
 }
 
+/// Shows how far something is, on a terminal.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Notices {
+    shown: bool,
+}
+
+impl Notices {
+    /// Shows one step.
+    pub(crate) fn say(self, text: &str) {
+        if self.shown {
+            // A terminal that is gone is no reason to stop.
+            drop(writeln!(anstream::stderr(), "{DIM}bastide:{DIM:#} {text}"));
+        }
+    }
+}
+
 impl Ui {
     /// With `json`, everything Bastide itself says is for programs.
     pub(crate) fn new(json: bool) -> Self {
@@ -108,6 +124,11 @@ impl Ui {
         if !self.json {
             self.say(&format!("{DIM}bastide:{DIM:#} {text}\n"));
         }
+    }
+
+    /// A way to show how far something is, for whoever watches.
+    pub(crate) fn notices(&self) -> Notices {
+        Notices { shown: !self.json && io::stderr().is_terminal() }
     }
 
     /// Shows what is in force in a session.

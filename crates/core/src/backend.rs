@@ -80,6 +80,11 @@ pub trait Backend: fmt::Debug + Send + Sync {
         BackendState::Local { machine: machine_state, receipt }
     }
 
+    /// What a session's state says of a machine that was not made yet.
+    fn unmade(&self) -> BackendState {
+        BackendState::Local { machine: None, receipt: None }
+    }
+
     /// How ports of a machine are published, where the backend can.
     fn expose(&self) -> Option<&dyn Expose> {
         None
@@ -210,6 +215,9 @@ pub struct MachineSpec {
     /// What commands may use, all of them together.
     #[serde(default)]
     pub limits: ResourceLimits,
+    /// The ports that were declared when the session was made.
+    #[serde(default)]
+    pub exposed_ports: Vec<u16>,
     /// Where commands search for programs. A backend that shows programs of the host shows what lies
     /// there, with what those programs need.
     #[serde(default)]
@@ -221,7 +229,7 @@ pub struct MachineSpec {
 pub struct Grant {
     /// Where it is inside.
     pub path: GuestPath,
-    /// Where it is on the host.
+    /// Where it is on the host; empty where something of the machine itself is meant.
     pub host: PathBuf,
     /// Whether only reading is granted.
     pub read_only: bool,
@@ -252,6 +260,7 @@ impl MachineSpec {
             host_workspace: None,
             grants: Vec::new(),
             limits: ResourceLimits::default(),
+            exposed_ports: Vec::new(),
             search_path: Vec::new(),
         }
     }
@@ -282,6 +291,20 @@ pub struct Booted {
     pub connection: Option<Connection>,
     /// Holds the machine up until it is told to let go.
     pub leash: Option<Leash>,
+    /// What it has of a session that was there before.
+    pub remains: Remains,
+}
+
+/// What a machine that was started again has of the session it is of.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Remains {
+    /// The files of its workspace, in a system that is made anew.
+    #[default]
+    Files,
+    /// Everything: it is the same machine.
+    System,
+    /// Nothing: it is another machine.
+    Nothing,
 }
 
 /// Holds a machine up: when it is dropped, or its process ends in any way, the machine ends and is

@@ -188,15 +188,17 @@ fn path_policy(spec: &MachineSpec) -> Result<WorkspacePathPolicy> {
     WorkspacePathPolicy::new(spec.root.as_str(), spec.grants.iter().map(grant).collect())
 }
 
-/// What the manifest grants of the host. Without a path on the host the same one is meant.
-fn grants(manifest: &Manifest) -> Result<Vec<Grant>> {
+/// What the manifest grants of the host. Without a path on the host the same one is meant, where the
+/// machine has the host's files at all.
+fn grants(manifest: &Manifest, has_host_files: bool) -> Result<Vec<Grant>> {
     let grant = |grant: &PathGrant| {
         let path = grant.path.parse().map_err(|error| {
             let message = format!("granted path {:?}: {error}", grant.path);
             Error::new(ErrorKind::InvalidInput, message)
         })?;
-        let host = grant.host_path.as_ref().unwrap_or(&grant.path);
-        Ok(Grant { path, host: PathBuf::from(host), read_only: grant.read_only })
+        let same = has_host_files.then_some(&grant.path);
+        let host = grant.host_path.as_ref().or(same).map(PathBuf::from).unwrap_or_default();
+        Ok(Grant { path, host, read_only: grant.read_only })
     };
     manifest.extra_path_grants.iter().map(grant).collect()
 }

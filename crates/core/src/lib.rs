@@ -12,6 +12,7 @@ mod environment;
 pub mod events;
 mod fault;
 pub mod files;
+pub mod host;
 mod lifecycle;
 pub mod link;
 mod output;

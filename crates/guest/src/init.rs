@@ -119,7 +119,7 @@ fn start(inheritance: Inheritance<'_>) -> Result<Started, BootFailure> {
     let guest = match fork().step(|| "fork the guest".to_owned())? {
         Fork::Child => {
             drop((launcher_end, to_guest, lock, groups));
-            let warden = UnixStream::from(warden);
+            let (warden, porter) = (Some(UnixStream::from(warden)), Some(porter));
             let endpoints =
                 Endpoints { listener, first, launcher, init, warden, porter, logs, kills };
             be_guest(spec, endpoints)
@@ -223,6 +223,6 @@ fn be_guest(spec: &BootSpec, endpoints: Endpoints) -> ! {
             Rung::Namespaces | Rung::Landlock(_) => reduce_guest(spec.only_own.is_none()),
         })
         .map_err(std::io::Error::other)
-        .and_then(|()| server::run(spec, endpoints));
+        .and_then(|()| server::run(&spec.into(), endpoints));
     exit_now(i32::from(served.is_err()))
 }

@@ -51,7 +51,11 @@ pub(crate) struct Charge {
 
 /// The life of a launcher.
 pub(crate) fn run(spec: &BootSpec, charge: Charge, requests: &OwnedFd, groups: Joining) -> ! {
-    let walls = enter(spec, charge, groups);
+    serve(enter(spec, charge, groups), requests)
+}
+
+/// The life of a launcher from where it is behind its walls, or is not.
+pub(crate) fn serve(walls: Result<WallsReport, StepError>, requests: &OwnedFd) -> ! {
     let failed = walls.is_err();
     let pid = rustix::process::getpid().as_raw_pid();
     let message: LauncherReport =

@@ -4,7 +4,9 @@
 //! owner), its standard output as that owner's first connection to the guest, and its standard error
 //! as the file whose lock says that somebody of the session lives.
 
+pub mod container;
 mod control;
+mod engine;
 mod folder;
 mod keep;
 mod limits;
@@ -158,6 +160,7 @@ impl Sandbox {
             init: Some(self.init_fd.try_clone()?),
             owner: Some(owner),
             ports: Ports::new(self.porter.try_clone()?, spec.own_network),
+            is_up: true,
         };
         loop {
             match keeper.watch(&mut self.control)? {
@@ -168,7 +171,7 @@ impl Sandbox {
                         return Ok(());
                     }
                 }
-                Event::OwnerGone => {
+                Event::OwnerGone | Event::OwnerGaveUp | Event::OwnerSaysUp => {
                     self.end_if_alive(&keeper)?;
                     return if spec.keep_folder { Ok(()) } else { self.remove() };
                 }
@@ -214,7 +217,7 @@ impl Sandbox {
 
     fn remove(&self) -> io::Result<()> {
         rustix::process::chdir("/")?;
-        self.folder.remove(&self.ids)?;
+        self.folder.remove(Some(&self.ids))?;
         self.ids.forget();
         Ok(())
     }

@@ -48,6 +48,8 @@ impl Receipt {
 pub enum Rung {
     /// Namespaces of its own, and walls on the commands.
     Namespaces,
+    /// A container of an engine, and walls on the commands.
+    Container,
     /// Walls on the commands, over the host's own paths.
     Landlock,
     /// Nothing.
@@ -60,6 +62,7 @@ impl Rung {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Namespaces => "namespaces",
+            Self::Container => "container",
             Self::Landlock => "landlock",
             Self::Unconfined => "unconfined",
         }
@@ -87,6 +90,8 @@ pub enum Isolation {
 pub enum NetworkAccess {
     /// Loopback of their own, and nothing else.
     None,
+    /// A network that leads out, and loopback of their own.
+    Bridge,
     /// The host's, its loopback included.
     Host,
 }
@@ -97,6 +102,7 @@ impl NetworkAccess {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::None => "none",
+            Self::Bridge => "bridge",
             Self::Host => "host",
         }
     }

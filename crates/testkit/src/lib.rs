@@ -3,6 +3,7 @@
 
 pub mod chaos;
 pub mod conformance;
+pub mod engine;
 pub mod escape;
 pub mod fuzz;
 pub mod suite;

@@ -195,6 +195,21 @@ pub fn run(suites: &[(&str, &Context, Vec<Trial>)]) -> ExitCode {
     conclusion.exit_code()
 }
 
+/// Names suites that cannot be run here, and says why: each trial is reported as ignored.
+#[must_use]
+#[expect(clippy::print_stderr, reason = "a test program speaks on the terminal")]
+pub fn skip_all(suite: &str, trials: &[Trial], reason: &str) -> ExitCode {
+    let arguments = Arguments::from_args();
+    let ignored = |trial: &Trial| {
+        let name = format!("{suite}::{}", trial.name);
+        libtest_mimic::Trial::test(name, || Ok(())).with_ignored_flag(true)
+    };
+    if !arguments.list {
+        eprintln!("skipped: {} trials of {suite}: {reason}", trials.len());
+    }
+    libtest_mimic::run(&arguments, trials.iter().map(ignored).collect()).exit_code()
+}
+
 /// Deletes what a trial that failed half-way left behind, and names it: a session that is not tied to
 /// its owner would outlive this program. One whose owner let go of it may still be on its way out.
 fn clear(context: &Context) -> Result<Vec<String>, Trouble> {

@@ -1,7 +1,6 @@
 //! The options of a new session, and what becomes of them.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use bastide::model::document::Format;
 use bastide::model::environment::Variable;
@@ -9,11 +8,12 @@ use bastide::model::{Manifest, Registry};
 use bastide::{
     Client, CreateOptions, Error, ErrorKind, Isolation, NetworkAccess, Result, Rung, Session,
 };
-use bastide_local::LocalBackend;
 
+use super::docker::DockerArgs;
 use super::values::{parse_bytes, parse_pair};
+use crate::clients::{clients, docker_client};
+use crate::config;
 use crate::ui::Ui;
-use crate::{config, events};
 
 /// What a new session shall be like
 #[derive(Debug, clap::Args)]
@@ -21,10 +21,6 @@ pub(crate) struct SessionArgs {
     /// Where the session runs
     #[arg(long, value_name = "BACKEND", default_value = "local")]
     backend: BackendArg,
-
-    /// Image the session starts from, on backends that have images
-    #[arg(long, value_name = "IMAGE")]
-    image: Option<String>,
 
     /// Manifest of the workspace: JSON, YAML or TOML
     #[arg(long, value_name = "FILE")]
@@ -57,6 +53,9 @@ pub(crate) struct SessionArgs {
     /// Environment variable to set (can be repeated)
     #[arg(long = "env", value_name = "KEY=VALUE", value_parser = parse_pair)]
     envs: Vec<(String, String)>,
+
+    #[command(flatten)]
+    docker: DockerArgs,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -87,14 +86,10 @@ enum IsolationArg {
 enum NetworkArg {
     /// Loopback of its own, and nothing else
     None,
+    /// A network that leads out, in containers
+    Bridge,
     /// The host's network, its loopback included
     Host,
-}
-
-/// A client for the sessions on this machine.
-pub(crate) fn local_client() -> Result<Client> {
-    let client = Client::new(Arc::new(LocalBackend::new(config::home()?)?));
-    Ok(client.with_events(events::options()?))
 }
 
 impl SessionArgs {
@@ -115,6 +110,7 @@ impl SessionArgs {
         let mut options = CreateOptions::default();
         options.network = match self.network {
             NetworkArg::None => NetworkAccess::None,
+            NetworkArg::Bridge => NetworkAccess::Bridge,
             NetworkArg::Host => NetworkAccess::Host,
         };
         options.isolation = match self.isolation {
@@ -125,11 +121,20 @@ impl SessionArgs {
         };
         options.limits.memory = self.memory;
         options.limits.pids = self.pids;
-        options.env = config::shared_environment();
         options.tied_to_owner = tied_to_owner;
         options.base_dir = base_dir(self.manifest.as_deref())?;
         options.progress = ui.progress("laying out");
-        let client = local_client()?;
+        let client = match self.backend {
+            BackendArg::Docker => {
+                let progress = ui.notices();
+                docker_client(self.docker.options()?, move |said| progress.say(said))?
+            }
+            // Programs of this machine see what the reference lets them see of the environment.
+            BackendArg::Local | BackendArg::Sbx | BackendArg::Kube => {
+                options.env = config::shared_environment();
+                clients()?.local()
+            }
+        };
         let session = client.create(&manifest, options).await;
         ui.end_progress();
         Ok((client, session?))
@@ -142,16 +147,26 @@ impl SessionArgs {
             Err(Error::new(ErrorKind::Unsupported, message).with("option", option))
         };
         match self.backend {
-            BackendArg::Local => {}
-            BackendArg::Docker | BackendArg::Sbx | BackendArg::Kube => {
-                return refuse("--backend", "this build has the backend `local` only");
+            BackendArg::Local => {
+                if let Some(option) = self.docker.given() {
+                    return refuse(option, "the backend `local` has no containers");
+                }
+            }
+            BackendArg::Docker => {
+                if self.workspace.is_some() {
+                    let why = "a folder of the host cannot be the workspace of a container; grant \
+                               it beside the workspace, by `extra_path_grants` of a manifest";
+                    return refuse("--workspace", why);
+                }
+            }
+            BackendArg::Sbx | BackendArg::Kube => {
+                return refuse("--backend", "this build has the backends `local` and `docker`");
             }
         }
-        let local = "the backend `local` has no images";
-        let asked = [
-            ("--image", self.image.is_some(), local),
-            ("--snapshot", self.snapshot.is_some(), "there are no snapshots yet"),
-        ];
+        if self.backend != BackendArg::Local && !matches!(self.isolation, IsolationArg::Auto) {
+            return refuse("--isolation", "how containers are confined is their engine's");
+        }
+        let asked = [("--snapshot", self.snapshot.is_some(), "there are no snapshots yet")];
         match asked.into_iter().find(|(_, given, _)| *given) {
             Some((option, _, why)) => refuse(option, why),
             None => Ok(()),

@@ -8,7 +8,7 @@ use bastide::model::receipt::Limit;
 use bastide::{Client, Command, CreateOptions, Error, ErrorKind, Isolation, Receipt, Result, Rung};
 use serde_json::{Value, json};
 
-use crate::args::session::local_client;
+use crate::clients::clients;
 use crate::ui::Ui;
 
 /// The ladder, from the top.
@@ -48,7 +48,7 @@ struct Works {
 }
 
 pub(crate) async fn run(ui: &mut Ui, args: DoctorArgs) -> Result<ExitCode> {
-    let client = local_client()?;
+    let client = clients()?.local();
     let mut findings = Vec::new();
     for rung in RUNGS {
         findings.push(Finding { rung, outcome: examine(&client, rung).await });

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use bastide::{Result, ResumeOptions};
 use serde_json::json;
 
-use crate::args::session::local_client;
+use crate::clients::clients;
 use crate::ui::Ui;
 
 /// Go on with a session that was stopped, or that ended
@@ -31,7 +31,7 @@ pub(crate) struct ResumeArgs {
 }
 
 pub(crate) async fn run(ui: &mut Ui, args: ResumeArgs) -> Result<ExitCode> {
-    let client = local_client()?;
+    let client = clients()?;
     let id = client.find(&args.id)?;
     let mut options = ResumeOptions::default();
     options.discard_changes = args.discard_changes;

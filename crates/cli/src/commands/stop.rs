@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use bastide::Result;
 use serde_json::{Value, json};
 
-use crate::args::session::local_client;
+use crate::clients::clients;
 use crate::ui::Ui;
 
 /// Save sessions and end everything that runs in them
@@ -24,7 +24,7 @@ pub(crate) struct StopArgs {
 }
 
 pub(crate) async fn run(ui: &mut Ui, args: StopArgs) -> Result<ExitCode> {
-    let client = local_client()?;
+    let client = clients()?;
     let mut stopped: Vec<Value> = Vec::new();
     let mut done = Ok(());
     for id in &args.ids {

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::{Client, CreateOptions, DEFAULT_ROOT, declared, grants, path_policy, reach, told};
 use crate::apply;
-use crate::backend::{Booted, Leash, Machine, MachineSpec, SessionId};
+use crate::backend::{Booted, Leash, Machine, MachineSpec, Remains, SessionId};
 use crate::environment::{environment, search_path};
 use crate::events::BoundSession;
 use crate::lifecycle::{
@@ -78,7 +78,7 @@ impl Client {
         }
         let stored = match options.unix_local {
             true => BackendState::UnixLocal { workspace_root_owned: owned_root.is_some() },
-            false => BackendState::Local { machine: None, receipt: None },
+            false => self.backend.unmade(),
         };
         let checked = manifest.check_mount_boundaries(Some(stored.type_name()));
         checked.map_err(|error| error.at_edge(manifest.holds_mount_authority()))?;
@@ -91,14 +91,17 @@ impl Client {
             let is_chosen = manifest.root != DEFAULT_ROOT;
             spec.host_workspace = is_chosen.then(|| PathBuf::from(&manifest.root));
         }
-        spec.grants = grants(&manifest)?;
+        spec.grants = grants(&manifest, self.backend.has_host_files())?;
         spec.limits = options.limits;
         reach::check(self.backend.home(), &spec)?;
         let mut record = Record::intent(id, self.backend.name(), spec);
         record.tied = options.tied_to_owner;
-        record.env = environment(&record.spec.root, &manifest, options.env);
+        // A machine with a system of its own says itself where its programs are.
+        let path = self.backend.has_host_files();
+        record.env = environment(&record.spec.root, &manifest, options.env, path);
         record.spec.search_path = search_path(&record.env);
         record.exposed_ports = declared(options.exposed_ports)?;
+        record.spec.exposed_ports.clone_from(&record.exposed_ports);
         record.base_dir = options.base_dir;
         record.git = options.git;
         let ConcurrencyLimits { manifest_entries, local_dir_files } = options.concurrency;
@@ -141,7 +144,7 @@ impl Client {
         mut start: Start,
     ) -> Result<Session> {
         let (is_new, starts) = (start.is_new, start.starts);
-        let Booted { machine, connection, leash } =
+        let Booted { machine, connection, leash, remains } =
             match self.backend.boot(&folder, &record.spec).await {
                 Ok(booted) => booted,
                 Err(error) => {
@@ -158,6 +161,11 @@ impl Client {
             }
             root.as_str().clone_into(&mut start.state.manifest.root);
             record.spec.root = root;
+        }
+        match remains {
+            Remains::Files => {}
+            Remains::System => start.preserved.system = !is_new,
+            Remains::Nothing => start.preserved = Preserved::default(),
         }
         for (key, value) in &machine.environment {
             // What somebody asked for counts more than what the machine comes with.
@@ -243,7 +251,7 @@ impl Client {
             ConcurrencyLimits { manifest_entries: limits.0, local_dir_files: limits.1 }
         });
         let mut state = start.state;
-        if let BackendState::Local { .. } = state.backend {
+        if !matches!(state.backend, BackendState::UnixLocal { .. }) {
             state.backend = self.backend.stored(&machine);
         }
         let life = Lifecycle::new(Beginning {

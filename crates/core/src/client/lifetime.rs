@@ -140,6 +140,13 @@ impl Client {
         Ok(self.describe(Summary::of(&record)).await)
     }
 
+    /// The backend a session is on, whether it is this client's or not; `None` if there is no such
+    /// session.
+    #[must_use]
+    pub fn backend_of(&self, id: &SessionId) -> Option<String> {
+        self.state.record(id).ok().flatten().map(|record| record.backend)
+    }
+
     /// The one session whose name begins with `prefix`.
     ///
     /// # Errors

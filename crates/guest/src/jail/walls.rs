@@ -101,10 +101,15 @@ pub(crate) fn raise_walls(
         let step = format!("restrict files: Landlock is {landlock_abi} here, not {least_abi}");
         return Err(StepError::from_errno(&step, libc::EOPNOTSUPP));
     }
+    install_filter(protected, shared)?;
+    Ok(WallsReport { enforced: Enforced::default(), landlock_abi })
+}
+
+/// Puts the filter of system calls on this process and everything it forks.
+pub(super) fn install_filter(protected: &Protected, shared: Shared) -> Result<(), StepError> {
     seccompiler::apply_filter(&filter(protected, shared))
         .map_err(|_| io::Error::last_os_error())
-        .step(|| "install the system call filter".to_owned())?;
-    Ok(WallsReport { enforced: Enforced::default(), landlock_abi })
+        .step(|| "install the system call filter".to_owned())
 }
 
 /// Leaves the guest only what it uses. Where there is but one user, that is nothing: it does with
@@ -119,7 +124,7 @@ pub(crate) fn reduce_guest(has_users: bool) -> Result<(), StepError> {
 }
 
 /// Takes the ids of a user.
-fn become_user(who: &Identity) -> Result<(), StepError> {
+pub(crate) fn become_user(who: &Identity) -> Result<(), StepError> {
     let step = || format!("become user {}", who.uid);
     let groups: Vec<_> = who.groups.iter().map(|group| Gid::from_raw(*group)).collect();
     set_thread_groups(&groups).step(step)?;
@@ -143,7 +148,10 @@ fn give_up_for_ever(keep: CapabilitySet) -> Result<(), StepError> {
 
 /// What this process may use from now on, and what of that it uses now. What it does not have is not
 /// asked for.
-fn keep_capabilities(permitted: CapabilitySet, effective: CapabilitySet) -> Result<(), StepError> {
+pub(super) fn keep_capabilities(
+    permitted: CapabilitySet,
+    effective: CapabilitySet,
+) -> Result<(), StepError> {
     let step = || "reduce capabilities".to_owned();
     let has = capabilities(None).step(step)?.permitted;
     let sets = CapabilitySets {
@@ -234,6 +242,6 @@ fn restrict(rules: RulesetCreated) -> Result<u32, StepError> {
     })
 }
 
-fn abi_number(abi: ABI) -> u32 {
+pub(super) fn abi_number(abi: ABI) -> u32 {
     u32::try_from(abi as i64).unwrap_or(0)
 }

@@ -43,6 +43,13 @@ impl Folder {
         UnixListener::bind(format!("/proc/self/fd/{}/{name}", self.held.as_raw_fd()))
     }
 
+    /// Connects to a socket in the folder, in the same way; a link there is not followed.
+    pub(crate) fn connect(&self, name: &str) -> io::Result<UnixStream> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let socket = openat(&self.held, name, flags, Mode::empty())?;
+        UnixStream::connect(format!("/proc/self/fd/{}", socket.as_raw_fd()))
+    }
+
     /// Notes how the sandbox ended, for whoever was not there to see it.
     pub(crate) fn note_end(&self, note: EndNote) -> io::Result<()> {
         let unfinished = format!("{END_NAME}.new");
@@ -55,7 +62,7 @@ impl Folder {
 
     /// Removes the folder and all that is in it. Nothing runs inside any more; `ids` are those that
     /// files in it may belong to.
-    pub(crate) fn remove(&self, ids: &IdMap) -> io::Result<()> {
+    pub(crate) fn remove(&self, ids: Option<&IdMap>) -> io::Result<()> {
         // The path may lead to another folder by now, of another session; only the one that is held
         // is ours to remove.
         let is_ours = match statat(CWD, &self.path, AtFlags::SYMLINK_NOFOLLOW) {
@@ -63,7 +70,7 @@ impl Folder {
             Err(Errno::NOENT) => false,
             Err(errno) => return Err(errno.into()),
         };
-        if is_ours { remove(&self.path, Some(ids)) } else { Ok(()) }
+        if is_ours { remove(&self.path, ids) } else { Ok(()) }
     }
 }
 

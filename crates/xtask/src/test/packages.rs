@@ -16,7 +16,17 @@ const fn light(program: &'static str, name: &'static str) -> Package {
     Package { program, name, heavy: false }
 }
 
-const PACKAGES: &[Package] = &[light("newuidmap", "uidmap")];
+const fn heavy(program: &'static str, name: &'static str) -> Package {
+    Package { program, name, heavy: true }
+}
+
+const PACKAGES: &[Package] = &[
+    light("newuidmap", "uidmap"),
+    heavy("dockerd", "docker.io"),
+    heavy("busybox", "busybox-static"),
+    heavy("runsc", "runsc"),
+    heavy("docker-registry", "docker-registry"),
+];
 
 /// The packages that are missing here.
 pub(super) fn missing(everything: bool) -> Vec<&'static str> {
