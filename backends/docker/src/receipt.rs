@@ -140,6 +140,10 @@ fn filters(receipt: &mut Receipt, about: &About, options: &DockerOptions, up: &C
         0 => receipt.not_enforced.push("Landlock: there is none in this container".to_owned()),
         abi => receipt.walls.push(format!("Landlock version {abi}, around signals and sockets")),
     }
+    if !up.adopts {
+        let missing = "ending what left its parent: this runtime does not say where it came from";
+        receipt.not_enforced.push(missing.to_owned());
+    }
     if up.landlock_abi < SCOPED_SIGNALS {
         let missing = "signals to the guest: Landlock does not scope signals here";
         receipt.not_enforced.push(missing.to_owned());

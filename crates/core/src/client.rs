@@ -2,6 +2,7 @@
 
 mod create;
 mod lifetime;
+mod options;
 mod reach;
 mod resume;
 mod sweep;

@@ -62,6 +62,8 @@ pub(crate) struct Lifecycle {
     pub(crate) git: GitOptions,
     pub(crate) dependencies: Dependencies,
     pub(crate) progress: Option<ProgressListener>,
+    /// Whether the workspace is a folder of the caller's.
+    pub(crate) is_callers: bool,
     /// The folder of the host that goes with the session, if there is one.
     pub(crate) owned_root: Option<PathBuf>,
     keeper: Arc<dyn SnapshotKeeper>,
@@ -95,6 +97,7 @@ pub(crate) struct Beginning {
     pub(crate) git: GitOptions,
     pub(crate) dependencies: Dependencies,
     pub(crate) progress: Option<ProgressListener>,
+    pub(crate) is_callers: bool,
     pub(crate) owned_root: Option<PathBuf>,
     pub(crate) keeper: Arc<dyn SnapshotKeeper>,
     pub(crate) discards_changes: bool,
@@ -112,6 +115,7 @@ impl Lifecycle {
             git,
             dependencies,
             progress,
+            is_callers,
             owned_root,
             keeper,
             discards_changes,
@@ -126,6 +130,7 @@ impl Lifecycle {
             git,
             dependencies,
             progress,
+            is_callers,
             owned_root,
             keeper,
             discards_changes,
@@ -303,6 +308,7 @@ impl Session {
             manifest,
             left_out: left_out.into_iter().collect(),
             kept,
+            must_be_empty: self.life.is_callers,
             dependencies: &self.life.dependencies,
             progress: self.life.tell(),
         })

@@ -25,6 +25,7 @@ use crate::init::ToInit;
 use crate::jail::container::{become_user, raise_walls, reduce_first, reduce_guest};
 use crate::jail::{Protected, Step, StepError, WallsReport, limit_commands};
 use crate::server::{self, Endpoints, Served};
+use crate::supervisor::adopts_or_goes_on;
 use crate::sys::{Fork, block_signals, close_inherited, exit_now, fork, ignore_children};
 use crate::{launcher, packet};
 
@@ -187,6 +188,7 @@ fn start(
         many_users: who.many_users,
         enforced: walls.enforced,
         landlock_abi: walls.landlock_abi,
+        adopts: walls.adopts,
         filtered: spec.filtered && !spec.new_privileges,
     };
     Ok(Started { up, to_guest, who, others: vec![guest, launcher] })
@@ -244,7 +246,8 @@ fn enter(spec: &ContainerSpec, who: &Identity, others: &[Pid]) -> Result<WallsRe
         true => 0,
         false => raise_walls(spec.filtered.then_some(&protected))?,
     };
-    Ok(WallsReport { enforced, landlock_abi })
+    let adopts = adopts_or_goes_on();
+    Ok(WallsReport { enforced, landlock_abi, adopts })
 }
 
 fn be_guest(spec: &ContainerSpec, who: &DefaultUser, endpoints: Endpoints) -> ! {

@@ -143,8 +143,10 @@ pub(crate) fn close_inherited() -> io::Result<()> {
     let error = io::Error::last_os_error();
     match result {
         0 => Ok(()),
-        // Kernels before 5.9, and engines that are no kernel, do not know the call.
-        _ if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => close_one_by_one(),
+        // Kernels before 5.9 do not know the call, and what only looks like a kernel knows half of it.
+        _ if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM | libc::EINVAL)) => {
+            close_one_by_one()
+        }
         _ => Err(error),
     }
 }

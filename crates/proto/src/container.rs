@@ -71,6 +71,8 @@ pub struct ContainerUp {
     pub landlock_abi: u32,
     /// Whether our own filter of system calls is in force.
     pub filtered: bool,
+    /// Whether what loses its parent stays with the command it came from.
+    pub adopts: bool,
 }
 
 /// What the warden of a container is told by the process that makes the session.

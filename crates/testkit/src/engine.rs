@@ -5,6 +5,7 @@ pub mod images;
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,6 +15,9 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// The variable that tells tests where the daemon is.
 pub const HOST: &str = "BASTIDE_TEST_DOCKER";
+
+/// gVisor's runtime, where it is installed.
+const RUNSC: &str = "/usr/bin/runsc";
 
 /// How long a daemon may take to come up or to end.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -37,6 +41,7 @@ pub struct Daemon {
     child: Child,
     folder: PathBuf,
     bridge: String,
+    options: DaemonOptions,
 }
 
 /// How a daemon of our own shall be.
@@ -61,35 +66,25 @@ impl Daemon {
         }
         fs::create_dir_all(folder)?;
         let bridge = make_bridge()?;
-        let log = fs::File::create(folder.join("log"))?;
-        let mut command = Command::new("dockerd");
-        command.arg("--host").arg(format!("unix://{}", folder.join("docker.sock").display()));
-        for (option, name) in
-            [("--data-root", "data"), ("--exec-root", "exec"), ("--pidfile", "pid")]
-        {
-            command.arg(option).arg(folder.join(name));
-        }
-        command.args(["--bridge", &bridge, "--iptables=false", "--ip-masq=false"]);
-        command.args(["--ip-forward=false", "--add-runtime", "runsc=/usr/bin/runsc"]);
-        if let Some((port, certificates)) = &options.tls {
-            command.arg("--host").arg(format!("tcp://127.0.0.1:{port}")).arg("--tlsverify");
-            for (option, name) in [
-                ("--tlscacert", "ca.pem"),
-                ("--tlscert", "server.pem"),
-                ("--tlskey", "server-key.pem"),
-            ] {
-                command.arg(option).arg(certificates.join(name));
-            }
-        }
-        command.args(&options.arguments).stdin(Stdio::null());
-        command.stdout(log.try_clone()?).stderr(log);
-        let started = command.spawn().map_err(|error| {
+        let child = spawn(folder, &bridge, options).map_err(|error| {
             remove_bridge(&bridge);
             io::Error::new(error.kind(), format!("dockerd: {error}"))
-        });
-        let mut daemon = Self { child: started?, folder: folder.to_owned(), bridge };
+        })?;
+        let (folder, options) = (folder.to_owned(), options.clone());
+        let mut daemon = Self { child, folder, bridge, options };
         daemon.await_answer()?;
         Ok(daemon)
+    }
+
+    /// Ends it, and starts it again with everything it has.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it does not come up again.
+    pub fn restart(&mut self) -> io::Result<()> {
+        self.end();
+        self.child = spawn(&self.folder, &self.bridge, &self.options)?;
+        self.await_answer()
     }
 
     /// Where it listens, as `DOCKER_HOST` says it.
@@ -143,6 +138,41 @@ impl Drop for Daemon {
         // Its files are whoever's that made the folder; what it left mounted keeps them.
         drop(fs::remove_dir_all(&self.folder));
     }
+}
+
+/// Starts a daemon that keeps everything in `folder`.
+fn spawn(folder: &Path, bridge: &str, options: &DaemonOptions) -> io::Result<Child> {
+    let log = fs::File::create(folder.join("log"))?;
+    let mut command = Command::new("dockerd");
+    command.arg("--host").arg(format!("unix://{}", folder.join("docker.sock").display()));
+    for (option, name) in [("--data-root", "data"), ("--exec-root", "exec"), ("--pidfile", "pid")] {
+        command.arg(option).arg(folder.join(name));
+    }
+    command.args(["--bridge", bridge, "--iptables=false", "--ip-masq=false"]);
+    command.arg("--ip-forward=false");
+    if Path::new(RUNSC).exists() {
+        command.arg("--add-runtime").arg(format!("runsc={}", wrap_runsc(folder)?.display()));
+    }
+    if let Some((port, certificates)) = &options.tls {
+        command.arg("--host").arg(format!("tcp://127.0.0.1:{port}")).arg("--tlsverify");
+        for (option, name) in
+            [("--tlscacert", "ca.pem"), ("--tlscert", "server.pem"), ("--tlskey", "server-key.pem")]
+        {
+            command.arg(option).arg(certificates.join(name));
+        }
+    }
+    command.args(&options.arguments).stdin(Stdio::null());
+    command.stdout(log.try_clone()?).stderr(log).spawn()
+}
+
+/// A program that starts gVisor with what works on every machine: no network of the engine's, and no
+/// hardware.
+fn wrap_runsc(folder: &Path) -> io::Result<PathBuf> {
+    let path = folder.join("runsc");
+    let script = format!("#!/bin/sh\nexec {RUNSC} --network=none --platform=ptrace \"$@\"\n");
+    fs::write(&path, script)?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+    Ok(path)
 }
 
 /// Waits a little for something outside this process that cannot say when it is done.

@@ -261,6 +261,7 @@ impl Client {
             git: record.git,
             dependencies: self.dependencies.template_copy(),
             progress: start.progress,
+            is_callers: record.spec.host_workspace.is_some() && record.owned_root.is_none(),
             owned_root: record.owned_root,
             keeper: self.types.keeper(&state.snapshot)?,
             discards_changes: start.discards_changes,

@@ -21,6 +21,9 @@ pub const EMPTY: &str = "bastide-test/empty";
 /// [`BASE`] with a user, a folder, a variable and volumes of its own.
 pub const SETTINGS: &str = "bastide-test/settings";
 
+/// A minimal Debian.
+pub const DEBIAN: &str = "bastide-test/debian";
+
 /// What trials run.
 const TOOLS: &[&str] = &[
     "sh",
@@ -116,6 +119,38 @@ pub fn make(host: &str) -> io::Result<()> {
         import(host, &busybox, BUSYBOX, &[])?;
     }
     Ok(())
+}
+
+/// Makes a minimal Debian, and a package to install in it; `None` where that cannot be done here.
+///
+/// # Errors
+///
+/// Fails if the daemon does not take the image.
+pub fn make_debian(host: &str) -> io::Result<Option<Vec<u8>>> {
+    let folder = tempfile::tempdir()?;
+    let top = folder.path().join("debian");
+    let mut debootstrap = Command::new("debootstrap");
+    debootstrap.args(["--variant=minbase", "stable"]).arg(&top).stdin(Stdio::null());
+    if !debootstrap.output().is_ok_and(|output| output.status.success()) {
+        return Ok(None);
+    }
+    import(host, &top, DEBIAN, &[])?;
+    let tree = folder.path().join("package");
+    fs::create_dir_all(tree.join("DEBIAN"))?;
+    fs::create_dir_all(tree.join("usr/bin"))?;
+    let control = "Package: bastide-own\nVersion: 1\nArchitecture: all\nMaintainer: nobody\n\
+                   Description: a package of one's own\n";
+    fs::write(tree.join("DEBIAN/control"), control)?;
+    let program = tree.join("usr/bin/bastide-own");
+    fs::write(&program, "#!/bin/sh\necho it is installed\n")?;
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+    let package = folder.path().join("own.deb");
+    let mut build = Command::new("dpkg-deb");
+    let built = build.arg("--build").arg(&tree).arg(&package).output()?;
+    if !built.status.success() {
+        return Ok(None);
+    }
+    fs::read(package).map(Some)
 }
 
 fn skeleton(top: &Path) -> io::Result<()> {

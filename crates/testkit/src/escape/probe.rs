@@ -66,7 +66,12 @@ fn attempt(name: &str, arguments: &[String]) -> io::Result<Vec<String>> {
         "segment" => Ok(sys::find_segment(argument(0))),
         "read" => Ok(fs::read(argument(0)).map(|_| "read".to_owned()).into_iter().collect()),
         "echo" => echo(argument(0)),
+<<<<<<< HEAD
         "bind" => std::os::unix::net::UnixListener::bind(argument(0)).map(|_| Vec::new()),
+=======
+        "guest" => Ok(guest(argument(0))),
+        "listen" => listen(argument(0)),
+>>>>>>> docker
         "swap" => swap::forever(argument(0)),
         _ => Err(io::Error::other(format!("unknown probe {name:?}"))),
     }
@@ -171,7 +176,39 @@ fn echo(address: &str) -> io::Result<Vec<String>> {
     Ok(Vec::new())
 }
 
+<<<<<<< HEAD
 fn sockets(path: &str, name: &str, datagrams: &str) -> io::Result<Vec<String>> {
+=======
+/// Talks to the guest as somebody who knows everything but the token.
+fn guest(path: &str) -> Vec<String> {
+    let Ok(mut guest) = UnixStream::connect(path) else {
+        return vec!["cannot connect".to_owned()];
+    };
+    let greeting = bastide_proto::hello::hello(&bastide_proto::hello::Token([0; 32]));
+    let said = guest.write_all(&greeting).and_then(|()| guest.write_all(&[0; 64]));
+    let mut heard = Vec::new();
+    // A guest that closes the connection while we speak is one that does not listen.
+    let read = said.and_then(|()| guest.read_to_end(&mut heard).map(drop));
+    let refused = read.as_ref().err().map(io::Error::kind);
+    match refused {
+        None | Some(io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
+            vec!["connected".to_owned(), format!("heard {} bytes", heard.len())]
+        }
+        Some(kind) => vec![format!("connected, then {kind}")],
+    }
+}
+
+/// Listens in somebody's place, and says what it hears from the first who comes.
+fn listen(path: &str) -> io::Result<Vec<String>> {
+    let listener = std::os::unix::net::UnixListener::bind(path)?;
+    io::stdout().write_all(b"listening\n")?;
+    let mut heard = Vec::new();
+    listener.accept()?.0.read_to_end(&mut heard)?;
+    Ok(vec![format!("heard {} bytes", heard.len())])
+}
+
+fn sockets(path: &str, name: &str) -> io::Result<Vec<String>> {
+>>>>>>> docker
     let mut reached = Vec::new();
     if UnixStream::connect(path).is_ok() {
         reached.push(format!("connected to {path}"));

@@ -26,6 +26,17 @@ const PACKAGES: &[Package] = &[
     heavy("busybox", "busybox-static"),
     heavy("runsc", "runsc"),
     heavy("docker-registry", "docker-registry"),
+    light("strace", "strace"),
+    light("gdb", "gdb"),
+    light("gcc", "gcc"),
+    light("git", "git"),
+    light("bwrap", "bubblewrap"),
+    light("python3", "python3-venv"),
+    heavy("go", "golang-go"),
+    heavy("node", "nodejs"),
+    heavy("npm", "npm"),
+    heavy("java", "default-jdk-headless"),
+    heavy("chromium", "chromium"),
 ];
 
 /// The packages that are missing here.
