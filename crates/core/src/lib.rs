@@ -53,6 +53,6 @@ pub use snapshot::{
 };
 pub use state::SessionFolder;
 pub use store::{SnapshotInfo, Store};
-pub use tools::{ToolAnswer, Tools};
+pub use tools::{Skill, SkillInfo, SkillSource, Skills, ToolAnswer, Tools};
 
 pub use bastide_model as model;
