@@ -349,10 +349,14 @@ impl Session {
     ///
     /// Fails if the session can have no users of its own.
     pub async fn provision_manifest_accounts(&self) -> Result<()> {
-        let _turn = self.life.turn.lock().await;
-        self.check_up()?;
-        let manifest = self.manifest();
-        self.provision(&manifest).await
+        let told = self.further("provision_manifest_accounts", || json!({}));
+        let work = async {
+            let _turn = self.life.turn.lock().await;
+            self.check_up()?;
+            let manifest = self.manifest();
+            self.provision(&manifest).await
+        };
+        told.done(work).await
     }
 
     /// Keeps a path of the workspace, with all that is below it, out of snapshots taken by this object.

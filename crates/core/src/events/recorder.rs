@@ -57,6 +57,11 @@ impl Finished {
         Self { result: Ok(OperationResult::Running { alive }), extra: Map::new() }
     }
 
+    /// A workspace that was saved.
+    pub(crate) fn persisted(bytes: Option<u64>) -> Self {
+        Self { result: Ok(OperationResult::Persisted { bytes }), extra: Map::new() }
+    }
+
     /// What a further operation found.
     pub(crate) fn noted(data: Value) -> Self {
         Self { result: Ok(OperationResult::Noted { data: object(data) }), extra: Map::new() }

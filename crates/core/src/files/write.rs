@@ -36,7 +36,7 @@ impl<'a> Content<'a> {
     }
 
     /// How long it is, where that is known.
-    pub(super) fn length(&self) -> Option<u64> {
+    pub(crate) fn length(&self) -> Option<u64> {
         match self {
             Self::Bytes(bytes) => Some(bytes.len() as u64),
             Self::Stream(_) => None,

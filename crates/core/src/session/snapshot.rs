@@ -1,8 +1,11 @@
 //! Saving the workspace of a session, and restoring it.
 
+use serde_json::json;
+
 use super::Session;
 use crate::Result;
 use crate::client::DEFAULT_ROOT;
+use crate::events::Finished;
 use crate::store::{Progress, RestoreReport, SaveReport, Store, Tree};
 
 impl Session {
@@ -27,7 +30,9 @@ impl Session {
         name: &str,
         progress: Option<&(dyn Fn(Progress) + Send + Sync)>,
     ) -> Result<SaveReport> {
-        store.save(&Tree { progress, ..self.tree() }, name).await
+        let told = self.further("save_snapshot", || json!({"snapshot": name}));
+        let tree = Tree { progress, ..self.tree() };
+        told.quietly(store.save(&tree, name), |_| Finished::done()).await
     }
 
     /// Makes the workspace what it was when the snapshot `name` was saved: [`Store::restore`].
@@ -41,6 +46,8 @@ impl Session {
         name: &str,
         progress: Option<&(dyn Fn(Progress) + Send + Sync)>,
     ) -> Result<RestoreReport> {
-        store.restore(&Tree { progress, ..self.tree() }, name).await
+        let told = self.further("restore_snapshot", || json!({"snapshot": name}));
+        let tree = Tree { progress, ..self.tree() };
+        told.quietly(store.restore(&tree, name), |_| Finished::done()).await
     }
 }

@@ -12,10 +12,12 @@ use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 
 use bastide_model::archive::tar::LinkPolicy;
+use bastide_model::events::Operation;
 use bastide_model::snapshot::{FingerprintRecord, resume_manifest_digest};
 use sha2::{Digest, Sha256};
 
 use super::{Saved, Workspace};
+use crate::events::Finished;
 use crate::{Content, Error, ErrorKind, Result, Session};
 
 /// How fingerprints of tar archives are made.
@@ -63,6 +65,16 @@ impl Session {
     ///
     /// `WorkspaceArchiveReadError` if it cannot be read.
     pub async fn persist_workspace(&self) -> Result<WorkspaceArchive> {
+        let told = self.telling(|| Operation::PersistWorkspace {
+            workspace_root: self.root().as_str().to_owned(),
+            tar_path: None,
+        });
+        let bytes =
+            |archive: &WorkspaceArchive| archive.file.metadata().ok().map(|file| file.len());
+        told.quietly(self.persist_untold(), |archive| Finished::persisted(bytes(archive))).await
+    }
+
+    async fn persist_untold(&self) -> Result<WorkspaceArchive> {
         let manifest = self.manifest();
         let workspace = self.workspace(&manifest)?;
         let file = tempfile::tempfile().map_err(|error| unreadable(&workspace).because(error))?;
@@ -78,7 +90,13 @@ impl Session {
     ///
     /// `WorkspaceArchiveWriteError` if it is damaged or holds a member that must not be unpacked.
     pub async fn hydrate_workspace(&self, data: impl Into<Content<'_>>) -> Result<()> {
-        unpack::by_the_rules(self, data.into(), LinkPolicy::Inside).await
+        let data = data.into();
+        let told = self.telling(|| Operation::HydrateWorkspace {
+            untar_dir: self.root().as_str().to_owned(),
+            bytes: data.length(),
+        });
+        let work = unpack::by_the_rules(self, data, LinkPolicy::Inside);
+        told.quietly(work, |_| Finished::done()).await
     }
 }
 
