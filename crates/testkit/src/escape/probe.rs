@@ -66,12 +66,9 @@ fn attempt(name: &str, arguments: &[String]) -> io::Result<Vec<String>> {
         "segment" => Ok(sys::find_segment(argument(0))),
         "read" => Ok(fs::read(argument(0)).map(|_| "read".to_owned()).into_iter().collect()),
         "echo" => echo(argument(0)),
-<<<<<<< HEAD
         "bind" => std::os::unix::net::UnixListener::bind(argument(0)).map(|_| Vec::new()),
-=======
         "guest" => Ok(guest(argument(0))),
         "listen" => listen(argument(0)),
->>>>>>> docker
         "swap" => swap::forever(argument(0)),
         _ => Err(io::Error::other(format!("unknown probe {name:?}"))),
     }
@@ -176,9 +173,6 @@ fn echo(address: &str) -> io::Result<Vec<String>> {
     Ok(Vec::new())
 }
 
-<<<<<<< HEAD
-fn sockets(path: &str, name: &str, datagrams: &str) -> io::Result<Vec<String>> {
-=======
 /// Talks to the guest as somebody who knows everything but the token.
 fn guest(path: &str) -> Vec<String> {
     let Ok(mut guest) = UnixStream::connect(path) else {
@@ -207,8 +201,7 @@ fn listen(path: &str) -> io::Result<Vec<String>> {
     Ok(vec![format!("heard {} bytes", heard.len())])
 }
 
-fn sockets(path: &str, name: &str) -> io::Result<Vec<String>> {
->>>>>>> docker
+fn sockets(path: &str, name: &str, datagrams: &str) -> io::Result<Vec<String>> {
     let mut reached = Vec::new();
     if UnixStream::connect(path).is_ok() {
         reached.push(format!("connected to {path}"));
