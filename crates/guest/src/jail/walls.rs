@@ -78,7 +78,11 @@ pub(crate) fn raise_walls(
             if let Some(who) = who {
                 become_user(who)?;
             }
-            return Ok(WallsReport { enforced: Enforced::default(), landlock_abi: 0, adopts: true });
+            return Ok(WallsReport {
+                enforced: Enforced::default(),
+                landlock_abi: 0,
+                adopts: true,
+            });
         }
     };
     // While everything can be found: a user may not be able to look where it may write.
