@@ -124,7 +124,12 @@ async fn other(session: &Session, step: Step) -> Result<()> {
         Step::Put(_) => Ok(()),
         Step::Group { path, group } => {
             let place = PosixPath::new(session.root.as_str()).join(&path).to_string();
-            let set = session.files().chown(&place, None, Some(&group)).await;
+            let mut set = session.files().chown(&place, None, Some(&group)).await;
+            if set.is_err() {
+                // A user may give files only to groups of its own; the sandbox's root to every one.
+                let as_root = session.files_as("0").chown(&place, None, Some(&group)).await;
+                set = as_root.or(set);
+            }
             set.map_err(|error| {
                 let why = error.message().to_owned();
                 Error::exec_nonzero(["chgrp", &group, &place], 1, Vec::new(), why).because(error)

@@ -229,10 +229,13 @@ impl Client {
             }
             found = true;
             match self.state.record(id) {
-                Ok(Some(Record { backend, machine: Some(machine), .. })) => {
+                Ok(Some(Record { backend, machine: Some(machine), owned_root, .. })) => {
                     self.check_backend(id, &backend)?;
                     self.note_deleting(&machine).await?;
                     self.backend.destroy(&machine).await?;
+                    if let Some(root) = owned_root {
+                        self.backend.discard(&root).await?;
+                    }
                     // Whatever is kept there now is another session of that name.
                     if let Claim::Ours(folder) = self.state.claim(id)? {
                         self.backend.discard(folder.path()).await?;
