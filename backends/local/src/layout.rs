@@ -14,7 +14,7 @@ use crate::user::Identity;
 const SYSTEM: [&str; 8] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt"];
 
 /// Devices that keep no state and reach no hardware.
-const DEVICES: [&str; 6] =
+pub(crate) const DEVICES: [&str; 6] =
     ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 
 /// Where the files of users and groups really are.
@@ -65,6 +65,33 @@ pub(crate) fn steps(
         own(&mut steps, file);
     }
     steps
+}
+
+/// What else of `/etc` programs need where they see the host's own: who and what there is by name.
+const ETC_OF_HOST: [&str; 12] = [
+    "/etc/group",
+    "/etc/host.conf",
+    "/etc/hostname",
+    "/etc/nsswitch.conf",
+    "/etc/os-release",
+    "/etc/passwd",
+    "/etc/profile",
+    "/etc/profile.d",
+    "/etc/protocols",
+    "/etc/services",
+    "/etc/shells",
+    "/etc/timezone",
+];
+
+/// What programs need of it to use the network.
+const ETC_OF_NETWORK: [&str; 3] = ["/etc/gai.conf", "/etc/hosts", "/etc/resolv.conf"];
+
+/// The same, as what may be read of the host itself.
+pub(crate) fn readable(toolchains: &Toolchains, network: bool) -> Vec<String> {
+    let fixed = SYSTEM.iter().chain(&ETC).chain(&ETC_OF_HOST);
+    let network = ETC_OF_NETWORK.iter().filter(|_| network);
+    let shown = toolchains.shown.iter().filter_map(|path| path.to_str());
+    fixed.chain(network).copied().chain(shown).map(str::to_owned).collect()
 }
 
 /// The compilers and interpreters of a search path that are not among the system folders.

@@ -5,7 +5,9 @@
 mod backend;
 mod boot;
 mod host;
+mod ladder;
 mod layout;
+mod plan;
 mod receipt;
 mod refusal;
 mod side;

@@ -4,6 +4,7 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use bastide::{Isolation, Rung};
 use bastide_local::{LocalBackend, Resolver};
 use bastide_testkit::suite::{self, Context};
 use bastide_testkit::{chaos, conformance, escape};
@@ -23,5 +24,14 @@ fn main() -> ExitCode {
     let walking = walking.with_resolver(Resolver::Walk);
     let walking = Context { backend: Arc::new(walking), full };
     let of_paths = [conformance::path_trials(), escape::path_trials()].concat();
-    suite::run(&[("local", &context, trials), ("walk", &walking, of_paths)])
+    // Once more with the host's own paths, on the rung below.
+    let lower = LocalBackend::new(home.path()).expect("a home for local sessions");
+    let lower = lower.with_isolation(Isolation::Exactly(Rung::Landlock));
+    let lower = Context { backend: Arc::new(lower), full };
+    let on_host = [conformance::trials_on_host(), escape::trials_on_host()].concat();
+    suite::run(&[
+        ("local", &context, trials),
+        ("walk", &walking, of_paths),
+        ("landlock", &lower, on_host),
+    ])
 }

@@ -3,7 +3,7 @@
 use std::cell::OnceCell;
 use std::sync::Arc;
 
-use bastide::{Client, Result, Session, SessionId, SessionInfo, SweepReport};
+use bastide::{Client, Result, ResumeOptions, Saved, Session, SessionId, SessionInfo, SweepReport};
 use bastide_docker::{DockerBackend, DockerOptions};
 use bastide_local::LocalBackend;
 
@@ -66,6 +66,20 @@ impl Clients {
     /// What is known about one session.
     pub(crate) async fn inspect(&self, id: &SessionId) -> Result<SessionInfo> {
         self.of(id)?.inspect(id).await
+    }
+
+    /// Saves a session and ends everything in it.
+    pub(crate) async fn stop(&self, id: &SessionId) -> Result<Saved> {
+        self.of(id)?.stop(id).await
+    }
+
+    /// Goes on with a session that was stopped, or that ended.
+    pub(crate) async fn resume_with(
+        &self,
+        id: &SessionId,
+        options: ResumeOptions,
+    ) -> Result<Session> {
+        self.of(id)?.resume_with(id, options).await
     }
 
     /// Removes a session, in whatever state it is.

@@ -1,5 +1,6 @@
 //! The only place that prints.
 
+mod progress;
 mod table;
 
 use std::io::{self, IsTerminal, Write};
@@ -31,11 +32,11 @@ pub(crate) struct Ui {
 
 /// Shows how far something is, on a terminal.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Progress {
+pub(crate) struct Notices {
     shown: bool,
 }
 
-impl Progress {
+impl Notices {
     /// Shows one step.
     pub(crate) fn say(self, text: &str) {
         if self.shown {
@@ -116,8 +117,8 @@ impl Ui {
     }
 
     /// A way to show how far something is, for whoever watches.
-    pub(crate) fn progress(&self) -> Progress {
-        Progress { shown: !self.json && io::stderr().is_terminal() }
+    pub(crate) fn notices(&self) -> Notices {
+        Notices { shown: !self.json && io::stderr().is_terminal() }
     }
 
     /// Shows what is in force in a session.

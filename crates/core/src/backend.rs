@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use async_trait::async_trait;
-use bastide_model::receipt::{NetworkAccess, Receipt};
+use bastide_model::receipt::{Isolation, NetworkAccess, Receipt};
 use bastide_model::state::BackendState;
 use bastide_proto::GuestPath;
 use bastide_proto::hello::Token;
@@ -58,6 +58,13 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// Removes what no folder of a session leads to, and says what that was.
     async fn sweep(&self) -> Result<Vec<String>> {
         Ok(Vec::new())
+    }
+
+    /// Where the workspace of a machine is, if not where its specification says: a machine that sees
+    /// the host's own paths has it wherever there is room for it.
+    fn root(&self, machine: &Machine) -> Option<GuestPath> {
+        let _ = machine;
+        None
     }
 
     /// The types of session states its sessions can have.
@@ -192,6 +199,12 @@ pub struct MachineSpec {
     pub root: GuestPath,
     /// What network commands have.
     pub network: NetworkAccess,
+    /// How commands are confined, on backends that have a choice.
+    #[serde(default)]
+    pub isolation: Isolation,
+    /// Whether commands may make sandboxes of their own, as browsers do.
+    #[serde(default)]
+    pub nested_sandbox: bool,
     /// The folder of the host that is the workspace, instead of storage of the session's own. It is
     /// the caller's: it is never cleared and never removed.
     #[serde(default)]
@@ -242,6 +255,8 @@ impl MachineSpec {
         Self {
             root,
             network: NetworkAccess::None,
+            isolation: Isolation::Auto,
+            nested_sandbox: false,
             host_workspace: None,
             grants: Vec::new(),
             limits: ResourceLimits::default(),

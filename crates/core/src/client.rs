@@ -4,18 +4,20 @@ mod create;
 mod lifetime;
 mod resume;
 mod sweep;
+mod told;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use bastide_model::paths::WorkspacePathPolicy;
-use bastide_model::receipt::NetworkAccess;
+use bastide_model::receipt::{Isolation, NetworkAccess};
 use bastide_model::snapshot::{Snapshot, SnapshotSpec};
 use bastide_model::{Manifest, PathGrant, Registry};
 
 use crate::apply::GitOptions;
 use crate::backend::{Backend, Grant, MachineSpec, ResourceLimits, SessionId};
 use crate::dependencies::Dependencies;
+use crate::events::EventOptions;
 use crate::lifecycle::{ConcurrencyLimits, ProgressListener};
 use crate::snapshot::SnapshotTypes;
 use crate::state::State;
@@ -26,7 +28,7 @@ pub use resume::ResumeOptions;
 pub use sweep::{SweepReport, Swept};
 
 /// The root of a workspace that nobody chose.
-const DEFAULT_ROOT: &str = "/workspace";
+pub(crate) const DEFAULT_ROOT: &str = "/workspace";
 
 /// Makes sessions on one backend, and finds them again.
 ///
@@ -35,6 +37,7 @@ const DEFAULT_ROOT: &str = "/workspace";
 pub struct Client {
     backend: Arc<dyn Backend>,
     state: Arc<State>,
+    events: Arc<EventOptions>,
     registry: Arc<Registry>,
     types: SnapshotTypes,
     dependencies: Dependencies,
@@ -65,6 +68,11 @@ impl SnapshotChoice {
 pub struct CreateOptions {
     /// What network commands have; none unless asked.
     pub network: NetworkAccess,
+    /// How commands are confined: by the strongest way the machine has unless asked.
+    pub isolation: Isolation,
+    /// Whether commands may make sandboxes of their own, as browsers do; not unless asked, because it
+    /// opens more of the kernel to them.
+    pub nested_sandbox: bool,
     /// What commands may use, all of them together; no limits unless asked.
     pub limits: ResourceLimits,
     /// The environment every command starts with, before the manifest's own. The caller decides what
@@ -97,6 +105,8 @@ impl Default for CreateOptions {
     fn default() -> Self {
         Self {
             network: NetworkAccess::None,
+            isolation: Isolation::Auto,
+            nested_sandbox: false,
             limits: ResourceLimits::default(),
             env: Vec::new(),
             tied_to_owner: true,
@@ -118,7 +128,8 @@ impl Client {
         let state = State::at(backend.home());
         let registry = Arc::new(Registry::builtin().clone());
         let (types, dependencies) = (SnapshotTypes::default(), Dependencies::default());
-        Self { backend, state, registry, types, dependencies }
+        let events = Arc::default();
+        Self { backend, state, events, registry, types, dependencies }
     }
 
     /// The same client with types of the program's own.

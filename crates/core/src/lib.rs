@@ -9,6 +9,7 @@ mod client;
 mod command;
 pub mod dependencies;
 mod environment;
+pub mod events;
 mod fault;
 pub mod files;
 pub mod host;
@@ -21,6 +22,7 @@ mod reference;
 mod session;
 pub mod snapshot;
 mod state;
+pub mod store;
 mod tools;
 
 pub use apply::{GitFetch, GitOptions, Materialized, MaterializedFile};
@@ -28,7 +30,7 @@ pub use backend::{
     Backend, Booted, Connection, Grant, Machine, MachineEnd, MachineSpec, MachineStatus,
     ResourceLimits, SessionId, Side,
 };
-pub use bastide_model::receipt::{NetworkAccess, Receipt, Rung};
+pub use bastide_model::receipt::{Isolation, NetworkAccess, Receipt, Rung};
 pub use bastide_model::{Error, ErrorKind, ExposedPort, Result};
 pub use bastide_proto::GuestPath;
 pub use client::{
@@ -48,6 +50,7 @@ pub use reference::ExecResult;
 pub use session::Session;
 pub use snapshot::{Progress, Saved, SnapshotKeeper, SnapshotTypes, Workspace};
 pub use state::SessionFolder;
+pub use store::{SnapshotInfo, Store};
 pub use tools::{ToolAnswer, Tools};
 
 pub use bastide_model as model;

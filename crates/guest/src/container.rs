@@ -236,7 +236,8 @@ fn open_kills() -> Option<OwnedFd> {
 fn enter(spec: &ContainerSpec, who: &Identity, others: &[Pid]) -> Result<WallsReport, StepError> {
     // A group of its own, so that no signal to somebody's group reaches it.
     let launcher = setsid().step(|| "start a session of processes".to_owned())?;
-    let enforced = limit_commands(&spec.limits, &Enforced::default())?;
+    // The ids are the host's, and so is the count of their processes; the engine limits those.
+    let enforced = limit_commands(&spec.limits, &Enforced::default(), false)?;
     if rustix::process::geteuid().is_root() {
         become_user(who)?;
     }

@@ -5,7 +5,7 @@
 
 use std::os::fd::OwnedFd;
 
-use bastide_proto::boot::{BootFailure, BootSpec, Enforced};
+use bastide_proto::boot::{BootFailure, BootSpec, Enforced, HostIds, Ids};
 use rustix::process::{Pid, setsid};
 use serde::{Deserialize, Serialize};
 
@@ -84,8 +84,10 @@ fn enter(spec: &BootSpec, charge: Charge, groups: Joining) -> Result<WallsReport
         // Nought is whoever writes it.
         rustix::io::write(&door, b"0").step(|| "join the group of the limits".to_owned())?;
     }
-    let enforced = limit_commands(&spec.limits, &groups.enforced)?;
+    // Where the host counts, it counts all the caller's processes.
+    let own_count = !matches!(spec.ids, Ids::Host(HostIds::Caller | HostIds::Given(_)));
+    let enforced = limit_commands(&spec.limits, &groups.enforced, own_count)?;
     let protected = Protected([charge.others, vec![launcher]].concat());
-    let walls = raise_walls(charge.who.as_ref(), &spec.writable, &protected)?;
+    let walls = raise_walls(spec, charge.who.as_ref(), &protected)?;
     Ok(WallsReport { enforced, ..walls })
 }

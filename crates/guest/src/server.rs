@@ -7,7 +7,7 @@ mod call;
 mod connection;
 mod exec;
 mod files;
-mod kill;
+pub(crate) mod kill;
 mod log;
 mod memory;
 mod pool;
@@ -18,6 +18,7 @@ mod provision;
 mod put;
 mod side;
 mod terminal;
+mod tree;
 mod users;
 
 use std::io;
@@ -103,6 +104,8 @@ pub(crate) struct Guest {
     pub(crate) processes: Processes,
     pub(crate) logs: LogFolder,
     pub(crate) memory: MemoryBook,
+    /// Held by whoever puts a tree in the place of another.
+    pub(crate) restores: tokio::sync::Mutex<()>,
 }
 
 /// Waits until commands can be run, and tells init.
@@ -149,6 +152,7 @@ pub(crate) fn run(served: &Served, endpoints: Endpoints) -> io::Result<()> {
             processes: Processes::default(),
             logs: LogFolder(endpoints.logs),
             memory: MemoryBook::new(endpoints.kills),
+            restores: tokio::sync::Mutex::default(),
         });
         endpoints.listener.set_nonblocking(true)?;
         let listener = tokio::net::UnixListener::from_std(endpoints.listener)?;

@@ -69,6 +69,20 @@ impl Rung {
     }
 }
 
+/// How a session shall be confined.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Isolation {
+    /// By the highest rung of the ladder that this machine has: [`Rung::Namespaces`], else
+    /// [`Rung::Landlock`], else not at all, and then there is no session.
+    #[default]
+    Auto,
+    /// By this rung, or there is no session.
+    #[serde(untagged)]
+    Exactly(Rung),
+}
+
 /// What network commands have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -12,6 +12,7 @@ mod message;
 pub mod path;
 pub mod reply;
 pub mod request;
+pub mod tree;
 pub mod warden;
 
 pub use frame::{Frame, FrameCodec, FrameError};

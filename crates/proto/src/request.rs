@@ -9,6 +9,7 @@ use crate::GuestPath;
 use crate::accounts::Accounts;
 use crate::boot::UserAndGroup;
 use crate::files::{FileRequest, FileTime};
+use crate::tree::{Restore, Scan};
 
 /// The first message of every call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +37,10 @@ pub enum Request {
     Put(Put),
     /// Does something with files.
     Files(FileRequest),
+    /// Looks through a tree, to save it.
+    Scan(Scan),
+    /// Puts a tree in the place of another.
+    Restore(Restore),
     /// Answers at once; shows that the guest is alive.
     Ping,
     /// Makes users and groups.

@@ -2,12 +2,14 @@
 
 mod commands;
 mod ending;
+mod events;
 mod files;
 mod lifetime;
 mod link;
 mod output;
 mod ports;
 mod processes;
+mod snapshots;
 mod terminals;
 mod users;
 mod workspace;
@@ -25,6 +27,7 @@ pub fn trials() -> Vec<Trial> {
         output::TRIALS,
         ports::TRIALS,
         processes::TRIALS,
+        snapshots::TRIALS,
         terminals::TRIALS,
         users::TRIALS,
         workspace::TRIALS,
@@ -33,7 +36,17 @@ pub fn trials() -> Vec<Trial> {
     .flatten()
     .copied()
     .chain(files::all())
+    .chain(events::all())
     .collect()
+}
+
+/// Those that hold where a session has the host's own paths and ids: it has no network of its own to
+/// publish ports of, and no users.
+#[must_use]
+pub fn trials_on_host() -> Vec<Trial> {
+    let elsewhere = [ports::TRIALS, users::TRIALS].concat();
+    let is_here = |trial: &Trial| elsewhere.iter().all(|other| other.name != trial.name);
+    trials().into_iter().filter(is_here).collect()
 }
 
 /// Those that a guest has to pass whichever way it follows paths.

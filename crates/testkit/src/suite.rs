@@ -138,6 +138,30 @@ pub async fn say(session: &Session, line: &str) -> Result<String, Trouble> {
     Ok(String::from_utf8(stdout)?)
 }
 
+/// How many processes of the session there are whose command line holds a match of `pattern`. They are
+/// told from others by where they started: on some rungs those of the host can be seen too.
+///
+/// # Errors
+///
+/// Fails if that cannot be counted.
+pub async fn running(session: &Session, pattern: &str) -> Result<usize, Trouble> {
+    let root = session.root();
+    let line = format!(
+        "for p in /proc/[0-9]*; do [ \"$(readlink $p/cwd)\" = '{root}' ] && tr '\\0' ' ' < $p/cmdline && echo
+         done 2>/dev/null | grep -c '{pattern}' || true"
+    );
+    Ok(say(session, &line).await?.trim().parse()?)
+}
+
+/// Where commands of the session may keep what is not in the workspace.
+///
+/// # Errors
+///
+/// Fails if they cannot be asked.
+pub async fn scratch(session: &Session) -> Result<String, Trouble> {
+    Ok(say(session, "echo ${TMPDIR:-/tmp}").await?.trim().to_owned())
+}
+
 /// Runs suites of trials as a test binary does: it takes the usual arguments and prints the usual
 /// lines.
 #[must_use]

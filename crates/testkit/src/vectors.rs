@@ -35,6 +35,7 @@ mod paths;
 mod permissions;
 mod pty;
 mod rclone_config;
+mod session_events;
 mod session_ops;
 mod session_state;
 mod shell_tool;
@@ -70,6 +71,7 @@ const AREAS: &[&[(&str, Handler)]] = &[
     permissions::FUNCTIONS,
     pty::FUNCTIONS,
     rclone_config::FUNCTIONS,
+    session_events::FUNCTIONS,
     session_ops::FUNCTIONS,
     session_state::FUNCTIONS,
     shell_tool::FUNCTIONS,

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use bastide::model::document::Format;
 use bastide::model::environment::Variable;
 use bastide::model::{Manifest, Registry};
-use bastide::{Client, CreateOptions, Error, ErrorKind, NetworkAccess, Result, Session};
+use bastide::{
+    Client, CreateOptions, Error, ErrorKind, Isolation, NetworkAccess, Result, Rung, Session,
+};
 
 use super::docker::DockerArgs;
 use super::values::{parse_bytes, parse_pair};
@@ -111,12 +113,20 @@ impl SessionArgs {
             NetworkArg::Bridge => NetworkAccess::Bridge,
             NetworkArg::Host => NetworkAccess::Host,
         };
+        options.isolation = match self.isolation {
+            IsolationArg::Auto => Isolation::Auto,
+            IsolationArg::Namespaces => Isolation::Exactly(Rung::Namespaces),
+            IsolationArg::Landlock => Isolation::Exactly(Rung::Landlock),
+            IsolationArg::Unconfined => Isolation::Exactly(Rung::Unconfined),
+        };
         options.limits.memory = self.memory;
         options.limits.pids = self.pids;
         options.tied_to_owner = tied_to_owner;
+        options.base_dir = base_dir(self.manifest.as_deref())?;
+        options.progress = ui.progress("laying out");
         let client = match self.backend {
             BackendArg::Docker => {
-                let progress = ui.progress();
+                let progress = ui.notices();
                 docker_client(self.docker.options()?, move |said| progress.say(said))?
             }
             // Programs of this machine see what the reference lets them see of the environment.
@@ -125,8 +135,9 @@ impl SessionArgs {
                 clients()?.local()
             }
         };
-        let session = client.create(&manifest, options).await?;
-        Ok((client, session))
+        let session = client.create(&manifest, options).await;
+        ui.end_progress();
+        Ok((client, session?))
     }
 
     /// Whoever asks for something and gets less than that would be misled.
@@ -152,15 +163,8 @@ impl SessionArgs {
                 return refuse("--backend", "this build has the backends `local` and `docker`");
             }
         }
-        match self.isolation {
-            IsolationArg::Auto => {}
-            IsolationArg::Namespaces if self.backend == BackendArg::Local => {}
-            IsolationArg::Namespaces => {
-                return refuse("--isolation", "how containers are confined is their engine's");
-            }
-            IsolationArg::Landlock | IsolationArg::Unconfined => {
-                return refuse("--isolation", "sessions are confined by `namespaces` only");
-            }
+        if self.backend != BackendArg::Local && !matches!(self.isolation, IsolationArg::Auto) {
+            return refuse("--isolation", "how containers are confined is their engine's");
         }
         let asked = [("--snapshot", self.snapshot.is_some(), "there are no snapshots yet")];
         match asked.into_iter().find(|(_, given, _)| *given) {
@@ -179,6 +183,21 @@ fn workspace(folder: &Path) -> Result<String> {
     std::fs::create_dir_all(folder).map_err(|error| failed(&error.to_string()))?;
     let folder = folder.canonicalize().map_err(|error| failed(&error.to_string()))?;
     folder.into_os_string().into_string().map_err(|_| failed("its path is no text"))
+}
+
+/// The folder that files of the host in a manifest come from: the one the manifest lies in.
+fn base_dir(manifest: Option<&Path>) -> Result<Option<PathBuf>> {
+    let Some(manifest) = manifest else { return Ok(None) };
+    let folder = match manifest.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let folder = folder.canonicalize().map_err(|error| {
+        let message =
+            format!("cannot find the folder of the manifest {}: {error}", manifest.display());
+        Error::new(ErrorKind::NotFound, message)
+    })?;
+    Ok(Some(folder))
 }
 
 fn load(ui: &Ui, path: &Path) -> Result<Manifest> {

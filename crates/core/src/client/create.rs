@@ -8,10 +8,11 @@ use bastide_model::state::BackendState;
 use bastide_model::{Manifest, SessionState};
 use uuid::Uuid;
 
-use super::{Client, CreateOptions, DEFAULT_ROOT, declared, grants, path_policy};
+use super::{Client, CreateOptions, DEFAULT_ROOT, declared, grants, path_policy, told};
 use crate::apply;
 use crate::backend::{Booted, Leash, Machine, MachineSpec, Remains, SessionId};
 use crate::environment::{environment, search_path};
+use crate::events::BoundSession;
 use crate::lifecycle::{
     Beginning, ConcurrencyLimits, Lifecycle, Limits, Preserved, ProgressListener,
 };
@@ -83,6 +84,8 @@ impl Client {
         checked.map_err(|error| error.at_edge(manifest.holds_mount_authority()))?;
         let mut spec = MachineSpec::new(root_of(&manifest)?);
         spec.network = options.network;
+        spec.isolation = options.isolation;
+        spec.nested_sandbox = options.nested_sandbox;
         if self.backend.has_host_files() {
             // A root of the caller's choice is a folder of the caller's.
             let is_chosen = manifest.root != DEFAULT_ROOT;
@@ -122,7 +125,14 @@ impl Client {
             starts,
         };
         let folder = self.state.reserve(&record).await?;
-        self.bring_up(folder, record, start).await
+        let id = record.id.clone();
+        let intent = || told::intent(&record, &start.state.manifest);
+        if let Err(error) = self.note(&id, "creating", intent).await {
+            self.undo(&folder, None, &record, true).await;
+            return Err(error);
+        }
+        let started = self.bring_up(folder, record, start).await;
+        self.note_start(&id, "running", started).await
     }
 
     /// Boots the machine of a session whose folder is ours, and puts the session on record.
@@ -141,6 +151,16 @@ impl Client {
                     return Err(error);
                 }
             };
+        if let Some(root) = self.backend.root(&machine) {
+            for (key, value) in &mut record.env {
+                // The workspace is always the home.
+                if key == "HOME" && *value == record.spec.root.as_str() {
+                    root.as_str().clone_into(value);
+                }
+            }
+            root.as_str().clone_into(&mut start.state.manifest.root);
+            record.spec.root = root;
+        }
         match remains {
             Remains::Files => {}
             Remains::System => start.preserved.system = !is_new,
@@ -248,7 +268,16 @@ impl Client {
             preserved: start.preserved,
         });
         let leash: Option<Leash> = None;
+        let bound = BoundSession {
+            backend: Arc::clone(&self.backend),
+            machine: machine.clone(),
+            link: Arc::clone(&link),
+            policy: policy.clone(),
+            root: record.spec.root.clone(),
+        };
         Ok(Session {
+            events: self.recorder(&bound, &life)?,
+            options: Arc::clone(&self.events),
             backend: Arc::clone(&self.backend),
             state: Arc::clone(&self.state),
             machine,

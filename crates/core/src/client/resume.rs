@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bastide_model::snapshot::Snapshot;
 use bastide_model::{EntryKind, Manifest, PathGrant, PosixPath, SessionState};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::create::{Start, uuid_of};
 use super::lifetime::missing;
@@ -89,7 +89,9 @@ impl Client {
             is_new: false,
             starts: true,
         };
-        self.bring_up(folder, record, start).await
+        self.note(id, "resuming", || json!({})).await?;
+        let started = self.bring_up(folder, record, start).await;
+        self.note_start(id, "resumed", started).await
     }
 
     /// Goes on with the session of a stored state ([`Session::state_json`]), or makes it again from its

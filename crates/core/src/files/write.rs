@@ -3,6 +3,7 @@
 use std::fmt;
 
 use bastide_model::PosixPath;
+use bastide_model::events::Operation;
 use bastide_proto::files::{FileOp, Ready, Write};
 use bastide_proto::frame::MAX_DATA;
 use bastide_proto::{End, FaultKind};
@@ -32,6 +33,14 @@ impl<'a> Content<'a> {
     /// The content of a stream, to its end.
     pub fn stream(stream: impl AsyncRead + Send + Unpin + 'a) -> Self {
         Self::Stream(Box::new(stream))
+    }
+
+    /// How long it is, where that is known.
+    pub(super) fn length(&self) -> Option<u64> {
+        match self {
+            Self::Bytes(bytes) => Some(bytes.len() as u64),
+            Self::Stream(_) => None,
+        }
     }
 }
 
@@ -99,28 +108,37 @@ impl Files<'_> {
         content: impl Into<Content<'_>>,
         options: WriteOptions,
     ) -> Result<()> {
-        let (target, leads) = match options.new {
-            false => {
-                let target = Target::new(self.policy, path)?;
-                (target.clone(), target)
-            }
-            // A new file's own name is not followed: it is its folder that may lead out.
-            true => self.new_target(path)?,
+        let content = content.into();
+        let told = self.telling(|user| {
+            let bytes = content.length();
+            Operation::Write { path: path.to_owned(), user, bytes }
+        });
+        let work = async {
+            let (target, leads) = match options.new {
+                false => {
+                    let target = Target::new(self.policy, path)?;
+                    (target.clone(), target)
+                }
+                // A new file's own name is not followed: it is its folder that may lead out.
+                true => self.new_target(path)?,
+            };
+            let written = self.try_write(&target, content, options).await;
+            written.map_err(|trouble| match trouble {
+                Trouble::Fault(fault) if options.new && fault.kind == FaultKind::Exists => {
+                    let place = place_of(&fault, &target);
+                    let message = format!("{place} exists already");
+                    let error =
+                        Error::new(ErrorKind::Conflict, message).class_is("FileExistsError");
+                    error.with("path", place).because(refused(fault))
+                }
+                Trouble::Fault(fault) if fault.kind == FaultKind::Escape => leads.escape(),
+                Trouble::Fault(fault) if options.new && fault.kind == FaultKind::ReadOnly => {
+                    read_only(self.policy, &split(&place_of(&fault, &target)).0)
+                }
+                trouble => trouble.into_write_error(self.policy, &target),
+            })
         };
-        let written = self.try_write(&target, content.into(), options).await;
-        written.map_err(|trouble| match trouble {
-            Trouble::Fault(fault) if options.new && fault.kind == FaultKind::Exists => {
-                let place = place_of(&fault, &target);
-                let message = format!("{place} exists already");
-                let error = Error::new(ErrorKind::Conflict, message).class_is("FileExistsError");
-                error.with("path", place).because(refused(fault))
-            }
-            Trouble::Fault(fault) if fault.kind == FaultKind::Escape => leads.escape(),
-            Trouble::Fault(fault) if options.new && fault.kind == FaultKind::ReadOnly => {
-                read_only(self.policy, &split(&place_of(&fault, &target)).0)
-            }
-            trouble => trouble.into_write_error(self.policy, &target),
-        })
+        told.done(work).await
     }
 
     /// The place of a new file, and its folder.

@@ -4,7 +4,7 @@ use landlock::{ABI, Access, CompatLevel, Compatible, Ruleset, RulesetAttr, Scope
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::thread::{CapabilitySet, capabilities, set_no_new_privs};
 
-use super::seccomp::Protected;
+use super::seccomp::{Protected, Shared};
 use super::walls::{abi_number, install_filter, keep_capabilities};
 use super::{Step, StepError};
 
@@ -48,7 +48,7 @@ pub(crate) fn raise_walls(protected: Option<&Protected>) -> Result<u32, StepErro
         .step(|| "become untraceable".to_owned())?;
     let landlock_abi = keep_to_commands();
     if let Some(protected) = protected {
-        install_filter(protected)?;
+        install_filter(protected, Shared::Nothing)?;
     }
     Ok(landlock_abi)
 }

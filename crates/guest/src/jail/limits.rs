@@ -11,7 +11,12 @@ use super::{Step, StepError};
 const VICTIM: &str = "500";
 
 /// Puts what limits no group holds on this process and all it forks, and says which those are.
-pub(crate) fn limit_commands(limits: &Limits, by_groups: &Enforced) -> Result<Enforced, StepError> {
+/// `own_count` says whether the kernel counts the processes of these commands' user apart.
+pub(crate) fn limit_commands(
+    limits: &Limits,
+    by_groups: &Enforced,
+    own_count: bool,
+) -> Result<Enforced, StepError> {
     // A kernel that does not know the file kills somebody else; nothing is promised about that.
     drop(std::fs::write("/proc/self/oom_score_adj", VICTIM));
     let mut enforced = Enforced::default();
@@ -19,7 +24,7 @@ pub(crate) fn limit_commands(limits: &Limits, by_groups: &Enforced) -> Result<En
         limit(Resource::Data, bytes)?;
         enforced.memory = Some("rlimit data, each process".to_owned());
     }
-    if let Some(count) = limits.pids.filter(|_| by_groups.pids.is_none()) {
+    if let Some(count) = limits.pids.filter(|_| by_groups.pids.is_none() && own_count) {
         // Counted within this user namespace: our own processes of the same user are few.
         limit(Resource::Nproc, count)?;
         enforced.pids = Some("rlimit nproc".to_owned());

@@ -32,7 +32,8 @@ use super::call::{Inbox, Outbox, Refusal};
 use super::side::Side;
 
 pub(super) use folder::some_entries;
-pub(super) use staged::{Finish, Staged, timestamps};
+pub(super) use remove::{Removal, Step};
+pub(super) use staged::{Finish, Staged, random_name, timestamps};
 
 /// Answers a request about files.
 pub(super) async fn run(

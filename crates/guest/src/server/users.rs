@@ -52,6 +52,11 @@ impl Users {
         Self { init, only_own, own_uid, pools: Mutex::new(vec![(None, Arc::new(own))]) }
     }
 
+    /// Why there is nobody but the default user, if so.
+    pub(crate) fn only_own(&self) -> Option<&str> {
+        self.only_own.as_deref()
+    }
+
     /// Who a user is; `None` for the default user.
     pub(crate) async fn find(&self, user: Option<&str>) -> Result<Who, Fault> {
         let Some(user) = user else { return Ok(None) };

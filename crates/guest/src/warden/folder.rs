@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -83,6 +84,7 @@ pub(crate) fn remove(path: &Path, ids: Option<&IdMap>) -> io::Result<()> {
         return Err(io::ErrorKind::InvalidInput.into());
     };
     remove_noted(path)?;
+    remove_outside(path)?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let above = match openat(CWD, above, flags, Mode::empty()) {
         Ok(above) => above,
@@ -90,6 +92,38 @@ pub(crate) fn remove(path: &Path, ids: Option<&IdMap>) -> io::Result<()> {
         Err(errno) => return Err(errno.into()),
     };
     remove_beneath(above.as_fd(), name, ids)
+}
+
+/// Where the folder is noted, in a session's own, that lies elsewhere and goes with it.
+const OUTSIDE: &str = "outside";
+
+/// Makes the folder that `folder` lies in, unless that is the session's own, and notes it before.
+pub(super) fn make_around(session_dir: &Path, folder: &Path) -> io::Result<()> {
+    let around = folder.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    if around == session_dir || fs::symlink_metadata(around).is_ok_and(|found| found.is_dir()) {
+        return Ok(());
+    }
+    fs::write(session_dir.join(OUTSIDE), around.as_os_str().as_bytes())?;
+    fs::DirBuilder::new().mode(0o711).create(around)
+}
+
+/// Removes the folder that is noted in a session's own.
+fn remove_outside(session_dir: &Path) -> io::Result<()> {
+    let noted = match fs::read(session_dir.join(OUTSIDE)) {
+        Ok(noted) => noted,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let path = Path::new(OsStr::from_bytes(&noted));
+    let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::ErrorKind::InvalidData.into());
+    };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let above = openat(CWD, above, flags, Mode::empty())?;
+    match remove_tree(above.as_fd(), &CString::new(name.as_bytes())?) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
 }
 
 fn remove_beneath(above: BorrowedFd<'_>, name: &OsStr, ids: Option<&IdMap>) -> io::Result<()> {

@@ -2,10 +2,12 @@
 
 use std::net::TcpListener;
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener};
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
+
+use bastide::Rung;
 
 use super::{attempt, session};
-use crate::suite::{Context, Outcome, Trial, say};
+use crate::suite::{Context, Outcome, Trial, running, say, sh};
 use crate::trials;
 
 pub(super) const TRIALS: &[Trial] = trials![
@@ -15,11 +17,16 @@ pub(super) const TRIALS: &[Trial] = trials![
     cannot_reach_another_session,
 ];
 
-async fn cannot_reach_the_network(context: Context) -> Outcome {
+pub(super) async fn cannot_reach_the_network(context: Context) -> Outcome {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let session = session(&context).await?;
     let port = listener.local_addr()?.port().to_string();
     assert_eq!(attempt(&session, "connect", &["127.0.0.1", &port]).await?, "");
+    if session.receipt().rung == Rung::Landlock {
+        // There is no socket to send through at all.
+        assert_eq!(attempt(&session, "families", &[]).await?, "");
+        return Ok(session.delete().await?);
+    }
     // Nothing but loopback exists to send through.
     assert_eq!(say(&session, "tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '").await?, "lo\n");
     Ok(session.delete().await?)
@@ -35,28 +42,42 @@ async fn cannot_reach_sockets_of_the_host(context: Context) -> Outcome {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("docker.sock");
     let name = format!("bastide-canary-{}", std::process::id());
+    let datagrams = folder.path().join("log.sock");
     let listeners = (
         UnixListener::bind(&path)?,
+        UnixDatagram::bind(&datagrams)?,
         UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)?,
     );
     let session = session(&context).await?;
     let path = path.display().to_string();
-    assert_eq!(attempt(&session, "sockets", &[&path, &name]).await?, "");
+    assert_eq!(
+        attempt(&session, "sockets", &[&path, &name, &datagrams.display().to_string()]).await?,
+        ""
+    );
     drop(listeners);
     Ok(session.delete().await?)
 }
 
-async fn cannot_reach_another_session(context: Context) -> Outcome {
+pub(super) async fn cannot_reach_another_session(context: Context) -> Outcome {
     let other = session(&context).await?;
     say(&other, "echo bastide-canary > secret; (sleep 7102 >/dev/null 2>&1 &)").await?;
     let session = session(&context).await?;
-    let seen = say(
-        &session,
-        "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -o '[s]leep 7102' ; \
-         cat /proc/[0-9]*/root/workspace/secret /proc/[0-9]*/cwd/secret 2>/dev/null; true",
-    )
-    .await?;
-    assert_eq!(seen, "");
+    let secret = format!("{}/secret", other.root());
+    let files = format!("/proc/[0-9]*/root{secret} /proc/[0-9]*/cwd/secret");
+    assert_eq!(say(&session, &format!("cat {files} 2>/dev/null; true")).await?, "");
+    if session.receipt().rung == Rung::Landlock {
+        let line = format!("cat {secret}; echo x > {secret}; ls {}", other.root());
+        let output = session.exec(sh(&line)).await?;
+        assert_eq!((output.exit.code == 0, &output.stdout[..]), (false, &b""[..]));
+        let line = "for p in /proc/[0-9]*; do grep -aq '^sleep.7102' $p/cmdline && kill -9 ${p#/proc/} && echo killed
+                    done 2>/dev/null; true";
+        assert_eq!(say(&session, line).await?, "");
+    } else {
+        let line =
+            "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -o '[s]leep 7102'; true";
+        assert_eq!(say(&session, line).await?, "");
+    }
+    assert_eq!(running(&other, "^sleep 7102").await?, 1);
     session.delete().await?;
     Ok(other.delete().await?)
 }

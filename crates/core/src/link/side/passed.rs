@@ -87,6 +87,11 @@ impl PassedFile {
         Ok(Self(Arc::new(File::from(descriptor))))
     }
 
+    /// The file itself, to be read or written by position on a thread that may block.
+    pub(crate) fn file(&self) -> Arc<File> {
+        Arc::clone(&self.0)
+    }
+
     /// Reads up to `most` bytes from `offset`, but not very many; fewer at the end of the file.
     pub(crate) async fn read(&self, offset: u64, most: usize) -> io::Result<Bytes> {
         self.read_whole(offset, most.min(PIECE)).await

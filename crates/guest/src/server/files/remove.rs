@@ -19,6 +19,7 @@ use crate::server::beneath::{
 };
 use crate::server::blocking::blocking;
 use crate::server::call::{Inbox, Outbox, Refusal};
+use crate::server::tree::unlock;
 
 /// How long one piece of the work takes.
 const PIECE: Duration = Duration::from_millis(200);
@@ -34,12 +35,14 @@ const ROUNDS: usize = 1000;
 
 /// Something that is being removed.
 #[derive(Debug)]
-pub(super) struct Removal {
+pub(crate) struct Removal {
     place: Place,
     /// The folders from the top of the tree down to the one being emptied.
     levels: Vec<Level>,
     done: u64,
     rounds: usize,
+    /// Whether folders that their owner has closed are opened first.
+    unlocks: bool,
 }
 
 #[derive(Debug)]
@@ -53,7 +56,7 @@ struct Level {
 
 /// What became of a piece of the work.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(crate) enum Step {
     More,
     Done,
 }
@@ -62,7 +65,12 @@ impl Removal {
     /// Finds what is to be removed.
     pub(super) fn begin(roots: &Roots, path: &GuestRoute) -> Result<Self, PathError> {
         let place = roots.change(&names_of(path), Leaf::Itself, Missing::Fails)?;
-        Ok(Self { place, levels: Vec::new(), done: 0, rounds: 0 })
+        Ok(Self { place, levels: Vec::new(), done: 0, rounds: 0, unlocks: false })
+    }
+
+    /// What is to be removed is an entry of a folder that is held, with whatever its owner closed.
+    pub(crate) fn of(place: Place) -> Self {
+        Self { place, levels: Vec::new(), done: 0, rounds: 0, unlocks: true }
     }
 
     /// Removes one entry, a folder only if it is empty.
@@ -78,7 +86,7 @@ impl Removal {
     }
 
     /// Removes some of a tree.
-    pub(super) fn remove_some(&mut self, roots: &Roots) -> Result<Step, PathError> {
+    pub(crate) fn remove_some(&mut self, roots: &Roots) -> Result<Step, PathError> {
         let until = Instant::now() + PIECE;
         loop {
             match self.step(roots) {
@@ -138,6 +146,9 @@ impl Removal {
             Err(Errno::ISDIR | Errno::PERM) => {}
             Err(errno) => return Err(errno),
         }
+        if self.unlocks {
+            unlock(&self.place.folder, &name);
+        }
         let folder = roots.enter(&self.place.folder, &name, flags)?;
         self.push(name, folder)?;
         Ok(Step::More)
@@ -145,7 +156,11 @@ impl Removal {
 
     fn enter(&mut self, roots: &Roots, name: Vec<u8>) -> Result<Step, Errno> {
         let above = self.levels.last().and_then(|level| level.folder.as_ref());
-        let entered = roots.enter(above.ok_or(Errno::BADF)?, &name, OFlags::RDONLY);
+        let above = above.ok_or(Errno::BADF)?;
+        if self.unlocks {
+            unlock(above, &name);
+        }
+        let entered = roots.enter(above, &name, OFlags::RDONLY);
         match entered {
             Ok(folder) => self.push(name, folder)?,
             // Gone, or no folder any more: the next look at the folder above tells.

@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use bastide_proto::boot::UserAndGroup;
 use bastide_proto::files::FileTime;
+use bastide_proto::tree::HIDDEN_PREFIX;
 use rustix::fs::{
     AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, Timespec, Timestamps, Uid, fchmod, fchown,
     futimens, openat, renameat, renameat_with, unlinkat,
@@ -12,9 +13,6 @@ use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::server::beneath::look_at;
-
-/// How the names of files that are not whole yet begin.
-pub(crate) const PREFIX: &[u8] = b".bastide-";
 
 /// What permissions a new file has where nobody says otherwise.
 const USUAL: u32 = 0o644;
@@ -80,7 +78,7 @@ impl Staged {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let flags = flags | OFlags::CLOEXEC;
         for _ in 0..ATTEMPTS {
-            let temporary = temporary_name()?;
+            let temporary = random_name(b".tmp")?;
             match openat(&folder, temporary.as_slice(), flags, Mode::RUSR | Mode::WUSR) {
                 Ok(file) => {
                     let (own_name, temporary) = (name.to_vec(), Some(temporary));
@@ -233,9 +231,9 @@ pub(crate) fn timestamps(time: FileTime) -> Timestamps {
 }
 
 /// A name nobody can guess, so that nobody can take it first.
-fn temporary_name() -> Result<Vec<u8>, Errno> {
+pub(crate) fn random_name(ending: &[u8]) -> Result<Vec<u8>, Errno> {
     let mut random = [0_u8; 12];
     getrandom(&mut random, GetRandomFlags::empty())?;
     let digits: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok([PREFIX, digits.as_bytes(), b".tmp"].concat())
+    Ok([HIDDEN_PREFIX, digits.as_bytes(), ending].concat())
 }

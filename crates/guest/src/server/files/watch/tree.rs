@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 
 use bastide_proto::GuestRoute;
 use bastide_proto::files::{Change, Changed};
+use bastide_proto::tree::HIDDEN_PREFIX;
 use rustix::fs::inotify::{ReadFlags, WatchFlags, add_watch, remove_watch};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
@@ -15,7 +16,6 @@ use crate::server::beneath::{
     Leaf, Node, PathError, Roots, held_path, look, look_at, names as names_in,
 };
 use crate::server::files::some_entries;
-use crate::server::files::staged::PREFIX;
 
 /// How many folders are watched at most.
 const MAX_WATCHES: usize = 16_384;
@@ -127,7 +127,7 @@ impl Tree {
             false => [folder.as_slice(), std::slice::from_ref(&event.name)].concat(),
         };
         let Some(path) = joined(&names) else { return changes.push(Change::Overflow) };
-        let is_staged = event.name.starts_with(PREFIX);
+        let is_staged = event.name.starts_with(HIDDEN_PREFIX);
         let changed = || Changed { path: path.clone(), is_dir };
         if let Some(to) = partner {
             self.renamed(roots, &names, is_staged, to, changes);
@@ -219,7 +219,7 @@ impl Tree {
             while let Ok(Some(entries)) = some_entries(&folder) {
                 for (name, kind) in entries {
                     let is_dir = is_dir(&folder, &name, kind);
-                    if name.starts_with(PREFIX) || !(is_dir || is_new) {
+                    if name.starts_with(HIDDEN_PREFIX) || !(is_dir || is_new) {
                         continue;
                     }
                     let below = [names.as_slice(), &[name]].concat();

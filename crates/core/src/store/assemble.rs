@@ -1,0 +1,306 @@
+//! Making the list of a snapshot from what a guest says.
+//!
+//! Everything here comes from inside a sandbox: it is checked, bounded, and believed only about its
+//! own tree.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bastide_proto::tree::{Attributes, LARGE, MAX_LINK, Seen, SeenKind, SeenStat, is_hidden};
+
+use super::cache::{CacheReader, CacheWriter};
+use super::chunk::ChunkId;
+use super::tree::{Entry, Kind, Order, Piece, TreeWriter, check_attributes, check_link, chunks_of};
+use super::writer::Writer;
+use crate::Result;
+use crate::link::broken;
+
+/// How many entries a tree may have.
+const MAX_ENTRIES: u64 = 50_000_000;
+
+/// How many entries that are left out are named.
+const MAX_LEFT_OUT: usize = 1000;
+
+/// How many files with several names are told apart.
+const MAX_SHARED: usize = 4_000_000;
+
+/// Makes the list of a snapshot.
+#[derive(Debug)]
+pub(crate) struct Assembler {
+    writer: Arc<Writer>,
+    list: TreeWriter,
+    before: CacheReader,
+    after: CacheWriter,
+    order: Order,
+    /// Folders that are left out with all that is in them: how deep, if we are in one.
+    outside: Option<u32>,
+    /// The first entry of every file that has several names, by its number on the device.
+    shared: HashMap<u64, u64>,
+    seen: u64,
+    pub(crate) report: Report,
+}
+
+/// What is to be told besides the list.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    pub(crate) left_out: Vec<(String, String)>,
+    pub(crate) left_out_count: u64,
+    /// How many files were read, and how many bytes.
+    pub(crate) files_read: u64,
+    pub(crate) bytes_read: u64,
+    /// Files that changed while they were read.
+    pub(crate) changed: Vec<String>,
+}
+
+/// A list of entries the guest told, and what is missing to it.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    items: Vec<Item>,
+    /// Which items of the list the guest told are wanted, and how long they were.
+    pub(crate) wants: Vec<(u32, u64)>,
+}
+
+#[derive(Debug)]
+struct Item {
+    seen: Seen,
+    state: ItemState,
+}
+
+#[derive(Debug)]
+enum ItemState {
+    /// It is not saved.
+    Out,
+    /// There is nothing else to know.
+    Known,
+    /// Its content is as it was.
+    Cached(Attributes, Vec<Piece>),
+    /// Its content is on its way.
+    Wanted,
+}
+
+/// What came of a wanted file.
+#[derive(Debug)]
+pub(crate) enum Got {
+    /// Its content.
+    File {
+        stat: SeenStat,
+        attributes: Attributes,
+        pieces: Vec<Piece>,
+        /// Whether it changed while it was read.
+        changed: bool,
+    },
+    /// It is gone.
+    Gone,
+    /// It cannot be read.
+    Closed(i32),
+}
+
+impl Assembler {
+    pub(crate) fn new(
+        writer: Arc<Writer>,
+        cache: Option<PathBuf>,
+        temporary: PathBuf,
+    ) -> Result<Self> {
+        Ok(Self {
+            list: TreeWriter::new(Arc::clone(&writer)),
+            writer,
+            before: CacheReader::open(cache.as_deref()),
+            after: CacheWriter::create(cache, temporary)?,
+            order: Order::default(),
+            outside: None,
+            shared: HashMap::new(),
+            seen: 0,
+            report: Report::default(),
+        })
+    }
+
+    /// How many entries and bytes are in the list.
+    pub(crate) fn progress(&self) -> (u64, u64) {
+        (self.list.entries, self.list.bytes)
+    }
+
+    /// Looks at entries the guest told: which of them are wanted.
+    pub(crate) fn decide(&mut self, told: Vec<Seen>) -> Result<Batch> {
+        let mut batch = Batch { items: Vec::with_capacity(told.len()), wants: Vec::new() };
+        for (seen, index) in told.into_iter().zip(0_u32..) {
+            self.seen += 1;
+            if self.seen > MAX_ENTRIES {
+                let message = format!("the tree has more than {MAX_ENTRIES} entries");
+                return Err(crate::Error::new(crate::ErrorKind::LimitExceeded, message));
+            }
+            let state = self.look(&seen)?;
+            if let ItemState::Wanted = state {
+                batch.wants.push((index, seen.stat.size));
+            }
+            batch.items.push(Item { seen, state });
+        }
+        Ok(batch)
+    }
+
+    fn look(&mut self, seen: &Seen) -> Result<ItemState> {
+        let is_dir = matches!(seen.kind, SeenKind::Dir { .. });
+        self.order.next(seen.depth, &seen.name, is_dir).map_err(broken)?;
+        check_stat(&seen.stat)?;
+        if self.outside.is_some_and(|depth| seen.depth > depth) {
+            return Ok(ItemState::Out);
+        }
+        self.outside = None;
+        if is_hidden(&seen.name) {
+            self.leave_out("Bastide put it there for a while");
+            self.outside = Some(seen.depth);
+            return Ok(ItemState::Out);
+        }
+        match &seen.kind {
+            SeenKind::Dir { attributes } => {
+                check_attributes(attributes).map_err(broken)?;
+                Ok(ItemState::Known)
+            }
+            SeenKind::File => Ok(self.look_at_file(&seen.stat)),
+            SeenKind::Symlink { target } => {
+                check_link(target).map_err(broken)?;
+                debug_assert!(target.len() < MAX_LINK);
+                Ok(ItemState::Known)
+            }
+            SeenKind::Fifo => Ok(ItemState::Known),
+            kind => {
+                let why = match kind {
+                    SeenKind::Socket => "it is a socket",
+                    SeenKind::Device => "it is a device",
+                    SeenKind::Mount => "something is mounted there",
+                    _ => "it cannot be looked into",
+                };
+                self.leave_out(why);
+                Ok(ItemState::Out)
+            }
+        }
+    }
+
+    fn look_at_file(&mut self, stat: &SeenStat) -> ItemState {
+        // Another name of a file that is in the list already needs no content; that is decided when
+        // its turn comes.
+        match self.before.find(self.order.names()) {
+            Some(known)
+                if known.is(stat) && chunks_of(&known.pieces).all(|id| self.writer.has(&id)) =>
+            {
+                ItemState::Cached(known.attributes, known.pieces)
+            }
+            _ => ItemState::Wanted,
+        }
+    }
+
+    fn leave_out(&mut self, why: &str) {
+        self.report.left_out_count += 1;
+        if self.report.left_out.len() < MAX_LEFT_OUT {
+            self.report.left_out.push((self.order.path(), why.to_owned()));
+        }
+    }
+
+    /// Adds a batch to the list, once everything that was wanted is there.
+    pub(crate) fn finish(&mut self, batch: Batch, got: Vec<Got>) -> Result<()> {
+        let mut got = got.into_iter();
+        for Item { seen, state } in batch.items {
+            let Seen { depth, name, kind, stat } = seen;
+            let entry = |kind, stat: &SeenStat, attributes| Entry {
+                depth,
+                name: name.clone(),
+                kind,
+                mode: stat.mode,
+                uid: stat.uid,
+                gid: stat.gid,
+                modified: stat.modified,
+                attributes,
+            };
+            let (stat, attributes, pieces) = match (state, kind) {
+                (ItemState::Out, _) => continue,
+                (ItemState::Known, SeenKind::Dir { attributes }) => {
+                    self.after.dir(depth, &name)?;
+                    self.list.add(entry(Kind::Dir, &stat, attributes))?;
+                    continue;
+                }
+                (ItemState::Known, SeenKind::Symlink { target }) => {
+                    self.list.add(entry(Kind::Symlink { target }, &stat, Vec::new()))?;
+                    continue;
+                }
+                (ItemState::Known, _) => {
+                    self.list.add(entry(Kind::Fifo, &stat, Vec::new()))?;
+                    continue;
+                }
+                (ItemState::Cached(attributes, pieces), _) => {
+                    // It did not change since; so it would show if it changed now.
+                    (SeenStat { settled: true, ..stat }, attributes, pieces)
+                }
+                (ItemState::Wanted, _) => match got.next() {
+                    Some(Got::File { stat, attributes, pieces, changed }) => {
+                        self.report.files_read += 1;
+                        self.report.bytes_read += stat.size;
+                        if changed && self.report.changed.len() < MAX_LEFT_OUT {
+                            self.report.changed.push(String::from_utf8_lossy(&name).into_owned());
+                        }
+                        (stat, attributes, pieces)
+                    }
+                    Some(Got::Gone) => continue,
+                    Some(Got::Closed(errno)) => {
+                        self.closed(&name, errno)?;
+                        continue;
+                    }
+                    None => return Err(broken("files are missing")),
+                },
+            };
+            self.after.file(depth, &name, &stat, &attributes, &pieces)?;
+            let shared = stat.names > 1 && self.shared.len() < MAX_SHARED;
+            let number = self.list.entries;
+            if shared && let Some(first) = self.shared.get(&stat.inode) {
+                self.list.add(entry(Kind::Link { entry: *first }, &stat, Vec::new()))?;
+                continue;
+            }
+            if shared {
+                self.shared.insert(stat.inode, number);
+            }
+            self.list.add(entry(
+                Kind::File { size: stat.size, shared, pieces },
+                &stat,
+                attributes,
+            ))?;
+        }
+        Ok(())
+    }
+
+    /// A file that may not be read is left out, and said; one that cannot be is a failure.
+    fn closed(&mut self, name: &[u8], errno: i32) -> Result<()> {
+        let error = std::io::Error::from_raw_os_error(errno);
+        let name = String::from_utf8_lossy(name).into_owned();
+        if error.kind() == std::io::ErrorKind::PermissionDenied {
+            self.report.left_out_count += 1;
+            if self.report.left_out.len() < MAX_LEFT_OUT {
+                self.report.left_out.push((name, "it may not be read".to_owned()));
+            }
+            return Ok(());
+        }
+        let message = format!("cannot read {name}: {error}");
+        Err(crate::Error::new(crate::ErrorKind::Io, message))
+    }
+
+    /// Ends the list: the chunks it is made of, and what else there is to tell. The cache takes its
+    /// place when the snapshot does.
+    pub(crate) fn end(self) -> Result<(Vec<ChunkId>, CacheWriter, Report, u64, u64)> {
+        if self.seen == 0 {
+            return Err(broken("a tree without a top"));
+        }
+        let Self { list, after, report, .. } = self;
+        let (entries, bytes) = (list.entries, list.bytes);
+        Ok((list.finish()?, after, report, entries, bytes))
+    }
+}
+
+/// Refuses what no file can have.
+pub(crate) fn check_stat(stat: &SeenStat) -> Result<()> {
+    let times = [stat.modified, stat.changed];
+    let is_good = times.iter().all(|time| time.nanos < 1_000_000_000)
+        && stat.mode & !0o7777 == 0
+        && i64::try_from(stat.size).is_ok();
+    if is_good { Ok(()) } else { Err(broken("a file that cannot be")) }
+}
+
+/// From this size on a file is asked for by itself.
+pub(crate) const WORTH_A_TICKET: u64 = LARGE;

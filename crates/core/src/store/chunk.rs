@@ -1,0 +1,129 @@
+//! Chunks: what content is cut into, and what a chunk is called.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// The shortest chunk, but for the last one of a file.
+pub(crate) const MIN_CHUNK: usize = 512 << 10;
+
+/// How long chunks are on average.
+pub(crate) const AVERAGE_CHUNK: usize = 1 << 20;
+
+/// The longest chunk.
+pub(crate) const MAX_CHUNK: usize = 4 << 20;
+
+/// A file is cut in parts of this length first, each by itself, so that several can be worked on at
+/// once.
+pub(crate) const SEGMENT: u64 = 64 << 20;
+
+/// The name of a chunk: the BLAKE3 hash of its content.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub(crate) struct ChunkId(pub(crate) [u8; 32]);
+
+impl ChunkId {
+    /// The name of some content.
+    pub(crate) fn of(content: &[u8]) -> Self {
+        Self(*blake3::hash(content).as_bytes())
+    }
+}
+
+impl fmt::Display for ChunkId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for ChunkId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A text is not the name of a chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NoChunkId;
+
+impl FromStr for ChunkId {
+    type Err = NoChunkId;
+
+    fn from_str(text: &str) -> Result<Self, NoChunkId> {
+        let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        if text.len() != 64 || !text.bytes().all(is_digit) {
+            return Err(NoChunkId);
+        }
+        let mut id = [0; 32];
+        for (place, digits) in id.iter_mut().zip(text.as_bytes().chunks(2)) {
+            let digits = std::str::from_utf8(digits).map_err(|_| NoChunkId)?;
+            *place = u8::from_str_radix(digits, 16).map_err(|_| NoChunkId)?;
+        }
+        Ok(Self(id))
+    }
+}
+
+/// Where the first chunk of `content` ends. `is_all` says that nothing follows.
+pub(crate) fn cut(content: &[u8], [min, average, max]: [usize; 3], is_all: bool) -> Option<usize> {
+    if content.len() < max && !is_all {
+        return None;
+    }
+    if content.len() <= min {
+        return (!content.is_empty()).then_some(content.len());
+    }
+    let content = &content[..content.len().min(max)];
+    let cutter = fastcdc::v2020::FastCDC::new(content, min, average, max);
+    let (_, end) = cutter.cut(0, content.len());
+    Some(end.clamp(1, content.len()))
+}
+
+/// How files are cut.
+pub(crate) const FILES: [usize; 3] = [MIN_CHUNK, AVERAGE_CHUNK, MAX_CHUNK];
+
+/// How lists of files are cut: finer, so that a small change touches little.
+pub(crate) const LISTS: [usize; 3] = [16 << 10, 64 << 10, 256 << 10];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn noise(length: usize) -> Vec<u8> {
+        let mut state = 88_172_645_463_325_252_u64;
+        let step = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state.to_le_bytes()[0]
+        };
+        std::iter::repeat_with(step).take(length).collect()
+    }
+
+    fn pieces(mut content: &[u8], sizes: [usize; 3]) -> Vec<ChunkId> {
+        let mut ids = Vec::new();
+        while let Some(end) = cut(content, sizes, true) {
+            ids.push(ChunkId::of(&content[..end]));
+            content = &content[end..];
+        }
+        ids
+    }
+
+    #[test]
+    fn finds_the_same_chunks_behind_an_insertion() {
+        let content = noise(4 << 20);
+        let before = pieces(&content, LISTS);
+        let mut changed = content.clone();
+        changed.splice(1000..1000, *b"inserted");
+        let after = pieces(&changed, LISTS);
+        let shared = after.iter().filter(|id| before.contains(id)).count();
+        assert!(shared + 3 >= before.len(), "{shared} of {}", before.len());
+    }
+
+    #[test]
+    fn reads_back_the_names_it_writes() {
+        let id = ChunkId::of(b"content");
+        assert_eq!(id.to_string().parse(), Ok(id));
+        let short = &id.to_string()[1..];
+        for bad in ["", short, &"g".repeat(64), &"A".repeat(64)] {
+            assert_eq!(bad.parse::<ChunkId>(), Err(NoChunkId), "{bad}");
+        }
+    }
+}

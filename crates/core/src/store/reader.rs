@@ -1,0 +1,137 @@
+//! Taking content out of a store.
+
+use std::collections::{HashMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::chunk::ChunkId;
+use super::index::{Index, Place};
+use super::lease::Lease;
+use super::pack::{PackFile, pack_name};
+use super::tree::Content;
+use super::trouble::damaged;
+use crate::Result;
+
+/// How many packs are open at once.
+const OPEN: usize = 64;
+
+/// How many blocks with many chunks are remembered.
+const BLOCKS: usize = 8;
+
+/// Takes content out of a store. What it gives is what its name says, or an error. Several threads may
+/// use it at once.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    pub(crate) index: Arc<Index>,
+    _lease: Option<Lease>,
+    /// Where packs are, and where those that were put aside are.
+    folders: [PathBuf; 2],
+    files: Mutex<HashMap<u32, Arc<PackFile>>>,
+    blocks: Mutex<VecDeque<Remembered>>,
+}
+
+/// A block that was read, by its pack and its number there.
+type Remembered = ((u32, u32), Arc<Vec<u8>>);
+
+/// Room for one thread to read in.
+#[derive(Debug, Default)]
+pub(crate) struct Room {
+    stored: Vec<u8>,
+    raw: Vec<u8>,
+}
+
+impl Room {
+    /// What was read last.
+    pub(crate) fn raw(&self) -> &[u8] {
+        &self.raw
+    }
+}
+
+impl Reader {
+    pub(crate) fn new(index: Arc<Index>, lease: Option<Lease>, folders: [PathBuf; 2]) -> Self {
+        let (files, blocks) = (Mutex::default(), Mutex::default());
+        Self { index, _lease: lease, folders, files, blocks }
+    }
+
+    fn file(&self, pack: u32) -> Result<Arc<PackFile>> {
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = files.get(&pack) {
+            return Ok(Arc::clone(file));
+        }
+        let known = usize::try_from(pack).ok().and_then(|pack| self.index.packs.get(pack));
+        let known = known.ok_or_else(|| damaged("a pack is missing"))?;
+        let places = self.folders.each_ref().map(|folder| folder.join(pack_name(known.id)));
+        let file = Arc::new(PackFile::open(&places)?);
+        if files.len() >= OPEN {
+            files.clear();
+        }
+        files.insert(pack, Arc::clone(&file));
+        Ok(file)
+    }
+
+    /// Reads a block; its chunks are not checked.
+    pub(crate) fn block(&self, pack: u32, block: u32, room: &mut Room) -> Result<()> {
+        let file = self.file(pack)?;
+        let missing = || damaged("a block is missing");
+        let known = usize::try_from(pack).ok().and_then(|pack| self.index.packs.get(pack));
+        let known = known.ok_or_else(missing)?;
+        let number = usize::try_from(block).unwrap_or(usize::MAX);
+        let described = known.blocks.get(number).ok_or_else(missing)?;
+        let offset = *known.offsets.get(number).ok_or_else(missing)?;
+        file.read(described, offset, &mut room.stored, &mut room.raw)
+    }
+
+    /// Gives the content of a chunk to `take`, which is what its name says.
+    pub(crate) fn with<T>(
+        &self,
+        id: &ChunkId,
+        room: &mut Room,
+        take: impl FnOnce(&[u8]) -> Result<T>,
+    ) -> Result<T> {
+        let missing = || damaged(format!("chunk {id} is missing"));
+        let Place { pack, block, start, length } = self.index.find(id).ok_or_else(missing)?;
+        let (start, length) = (usize::try_from(start), usize::try_from(length));
+        let (start, length) = (start.unwrap_or(usize::MAX), length.unwrap_or(usize::MAX));
+        let range = start..start.saturating_add(length);
+        let checked = |content: &[u8]| match ChunkId::of(content) == *id {
+            true => take(content),
+            false => Err(damaged(format!("chunk {id} is not what was written"))),
+        };
+        if let Some(raw) = self.remembered((pack, block)) {
+            return checked(raw.get(range).ok_or_else(missing)?);
+        }
+        self.block(pack, block, room)?;
+        if range.len() == room.raw.len() {
+            return checked(&room.raw);
+        }
+        // Others of this block are likely to be next.
+        let raw = Arc::new(std::mem::take(&mut room.raw));
+        self.remember((pack, block), Arc::clone(&raw));
+        checked(raw.get(range).ok_or_else(missing)?)
+    }
+
+    fn remembered(&self, key: (u32, u32)) -> Option<Arc<Vec<u8>>> {
+        let blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
+        blocks.iter().find(|(known, _)| *known == key).map(|(_, raw)| Arc::clone(raw))
+    }
+
+    fn remember(&self, key: (u32, u32), raw: Arc<Vec<u8>>) {
+        let mut blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
+        if blocks.len() >= BLOCKS {
+            blocks.pop_front();
+        }
+        blocks.push_back((key, raw));
+    }
+}
+
+impl Content for &Reader {
+    fn chunk(&mut self, id: &ChunkId) -> Result<Vec<u8>> {
+        self.with(id, &mut Room::default(), |content| Ok(content.to_vec()))
+    }
+}
+
+impl Content for Arc<Reader> {
+    fn chunk(&mut self, id: &ChunkId) -> Result<Vec<u8>> {
+        (&mut self.as_ref()).chunk(id)
+    }
+}

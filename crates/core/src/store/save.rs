@@ -1,0 +1,408 @@
+//! Saving a tree.
+
+mod content;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bastide_proto::tree::{
+    AHEAD, BATCH_CONTENT, Extent, LARGE, Scan, ScanWord, SeenStat, Small, Want, Wanted,
+};
+use bastide_proto::{End, Request};
+use bytes::{Bytes, BytesMut};
+use serde_bytes::ByteBuf;
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+
+use super::assemble::{Assembler, Batch, Got, WORTH_A_TICKET, check_stat};
+use super::chunk::ChunkId;
+use super::record::{self, SnapshotInfo};
+use super::tree::check_attributes;
+use super::writer::Writer;
+use super::{Progress, SILENCE, Store, Tree, blocking, now_ms, threads};
+use crate::fault::{agent_lost, refused};
+use crate::link::{Access, Incoming, Link, PassedFile, Stream, Ticket, broken, decode};
+use crate::{Error, ErrorKind, Result};
+
+use content::{Streamed, passed, small_files};
+
+/// How many pieces of work wait for a thread at most.
+const QUEUED: usize = 8;
+
+/// What was saved, and what it took.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SaveReport {
+    /// The snapshot.
+    pub info: SnapshotInfo,
+    /// How many entries were left out, of which the first are named in the snapshot.
+    pub left_out: u64,
+    /// How many files had to be read; the others had not changed since the last time.
+    pub files_read: u64,
+    /// How many bytes were read.
+    pub bytes_read: u64,
+    /// How many bytes of content were not in the store before.
+    pub bytes_added: u64,
+    /// How many bytes these take on the disk.
+    pub bytes_stored: u64,
+    /// Names of files that changed while they were read: what is saved of them is what was read.
+    pub changed: Vec<String>,
+}
+
+impl Store {
+    /// Saves a tree as the snapshot `name`, in the place of one of that name. The old one stays until
+    /// the new one is whole and on the disk, whatever happens on the way.
+    ///
+    /// Only what changed since the session was last saved is read, and only what no snapshot has yet
+    /// is written.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidInput`] for a name no snapshot can have; [`ErrorKind::AgentLost`] if the
+    /// guest does not answer or cannot be believed; others if files cannot be read or the store cannot
+    /// be written.
+    pub async fn save(&self, tree: &Tree<'_>, name: &str) -> Result<SaveReport> {
+        record::check_name(name)?;
+        let (writer, scanned) = self.scan(tree).await?;
+        let (store, name) = (self.clone(), name.to_owned());
+        let session = tree.session.clone();
+        blocking(move || {
+            let Scanned { assembler } = scanned;
+            let (chunks, cache, report, entries, bytes) = assembler.end()?;
+            let (packs, written) = writer.finish()?;
+            let info = SnapshotInfo {
+                name,
+                fingerprint: record::fingerprint(&chunks),
+                created_at_ms: now_ms(),
+                session,
+                entries,
+                bytes,
+                left_out: report.left_out,
+                tree: chunks.iter().map(ChunkId::to_string).collect(),
+            };
+            store.publish(&writer, &packs, &info)?;
+            // The snapshot is there; without a cache the next one only takes longer.
+            drop(cache.finish());
+            Ok(SaveReport {
+                info,
+                left_out: report.left_out_count,
+                files_read: report.files_read,
+                bytes_read: report.bytes_read,
+                bytes_added: written.added,
+                bytes_stored: written.stored,
+                changed: report.changed,
+            })
+        })
+        .await
+    }
+
+    /// What the fingerprint of a snapshot of this tree would be; nothing is saved.
+    ///
+    /// # Errors
+    ///
+    /// As [`save`](Self::save).
+    pub async fn fingerprint(&self, tree: &Tree<'_>) -> Result<String> {
+        let (_writer, scanned) = self.scan(tree).await?;
+        blocking(move || {
+            let (chunks, ..) = scanned.assembler.end()?;
+            Ok(record::fingerprint(&chunks))
+        })
+        .await
+    }
+
+    async fn scan(&self, tree: &Tree<'_>) -> Result<(Arc<Writer>, Scanned)> {
+        let (store, session) = (self.clone(), tree.session.clone());
+        let root = tree.root.clone();
+        let (writer, assembler) = blocking(move || {
+            let writer = Arc::new(store.writer()?);
+            let cache = session.map(|session| {
+                let key = ChunkId::of(format!("{session}\n{root}").as_bytes());
+                store.folder("cache").join(key.to_string())
+            });
+            let temporary = format!("{}.cache", writer.lease.name());
+            let temporary = store.folder("temporary").join(temporary);
+            let assembler = Assembler::new(Arc::clone(&writer), cache, temporary)?;
+            Ok((writer, assembler))
+        })
+        .await?;
+        let left_out = tree.left_out.iter().map(|path| ByteBuf::from(path.as_slice())).collect();
+        let request = Request::Scan(Scan { base: tree.root.clone(), left_out });
+        let stream = tree.link.open(request).await?;
+        let saving = Saving {
+            tree,
+            stream,
+            writer: Arc::clone(&writer),
+            assembler: Some(assembler),
+            batches: VecDeque::new(),
+            tickets: VecDeque::new(),
+            jobs: VecDeque::new(),
+            permits: Arc::new(Semaphore::new(threads())),
+        };
+        Ok((writer, saving.run().await?))
+    }
+}
+
+/// A tree that was looked through.
+#[derive(Debug)]
+struct Scanned {
+    assembler: Assembler,
+}
+
+/// Work on some wanted files.
+type Job = JoinHandle<Result<Vec<Got>>>;
+
+/// A tree that is being saved.
+struct Saving<'a> {
+    tree: &'a Tree<'a>,
+    stream: Stream,
+    writer: Arc<Writer>,
+    /// There but while a thread has it.
+    assembler: Option<Assembler>,
+    /// What the guest told, with what has come of what was wanted.
+    batches: VecDeque<(Batch, Vec<Got>)>,
+    /// For every wanted file that has not come yet, how its descriptor comes.
+    tickets: VecDeque<Option<Ticket>>,
+    jobs: VecDeque<Job>,
+    permits: Arc<Semaphore>,
+}
+
+impl Drop for Saving<'_> {
+    fn drop(&mut self) {
+        self.jobs.iter().for_each(JoinHandle::abort);
+    }
+}
+
+impl Saving<'_> {
+    async fn run(mut self) -> Result<Scanned> {
+        loop {
+            match next(&mut self.stream).await? {
+                Said::Word(word) => self.take(word).await?,
+                Said::Data(_) => return Err(broken("data of no file")),
+                Said::Done => break,
+            }
+        }
+        if !self.tickets.is_empty() {
+            return Err(broken("files are missing"));
+        }
+        while !self.jobs.is_empty() {
+            self.wait().await?;
+        }
+        self.settle().await?;
+        match (self.assembler.take(), self.batches.is_empty()) {
+            (Some(assembler), true) => Ok(Scanned { assembler }),
+            _ => Err(broken("the tree has no end")),
+        }
+    }
+
+    async fn take(&mut self, word: ScanWord) -> Result<()> {
+        match word {
+            ScanWord::Busy => Ok(()),
+            ScanWord::Entries(told) => {
+                while self.batches.len() >= AHEAD + QUEUED {
+                    // All that was wanted has come, or else the guest is too far ahead.
+                    if self.jobs.is_empty() {
+                        return Err(broken("more lists than may be on their way"));
+                    }
+                    self.wait().await?;
+                    self.settle().await?;
+                }
+                let batch = self.with(move |assembler| assembler.decide(told)).await?;
+                self.ask(&batch).await?;
+                self.batches.push_back((batch, Vec::new()));
+                self.settle().await
+            }
+            ScanWord::Files(files) => self.small(files).await,
+            ScanWord::Large { stat, attributes } => {
+                self.due(1)?;
+                check_stat(&stat)?;
+                check_attributes(&attributes).map_err(broken)?;
+                let mut streamed = Streamed::start(&self.writer, &self.permits).await?;
+                let end = streamed.receive(&mut self.stream).await?;
+                check_stat(&end)?;
+                let pieces = streamed.finish(end.size).await?;
+                // What is known of it is what it was, but for its length: that is what came.
+                let changed = !same(&stat, &end);
+                let stat = SeenStat { size: end.size, settled: end.settled && !changed, ..stat };
+                let got = Got::File { stat, attributes, pieces, changed };
+                self.queue(tokio::spawn(async move { Ok(vec![got]) })).await
+            }
+            ScanWord::Passed { stat, attributes } => {
+                let mut tickets = self.due(1)?;
+                check_stat(&stat)?;
+                check_attributes(&attributes).map_err(broken)?;
+                let Some(Some(mut ticket)) = tickets.pop() else {
+                    return Err(broken("a descriptor nobody asked for"));
+                };
+                let file = receive(self.tree.link, &mut ticket, Access::Read).await?;
+                let (writer, permits) = (Arc::clone(&self.writer), Arc::clone(&self.permits));
+                let job = tokio::spawn(async move {
+                    passed(&writer, &permits, file.file(), stat, attributes).await
+                });
+                self.queue(job).await
+            }
+            _ => Err(broken("not a word about a tree")),
+        }
+    }
+
+    /// Does something with the list, on another thread.
+    async fn with<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce(&mut Assembler) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let lost = || Error::new(ErrorKind::Internal, "work on a snapshot was lost");
+        let mut assembler = self.assembler.take().ok_or_else(lost)?;
+        let (assembler, done) = blocking(move || {
+            let done = work(&mut assembler);
+            Ok((assembler, done))
+        })
+        .await?;
+        self.assembler = Some(assembler);
+        done
+    }
+
+    /// Tells the guest which files are wanted.
+    async fn ask(&mut self, batch: &Batch) -> Result<()> {
+        let mut files = Vec::with_capacity(batch.wants.len());
+        for (index, size) in &batch.wants {
+            let is_large = *size >= WORTH_A_TICKET;
+            let side = self.tree.link.side().filter(|_| is_large);
+            let ticket = side.and_then(|side| side.expect());
+            files.push(Want { index: *index, ticket: ticket.as_ref().map(Ticket::number) });
+            self.tickets.push_back(ticket);
+        }
+        self.stream.to_guest.item(&Wanted { files }).await
+    }
+
+    /// Takes note that so many wanted files have come.
+    fn due(&mut self, count: usize) -> Result<Vec<Option<Ticket>>> {
+        if count > self.tickets.len() {
+            return Err(broken("a file nobody asked for"));
+        }
+        Ok(self.tickets.drain(..count).collect())
+    }
+
+    async fn small(&mut self, files: Vec<Small>) -> Result<()> {
+        self.due(files.len())?;
+        let mut expected = 0_u64;
+        for file in &files {
+            if let Small::Here { stat, attributes, extents } = file {
+                check_stat(stat)?;
+                check_attributes(attributes).map_err(broken)?;
+                let (mut data, mut total) = (0_u64, 0_u64);
+                for extent in extents {
+                    let (Extent::Data(length) | Extent::Hole(length)) = extent;
+                    total = total.checked_add(*length).ok_or_else(|| broken("a long file"))?;
+                    data += if matches!(extent, Extent::Data(_)) { *length } else { 0 };
+                }
+                if total != stat.size || total > LARGE {
+                    return Err(broken("a small file that is none"));
+                }
+                expected += data;
+            }
+        }
+        if expected > BATCH_CONTENT + LARGE {
+            return Err(broken("more small files than fit"));
+        }
+        let expected = usize::try_from(expected).unwrap_or(usize::MAX);
+        let mut bytes = BytesMut::with_capacity(expected);
+        while bytes.len() < expected {
+            match next(&mut self.stream).await? {
+                Said::Data(data) if data.len() <= expected - bytes.len() => bytes.extend(data),
+                _ => return Err(broken("files without their content")),
+            }
+        }
+        let (writer, permits) = (Arc::clone(&self.writer), Arc::clone(&self.permits));
+        let bytes = bytes.freeze();
+        let job = tokio::spawn(async move {
+            let permit = permits.acquire_owned().await;
+            let got = blocking(move || small_files(&writer, files, &bytes)).await;
+            drop(permit);
+            got
+        });
+        self.queue(job).await
+    }
+
+    async fn queue(&mut self, job: Job) -> Result<()> {
+        self.jobs.push_back(job);
+        while self.jobs.len() > QUEUED || self.jobs.front().is_some_and(JoinHandle::is_finished) {
+            self.wait().await?;
+        }
+        self.settle().await
+    }
+
+    /// Waits for the first piece of work.
+    async fn wait(&mut self) -> Result<()> {
+        let Some(job) = self.jobs.pop_front() else { return Ok(()) };
+        let lost =
+            |error| Error::new(ErrorKind::Internal, "work on a snapshot was lost").because(error);
+        let mut got = job.await.map_err(lost)??.into_iter().peekable();
+        for (batch, have) in &mut self.batches {
+            while have.len() < batch.wants.len() {
+                match got.next() {
+                    Some(file) => have.push(file),
+                    None => return Ok(()),
+                }
+            }
+        }
+        match got.peek() {
+            None => Ok(()),
+            Some(_) => Err(broken("files nobody asked for")),
+        }
+    }
+
+    /// Adds to the list whatever is complete.
+    async fn settle(&mut self) -> Result<()> {
+        let is_whole = |(batch, got): &(Batch, Vec<Got>)| got.len() == batch.wants.len();
+        while self.batches.front().is_some_and(is_whole) {
+            let Some((batch, got)) = self.batches.pop_front() else { break };
+            let (entries, bytes) = self
+                .with(move |assembler| {
+                    assembler.finish(batch, got)?;
+                    Ok(assembler.progress())
+                })
+                .await?;
+            self.tree.report(Progress { entries, bytes, ..Progress::default() });
+        }
+        Ok(())
+    }
+}
+
+/// Whether nothing happened to a file between two looks.
+fn same(one: &SeenStat, other: &SeenStat) -> bool {
+    (one.size, one.modified, one.changed) == (other.size, other.modified, other.changed)
+}
+
+/// What a guest says.
+pub(super) enum Said {
+    Word(ScanWord),
+    Data(Bytes),
+    Done,
+}
+
+/// What a guest says next, which must not take too long.
+pub(super) async fn next(stream: &mut Stream) -> Result<Said> {
+    let incoming = tokio::time::timeout(SILENCE, stream.from_guest.next()).await;
+    let silent = |_| agent_lost("the guest was silent while it looked through a tree");
+    match incoming.map_err(silent)?? {
+        Incoming::Item(item) => Ok(Said::Word(decode(&item)?)),
+        Incoming::Stdout(data) => Ok(Said::Data(data)),
+        Incoming::End(End::Done) => Ok(Said::Done),
+        Incoming::End(End::Failed(fault)) => Err(refused(fault)),
+        _ => Err(broken("not the answer to a call about a tree")),
+    }
+}
+
+/// Waits for a descriptor and checks it.
+pub(super) async fn receive(
+    link: &dyn Link,
+    ticket: &mut Ticket,
+    access: Access,
+) -> Result<PassedFile> {
+    let came = tokio::time::timeout(SILENCE, ticket.descriptor()).await;
+    let Ok(Some(descriptor)) = came else {
+        return Err(agent_lost("the guest did not pass the descriptor it promised"));
+    };
+    let devices = link.side().map_or(&[][..], |side| side.devices());
+    PassedFile::check(descriptor, access, devices)
+        .map_err(|why| agent_lost(&format!("the guest passed a bad descriptor: {why}")))
+}

@@ -1,0 +1,259 @@
+//! Putting content into a store.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::chunk::{ChunkId, FILES, MAX_CHUNK, MIN_CHUNK, SEGMENT, cut};
+use super::index::{Index, Pack};
+use super::lease::Lease;
+use super::pack::{OpenPack, Scratch};
+use super::tree::{Piece, push_piece};
+use crate::{Error, ErrorKind, Result};
+
+/// Chunks below this length are gathered, and compressed together.
+const SMALL: usize = 64 << 10;
+
+/// How much is gathered.
+const GATHERED: usize = 256 << 10;
+
+/// How long a pack grows.
+const PACK: u64 = 128 << 20;
+
+/// How much of a file is held at a time.
+const WINDOW: usize = MAX_CHUNK + (2 << 20);
+
+/// Puts content into a store: what is there already is not written again. Nothing of it can be seen
+/// before it is [finished](Self::finish). Several threads may use it at once.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    pub(crate) index: Arc<Index>,
+    pub(crate) lease: Lease,
+    packs: PathBuf,
+    temporary: PathBuf,
+    state: Mutex<State>,
+    scratches: Mutex<Vec<Scratch>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// What this writer has put there.
+    new: HashSet<ChunkId>,
+    gathered: Vec<u8>,
+    gathered_chunks: Vec<(ChunkId, u32)>,
+    open: Option<Arc<OpenPack>>,
+    full: Vec<Arc<OpenPack>>,
+    packs_made: u64,
+    added: u64,
+    written: u64,
+}
+
+/// What a writer did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Written {
+    /// How many bytes of content were new.
+    pub(crate) added: u64,
+    /// How many bytes of the disk they take.
+    pub(crate) stored: u64,
+}
+
+impl Writer {
+    pub(crate) fn new(index: Arc<Index>, lease: Lease, packs: PathBuf, temporary: PathBuf) -> Self {
+        let (state, scratches) = (Mutex::new(State::default()), Mutex::default());
+        Self { index, lease, packs, temporary, state, scratches }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Room to work in, given back with [`give_back`](Self::give_back).
+    fn scratch(&self) -> Result<Scratch> {
+        let mut all = self.scratches.lock().unwrap_or_else(PoisonError::into_inner);
+        match all.pop() {
+            Some(scratch) => Ok(scratch),
+            None => Scratch::new(),
+        }
+    }
+
+    fn give_back(&self, scratch: Scratch) {
+        self.scratches.lock().unwrap_or_else(PoisonError::into_inner).push(scratch);
+    }
+
+    /// Whether a chunk is in the store, or on its way there.
+    pub(crate) fn has(&self, id: &ChunkId) -> bool {
+        self.index.has(id) || self.state().new.contains(id)
+    }
+
+    /// Puts one chunk.
+    pub(crate) fn put(&self, content: &[u8]) -> Result<ChunkId> {
+        let id = ChunkId::of(content);
+        if self.index.has(&id) {
+            return Ok(id);
+        }
+        let length = u32::try_from(content.len()).map_err(|_| too_long())?;
+        let gathered = {
+            let mut state = self.state();
+            if !state.new.insert(id) {
+                return Ok(id);
+            }
+            state.added += u64::from(length);
+            if content.len() >= SMALL {
+                None
+            } else {
+                state.gathered.extend_from_slice(content);
+                state.gathered_chunks.push((id, length));
+                if state.gathered.len() < GATHERED {
+                    return Ok(id);
+                }
+                let gathered = std::mem::take(&mut state.gathered);
+                Some((gathered, std::mem::take(&mut state.gathered_chunks)))
+            }
+        };
+        match gathered {
+            Some((gathered, chunks)) => self.block(&gathered, chunks)?,
+            None => self.block(content, vec![(id, length)])?,
+        }
+        Ok(id)
+    }
+
+    /// Puts a chunk, though the store has it: whoever calls is about to remove the other copy.
+    pub(crate) fn put_again(&self, id: ChunkId, content: &[u8]) -> Result<()> {
+        let length = u32::try_from(content.len()).map_err(|_| too_long())?;
+        if self.state().new.insert(id) {
+            self.block(content, vec![(id, length)])?;
+        }
+        Ok(())
+    }
+
+    fn block(&self, content: &[u8], chunks: Vec<(ChunkId, u32)>) -> Result<()> {
+        let mut scratch = self.scratch()?;
+        let pack = self.pack()?;
+        let stored = pack.add(content, chunks, &mut scratch)?;
+        self.give_back(scratch);
+        self.state().written += stored;
+        Ok(())
+    }
+
+    /// The pack that grows now.
+    fn pack(&self) -> Result<Arc<OpenPack>> {
+        let mut state = self.state();
+        if let Some(open) = &state.open {
+            if open.length() < PACK {
+                return Ok(Arc::clone(open));
+            }
+            let full = Arc::clone(open);
+            state.full.push(full);
+        }
+        let name = format!("{}.{}", self.lease.name(), state.packs_made);
+        state.packs_made += 1;
+        let pack = Arc::new(OpenPack::create(self.temporary.join(name))?);
+        state.open = Some(Arc::clone(&pack));
+        Ok(pack)
+    }
+
+    /// Puts content that is read bit by bit: `read` fills a buffer as far as it can, and says how far.
+    pub(crate) fn put_stream(
+        &self,
+        mut read: impl FnMut(&mut [u8]) -> Result<usize>,
+        pieces: &mut Vec<Piece>,
+    ) -> Result<u64> {
+        let mut scratch = self.scratch()?;
+        let mut window = std::mem::take(&mut scratch.input);
+        self.give_back(scratch);
+        let put = self.put_window(&mut read, &mut window, pieces);
+        let mut scratch = self.scratch()?;
+        scratch.input = window;
+        self.give_back(scratch);
+        put
+    }
+
+    fn put_window(
+        &self,
+        read: &mut impl FnMut(&mut [u8]) -> Result<usize>,
+        window: &mut Vec<u8>,
+        pieces: &mut Vec<Piece>,
+    ) -> Result<u64> {
+        let (mut total, mut start, mut end, mut is_all) = (0_u64, 0, 0, false);
+        loop {
+            while !is_all && end - start < MAX_CHUNK {
+                if start > 0 {
+                    window.copy_within(start..end, 0);
+                    (start, end) = (0, end - start);
+                }
+                // Small content needs no large window.
+                if window.len() < WINDOW {
+                    let more = if end == 0 { MIN_CHUNK } else { WINDOW };
+                    window.resize(window.len().max(more), 0);
+                }
+                let came = read(&mut window[end..])?;
+                is_all = came == 0;
+                end += came;
+            }
+            let Some(length) = cut(&window[start..end], FILES, is_all) else {
+                return Ok(total);
+            };
+            let chunk = &window[start..start + length];
+            let id = self.put(chunk)?;
+            let length_told = u32::try_from(length).map_err(|_| too_long())?;
+            push_piece(pieces, Piece::Chunk { id, length: length_told });
+            total += u64::from(length_told);
+            start += length;
+        }
+    }
+
+    /// Writes everything to the disk and gives it its names. What is new comes back.
+    pub(crate) fn finish(&self) -> Result<(Vec<Arc<Pack>>, Written)> {
+        let (gathered, chunks) = {
+            let mut state = self.state();
+            let gathered = std::mem::take(&mut state.gathered);
+            (gathered, std::mem::take(&mut state.gathered_chunks))
+        };
+        if !chunks.is_empty() {
+            self.block(&gathered, chunks)?;
+        }
+        let (packs, written) = {
+            let mut state = self.state();
+            let mut packs = std::mem::take(&mut state.full);
+            packs.extend(state.open.take());
+            (packs, Written { added: state.added, stored: state.written })
+        };
+        let mut named = Vec::with_capacity(packs.len());
+        for pack in packs {
+            let pack = Arc::into_inner(pack).ok_or_else(|| {
+                Error::new(ErrorKind::Internal, "somebody still writes into a pack")
+            })?;
+            let (id, index) = pack.finish(&self.packs)?;
+            named.push(Arc::new(Pack::new(id, index)));
+        }
+        if !named.is_empty() {
+            super::sync_folder(&self.packs)?;
+        }
+        Ok((named, written))
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        let mut state = self.state();
+        let mut packs = std::mem::take(&mut state.full);
+        packs.extend(state.open.take());
+        packs.into_iter().filter_map(Arc::into_inner).for_each(OpenPack::discard);
+    }
+}
+
+/// The parts a file of this length is cut into first.
+pub(crate) fn segments(start: u64, length: u64) -> Vec<(u64, u64)> {
+    let mut parts = Vec::new();
+    let mut at = 0;
+    while at < length {
+        let part = SEGMENT.min(length - at);
+        parts.push((start + at, part));
+        at += part;
+    }
+    parts
+}
+
+fn too_long() -> Error {
+    Error::new(ErrorKind::Internal, "a chunk is longer than one can be")
+}

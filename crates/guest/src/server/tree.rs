@@ -1,0 +1,13 @@
+//! Whole trees: looked through for the host to save them, and put back.
+
+mod attributes;
+mod build;
+mod closed;
+mod fetch;
+mod restore;
+mod scan;
+mod swap;
+
+pub(super) use closed::unlock;
+pub(super) use restore::run as restore;
+pub(super) use scan::run as scan;

@@ -1,0 +1,344 @@
+//! Putting a tree in the place of another.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bastide_proto::frame::Tag;
+use bastide_proto::tree::{
+    BATCH_CONTENT, Extent, Made, MadeKind, Restore, RestoreItem, RestoreWord, is_hidden,
+};
+use bastide_proto::{Accepted, End, Fault, FaultKind};
+use bytes::{Bytes, BytesMut};
+use rustix::fs::{Mode, OFlags, mkdirat};
+use rustix::io::Errno;
+
+use super::build::{Builder, Filling};
+use super::swap::Moves;
+use crate::server::Guest;
+use crate::server::beneath::{
+    Leaf, Missing, PathError, Place, Roots, Stay, kind_of, names, reopen,
+};
+use crate::server::blocking::blocking;
+use crate::server::call::{Gone, Inbox, Outbox, Refusal};
+use crate::server::files::{Removal, Step, random_name, some_entries};
+use crate::server::side::Side;
+
+/// How often the host hears that it is not its turn yet.
+const WORD: Duration = Duration::from_secs(5);
+
+const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
+
+/// A tree that is to take the place of another.
+#[derive(Debug)]
+struct Restoring {
+    base: Arc<OwnedFd>,
+    path: Vec<u8>,
+    stay: Stay,
+    kept: Vec<Vec<Vec<u8>>>,
+    /// The folder beside what is there, and its name.
+    new: Arc<OwnedFd>,
+    new_name: Vec<u8>,
+    builder: Builder,
+    filling: Option<Filling>,
+}
+
+impl Restoring {
+    fn begin(roots: &Roots, asked: &Restore) -> Result<Self, Fault> {
+        let fault = |error: PathError| error.fault("cannot restore");
+        let at = names(asked.base.as_str().as_bytes());
+        let place = roots.change(&at, Leaf::Target, Missing::Fails).map_err(fault)?;
+        let failed = |errno| fault(place.failed(errno));
+        let base = match &place.name {
+            None => reopen(&place.folder, FOLDER),
+            Some(name) => roots.enter(&place.folder, name, FOLDER),
+        };
+        let base = Arc::new(base.map_err(failed)?);
+        let kept: Vec<Vec<Vec<u8>>> = asked.kept.iter().map(|path| names(path)).collect();
+        if kept.iter().any(Vec::is_empty) {
+            return Err(Fault::new(FaultKind::Invalid, "a kept path is the folder itself"));
+        }
+        if asked.only_empty {
+            check_empty(&base, &kept).map_err(failed)?;
+        }
+        let new_name = random_name(b".new").map_err(failed)?;
+        let made = mkdirat(&base, new_name.as_slice(), Mode::RWXU);
+        let new = made.and_then(|()| roots.enter(&base, &new_name, OFlags::RDONLY));
+        let new = Arc::new(new.map_err(failed)?);
+        let top = reopen(&*new, OFlags::PATH).map_err(failed)?;
+        let builder = Builder::new(top);
+        let (path, stay) = (place.path.clone(), place.stay);
+        Ok(Self { base, path, stay, kept, new, new_name, builder, filling: None })
+    }
+
+    fn fault(&self, errno: Errno) -> Fault {
+        let path = String::from_utf8_lossy(&self.path).into_owned();
+        let message = format!("cannot restore {path}: {errno}");
+        let errno_number = Some(errno.raw_os_error());
+        Fault { kind: kind_of(errno), message, errno: errno_number, path: Some(path) }
+    }
+
+    /// Everything is there: it takes its place. What the folder itself is to have comes back.
+    fn commit(&mut self, roots: &Roots) -> Result<Made, Errno> {
+        let root = self.builder.end()?;
+        let old_name = random_name(b".old")?;
+        mkdirat(&self.base, old_name.as_slice(), Mode::RWXU)?;
+        let old = Arc::new(roots.enter(&self.base, &old_name, OFlags::RDONLY)?);
+        let kept: Vec<&[Vec<u8>]> = self.kept.iter().map(Vec::as_slice).collect();
+        let mut moves = Moves::default();
+        let swapped = moves.swap(roots, [&self.base, &self.new, &old], &kept, true);
+        if swapped.is_err() {
+            moves.undo();
+        }
+        swapped.map(|()| root)
+    }
+
+    /// Gives the folder itself what it is to have.
+    fn give_root(&mut self, root: &Made) -> Result<(), Errno> {
+        match self.builder.finish(&*self.base, root, false) {
+            // The folder may be somebody else's; what is in it is what matters.
+            Err(Errno::PERM | Errno::ACCESS) => Ok(()),
+            given => given,
+        }
+    }
+
+    /// A folder of ours beside what is there.
+    fn beside(&self, name: &[u8]) -> Result<Removal, Errno> {
+        let folder = rustix::io::fcntl_dupfd_cloexec(&self.base, 0)?;
+        let path = [self.path.as_slice(), b"/", name].concat();
+        Ok(Removal::of(Place { folder, name: Some(name.to_vec()), path, stay: self.stay }))
+    }
+}
+
+/// Refuses a folder that holds anything but what stays.
+fn check_empty(base: &OwnedFd, kept: &[Vec<Vec<u8>>]) -> Result<(), Errno> {
+    let listed = reopen(base, FOLDER)?;
+    while let Some(entries) = some_entries(&listed)? {
+        for (name, _) in entries {
+            let is_kept = kept.iter().any(|path| path.first() == Some(&name));
+            if !is_kept && !is_hidden(&name) {
+                return Err(Errno::NOTEMPTY);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Answers a request to put a tree in the place of another.
+pub(in crate::server) async fn run(
+    guest: &Arc<Guest>,
+    asked: &Restore,
+    side: Option<&Side>,
+    inbox: &mut Inbox,
+    outbox: &mut Outbox,
+) -> Result<(), Refusal> {
+    outbox.accept(Accepted::default()).await?;
+    // One at a time: a call whose host is gone may still be clearing away what it began.
+    let _turn = loop {
+        match tokio::time::timeout(WORD, guest.restores.lock()).await {
+            Ok(turn) => break turn,
+            Err(_) => outbox.item(&RestoreWord::Progress { made: 0 }).await?,
+        }
+    };
+    let (request, held) = (asked.clone(), Arc::clone(guest));
+    let begun = blocking(move || Restoring::begin(&held.roots, &request)).await;
+    let restoring = match begun.and_then(|begun| begun) {
+        Ok(restoring) => restoring,
+        Err(fault) => return Ok(outbox.end(&End::Failed(fault)).await?),
+    };
+    let (restoring, received) = receive(guest, restoring, side, inbox, outbox).await;
+    let end = match received {
+        Ok(()) => End::Done,
+        Err(Refusal::Fault(fault)) => {
+            discard(guest, restoring).await;
+            End::Failed(fault)
+        }
+        Err(Refusal::Gone) => {
+            discard(guest, restoring).await;
+            return Err(Refusal::Gone);
+        }
+    };
+    Ok(outbox.end(&end).await?)
+}
+
+/// The folders of ours in a folder: those of this call, and of others that were interrupted.
+fn leftovers(base: &OwnedFd) -> Result<Vec<Vec<u8>>, Errno> {
+    let listed = reopen(base, FOLDER)?;
+    let mut left = Vec::new();
+    while let Some(entries) = some_entries(&listed)? {
+        let names = entries.into_iter().map(|(name, _)| name);
+        left.extend(names.filter(|name| is_hidden(name) && !name.ends_with(b".tmp")));
+    }
+    Ok(left)
+}
+
+async fn remove(guest: &Arc<Guest>, mut removal: Removal) -> Result<(), Fault> {
+    loop {
+        let held = Arc::clone(guest);
+        let (back, step) = blocking(move || {
+            let step = removal.remove_some(&held.roots);
+            (removal, step)
+        })
+        .await?;
+        removal = back;
+        if step.map_err(|error| error.fault("cannot remove"))? == Step::Done {
+            return Ok(());
+        }
+    }
+}
+
+async fn discard(guest: &Arc<Guest>, restoring: Option<Restoring>) {
+    let Some(restoring) = restoring else { return };
+    if let Ok(removal) = restoring.beside(&restoring.new_name) {
+        drop(remove(guest, removal).await);
+    }
+}
+
+/// Does a piece of the work on another thread.
+async fn work<T: Send + 'static>(
+    guest: &Arc<Guest>,
+    restoring: &mut Option<Restoring>,
+    work: impl FnOnce(&mut Restoring, &Roots) -> Result<T, Errno> + Send + 'static,
+) -> Result<T, Refusal> {
+    let Some(mut taken) = restoring.take() else { return Err(Refusal::Gone) };
+    let held = Arc::clone(guest);
+    let (back, worked) = blocking(move || {
+        let worked = work(&mut taken, &held.roots);
+        (taken, worked)
+    })
+    .await?;
+    let worked = worked.map_err(|errno| back.fault(errno));
+    *restoring = Some(back);
+    Ok(worked?)
+}
+
+async fn receive(
+    guest: &Arc<Guest>,
+    restoring: Restoring,
+    side: Option<&Side>,
+    inbox: &mut Inbox,
+    outbox: &mut Outbox,
+) -> (Option<Restoring>, Result<(), Refusal>) {
+    let mut held = Some(restoring);
+    let received = take_all(guest, &mut held, side, inbox, outbox).await;
+    (held, received)
+}
+
+async fn take_all(
+    guest: &Arc<Guest>,
+    restoring: &mut Option<Restoring>,
+    side: Option<&Side>,
+    inbox: &mut Inbox,
+    outbox: &mut Outbox,
+) -> Result<(), Refusal> {
+    loop {
+        let frame = inbox.next().await?;
+        if frame.tag == Tag::Input {
+            let data = frame.body;
+            work(guest, restoring, move |it, _| fill(it, |filling| filling.write(&data))).await?;
+            continue;
+        }
+        if frame.tag != Tag::Item {
+            return Err(Refusal::Gone);
+        }
+        match bastide_proto::decode(&frame.body).map_err(|_| Gone)? {
+            RestoreItem::Entries(entries) => {
+                let bytes = content(inbox, expected(&entries)?).await?;
+                let made = work(guest, restoring, move |it, roots| {
+                    it.builder.make(roots, entries, &bytes)?;
+                    Ok(it.builder.made)
+                });
+                outbox.item(&RestoreWord::Progress { made: made.await? }).await?;
+            }
+            RestoreItem::Large { entry, size, ticket } => {
+                let file = work(guest, restoring, move |it, _| {
+                    let filling = it.builder.begin_large(entry, size)?;
+                    let file = rustix::io::fcntl_dupfd_cloexec(filling.file(), 0)?;
+                    it.filling = Some(filling);
+                    Ok(file)
+                });
+                let file = file.await?;
+                let passed = match (ticket, side) {
+                    (Some(ticket), Some(side)) => side.pass(ticket, file.as_fd()).await.is_ok(),
+                    _ => false,
+                };
+                outbox.item(&RestoreWord::Ready { passed }).await?;
+            }
+            RestoreItem::Hole(length) => {
+                work(guest, restoring, move |it, _| fill(it, |filling| filling.skip(length)))
+                    .await?;
+            }
+            RestoreItem::LargeEnd => {
+                let made = work(guest, restoring, |it, _| {
+                    let filling = it.filling.take().ok_or(Errno::PROTO)?;
+                    it.builder.end_large(&filling)?;
+                    Ok(it.builder.made)
+                });
+                outbox.item(&RestoreWord::Progress { made: made.await? }).await?;
+            }
+            RestoreItem::Commit => return commit(guest, restoring, outbox).await,
+            _ => return Err(Refusal::Gone),
+        }
+    }
+}
+
+fn fill(
+    restoring: &mut Restoring,
+    work: impl FnOnce(&mut Filling) -> Result<(), Errno>,
+) -> Result<(), Errno> {
+    work(restoring.filling.as_mut().ok_or(Errno::PROTO)?)
+}
+
+async fn commit(
+    guest: &Arc<Guest>,
+    restoring: &mut Option<Restoring>,
+    outbox: &mut Outbox,
+) -> Result<(), Refusal> {
+    let root = work(guest, restoring, |it, roots| it.commit(roots)).await?;
+    // Whatever lies beside the new tree now has been replaced by it.
+    let left = work(guest, restoring, |it, _| leftovers(&it.base)).await?;
+    let mut cleared = true;
+    for name in left {
+        let removal = restoring.as_ref().and_then(|it| it.beside(&name).ok());
+        cleared &= match removal {
+            Some(removal) => remove(guest, removal).await.is_ok(),
+            None => false,
+        };
+    }
+    // Last, for all that was removed from the folder has changed its times.
+    let given = work(guest, restoring, move |it, _| {
+        it.give_root(&root)?;
+        Ok(it.builder.losses)
+    });
+    let losses = given.await?;
+    let (unowned, unattributed) = (losses.unowned, losses.unattributed);
+    Ok(outbox.item(&RestoreWord::Restored { unowned, unattributed, cleared }).await?)
+}
+
+/// How many bytes follow a list of entries.
+fn expected(entries: &[Made]) -> Result<u64, Gone> {
+    let mut total = 0_u64;
+    for entry in entries {
+        if let MadeKind::File { extents } = &entry.kind {
+            for extent in extents {
+                if let Extent::Data(length) = extent {
+                    total = total.checked_add(*length).ok_or(Gone)?;
+                }
+            }
+        }
+    }
+    if total <= BATCH_CONTENT { Ok(total) } else { Err(Gone) }
+}
+
+async fn content(inbox: &mut Inbox, expected: u64) -> Result<Bytes, Gone> {
+    let expected = usize::try_from(expected).map_err(|_| Gone)?;
+    let mut bytes = BytesMut::with_capacity(expected);
+    while bytes.len() < expected {
+        let frame = inbox.next().await?;
+        if frame.tag != Tag::Input || frame.body.len() > expected - bytes.len() {
+            return Err(Gone);
+        }
+        bytes.extend_from_slice(&frame.body);
+    }
+    Ok(bytes.freeze())
+}

@@ -1,0 +1,366 @@
+//! Looking through a tree.
+//!
+//! The order is fixed: a folder, then its entries by name, each folder's content right behind it. Only
+//! so many folders are held at once; the way back up is checked, and where the tree changed meanwhile,
+//! looked up again.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use bastide_proto::files::{BATCH_BYTES, FileTime};
+use bastide_proto::frame::Tag;
+use bastide_proto::tree::{AHEAD, MAX_DEPTH, Scan, ScanWord, Seen, SeenKind, SeenStat, Wanted};
+use bastide_proto::{Accepted, End, Fault, FaultKind};
+use rustix::fs::{FileType, Mode, OFlags, Stat, fstat, openat, readlinkat};
+use rustix::io::Errno;
+use serde_bytes::ByteBuf;
+
+use super::{attributes, closed, fetch};
+use crate::server::Guest;
+use crate::server::beneath::{Leaf, Missing, Node, PathError, Roots, look, look_at, names, reopen};
+use crate::server::blocking::blocking;
+use crate::server::call::{Gone, Inbox, Outbox, Refusal};
+use crate::server::files::some_entries;
+use crate::server::side::Side;
+
+/// How long one piece of the work takes.
+const PIECE: Duration = Duration::from_millis(200);
+
+/// How many folders are held at once.
+const HELD: usize = 32;
+
+/// How often an entry that changes while it is looked at is looked at again.
+const ATTEMPTS: usize = 8;
+
+/// How long after a change another one is sure to have another time.
+const TICK: Duration = Duration::from_millis(50);
+
+const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
+
+/// The names of a folder's entries, in order.
+#[derive(Debug, Default)]
+struct Names {
+    bytes: Vec<u8>,
+    /// Where each begins, and its length.
+    order: Vec<(u32, u16)>,
+    next: usize,
+}
+
+impl Names {
+    fn read(folder: &OwnedFd) -> Result<Self, Errno> {
+        let mut names = Self::default();
+        while let Some(entries) = some_entries(folder)? {
+            for (name, _) in entries {
+                let start = u32::try_from(names.bytes.len()).map_err(|_| Errno::FBIG)?;
+                let length = u16::try_from(name.len()).map_err(|_| Errno::NAMETOOLONG)?;
+                names.order.push((start, length));
+                names.bytes.extend(name);
+            }
+        }
+        let Self { bytes, order, .. } = &mut names;
+        order.sort_unstable_by(|one, other| slice(bytes, *one).cmp(slice(bytes, *other)));
+        // A folder that changes while it is read may name an entry twice.
+        order.dedup_by(|one, other| slice(bytes, *one) == slice(bytes, *other));
+        Ok(names)
+    }
+
+    fn take(&mut self) -> Option<Vec<u8>> {
+        let name = slice(&self.bytes, *self.order.get(self.next)?).to_vec();
+        self.next += 1;
+        Some(name)
+    }
+}
+
+fn slice(bytes: &[u8], (start, length): (u32, u16)) -> &[u8] {
+    let start = usize::try_from(start).unwrap_or(usize::MAX);
+    bytes.get(start..start.saturating_add(usize::from(length))).unwrap_or_default()
+}
+
+#[derive(Debug)]
+struct Level {
+    /// The names that lead here from the base.
+    path: Arc<Vec<Vec<u8>>>,
+    node: Node,
+    /// Not there while too many below are.
+    folder: Option<OwnedFd>,
+    names: Names,
+}
+
+/// Where an entry that was told is: the names of its folder, and its own.
+pub(super) type Told = (Arc<Vec<Vec<u8>>>, Vec<u8>);
+
+/// A tree that is being looked through.
+#[derive(Debug)]
+pub(super) struct Scanner {
+    base: Arc<OwnedFd>,
+    left_out: Vec<Vec<Vec<u8>>>,
+    levels: Vec<Level>,
+    begun: bool,
+}
+
+/// Some entries, and where the host finds them.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    pub(super) entries: Vec<Seen>,
+    pub(super) told: Vec<Told>,
+    bytes: usize,
+}
+
+impl Scanner {
+    /// Opens the folder at the top.
+    pub(super) fn begin(roots: &Roots, scan: &Scan) -> Result<Self, PathError> {
+        let at = names(scan.base.as_str().as_bytes());
+        let place = roots.place_of(&at, Leaf::Target, Missing::Fails)?;
+        let base = match &place.name {
+            None => reopen(&place.folder, FOLDER),
+            Some(name) => roots.enter(&place.folder, name, FOLDER),
+        };
+        let base = Arc::new(base.map_err(|errno| place.failed(errno))?);
+        let left_out = scan.left_out.iter().map(|path| names(path)).collect();
+        Ok(Self { base, left_out, levels: Vec::new(), begun: false })
+    }
+
+    /// The folder at the top.
+    pub(super) fn base(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.base)
+    }
+
+    /// Some more entries; whether that was all.
+    pub(super) fn some(&mut self, roots: &Roots) -> Result<(Batch, bool), Errno> {
+        let until = Instant::now() + PIECE;
+        let mut batch = Batch::default();
+        if !self.begun {
+            self.begun = true;
+            let folder = reopen(&*self.base, FOLDER)?;
+            let stat = seen(&fstat(&folder)?);
+            let kind = SeenKind::Dir { attributes: attributes::read(&folder) };
+            batch.add(0, Arc::default(), Vec::new(), kind, stat);
+            self.push(Arc::default(), folder)?;
+        }
+        while batch.bytes < BATCH_BYTES && Instant::now() < until {
+            let Some(level) = self.levels.last_mut() else { return Ok((batch, true)) };
+            match level.names.take() {
+                Some(name) => self.entry(roots, name, &mut batch)?,
+                None => self.leave(roots),
+            }
+        }
+        Ok((batch, false))
+    }
+
+    /// Looks at one entry of the innermost folder.
+    fn entry(&mut self, roots: &Roots, name: Vec<u8>, batch: &mut Batch) -> Result<(), Errno> {
+        let depth = self.levels.len();
+        let Some(level) = self.levels.last() else { return Ok(()) };
+        let path = Arc::clone(&level.path);
+        if self.is_left_out(&path, &name) {
+            return Ok(());
+        }
+        let Some(folder) = &level.folder else { return Ok(()) };
+        for _ in 0..ATTEMPTS {
+            let stat = match look_at(folder, &name) {
+                Ok(stat) => stat,
+                // It went away while we were looking.
+                Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
+                Err(errno) => return Err(errno),
+            };
+            let told = seen(&stat);
+            let kind = match FileType::from_raw_mode(stat.st_mode) {
+                FileType::RegularFile => SeenKind::File,
+                FileType::Symlink => match readlinkat(folder, name.as_slice(), Vec::new()) {
+                    Ok(target) => SeenKind::Symlink { target: ByteBuf::from(target.into_bytes()) },
+                    // Something else by now.
+                    Err(Errno::INVAL | Errno::NOENT) => continue,
+                    Err(errno) => return Err(errno),
+                },
+                FileType::Fifo => SeenKind::Fifo,
+                FileType::Socket => SeenKind::Socket,
+                FileType::Directory => match enter(roots, folder, &level.node, &name) {
+                    Ok(Some(inside)) => {
+                        let stat = seen(&fstat(&inside)?);
+                        let kind = SeenKind::Dir { attributes: attributes::read(&inside) };
+                        batch.add(depth, Arc::clone(&path), name.clone(), kind, stat);
+                        let mut below = path.to_vec();
+                        below.push(name);
+                        return self.push(Arc::new(below), inside);
+                    }
+                    Ok(None) => SeenKind::Mount,
+                    Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
+                    Err(errno) => SeenKind::Closed { errno: errno.raw_os_error() },
+                },
+                _ => SeenKind::Device,
+            };
+            batch.add(depth, path, name, kind, told);
+            return Ok(());
+        }
+        // Somebody swaps it faster than we can look. It has no state to save.
+        Ok(())
+    }
+
+    fn is_left_out(&self, path: &[Vec<u8>], name: &[u8]) -> bool {
+        self.left_out
+            .iter()
+            .any(|out| out.split_last().is_some_and(|(last, above)| last == name && above == path))
+    }
+
+    fn push(&mut self, path: Arc<Vec<Vec<u8>>>, folder: OwnedFd) -> Result<(), Errno> {
+        if self.levels.len() >= MAX_DEPTH {
+            return Err(Errno::NAMETOOLONG);
+        }
+        let names = Names::read(&folder)?;
+        let node = look(&folder)?;
+        self.levels.push(Level { path, node, folder: Some(folder), names });
+        if let Some(far) = self.levels.len().checked_sub(HELD + 1) {
+            self.levels[far].folder = None;
+        }
+        Ok(())
+    }
+
+    /// Goes back up.
+    fn leave(&mut self, roots: &Roots) {
+        let Some(left) = self.levels.pop() else { return };
+        let base = Arc::clone(&self.base);
+        let Some(above) = self.levels.last_mut() else { return };
+        if above.folder.is_some() {
+            return;
+        }
+        let flags = FOLDER | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let climbed = left.folder.and_then(|from| openat(from, c"..", flags, Mode::empty()).ok());
+        let is_it = |folder: &OwnedFd| look(folder).is_ok_and(|it| it.is_same_file(&above.node));
+        above.folder = climbed.filter(is_it).or_else(|| {
+            // The tree changed; perhaps the folder is still where it was.
+            roots.open_below(&base, &above.path, FOLDER).ok().filter(is_it)
+        });
+        if above.folder.is_none() {
+            above.names = Names::default();
+        }
+    }
+}
+
+impl Batch {
+    fn add(
+        &mut self,
+        depth: usize,
+        folder: Arc<Vec<Vec<u8>>>,
+        name: Vec<u8>,
+        kind: SeenKind,
+        stat: SeenStat,
+    ) {
+        let more = match &kind {
+            SeenKind::Dir { attributes } => {
+                attributes.iter().map(|(name, value)| name.len() + value.len() + 8).sum()
+            }
+            SeenKind::Symlink { target } => target.len(),
+            _ => 0,
+        };
+        self.bytes += name.len() + more + 56;
+        let depth = u32::try_from(depth).unwrap_or(u32::MAX);
+        self.entries.push(Seen { depth, name: ByteBuf::from(name.as_slice()), kind, stat });
+        self.told.push((folder, name));
+    }
+}
+
+/// Opens a folder; nothing if it is a mount.
+fn enter(
+    roots: &Roots,
+    folder: &OwnedFd,
+    above: &Node,
+    name: &[u8],
+) -> Result<Option<OwnedFd>, Errno> {
+    let entered = match roots.enter(folder, name, OFlags::RDONLY) {
+        Err(Errno::XDEV) => return Ok(None),
+        Err(Errno::ACCESS) => closed::open(folder, name, FOLDER)?,
+        entered => entered?,
+    };
+    let node = look(&entered)?;
+    Ok(node.is_in_mount_of(above).then_some(entered))
+}
+
+/// What the host is told about a file.
+pub(super) fn seen(stat: &Stat) -> SeenStat {
+    let time =
+        |seconds: i64, nanos: u64| FileTime { seconds, nanos: u32::try_from(nanos).unwrap_or(0) };
+    let changed = time(stat.st_ctime, stat.st_ctime_nsec);
+    #[expect(clippy::useless_conversion, reason = "narrower on some machines")]
+    SeenStat {
+        mode: stat.st_mode & 0o7777,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        size: u64::try_from(stat.st_size).unwrap_or(0),
+        names: u64::from(stat.st_nlink),
+        inode: stat.st_ino,
+        modified: time(stat.st_mtime, stat.st_mtime_nsec),
+        changed,
+        settled: is_past(changed),
+    }
+}
+
+/// Whether a time is so long ago that whatever happens now gets a later one.
+fn is_past(time: FileTime) -> bool {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let seconds = u64::try_from(time.seconds).unwrap_or(0);
+    Duration::new(seconds, time.nanos.min(999_999_999)) + TICK < now
+}
+
+/// Answers a request to look through a tree.
+pub(in crate::server) async fn run(
+    guest: &Arc<Guest>,
+    scan: &Scan,
+    side: Option<&Side>,
+    inbox: &mut Inbox,
+    outbox: &mut Outbox,
+) -> Result<(), Refusal> {
+    let (asked, held) = (scan.clone(), Arc::clone(guest));
+    let begun = blocking(move || Scanner::begin(&held.roots, &asked)).await?;
+    let scanner = begun.map_err(|error| error.fault("cannot look through"))?;
+    outbox.accept(Accepted::default()).await?;
+    let end = match tell(guest, scanner, side, inbox, outbox).await {
+        Ok(()) => End::Done,
+        Err(Refusal::Fault(fault)) => End::Failed(fault),
+        Err(Refusal::Gone) => return Err(Refusal::Gone),
+    };
+    Ok(outbox.end(&end).await?)
+}
+
+async fn tell(
+    guest: &Arc<Guest>,
+    mut scanner: Scanner,
+    side: Option<&Side>,
+    inbox: &mut Inbox,
+    outbox: &mut Outbox,
+) -> Result<(), Refusal> {
+    let mut fetcher = fetch::Fetcher::new(scanner.base());
+    let mut ahead: VecDeque<Vec<Told>> = VecDeque::new();
+    let mut is_end = false;
+    loop {
+        while !is_end && ahead.len() < AHEAD {
+            let held = Arc::clone(guest);
+            let (back, some) = blocking(move || {
+                let some = scanner.some(&held.roots);
+                (scanner, some)
+            })
+            .await?;
+            scanner = back;
+            let (batch, end) = some.map_err(|errno| {
+                let message = format!("cannot look through the tree: {errno}");
+                let errno = Some(errno.raw_os_error());
+                Fault { errno, ..Fault::new(FaultKind::Io, message) }
+            })?;
+            is_end = end;
+            if batch.entries.is_empty() {
+                outbox.item(&ScanWord::Busy).await?;
+                continue;
+            }
+            outbox.item(&ScanWord::Entries(batch.entries)).await?;
+            ahead.push_back(batch.told);
+        }
+        let Some(told) = ahead.pop_front() else { return Ok(()) };
+        let frame = inbox.next().await?;
+        let wanted: Wanted = match frame.tag {
+            Tag::Item => bastide_proto::decode(&frame.body).map_err(|_| Gone)?,
+            _ => return Err(Refusal::Gone),
+        };
+        fetcher = fetcher.send(guest, told, wanted, side, outbox).await?;
+    }
+}

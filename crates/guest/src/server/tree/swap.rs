@@ -1,0 +1,194 @@
+//! One tree takes the place of another.
+//!
+//! By renames only: what is there moves into a folder beside it, then what is new moves in. What must
+//! stay is left where it is, and so are the folders that lead to it.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use bastide_proto::tree::is_hidden;
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, RenameFlags, Timespec, Timestamps, chmodat, fchmod, fchown, fstat,
+    futimens, mkdirat, openat, renameat, renameat_with,
+};
+use rustix::io::Errno;
+
+use crate::server::beneath::{Roots, held_path};
+use crate::server::files::{random_name, some_entries};
+
+/// How often something that turns up in the way is moved aside.
+const ATTEMPTS: usize = 16;
+
+/// What was moved, so that it can be moved back.
+#[derive(Debug, Default)]
+pub(super) struct Moves(Vec<Move>);
+
+#[derive(Debug)]
+struct Move {
+    from: (Arc<OwnedFd>, Vec<u8>),
+    to: (Arc<OwnedFd>, Vec<u8>),
+}
+
+impl Moves {
+    /// Moves everything back, the last one first. What somebody else moved meanwhile stays.
+    pub(super) fn undo(self) {
+        for Move { from, to } in self.0.into_iter().rev() {
+            let ((from, name), (to, new_name)) = (from, to);
+            // There is nothing better to do than to go on with the rest.
+            let _ = unlocked(&to, &new_name, || renameat(&to, &new_name, &from, &name));
+        }
+    }
+
+    fn aside(
+        &mut self,
+        from: &Arc<OwnedFd>,
+        name: &[u8],
+        to: &Arc<OwnedFd>,
+        as_name: &[u8],
+    ) -> Result<(), Errno> {
+        match unlocked(from, name, || renameat(from, name, to, as_name)) {
+            Ok(()) => self.note(from, name, to, as_name),
+            Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno),
+        }
+        Ok(())
+    }
+
+    fn within(&mut self, from: &Arc<OwnedFd>, name: &[u8], to: &Arc<OwnedFd>) -> Result<(), Errno> {
+        unlocked(from, name, || {
+            match renameat_with(from, name, to, name, RenameFlags::NOREPLACE) {
+                // A file system that cannot promise; nothing is there as far as we know.
+                Err(Errno::INVAL | Errno::NOSYS) => renameat(from, name, to, name),
+                renamed => renamed,
+            }
+        })?;
+        self.note(from, name, to, name);
+        Ok(())
+    }
+
+    fn note(&mut self, from: &Arc<OwnedFd>, name: &[u8], to: &Arc<OwnedFd>, as_name: &[u8]) {
+        let from = (Arc::clone(from), name.to_vec());
+        self.0.push(Move { from, to: (Arc::clone(to), as_name.to_vec()) });
+    }
+
+    /// Moves everything in `base` to `old`, then everything in `new` to `base`; but what is `kept`.
+    pub(super) fn swap(
+        &mut self,
+        roots: &Roots,
+        [base, new, old]: [&Arc<OwnedFd>; 3],
+        kept: &[&[Vec<u8>]],
+        is_top: bool,
+    ) -> Result<(), Errno> {
+        for name in names(base)? {
+            if is_top && is_hidden(&name) {
+                continue;
+            }
+            match inside(kept, &name) {
+                Kept::No => self.aside(base, &name, old, &name)?,
+                Kept::All => {}
+                Kept::Below(below) => {
+                    let there = Arc::new(roots.enter(base, &name, OFlags::RDONLY)?);
+                    let aside = Arc::new(make(roots, old, &name)?);
+                    // Where there is nothing new, an empty folder stands for it.
+                    let made = match roots.enter(new, &name, OFlags::RDONLY) {
+                        Err(Errno::NOENT) => make(roots, new, &random_name(b".tmp")?),
+                        made => made,
+                    };
+                    let made = Arc::new(made?);
+                    self.swap(roots, [&there, &made, &aside], &below, false)?;
+                    like(&there, &made)?;
+                }
+            }
+        }
+        for name in names(new)? {
+            if !matches!(inside(kept, &name), Kept::No) || is_hidden(&name) {
+                continue;
+            }
+            let mut attempts = 0;
+            loop {
+                match self.within(new, &name, base) {
+                    // Somebody was faster.
+                    Err(Errno::EXIST) if attempts < ATTEMPTS => {
+                        self.aside(base, &name, old, &random_name(b".tmp")?)?;
+                        attempts += 1;
+                    }
+                    moved => break moved?,
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+enum Kept<'a> {
+    /// Nothing of it is.
+    No,
+    /// It is, with all that is in it.
+    All,
+    /// Something in it is.
+    Below(Vec<&'a [Vec<u8>]>),
+}
+
+fn inside<'a>(kept: &[&'a [Vec<u8>]], name: &[u8]) -> Kept<'a> {
+    let below: Vec<&[Vec<u8>]> = kept
+        .iter()
+        .filter_map(|path| path.split_first().filter(|(first, _)| *first == name))
+        .map(|(_, rest)| rest)
+        .collect();
+    if below.is_empty() {
+        Kept::No
+    } else if below.iter().any(|rest| rest.is_empty()) {
+        Kept::All
+    } else {
+        Kept::Below(below)
+    }
+}
+
+fn names(folder: &OwnedFd) -> Result<Vec<Vec<u8>>, Errno> {
+    rustix::fs::seek(folder, rustix::fs::SeekFrom::Start(0))?;
+    let mut names = Vec::new();
+    while let Some(entries) = some_entries(folder)? {
+        names.extend(entries.into_iter().map(|(name, _)| name));
+    }
+    Ok(names)
+}
+
+fn make(roots: &Roots, folder: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
+    match mkdirat(folder, name, Mode::RWXU) {
+        Ok(()) | Err(Errno::EXIST) => roots.enter(folder, name, OFlags::RDONLY),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Gives a folder that stays what the one in its place would have had.
+fn like(folder: &OwnedFd, other: &OwnedFd) -> Result<(), Errno> {
+    let stat = fstat(other)?;
+    let uid = rustix::fs::Uid::from_raw(stat.st_uid);
+    // As far as may be; the rest is the caller's to see.
+    let _ = fchown(folder, Some(uid), Some(rustix::fs::Gid::from_raw(stat.st_gid)));
+    fchmod(folder, Mode::from_raw_mode(stat.st_mode & 0o7777))?;
+    let time =
+        Timespec { tv_sec: stat.st_mtime, tv_nsec: i64::try_from(stat.st_mtime_nsec).unwrap_or(0) };
+    futimens(folder, &Timestamps { last_access: time, last_modification: time })
+}
+
+/// Does something with an entry. A folder moves only if it may be changed itself; one that its owner
+/// has closed is opened for the moment.
+fn unlocked(
+    folder: &OwnedFd,
+    name: &[u8],
+    work: impl Fn() -> Result<(), Errno>,
+) -> Result<(), Errno> {
+    match work() {
+        Err(Errno::ACCESS) => {}
+        worked => return worked,
+    }
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let held = openat(folder, name, flags, Mode::empty()).map_err(|_| Errno::ACCESS)?;
+    let mode = fstat(&held)?.st_mode & 0o7777;
+    let set = |mode| chmodat(CWD, held_path(&held), Mode::from_raw_mode(mode), AtFlags::empty());
+    set(mode | 0o700)?;
+    let worked = work();
+    set(mode)?;
+    worked
+}
