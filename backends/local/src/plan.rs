@@ -84,6 +84,10 @@ impl Plan {
     }
 
     fn on_host(ground: &Ground<'_>, rung: Rung) -> Result<Self> {
+        if ground.spec.nested_sandbox && rung == Rung::Landlock {
+            let message = "sandboxes inside the sandbox need the rung `namespaces`";
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
         let mut files = host::files(ground.spec, ground.home)?;
         for grant in &ground.spec.grants {
             if Path::new(grant.path.as_str()) != grant.host {
@@ -145,8 +149,14 @@ impl Plan {
             Rung::Unconfined => (BootRung::Unconfined, Vec::new()),
             _ => {
                 let root = self.root.as_str();
-                let steps =
-                    layout::steps(root, &self.files, ground.toolchains, &hostname, &self.who);
+                let inside = layout::Inside {
+                    root,
+                    hostname: &hostname,
+                    who: &self.who,
+                    network: spec.network != NetworkAccess::None,
+                    scratch: spec.limits.disk,
+                };
+                let steps = layout::steps(&inside, &self.files, ground.toolchains);
                 (BootRung::Namespaces, steps)
             }
         };
@@ -158,6 +168,7 @@ impl Plan {
             rung,
             ids: self.who.ids.clone(),
             only_own: self.who.only_own.clone(),
+            nested_sandbox: spec.nested_sandbox,
             limits: Limits {
                 memory: spec.limits.memory,
                 pids: spec.limits.pids,

@@ -36,6 +36,10 @@ const OPEN_ON_HOST: [&str; 2] = [
     "process list: command lines of the host's processes can be seen",
 ];
 
+/// What is open where sandboxes inside the sandbox were asked for.
+const NESTED: &str = "nested sandboxes: commands can make namespaces and mounts, and Landlock does \
+                      not limit files";
+
 /// What it cannot hold besides where commands are a user that has files outside.
 const OPEN_TO_USER: &str =
     "file metadata: permissions and times of the user's files outside can be changed";
@@ -63,6 +67,9 @@ pub(crate) fn receipt(ready: &Ready, spec: &MachineSpec, plan: &Plan) -> Receipt
     }
     if plan.rung != Rung::Unconfined {
         landlock(&mut receipt, ready.landlock_abi);
+    }
+    if spec.nested_sandbox && plan.rung == Rung::Namespaces {
+        receipt.not_enforced.push(NESTED.to_owned());
     }
     receipt.limits = limits(&spec.limits, &ready.enforced);
     let all = &receipt.limits;

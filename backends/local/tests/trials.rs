@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bastide::{Isolation, Rung};
 use bastide_local::{LocalBackend, Resolver};
 use bastide_testkit::suite::{self, Context};
-use bastide_testkit::{chaos, conformance, escape};
+use bastide_testkit::{chaos, conformance, escape, tools};
 
 fn main() -> ExitCode {
     if let Some(code) = escape::probe::run_if_asked() {
@@ -18,7 +18,8 @@ fn main() -> ExitCode {
     let backend = LocalBackend::new(home.path()).expect("a home for local sessions");
     let full = std::env::var_os("BASTIDE_TEST_FULL").is_some();
     let context = Context { backend: Arc::new(backend), full };
-    let trials = [conformance::trials(), chaos::trials(), escape::trials()].concat();
+    let trials =
+        [conformance::trials(), chaos::trials(), escape::trials(), tools::trials()].concat();
     // Once more where the kernel cannot follow paths in one call.
     let walking = LocalBackend::new(home.path()).expect("a home for local sessions");
     let walking = walking.with_resolver(Resolver::Walk);
@@ -33,5 +34,7 @@ fn main() -> ExitCode {
         ("local", &context, trials),
         ("walk", &walking, of_paths),
         ("landlock", &lower, on_host),
+        ("user", &context, escape::trials_as("4242")),
+        ("root", &context, escape::trials_as("0")),
     ])
 }

@@ -5,10 +5,12 @@ pub(crate) mod session;
 pub(crate) mod values;
 
 use crate::commands::attach::AttachArgs;
+use crate::commands::audit::AuditArgs;
 use crate::commands::cp::CpArgs;
 use crate::commands::create::CreateArgs;
 use crate::commands::docs::{CompletionsArgs, ManArgs};
 use crate::commands::doctor::DoctorArgs;
+use crate::commands::events::EventsArgs;
 use crate::commands::exec::ExecArgs;
 use crate::commands::files::FilesArgs;
 use crate::commands::inspect::InspectArgs;
@@ -44,6 +46,8 @@ pub(crate) enum Task {
     Files(FilesArgs),
     Ls(LsArgs),
     Inspect(InspectArgs),
+    Events(EventsArgs),
+    Audit(AuditArgs),
     Port(PortArgs),
     Stop(StopArgs),
     Resume(ResumeArgs),

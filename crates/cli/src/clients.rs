@@ -7,7 +7,7 @@ use bastide::{Client, Result, ResumeOptions, Saved, Session, SessionId, SessionI
 use bastide_docker::{DockerBackend, DockerOptions};
 use bastide_local::LocalBackend;
 
-use crate::config;
+use crate::{config, events};
 
 /// A client for each backend.
 #[derive(Debug)]
@@ -19,6 +19,7 @@ pub(crate) struct Clients {
 /// Clients for the sessions of this home.
 pub(crate) fn clients() -> Result<Clients> {
     let local = Client::new(Arc::new(LocalBackend::new(config::home()?)?));
+    let local = local.with_events(events::options()?);
     Ok(Clients { local, docker: OnceCell::new() })
 }
 
@@ -28,7 +29,8 @@ pub(crate) fn docker_client(
     progress: impl Fn(&str) + Send + Sync + 'static,
 ) -> Result<Client> {
     let backend = DockerBackend::new(config::home()?, config::engine()?, options)?;
-    Ok(Client::new(Arc::new(backend.with_progress(progress))))
+    let client = Client::new(Arc::new(backend.with_progress(progress)));
+    Ok(client.with_events(events::options()?))
 }
 
 impl Clients {

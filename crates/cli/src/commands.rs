@@ -1,10 +1,12 @@
 //! One file for each command.
 
 pub(crate) mod attach;
+pub(crate) mod audit;
 pub(crate) mod cp;
 pub(crate) mod create;
 pub(crate) mod docs;
 pub(crate) mod doctor;
+pub(crate) mod events;
 pub(crate) mod exec;
 pub(crate) mod files;
 pub(crate) mod inspect;

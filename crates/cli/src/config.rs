@@ -42,3 +42,30 @@ pub(crate) fn shared_environment() -> Vec<(String, String)> {
     let shared = HOST_ENVIRONMENT_ALLOWLIST.iter().filter(|name| **name != "TMPDIR");
     shared.filter_map(|name| Some(((*name).to_owned(), env::var(name).ok()?))).collect()
 }
+
+/// Who hears of events, as the caller's environment says.
+#[derive(Debug)]
+pub(crate) struct EventSettings {
+    /// `BASTIDE_AUDIT`: `off` keeps nothing on record.
+    pub(crate) audit: Option<String>,
+    /// `BASTIDE_AUDIT_KEY`: the file of the key that signs what is on record.
+    pub(crate) audit_key: Option<PathBuf>,
+    /// `BASTIDE_EVENTS`: a file, an address of a server, or `-` for standard output.
+    pub(crate) sink: Option<String>,
+    /// `OTEL_EXPORTER_OTLP_ENDPOINT`: where spans and metrics go.
+    pub(crate) otel: Option<String>,
+    /// `TRACEPARENT`: the trace of the caller.
+    pub(crate) traceparent: Option<String>,
+}
+
+/// Reads who hears of events.
+pub(crate) fn events() -> EventSettings {
+    let set = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
+    EventSettings {
+        audit: set("BASTIDE_AUDIT"),
+        audit_key: set("BASTIDE_AUDIT_KEY").map(PathBuf::from),
+        sink: set("BASTIDE_EVENTS"),
+        otel: set("OTEL_EXPORTER_OTLP_ENDPOINT"),
+        traceparent: set("TRACEPARENT"),
+    }
+}

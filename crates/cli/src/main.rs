@@ -7,6 +7,7 @@ mod clients;
 mod commands;
 mod conduct;
 mod config;
+mod events;
 mod stdin;
 mod terminal;
 mod transfer;
@@ -31,6 +32,8 @@ fn main() -> ExitCode {
         Err(error) => return ui.failure(&Error::new(ErrorKind::Io, error.to_string())),
     };
     let done = runtime.block_on(args.task.perform(&mut ui));
+    // What happened is on record and with whoever is to hear of it before we end.
+    runtime.block_on(bastide::events::settle());
     // Nothing that still waits somewhere, such as for input nobody will type, is worth waiting for.
     runtime.shutdown_background();
     done.unwrap_or_else(|error| ui.failure(&error))
@@ -62,6 +65,8 @@ impl Task {
             Self::Files(args) => args.json(),
             Self::Ls(args) => args.json,
             Self::Inspect(args) => args.json,
+            Self::Events(args) => args.json,
+            Self::Audit(args) => args.json(),
             Self::Port(args) => args.json,
             Self::Stop(args) => args.json,
             Self::Resume(args) => args.json,
@@ -85,6 +90,8 @@ impl Task {
             Self::Files(args) => commands::files::run(ui, args).await,
             Self::Ls(args) => commands::ls::run(ui, args).await,
             Self::Inspect(args) => commands::inspect::run(ui, args).await,
+            Self::Events(args) => commands::events::run(ui, args).await,
+            Self::Audit(args) => commands::audit::run(ui, args),
             Self::Port(args) => commands::port::run(ui, args).await,
             Self::Stop(args) => commands::stop::run(ui, args).await,
             Self::Resume(args) => commands::resume::run(ui, args).await,

@@ -81,6 +81,16 @@ impl Ui {
         written.map_err(not_written)
     }
 
+    /// Prints the rows of a table as they come; its titles only where people begin to read.
+    pub(crate) fn rows(&mut self, table: &Table, is_first: bool) -> Result<()> {
+        if is_first || !self.stdout.is_terminal() {
+            return self.table(table);
+        }
+        let text = table.for_people();
+        let (_, rows) = text.split_once('\n').unwrap_or_default();
+        pass_on(&mut self.stdout, rows.as_bytes())
+    }
+
     /// Shows a failure: what happened, and what to do. Returns the exit code for it.
     pub(crate) fn failure(&mut self, error: &Error) -> ExitCode {
         if is_nobody_reads(error) {

@@ -18,7 +18,7 @@ use crate::{Error, Result, Session};
 pub use git::{GitFetch, GitOptions};
 use plan::{Put, Step};
 pub(crate) use sources::{SourceGrant, Sources};
-pub(crate) use stream::{Target, lay_out};
+pub(crate) use stream::{Piece, Target, lay_out};
 
 /// A file of the host that was laid out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,6 +78,18 @@ pub(crate) async fn apply(
     Ok(Materialized { files })
 }
 
+/// Copies one folder of the host to a path of the workspace.
+pub(crate) async fn copy_dir(
+    session: &Session,
+    base: &Path,
+    src: &PosixPath,
+    to: &PosixPath,
+) -> Result<Vec<MaterializedFile>> {
+    let put = Put::HostDir { path: to.clone(), mode: 0o755, src: src.clone() };
+    let sources = Sources::new(base, Vec::new());
+    put_from(session, vec![put], Some(Arc::new(sources)), None).await
+}
+
 async fn put_all(
     session: &Session,
     puts: Vec<Put>,
@@ -86,6 +98,15 @@ async fn put_all(
     if puts.is_empty() {
         return Ok(Vec::new());
     }
+    put_from(session, puts, session.life.sources.clone(), tell).await
+}
+
+async fn put_from(
+    session: &Session,
+    puts: Vec<Put>,
+    sources: Option<Arc<Sources>>,
+    tell: Tell<'_>,
+) -> Result<Vec<MaterializedFile>> {
     let _permit = session.life.limits.entry().await;
     let target = Target {
         link: session.link.as_ref(),
@@ -94,7 +115,6 @@ async fn put_all(
         through_links: true,
         progress: tell,
     };
-    let sources = session.life.sources.clone();
     let root = PosixPath::new(session.root.as_str());
     lay_out(&target, move |pieces| stream::send_all(&root, puts, sources.as_deref(), pieces)).await
 }

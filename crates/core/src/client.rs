@@ -2,6 +2,8 @@
 
 mod create;
 mod lifetime;
+mod options;
+mod reach;
 mod resume;
 mod sweep;
 mod told;

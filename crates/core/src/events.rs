@@ -18,6 +18,7 @@
 
 mod audit;
 mod lane;
+mod otel;
 mod post;
 mod recorder;
 mod redact;
@@ -37,6 +38,7 @@ pub use bastide_model::events::{
     Event, EventTime, Finish, Operation, OperationResult, PayloadPolicy, WorkspaceLogOptions,
 };
 pub use lane::{Report, SinkStats};
+pub use otel::OtelSink;
 pub use recorder::EventSource;
 pub use redact::Secret;
 pub use sink::{BoundSession, Delivery, OnError, Sink, SinkOptions};
@@ -46,6 +48,13 @@ pub use trace::TraceContext;
 pub(crate) use audit::{Auditor, digest_of};
 pub(crate) use recorder::{Finished, Open, Recorder, Telling, further, telling};
 pub(crate) use redact::Redactor;
+
+/// Waits, for a while, until sinks have everything that sessions that are gone have told them, and
+/// everything on record is on the disk. For whoever is about to end the process.
+pub async fn settle() {
+    lane::settle().await;
+    audit::settle().await;
+}
 
 /// Who hears of the events of a client's sessions, and how much.
 #[derive(Clone, Default)]

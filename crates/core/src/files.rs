@@ -24,6 +24,7 @@ use crate::link::Link;
 pub use extract::ExtractOptions;
 pub use info::{FileInfo, FileKind};
 pub use read::FileReader;
+pub(crate) use spool::{NotKept, Spool};
 pub use watch::{FileChange, Watch};
 pub use write::{Content, WriteOptions};
 

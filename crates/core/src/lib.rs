@@ -48,9 +48,11 @@ pub use process::{Exit, OutputEvent, Process, ProcessId, ProcessInfo, ProcessWri
 pub use pty::PtyLimits;
 pub use reference::ExecResult;
 pub use session::Session;
-pub use snapshot::{Progress, Saved, SnapshotKeeper, SnapshotTypes, Workspace};
+pub use snapshot::{
+    Progress, RemoteSnapshots, Saved, SnapshotKeeper, SnapshotTypes, Workspace, WorkspaceArchive,
+};
 pub use state::SessionFolder;
 pub use store::{SnapshotInfo, Store};
-pub use tools::{ToolAnswer, Tools};
+pub use tools::{Skill, SkillInfo, SkillSource, Skills, ToolAnswer, Tools};
 
 pub use bastide_model as model;

@@ -62,6 +62,8 @@ pub(crate) struct Lifecycle {
     pub(crate) git: GitOptions,
     pub(crate) dependencies: Dependencies,
     pub(crate) progress: Option<ProgressListener>,
+    /// Whether the workspace is a folder of the caller's.
+    pub(crate) is_callers: bool,
     /// The folder of the host that goes with the session, if there is one.
     pub(crate) owned_root: Option<PathBuf>,
     keeper: Arc<dyn SnapshotKeeper>,
@@ -95,6 +97,7 @@ pub(crate) struct Beginning {
     pub(crate) git: GitOptions,
     pub(crate) dependencies: Dependencies,
     pub(crate) progress: Option<ProgressListener>,
+    pub(crate) is_callers: bool,
     pub(crate) owned_root: Option<PathBuf>,
     pub(crate) keeper: Arc<dyn SnapshotKeeper>,
     pub(crate) discards_changes: bool,
@@ -112,6 +115,7 @@ impl Lifecycle {
             git,
             dependencies,
             progress,
+            is_callers,
             owned_root,
             keeper,
             discards_changes,
@@ -126,6 +130,7 @@ impl Lifecycle {
             git,
             dependencies,
             progress,
+            is_callers,
             owned_root,
             keeper,
             discards_changes,
@@ -226,7 +231,7 @@ impl Session {
     /// Fails with what the manifest or the snapshot fails with. Nothing of the workspace is removed
     /// before its replacement is there and verified.
     pub async fn start(&self) -> Result<()> {
-        self.telling(|| Operation::Start).quietly(self.start_untold()).await
+        self.telling(|| Operation::Start).quietly(self.start_untold(), |()| Finished::done()).await
     }
 
     async fn start_untold(&self) -> Result<()> {
@@ -303,6 +308,7 @@ impl Session {
             manifest,
             left_out: left_out.into_iter().collect(),
             kept,
+            must_be_empty: self.life.is_callers,
             dependencies: &self.life.dependencies,
             progress: self.life.tell(),
         })
@@ -388,7 +394,7 @@ impl Session {
     /// `WorkspaceStopError` if the workspace cannot be saved. What was saved before is still there
     /// then, and so is the workspace.
     pub async fn stop(&self) -> Result<Saved> {
-        self.telling(|| Operation::Stop).quietly(self.stop_untold()).await
+        self.telling(|| Operation::Stop).quietly(self.stop_untold(), Saved::told).await
     }
 
     async fn stop_untold(&self) -> Result<Saved> {
@@ -429,7 +435,9 @@ impl Session {
     ///
     /// Fails if something cannot be ended.
     pub async fn shutdown(&self) -> Result<()> {
-        self.telling(|| Operation::Shutdown).quietly(self.shutdown_untold()).await
+        self.telling(|| Operation::Shutdown)
+            .quietly(self.shutdown_untold(), |()| Finished::done())
+            .await
     }
 
     async fn shutdown_untold(&self) -> Result<()> {

@@ -1,6 +1,8 @@
 //! The tools a model uses, over a session: what they take and say is in
 //! [`model::tools`](bastide_model::tools), here they do it.
 
+mod skills;
+
 use std::time::{Duration, Instant};
 
 use bastide_model::patch::{FileAnswer, FileRequest, PatchRun, PatchStep, WorkspaceEditor};
@@ -16,6 +18,8 @@ use crate::files::Files;
 use crate::pty::PtyLimits;
 use crate::reference::ExecResult;
 use crate::{Command, Error, ErrorKind, Result, Session, WriteOptions};
+
+pub use skills::{Skill, SkillInfo, SkillSource, Skills};
 
 /// The size of the terminal a model types on.
 const TERMINAL: (u16, u16) = (24, 80);

@@ -237,7 +237,7 @@ fn enter(spec: &ContainerSpec, who: &Identity, others: &[Pid]) -> Result<WallsRe
     // A group of its own, so that no signal to somebody's group reaches it.
     let launcher = setsid().step(|| "start a session of processes".to_owned())?;
     // The ids are the host's, and so is the count of their processes; the engine limits those.
-    let enforced = limit_commands(&spec.limits, &Enforced::default(), false)?;
+    let enforced = limit_commands(&spec.limits, &Enforced::default(), false, false)?;
     if rustix::process::geteuid().is_root() {
         become_user(who)?;
     }

@@ -5,7 +5,7 @@
 
 use std::os::fd::OwnedFd;
 
-use bastide_proto::boot::{BootFailure, BootSpec, Enforced, HostIds, Ids};
+use bastide_proto::boot::{BootFailure, BootSpec, Enforced, HostIds, Ids, Rung};
 use rustix::process::{Pid, setsid};
 use serde::{Deserialize, Serialize};
 
@@ -86,7 +86,8 @@ fn enter(spec: &BootSpec, charge: Charge, groups: Joining) -> Result<WallsReport
     }
     // Where the host counts, it counts all the caller's processes.
     let own_count = !matches!(spec.ids, Ids::Host(HostIds::Caller | HostIds::Given(_)));
-    let enforced = limit_commands(&spec.limits, &groups.enforced, own_count)?;
+    let enforced =
+        limit_commands(&spec.limits, &groups.enforced, own_count, spec.rung == Rung::Namespaces)?;
     let protected = Protected([charge.others, vec![launcher]].concat());
     let walls = raise_walls(spec, charge.who.as_ref(), &protected)?;
     Ok(WallsReport { enforced, ..walls })

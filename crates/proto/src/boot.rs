@@ -26,6 +26,8 @@ pub struct BootSpec {
     pub only_own: Option<String>,
     /// Whether the sandbox has a network of its own with nothing but loopback.
     pub own_network: bool,
+    /// Whether commands may make namespaces and mounts of their own.
+    pub nested_sandbox: bool,
     /// What commands may use.
     pub limits: Limits,
     /// What is built into the new root, in order.
@@ -238,6 +240,8 @@ pub enum RootStep {
         target: String,
         /// The permission bits of its top folder.
         mode: u32,
+        /// How many bytes it holds at most; what the kernel gives, if none.
+        size: Option<u64>,
     },
     /// The processes of the sandbox.
     Proc {

@@ -4,12 +4,14 @@ mod commands;
 mod ending;
 mod events;
 mod files;
+mod lifecycle;
 mod lifetime;
 mod link;
 mod output;
 mod ports;
 mod processes;
 mod snapshots;
+mod sources;
 mod terminals;
 mod users;
 mod workspace;
@@ -22,12 +24,14 @@ pub fn trials() -> Vec<Trial> {
     [
         commands::TRIALS,
         ending::TRIALS,
+        lifecycle::TRIALS,
         lifetime::TRIALS,
         link::TRIALS,
         output::TRIALS,
         ports::TRIALS,
         processes::TRIALS,
         snapshots::TRIALS,
+        sources::TRIALS,
         terminals::TRIALS,
         users::TRIALS,
         workspace::TRIALS,

@@ -4,6 +4,7 @@
 //! what came of it; the inner half, the *probe*, is the test program itself, carried into the session
 //! and run there, and tries. It says what it reached.
 
+mod audit;
 mod files;
 mod gaps;
 mod kernel;
@@ -16,7 +17,7 @@ pub mod probe;
 use bastide::model::Manifest;
 use bastide::{Command, Session};
 
-use crate::suite::{Context, Outcome, Trial, Trouble, with_probe};
+use crate::suite::{Context, Outcome, Trial, Trouble, as_asked, with_probe};
 use crate::trials;
 
 /// Those that a guest has to pass whichever way it follows paths.
@@ -29,6 +30,7 @@ pub fn path_trials() -> Vec<Trial> {
 #[must_use]
 pub fn trials() -> Vec<Trial> {
     [
+        audit::TRIALS,
         files::TRIALS,
         gaps::TRIALS,
         paths::TRIALS,
@@ -45,6 +47,14 @@ pub fn trials() -> Vec<Trial> {
 pub fn trials_on_host() -> Vec<Trial> {
     let elsewhere = ["has_loopback_of_its_own", "gives_the_guest_no_way_up_to_the_host"];
     trials().into_iter().filter(|trial| !elsewhere.contains(&trial.name)).collect()
+}
+
+/// Every claim once more, with commands run as another user of the session.
+#[must_use]
+pub fn trials_as(user: &'static str) -> Vec<Trial> {
+    // Those swap names under operations of the guest, and are about nobody's commands.
+    let others = |trial: &Trial| paths::TRIALS.iter().all(|path| path.name != trial.name);
+    trials().into_iter().filter(others).map(|trial| trial.as_user(user)).collect()
 }
 
 const TOGETHER: &[Trial] = trials![t13_reaches_no_keys_environment_sessions_processes_or_network];
@@ -67,7 +77,7 @@ async fn session(context: &Context) -> Result<Session, Trouble> {
 /// Runs a probe inside; what it says is what it reached.
 async fn attempt(session: &Session, name: &str, arguments: &[&str]) -> Result<String, Trouble> {
     let argv = ["./probe", probe::FLAG, name].into_iter().chain(arguments.iter().copied());
-    let command = Command::new(argv).timeout(std::time::Duration::from_secs(30));
+    let command = as_asked(Command::new(argv).timeout(std::time::Duration::from_secs(30)));
     let output = session.exec(command).await?;
     if output.exit.code != 0 {
         let stderr = String::from_utf8_lossy(&output.stderr);

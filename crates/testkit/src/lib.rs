@@ -7,4 +7,5 @@ pub mod engine;
 pub mod escape;
 pub mod fuzz;
 pub mod suite;
+pub mod tools;
 pub mod vectors;

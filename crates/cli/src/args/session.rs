@@ -10,7 +10,7 @@ use bastide::{
 };
 
 use super::docker::DockerArgs;
-use super::values::{parse_bytes, parse_pair};
+use super::values::{parse_bytes, parse_cpus, parse_pair};
 use crate::clients::{clients, docker_client};
 use crate::config;
 use crate::ui::Ui;
@@ -49,6 +49,18 @@ pub(crate) struct SessionArgs {
     /// Processes there may be at a time
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pids: Option<u64>,
+
+    /// Processors all commands may use together (such as 1.5)
+    #[arg(long, value_name = "N", value_parser = parse_cpus)]
+    cpus: Option<u64>,
+
+    /// Disk commands may use; the receipt says for what that holds
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    disk: Option<u64>,
+
+    /// Let commands make sandboxes of their own, as browsers, bwrap and podman do
+    #[arg(long)]
+    nested_sandbox: bool,
 
     /// Environment variable to set (can be repeated)
     #[arg(long = "env", value_name = "KEY=VALUE", value_parser = parse_pair)]
@@ -121,6 +133,9 @@ impl SessionArgs {
         };
         options.limits.memory = self.memory;
         options.limits.pids = self.pids;
+        options.limits.cpu_millis = self.cpus;
+        options.limits.disk = self.disk;
+        options.nested_sandbox = self.nested_sandbox;
         options.tied_to_owner = tied_to_owner;
         options.base_dir = base_dir(self.manifest.as_deref())?;
         options.progress = ui.progress("laying out");

@@ -8,7 +8,7 @@ use bastide_model::state::BackendState;
 use bastide_model::{Manifest, SessionState};
 use uuid::Uuid;
 
-use super::{Client, CreateOptions, DEFAULT_ROOT, declared, grants, path_policy, told};
+use super::{Client, CreateOptions, DEFAULT_ROOT, declared, grants, path_policy, reach, told};
 use crate::apply;
 use crate::backend::{Booted, Leash, Machine, MachineSpec, Remains, SessionId};
 use crate::environment::{environment, search_path};
@@ -93,6 +93,7 @@ impl Client {
         }
         spec.grants = grants(&manifest, self.backend.has_host_files())?;
         spec.limits = options.limits;
+        reach::check(self.backend.home(), &spec)?;
         let mut record = Record::intent(id, self.backend.name(), spec);
         record.tied = options.tied_to_owner;
         // A machine with a system of its own says itself where its programs are.
@@ -260,6 +261,7 @@ impl Client {
             git: record.git,
             dependencies: self.dependencies.template_copy(),
             progress: start.progress,
+            is_callers: record.spec.host_workspace.is_some() && record.owned_root.is_none(),
             owned_root: record.owned_root,
             keeper: self.types.keeper(&state.snapshot)?,
             discards_changes: start.discards_changes,

@@ -35,6 +35,8 @@ pub use key::{AuditKey, AuditPublicKey};
 pub use read::{AuditReader, AuditRecord};
 pub use verify::{AuditProblem, AuditProof, AuditReport, prove, verify};
 
+pub(super) use sync::settle;
+
 use log::AuditLog;
 
 /// The folder of all audit logs, in the home of sessions.

@@ -2,13 +2,15 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bastide_model::events::{Event, PayloadPolicy};
 use serde_json::{Map, Value};
+use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::task::JoinHandle;
 
 use super::sink::{BoundSession, Delivery, OnError, Sink};
 use crate::{Error, ErrorKind, Result};
@@ -25,6 +27,9 @@ const HANDLE: Duration = Duration::from_secs(60);
 /// How long a sink may take to put everything where it belongs at the end.
 const FLUSH: Duration = Duration::from_secs(30);
 
+/// How long the queues of sessions that are gone may take together.
+const SETTLE: Duration = Duration::from_secs(10);
+
 /// Hears of failures that change nothing.
 pub type Report = Arc<dyn Fn(&str) + Send + Sync>;
 
@@ -40,6 +45,8 @@ pub struct SinkStats {
     pub dropped: u64,
     /// How many it failed to take.
     pub failed: u64,
+    /// How many bytes of events waited for it at most.
+    pub most_waiting: u64,
 }
 
 /// An event before any sink's policy, with its place in both counts.
@@ -66,6 +73,7 @@ struct Counts {
     delivered: AtomicU64,
     dropped: AtomicU64,
     failed: AtomicU64,
+    most_waiting: AtomicU64,
 }
 
 /// A sink that is bound to a session, or a chain of them.
@@ -79,9 +87,13 @@ pub(crate) struct Lane {
 }
 
 struct Queue {
+    sink: Arc<dyn Sink>,
+    counts: Arc<Counts>,
+    report: Option<Report>,
     room: Arc<Semaphore>,
     most: u32,
-    waiting: mpsc::UnboundedSender<Waiting>,
+    /// Somebody serves it from its first event on.
+    waiting: OnceLock<mpsc::UnboundedSender<Waiting>>,
 }
 
 enum Waiting {
@@ -110,7 +122,7 @@ impl Lane {
             Delivery::BestEffort => true,
         };
         let queue = (is_behind && !in_chain && sink.members().is_none())
-            .then(|| Queue::start(&sink, &counts, report));
+            .then(|| Queue::new(&sink, &counts, report));
         Ok(Self { members, queue, counts, report: report.cloned(), sink })
     }
 
@@ -240,6 +252,7 @@ impl Lane {
                 delivered: self.counts.delivered.load(Ordering::Relaxed),
                 dropped: self.counts.dropped.load(Ordering::Relaxed),
                 failed: self.counts.failed.load(Ordering::Relaxed),
+                most_waiting: self.counts.most_waiting.load(Ordering::Relaxed),
             });
         }
         self.members.iter().for_each(|member| member.stats(into));
@@ -274,12 +287,33 @@ impl Lane {
 }
 
 impl Queue {
-    fn start(sink: &Arc<dyn Sink>, counts: &Arc<Counts>, report: Option<&Report>) -> Self {
+    fn new(sink: &Arc<dyn Sink>, counts: &Arc<Counts>, report: Option<&Report>) -> Self {
         let most = u32::try_from(sink.options().queue_bytes).unwrap_or(u32::MAX >> 4).max(1);
-        let room = Arc::new(Semaphore::new(most as usize));
-        let (waiting, events) = mpsc::unbounded_channel();
-        tokio::spawn(serve(Arc::clone(sink), events, Arc::clone(counts), report.cloned()));
-        Self { room, most, waiting }
+        Self {
+            sink: Arc::clone(sink),
+            counts: Arc::clone(counts),
+            report: report.cloned(),
+            room: Arc::new(Semaphore::new(most as usize)),
+            most,
+            waiting: OnceLock::new(),
+        }
+    }
+
+    /// The way to whoever serves it; none where nothing can be done behind anything.
+    fn waiting(&self) -> Option<&mpsc::UnboundedSender<Waiting>> {
+        if let Some(waiting) = self.waiting.get() {
+            return Some(waiting);
+        }
+        let runtime = Handle::try_current().ok()?;
+        Some(self.waiting.get_or_init(|| {
+            let (waiting, events) = mpsc::unbounded_channel();
+            let (sink, counts) = (Arc::clone(&self.sink), Arc::clone(&self.counts));
+            let serving = runtime.spawn(serve(sink, events, counts, self.report.clone()));
+            let mut all = SERVING.lock().unwrap_or_else(PoisonError::into_inner);
+            all.retain(|serving| !serving.is_finished());
+            all.push(serving);
+            waiting
+        }))
     }
 
     /// Whether the event found room.
@@ -290,19 +324,26 @@ impl Queue {
         }
         let room = Arc::clone(&self.room).acquire_many_owned(self.weight(&event));
         match tokio::time::timeout(ROOM, room).await {
-            Ok(Ok(room)) => self.waiting.send(Waiting::Event(event, room)).is_ok(),
+            Ok(Ok(room)) => self.waiting().is_some_and(|waiting| self.send(waiting, event, room)),
             Ok(Err(_)) | Err(_) => false,
         }
     }
 
     fn put_now(&self, event: Arc<Event>) -> Result<(), Arc<Event>> {
-        match Arc::clone(&self.room).try_acquire_many_owned(self.weight(&event)) {
-            Ok(room) => match self.waiting.send(Waiting::Event(Arc::clone(&event), room)) {
-                Ok(()) => Ok(()),
-                Err(_) => Err(event),
-            },
-            Err(_) => Err(event),
-        }
+        let room = Arc::clone(&self.room).try_acquire_many_owned(self.weight(&event));
+        let (Ok(room), Some(waiting)) = (room, self.waiting()) else { return Err(event) };
+        if self.send(waiting, Arc::clone(&event), room) { Ok(()) } else { Err(event) }
+    }
+
+    fn send(
+        &self,
+        waiting: &mpsc::UnboundedSender<Waiting>,
+        event: Arc<Event>,
+        room: OwnedSemaphorePermit,
+    ) -> bool {
+        let used = u64::from(self.most).saturating_sub(self.room.available_permits() as u64);
+        self.counts.most_waiting.fetch_max(used, Ordering::Relaxed);
+        waiting.send(Waiting::Event(event, room)).is_ok()
     }
 
     /// About how much memory an event takes.
@@ -322,8 +363,10 @@ impl Queue {
 
     async fn flush(&self) -> Result<()> {
         let gone = || Error::new(ErrorKind::Internal, "nobody serves its queue any more");
+        // What nothing was put into is empty.
+        let Some(waiting) = self.waiting.get() else { return self.sink.flush().await };
         let (answer, answered) = oneshot::channel();
-        self.waiting.send(Waiting::Flush(answer)).map_err(|_| gone())?;
+        waiting.send(Waiting::Flush(answer)).map_err(|_| gone())?;
         answered.await.unwrap_or_else(|_| Err(gone()))
     }
 }
@@ -335,6 +378,15 @@ fn size(value: &Value) -> usize {
         Value::Object(map) => map.iter().map(|(key, value)| 64 + key.len() + size(value)).sum(),
         Value::Null | Value::Bool(_) | Value::Number(_) => 16,
     }
+}
+
+/// Whoever serves a queue in this process.
+static SERVING: Mutex<Vec<JoinHandle<()>>> = Mutex::new(Vec::new());
+
+/// Waits, for a while, until all queues whose sessions are gone are empty.
+pub(super) async fn settle() {
+    let all = std::mem::take(&mut *SERVING.lock().unwrap_or_else(PoisonError::into_inner));
+    drop(tokio::time::timeout(SETTLE, futures::future::join_all(all)).await);
 }
 
 /// Hands what waits to the sink, in order, until nobody can put more.
@@ -364,6 +416,8 @@ async fn serve(
         }
         hand_over(&sink, &mut events, &counts, report.as_ref()).await;
     }
+    // There is nobody left to tell whether that went well.
+    drop(tokio::time::timeout(FLUSH, sink.flush()).await);
 }
 
 async fn hand_over(

@@ -119,10 +119,14 @@ impl Telling<'_> {
         self.around(work, |_| Finished::done()).await
     }
 
-    /// As [`done`](Self::done); what is done on the way is not told.
-    pub(crate) async fn quietly<T>(self, work: impl Future<Output = Result<T>>) -> Result<T> {
+    /// As [`around`](Self::around); what is done on the way is not told.
+    pub(crate) async fn quietly<T>(
+        self,
+        work: impl Future<Output = Result<T>>,
+        finished: impl FnOnce(&T) -> Finished,
+    ) -> Result<T> {
         match self.0 {
-            Some(_) => self.done(QUIET.scope((), work)).await,
+            Some(_) => self.around(QUIET.scope((), work), finished).await,
             None => work.await,
         }
     }

@@ -7,9 +7,10 @@ use bastide_model::events::Operation;
 use serde_json::{Number, Value, json};
 
 use super::Session;
-use crate::events::{BoundSession, Recorder, SinkStats, Telling, further, telling};
+use crate::events::{BoundSession, Finished, Recorder, SinkStats, Telling, further, telling};
 use crate::link::Link;
 use crate::process::ToldProcess;
+use crate::snapshot::Saved;
 use crate::{Command, ProcessId, Result};
 
 impl Session {
@@ -109,5 +110,17 @@ impl Command {
             "user": self.user,
             "terminal": self.terminal.is_some(),
         })
+    }
+}
+
+impl Saved {
+    /// What is told of a workspace that was saved, where everything is.
+    pub(crate) fn told(&self) -> Finished {
+        match &self.fingerprint {
+            Some(record) => Finished::done()
+                .with("fingerprint", record.fingerprint.as_str())
+                .with("fingerprint_version", record.version.as_str()),
+            None => Finished::done(),
+        }
     }
 }

@@ -11,11 +11,13 @@ use super::{Step, StepError};
 const VICTIM: &str = "500";
 
 /// Puts what limits no group holds on this process and all it forks, and says which those are.
-/// `own_count` says whether the kernel counts the processes of these commands' user apart.
+/// `own_count` says whether the kernel counts the processes of these commands' user apart,
+/// `scratch_is_sized` whether what lies in memory is limited already.
 pub(crate) fn limit_commands(
     limits: &Limits,
     by_groups: &Enforced,
     own_count: bool,
+    scratch_is_sized: bool,
 ) -> Result<Enforced, StepError> {
     // A kernel that does not know the file kills somebody else; nothing is promised about that.
     drop(std::fs::write("/proc/self/oom_score_adj", VICTIM));
@@ -35,7 +37,10 @@ pub(crate) fn limit_commands(
     }
     if let Some(bytes) = limits.disk {
         limit(Resource::Fsize, bytes)?;
-        enforced.disk = Some("rlimit fsize, each file".to_owned());
+        enforced.disk = Some(match scratch_is_sized {
+            true => "size of /tmp and /dev/shm; rlimit fsize, each file elsewhere".to_owned(),
+            false => "rlimit fsize, each file".to_owned(),
+        });
     }
     Ok(enforced)
 }

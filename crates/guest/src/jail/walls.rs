@@ -67,6 +67,8 @@ pub(crate) fn raise_walls(
     protected: &Protected,
 ) -> Result<WallsReport, StepError> {
     let (ground, shared, least_abi) = match &spec.rung {
+        // A process that Landlock keeps from files may not mount either.
+        Rung::Namespaces if spec.nested_sandbox => (Ground::anywhere(), Shared::Nested, 0),
         Rung::Namespaces => (Ground::of_own_root(spec), Shared::Nothing, 0),
         Rung::Landlock(walls) => {
             let shared = Shared::Host { network: walls.network };
@@ -88,7 +90,9 @@ pub(crate) fn raise_walls(
     let uid = who.map_or_else(|| rustix::process::geteuid().as_raw(), |who| who.uid);
     let keep = match shared {
         Shared::Nothing if uid == 0 => ROOT_INSIDE,
-        Shared::Nothing | Shared::Host { .. } => CapabilitySet::empty(),
+        // Root may not be root in a namespace of its own without this; no mount honours what it gives.
+        Shared::Nested if uid == 0 => ROOT_INSIDE.union(CapabilitySet::SETFCAP),
+        Shared::Nothing | Shared::Nested | Shared::Host { .. } => CapabilitySet::empty(),
     };
     give_up_for_ever(keep)?;
     if let Some(who) = who {
@@ -170,7 +174,7 @@ pub(super) fn keep_capabilities(
 
 /// What commands may do with files, and where. Signals and abstract sockets they have only among
 /// themselves.
-struct Ground<'a>(Vec<(&'a str, Access)>);
+struct Ground<'a>(Option<Vec<(&'a str, Access)>>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Access {
@@ -194,12 +198,17 @@ impl Access {
 }
 
 impl<'a> Ground<'a> {
+    /// Whatever the mounts allow.
+    fn anywhere() -> Self {
+        Self(None)
+    }
+
     /// Everything in a root of the sandbox's own is there to be read.
     fn of_own_root(spec: &'a BootSpec) -> Self {
         let fixed = [("/", Access::Read), ("/dev", Access::Use), ("/proc", Access::Use)];
         let scratch = ["/tmp", "/dev/shm"].map(|path| (path, Access::All));
         let own = spec.writable.iter().map(|path| (path.as_str(), Access::All));
-        Self(fixed.into_iter().chain(scratch).chain(own).collect())
+        Self(Some(fixed.into_iter().chain(scratch).chain(own).collect()))
     }
 
     /// Of the host's files, those that are meant. Nothing of `/proc` is written to: root, without any
@@ -210,17 +219,18 @@ impl<'a> Ground<'a> {
         let devices = walls.devices.iter().map(|path| (path.as_str(), Access::Use));
         let folders = spec.own_folders.iter().filter_map(|path| path.to_str());
         let own = spec.writable.iter().map(String::as_str).chain(folders);
-        Self(read.chain(devices).chain(own.map(|path| (path, Access::All))).collect())
+        Self(Some(read.chain(devices).chain(own.map(|path| (path, Access::All))).collect()))
     }
 
     fn rules(self) -> Result<RulesetCreated, StepError> {
         let build = || -> Result<_, Box<dyn std::error::Error>> {
-            let mut ruleset = Ruleset::default()
-                .set_compatibility(CompatLevel::BestEffort)
-                .handle_access(AccessFs::from_all(NEWEST))?
-                .scope(Scope::from_all(NEWEST))?
-                .create()?;
-            for (path, access) in self.0 {
+            let ruleset = Ruleset::default().set_compatibility(CompatLevel::BestEffort);
+            let ruleset = match &self.0 {
+                Some(_) => ruleset.handle_access(AccessFs::from_all(NEWEST))?,
+                None => ruleset,
+            };
+            let mut ruleset = ruleset.scope(Scope::from_all(NEWEST))?.create()?;
+            for (path, access) in self.0.unwrap_or_default() {
                 match PathFd::new(path) {
                     Ok(fd) => ruleset = ruleset.add_rule(PathBeneath::new(fd, access.rights()))?,
                     // What is not there need not be allowed.

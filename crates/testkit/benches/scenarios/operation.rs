@@ -30,6 +30,8 @@ pub(crate) enum Operation {
     Sessions(usize),
     /// A folder of the host with so many files of 1 KiB, copied into a new sandbox's workspace.
     FolderIn(usize),
+    /// So many events, told to an outbox until all are there: the time for each.
+    Events(usize),
     /// Three hundred packages installed from a folder.
     Install,
 }
@@ -70,6 +72,7 @@ impl fmt::Display for Operation {
             Self::Echo => f.write_str("echo"),
             Self::Sessions(count) => write!(f, "sessions {count}"),
             Self::FolderIn(count) => write!(f, "folder_in {}", folder_of(*count).display()),
+            Self::Events(count) => write!(f, "events {count}"),
             Self::Install => f.write_str("install"),
         }
     }

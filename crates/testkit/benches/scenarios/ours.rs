@@ -6,8 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bastide::events::{
+    AuditOptions, Delivery, EventOptions, EventSource, JsonlOutbox, Operation as EventOf,
+    OperationResult, SinkOptions,
+};
 use bastide::model::Manifest;
-use bastide::{Backend, Client, Command, CreateOptions, OutputEvent, Process, Session};
+use bastide::{Backend, Client, Command, CreateOptions, OutputEvent, Process, Session, SessionId};
 use bastide_docker::{DockerBackend, DockerOptions, EngineAddress};
 use bastide_local::LocalBackend;
 use bastide_testkit::engine::images;
@@ -21,6 +25,8 @@ use crate::packages;
 pub(crate) struct Ours {
     client: Client,
     live: Session,
+    /// One more, with everything on record.
+    audited: Session,
     terminal: Option<Process>,
     /// What operations work on and has been made.
     made: HashSet<String>,
@@ -44,21 +50,32 @@ impl Ours {
     async fn on(backend: Arc<dyn Backend>, python: Option<&Path>) -> io::Result<Self> {
         let client = Client::new(backend);
         let live = new_session(&client).await?;
+        let events = EventOptions::new().audit(AuditOptions::default());
+        let audited = new_session(&client.clone().with_events(events)).await?;
         let python = python.map(Path::to_owned);
-        Ok(Self { client, live, terminal: None, made: HashSet::new(), python })
+        Ok(Self { client, live, audited, terminal: None, made: HashSet::new(), python })
     }
 
     pub(crate) async fn end(mut self) -> io::Result<()> {
         drop(self.terminal.take());
+        self.audited.delete().await.map_err(failed)?;
         self.live.delete().await.map_err(failed)
+    }
+
+    /// As [`measure`](Self::measure), with everything on record.
+    pub(crate) async fn measure_audited(&self, operation: Operation) -> io::Result<Duration> {
+        match operation {
+            Operation::Exec => exec(&self.audited, 1).await,
+            other => Err(io::Error::other(format!("`{other}` is not measured on record"))),
+        }
     }
 
     pub(crate) async fn measure(&mut self, operation: Operation) -> io::Result<Duration> {
         match operation {
             Operation::Create => self.create().await,
             Operation::Delete => self.delete().await,
-            Operation::Exec => self.exec(1).await,
-            Operation::ExecMany(count) => self.exec(count).await,
+            Operation::Exec => exec(&self.live, 1).await,
+            Operation::ExecMany(count) => exec(&self.live, count).await,
             Operation::Output(bytes) => self.output(bytes).await,
             Operation::Read(bytes) => self.read(bytes).await,
             Operation::Write(bytes) => self.write(bytes).await,
@@ -66,6 +83,7 @@ impl Ours {
             Operation::Echo => self.echo().await,
             Operation::Sessions(at_once) => self.sessions(at_once).await,
             Operation::FolderIn(count) => self.folder_in(count).await,
+            Operation::Events(count) => events(count).await,
             Operation::Install => self.install().await,
         }
     }
@@ -85,15 +103,6 @@ impl Ours {
         let started = Instant::now();
         session.delete().await.map_err(failed)?;
         Ok(started.elapsed())
-    }
-
-    async fn exec(&self, count: usize) -> io::Result<Duration> {
-        let started = Instant::now();
-        let all = (0..count).map(|_| self.live.exec(Command::new(["true"])));
-        let outputs = try_join_all(all).await.map_err(failed)?;
-        let took = started.elapsed();
-        ensure(outputs.iter().all(|output| output.exit.code == 0), "an exit code of 0")?;
-        Ok(took)
     }
 
     async fn output(&self, bytes: u64) -> io::Result<Duration> {
@@ -221,6 +230,35 @@ impl Ours {
         session.delete().await.map_err(failed)?;
         Ok(took)
     }
+}
+
+async fn exec(session: &Session, count: usize) -> io::Result<Duration> {
+    let started = Instant::now();
+    let all = (0..count).map(|_| session.exec(Command::new(["true"])));
+    let outputs = try_join_all(all).await.map_err(failed)?;
+    let took = started.elapsed();
+    ensure(outputs.iter().all(|output| output.exit.code == 0), "an exit code of 0")?;
+    Ok(took)
+}
+
+async fn events(count: usize) -> io::Result<Duration> {
+    let folder = tempfile::tempdir_in("/dev/shm")?;
+    let options = SinkOptions::best_effort().delivery(Delivery::Async);
+    let outbox = JsonlOutbox::new(folder.path().join("outbox")).options(options);
+    let options = EventOptions::new().sink(outbox);
+    let source = EventSource::new(&options, &SessionId::random()).map_err(failed)?;
+    let started = Instant::now();
+    for _ in 0..count / 2 {
+        let told = source.observe(EventOf::Running, async { Ok(true) }, |alive| {
+            OperationResult::Running { alive: *alive }
+        });
+        told.await.map_err(failed)?;
+    }
+    source.flush().await;
+    let took = started.elapsed();
+    let told = source.stats().iter().map(|stats| stats.delivered).sum::<u64>();
+    ensure(told == count as u64, "every event")?;
+    Ok(took / u32::try_from(count).unwrap_or(u32::MAX))
 }
 
 async fn new_session(client: &Client) -> io::Result<Session> {

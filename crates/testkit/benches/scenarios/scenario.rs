@@ -105,6 +105,22 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         pace: Pace::Fast,
     },
     Scenario {
+        title: "local: exec on record",
+        operation: Exec,
+        ours: Audited,
+        peers: &[Local],
+        promises: &[Promise::Times(1.05, Local)],
+        pace: Pace::Fast,
+    },
+    Scenario {
+        title: "local: an event to an outbox",
+        operation: Events(1000),
+        ours: Local,
+        peers: &[],
+        promises: &[],
+        pace: Pace::Fast,
+    },
+    Scenario {
         title: "local: 64 execs at once",
         operation: ExecMany(64),
         ours: Local,

@@ -17,6 +17,8 @@ use crate::reference::Reference as ReferenceProcess;
 pub(crate) enum Subject {
     /// This project's library, sessions on this machine, fully confined.
     Local,
+    /// The same with everything on record.
+    Audited,
     /// This project's command line, sessions on this machine.
     Cli,
     /// This project's library, sessions in containers.
@@ -38,6 +40,7 @@ impl Subject {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Local => "bastide",
+            Self::Audited => "bastide-audited",
             Self::Cli => "bastide-cli",
             Self::Docker => "bastide-docker",
             Self::Reference => "reference",
@@ -97,7 +100,7 @@ impl Subjects {
     /// Whether somebody is here.
     pub(crate) fn has(&self, subject: Subject) -> bool {
         match subject {
-            Subject::Local | Subject::Spawn => true,
+            Subject::Local | Subject::Audited | Subject::Spawn => true,
             Subject::Host => self.available.python.is_some(),
             Subject::Cli => self.available.cli.is_some(),
             Subject::Reference => self.reference.is_some(),
@@ -119,6 +122,7 @@ impl Subjects {
         }
         match subject {
             Subject::Local => self.ours.measure(operation).await,
+            Subject::Audited => self.ours.measure_audited(operation).await,
             Subject::Cli => {
                 let program = self.available.cli.as_deref().ok_or_else(missing)?;
                 self.bare.cli(program)

@@ -4,10 +4,11 @@ use std::net::TcpListener;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
 
-use bastide::Rung;
+use bastide::model::Manifest;
+use bastide::{CreateOptions, NetworkAccess, Rung};
 
 use super::{attempt, session};
-use crate::suite::{Context, Outcome, Trial, running, say, sh};
+use crate::suite::{Context, Outcome, Trial, running, say, sh, with_probe};
 use crate::trials;
 
 pub(super) const TRIALS: &[Trial] = trials![
@@ -15,6 +16,7 @@ pub(super) const TRIALS: &[Trial] = trials![
     has_loopback_of_its_own,
     cannot_reach_sockets_of_the_host,
     cannot_reach_another_session,
+    has_the_hosts_network_where_asked,
 ];
 
 pub(super) async fn cannot_reach_the_network(context: Context) -> Outcome {
@@ -41,20 +43,49 @@ async fn has_loopback_of_its_own(context: Context) -> Outcome {
 async fn cannot_reach_sockets_of_the_host(context: Context) -> Outcome {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("docker.sock");
-    let name = format!("bastide-canary-{}", std::process::id());
+    // As little known to anybody else as the folder's.
+    let name = format!("bastide-canary-{}", folder.path().display());
     let datagrams = folder.path().join("log.sock");
     let listeners = (
         UnixListener::bind(&path)?,
         UnixDatagram::bind(&datagrams)?,
         UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)?,
     );
-    let session = session(&context).await?;
     let path = path.display().to_string();
+    let session = session(&context).await?;
     assert_eq!(
         attempt(&session, "sockets", &[&path, &name, &datagrams.display().to_string()]).await?,
         ""
     );
+    session.delete().await?;
+    // With the host's network its abstract sockets are one connect away.
+    let mut options = CreateOptions::default();
+    options.network = NetworkAccess::Host;
+    let manifest = with_probe(Manifest::default())?;
+    let session = context.client().create(&manifest, options).await?;
+    let far = [path.as_str(), &name, &datagrams.display().to_string()];
+    assert_eq!(attempt(&session, "sockets", &far).await?, "");
     drop(listeners);
+    Ok(session.delete().await?)
+}
+
+/// With the host's network names mean what they mean there, and the receipt says what that opens.
+async fn has_the_hosts_network_where_asked(context: Context) -> Outcome {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let mut options = CreateOptions::default();
+    options.network = NetworkAccess::Host;
+    let manifest = with_probe(Manifest::default())?;
+    let session = context.client().create(&manifest, options).await?;
+    let port = listener.local_addr()?.port().to_string();
+    let reached = attempt(&session, "connect", &["127.0.0.1", &port]).await?;
+    assert_eq!(reached, format!("connected to 127.0.0.1:{port}\n"));
+    let said = &session.receipt().not_enforced;
+    assert!(said.iter().any(|gap| gap.contains("loopback included")), "{said:?}");
+    for file in ["/etc/resolv.conf", "/etc/hosts"] {
+        let host = std::fs::read_to_string(file).unwrap_or_default();
+        let inside = say(&session, &format!("cat {file}")).await?;
+        assert!(inside.ends_with(&host), "{file}: {inside}");
+    }
     Ok(session.delete().await?)
 }
 

@@ -36,7 +36,8 @@ pub(crate) fn check() -> Outcome {
     Err(wrong.join("; ").into())
 }
 
-fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Outcome {
+/// Every source file in a folder.
+pub(super) fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Outcome {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         if path.is_dir() {

@@ -22,6 +22,17 @@ const fn heavy(program: &'static str, name: &'static str) -> Package {
 
 const PACKAGES: &[Package] = &[
     light("newuidmap", "uidmap"),
+    light("strace", "strace"),
+    light("gdb", "gdb"),
+    light("gcc", "gcc"),
+    light("git", "git"),
+    light("bwrap", "bubblewrap"),
+    light("python3", "python3-venv"),
+    heavy("go", "golang-go"),
+    heavy("node", "nodejs"),
+    heavy("npm", "npm"),
+    heavy("java", "default-jdk-headless"),
+    heavy("chromium", "chromium"),
     heavy("dockerd", "docker.io"),
     heavy("busybox", "busybox-static"),
     heavy("runsc", "runsc"),

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
@@ -17,14 +17,15 @@ const DELAY: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(10);
 
 enum Wish {
-    Soon(Weak<AuditLog>),
+    Soon(Arc<AuditLog>),
+    All(oneshot::Sender<()>),
     Now(Arc<AuditLog>, oneshot::Sender<()>),
     File(File),
 }
 
-/// Puts a log on the disk in a second, if it is still there.
+/// Puts a log on the disk in a second.
 pub(super) fn soon(log: &Arc<AuditLog>) {
-    wish(Wish::Soon(Arc::downgrade(log)));
+    wish(Wish::Soon(Arc::clone(log)));
 }
 
 /// Puts a log on the disk, and waits for it, if not for ever.
@@ -32,6 +33,13 @@ pub(super) async fn now(log: &Arc<AuditLog>) {
     let (done, is_done) = oneshot::channel();
     wish(Wish::Now(Arc::clone(log), done));
     // A disk that does not answer must not keep anybody from ending.
+    drop(tokio::time::timeout(PATIENCE, is_done).await);
+}
+
+/// Puts everything on the disk that is not there yet, and waits for it, if not for ever.
+pub(in crate::events) async fn settle() {
+    let (done, is_done) = oneshot::channel();
+    wish(Wish::All(done));
     drop(tokio::time::timeout(PATIENCE, is_done).await);
 }
 
@@ -57,7 +65,7 @@ fn wish(wish: Wish) {
 }
 
 fn serve(wishes: &mpsc::Receiver<Wish>) {
-    let mut due: VecDeque<(Instant, Weak<AuditLog>)> = VecDeque::new();
+    let mut due: VecDeque<(Instant, Arc<AuditLog>)> = VecDeque::new();
     loop {
         let wish = match due.front() {
             Some((at, _)) => {
@@ -81,9 +89,13 @@ fn serve(wishes: &mpsc::Receiver<Wish>) {
                 // Whoever waited may have given up.
                 let _ = done.send(());
             }
+            Some(Wish::All(done)) => {
+                due.drain(..).for_each(|(_, log)| drop(log.sync_here()));
+                let _ = done.send(());
+            }
             Some(Wish::File(file)) => drop(file.sync_data()),
             None => {
-                if let Some(log) = due.pop_front().and_then(|(_, log)| log.upgrade()) {
+                if let Some((_, log)) = due.pop_front() {
                     drop(log.sync_here());
                 }
             }

@@ -37,6 +37,8 @@ pub(crate) struct Protected(pub(crate) Vec<Pid>);
 pub(crate) enum Shared {
     /// Nothing: they are in namespaces of their own.
     Nothing,
+    /// Nothing, and they may make further namespaces.
+    Nested,
     /// Everything the host's own processes use.
     Host {
         /// Whether they may use its network.
@@ -47,8 +49,15 @@ pub(crate) enum Shared {
 /// The filter of a command.
 pub(crate) fn filter(protected: &Protected, shared: Shared) -> BpfProgram {
     let (mut refused, mut allowed) = (refused(protected), allowed());
-    if let Shared::Host { network } = shared {
-        refuse_shared(&mut refused, &mut allowed, network);
+    match shared {
+        Shared::Nothing => {}
+        Shared::Nested => {
+            for call in table::NESTED {
+                refused.remove(call);
+                allowed.insert(*call, Vec::new());
+            }
+        }
+        Shared::Host { network } => refuse_shared(&mut refused, &mut allowed, network),
     }
     program(&refused, &allowed)
 }
@@ -156,8 +165,12 @@ mod tests {
     #[test]
     fn is_short_and_kills_nobody() {
         let pid = Pid::from_raw(7).unwrap();
-        let all =
-            [Shared::Nothing, Shared::Host { network: true }, Shared::Host { network: false }];
+        let all = [
+            Shared::Nothing,
+            Shared::Nested,
+            Shared::Host { network: true },
+            Shared::Host { network: false },
+        ];
         for shared in all {
             let program = filter(&Protected(vec![pid]), shared);
             assert!(program.len() < 500, "{} instructions", program.len());

@@ -406,3 +406,23 @@ pub(super) const ON_PROCESSES: &[libc::c_long] = &[
     libc::SYS_sched_setparam,
     libc::SYS_sched_setscheduler,
 ];
+
+/// What sandboxes inside the sandbox are made with, where they were asked for.
+pub(super) const NESTED: &[libc::c_long] = &[
+    libc::SYS_chroot,
+    libc::SYS_clone,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fsopen,
+    libc::SYS_fspick,
+    libc::SYS_mount,
+    libc::SYS_mount_setattr,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    libc::SYS_pivot_root,
+    libc::SYS_setdomainname,
+    libc::SYS_sethostname,
+    libc::SYS_setns,
+    libc::SYS_umount2,
+    libc::SYS_unshare,
+];
