@@ -19,8 +19,8 @@ use bastide::model::paths::HostFiles;
 use bastide::model::state::{BackendState, NetworkMode};
 use bastide::model::{Manifest, PathGrant};
 use bastide::{
-    Backend, Booted, Connection, Error, ErrorKind, Machine, MachineEnd, MachineSpec, MachineStatus,
-    NetworkAccess, Result, SessionFolder,
+    Backend, Booted, Connection, Error, ErrorKind, Isolation, Machine, MachineEnd, MachineSpec,
+    MachineStatus, NetworkAccess, Result, Rung, SessionFolder,
 };
 use bastide_guest_bin::GuestBinary;
 use bastide_proto::warden::{Answer, END_NAME, GONE_PREFIX, Wish};
@@ -180,6 +180,7 @@ impl Backend for DockerBackend {
         let was_there = kept.is_some();
         let options = kept.unwrap_or_else(|| self.options.clone());
         options.only_ids()?;
+        check_rung(spec)?;
         check_grants(spec)?;
         let (engine, about) = self.engine(&self.address).await?;
         let progress = self.progress.as_deref();
@@ -433,6 +434,26 @@ impl HostFiles for ThisHost {
     fn exists(&self, path: &str) -> bool {
         Path::new(path).exists()
     }
+}
+
+/// Refuses a rung that was asked for by name and is not that of containers, and what only rungs of
+/// this machine can open.
+fn check_rung(spec: &MachineSpec) -> Result<()> {
+    let refuse = |what: &str, hint: &str| {
+        Err(Error::new(ErrorKind::Unsupported, what.to_owned()).hint(hint))
+    };
+    match spec.isolation {
+        Isolation::Exactly(rung) if rung != Rung::Container => {
+            let what = format!("a container is not confined by `{}`", rung.as_str());
+            return refuse(&what, "leave the isolation to the backend");
+        }
+        _ => {}
+    }
+    if spec.nested_sandbox {
+        let hint = "open what they need by name: `cap_add`, `seccomp_unconfined`";
+        return refuse("containers have no option for sandboxes inside them", hint);
+    }
+    Ok(())
 }
 
 /// Refuses grants that a container cannot keep as they are meant, before anything is made.

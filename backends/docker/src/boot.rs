@@ -18,7 +18,7 @@ use bastide_proto::container::{
     ContainerReport, ContainerSpec, ContainerUp, ContainerWardenSpec, MAX_SPEC,
 };
 use bastide_proto::hello::Token;
-use bastide_proto::warden::END_NAME;
+use bastide_proto::warden::{END_NAME, GUEST_NAME};
 use bollard::models::ContainerInspectResponse;
 use bollard::query_parameters::{
     CreateContainerOptionsBuilder, InspectContainerOptions, RemoveContainerOptionsBuilder,
@@ -399,9 +399,11 @@ impl Boot<'_> {
 
     /// A fresh folder to share. What was in the one before may be anything.
     fn make_run_dir(&self, run: &Path) -> io::Result<()> {
-        if run.symlink_metadata().is_ok() {
-            let old = run.with_file_name(format!("run.{}", std::process::id()));
-            fs::rename(run, old)?;
+        if run.symlink_metadata().is_ok() && !is_cleared(run) {
+            // It goes with the session's folder.
+            let free = |number: &u32| !run.with_extension(number.to_string()).exists();
+            let number = (0..).find(free).unwrap_or_default();
+            fs::rename(run, run.with_extension(number.to_string()))?;
         }
         fs::DirBuilder::new().mode(0o700).create(run)?;
         if let Ok(Some((user, group))) = self.options.only_ids() {
@@ -419,6 +421,14 @@ impl Boot<'_> {
         Error::new(ErrorKind::Io, format!("cannot start session {id}: {error}"))
             .with("path", dir.display().to_string())
     }
+}
+
+/// Removes a folder that was shared, if there is nothing in it but what our guest makes.
+fn is_cleared(run: &Path) -> bool {
+    // What is there besides, or is something else by now, is found by the last step.
+    drop(fs::remove_file(run.join(GUEST_NAME)));
+    drop(fs::remove_dir(run.join("logs")));
+    fs::remove_dir(run).is_ok()
 }
 
 /// The daemon's process, where this host can see it.

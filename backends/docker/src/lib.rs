@@ -5,6 +5,7 @@
 mod address;
 mod backend;
 mod boot;
+mod checkup;
 mod container;
 mod dial;
 mod engine;
@@ -19,5 +20,6 @@ mod warden;
 
 pub use address::EngineAddress;
 pub use backend::DockerBackend;
+pub use checkup::Checkup;
 pub use entry::was_used;
 pub use options::{DockerOptions, PullPolicy};

@@ -89,10 +89,13 @@ fn network(receipt: &mut Receipt, network: NetworkAccess) {
         NetworkAccess::None => receipt.walls.push("own network namespace".to_owned()),
         NetworkAccess::Bridge => {
             receipt.walls.push("own network namespace".to_owned());
-            let open = "the network of the engine, and what can be reached from it";
+            let open = "network: the engine's, and what can be reached from it";
             receipt.not_enforced.push(open.to_owned());
         }
-        _ => receipt.not_enforced.push("the host's network, its loopback included".to_owned()),
+        _ => {
+            let open = "network: the host's, its loopback included";
+            receipt.not_enforced.push(open.to_owned());
+        }
     }
 }
 

@@ -161,6 +161,7 @@ impl Sandbox {
             owner: Some(owner),
             ports: Ports::new(self.porter.try_clone()?, spec.own_network),
             is_up: true,
+            has_ended: false,
         };
         loop {
             match keeper.watch(&mut self.control)? {
@@ -171,6 +172,7 @@ impl Sandbox {
                         return Ok(());
                     }
                 }
+                Event::Released => return Ok(()),
                 Event::OwnerGone | Event::OwnerGaveUp | Event::OwnerSaysUp => {
                     self.end_if_alive(&keeper)?;
                     return if spec.keep_folder { Ok(()) } else { self.remove() };

@@ -1,11 +1,13 @@
-"""Measures the reference's local client, one operation for each line it is told.
+"""Measures one of the reference's clients, one operation for each line it is told.
 
 It answers each line with the seconds the operation took. The process stays warm, as a user's would.
 """
 
 import asyncio
 import io
+import shutil
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -118,8 +120,46 @@ class Local:
         return (time.perf_counter() - started) / (each * at_once)
 
 
+class Docker(Local):
+    """The same in containers of the daemon that `DOCKER_HOST` names."""
+
+    def __init__(self, image):
+        self.options = {"image": image}
+
+    async def open(self):
+        import docker
+        from agents.sandbox.sandboxes.docker import (
+            DockerSandboxClient,
+            DockerSandboxClientOptions,
+        )
+
+        self.options = DockerSandboxClientOptions(**self.options, network_mode="none")
+        self.client = DockerSandboxClient(docker.from_env())
+        self.live = await self.new()
+        self.made = set()
+
+    async def new(self, manifest=None):
+        session = await self.client.create(manifest=manifest or Manifest(), options=self.options)
+        await session.start()
+        return session
+
+    async def remove(self, session):
+        await self.client.delete(session)
+
+    async def folder_in(self, source):
+        """Each file costs the same: a few of them tell what all would take."""
+        few = 20
+        files = sorted(path for path in Path(source).rglob("*") if path.is_file())
+        with tempfile.TemporaryDirectory() as part:
+            for number, path in enumerate(files[:few]):
+                shutil.copy(path, Path(part) / str(number))
+            empty = await self.create()
+            took = await super().folder_in(part)
+        return empty + max(0.0, took - empty) * len(files) / few
+
+
 async def main():
-    subject = Local()
+    subject = Docker(sys.argv[2]) if sys.argv[1:2] == ["docker"] else Local()
     await subject.open()
     print("ready", flush=True)
     for line in sys.stdin:

@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use crate::shell::{Outcome, cargo, run as run_command, say, step, top, works};
+use crate::test::engine::Engine;
 
 /// The reference, as users install it.
-const REFERENCE: &str = "openai-agents==0.24.0";
+const REFERENCE: &str = "openai-agents[docker]==0.24.0";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -48,11 +49,18 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         say("bwrap is not installed; its column stays empty (`apt-get install bubblewrap`)");
     }
     run_command(&mut cargo(&["build", "--quiet", "--release", "--package", "bastide-cli"]))?;
+    let engine = Engine::prepare()?;
+    if let Err(why) = &engine {
+        say(&format!("no Docker daemon, its rows stay empty: {why}"));
+    }
     step("scenarios");
     let mut command = cargo(&["bench", "--quiet", "--package", "bastide-testkit"]);
     command.args(["--bench", "scenarios", "--"]).arg("--python").arg(python);
     command.arg("--cli").arg(top().join("target/release/bastide"));
     command.arg("--commit").arg(commit());
+    if let Ok(engine) = &engine {
+        command.arg("--docker").arg(engine.variable().1);
+    }
     let flags = [
         ("--bwrap", bwrap),
         ("--quick", arguments.quick),
@@ -92,7 +100,7 @@ fn commit() -> String {
 fn reference() -> Outcome<PathBuf> {
     let folder = top().join("target/reference");
     let python = folder.join("bin/python");
-    let import = ["-c", "import agents.sandbox.sandboxes.unix_local"];
+    let import = ["-c", "import agents.sandbox.sandboxes.unix_local, docker"];
     if !works(Command::new(&python).args(import)) {
         say("making a virtual environment with the reference in target/reference");
         run_command(Command::new("python3").args(["-m", "venv"]).arg(&folder))?;

@@ -1,6 +1,6 @@
 //! `cargo xtask test`: everything that proves the project works.
 
-mod engine;
+pub(crate) mod engine;
 mod packages;
 mod privileges;
 

@@ -238,6 +238,6 @@ async fn publishes_declared_ports_on_loopback_only(_: Context) -> Outcome {
     let name = container(&session);
     let seen = setting.docker(&["port", &name])?;
     assert_eq!(seen.trim(), format!("8765/tcp -> 127.0.0.1:{}", endpoint.port));
-    assert!(session.receipt().not_enforced.join("\n").contains("the network of the engine"));
+    assert!(session.receipt().not_enforced.join("\n").contains("network: the engine's"));
     Ok(session.delete().await?)
 }

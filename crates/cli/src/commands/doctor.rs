@@ -1,5 +1,7 @@
 //! `bastide doctor`
 
+mod docker;
+
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -7,6 +9,8 @@ use bastide::model::Manifest;
 use bastide::model::receipt::Limit;
 use bastide::{Client, Command, CreateOptions, Error, ErrorKind, Isolation, Receipt, Result, Rung};
 use serde_json::{Value, json};
+
+use docker::DockerFinding;
 
 use crate::clients::clients;
 use crate::ui::Ui;
@@ -53,11 +57,13 @@ pub(crate) async fn run(ui: &mut Ui, args: DoctorArgs) -> Result<ExitCode> {
     for rung in RUNGS {
         findings.push(Finding { rung, outcome: examine(&client, rung).await });
     }
+    let docker = DockerFinding::look().await;
     let best = findings.iter().find(|finding| finding.outcome.is_ok());
     let best = best.map(|finding| finding.rung.as_str());
     if args.json {
         let rungs: Vec<_> = findings.iter().map(Finding::object).collect();
-        ui.json(&json!({ "rungs": rungs, "auto": best }))?;
+        let docker = docker.object();
+        ui.json(&json!({ "rungs": rungs, "auto": best, "docker": docker }))?;
     } else {
         for finding in &findings {
             for line in finding.lines() {
@@ -66,6 +72,9 @@ pub(crate) async fn run(ui: &mut Ui, args: DoctorArgs) -> Result<ExitCode> {
         }
         let auto = best.unwrap_or("nothing: sessions are refused");
         ui.line(&format!("auto        {auto}"))?;
+        for line in docker.lines() {
+            ui.line(&line)?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

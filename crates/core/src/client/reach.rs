@@ -11,7 +11,9 @@ const OWN: &[&str] = &["sessions", "guests", AUDIT_FOLDER];
 
 /// Refuses a machine that could reach what is kept about sessions.
 pub(super) fn check(home: &Path, spec: &MachineSpec) -> Result<()> {
+    // A grant without a place on the host is of the machine itself.
     let shared = spec.grants.iter().map(|grant| grant.host.as_path());
+    let shared = shared.filter(|path| !path.as_os_str().is_empty());
     for path in shared.chain(spec.host_workspace.as_deref()) {
         if is_ours(home, path) {
             let message = format!("{} holds what Bastide keeps about sessions", path.display());

@@ -63,7 +63,8 @@ impl Container {
     fn keep(&self, owner: UnixStream, control: &mut Control) -> io::Result<()> {
         let nobody = porter::pair()?.0;
         let ports = Ports::new(nobody, self.spec.own_network);
-        let mut keeper = Keeper { init: None, owner: Some(owner), ports, is_up: false };
+        let mut keeper =
+            Keeper { init: None, owner: Some(owner), ports, is_up: false, has_ended: false };
         let mut was_up = false;
         loop {
             match keeper.watch(control)? {
@@ -83,7 +84,7 @@ impl Container {
                         return Ok(());
                     }
                 }
-                Event::OwnerGaveUp => return Ok(()),
+                Event::OwnerGaveUp | Event::Released => return Ok(()),
                 Event::OwnerGone if self.spec.keep_folder => {
                     return self.ask_for(&self.spec.to_stop).map(drop);
                 }

@@ -25,6 +25,8 @@ pub(super) struct Keeper {
     pub(super) ports: Ports,
     /// Whether the owner has said that the guest is up, where it has to.
     pub(super) is_up: bool,
+    /// Whether the sandbox was seen to end.
+    pub(super) has_ended: bool,
 }
 
 /// What ended the watch.
@@ -36,6 +38,8 @@ pub(super) enum Event {
     OwnerGone,
     /// The owner says that the guest is up.
     OwnerSaysUp,
+    /// The owner let go of a sandbox that had ended: nobody is left to wait for.
+    Released,
     /// The owner could not make the sandbox, and left nothing of it.
     OwnerGaveUp,
     /// Somebody wants the end, and waits for the answer.
@@ -58,6 +62,7 @@ impl Keeper {
             let ready = self.wait(control)?;
             if ready.contains(&Ready::Init) {
                 self.init = None;
+                self.has_ended = true;
                 return Ok(Event::SandboxEnded);
             }
             if ready.contains(&Ready::Owner)
@@ -108,7 +113,7 @@ impl Keeper {
         match owner.read(&mut word) {
             Ok(1..) if word == [LET_GO] => {
                 self.owner = None;
-                None
+                self.has_ended.then_some(Event::Released)
             }
             Ok(1..) if word == [UP] && !self.is_up => {
                 self.is_up = true;

@@ -49,6 +49,9 @@ struct Arguments {
     /// bubblewrap is installed
     #[arg(long)]
     bwrap: bool,
+    /// A Docker daemon that has the images of the tests
+    #[arg(long)]
+    docker: Option<String>,
     /// Only scenarios whose title holds this
     #[arg(long)]
     only: Option<String>,
@@ -101,6 +104,7 @@ async fn run(arguments: &Arguments) -> io::Result<bool> {
         python: arguments.python.clone(),
         cli: arguments.cli.clone(),
         bwrap: arguments.bwrap,
+        docker: arguments.docker.clone(),
     })
     .await?;
     let chosen = |scenario: &&Scenario| {

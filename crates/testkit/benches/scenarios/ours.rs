@@ -11,11 +11,13 @@ use bastide::events::{
     OperationResult, SinkOptions,
 };
 use bastide::model::Manifest;
-use bastide::{Client, Command, CreateOptions, OutputEvent, Process, Session, SessionId};
+use bastide::{Backend, Client, Command, CreateOptions, OutputEvent, Process, Session, SessionId};
+use bastide_docker::{DockerBackend, DockerOptions, EngineAddress};
 use bastide_local::LocalBackend;
+use bastide_testkit::engine::images;
 use futures::future::try_join_all;
 
-use crate::operation::Operation;
+use crate::operation::{Operation, make_folder};
 use crate::packages;
 
 /// Sessions on this machine, with every wall up, and one that stays.
@@ -34,7 +36,19 @@ pub(crate) struct Ours {
 impl Ours {
     pub(crate) async fn start(folder: &Path, python: Option<&Path>) -> io::Result<Self> {
         let backend = LocalBackend::new(folder.join("bastide")).map_err(failed)?;
-        let client = Client::new(Arc::new(backend));
+        Self::on(Arc::new(backend), python).await
+    }
+
+    /// Containers of an image, on a daemon.
+    pub(crate) async fn in_containers(folder: &Path, host: &str) -> io::Result<Self> {
+        let address = EngineAddress::parse(host, None).map_err(failed)?;
+        let options = DockerOptions::new(images::BASE);
+        let backend = DockerBackend::new(folder.join("docker"), address, options);
+        Self::on(Arc::new(backend.map_err(failed)?), None).await
+    }
+
+    async fn on(backend: Arc<dyn Backend>, python: Option<&Path>) -> io::Result<Self> {
+        let client = Client::new(backend);
         let live = new_session(&client).await?;
         let events = EventOptions::new().audit(AuditOptions::default());
         let audited = new_session(&client.clone().with_events(events)).await?;
@@ -68,6 +82,7 @@ impl Ours {
             Operation::List(count) => self.list(count).await,
             Operation::Echo => self.echo().await,
             Operation::Sessions(at_once) => self.sessions(at_once).await,
+            Operation::FolderIn(count) => self.folder_in(count).await,
             Operation::Events(count) => events(count).await,
             Operation::Install => self.install().await,
         }
@@ -171,6 +186,22 @@ impl Ours {
         try_join_all(workers).await?;
         let count = u32::try_from(each * at_once).unwrap_or(u32::MAX);
         Ok(started.elapsed() / count)
+    }
+
+    async fn folder_in(&self, count: usize) -> io::Result<Duration> {
+        let folder = make_folder(count)?;
+        let entry = serde_json::json!({"type": "local_dir", "src": folder.to_string_lossy()});
+        let manifest = serde_json::json!({"entries": {"project": entry}});
+        let manifest: Manifest = bastide::model::lax::read(&manifest).map_err(failed)?;
+        let mut options = CreateOptions::default();
+        options.base_dir = folder.parent().map(Path::to_owned);
+        let started = Instant::now();
+        let session = self.client.create(&manifest, options).await.map_err(failed)?;
+        let took = started.elapsed();
+        let listed = session.ls("project").await.map_err(failed)?;
+        ensure(listed.len() == 100, "every folder")?;
+        session.delete().await.map_err(failed)?;
+        Ok(took)
     }
 
     async fn install(&self) -> io::Result<Duration> {

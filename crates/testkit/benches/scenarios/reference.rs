@@ -16,14 +16,19 @@ pub(crate) struct Reference {
 }
 
 impl Reference {
-    pub(crate) fn start(python: &Path, folder: &Path) -> io::Result<Self> {
+    /// The client for this machine, or that for containers of an image on a daemon.
+    pub(crate) fn start(
+        python: &Path,
+        folder: &Path,
+        docker: Option<(&str, &str)>,
+    ) -> io::Result<Self> {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/reference.py");
-        let mut child = Command::new(python)
-            .arg(script)
-            .env("TMPDIR", folder)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
+        let mut command = Command::new(python);
+        command.arg(script).env("TMPDIR", folder);
+        if let Some((host, image)) = docker {
+            command.args(["docker", image]).env("DOCKER_HOST", host);
+        }
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let missing = || io::Error::other("no pipe");
         let orders = child.stdin.take().ok_or_else(missing)?;
         let answers = BufReader::new(child.stdout.take().ok_or_else(missing)?);

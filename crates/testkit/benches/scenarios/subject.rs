@@ -4,9 +4,11 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bastide_testkit::engine::images;
+
 use crate::bare::Bare;
 use crate::bwrap;
-use crate::operation::Operation;
+use crate::operation::{Operation, make_folder};
 use crate::ours::Ours;
 use crate::reference::Reference as ReferenceProcess;
 
@@ -19,8 +21,12 @@ pub(crate) enum Subject {
     Audited,
     /// This project's command line, sessions on this machine.
     Cli,
+    /// This project's library, sessions in containers.
+    Docker,
     /// The reference's local client.
     Reference,
+    /// The reference's Docker client, on the same daemon.
+    DockerReference,
     /// bubblewrap.
     Bwrap,
     /// Starting a program and waiting for it.
@@ -36,7 +42,9 @@ impl Subject {
             Self::Local => "bastide",
             Self::Audited => "bastide-audited",
             Self::Cli => "bastide-cli",
+            Self::Docker => "bastide-docker",
             Self::Reference => "reference",
+            Self::DockerReference => "reference-docker",
             Self::Bwrap => "bwrap",
             Self::Spawn => "posix_spawn",
             Self::Host => "host",
@@ -55,6 +63,8 @@ pub(crate) struct Available {
     pub(crate) cli: Option<PathBuf>,
     /// Whether bubblewrap is installed.
     pub(crate) bwrap: bool,
+    /// Where a Docker daemon is that has the images of the tests.
+    pub(crate) docker: Option<String>,
 }
 
 /// Everybody who can be measured here.
@@ -64,6 +74,8 @@ pub(crate) struct Subjects {
     ours: Ours,
     bare: Bare,
     reference: Option<ReferenceProcess>,
+    docker: Option<Ours>,
+    docker_reference: Option<ReferenceProcess>,
 }
 
 impl Subjects {
@@ -71,9 +83,18 @@ impl Subjects {
         let ours = Ours::start(&available.folder, available.python.as_deref()).await?;
         let bare = Bare::new(&available.folder, available.python.as_deref());
         let python = available.python.as_deref();
-        let start = |python| ReferenceProcess::start(python, &available.folder);
+        let start = |python| ReferenceProcess::start(python, &available.folder, None);
         let reference = python.map(start).transpose()?;
-        Ok(Self { available, ours, bare, reference })
+        let host = available.docker.as_deref();
+        let docker = match host {
+            Some(host) => Some(Ours::in_containers(&available.folder, host).await?),
+            None => None,
+        };
+        let in_containers =
+            host.zip(python).map(|(host, python)| (python, Some((host, images::BASE))));
+        let start = |(python, docker)| ReferenceProcess::start(python, &available.folder, docker);
+        let docker_reference = in_containers.map(start).transpose()?;
+        Ok(Self { available, ours, bare, reference, docker, docker_reference })
     }
 
     /// Whether somebody is here.
@@ -83,6 +104,8 @@ impl Subjects {
             Subject::Host => self.available.python.is_some(),
             Subject::Cli => self.available.cli.is_some(),
             Subject::Reference => self.reference.is_some(),
+            Subject::Docker => self.docker.is_some(),
+            Subject::DockerReference => self.docker_reference.is_some(),
             Subject::Bwrap => self.available.bwrap,
         }
     }
@@ -94,6 +117,9 @@ impl Subjects {
         operation: Operation,
     ) -> io::Result<Duration> {
         let missing = || io::Error::other(format!("{} is not here", subject.name()));
+        if let Operation::FolderIn(count) = operation {
+            make_folder(count)?;
+        }
         match subject {
             Subject::Local => self.ours.measure(operation).await,
             Subject::Audited => self.ours.measure_audited(operation).await,
@@ -103,12 +129,19 @@ impl Subjects {
             }
             Subject::Spawn | Subject::Host => self.bare.measure(operation).await,
             Subject::Reference => self.reference.as_mut().ok_or_else(missing)?.measure(operation),
+            Subject::Docker => self.docker.as_mut().ok_or_else(missing)?.measure(operation).await,
+            Subject::DockerReference => {
+                self.docker_reference.as_mut().ok_or_else(missing)?.measure(operation)
+            }
             Subject::Bwrap => bwrap::run(&self.available.folder),
         }
     }
 
     /// Ends everything that was started.
     pub(crate) async fn end(self) -> io::Result<()> {
+        if let Some(docker) = self.docker {
+            docker.end().await?;
+        }
         self.ours.end().await
     }
 }

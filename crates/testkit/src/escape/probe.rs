@@ -66,9 +66,9 @@ fn attempt(name: &str, arguments: &[String]) -> io::Result<Vec<String>> {
         "segment" => Ok(sys::find_segment(argument(0))),
         "read" => Ok(fs::read(argument(0)).map(|_| "read".to_owned()).into_iter().collect()),
         "echo" => echo(argument(0)),
-        "bind" => std::os::unix::net::UnixListener::bind(argument(0)).map(|_| Vec::new()),
         "guest" => Ok(guest(argument(0))),
         "listen" => listen(argument(0)),
+        "bind" => std::os::unix::net::UnixListener::bind(argument(0)).map(|_| Vec::new()),
         "swap" => swap::forever(argument(0)),
         _ => Err(io::Error::other(format!("unknown probe {name:?}"))),
     }

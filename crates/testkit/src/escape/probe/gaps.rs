@@ -29,6 +29,20 @@ pub(super) fn gaps(file: &str, pid: &str, port: &str, socket: &str) -> io::Resul
         ("signals", line == b"sleep\x007111\x00" && sys::may_signal(pid)),
         ("network", TcpStream::connect(address).is_ok()),
         ("Unix sockets", UnixStream::connect(socket).is_ok()),
+        ("ids", is_root_of_the_host()?),
     ];
     Ok(found.iter().filter(|(_, open)| *open).map(|(word, _)| (*word).to_owned()).collect())
+}
+
+/// Whether this is uid 0 with any power, in no user namespace but the first.
+fn is_root_of_the_host() -> io::Result<bool> {
+    let map = fs::read_to_string("/proc/self/uid_map")?;
+    let is_first = map.split_ascii_whitespace().eq(["0", "0", "4294967295"]);
+    let status = fs::read_to_string("/proc/self/status")?;
+    let field = |name: &str| {
+        let line = status.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+        line.split_ascii_whitespace().nth(1).unwrap_or_default().to_owned()
+    };
+    let has_power = field("CapEff:").bytes().any(|digit| digit != b'0');
+    Ok(is_first && has_power && field("Uid:") == "0")
 }
