@@ -17,6 +17,7 @@ use crate::commands::ps::PsArgs;
 use crate::commands::rm::RmArgs;
 use crate::commands::run::RunArgs;
 use crate::commands::shell::ShellArgs;
+use crate::commands::snapshot::SnapshotArgs;
 use crate::commands::sweep::SweepArgs;
 
 /// Give software agents a place to work
@@ -42,6 +43,7 @@ pub(crate) enum Task {
     Inspect(InspectArgs),
     Port(PortArgs),
     Rm(RmArgs),
+    Snapshot(SnapshotArgs),
     Sweep(SweepArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),

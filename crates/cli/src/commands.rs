@@ -14,4 +14,5 @@ pub(crate) mod ps;
 pub(crate) mod rm;
 pub(crate) mod run;
 pub(crate) mod shell;
+pub(crate) mod snapshot;
 pub(crate) mod sweep;

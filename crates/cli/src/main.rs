@@ -63,6 +63,7 @@ impl Task {
             Self::Inspect(args) => args.json,
             Self::Port(args) => args.json,
             Self::Rm(args) => args.json,
+            Self::Snapshot(args) => args.json(),
             Self::Sweep(args) => args.json,
             Self::Shell(_) | Self::Attach(_) | Self::Completions(_) | Self::Man(_) => false,
         }
@@ -83,6 +84,7 @@ impl Task {
             Self::Inspect(args) => commands::inspect::run(ui, args).await,
             Self::Port(args) => commands::port::run(ui, args).await,
             Self::Rm(args) => commands::rm::run(ui, args).await,
+            Self::Snapshot(args) => commands::snapshot::run(ui, args).await,
             Self::Sweep(args) => commands::sweep::run(ui, args).await,
             Self::Completions(args) => commands::docs::completions(ui, args),
             Self::Man(args) => commands::docs::man(ui, &args),

@@ -1,5 +1,6 @@
 //! The only place that prints.
 
+mod meter;
 mod table;
 
 use std::io::{self, IsTerminal, Write};
@@ -9,6 +10,7 @@ use anstyle::{AnsiColor, Style};
 use bastide::{Error, ErrorKind, Receipt, Result};
 use serde_json::{Value, json};
 
+pub(crate) use meter::Meter;
 pub(crate) use table::Table;
 
 /// The exit code of a failure of Bastide itself.

@@ -6,12 +6,16 @@ use std::sync::Arc;
 use bastide::model::document::Format;
 use bastide::model::environment::Variable;
 use bastide::model::{Manifest, Registry};
-use bastide::{Client, CreateOptions, Error, ErrorKind, NetworkAccess, Result, Session};
+use bastide::store::StoreSnapshot;
+use bastide::{
+    Client, CreateOptions, Error, ErrorKind, NetworkAccess, ProgressListener, Result, Session,
+    SessionId, SnapshotChoice, Store,
+};
 use bastide_local::LocalBackend;
 
 use super::values::{parse_bytes, parse_pair};
 use crate::config;
-use crate::ui::Ui;
+use crate::ui::{Meter, Ui};
 
 /// What a new session shall be like
 #[derive(Debug, clap::Args)]
@@ -91,7 +95,13 @@ enum NetworkArg {
 
 /// A client for the sessions on this machine.
 pub(crate) fn local_client() -> Result<Client> {
-    Ok(Client::new(Arc::new(LocalBackend::new(config::home()?)?)))
+    let client = Client::new(Arc::new(LocalBackend::new(config::home()?)?));
+    store()?.known_to(client)
+}
+
+/// The store of snapshots on this machine.
+pub(crate) fn store() -> Result<Store> {
+    Store::open(config::home()?.join("snapshots"))
 }
 
 impl SessionArgs {
@@ -118,9 +128,18 @@ impl SessionArgs {
         options.limits.pids = self.pids;
         options.env = config::shared_environment();
         options.tied_to_owner = tied_to_owner;
+        let id = SessionId::random();
+        // Its own snapshot when it stops; the one it starts from stays as it is.
+        let snapshot = StoreSnapshot { id: id.to_string(), from: self.snapshot };
+        options.snapshot = Some(SnapshotChoice::Named(snapshot.into_snapshot()));
+        options.id = Some(id);
+        let meter = Arc::new(Meter::new("making the workspace"));
+        let shown = Arc::clone(&meter);
+        options.progress = Some(ProgressListener::new(move |progress| shown.show(progress)));
         let client = local_client()?;
-        let session = client.create(&manifest, options).await?;
-        Ok((client, session))
+        let session = client.create(&manifest, options).await;
+        meter.clear();
+        Ok((client, session?))
     }
 
     /// Whoever asks for something and gets less than that would be misled.
@@ -142,10 +161,7 @@ impl SessionArgs {
             }
         }
         let local = "the backend `local` has no images";
-        let asked = [
-            ("--image", self.image.is_some(), local),
-            ("--snapshot", self.snapshot.is_some(), "there are no snapshots yet"),
-        ];
+        let asked = [("--image", self.image.is_some(), local)];
         match asked.into_iter().find(|(_, given, _)| *given) {
             Some((option, _, why)) => refuse(option, why),
             None => Ok(()),

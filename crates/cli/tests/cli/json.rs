@@ -132,7 +132,6 @@ fn refuses_what_it_cannot_do_by_name() {
         &["--isolation", "unconfined"],
         &["--backend", "docker"],
         &["--image", "debian"],
-        &["--snapshot", "yesterday"],
     ];
     for case in cases {
         for task in ["run", "create"] {

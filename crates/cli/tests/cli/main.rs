@@ -7,3 +7,4 @@ mod harness;
 mod json;
 mod lifetime;
 mod run;
+mod snapshots;

@@ -2,20 +2,10 @@
 
 use super::Session;
 use crate::Result;
-use crate::client::DEFAULT_ROOT;
-use crate::store::{Progress, RestoreReport, SaveReport, Store, Tree};
+use crate::snapshot::{Progress, Workspace};
+use crate::store::{RestoreReport, SaveReport, Store, Tree};
 
 impl Session {
-    /// The workspace, as a [`Store`] saves and restores it. A folder of the caller's is never
-    /// restored over what it holds.
-    #[must_use]
-    pub fn tree(&self) -> Tree<'_> {
-        let mut tree = Tree::new(self.link.as_ref(), &self.root);
-        tree.session = Some(self.machine.id.to_string());
-        tree.only_empty = self.backend.has_host_files() && self.root.as_str() != DEFAULT_ROOT;
-        tree
-    }
-
     /// Saves the workspace as the snapshot `name`: [`Store::save`].
     ///
     /// # Errors
@@ -27,7 +17,9 @@ impl Session {
         name: &str,
         progress: Option<&(dyn Fn(Progress) + Send + Sync)>,
     ) -> Result<SaveReport> {
-        store.save(&Tree { progress, ..self.tree() }, name).await
+        let manifest = self.manifest();
+        let workspace = Workspace { progress, ..self.workspace(&manifest)? };
+        store.save(&Tree::of(&workspace), name).await
     }
 
     /// Makes the workspace what it was when the snapshot `name` was saved: [`Store::restore`].
@@ -41,6 +33,19 @@ impl Session {
         name: &str,
         progress: Option<&(dyn Fn(Progress) + Send + Sync)>,
     ) -> Result<RestoreReport> {
-        store.restore(&Tree { progress, ..self.tree() }, name).await
+        let manifest = self.manifest();
+        let workspace = Workspace { progress, ..self.workspace(&manifest)? };
+        store.restore(&Tree::of(&workspace), name).await
+    }
+
+    /// What the fingerprint of a snapshot of the workspace would be: [`Store::fingerprint`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub async fn snapshot_fingerprint(&self, store: &Store) -> Result<String> {
+        let manifest = self.manifest();
+        let workspace = self.workspace(&manifest)?;
+        store.fingerprint(&Tree::of(&workspace)).await
     }
 }

@@ -73,7 +73,7 @@ pub(crate) fn held(folder: &Path) -> Result<Vec<String>> {
             Ok(()) => drop(fs::remove_file(&path)),
             // Where it cannot be told, somebody may be there.
             Err(_) => {
-                held.push(path.file_name().unwrap_or_default().to_string_lossy().into_owned())
+                held.push(path.file_name().unwrap_or_default().to_string_lossy().into_owned());
             }
         }
     }
