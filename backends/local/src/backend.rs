@@ -11,9 +11,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bastide::backend::Expose;
+use bastide::host::process::{ProcessIdentity, ended, kill};
+use bastide::host::words;
 use bastide::{
-    Backend, Booted, Connection, Error, ErrorKind, Machine, MachineEnd, MachineSpec, MachineStatus,
-    Result, SessionFolder,
+    Backend, Booted, Connection, Error, ErrorKind, GuestPath, Isolation, Machine, MachineEnd,
+    MachineSpec, MachineStatus, NetworkAccess, Receipt, Result, Rung, SessionFolder,
 };
 use bastide_guest_bin::GuestBinary;
 use bastide_proto::boot::{Ids, Resolver};
@@ -22,10 +24,10 @@ use bastide_proto::warden::{Answer, END_NAME, GUEST_NAME, Wish};
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
+use tokio::time::Instant;
 
-use crate::process::{ProcessIdentity, ended, kill};
 use crate::user::Identity;
-use crate::{boot, side, strays, words};
+use crate::{boot, side, strays};
 
 /// The word users choose this backend by.
 pub(crate) const NAME: &str = "local";
@@ -35,6 +37,10 @@ const END: Duration = Duration::from_secs(10);
 
 /// How long a warden may take to answer.
 const ANSWER: Duration = Duration::from_secs(5);
+
+/// How long a warden may take to note how its sandbox ended, and how often that is looked for.
+const NOTED: Duration = Duration::from_secs(2);
+const AGAIN: Duration = Duration::from_millis(5);
 
 /// How long the removal of a session's files may take. It goes on if it takes longer.
 const REMOVAL: Duration = Duration::from_secs(600);
@@ -48,6 +54,7 @@ pub struct LocalBackend {
     home: PathBuf,
     guest: GuestBinary,
     resolver: Resolver,
+    isolation: Isolation,
 }
 
 /// What is needed to find a local machine again.
@@ -60,6 +67,9 @@ pub(crate) struct State {
     /// The devices of its files, from before its first command ran.
     #[serde(default)]
     pub(crate) devices: Vec<u64>,
+    /// Where its workspace is.
+    #[serde(default)]
+    pub(crate) root: Option<GuestPath>,
 }
 
 impl LocalBackend {
@@ -77,7 +87,7 @@ impl LocalBackend {
         let sessions = home.join("sessions");
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&sessions).map_err(failed)?;
         let guest = GuestBinary::install(&home.join("guests")).map_err(failed)?;
-        Ok(Self { home, guest, resolver: Resolver::default() })
+        Ok(Self { home, guest, resolver: Resolver::default(), isolation: Isolation::Auto })
     }
 
     /// Has guests follow paths in this way. Only tests have a reason to choose: a guest falls back
@@ -85,6 +95,13 @@ impl LocalBackend {
     #[must_use]
     pub fn with_resolver(mut self, resolver: Resolver) -> Self {
         self.resolver = resolver;
+        self
+    }
+
+    /// Confines sessions in this way that do not ask for another.
+    #[must_use]
+    pub fn with_isolation(mut self, isolation: Isolation) -> Self {
+        self.isolation = isolation;
         self
     }
 
@@ -99,7 +116,7 @@ impl LocalBackend {
             ids @ Ids::Subordinate { .. } => {
                 bastide_proto::encode(&ids).map_err(io::Error::other)?
             }
-            Ids::Range { .. } | Ids::Own { .. } => Vec::new(),
+            Ids::Range { .. } | Ids::Host(_) | Ids::Own { .. } => Vec::new(),
         };
         let mut remover = Command::new(self.guest.checked_path())
             .arg0("bastide-remover")
@@ -141,7 +158,11 @@ impl Backend for LocalBackend {
     }
 
     async fn boot(&self, folder: &SessionFolder, spec: &MachineSpec) -> Result<Booted> {
-        boot::boot(&self.guest, &self.home, self.resolver, folder, spec).await
+        let mut spec = spec.clone();
+        if spec.isolation == Isolation::Auto {
+            spec.isolation = self.isolation;
+        }
+        boot::boot(&self.guest, &self.home, self.resolver, folder, &spec).await
     }
 
     async fn connect(&self, machine: &Machine) -> Result<Connection> {
@@ -158,7 +179,18 @@ impl Backend for LocalBackend {
 
     async fn inspect(&self, machine: &Machine) -> Result<MachineStatus> {
         let state = state_of(machine)?;
-        status(&state).map_err(|error| {
+        // A sandbox that has just ended is one whose warden has still to note how.
+        let deadline = Instant::now() + NOTED;
+        let found = loop {
+            let found = status(&state);
+            let unseen = matches!(&found, Ok(MachineStatus::Ended(end)) if end.at_ms.is_none());
+            let is_noted = !unseen || !matches!(state.warden.open(), Ok(Some(_)));
+            if is_noted || Instant::now() >= deadline {
+                break found;
+            }
+            tokio::time::sleep(AGAIN).await;
+        };
+        found.map_err(|error| {
             let message = format!("cannot look at session {}: {error}", machine.id);
             Error::new(ErrorKind::Io, message)
         })
@@ -190,10 +222,10 @@ impl Backend for LocalBackend {
             let (home, folder) = (self.home.clone(), folder.to_owned());
             let found =
                 tokio::task::spawn_blocking(move || strays::living_in(&home, &folder)).await;
-            for process in
+            for (pid, process) in
                 found.map_err(io::Error::other).and_then(|found| found).map_err(failed)?
             {
-                end_process(process).await.map_err(failed)?;
+                end_process(pid, process).await.map_err(failed)?;
             }
         }
         self.remove(folder).await.map_err(failed)
@@ -208,6 +240,10 @@ impl Backend for LocalBackend {
         })
     }
 
+    fn root(&self, machine: &Machine) -> Option<GuestPath> {
+        state_of(machine).ok()?.root
+    }
+
     fn expose(&self) -> Option<&dyn Expose> {
         Some(self)
     }
@@ -216,6 +252,12 @@ impl Backend for LocalBackend {
 #[async_trait]
 impl Expose for LocalBackend {
     async fn publish(&self, machine: &Machine, port: u16) -> Result<u16> {
+        let Receipt { rung, network, .. } = &machine.receipt;
+        if *rung == Rung::Landlock && *network == NetworkAccess::None {
+            let message = "without a network there are no sockets on the rung `landlock`";
+            return Err(Error::new(ErrorKind::Unsupported, message)
+                .hint("use `--isolation namespaces`, which has a loopback of its own"));
+        }
         let published = ports(machine, Wish::Publish { port }).await?;
         let found = published.into_iter().find(|(inside, _)| *inside == port);
         found.map(|(_, outside)| outside).ok_or_else(|| nonsense(machine))
@@ -302,12 +344,18 @@ async fn end(state: &State, remove: bool) -> io::Result<()> {
     }
     // Without its warden a sandbox ends by itself, unless it cannot do anything either.
     match init {
-        Some(init) => end_process(init).await,
+        Some(init) => end_process(state.init.pid().cast_signed(), init).await,
         None => Ok(()),
     }
 }
 
-async fn end_process(process: OwnedFd) -> io::Result<()> {
+async fn end_process(pid: i32, process: OwnedFd) -> io::Result<()> {
+    if strays::is_host_init(pid) {
+        // It cannot get away while it is held, and what it looks after must not.
+        tokio::task::spawn_blocking(move || strays::kill_descendants(pid))
+            .await
+            .map_err(io::Error::other)??;
+    }
     kill(&process)?;
     ended(process, END).await
 }

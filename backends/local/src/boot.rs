@@ -9,26 +9,23 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use bastide::backend::{Hold, Leash};
+use bastide::backend::{Hold, Leash, Remains};
+use bastide::host::process::ProcessIdentity;
+use bastide::host::words;
 use bastide::{
-    Booted, Error, ErrorKind, Machine, MachineSpec, NetworkAccess, Result, SessionFolder,
-    SessionId, Side,
+    Booted, Error, ErrorKind, Isolation, Machine, MachineSpec, NetworkAccess, Result,
+    SessionFolder, Side,
 };
 use bastide_guest_bin::GuestBinary;
-use bastide_proto::boot::{BootFailure, BootReport, BootSpec, Limits, Ready, Resolver};
+use bastide_proto::boot::{BootFailure, BootReport, BootSpec, Ready, Resolver};
 use bastide_proto::warden::{END_NAME, LET_GO};
 use tokio::process::{Child, Command};
 
-use crate::backend::{NAME, NO_TOKEN, State};
-use crate::host::{self, HostFile};
-use crate::layout;
-use crate::process::ProcessIdentity;
+use crate::backend::{NAME, State};
+use crate::plan::{Ground, Plan};
 use crate::receipt::receipt;
-use crate::refusal::{because, refused};
-use crate::side;
-use crate::toolchains::Toolchains;
-use crate::user::Identity;
-use crate::words;
+use crate::refusal::because;
+use crate::{ladder, layout, side};
 
 /// How long a sandbox may take to come up.
 const BOOT: Duration = Duration::from_secs(10);
@@ -59,31 +56,53 @@ pub(crate) async fn boot(
         Error::new(ErrorKind::Io, format!("cannot start session {id}: {error}"))
             .with("path", dir.display().to_string())
     };
+    if spec.network == NetworkAccess::Bridge {
+        let message = "sessions on this machine have no network of their own that leads out";
+        return Err(Error::new(ErrorKind::Unsupported, message).hint("ask for `none` or `host`"));
+    }
     let storage = dir.join("work");
     // A session that was there before has its files, and keeps them whatever becomes of this boot.
     // Nobody outside gets past the folder it lies in; inside, users besides the owner may look.
     let was_there = !new_folder(&storage, 0o755).map_err(failed)?;
     new_folder(&dir.join("root"), 0o700).map_err(failed)?;
     forget_end(dir).map_err(failed)?;
-    let mut who = Identity::of_caller().map_err(failed)?;
-    let files = files(spec, home, &storage)?;
     let toolchains = layout::toolchains(&spec.search_path);
-    // Where one of them cannot be passed, none is: the guest does not know which.
-    let devices = files.iter().map(|file| Side::device_of(&file.source));
-    let devices = devices.collect::<Option<Vec<u64>>>().unwrap_or_default();
-    let up = loop {
-        let boot = boot_spec(dir, &files, &toolchains, spec, id, &who);
-        let boot = BootSpec { resolver, keep_folder: was_there, ..boot };
-        match attempt(guest, folder, &boot).await {
-            Ok(Ok(up)) => break up,
-            // The machine promises ids that it does not give: a session has its own all the same.
-            Ok(Err(failure)) if failure.no_range => {
-                who = who.without_range(&because(&failure));
-            }
-            Ok(Err(failure)) => return Err(refused(&failure)),
-            Err(error) => return Err(failed(error)),
-        }
+    let ground = Ground {
+        home,
+        dir,
+        storage: &storage,
+        id,
+        spec,
+        toolchains: &toolchains,
+        by_itself: spec.isolation == Isolation::Auto,
     };
+    let mut failures = Vec::new();
+    let mut climbed = None;
+    for rung in ladder::rungs(spec.isolation, dir)? {
+        let plan = match Plan::new(&ground, rung) {
+            // Whatever this one cannot do is not why the session failed.
+            Err(_) if !failures.is_empty() => break,
+            plan => plan?,
+        };
+        match stand(guest, folder, &ground, plan, was_there, resolver).await.map_err(failed)? {
+            Ok(up) => {
+                climbed = Some(up);
+                break;
+            }
+            Err(failure) => {
+                let missing = ladder::is_missing(&failure);
+                failures.push((rung, failure));
+                if !missing {
+                    break;
+                }
+            }
+        }
+    }
+    let Some((plan, up)) = climbed else { return Err(ladder::none_left(&failures)) };
+    ladder::note(dir, plan.rung).map_err(failed)?;
+    // Where one of them cannot be passed, none is: the guest does not know which.
+    let devices = plan.files.iter().map(|file| Side::device_of(&file.source));
+    let devices = devices.collect::<Option<Vec<u64>>>().unwrap_or_default();
     let Up { mut warden, ready, control, first } = up;
     let warden_pid = warden.id().ok_or_else(|| failed(io::Error::other("the warden has ended")))?;
     // It outlives this call and may outlive this process; here it is only collected when it ends.
@@ -94,19 +113,21 @@ pub(crate) async fn boot(
         init: ProcessIdentity::of(ready.init_pid).map_err(failed)?,
         guest: ProcessIdentity::of(ready.guest_pid).map_err(failed)?,
         devices: devices.clone(),
+        root: Some(plan.root.clone()),
     };
     let machine = Machine {
         id: id.clone(),
         backend: NAME.to_owned(),
         state: serde_json::to_value(state).map_err(|error| failed(error.into()))?,
-        receipt: receipt(&ready, spec, &who),
-        environment: toolchains.variables,
+        receipt: receipt(&ready, spec, &plan),
+        environment: plan.environment,
     };
     let first = words::to_tokio(first).map_err(failed)?;
     Ok(Booted {
         machine,
         connection: Some(side::connection(first, devices).map_err(failed)?),
         leash: Some(Leash::new(OwnersEnd(control))),
+        remains: Remains::Files,
     })
 }
 
@@ -148,19 +169,24 @@ async fn attempt(
     }
 }
 
-/// What a session works in, its workspace first: a folder of the host, or its own storage.
-fn files(spec: &MachineSpec, home: &Path, storage: &Path) -> Result<Vec<HostFile>> {
-    let mut files = host::files(spec, home)?;
-    if spec.host_workspace.is_none() {
-        let own = HostFile {
-            source: storage.to_owned(),
-            target: spec.root.as_str().to_owned(),
-            writable: true,
-            is_dir: true,
-        };
-        files.insert(0, own);
+/// Tries one rung; the inner failure is the rung's own.
+async fn stand(
+    guest: &GuestBinary,
+    folder: &SessionFolder,
+    ground: &Ground<'_>,
+    mut plan: Plan,
+    keep_folder: bool,
+    resolver: Resolver,
+) -> io::Result<std::result::Result<(Plan, Up), BootFailure>> {
+    loop {
+        let boot = BootSpec { keep_folder, ..plan.boot_spec(ground, resolver) };
+        match attempt(guest, folder, &boot).await? {
+            Ok(up) => return Ok(Ok((plan, up))),
+            // The machine promises ids that it does not give: a session has its own all the same.
+            Err(failure) if failure.no_range => plan = plan.without_range(&because(&failure)),
+            Err(failure) => return Ok(Err(failure)),
+        }
     }
-    Ok(files)
 }
 
 /// What a warden is started with.
@@ -200,41 +226,6 @@ fn forget_end(dir: &Path) -> io::Result<()> {
     match fs::remove_file(dir.join(END_NAME)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
-    }
-}
-
-fn boot_spec(
-    dir: &Path,
-    files: &[HostFile],
-    toolchains: &Toolchains,
-    spec: &MachineSpec,
-    id: &SessionId,
-    who: &Identity,
-) -> BootSpec {
-    let targets = |writable: bool| {
-        let kept = files.iter().filter(move |file| file.writable == writable);
-        kept.map(|file| file.target.clone()).collect()
-    };
-    let hostname = format!("bastide-{}", id.as_str().get(..8).unwrap_or_default());
-    BootSpec {
-        token: NO_TOKEN.0,
-        session_dir: dir.to_owned(),
-        root_dir: dir.join("root"),
-        ids: who.ids.clone(),
-        only_own: who.only_own.clone(),
-        own_network: spec.network == NetworkAccess::None,
-        limits: Limits {
-            memory: spec.limits.memory,
-            pids: spec.limits.pids,
-            cpu_millis: spec.limits.cpu_millis,
-            disk: spec.limits.disk,
-        },
-        steps: layout::steps(spec.root.as_str(), files, toolchains, &hostname, who),
-        hostname,
-        keep_folder: false,
-        writable: targets(true),
-        readable: targets(false),
-        resolver: Resolver::default(),
     }
 }
 

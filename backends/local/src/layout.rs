@@ -14,33 +14,60 @@ use crate::user::Identity;
 const SYSTEM: [&str; 8] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt"];
 
 /// Devices that keep no state and reach no hardware.
-const DEVICES: [&str; 6] =
+pub(crate) const DEVICES: [&str; 6] =
     ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 
 /// Where the files of users and groups really are.
 const ACCOUNTS: &str = "/run/accounts";
 
 /// What of `/etc` programs need in order to run, and nobody needs to hide.
-const ETC: [&str; 9] = [
+const ETC: [&str; 12] = [
     "/etc/alternatives",
     "/etc/ca-certificates",
+    "/etc/fonts",
     "/etc/ld.so.cache",
     "/etc/ld.so.conf",
     "/etc/ld.so.conf.d",
     "/etc/localtime",
     "/etc/mime.types",
+    "/etc/perl",
     "/etc/pki/tls/certs",
     "/etc/ssl/certs",
+    "/etc/ssl/openssl.cnf",
 ];
 
-/// The steps that build the root of a sandbox with its workspace at `root`; `files` are its own
-/// storage or the host's folder, and what of the host is there besides.
+/// How names in `/etc` begin of folders that interpreters and browsers do not run without.
+const ETC_OF_INTERPRETERS: [&str; 3] = ["chromium", "java-", "python3"];
+
+/// The folders of interpreters in `/etc`.
+fn interpreters() -> Vec<String> {
+    let entries = fs::read_dir("/etc").into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let theirs = |name: &String| ETC_OF_INTERPRETERS.iter().any(|begin| name.starts_with(begin));
+    let mut found: Vec<_> = names.filter(theirs).map(|name| format!("/etc/{name}")).collect();
+    found.sort_unstable();
+    found
+}
+
+/// What a sandbox with a root of its own is to be like.
+#[derive(Debug)]
+pub(crate) struct Inside<'a> {
+    /// Where the workspace is.
+    pub(crate) root: &'a str,
+    pub(crate) hostname: &'a str,
+    pub(crate) who: &'a Identity,
+    /// Whether commands have the host's network.
+    pub(crate) network: bool,
+    /// How much scratch space there is, if that is limited.
+    pub(crate) scratch: Option<u64>,
+}
+
+/// The steps that build the root of a sandbox; `files` are its own storage or the host's folder, and
+/// what of the host is there besides.
 pub(crate) fn steps(
-    root: &str,
+    inside: &Inside<'_>,
     files: &[HostFile],
     toolchains: &Toolchains,
-    hostname: &str,
-    who: &Identity,
 ) -> Vec<RootStep> {
     let mut steps = Vec::with_capacity(64);
     for path in SYSTEM {
@@ -50,12 +77,13 @@ pub(crate) fn steps(
     for target in ["/tmp", "/run", "/var/tmp"] {
         folder(&mut steps, target);
     }
-    steps.push(RootStep::Tmpfs { target: "/tmp".to_owned(), mode: 0o1777 });
+    let size = inside.scratch;
+    steps.push(RootStep::Tmpfs { target: "/tmp".to_owned(), mode: 0o1777, size });
     for path in toolchains.shown.iter().filter_map(|path| path.to_str()) {
         show(&mut steps, path);
     }
-    etc(&mut steps, root, hostname, who);
-    devices(&mut steps);
+    etc(&mut steps, inside);
+    devices(&mut steps, inside.scratch);
     folder(&mut steps, "/proc");
     steps.push(RootStep::Proc { target: "/proc".to_owned() });
     let mut files: Vec<_> = files.iter().collect();
@@ -65,6 +93,34 @@ pub(crate) fn steps(
         own(&mut steps, file);
     }
     steps
+}
+
+/// What else of `/etc` programs need where they see the host's own: who and what there is by name.
+const ETC_OF_HOST: [&str; 12] = [
+    "/etc/group",
+    "/etc/host.conf",
+    "/etc/hostname",
+    "/etc/nsswitch.conf",
+    "/etc/os-release",
+    "/etc/passwd",
+    "/etc/profile",
+    "/etc/profile.d",
+    "/etc/protocols",
+    "/etc/services",
+    "/etc/shells",
+    "/etc/timezone",
+];
+
+/// What programs need of it to use the network.
+const ETC_OF_NETWORK: [&str; 3] = ["/etc/gai.conf", "/etc/hosts", "/etc/resolv.conf"];
+
+/// The same, as what may be read of the host itself.
+pub(crate) fn readable(toolchains: &Toolchains, network: bool) -> Vec<String> {
+    let fixed = SYSTEM.iter().chain(&ETC).chain(&ETC_OF_HOST);
+    let network = ETC_OF_NETWORK.iter().filter(|_| network);
+    let shown = toolchains.shown.iter().filter_map(|path| path.to_str());
+    let fixed = fixed.chain(network).copied().chain(shown).map(str::to_owned);
+    fixed.chain(interpreters()).collect()
 }
 
 /// The compilers and interpreters of a search path that are not among the system folders.
@@ -123,7 +179,8 @@ fn parents(steps: &mut Vec<RootStep>, path: &str) {
 }
 
 /// An `/etc` that is built, not shared: accounts, names and the little programs need to run.
-fn etc(steps: &mut Vec<RootStep>, root: &str, hostname: &str, who: &Identity) {
+fn etc(steps: &mut Vec<RootStep>, inside: &Inside<'_>) {
+    let Inside { root, hostname, who, network, .. } = inside;
     let (name, UserAndGroup { uid, gid }) = (who.name, who.inside);
     let mut passwd = format!("{name}:x:{uid}:{gid}::{root}:/bin/sh\n");
     let mut group = format!("{name}:x:{gid}:\n");
@@ -135,11 +192,17 @@ fn etc(steps: &mut Vec<RootStep>, root: &str, hostname: &str, who: &Identity) {
     group.push_str("nogroup:x:65534:\n");
     folder(steps, "/etc");
     accounts(steps, &[("passwd", passwd), ("group", group)]);
+    // With the host's network, names mean what they mean there.
+    let shared = |path: &str| match network {
+        true => fs::read_to_string(path).unwrap_or_default(),
+        false => String::new(),
+    };
+    let hosts = format!("127.0.0.1 localhost {hostname}\n::1 localhost\n");
     let files = [
         ("hostname", format!("{hostname}\n")),
-        ("hosts", format!("127.0.0.1 localhost {hostname}\n::1 localhost\n")),
+        ("hosts", [hosts, shared("/etc/hosts")].concat()),
         ("nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n".to_owned()),
-        ("resolv.conf", String::new()),
+        ("resolv.conf", shared("/etc/resolv.conf")),
         ("shells", "/bin/sh\n/bin/bash\n".to_owned()),
     ];
     for (name, content) in files {
@@ -152,13 +215,16 @@ fn etc(steps: &mut Vec<RootStep>, root: &str, hostname: &str, who: &Identity) {
     for path in ETC {
         show(steps, path);
     }
+    for path in interpreters() {
+        show(steps, &path);
+    }
 }
 
 /// The accounts lie where the guest can add some: everything else around the workspace is closed.
 /// Commands may not write there.
 fn accounts(steps: &mut Vec<RootStep>, files: &[(&str, String)]) {
     folder(steps, ACCOUNTS);
-    steps.push(RootStep::Tmpfs { target: ACCOUNTS.to_owned(), mode: 0o755 });
+    steps.push(RootStep::Tmpfs { target: ACCOUNTS.to_owned(), mode: 0o755, size: Some(4 << 20) });
     for (name, content) in files {
         let place = format!("{ACCOUNTS}/{name}");
         steps.push(RootStep::File { target: place.clone(), content: content.clone() });
@@ -167,7 +233,7 @@ fn accounts(steps: &mut Vec<RootStep>, files: &[(&str, String)]) {
     }
 }
 
-fn devices(steps: &mut Vec<RootStep>) {
+fn devices(steps: &mut Vec<RootStep>, size: Option<u64>) {
     folder(steps, "/dev");
     for device in DEVICES {
         show(steps, device);
@@ -185,7 +251,7 @@ fn devices(steps: &mut Vec<RootStep>) {
         folder(steps, target);
     }
     steps.push(RootStep::Devpts { target: "/dev/pts".to_owned() });
-    steps.push(RootStep::Tmpfs { target: "/dev/shm".to_owned(), mode: 0o1777 });
+    steps.push(RootStep::Tmpfs { target: "/dev/shm".to_owned(), mode: 0o1777, size });
 }
 
 #[cfg(test)]
@@ -206,7 +272,9 @@ mod tests {
             file("/srv/deep/work", true),
             file("/tmp/granted", true),
         ];
-        let steps = steps("/srv/deep/work", &files, &Toolchains::default(), "box", &who);
+        let (root, hostname) = ("/srv/deep/work", "box");
+        let inside = Inside { root, hostname, who: &who, network: false, scratch: None };
+        let steps = steps(&inside, &files, &Toolchains::default());
         let mut made = vec!["/".to_owned()];
         for step in &steps {
             let target = match step {

@@ -5,8 +5,9 @@
 mod backend;
 mod boot;
 mod host;
+mod ladder;
 mod layout;
-mod process;
+mod plan;
 mod receipt;
 mod refusal;
 mod side;
@@ -14,7 +15,6 @@ mod strays;
 mod subordinate;
 mod toolchains;
 mod user;
-mod words;
 
 pub use backend::LocalBackend;
 pub use bastide_proto::boot::Resolver;

@@ -3,9 +3,9 @@
 use bastide::MachineSpec;
 use bastide::backend::ResourceLimits;
 use bastide::model::receipt::{Limit, Limits, NetworkAccess, Receipt, Rung};
-use bastide_proto::boot::{Enforced, Ready};
+use bastide_proto::boot::{Enforced, HostIds, Ids, Ready};
 
-use crate::user::Identity;
+use crate::plan::Plan;
 
 /// The first Landlock version that keeps signals inside the domain.
 const SCOPED_SIGNALS: u32 = 6;
@@ -13,31 +13,63 @@ const SCOPED_SIGNALS: u32 = 6;
 /// The first Landlock version that limits device requests.
 const DEVICE_REQUESTS: u32 = 5;
 
-pub(crate) fn receipt(ready: &Ready, spec: &MachineSpec, who: &Identity) -> Receipt {
+/// The walls of the rung `namespaces`.
+const IN_NAMESPACES: [&str; 4] = [
+    "user, mount, pid, ipc, uts and cgroup namespaces",
+    "own root, system folders read-only",
+    "seccomp allow-list",
+    "no new privileges",
+];
+
+/// The walls of the rung `landlock`.
+const ON_HOST: [&str; 5] = [
+    "contents of files outside closed",
+    "no Unix sockets of the host",
+    "no shared memory of the host",
+    "seccomp allow-list",
+    "no new privileges",
+];
+
+/// What the rung `landlock` cannot hold, each by a word and what it means.
+const OPEN_ON_HOST: [&str; 2] = [
+    "file names: names, sizes and times of files outside can be seen",
+    "process list: command lines of the host's processes can be seen",
+];
+
+/// What is open where sandboxes inside the sandbox were asked for.
+const NESTED: &str = "nested sandboxes: commands can make namespaces and mounts, and Landlock does \
+                      not limit files";
+
+/// What it cannot hold besides where commands are a user that has files outside.
+const OPEN_TO_USER: &str =
+    "file metadata: permissions and times of the user's files outside can be changed";
+
+pub(crate) fn receipt(ready: &Ready, spec: &MachineSpec, plan: &Plan) -> Receipt {
     let network = spec.network;
-    let user = format!("{} ({})", who.name, who.inside.uid);
-    let mut receipt = Receipt::new(Rung::Namespaces, network, user);
-    receipt.walls = vec![
-        "user, mount, pid, ipc, uts and cgroup namespaces".to_owned(),
-        "own root, system folders read-only".to_owned(),
-        "seccomp allow-list".to_owned(),
-        "no new privileges".to_owned(),
-    ];
-    match network {
-        NetworkAccess::None => receipt.walls.push("own network namespace".to_owned()),
-        _ => receipt.not_enforced.push("the host's network, its loopback included".to_owned()),
+    let uid = ready.uid.unwrap_or(plan.who.inside.uid);
+    let mut receipt = Receipt::new(plan.rung, network, format!("{} ({uid})", plan.who.name));
+    let (walls, open): (&[&str], &[&str]) = match plan.rung {
+        Rung::Landlock => (&ON_HOST, &OPEN_ON_HOST),
+        Rung::Unconfined => (&[], &["everything: commands may do what their user may"]),
+        _ => (&IN_NAMESPACES, &[]),
+    };
+    receipt.walls = walls.iter().map(|wall| (*wall).to_owned()).collect();
+    receipt.not_enforced = open.iter().map(|gap| (*gap).to_owned()).collect();
+    if plan.rung == Rung::Landlock && !matches!(plan.who.ids, Ids::Host(HostIds::Claimed { .. })) {
+        receipt.not_enforced.push(OPEN_TO_USER.to_owned());
     }
-    match ready.landlock_abi {
-        0 => receipt.not_enforced.push("Landlock: this kernel has none".to_owned()),
-        abi => receipt.walls.push(format!("Landlock version {abi}")),
+    match (plan.rung, network) {
+        // Whatever was asked for.
+        (Rung::Unconfined, _) => receipt.network = NetworkAccess::Host,
+        (Rung::Landlock, NetworkAccess::None) => receipt.walls.push("no sockets".to_owned()),
+        (_, NetworkAccess::None) => receipt.walls.push("own network namespace".to_owned()),
+        _ => receipt.not_enforced.push("network: the host's, its loopback included".to_owned()),
     }
-    if ready.landlock_abi < SCOPED_SIGNALS {
-        let missing = "signals to the guest: this kernel's Landlock does not scope signals";
-        receipt.not_enforced.push(missing.to_owned());
+    if plan.rung != Rung::Unconfined {
+        landlock(&mut receipt, ready.landlock_abi);
     }
-    if ready.landlock_abi < DEVICE_REQUESTS {
-        let missing = "device requests: this kernel's Landlock does not limit them";
-        receipt.not_enforced.push(missing.to_owned());
+    if spec.nested_sandbox && plan.rung == Rung::Namespaces {
+        receipt.not_enforced.push(NESTED.to_owned());
     }
     receipt.limits = limits(&spec.limits, &ready.enforced);
     let all = &receipt.limits;
@@ -49,6 +81,24 @@ pub(crate) fn receipt(ready: &Ready, spec: &MachineSpec, who: &Identity) -> Rece
         }
     }
     receipt
+}
+
+/// What a version of Landlock holds, and what it does not.
+fn landlock(receipt: &mut Receipt, abi: u32) {
+    match abi {
+        0 => receipt.not_enforced.push("Landlock: this kernel has none".to_owned()),
+        abi => receipt.walls.push(format!("Landlock version {abi}")),
+    }
+    if abi < SCOPED_SIGNALS {
+        let whom =
+            if receipt.rung == Rung::Landlock { "processes of the user" } else { "the guest" };
+        let missing = format!("signals: to {whom}; this kernel's Landlock does not scope them");
+        receipt.not_enforced.push(missing);
+    }
+    if abi < DEVICE_REQUESTS {
+        let missing = "device requests: this kernel's Landlock does not limit them";
+        receipt.not_enforced.push(missing.to_owned());
+    }
 }
 
 fn limits(asked: &ResourceLimits, by: &Enforced) -> Limits {

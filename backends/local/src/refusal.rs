@@ -5,6 +5,7 @@ use std::io;
 
 use bastide::{Error, ErrorKind};
 use bastide_proto::boot::BootFailure;
+use rustix::io::Errno;
 
 /// Settings that forbid user namespaces: the file, the value that forbids, and the command that allows.
 const SETTINGS: [(&str, &str, &str); 3] = [
@@ -27,13 +28,32 @@ pub(crate) fn because(failure: &BootFailure) -> String {
     format!("cannot {}: {system}", failure.step)
 }
 
+/// What helps where user namespaces can be had but are of no use.
+fn way_out(failure: &BootFailure) -> Option<String> {
+    let denied = [Errno::PERM, Errno::ACCESS].map(Errno::raw_os_error).contains(&failure.errno);
+    let (file, forbids, command) = SETTINGS[0];
+    if denied && fs::read_to_string(file).is_ok_and(|value| value.trim() == forbids) {
+        return Some(format!("allow them with `{command}`"));
+    }
+    // In a container parts of it are covered, and the kernel shows nobody a whole one.
+    (denied && failure.step.contains("proc")).then(|| {
+        "start the container with `docker run --security-opt systempaths=unconfined \
+         --security-opt seccomp=unconfined …`"
+            .to_owned()
+    })
+}
+
 /// The error of a boot that failed.
 pub(crate) fn refused(failure: &BootFailure) -> Error {
     let message = because(failure);
     if !failure.no_user_namespaces {
-        return Error::new(ErrorKind::Unsupported, message)
+        let error = Error::new(ErrorKind::Unsupported, message)
             .with("step", failure.step.as_str())
             .with("errno", failure.errno);
+        return match way_out(failure) {
+            Some(hint) => error.hint(hint),
+            None => error,
+        };
     }
     let setting = SETTINGS.iter().find(|(file, forbids, _)| {
         fs::read_to_string(file).is_ok_and(|value| value.trim() == *forbids)

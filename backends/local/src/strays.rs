@@ -9,9 +9,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use bastide::host::process::kill;
+use bastide_proto::warden::HOST_INIT;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
-use crate::process::kill;
 use crate::user::ID_LOCKS;
 
 /// Ends and removes what no session under `home` leads to, and says what it was.
@@ -24,6 +25,9 @@ pub(crate) fn sweep(home: &Path) -> io::Result<Vec<String>> {
         let Some(pid) = Pid::from_raw(process) else { continue };
         let Ok(held) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
         if let Some(why) = Stray::of(process, &home) {
+            if is_host_init(process) {
+                kill_descendants(process)?;
+            }
             kill(&held)?;
             swept.push(format!("process {process}, {}", why.as_str()));
         }
@@ -33,8 +37,53 @@ pub(crate) fn sweep(home: &Path) -> io::Result<Vec<String>> {
     Ok(swept)
 }
 
+/// Whether a process is one that everything in a sandbox without namespaces descends from: nothing ends
+/// with it by itself.
+pub(crate) fn is_host_init(pid: i32) -> bool {
+    let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+    name.strip_suffix(b"\n") == Some(HOST_INIT.to_bytes()) && pid_inside(pid) == Some(pid)
+}
+
+/// Ends everything that descends from a process. All of it is stopped before anything is ended, so that
+/// nothing forks meanwhile.
+pub(crate) fn kill_descendants(ancestor: i32) -> io::Result<()> {
+    const LOOKS: usize = 64;
+    let mut stopped: Vec<i32> = Vec::new();
+    for _ in 0..LOOKS {
+        let parents: Vec<_> =
+            processes()?.into_iter().filter_map(|pid| Some((pid, parent(pid)?))).collect();
+        let mut found = vec![ancestor];
+        let mut at = 0;
+        while let Some(above) = found.get(at).copied() {
+            found
+                .extend(parents.iter().filter(|(_, parent)| *parent == above).map(|(pid, _)| *pid));
+            at += 1;
+        }
+        let is_new = |pid: &i32| *pid != ancestor && !stopped.contains(pid);
+        let new: Vec<_> = found.into_iter().filter(is_new).collect();
+        if new.is_empty() {
+            break;
+        }
+        for pid in &new {
+            signal(*pid, Signal::STOP);
+        }
+        stopped.extend(new);
+    }
+    for pid in stopped {
+        signal(pid, Signal::KILL);
+    }
+    Ok(())
+}
+
+/// A process that is gone already is what we want.
+fn signal(pid: i32, signal: Signal) {
+    if let Some(pid) = Pid::from_raw(pid) {
+        let _ = kill_process(pid, signal);
+    }
+}
+
 /// The wardens that live in a session's folder, and the first processes of their sandboxes, held.
-pub(crate) fn living_in(home: &Path, folder: &Path) -> io::Result<Vec<OwnedFd>> {
+pub(crate) fn living_in(home: &Path, folder: &Path) -> io::Result<Vec<(i32, OwnedFd)>> {
     let home = fs::canonicalize(home)?;
     let Ok(folder) = fs::canonicalize(folder) else { return Ok(Vec::new()) };
     let lives_there = |pid: i32| {
@@ -46,11 +95,12 @@ pub(crate) fn living_in(home: &Path, folder: &Path) -> io::Result<Vec<OwnedFd>> 
         let Some(pid) = Pid::from_raw(process) else { continue };
         let Ok(held) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
         let is_init = || {
-            let is_first = is_ours(process, &home) && pid_inside(process) == Some(1);
+            let is_first = is_ours(process, &home)
+                && (pid_inside(process) == Some(1) || is_host_init(process));
             is_first && parent(process).is_some_and(lives_there)
         };
         if lives_there(process) || is_init() {
-            found.push(held);
+            found.push((process, held));
         }
     }
     Ok(found)
@@ -79,7 +129,7 @@ impl Stray {
         if !is_ours(pid, home) {
             return None;
         }
-        if pid_inside(pid)? == 1 {
+        if pid_inside(pid)? == 1 || is_host_init(pid) {
             let parent = parent(pid)?;
             return (!is_ours(parent, home)).then_some(Self::SandboxWithoutWarden);
         }
@@ -146,7 +196,10 @@ fn free_ranges(locks: &Path, swept: &mut Vec<String>) -> io::Result<()> {
             (Ok(held), Ok(found)) => (held.dev(), held.ino()) == (found.dev(), found.ino()),
             _ => false,
         };
-        if is_free && in_place {
+        // A session that does not run keeps the ids of its files.
+        let owner = fs::read(&path).unwrap_or_default();
+        let is_kept = !owner.is_empty() && Path::new(OsStr::from_bytes(&owner)).exists();
+        if is_free && in_place && !is_kept {
             remove(&path, swept)?;
         }
     }

@@ -51,6 +51,11 @@ impl Identity {
         Self { ids: Ids::Own { outside, inside: self.inside }, only_own, ..self }
     }
 
+    /// Whether ids of root's ranges exist here.
+    pub(crate) fn has_ranges() -> bool {
+        fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| has_ranges(&map))
+    }
+
     fn choose(caller: UserAndGroup, uid_map: &str) -> Self {
         let root = UserAndGroup { uid: 0, gid: 0 };
         if caller.uid == 0 && has_ranges(uid_map) {

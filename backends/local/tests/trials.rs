@@ -4,9 +4,10 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use bastide::{Isolation, Rung};
 use bastide_local::{LocalBackend, Resolver};
 use bastide_testkit::suite::{self, Context};
-use bastide_testkit::{chaos, conformance, escape};
+use bastide_testkit::{chaos, conformance, escape, tools};
 
 fn main() -> ExitCode {
     if let Some(code) = escape::probe::run_if_asked() {
@@ -17,11 +18,23 @@ fn main() -> ExitCode {
     let backend = LocalBackend::new(home.path()).expect("a home for local sessions");
     let full = std::env::var_os("BASTIDE_TEST_FULL").is_some();
     let context = Context { backend: Arc::new(backend), full };
-    let trials = [conformance::trials(), chaos::trials(), escape::trials()].concat();
+    let trials =
+        [conformance::trials(), chaos::trials(), escape::trials(), tools::trials()].concat();
     // Once more where the kernel cannot follow paths in one call.
     let walking = LocalBackend::new(home.path()).expect("a home for local sessions");
     let walking = walking.with_resolver(Resolver::Walk);
     let walking = Context { backend: Arc::new(walking), full };
     let of_paths = [conformance::path_trials(), escape::path_trials()].concat();
-    suite::run(&[("local", &context, trials), ("walk", &walking, of_paths)])
+    // Once more with the host's own paths, on the rung below.
+    let lower = LocalBackend::new(home.path()).expect("a home for local sessions");
+    let lower = lower.with_isolation(Isolation::Exactly(Rung::Landlock));
+    let lower = Context { backend: Arc::new(lower), full };
+    let on_host = [conformance::trials_on_host(), escape::trials_on_host()].concat();
+    suite::run(&[
+        ("local", &context, trials),
+        ("walk", &walking, of_paths),
+        ("landlock", &lower, on_host),
+        ("user", &context, escape::trials_as("4242")),
+        ("root", &context, escape::trials_as("0")),
+    ])
 }

@@ -1,5 +1,6 @@
 //! What can be written on the command line.
 
+pub(crate) mod docker;
 pub(crate) mod session;
 pub(crate) mod values;
 
@@ -7,6 +8,7 @@ use crate::commands::attach::AttachArgs;
 use crate::commands::cp::CpArgs;
 use crate::commands::create::CreateArgs;
 use crate::commands::docs::{CompletionsArgs, ManArgs};
+use crate::commands::doctor::DoctorArgs;
 use crate::commands::exec::ExecArgs;
 use crate::commands::files::FilesArgs;
 use crate::commands::inspect::InspectArgs;
@@ -14,10 +16,12 @@ use crate::commands::kill::KillArgs;
 use crate::commands::ls::LsArgs;
 use crate::commands::port::PortArgs;
 use crate::commands::ps::PsArgs;
+use crate::commands::resume::ResumeArgs;
 use crate::commands::rm::RmArgs;
 use crate::commands::run::RunArgs;
 use crate::commands::shell::ShellArgs;
 use crate::commands::snapshot::SnapshotArgs;
+use crate::commands::stop::StopArgs;
 use crate::commands::sweep::SweepArgs;
 
 /// Give software agents a place to work
@@ -42,9 +46,12 @@ pub(crate) enum Task {
     Ls(LsArgs),
     Inspect(InspectArgs),
     Port(PortArgs),
+    Stop(StopArgs),
+    Resume(ResumeArgs),
     Rm(RmArgs),
     Snapshot(SnapshotArgs),
     Sweep(SweepArgs),
+    Doctor(DoctorArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
 }

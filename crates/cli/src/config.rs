@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use bastide::model::HOST_ENVIRONMENT_ALLOWLIST;
 use bastide::{Error, ErrorKind, Result};
+use bastide_docker::EngineAddress;
 use bastide_remote::BucketOptions;
 
 /// Where sessions are kept: `BASTIDE_HOME`, or `bastide` in the user's data folder.
@@ -22,6 +23,18 @@ pub(crate) fn home() -> Result<PathBuf> {
         let message = format!("cannot use {} as a home: {error}", home.display());
         Error::new(ErrorKind::InvalidInput, message)
     })
+}
+
+/// Where the Docker daemon is: what `DOCKER_HOST` says, with the certificates of `DOCKER_CERT_PATH` where
+/// `DOCKER_TLS_VERIFY` asks for them.
+pub(crate) fn engine() -> Result<EngineAddress> {
+    let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
+    let Some(host) = set("DOCKER_HOST") else { return Ok(EngineAddress::default()) };
+    let certificates = set("DOCKER_TLS_VERIFY").and_then(|_| {
+        let folder = set("DOCKER_CERT_PATH").map(PathBuf::from);
+        folder.or_else(|| set("HOME").map(|home| PathBuf::from(home).join(".docker")))
+    });
+    EngineAddress::parse(&host.to_string_lossy(), certificates)
 }
 
 /// The part of the caller's environment that commands see. Where temporary files go is not part of it:

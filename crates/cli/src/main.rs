@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod clients;
 mod commands;
 mod conduct;
 mod config;
@@ -62,9 +63,12 @@ impl Task {
             Self::Ls(args) => args.json,
             Self::Inspect(args) => args.json,
             Self::Port(args) => args.json,
+            Self::Stop(args) => args.json,
+            Self::Resume(args) => args.json,
             Self::Rm(args) => args.json,
             Self::Snapshot(args) => args.json(),
             Self::Sweep(args) => args.json,
+            Self::Doctor(args) => args.json,
             Self::Shell(_) | Self::Attach(_) | Self::Completions(_) | Self::Man(_) => false,
         }
     }
@@ -83,9 +87,12 @@ impl Task {
             Self::Ls(args) => commands::ls::run(ui, args).await,
             Self::Inspect(args) => commands::inspect::run(ui, args).await,
             Self::Port(args) => commands::port::run(ui, args).await,
+            Self::Stop(args) => commands::stop::run(ui, args).await,
+            Self::Resume(args) => commands::resume::run(ui, args).await,
             Self::Rm(args) => commands::rm::run(ui, args).await,
             Self::Snapshot(args) => commands::snapshot::run(ui, args).await,
             Self::Sweep(args) => commands::sweep::run(ui, args).await,
+            Self::Doctor(args) => commands::doctor::run(ui, args).await,
             Self::Completions(args) => commands::docs::completions(ui, args),
             Self::Man(args) => commands::docs::man(ui, &args),
         }

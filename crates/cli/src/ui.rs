@@ -1,6 +1,6 @@
 //! The only place that prints.
 
-mod meter;
+mod progress;
 mod table;
 
 use std::io::{self, IsTerminal, Write};
@@ -10,7 +10,6 @@ use anstyle::{AnsiColor, Style};
 use bastide::{Error, ErrorKind, Receipt, Result};
 use serde_json::{Value, json};
 
-pub(crate) use meter::Meter;
 pub(crate) use table::Table;
 
 /// The exit code of a failure of Bastide itself.
@@ -29,6 +28,22 @@ pub(crate) struct Ui {
     stdout: io::Stdout,
     stderr: io::Stderr,
     json: bool,
+}
+
+/// Shows how far something is, on a terminal.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Notices {
+    shown: bool,
+}
+
+impl Notices {
+    /// Shows one step.
+    pub(crate) fn say(self, text: &str) {
+        if self.shown {
+            // A terminal that is gone is no reason to stop.
+            drop(writeln!(anstream::stderr(), "{DIM}bastide:{DIM:#} {text}"));
+        }
+    }
 }
 
 impl Ui {
@@ -99,6 +114,11 @@ impl Ui {
         if !self.json {
             self.say(&format!("{DIM}bastide:{DIM:#} {text}\n"));
         }
+    }
+
+    /// A way to show how far something is, for whoever watches.
+    pub(crate) fn notices(&self) -> Notices {
+        Notices { shown: !self.json && io::stderr().is_terminal() }
     }
 
     /// Shows what is in force in a session.

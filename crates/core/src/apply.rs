@@ -18,7 +18,7 @@ use crate::{Error, Result, Session};
 pub use git::{GitFetch, GitOptions};
 use plan::{Put, Step};
 pub(crate) use sources::{SourceGrant, Sources};
-pub(crate) use stream::{Target, lay_out};
+pub(crate) use stream::{Piece, Target, lay_out};
 
 /// A file of the host that was laid out.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use async_trait::async_trait;
-use bastide_model::receipt::{NetworkAccess, Receipt};
+use bastide_model::receipt::{Isolation, NetworkAccess, Receipt};
 use bastide_model::state::BackendState;
 use bastide_proto::GuestPath;
 use bastide_proto::hello::Token;
@@ -60,6 +60,13 @@ pub trait Backend: fmt::Debug + Send + Sync {
         Ok(Vec::new())
     }
 
+    /// Where the workspace of a machine is, if not where its specification says: a machine that sees
+    /// the host's own paths has it wherever there is room for it.
+    fn root(&self, machine: &Machine) -> Option<GuestPath> {
+        let _ = machine;
+        None
+    }
+
     /// The types of session states its sessions can have.
     fn state_types(&self) -> Vec<&'static str> {
         vec![self.name()]
@@ -71,6 +78,11 @@ pub trait Backend: fmt::Debug + Send + Sync {
         let machine_state = machine.state.as_object().cloned();
         let receipt = Some(Box::new(machine.receipt.clone()));
         BackendState::Local { machine: machine_state, receipt }
+    }
+
+    /// What a session's state says of a machine that was not made yet.
+    fn unmade(&self) -> BackendState {
+        BackendState::Local { machine: None, receipt: None }
     }
 
     /// How ports of a machine are published, where the backend can.
@@ -187,6 +199,12 @@ pub struct MachineSpec {
     pub root: GuestPath,
     /// What network commands have.
     pub network: NetworkAccess,
+    /// How commands are confined, on backends that have a choice.
+    #[serde(default)]
+    pub isolation: Isolation,
+    /// Whether commands may make sandboxes of their own, as browsers do.
+    #[serde(default)]
+    pub nested_sandbox: bool,
     /// The folder of the host that is the workspace, instead of storage of the session's own. It is
     /// the caller's: it is never cleared and never removed.
     #[serde(default)]
@@ -197,6 +215,9 @@ pub struct MachineSpec {
     /// What commands may use, all of them together.
     #[serde(default)]
     pub limits: ResourceLimits,
+    /// The ports that were declared when the session was made.
+    #[serde(default)]
+    pub exposed_ports: Vec<u16>,
     /// Where commands search for programs. A backend that shows programs of the host shows what lies
     /// there, with what those programs need.
     #[serde(default)]
@@ -208,7 +229,7 @@ pub struct MachineSpec {
 pub struct Grant {
     /// Where it is inside.
     pub path: GuestPath,
-    /// Where it is on the host.
+    /// Where it is on the host; empty where something of the machine itself is meant.
     pub host: PathBuf,
     /// Whether only reading is granted.
     pub read_only: bool,
@@ -234,9 +255,12 @@ impl MachineSpec {
         Self {
             root,
             network: NetworkAccess::None,
+            isolation: Isolation::Auto,
+            nested_sandbox: false,
             host_workspace: None,
             grants: Vec::new(),
             limits: ResourceLimits::default(),
+            exposed_ports: Vec::new(),
             search_path: Vec::new(),
         }
     }
@@ -267,6 +291,20 @@ pub struct Booted {
     pub connection: Option<Connection>,
     /// Holds the machine up until it is told to let go.
     pub leash: Option<Leash>,
+    /// What it has of a session that was there before.
+    pub remains: Remains,
+}
+
+/// What a machine that was started again has of the session it is of.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Remains {
+    /// The files of its workspace, in a system that is made anew.
+    #[default]
+    Files,
+    /// Everything: it is the same machine.
+    System,
+    /// Nothing: it is another machine.
+    Nothing,
 }
 
 /// Holds a machine up: when it is dropped, or its process ends in any way, the machine ends and is

@@ -2,20 +2,23 @@
 
 mod create;
 mod lifetime;
+mod options;
 mod resume;
 mod sweep;
+mod told;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use bastide_model::paths::WorkspacePathPolicy;
-use bastide_model::receipt::NetworkAccess;
+use bastide_model::receipt::{Isolation, NetworkAccess};
 use bastide_model::snapshot::{Snapshot, SnapshotSpec};
 use bastide_model::{Manifest, PathGrant, Registry};
 
 use crate::apply::GitOptions;
 use crate::backend::{Backend, Grant, MachineSpec, ResourceLimits, SessionId};
 use crate::dependencies::Dependencies;
+use crate::events::EventOptions;
 use crate::lifecycle::{ConcurrencyLimits, ProgressListener};
 use crate::snapshot::SnapshotTypes;
 use crate::state::State;
@@ -35,6 +38,7 @@ pub(crate) const DEFAULT_ROOT: &str = "/workspace";
 pub struct Client {
     backend: Arc<dyn Backend>,
     state: Arc<State>,
+    events: Arc<EventOptions>,
     registry: Arc<Registry>,
     types: SnapshotTypes,
     dependencies: Dependencies,
@@ -65,6 +69,11 @@ impl SnapshotChoice {
 pub struct CreateOptions {
     /// What network commands have; none unless asked.
     pub network: NetworkAccess,
+    /// How commands are confined: by the strongest way the machine has unless asked.
+    pub isolation: Isolation,
+    /// Whether commands may make sandboxes of their own, as browsers do; not unless asked, because it
+    /// opens more of the kernel to them.
+    pub nested_sandbox: bool,
     /// What commands may use, all of them together; no limits unless asked.
     pub limits: ResourceLimits,
     /// The environment every command starts with, before the manifest's own. The caller decides what
@@ -97,6 +106,8 @@ impl Default for CreateOptions {
     fn default() -> Self {
         Self {
             network: NetworkAccess::None,
+            isolation: Isolation::Auto,
+            nested_sandbox: false,
             limits: ResourceLimits::default(),
             env: Vec::new(),
             tied_to_owner: true,
@@ -118,7 +129,8 @@ impl Client {
         let state = State::at(backend.home());
         let registry = Arc::new(Registry::builtin().clone());
         let (types, dependencies) = (SnapshotTypes::default(), Dependencies::default());
-        Self { backend, state, registry, types, dependencies }
+        let events = Arc::default();
+        Self { backend, state, events, registry, types, dependencies }
     }
 
     /// The types it knows.
@@ -182,15 +194,17 @@ fn path_policy(spec: &MachineSpec) -> Result<WorkspacePathPolicy> {
     WorkspacePathPolicy::new(spec.root.as_str(), spec.grants.iter().map(grant).collect())
 }
 
-/// What the manifest grants of the host. Without a path on the host the same one is meant.
-fn grants(manifest: &Manifest) -> Result<Vec<Grant>> {
+/// What the manifest grants of the host. Without a path on the host the same one is meant, where the
+/// machine has the host's files at all.
+fn grants(manifest: &Manifest, has_host_files: bool) -> Result<Vec<Grant>> {
     let grant = |grant: &PathGrant| {
         let path = grant.path.parse().map_err(|error| {
             let message = format!("granted path {:?}: {error}", grant.path);
             Error::new(ErrorKind::InvalidInput, message)
         })?;
-        let host = grant.host_path.as_ref().unwrap_or(&grant.path);
-        Ok(Grant { path, host: PathBuf::from(host), read_only: grant.read_only })
+        let same = has_host_files.then_some(&grant.path);
+        let host = grant.host_path.as_ref().or(same).map(PathBuf::from).unwrap_or_default();
+        Ok(Grant { path, host, read_only: grant.read_only })
     };
     manifest.extra_path_grants.iter().map(grant).collect()
 }

@@ -28,6 +28,8 @@ pub struct Command {
     pub(crate) timeout: Option<Duration>,
     pub(crate) terminal: Option<TerminalSize>,
     pub(crate) output_limit: usize,
+    /// Whether it was given as a line for the shell.
+    pub(crate) is_shell: bool,
 }
 
 /// Where a command's input comes from.
@@ -54,13 +56,14 @@ impl Command {
             timeout: None,
             terminal: None,
             output_limit: DEFAULT_LIMIT,
+            is_shell: false,
         }
     }
 
     /// A line for the shell.
     #[must_use]
     pub fn shell(line: &str) -> Self {
-        Self::new(["sh", "-c", line])
+        Self { is_shell: true, ..Self::new(["sh", "-c", line]) }
     }
 
     /// Sets an environment variable for this command.

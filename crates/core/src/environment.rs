@@ -15,13 +15,15 @@ pub(crate) fn search_path(environment: &[(String, String)]) -> Vec<PathBuf> {
 }
 
 /// What every command starts with: the caller's choice, then the manifest's, and `HOME`, which is
-/// always the workspace.
+/// always the workspace. Where nobody says otherwise there is a `PATH`, if it is wanted here.
 pub(crate) fn environment(
     root: &GuestPath,
     manifest: &Manifest,
     given: Vec<(String, String)>,
+    with_path: bool,
 ) -> Vec<(String, String)> {
-    let mut all = vec![("PATH".to_owned(), PATH.to_owned())];
+    let path = ("PATH".to_owned(), PATH.to_owned());
+    let mut all = Vec::from_iter(with_path.then_some(path));
     let manifest = manifest.environment.fixed();
     let home = ("HOME".to_owned(), root.as_str().to_owned());
     for (key, value) in given.into_iter().chain(manifest).chain([home]) {

@@ -11,15 +11,20 @@ mod trouble;
 mod watch;
 mod write;
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use bastide_model::events::Operation;
 use bastide_model::paths::WorkspacePathPolicy;
+use serde_json::{Value, json};
 
+use crate::events::{Recorder, Telling, further, telling};
 use crate::link::Link;
 
 pub use extract::ExtractOptions;
 pub use info::{FileInfo, FileKind};
 pub use read::FileReader;
+pub(crate) use spool::{NotKept, Spool};
 pub use watch::{FileChange, Watch};
 pub use write::{Content, WriteOptions};
 
@@ -55,12 +60,34 @@ pub struct Files<'a> {
     link: &'a dyn Link,
     policy: &'a WorkspacePathPolicy,
     user: Option<String>,
+    events: Option<&'a Arc<Recorder>>,
 }
 
 impl<'a> Files<'a> {
     /// Files that are reached over `link` by the rules of `policy`, as `user` or the default one.
     /// [`Session::files`](crate::Session::files) is the usual way to come by them.
     pub fn new(link: &'a dyn Link, policy: &'a WorkspacePathPolicy, user: Option<String>) -> Self {
-        Self { link, policy, user }
+        Self { link, policy, user, events: None }
+    }
+
+    /// The same files; what is done with them is told.
+    pub(crate) fn told_to(self, events: Option<&'a Arc<Recorder>>) -> Self {
+        Self { events, ..self }
+    }
+
+    /// Prepares to tell of an operation the reference says nothing about.
+    fn further(&self, op: &'static str, data: impl FnOnce() -> Value) -> Telling<'a> {
+        telling(self.events, || {
+            let mut data = data();
+            if let (Value::Object(data), Some(user)) = (&mut data, &self.user) {
+                data.insert("user".to_owned(), json!(user));
+            }
+            further(op, data)
+        })
+    }
+
+    /// Prepares to tell of an operation as the reference does.
+    fn telling(&self, operation: impl FnOnce(Option<String>) -> Operation) -> Telling<'a> {
+        telling(self.events, || operation(self.user.clone()))
     }
 }

@@ -9,8 +9,10 @@ mod client;
 mod command;
 pub mod dependencies;
 mod environment;
+pub mod events;
 mod fault;
 pub mod files;
+pub mod host;
 mod lifecycle;
 pub mod link;
 mod output;
@@ -28,7 +30,7 @@ pub use backend::{
     Backend, Booted, Connection, Grant, Machine, MachineEnd, MachineSpec, MachineStatus,
     ResourceLimits, SessionId, Side,
 };
-pub use bastide_model::receipt::{NetworkAccess, Receipt, Rung};
+pub use bastide_model::receipt::{Isolation, NetworkAccess, Receipt, Rung};
 pub use bastide_model::{Error, ErrorKind, ExposedPort, Result};
 pub use bastide_proto::GuestPath;
 pub use client::{
@@ -46,7 +48,9 @@ pub use process::{Exit, OutputEvent, Process, ProcessId, ProcessInfo, ProcessWri
 pub use pty::PtyLimits;
 pub use reference::ExecResult;
 pub use session::Session;
-pub use snapshot::{Progress, Saved, SnapshotKeeper, SnapshotTypes, Workspace};
+pub use snapshot::{
+    Progress, RemoteSnapshots, Saved, SnapshotKeeper, SnapshotTypes, Workspace, WorkspaceArchive,
+};
 pub use state::SessionFolder;
 pub use store::{SnapshotInfo, Store};
 pub use tools::{ToolAnswer, Tools};

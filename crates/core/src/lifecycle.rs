@@ -16,14 +16,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bastide_model::events::Operation;
 use bastide_model::snapshot::{FingerprintRecord, Snapshot};
 use bastide_model::{Manifest, PosixPath, Registry, SessionState};
 use bastide_proto::Request;
 use futures::future::BoxFuture;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::apply::{self, GitOptions, Materialized, Sources};
 use crate::dependencies::Dependencies;
+use crate::events::Finished;
 use crate::snapshot::{Progress, Saved, SnapshotKeeper, Workspace};
 use crate::{Error, ErrorKind, Result, Session};
 
@@ -44,6 +46,11 @@ impl ProgressListener {
     pub fn new(listen: impl Fn(Progress) + Send + Sync + 'static) -> Self {
         Self(Arc::new(listen))
     }
+
+    /// Says how far it is.
+    pub fn tell(&self, progress: Progress) {
+        (self.0)(progress);
+    }
 }
 
 impl fmt::Debug for ProgressListener {
@@ -60,6 +67,8 @@ pub(crate) struct Lifecycle {
     pub(crate) git: GitOptions,
     pub(crate) dependencies: Dependencies,
     pub(crate) progress: Option<ProgressListener>,
+    /// Whether the workspace is a folder of the caller's.
+    pub(crate) is_callers: bool,
     /// The folder of the host that goes with the session, if there is one.
     pub(crate) owned_root: Option<PathBuf>,
     keeper: Arc<dyn SnapshotKeeper>,
@@ -93,6 +102,7 @@ pub(crate) struct Beginning {
     pub(crate) git: GitOptions,
     pub(crate) dependencies: Dependencies,
     pub(crate) progress: Option<ProgressListener>,
+    pub(crate) is_callers: bool,
     pub(crate) owned_root: Option<PathBuf>,
     pub(crate) keeper: Arc<dyn SnapshotKeeper>,
     pub(crate) discards_changes: bool,
@@ -110,6 +120,7 @@ impl Lifecycle {
             git,
             dependencies,
             progress,
+            is_callers,
             owned_root,
             keeper,
             discards_changes,
@@ -124,6 +135,7 @@ impl Lifecycle {
             git,
             dependencies,
             progress,
+            is_callers,
             owned_root,
             keeper,
             discards_changes,
@@ -189,7 +201,23 @@ impl Session {
     }
 
     /// Whether the session was started, was not shut down, and its guest answers.
+    /// A session that cannot say so, because a sink that must hear of it fails, does not:
+    /// [`try_running`](Self::try_running) says why.
     pub async fn running(&self) -> bool {
+        self.try_running().await.unwrap_or(false)
+    }
+
+    /// As [`running`](Self::running).
+    ///
+    /// # Errors
+    ///
+    /// Only with what a sink fails with that must hear of it.
+    pub async fn try_running(&self) -> Result<bool> {
+        let told = self.telling(|| Operation::Running);
+        told.around(async { Ok(self.is_running().await) }, |alive| Finished::running(*alive)).await
+    }
+
+    async fn is_running(&self) -> bool {
         if !self.life.is_started.load(Ordering::Acquire)
             || self.life.is_shut_down.load(Ordering::Acquire)
         {
@@ -208,6 +236,10 @@ impl Session {
     /// Fails with what the manifest or the snapshot fails with. Nothing of the workspace is removed
     /// before its replacement is there and verified.
     pub async fn start(&self) -> Result<()> {
+        self.telling(|| Operation::Start).quietly(self.start_untold()).await
+    }
+
+    async fn start_untold(&self) -> Result<()> {
         let _turn = self.life.turn.lock().await;
         self.check_up()?;
         let started = self.start_workspace().await.map_err(|error| self.at_edge(error));
@@ -272,6 +304,7 @@ impl Session {
         let kept = mounted.iter().filter_map(|target| target.path.below(&root)).collect();
         let mut left_out = manifest.ephemeral_persistence_paths()?;
         left_out.extend(lock(&self.life.skipped).iter().cloned());
+        left_out.extend(self.event_skip_paths());
         Ok(Workspace {
             id: self.id(),
             link: self.link.as_ref(),
@@ -280,6 +313,7 @@ impl Session {
             manifest,
             left_out: left_out.into_iter().collect(),
             kept,
+            must_be_empty: self.life.is_callers,
             dependencies: &self.life.dependencies,
             progress: self.life.tell(),
         })
@@ -291,6 +325,11 @@ impl Session {
     ///
     /// Fails with what the manifest fails with; what was laid out before that stays.
     pub async fn apply_manifest(&self, only_ephemeral: bool) -> Result<Materialized> {
+        let told = self.further("apply_manifest", || json!({"only_ephemeral": only_ephemeral}));
+        told.done(self.apply_untold(only_ephemeral)).await
+    }
+
+    async fn apply_untold(&self, only_ephemeral: bool) -> Result<Materialized> {
         let _turn = self.life.turn.lock().await;
         self.check_up()?;
         let manifest = self.manifest();
@@ -360,6 +399,10 @@ impl Session {
     /// `WorkspaceStopError` if the workspace cannot be saved. What was saved before is still there
     /// then, and so is the workspace.
     pub async fn stop(&self) -> Result<Saved> {
+        self.telling(|| Operation::Stop).quietly(self.stop_untold()).await
+    }
+
+    async fn stop_untold(&self) -> Result<Saved> {
         let _turn = self.life.turn.lock().await;
         self.check_up()?;
         let manifest = self.manifest();
@@ -397,6 +440,10 @@ impl Session {
     ///
     /// Fails if something cannot be ended.
     pub async fn shutdown(&self) -> Result<()> {
+        self.telling(|| Operation::Shutdown).quietly(self.shutdown_untold()).await
+    }
+
+    async fn shutdown_untold(&self) -> Result<()> {
         let _turn = self.life.turn.lock().await;
         if self.life.is_shut_down.load(Ordering::Acquire) {
             return Ok(());
@@ -433,6 +480,7 @@ impl Session {
         done = done.and(released);
         self.life.dependencies.close().await;
         *is_closed = true;
+        self.flush_events().await;
         done
     }
 

@@ -1,5 +1,7 @@
 //! A command that runs, and how it ended.
 
+mod told;
+
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -14,6 +16,8 @@ use crate::fault::{agent_lost, refused};
 use crate::link::{Incoming, Link, Receiver, Sender, Stream, decode};
 use crate::output::{Output, OutputCollector};
 use crate::{Input, Result};
+
+pub(crate) use told::ToldProcess;
 
 /// How much later than the guest the host gives up on a command's end.
 const GRACE: Duration = Duration::from_secs(1);
@@ -37,6 +41,10 @@ pub struct Process {
     owned: Option<Arc<dyn Link>>,
     /// When the guest must have reported the end, if ever.
     deadline: Option<Instant>,
+    /// Who is told of its end, if anybody.
+    told: Option<ToldProcess>,
+    /// Its end, where somebody gave up on hearing it while others were told.
+    ended: Option<Exit>,
 }
 
 /// The number a session knows a process by.
@@ -191,7 +199,15 @@ impl Process {
             speaking: tokio::spawn(speak(to_guest, input, waiting)),
             owned: None,
             deadline: None,
+            told: None,
+            ended: None,
         })
+    }
+
+    /// The same process; its end is told.
+    pub(crate) fn told(mut self, told: Option<ToldProcess>) -> Self {
+        self.told = told;
+        self
     }
 
     /// The number the session knows this process by.
@@ -218,6 +234,33 @@ impl Process {
     ///
     /// Nothing is lost when the future is dropped before it is ready.
     pub async fn next(&mut self) -> Result<OutputEvent> {
+        if let Some(exit) = self.ended.take() {
+            return Ok(OutputEvent::Exit(exit));
+        }
+        let next = self.hear().await;
+        if let Some(told) = &mut self.told {
+            match &next {
+                Ok(OutputEvent::Stdout(data)) => told.stdout(data),
+                Ok(OutputEvent::Stderr(data)) => told.stderr(data),
+                Ok(OutputEvent::Lost(_)) => {}
+                Ok(OutputEvent::Exit(exit)) => {
+                    self.ended = Some(exit.clone());
+                    if let Some(told) = self.told.take() {
+                        told.finish(self.id, exit).await?;
+                    }
+                    self.ended = None;
+                }
+                Err(error) => {
+                    if let Some(told) = self.told.take() {
+                        told.fail(error).await?;
+                    }
+                }
+            }
+        }
+        next
+    }
+
+    async fn hear(&mut self) -> Result<OutputEvent> {
         let incoming = match self.deadline {
             Some(deadline) => tokio::time::timeout_at(deadline, self.from_guest.next())
                 .await
@@ -307,6 +350,9 @@ impl Process {
             let request = Request::Detach { process: self.id.0 };
             link.open(request).await?.finish().await?;
             self.owned = None;
+            if let Some(told) = self.told.take() {
+                told.detached(self.id).await?;
+            }
         }
         Ok(())
     }

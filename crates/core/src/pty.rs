@@ -11,8 +11,10 @@ use bastide_model::pty::{
     PtyUse, allocate_pty_process_id, clamp_pty_yield_time_ms, process_id_to_prune,
     resolve_pty_write_yield_time_ms, yield_time_ms,
 };
+use serde_json::json;
 use tokio::sync::{Notify, mpsc};
 
+use crate::events::Finished;
 use crate::{Command, Error, ErrorKind, OutputEvent, Process, ProcessId, Reason, Result, Session};
 
 /// How much output of one process waits to be collected before the process has to wait.
@@ -74,9 +76,14 @@ impl Session {
         command: Command,
         limits: PtyLimits,
     ) -> Result<PtyExecUpdate> {
+        let told = self.further("pty_exec_start", || command.description());
+        told.around(self.start_pty(command, limits), updated).await
+    }
+
+    async fn start_pty(&self, command: Command, limits: PtyLimits) -> Result<PtyExecUpdate> {
         let terminal = command.terminal.is_some();
         let command = Command { timeout: None, ..command };
-        let process = self.spawn(command).await?;
+        let process = self.spawn_untold(command).await?;
         let (to_process, words) = mpsc::channel(16);
         let entry = Entry {
             process: process.id(),
@@ -109,6 +116,19 @@ impl Session {
         chars: &str,
         limits: PtyLimits,
     ) -> Result<PtyExecUpdate> {
+        let told = self.further(
+            "pty_write_stdin",
+            || json!({"session_id": session_id, "chars": chars.chars().count()}),
+        );
+        told.around(self.write_pty(session_id, chars, limits), updated).await
+    }
+
+    async fn write_pty(
+        &self,
+        session_id: i64,
+        chars: &str,
+        limits: PtyLimits,
+    ) -> Result<PtyExecUpdate> {
         let (terminal, heard, to_process) = {
             let all = lock(&self.ptys.0);
             let entry = all.get(&session_id);
@@ -133,6 +153,9 @@ impl Session {
 
     /// Ends every interactive process.
     pub async fn pty_terminate_all(&self) {
+        let told = self.further("pty_terminate_all", || json!({}));
+        // What cannot be told keeps nobody from ending them.
+        drop(told.done(async { Ok(()) }).await);
         let all: Vec<Entry> = lock(&self.ptys.0).drain().map(|(_, entry)| entry).collect();
         for entry in all {
             // One that has ended already is what is wanted.
@@ -189,6 +212,13 @@ impl PtyProcesses {
         all.insert(id, entry);
         Ok((id, pruned))
     }
+}
+
+/// What is told of an answer; not what the process said.
+fn updated(update: &PtyExecUpdate) -> Finished {
+    let size = update.output.len();
+    Finished::noted(json!({"session_id": update.process_id, "exit_code": update.exit_code}))
+        .with("size", size)
 }
 
 fn prune(all: &mut HashMap<i64, Entry>) -> Option<Entry> {

@@ -3,6 +3,7 @@
 mod files;
 mod ports;
 mod snapshot;
+mod told;
 
 use std::sync::Arc;
 
@@ -10,8 +11,10 @@ use bastide_model::paths::WorkspacePathPolicy;
 use bastide_model::receipt::Receipt;
 use bastide_proto::{Attach, End, Exec, GuestPath, Request, Signal, Stdin};
 use serde_bytes::ByteBuf;
+use serde_json::json;
 
 use crate::backend::{Backend, Leash, Machine, SessionId};
+use crate::events::{EventOptions, Finished, Recorder, further, telling};
 use crate::fault::agent_lost;
 use crate::lifecycle::Lifecycle;
 use crate::link::{Incoming, Link, MuxLink, decode};
@@ -42,6 +45,9 @@ pub struct Session {
     pub(crate) leash: Option<Leash>,
     pub(crate) ptys: PtyProcesses,
     pub(crate) life: Arc<Lifecycle>,
+    /// Who is told what happens here, if anybody.
+    pub(crate) events: Option<Arc<Recorder>>,
+    pub(crate) options: Arc<EventOptions>,
 }
 
 impl Session {
@@ -72,11 +78,13 @@ impl Session {
     /// [`AgentLost`](crate::ErrorKind::AgentLost) if its guest does not answer.
     pub async fn reconnect(&self) -> Result<Self> {
         let connection = self.backend.connect(&self.machine).await?;
+        let link: Arc<dyn Link> = Arc::new(MuxLink::connect(connection).await?);
         Ok(Self {
+            events: self.recorder_for(&link)?,
             backend: Arc::clone(&self.backend),
             state: Arc::clone(&self.state),
             machine: self.machine.clone(),
-            link: Arc::new(MuxLink::connect(connection).await?),
+            link,
             root: self.root.clone(),
             env: self.env.clone(),
             policy: self.policy.clone(),
@@ -84,6 +92,7 @@ impl Session {
             leash: None,
             ptys: PtyProcesses::default(),
             life: Arc::clone(&self.life),
+            options: Arc::clone(&self.options),
         })
     }
 
@@ -94,6 +103,20 @@ impl Session {
     /// Fails with [`AgentLost`](crate::ErrorKind::AgentLost) if the guest does not answer. A program
     /// that cannot be executed is no error here: the process ends with a code of 126 or 127.
     pub async fn spawn(&self, command: Command) -> Result<Process> {
+        let told = self.tell_of_command(&command).await?;
+        match self.spawn_untold(command).await {
+            Ok(process) => Ok(process.told(told)),
+            Err(error) => {
+                if let Some(told) = told {
+                    told.fail(&error).await?;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// As [`spawn`](Self::spawn), as part of something else that is told.
+    pub(crate) async fn spawn_untold(&self, command: Command) -> Result<Process> {
         let (timeout, input) = (command.timeout, command.input.clone());
         let stream = self.link.open(self.exec_request(command, false)).await?;
         Process::started(&self.link, stream, input, timeout)
@@ -122,14 +145,18 @@ impl Session {
             return Err(Error::new(ErrorKind::InvalidInput, message)
                 .hint("put them into a file, or attach to the process and write them"));
         }
-        let mut stream = self.link.open(self.exec_request(command, true)).await?;
-        let id = stream.accepted.process.map(ProcessId);
-        match stream.from_guest.next().await? {
-            Incoming::End(End::Detached) => {
-                id.ok_or_else(|| agent_lost("the guest broke the protocol: no process"))
+        let told = self.further("spawn", || command.description());
+        let work = async {
+            let mut stream = self.link.open(self.exec_request(command, true)).await?;
+            let id = stream.accepted.process.map(ProcessId);
+            match stream.from_guest.next().await? {
+                Incoming::End(End::Detached) => {
+                    id.ok_or_else(|| agent_lost("the guest broke the protocol: no process"))
+                }
+                _ => Err(agent_lost("the guest broke the protocol: not the start of a process")),
             }
-            _ => Err(agent_lost("the guest broke the protocol: not the start of a process")),
-        }
+        };
+        told.around(work, |id| Finished::noted(json!({"process": id.0}))).await
     }
 
     /// Listens to a process: what it has said from `from` on, and what it says until it ends. Dropping
@@ -153,9 +180,17 @@ impl Session {
     }
 
     async fn listen(&self, process: ProcessId, from: u64, only_so_far: bool) -> Result<Process> {
+        let told = self.tell_of_listening(process, from, only_so_far).await?;
         let attach = Attach { process: process.0, from, only_so_far };
-        let stream = self.link.open(Request::Attach(attach)).await?;
-        Process::attached(stream, Input::Stream)
+        let attached = match self.link.open(Request::Attach(attach)).await {
+            Ok(stream) => Process::attached(stream, Input::Stream),
+            Err(error) => Err(error),
+        };
+        match (attached, told) {
+            (Ok(process), told) => Ok(process.told(told)),
+            (Err(error), Some(told)) => told.fail(&error).await.and(Err(error)),
+            (Err(error), None) => Err(error),
+        }
     }
 
     /// Sends a signal to a process: `SIGKILL` (9) to everything descended from the command, any other
@@ -166,8 +201,9 @@ impl Session {
     /// Fails with [`NotFound`](crate::ErrorKind::NotFound) if the process has ended or there is no
     /// record of it, and with [`InvalidInput`](crate::ErrorKind::InvalidInput) for an unknown signal.
     pub async fn signal(&self, process: ProcessId, signal: i32) -> Result<()> {
+        let told = self.further("signal", || json!({"process": process.0, "signal": signal}));
         let request = Request::Signal(Signal { process: process.0, signal });
-        self.link.open(request).await?.finish().await
+        told.done(async { self.link.open(request).await?.finish().await }).await
     }
 
     /// Every process the session has a record of, oldest first.
@@ -176,6 +212,12 @@ impl Session {
     ///
     /// Fails with [`AgentLost`](crate::ErrorKind::AgentLost) if the guest does not answer.
     pub async fn processes(&self) -> Result<Vec<ProcessInfo>> {
+        let told = self.further("processes", || json!({}));
+        told.around(self.list_processes(), |all| Finished::noted(json!({"processes": all.len()})))
+            .await
+    }
+
+    async fn list_processes(&self) -> Result<Vec<ProcessInfo>> {
         let mut stream = self.link.open(Request::Processes).await?;
         let mut all = Vec::new();
         loop {
@@ -209,22 +251,13 @@ impl Session {
     ///
     /// Fails if the backend cannot remove something; what is left carries the session's name.
     pub async fn delete(self) -> Result<()> {
-        let Self { backend, state, machine, link, leash, life, .. } = self;
-        drop(link);
-        let mut destroyed = backend.destroy(&machine).await;
-        if let Some(root) = &life.owned_root {
-            destroyed = destroyed.and(backend.discard(root).await);
+        let Self { backend, state, machine, link, leash, life, events, .. } = self;
+        let told = telling(events.as_ref(), || further("delete", json!({})));
+        let deleted = told.done(remove(backend, state, machine, link, leash, &life)).await;
+        if let Some(events) = &events {
+            events.close(deleted.is_ok()).await;
         }
-        life.dependencies.close().await;
-        if let Claim::Ours(folder) = state.claim(&machine.id)? {
-            destroyed = destroyed.and(backend.discard(folder.path()).await);
-        }
-        // Only sessions that outlive their owners are in the index.
-        if leash.is_none() {
-            state.forget(&machine.id);
-        }
-        drop(leash);
-        destroyed
+        deleted
     }
 
     /// The environment of one command: the session's, then the command's own.
@@ -236,4 +269,30 @@ impl Session {
         }
         all.into_iter().map(|(key, value)| (ByteBuf::from(key), ByteBuf::from(value))).collect()
     }
+}
+
+/// Ends every process of a session and removes every trace of it.
+async fn remove(
+    backend: Arc<dyn Backend>,
+    state: Arc<State>,
+    machine: Machine,
+    link: Arc<dyn Link>,
+    leash: Option<Leash>,
+    life: &Lifecycle,
+) -> Result<()> {
+    drop(link);
+    let mut destroyed = backend.destroy(&machine).await;
+    if let Some(root) = &life.owned_root {
+        destroyed = destroyed.and(backend.discard(root).await);
+    }
+    life.dependencies.close().await;
+    if let Claim::Ours(folder) = state.claim(&machine.id)? {
+        destroyed = destroyed.and(backend.discard(folder.path()).await);
+    }
+    // Only sessions that outlive their owners are in the index.
+    if leash.is_none() {
+        state.forget(&machine.id);
+    }
+    drop(leash);
+    destroyed
 }

@@ -4,6 +4,9 @@
 //! saved and restored is a [`SnapshotKeeper`], which a session asks when it stops and when it starts.
 //! [`SnapshotTypes`] leads from one to the other, and takes types of a program's own.
 
+mod local;
+mod remote;
+mod tar;
 mod types;
 mod workspace;
 
@@ -14,6 +17,8 @@ use bastide_model::snapshot::{FingerprintRecord, Snapshot};
 
 use crate::Result;
 
+pub use remote::{RemoteSnapshots, RemoteSnapshotsBinding};
+pub use tar::WorkspaceArchive;
 pub use types::SnapshotTypes;
 pub use workspace::{Progress, Workspace};
 

@@ -158,9 +158,13 @@ impl<'a> Tools<'a> {
     }
 
     fn command(&self, shell: &Shell, line: &str) -> Command {
-        match shell {
+        let command = match shell {
             Shell::Default => Command::shell(line),
             Shell::Argv([program, flag]) => Command::new([program.as_str(), flag, line]),
+        };
+        match &self.user {
+            Some(user) => command.user(user.clone()),
+            None => command,
         }
     }
 

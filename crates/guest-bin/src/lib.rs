@@ -5,7 +5,7 @@
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// The guest program.
@@ -13,6 +13,9 @@ static BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/bastide-guest"))
 
 /// The BLAKE3 hash of the guest program, in hexadecimal.
 pub const HASH: &str = env!("BASTIDE_GUEST_HASH");
+
+/// Its permissions: it is no secret, and nobody changes it.
+const MODE: u32 = 0o555;
 
 /// A guest program on disk that is known to be the embedded one.
 ///
@@ -38,12 +41,16 @@ impl GuestBinary {
         if let Ok(file) = File::open(&path)
             && is_embedded(&file)?
         {
+            // Users of a container are others to whoever owns the file.
+            if file.metadata()?.permissions().mode() & 0o7777 != MODE {
+                file.set_permissions(fs::Permissions::from_mode(MODE))?;
+            }
             return Ok(Self { path, file: file.into() });
         }
         // Written under another name first: another process may be starting the same file now.
         let temporary = cache.join(format!("guest-{HASH}.{}.tmp", std::process::id()));
         let mut file =
-            File::options().write(true).create(true).truncate(true).mode(0o500).open(&temporary)?;
+            File::options().write(true).create(true).truncate(true).mode(MODE).open(&temporary)?;
         file.write_all(BYTES)?;
         // A file that is open for writing cannot be executed.
         drop(file);
@@ -54,6 +61,12 @@ impl GuestBinary {
         }
         let message = format!("{} changes while it is being written", path.display());
         Err(io::Error::new(io::ErrorKind::InvalidData, message))
+    }
+
+    /// The guest as it was embedded.
+    #[must_use]
+    pub fn bytes(&self) -> &'static [u8] {
+        BYTES
     }
 
     /// Where the guest is.

@@ -4,13 +4,15 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 
-use bastide_proto::boot::{BootFailure, BootReport, BootSpec, Ready};
-use rustix::process::{Pid, PidfdFlags, pidfd_open, setsid};
+use bastide_proto::boot::{BootFailure, BootReport, BootSpec, Ready, Rung};
+use bastide_proto::warden::HOST_INIT;
+use rustix::process::{Pid, PidfdFlags, pidfd_open, set_child_subreaper, setsid};
 use serde::{Deserialize, Serialize};
 
 use crate::accounts::Identity;
 use crate::jail::{IdMap, Step, StepError, WallsReport, enter_new_root, open_alone, reduce_guest};
 use crate::launcher::{Charge, Joining};
+use crate::server::kill::kill_descendants;
 use crate::server::{self, Endpoints};
 use crate::sys::{Fork, block_signals, exit_now, fork, ignore_children, raise_loopback};
 use crate::warden::logs_of;
@@ -83,6 +85,9 @@ pub(crate) fn run(inheritance: Inheritance<'_>) -> ! {
             Ok(Fork::Parent(_)) | Err(_) => {}
         }
     }
+    if spec.rung != Rung::Namespaces {
+        kill_descendants(rustix::process::getpid());
+    }
     exit_now(0)
 }
 
@@ -114,7 +119,7 @@ fn start(inheritance: Inheritance<'_>) -> Result<Started, BootFailure> {
     let guest = match fork().step(|| "fork the guest".to_owned())? {
         Fork::Child => {
             drop((launcher_end, to_guest, lock, groups));
-            let warden = UnixStream::from(warden);
+            let (warden, porter) = (Some(UnixStream::from(warden)), Some(porter));
             let endpoints =
                 Endpoints { listener, first, launcher, init, warden, porter, logs, kills };
             be_guest(spec, endpoints)
@@ -126,7 +131,8 @@ fn start(inheritance: Inheritance<'_>) -> Result<Started, BootFailure> {
     let launcher = match fork().step(|| "fork the launcher".to_owned())? {
         Fork::Child => {
             drop((to_guest, warden, guest_fd, lock));
-            let charge = Charge { who: None, others: vec![guest] };
+            let others = [vec![guest], on_host(spec)].concat();
+            let charge = Charge { who: None, others };
             launcher::run(spec, charge, &launcher_end.into(), groups)
         }
         Fork::Parent(launcher) => launcher,
@@ -141,14 +147,18 @@ fn start(inheritance: Inheritance<'_>) -> Result<Started, BootFailure> {
     let ready = Ready {
         init_pid: 0,
         guest_pid: 0,
+        uid: ids.on_host(),
         enforced: walls.enforced,
         landlock_abi: walls.landlock_abi,
     };
-    let others = vec![guest, launcher];
+    let others = [vec![guest, launcher], on_host(spec)].concat();
     Ok(Started { ready, to_guest, guest_fd, lock, groups, others })
 }
 
 fn build_jail(spec: &BootSpec, ids: &IdMap, binds: Vec<OwnedFd>) -> Result<(), BootFailure> {
+    if spec.rung != Rung::Namespaces {
+        return stay_on_host(ids).map_err(BootFailure::from);
+    }
     ids.become_inside()?;
     let copied_outside = matches!(ids, IdMap::Range { .. });
     enter_new_root(&spec.steps, copied_outside.then_some(binds))?;
@@ -162,6 +172,24 @@ fn build_jail(spec: &BootSpec, ids: &IdMap, binds: Vec<OwnedFd>) -> Result<(), B
             .step(|| "bring loopback up".to_owned())?;
     }
     Ok(())
+}
+
+/// The processes of ours that commands could name where they see the host's: this one and the warden.
+fn on_host(spec: &BootSpec) -> Vec<Pid> {
+    if spec.rung == Rung::Namespaces {
+        return Vec::new();
+    }
+    [Some(rustix::process::getpid()), rustix::process::getppid()].into_iter().flatten().collect()
+}
+
+/// Becomes the one all others descend from, where the kernel has no other name for that.
+fn stay_on_host(ids: &IdMap) -> Result<(), StepError> {
+    let own = rustix::process::getpid();
+    set_child_subreaper(Some(own)).step(|| "look after processes".to_owned())?;
+    // Whoever clears away what nobody looks after knows it by this.
+    rustix::thread::set_name(HOST_INIT).step(|| "take a name".to_owned())?;
+    rustix::process::chdir("/").step(|| "leave the session's folder".to_owned())?;
+    ids.become_inside()
 }
 
 /// The warden's word that the maps are written, with the mounts it copied. The last packet has none.
@@ -190,8 +218,11 @@ fn be_guest(spec: &BootSpec, endpoints: Endpoints) -> ! {
     // A group of its own, so that no signal to somebody's group reaches it.
     let alone = setsid().step(|| "start a session of processes".to_owned());
     let served = alone
-        .and_then(|_| reduce_guest(spec.only_own.is_none()))
+        .and_then(|_| match spec.rung {
+            Rung::Unconfined => Ok(()),
+            Rung::Namespaces | Rung::Landlock(_) => reduce_guest(spec.only_own.is_none()),
+        })
         .map_err(std::io::Error::other)
-        .and_then(|()| server::run(spec, endpoints));
+        .and_then(|()| server::run(&spec.into(), endpoints));
     exit_now(i32::from(served.is_err()))
 }

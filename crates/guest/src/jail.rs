@@ -1,5 +1,6 @@
 //! Building the jail: one straight line, in one thread, before anything else runs inside.
 
+pub(crate) mod container;
 mod ids;
 mod limits;
 mod root;

@@ -5,7 +5,7 @@
 
 use std::os::fd::OwnedFd;
 
-use bastide_proto::boot::{BootFailure, BootSpec, Enforced};
+use bastide_proto::boot::{BootFailure, BootSpec, Enforced, HostIds, Ids, Rung};
 use rustix::process::{Pid, setsid};
 use serde::{Deserialize, Serialize};
 
@@ -51,7 +51,11 @@ pub(crate) struct Charge {
 
 /// The life of a launcher.
 pub(crate) fn run(spec: &BootSpec, charge: Charge, requests: &OwnedFd, groups: Joining) -> ! {
-    let walls = enter(spec, charge, groups);
+    serve(enter(spec, charge, groups), requests)
+}
+
+/// The life of a launcher from where it is behind its walls, or is not.
+pub(crate) fn serve(walls: Result<WallsReport, StepError>, requests: &OwnedFd) -> ! {
     let failed = walls.is_err();
     let pid = rustix::process::getpid().as_raw_pid();
     let message: LauncherReport =
@@ -80,8 +84,11 @@ fn enter(spec: &BootSpec, charge: Charge, groups: Joining) -> Result<WallsReport
         // Nought is whoever writes it.
         rustix::io::write(&door, b"0").step(|| "join the group of the limits".to_owned())?;
     }
-    let enforced = limit_commands(&spec.limits, &groups.enforced)?;
+    // Where the host counts, it counts all the caller's processes.
+    let own_count = !matches!(spec.ids, Ids::Host(HostIds::Caller | HostIds::Given(_)));
+    let enforced =
+        limit_commands(&spec.limits, &groups.enforced, own_count, spec.rung == Rung::Namespaces)?;
     let protected = Protected([charge.others, vec![launcher]].concat());
-    let walls = raise_walls(charge.who.as_ref(), &spec.writable, &protected)?;
+    let walls = raise_walls(spec, charge.who.as_ref(), &protected)?;
     Ok(WallsReport { enforced, ..walls })
 }

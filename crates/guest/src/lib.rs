@@ -1,6 +1,8 @@
 #![doc = include_str!("../README.md")]
 
 mod accounts;
+pub mod container;
+pub mod dial;
 mod init;
 mod jail;
 mod launcher;

@@ -5,13 +5,16 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;
 
-use bastide_guest::warden;
+use bastide_guest::{container, dial, warden};
 
 fn main() -> ExitCode {
     // The first word tells it who it is.
     let mut words = std::env::args_os().skip(1);
     let served = match words.next().as_deref().and_then(OsStr::to_str) {
         Some("warden") => warden::run(),
+        Some("container") => container::run(),
+        Some("container-warden") => warden::container::run(),
+        Some("dial") => dial::run(),
         Some("remove") => match words.next() {
             Some(folder) => warden::remove(Path::new(&folder)),
             None => Err(std::io::ErrorKind::InvalidInput.into()),

@@ -7,7 +7,7 @@ mod call;
 mod connection;
 mod exec;
 mod files;
-mod kill;
+pub(crate) mod kill;
 mod log;
 mod memory;
 mod pool;
@@ -26,8 +26,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 
-use bastide_proto::boot::BootSpec;
-use bastide_proto::hello::Token;
+use bastide_proto::boot::{BootSpec, Resolver};
+use bastide_proto::hello::{TOKEN_BYTES, Token};
 use rustix::process::Pid;
 
 use crate::init::ToInit;
@@ -41,6 +41,9 @@ use pool::Pool;
 use processes::Processes;
 use users::Users;
 
+/// How many hosts may wait to be accepted.
+const BACKLOG: i32 = 128;
+
 /// Where the guest is reached, and whom it reaches.
 #[derive(Debug)]
 pub(crate) struct Endpoints {
@@ -52,14 +55,44 @@ pub(crate) struct Endpoints {
     pub(crate) launcher: UnixStream,
     /// Init, which starts launchers.
     pub(crate) init: UnixStream,
-    /// The warden, which never speaks; only its end can be noticed.
-    pub(crate) warden: UnixStream,
-    /// Where the warden asks for connections to ports inside.
-    pub(crate) porter: OwnedFd,
+    /// The warden of a local sandbox, which never speaks; only its end can be noticed.
+    pub(crate) warden: Option<UnixStream>,
+    /// Where the warden asks for connections to ports inside, if it did not come by a connection.
+    pub(crate) porter: Option<OwnedFd>,
     /// The folder for what commands say; no path inside leads to it.
     pub(crate) logs: OwnedFd,
     /// Where the kernel counts whom it killed for want of memory, where it does.
     pub(crate) kills: Option<OwnedFd>,
+}
+
+/// What is served.
+#[derive(Debug, Clone)]
+pub(crate) struct Served {
+    /// The token every connection must prove.
+    pub(crate) token: [u8; TOKEN_BYTES],
+    /// Where files may be changed; the first is the workspace.
+    pub(crate) writable: Vec<String>,
+    /// Where they may only be read.
+    pub(crate) readable: Vec<String>,
+    /// How they are found.
+    pub(crate) resolver: Resolver,
+    /// Why there is nobody but the default user, if so.
+    pub(crate) only_own: Option<String>,
+    /// Who the default user is.
+    pub(crate) own_uid: u32,
+}
+
+impl From<&BootSpec> for Served {
+    fn from(spec: &BootSpec) -> Self {
+        Self {
+            token: spec.token,
+            writable: spec.writable.clone(),
+            readable: spec.readable.clone(),
+            resolver: spec.resolver,
+            only_own: spec.only_own.clone(),
+            own_uid: rustix::process::geteuid().as_raw(),
+        }
+    }
 }
 
 /// What every call can reach.
@@ -91,11 +124,13 @@ fn to_tokio(stream: UnixStream) -> io::Result<tokio::net::UnixStream> {
 }
 
 /// Serves until the warden is gone. A sandbox that nobody watches over must not live on.
-pub(crate) fn run(spec: &BootSpec, endpoints: Endpoints) -> io::Result<()> {
+pub(crate) fn run(served: &Served, endpoints: Endpoints) -> io::Result<()> {
     let launcher = await_launcher(&endpoints)?;
+    // A host that connects learns from the kernel who listens: this process, not the first one.
+    rustix::net::listen(&endpoints.listener, BACKLOG)?;
     // Held from before the first command ran: nothing a command does to a path changes what these
     // name.
-    let roots = Roots::open(&spec.writable, &spec.readable, spec.resolver)?;
+    let roots = Roots::open(&served.writable, &served.readable, served.resolver)?;
     // What the guest makes has the same permissions as what commands make.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -106,11 +141,12 @@ pub(crate) fn run(spec: &BootSpec, endpoints: Endpoints) -> io::Result<()> {
         .build()?;
     runtime.block_on(async {
         let guest = Arc::new(Guest {
-            token: Token(spec.token),
+            token: Token(served.token),
             roots,
             users: Users::new(
                 to_tokio(endpoints.init)?,
-                spec.only_own.clone(),
+                served.only_own.clone(),
+                served.own_uid,
                 Pool::new(endpoints.launcher, launcher)?,
             ),
             processes: Processes::default(),
@@ -123,15 +159,24 @@ pub(crate) fn run(spec: &BootSpec, endpoints: Endpoints) -> io::Result<()> {
         if let Some(first) = endpoints.first {
             tokio::spawn(connection::serve(Arc::clone(&guest), to_tokio(first)?));
         }
-        tokio::spawn(ports::serve(endpoints.porter));
-        let warden = to_tokio(endpoints.warden)?;
+        if let Some(porter) = endpoints.porter {
+            tokio::spawn(ports::serve(porter));
+        }
+        let gone = end_of(endpoints.warden);
+        tokio::pin!(gone);
         loop {
             tokio::select! {
                 accepted = listener.accept() => {
                     tokio::spawn(connection::serve(Arc::clone(&guest), accepted?.0));
                 }
-                gone = warden.readable() => return gone,
+                gone = &mut gone => return gone,
             }
         }
     })
+}
+
+/// Waits for the end of the warden, where there is one.
+async fn end_of(warden: Option<UnixStream>) -> io::Result<()> {
+    let Some(warden) = warden else { return std::future::pending().await };
+    to_tokio(warden)?.readable().await
 }

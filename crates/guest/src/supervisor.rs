@@ -8,9 +8,12 @@
 use std::ffi::CString;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::Mode;
-use rustix::process::{WaitOptions, ioctl_tiocsctty, set_child_subreaper, setsid, umask, wait};
+use rustix::process::{
+    Pid, WaitOptions, ioctl_tiocsctty, set_child_subreaper, setsid, umask, wait,
+};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
@@ -56,11 +59,31 @@ pub(crate) enum ExecFailure {
     Program(i32),
 }
 
+/// Whether supervisors go on that cannot adopt what their command leaves behind. It is set once, before
+/// there are any.
+static MAY_LOSE: AtomicBool = AtomicBool::new(false);
+
+/// Becomes the parent of whatever loses its own; false where that cannot be had.
+fn adopt() -> bool {
+    // Any number but nought says yes.
+    set_child_subreaper(Some(Pid::INIT)).is_ok()
+}
+
+/// Finds out whether this process could adopt what descends from it, and lets the supervisors it forks
+/// go on where it could not: engines that only look like a kernel may not know how.
+pub(crate) fn adopts_or_goes_on() -> bool {
+    let adopts = adopt() && set_child_subreaper(None).is_ok();
+    MAY_LOSE.store(!adopts, Ordering::Relaxed);
+    adopts
+}
+
 /// The life of a supervisor.
 pub(crate) fn run(to_guest: &OwnedFd, to_command: OwnedFd) -> ! {
     // Unlike those it was forked from, it wants to know.
     hear_of_children();
-    let Ok(()) = set_child_subreaper(Some(rustix::process::getpid())) else { exit_now(1) };
+    if !adopt() && !MAY_LOSE.load(Ordering::Relaxed) {
+        exit_now(1);
+    }
     let command = match fork() {
         Ok(Fork::Child) => become_command(&to_command),
         Ok(Fork::Parent(command)) => command,

@@ -140,7 +140,27 @@ pub(crate) fn close_inherited() -> io::Result<()> {
         (3, libc::c_uint::MAX, 0);
     // SAFETY: the caller vouches that no descriptor in the range belongs to anything of this process.
     let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    let error = io::Error::last_os_error();
+    match result {
+        0 => Ok(()),
+        // Kernels before 5.9 do not know the call, and what only looks like a kernel knows half of it.
+        _ if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM | libc::EINVAL)) => {
+            close_one_by_one()
+        }
+        _ => Err(error),
+    }
+}
+
+fn close_one_by_one() -> io::Result<()> {
+    let names = std::fs::read_dir("/proc/self/fd")?;
+    let open: Vec<libc::c_int> =
+        names.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
+    for descriptor in open.into_iter().filter(|descriptor| *descriptor > 2) {
+        // SAFETY: the caller vouches that no descriptor but the standard streams belongs to anything
+        // of this process; the one of the listing is closed already, and closing it again fails.
+        unsafe { libc::close(descriptor) };
+    }
+    Ok(())
 }
 
 /// Lets the runtime say when a descriptor, which must not block, is ready.

@@ -4,7 +4,9 @@
 //! owner), its standard output as that owner's first connection to the guest, and its standard error
 //! as the file whose lock says that somebody of the session lives.
 
+pub mod container;
 mod control;
+mod engine;
 mod folder;
 mod keep;
 mod limits;
@@ -15,21 +17,23 @@ mod tree;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bastide_proto::boot::{BootFailure, BootReport, BootSpec, Ids, Ready};
+use bastide_proto::boot::{BootFailure, BootReport, BootSpec, FIRST_RANGE_ID, Ids, Ready, Rung};
 use bastide_proto::warden::{Answer, CONTROL_NAME, GUEST_NAME};
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, pidfd_open, pidfd_send_signal, setsid,
-    waitpid,
+    Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, pidfd_open, pidfd_send_signal,
+    set_child_subreaper, setsid, waitpid,
 };
 
 use crate::init::{self, Inheritance};
 use crate::jail::{IdMap, Step, StepError, clone_binds};
 use crate::launcher::Joining;
-use crate::sys::{Fork, close_inherited, fork_into};
+use crate::server::kill::kill_descendants;
+use crate::sys::{Fork, close_inherited, fork, fork_into};
 use crate::{packet, porter};
 use control::Control;
 use folder::{EndNote, Folder};
@@ -97,7 +101,11 @@ pub fn remove(path: &Path) -> io::Result<()> {
     };
     // Only maps that belong to nobody else are of use here.
     let ids = ids.filter(|ids| matches!(ids, Ids::Subordinate { .. }));
-    let ids = ids.as_ref().map(IdMap::claim).transpose().map_err(io::Error::other)?;
+    let ids = ids
+        .as_ref()
+        .map(|ids| IdMap::claim(ids, path, None))
+        .transpose()
+        .map_err(io::Error::other)?;
     folder::remove(path, ids.as_ref())
 }
 
@@ -133,6 +141,8 @@ struct Sandbox {
     folder: Folder,
     control: Control,
     porter: OwnedFd,
+    /// Whether no namespace ends with its first process.
+    on_host: bool,
     /// Held so that everybody can tell that somebody of this session lives.
     _lock: OwnedFd,
     /// Held so that no other session gets the same ids while this one can leave files behind.
@@ -150,6 +160,7 @@ impl Sandbox {
             init: Some(self.init_fd.try_clone()?),
             owner: Some(owner),
             ports: Ports::new(self.porter.try_clone()?, spec.own_network),
+            is_up: true,
         };
         loop {
             match keeper.watch(&mut self.control)? {
@@ -160,7 +171,7 @@ impl Sandbox {
                         return Ok(());
                     }
                 }
-                Event::OwnerGone => {
+                Event::OwnerGone | Event::OwnerGaveUp | Event::OwnerSaysUp => {
                     self.end_if_alive(&keeper)?;
                     return if spec.keep_folder { Ok(()) } else { self.remove() };
                 }
@@ -186,8 +197,12 @@ impl Sandbox {
 
     /// Ends the sandbox: with its first process the kernel ends all of them.
     fn end(&self) -> io::Result<WaitStatus> {
-        kill(&self.init_fd)?;
-        let status = bury(self.init)?;
+        let status = if self.on_host {
+            end_descendants(self.init)?
+        } else {
+            kill(&self.init_fd)?;
+            bury(self.init)?
+        };
         self.ids.release();
         // A group that stays is found by its name.
         drop(self.groups.remove());
@@ -202,7 +217,9 @@ impl Sandbox {
 
     fn remove(&self) -> io::Result<()> {
         rustix::process::chdir("/")?;
-        self.folder.remove(&self.ids)
+        self.folder.remove(Some(&self.ids))?;
+        self.ids.forget();
+        Ok(())
     }
 }
 
@@ -211,6 +228,29 @@ fn how_it_ended(status: WaitStatus) -> EndNote {
         (Some(_), _) => EndNote::GuestEnded,
         (None, signal) => EndNote::Killed { signal: signal.unwrap_or(libc::SIGKILL) },
     }
+}
+
+/// Ends everything that descends from this process, and says how `init` ended. What cannot be ended,
+/// because the kernel holds it, is not waited for long.
+fn end_descendants(init: Pid) -> io::Result<WaitStatus> {
+    const TRIES: usize = 400;
+    let own = rustix::process::getpid();
+    kill_descendants(own);
+    let status = bury(init)?;
+    for _ in 0..TRIES {
+        kill_descendants(own);
+        loop {
+            match waitpid(None, WaitOptions::NOHANG) {
+                Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
+                Ok(None) => break,
+                Err(_) => return Ok(status),
+            }
+        }
+        let pause = rustix::event::Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+        // Nothing is waited for but time.
+        let _ = rustix::event::poll(&mut [], Some(&pause));
+    }
+    Ok(status)
 }
 
 fn kill(init: &OwnedFd) -> io::Result<()> {
@@ -244,7 +284,17 @@ struct Prepared {
 
 impl Prepared {
     fn new(spec: &BootSpec) -> Result<Self, StepError> {
-        let ids = IdMap::claim(&spec.ids)?;
+        let ids = IdMap::claim(&spec.ids, &spec.session_dir, owner_of(spec.own_folders.first()))?;
+        for folder in &spec.own_folders {
+            folder::make_around(&spec.session_dir, folder)
+                .step(|| format!("make {}", folder.display()))?;
+            ids.own_folder(folder)?;
+        }
+        if spec.rung != Rung::Namespaces {
+            // Whatever loses its parent inside must not get away.
+            let own = rustix::process::getpid();
+            set_child_subreaper(Some(own)).step(|| "look after processes".to_owned())?;
+        }
         // No descriptor of the session's folder may be open when init is forked, so this one is let
         // go of again.
         let listener = Folder::open(&spec.session_dir)
@@ -261,6 +311,12 @@ impl Prepared {
     }
 }
 
+/// Whose a folder is that an earlier boot of the same session made.
+fn owner_of(folder: Option<&PathBuf>) -> Option<u32> {
+    let found = fs::symlink_metadata(folder?).ok()?;
+    Some(found.uid()).filter(|uid| *uid >= FIRST_RANGE_ID)
+}
+
 /// Where the guest keeps what commands say.
 pub(crate) fn logs_of(spec: &BootSpec) -> PathBuf {
     spec.session_dir.join("logs")
@@ -275,7 +331,11 @@ fn boot(spec: &BootSpec, streams: Streams) -> (UnixStream, Result<Sandbox, BootF
     };
     let Prepared { ids, listener, logs, to_init, to_warden, porter, far_porter, mut groups } =
         prepared;
-    let init = match fork_into(namespaces(spec)) {
+    let forked = match spec.rung {
+        Rung::Namespaces => fork_into(namespaces(spec)),
+        Rung::Landlock(_) | Rung::Unconfined => fork(),
+    };
+    let init = match forked {
         Ok(Fork::Child) => {
             drop((owner, to_init, porter));
             init::run(Inheritance {
@@ -311,6 +371,7 @@ fn boot(spec: &BootSpec, streams: Streams) -> (UnixStream, Result<Sandbox, BootF
         folder,
         control,
         porter,
+        on_host: spec.rung != Rung::Namespaces,
         _lock: lock,
         ids,
         _to_init: to_init.into(),
@@ -348,7 +409,11 @@ fn watch_over(
         Ok((ready, folder, control)) => Ok(Watched { init_fd, ready, folder, control }),
         Err(failure) => {
             // The failure is what the owner must hear.
-            drop(kill(&init_fd).and_then(|()| bury(init)).inspect(|_| ids.release()));
+            let ended = match spec.rung {
+                Rung::Namespaces => kill(&init_fd).and_then(|()| bury(init)),
+                Rung::Landlock(_) | Rung::Unconfined => end_descendants(init),
+            };
+            drop(ended.inspect(|_| ids.release()));
             Err(failure)
         }
     }
@@ -371,7 +436,7 @@ fn prepare(
             let namespace = File::open(path).step(|| "open the user namespace".to_owned())?;
             clone_binds(&spec.steps, Some(namespace.as_fd()))?
         }
-        IdMap::Subordinate { .. } | IdMap::Own { .. } => Vec::new(),
+        IdMap::Subordinate { .. } | IdMap::Host { .. } | IdMap::Own { .. } => Vec::new(),
     };
     let talk = || "talk to the sandbox's first process".to_owned();
     for some in binds.chunks(packet::MAX_FDS) {

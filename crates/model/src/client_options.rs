@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use crate::custom::Custom;
 use crate::lax::{Checked, Context, Dump, FromInput, Input, Invalid, Object};
+use crate::receipt::{Isolation, NetworkAccess, Rung};
 use crate::registry::Registry;
 use crate::registry::kinds::Builtin;
 use crate::state::NetworkMode;
@@ -42,8 +43,34 @@ pub enum ClientOptions {
         /// The labels it has.
         labels: IndexMap<String, String>,
     },
+    /// For a session on this machine, confined.
+    Local {
+        /// The ports that can be reached from outside.
+        exposed_ports: Vec<i128>,
+        /// How it is confined.
+        isolation: Isolation,
+        /// What network it has.
+        network: NetworkAccess,
+        /// Whether commands may make sandboxes of their own.
+        nested_sandbox: bool,
+        /// What commands may use, all of them together.
+        limits: LocalLimits,
+    },
     /// For a program's own backend.
     Custom(Custom),
+}
+
+/// What the commands of a session on this machine may use, all of them together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LocalLimits {
+    /// Bytes of memory.
+    pub memory: Option<u64>,
+    /// How many processes.
+    pub pids: Option<u64>,
+    /// Thousandths of a processor.
+    pub cpu_millis: Option<u64>,
+    /// Bytes of disk.
+    pub disk: Option<u64>,
 }
 
 impl ClientOptions {
@@ -53,6 +80,7 @@ impl ClientOptions {
         match self {
             Self::UnixLocal { .. } => "unix_local",
             Self::Docker { .. } => "docker",
+            Self::Local { .. } => "local",
             Self::Custom(custom) => custom.type_name(),
         }
     }
@@ -94,11 +122,35 @@ impl ClientOptions {
 const UNIX_LOCAL_KEYS: &[&str] = &["exposed_ports"];
 const DOCKER_KEYS: &[&str] = &["image", "exposed_ports", "network_mode", "labels"];
 
+const LOCAL_KEYS: &[&str] = &[
+    "exposed_ports",
+    "isolation",
+    "network",
+    "nested_sandbox",
+    "memory",
+    "pids",
+    "cpu_millis",
+    "disk",
+];
+
 /// The keys of each backend's options, beside `type`.
-const KEYS: [(&str, &[&str]); 2] = [("unix_local", UNIX_LOCAL_KEYS), ("docker", DOCKER_KEYS)];
+const KEYS: [(&str, &[&str]); 3] =
+    [("unix_local", UNIX_LOCAL_KEYS), ("docker", DOCKER_KEYS), ("local", LOCAL_KEYS)];
+
+/// The ways a session on this machine can be confined, as users write them.
+const ISOLATION: [(&str, Isolation); 4] = [
+    ("auto", Isolation::Auto),
+    ("namespaces", Isolation::Exactly(Rung::Namespaces)),
+    ("landlock", Isolation::Exactly(Rung::Landlock)),
+    ("unconfined", Isolation::Exactly(Rung::Unconfined)),
+];
+
+/// The networks a session on this machine can have, as users write them.
+const NETWORKS: [(&str, NetworkAccess); 2] =
+    [("none", NetworkAccess::None), ("host", NetworkAccess::Host)];
 
 /// The options of the backends that come with Bastide.
-pub(crate) const BUILTIN: [Builtin<ClientOptions>; 2] = [
+pub(crate) const BUILTIN: [Builtin<ClientOptions>; 3] = [
     ("unix_local", "UnixLocalSandboxClientOptions", |input| {
         check_keys(input, "UnixLocalSandboxClientOptions", UNIX_LOCAL_KEYS, &[])?;
         let mut fields = input.fields("UnixLocalSandboxClientOptions")?;
@@ -123,7 +175,50 @@ pub(crate) const BUILTIN: [Builtin<ClientOptions>; 2] = [
         }
         Ok(ClientOptions::Docker { image, exposed_ports, network_mode, labels })
     }),
+    ("local", "LocalClientOptions", |input| {
+        check_keys(input, "LocalClientOptions", LOCAL_KEYS, &[])?;
+        let mut fields = input.fields("LocalClientOptions")?;
+        fields.or_with("type", (), |input| input.one_of(&[("local", ())]));
+        let exposed_ports = fields.or_with("exposed_ports", Vec::new(), ports);
+        let isolation =
+            fields.or_with("isolation", Isolation::Auto, |input| input.one_of(&ISOLATION));
+        let network =
+            fields.or_with("network", NetworkAccess::None, |input| input.one_of(&NETWORKS));
+        let nested_sandbox = fields.or("nested_sandbox", false);
+        let memory = fields.or_with("memory", None, limit);
+        let pids = fields.or_with("pids", None, limit);
+        let cpu_millis = fields.or_with("cpu_millis", None, limit);
+        let disk = fields.or_with("disk", None, limit);
+        fields.build(|| {
+            let limits =
+                LocalLimits { memory: memory?, pids: pids?, cpu_millis: cpu_millis?, disk: disk? };
+            Some(ClientOptions::Local {
+                exposed_ports: exposed_ports?,
+                isolation: isolation?,
+                network: network?,
+                nested_sandbox: nested_sandbox?,
+                limits,
+            })
+        })
+    }),
 ];
+
+/// A limit, or none. Nothing at all would be no limit but a session that cannot run.
+fn limit(input: Input<'_>) -> Checked<Option<u64>> {
+    if input.value().is_null() {
+        return Ok(None);
+    }
+    match u64::try_from(input.int()?) {
+        Ok(limit) if limit > 0 => Ok(Some(limit)),
+        _ => Err(input.field_error("greater_than", "Input should be greater than 0")),
+    }
+}
+
+/// The word for a choice.
+fn word<T: PartialEq>(of: &T, words: &[(&'static str, T)]) -> String {
+    let found = words.iter().find(|(_, choice)| choice == of);
+    found.map_or_else(String::new, |(word, _)| (*word).to_owned())
+}
 
 fn ports(input: Input<'_>) -> Checked<Vec<i128>> {
     input.tuple(i128::from_input)
@@ -176,6 +271,16 @@ impl Dump for ClientOptions {
                 out.put("network_mode", &network_mode.map(|mode| mode.as_str().to_owned()))?;
                 out.put("labels", labels)?;
             }
+            Self::Local { exposed_ports, isolation, network, nested_sandbox, limits } => {
+                out.put("exposed_ports", exposed_ports)?;
+                out.put("isolation", &word(isolation, &ISOLATION))?;
+                out.put("network", &word(network, &NETWORKS))?;
+                out.put("nested_sandbox", nested_sandbox)?;
+                out.put("memory", &limits.memory.map(i128::from))?;
+                out.put("pids", &limits.pids.map(i128::from))?;
+                out.put("cpu_millis", &limits.cpu_millis.map(i128::from))?;
+                out.put("disk", &limits.disk.map(i128::from))?;
+            }
             Self::Custom(custom) => out.extend(custom.tagged_fields()?.into_map()),
         }
         Ok(out.into())
@@ -187,6 +292,25 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn options_of_confined_sessions_survive_a_round_trip() {
+        let read = |options: Value| crate::lax::read::<ClientOptions>(&options);
+        let whole = json!({"type": "local", "exposed_ports": [80], "isolation": "landlock",
+            "network": "host", "nested_sandbox": true, "memory": 1024, "pids": null,
+            "cpu_millis": 500, "disk": null});
+        let options = read(whole.clone()).unwrap();
+        assert_eq!(options.dump().unwrap(), whole);
+        assert_eq!(read(json!({"type": "local"})).unwrap().dump().unwrap()["isolation"], "auto");
+        for bad in [
+            json!({"type": "local", "isolation": "container"}),
+            json!({"type": "local", "network": "bridge"}),
+            json!({"type": "local", "memory": 0}),
+            json!({"type": "local", "color": "red"}),
+        ] {
+            assert!(read(bad.clone()).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn a_run_may_leave_out_what_its_client_says() {

@@ -31,6 +31,7 @@ pub mod receipt;
 pub mod registry;
 pub mod run_backend;
 pub mod schema;
+pub mod seatbelt;
 mod secret;
 pub mod snapshot;
 mod spelling;
@@ -41,7 +42,7 @@ pub mod truncation;
 pub mod users;
 mod windows_path;
 
-pub use client_options::ClientOptions;
+pub use client_options::{ClientOptions, LocalLimits};
 pub use entry::{Entry, EntryKind};
 pub use environment::Environment;
 pub use error::{Error, ErrorClass, ErrorKind, FieldError, Result};

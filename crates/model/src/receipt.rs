@@ -48,6 +48,8 @@ impl Receipt {
 pub enum Rung {
     /// Namespaces of its own, and walls on the commands.
     Namespaces,
+    /// A container of an engine, and walls on the commands.
+    Container,
     /// Walls on the commands, over the host's own paths.
     Landlock,
     /// Nothing.
@@ -60,10 +62,25 @@ impl Rung {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Namespaces => "namespaces",
+            Self::Container => "container",
             Self::Landlock => "landlock",
             Self::Unconfined => "unconfined",
         }
     }
+}
+
+/// How a session shall be confined.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Isolation {
+    /// By the highest rung of the ladder that this machine has: [`Rung::Namespaces`], else
+    /// [`Rung::Landlock`], else not at all, and then there is no session.
+    #[default]
+    Auto,
+    /// By this rung, or there is no session.
+    #[serde(untagged)]
+    Exactly(Rung),
 }
 
 /// What network commands have.
@@ -73,6 +90,8 @@ impl Rung {
 pub enum NetworkAccess {
     /// Loopback of their own, and nothing else.
     None,
+    /// A network that leads out, and loopback of their own.
+    Bridge,
     /// The host's, its loopback included.
     Host,
 }
@@ -83,6 +102,7 @@ impl NetworkAccess {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::None => "none",
+            Self::Bridge => "bridge",
             Self::Host => "host",
         }
     }

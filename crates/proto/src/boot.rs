@@ -16,6 +16,8 @@ pub struct BootSpec {
     pub hostname: String,
     /// The session's own folder on the host.
     pub session_dir: PathBuf,
+    /// How commands are confined.
+    pub rung: Rung,
     /// An empty folder of the session that the new root is assembled on.
     pub root_dir: PathBuf,
     /// Who is who inside.
@@ -24,6 +26,8 @@ pub struct BootSpec {
     pub only_own: Option<String>,
     /// Whether the sandbox has a network of its own with nothing but loopback.
     pub own_network: bool,
+    /// Whether commands may make namespaces and mounts of their own.
+    pub nested_sandbox: bool,
     /// What commands may use.
     pub limits: Limits,
     /// What is built into the new root, in order.
@@ -37,6 +41,33 @@ pub struct BootSpec {
     pub readable: Vec<String>,
     /// How the guest finds files beneath these folders.
     pub resolver: Resolver,
+    /// Folders of the session's own on the host that everything inside owns. Where they do not lie in
+    /// the session's folder, the one they lie in is made for them, and removed with the session.
+    pub own_folders: Vec<PathBuf>,
+}
+
+/// How commands are confined.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Rung {
+    /// By namespaces and a root of the sandbox's own, and walls on the commands.
+    Namespaces,
+    /// By walls on the commands, over the host's own paths.
+    Landlock(HostWalls),
+    /// By nothing.
+    Unconfined,
+}
+
+/// What commands may use of the host where they see all of its paths.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostWalls {
+    /// Files and folders they may read, besides those of the session.
+    pub readable: Vec<String>,
+    /// Devices they may read and write.
+    pub devices: Vec<String>,
+    /// Whether they may use the host's network.
+    pub network: bool,
+    /// The oldest version of Landlock that will do.
+    pub least_abi: u32,
 }
 
 /// How paths are followed beneath a folder that is held open.
@@ -75,12 +106,28 @@ pub enum Ids {
         /// `newgidmap`, where it is.
         newgidmap: PathBuf,
     },
+    /// Ids of the host itself, where the sandbox has no namespace for others.
+    Host(HostIds),
     /// The caller's own ids alone.
     Own {
         /// The user and group outside.
         outside: UserAndGroup,
         /// What they look like inside.
         inside: UserAndGroup,
+    },
+}
+
+/// Whose ids of the host everything inside has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HostIds {
+    /// The caller's.
+    Caller,
+    /// A user's that the caller may become.
+    Given(UserAndGroup),
+    /// One out of a range that nobody else has. Only root can take it.
+    Claimed {
+        /// The folder of the locks by which sessions keep out of each other's ranges.
+        locks: PathBuf,
     },
 }
 
@@ -193,6 +240,8 @@ pub enum RootStep {
         target: String,
         /// The permission bits of its top folder.
         mode: u32,
+        /// How many bytes it holds at most; what the kernel gives, if none.
+        size: Option<u64>,
     },
     /// The processes of the sandbox.
     Proc {
@@ -222,6 +271,8 @@ pub struct Ready {
     pub init_pid: u32,
     /// The guest, as the host numbers it.
     pub guest_pid: u32,
+    /// Who commands are outside, where the boot has chosen.
+    pub uid: Option<u32>,
     /// What enforces the limits.
     pub enforced: Enforced,
     /// The Landlock version the kernel enforces on commands.

@@ -4,6 +4,7 @@
 
 pub mod accounts;
 pub mod boot;
+pub mod container;
 pub mod files;
 pub mod frame;
 pub mod hello;

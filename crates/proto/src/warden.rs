@@ -17,6 +17,9 @@ pub const END_NAME: &str = "end.json";
 /// Held open, and locked, by every process that keeps the sandbox alive; in the session's folder.
 pub const LOCK_NAME: &str = "lock";
 
+/// What the process is called that everything in a sandbox without namespaces descends from.
+pub const HOST_INIT: &std::ffi::CStr = c"bastide-init";
+
 /// How the name of a session's folder begins once the session is gone and only its removal is left.
 pub const GONE_PREFIX: &str = ".gone-";
 

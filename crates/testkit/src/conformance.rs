@@ -2,6 +2,7 @@
 
 mod commands;
 mod ending;
+mod events;
 mod files;
 mod lifetime;
 mod link;
@@ -35,7 +36,17 @@ pub fn trials() -> Vec<Trial> {
     .flatten()
     .copied()
     .chain(files::all())
+    .chain(events::all())
     .collect()
+}
+
+/// Those that hold where a session has the host's own paths and ids: it has no network of its own to
+/// publish ports of, and no users.
+#[must_use]
+pub fn trials_on_host() -> Vec<Trial> {
+    let elsewhere = [ports::TRIALS, users::TRIALS].concat();
+    let is_here = |trial: &Trial| elsewhere.iter().all(|other| other.name != trial.name);
+    trials().into_iter().filter(is_here).collect()
 }
 
 /// Those that a guest has to pass whichever way it follows paths.

@@ -5,6 +5,7 @@
 //! and run there, and tries. It says what it reached.
 
 mod files;
+mod gaps;
 mod kernel;
 mod paths;
 mod processes;
@@ -15,7 +16,8 @@ pub mod probe;
 use bastide::model::Manifest;
 use bastide::{Command, Session};
 
-use crate::suite::{Context, Trial, Trouble, with_probe};
+use crate::suite::{Context, Outcome, Trial, Trouble, as_asked, with_probe};
+use crate::trials;
 
 /// Those that a guest has to pass whichever way it follows paths.
 #[must_use]
@@ -26,7 +28,43 @@ pub fn path_trials() -> Vec<Trial> {
 /// Every escape trial.
 #[must_use]
 pub fn trials() -> Vec<Trial> {
-    [files::TRIALS, paths::TRIALS, kernel::TRIALS, processes::TRIALS, reach::TRIALS].concat()
+    [
+        files::TRIALS,
+        gaps::TRIALS,
+        paths::TRIALS,
+        kernel::TRIALS,
+        processes::TRIALS,
+        reach::TRIALS,
+        TOGETHER,
+    ]
+    .concat()
+}
+
+/// Those of claims that are made where a session has the host's own paths.
+#[must_use]
+pub fn trials_on_host() -> Vec<Trial> {
+    let elsewhere = ["has_loopback_of_its_own", "gives_the_guest_no_way_up_to_the_host"];
+    trials().into_iter().filter(|trial| !elsewhere.contains(&trial.name)).collect()
+}
+
+/// Every claim once more, with commands run as another user of the session.
+#[must_use]
+pub fn trials_as(user: &'static str) -> Vec<Trial> {
+    // Those swap names under operations of the guest, and are about nobody's commands.
+    let others = |trial: &Trial| paths::TRIALS.iter().all(|path| path.name != trial.name);
+    trials().into_iter().filter(others).map(|trial| trial.as_user(user)).collect()
+}
+
+const TOGETHER: &[Trial] = trials![t13_reaches_no_keys_environment_sessions_processes_or_network];
+
+/// What the field's users ask of a local sandbox, in one.
+async fn t13_reaches_no_keys_environment_sessions_processes_or_network(
+    context: Context,
+) -> Outcome {
+    files::cannot_read_secrets_of_the_host(context.clone()).await?;
+    processes::cannot_see_processes_or_environment_of_the_host(context.clone()).await?;
+    reach::cannot_reach_another_session(context.clone()).await?;
+    reach::cannot_reach_the_network(context).await
 }
 
 /// A session with the probe in it.
@@ -37,7 +75,7 @@ async fn session(context: &Context) -> Result<Session, Trouble> {
 /// Runs a probe inside; what it says is what it reached.
 async fn attempt(session: &Session, name: &str, arguments: &[&str]) -> Result<String, Trouble> {
     let argv = ["./probe", probe::FLAG, name].into_iter().chain(arguments.iter().copied());
-    let command = Command::new(argv).timeout(std::time::Duration::from_secs(30));
+    let command = as_asked(Command::new(argv).timeout(std::time::Duration::from_secs(30)));
     let output = session.exec(command).await?;
     if output.exit.code != 0 {
         let stderr = String::from_utf8_lossy(&output.stderr);

@@ -3,7 +3,9 @@
 
 pub mod chaos;
 pub mod conformance;
+pub mod engine;
 pub mod escape;
 pub mod fuzz;
 pub mod suite;
+pub mod tools;
 pub mod vectors;

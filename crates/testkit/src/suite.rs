@@ -61,6 +61,29 @@ pub struct Trial {
     pub name: &'static str,
     /// How it is shown.
     pub body: Body,
+    /// As whom commands of [`sh`] and of probes run, if not as the session's own user.
+    pub user: Option<&'static str>,
+}
+
+impl Trial {
+    /// The same trial with its commands run as somebody else.
+    #[must_use]
+    pub fn as_user(self, user: &'static str) -> Self {
+        Self { user: Some(user), ..self }
+    }
+}
+
+tokio::task_local! {
+    static AS: Option<&'static str>;
+}
+
+/// The same command as whom this trial runs commands.
+#[must_use]
+pub fn as_asked(command: Command) -> Command {
+    match AS.try_with(|user| *user).ok().flatten() {
+        Some(user) => command.user(user),
+        None => command,
+    }
 }
 
 /// Makes a [`Trial`] of an async function.
@@ -70,6 +93,7 @@ macro_rules! trials {
         &[$($crate::suite::Trial {
             name: stringify!($name),
             body: |context| Box::pin($name(context)),
+            user: None,
         }),*]
     };
 }
@@ -121,7 +145,7 @@ pub fn with_probe(mut manifest: Manifest) -> std::io::Result<Manifest> {
 /// A shell command that must not take longer than a trial may.
 #[must_use]
 pub fn sh(line: &str) -> Command {
-    Command::shell(line).timeout(Duration::from_secs(60))
+    as_asked(Command::shell(line).timeout(Duration::from_secs(60)))
 }
 
 /// What a shell command says, which must end well.
@@ -138,6 +162,30 @@ pub async fn say(session: &Session, line: &str) -> Result<String, Trouble> {
     Ok(String::from_utf8(stdout)?)
 }
 
+/// How many processes of the session there are whose command line holds a match of `pattern`. They are
+/// told from others by where they started: on some rungs those of the host can be seen too.
+///
+/// # Errors
+///
+/// Fails if that cannot be counted.
+pub async fn running(session: &Session, pattern: &str) -> Result<usize, Trouble> {
+    let root = session.root();
+    let line = format!(
+        "for p in /proc/[0-9]*; do [ \"$(readlink $p/cwd)\" = '{root}' ] && tr '\\0' ' ' < $p/cmdline && echo
+         done 2>/dev/null | grep -c '{pattern}' || true"
+    );
+    Ok(say(session, &line).await?.trim().parse()?)
+}
+
+/// Where commands of the session may keep what is not in the workspace.
+///
+/// # Errors
+///
+/// Fails if they cannot be asked.
+pub async fn scratch(session: &Session) -> Result<String, Trouble> {
+    Ok(say(session, "echo ${TMPDIR:-/tmp}").await?.trim().to_owned())
+}
+
 /// Runs suites of trials as a test binary does: it takes the usual arguments and prints the usual
 /// lines.
 #[must_use]
@@ -147,10 +195,10 @@ pub fn run(suites: &[(&str, &Context, Vec<Trial>)]) -> ExitCode {
     let mut tests = Vec::new();
     for (suite, context, trials) in suites {
         for trial in trials {
-            let (context, body) = (Context::clone(context), trial.body);
+            let (context, trial) = (Context::clone(context), *trial);
             let name = format!("{suite}::{}", trial.name);
             tests.push(libtest_mimic::Trial::test(name.clone(), move || {
-                perform(&name, context, body)
+                perform(&name, context, trial)
             }));
         }
     }
@@ -171,6 +219,21 @@ pub fn run(suites: &[(&str, &Context, Vec<Trial>)]) -> ExitCode {
     conclusion.exit_code()
 }
 
+/// Names suites that cannot be run here, and says why: each trial is reported as ignored.
+#[must_use]
+#[expect(clippy::print_stderr, reason = "a test program speaks on the terminal")]
+pub fn skip_all(suite: &str, trials: &[Trial], reason: &str) -> ExitCode {
+    let arguments = Arguments::from_args();
+    let ignored = |trial: &Trial| {
+        let name = format!("{suite}::{}", trial.name);
+        libtest_mimic::Trial::test(name, || Ok(())).with_ignored_flag(true)
+    };
+    if !arguments.list {
+        eprintln!("skipped: {} trials of {suite}: {reason}", trials.len());
+    }
+    libtest_mimic::run(&arguments, trials.iter().map(ignored).collect()).exit_code()
+}
+
 /// Deletes what a trial that failed half-way left behind, and names it: a session that is not tied to
 /// its owner would outlive this program. One whose owner let go of it may still be on its way out.
 fn clear(context: &Context) -> Result<Vec<String>, Trouble> {
@@ -187,7 +250,7 @@ fn clear(context: &Context) -> Result<Vec<String>, Trouble> {
     })
 }
 
-fn perform(name: &str, context: Context, body: Body) -> Result<(), Failed> {
+fn perform(name: &str, context: Context, trial: Trial) -> Result<(), Failed> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -195,11 +258,19 @@ fn perform(name: &str, context: Context, body: Body) -> Result<(), Failed> {
         .map_err(|error| Failed::from(error.to_string()))?;
     // A panic unwinds through here and drops the trial's sessions with the runtime: a session that
     // its owner let go of ends.
-    let outcome = runtime.block_on(async { tokio::time::timeout(TRIAL, body(context)).await });
+    let Trial { body, user, .. } = trial;
+    let body = AS.scope(user, async { tokio::time::timeout(TRIAL, body(context)).await });
+    let outcome = runtime.block_on(body);
     match outcome {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => match error.downcast::<Skip>() {
             Ok(skipped) => note_skipped(name, &skipped.0).map_err(|error| error.to_string().into()),
+            // Where a machine has no ids for others, nothing can be tried as one of them.
+            Err(error)
+                if user.is_some() && error.to_string().starts_with("nothing can be done as") =>
+            {
+                note_skipped(name, &error.to_string()).map_err(|error| error.to_string().into())
+            }
             Err(error) => Err(Failed::from(error.to_string())),
         },
         Err(_) => Err(Failed::from(format!("still not over after {TRIAL:?}"))),

@@ -21,6 +21,7 @@ mod unpack;
 // One line per area, here and in `AREAS`.
 mod apply_patch;
 mod archive_extract;
+mod archives;
 mod entries;
 mod errors;
 mod events;
@@ -35,6 +36,7 @@ mod paths;
 mod permissions;
 mod pty;
 mod rclone_config;
+mod session_events;
 mod session_ops;
 mod session_state;
 mod shell_tool;
@@ -56,6 +58,7 @@ pub use run::{default_dir, run};
 const AREAS: &[&[(&str, Handler)]] = &[
     apply_patch::FUNCTIONS,
     archive_extract::FUNCTIONS,
+    archives::FUNCTIONS,
     entries::FUNCTIONS,
     errors::FUNCTIONS,
     events::FUNCTIONS,
@@ -70,6 +73,7 @@ const AREAS: &[&[(&str, Handler)]] = &[
     permissions::FUNCTIONS,
     pty::FUNCTIONS,
     rclone_config::FUNCTIONS,
+    session_events::FUNCTIONS,
     session_ops::FUNCTIONS,
     session_state::FUNCTIONS,
     shell_tool::FUNCTIONS,

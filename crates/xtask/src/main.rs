@@ -26,6 +26,8 @@ enum Task {
     Check,
     /// Run every test; says first what it would install, start or create
     Test(test::Arguments),
+    /// Start a Docker daemon with the images of the tests, until its input ends
+    Engine,
     /// Do what CI does: `check`, then `test` with nothing skipped
     Ci,
     /// Measure beside what users would use instead
@@ -42,6 +44,7 @@ fn main() -> ExitCode {
     match Arguments::parse().task {
         Task::Check => shell::finish(check::run()),
         Task::Test(arguments) => shell::finish(test::run(&arguments)),
+        Task::Engine => shell::finish(test::hold_engine()),
         Task::Ci => shell::finish(ci::run()),
         Task::Bench(arguments) => shell::finish(bench::run(&arguments)),
         Task::Docs => docs::run(),

@@ -1,5 +1,6 @@
 //! `cargo xtask test`: everything that proves the project works.
 
+mod engine;
 mod packages;
 mod privileges;
 
@@ -9,6 +10,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::shell::{Outcome, cargo, read, run as run_command, say, step, works};
+use engine::Engine;
 use privileges::{Means, Skipped};
 
 #[derive(Debug, clap::Args)]
@@ -30,6 +32,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     step("what this will do to the machine");
     let missing = packages::missing(arguments.full || arguments.require_all);
     say(&means.announcement(&missing));
+    say(&engine::announcement());
     packages::install(&missing, means.is_root())?;
     // Trials that this machine cannot do are named here, by every run of every suite.
     let skipped = tempfile::NamedTempFile::new()?;
@@ -39,8 +42,15 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let settings = Settings { full: arguments.full, seed, skipped: skipped.path() };
     say(&format!("seed:    {seed} (run again with `--seed {seed}`)"));
 
+    step("a Docker daemon");
+    let engine = Engine::prepare()?;
+    if let Err(why) = &engine {
+        say(&format!("skipped: {why}"));
+    }
+
     step("unit and integration tests");
-    run_tests(settings)?;
+    run_tests(settings, engine.as_ref().ok())?;
+    let docker = engine.map(drop);
     step("examples in the documentation");
     run_command(&mut cargo(&["test", "--workspace", "--doc", "--quiet"]))?;
     step("the recorded cases of the reference");
@@ -60,15 +70,29 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     if let Err(reason) = ran {
         lines.push(format!("skipped the local suites as {other}: {reason}"));
     }
+    if let Err(reason) = docker {
+        lines.push(format!("skipped the suites of Docker: {reason}"));
+    }
     if lines.is_empty() {
         say("\nall tests passed, nothing was skipped");
         return Ok(());
     }
     let list = lines.join("\n");
-    if arguments.require_all {
+    // What this machine has no program for it could not run; everything else it could.
+    let could = |line: &String| !line.ends_with("is not installed");
+    if arguments.require_all && lines.iter().any(could) {
         return Err(format!("{} skipped:\n{list}", lines.len()).into());
     }
     say(&format!("\nall tests passed; {} skipped:\n{list}", lines.len()));
+    Ok(())
+}
+
+/// Holds a daemon for tests that are run one by one.
+pub(crate) fn hold_engine() -> Outcome {
+    let engine = Engine::prepare()??;
+    let (name, host) = engine.variable();
+    say(&format!("export {name}={host}"));
+    std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
     Ok(())
 }
 
@@ -95,7 +119,7 @@ impl Settings<'_> {
     }
 }
 
-fn run_tests(settings: Settings<'_>) -> Outcome {
+fn run_tests(settings: Settings<'_>, engine: Option<&Engine>) -> Outcome {
     // Nextest runs every test in a process of its own, and all of them at once.
     let nextest = works(&mut cargo(&["nextest", "--version"]));
     let mut command = if nextest {
@@ -106,7 +130,8 @@ fn run_tests(settings: Settings<'_>) -> Outcome {
         command.args(targets);
         command
     };
-    run_command(command.envs(settings.variables()))
+    command.envs(settings.variables()).envs(engine.map(Engine::variable));
+    run_command(&mut command)
 }
 
 /// A test program of the local backend.

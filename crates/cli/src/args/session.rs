@@ -1,21 +1,21 @@
 //! The options of a new session, and what becomes of them.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use bastide::model::document::Format;
 use bastide::model::environment::Variable;
 use bastide::model::{Manifest, Registry};
 use bastide::store::StoreSnapshot;
 use bastide::{
-    Client, CreateOptions, Error, ErrorKind, NetworkAccess, ProgressListener, Result, Session,
-    SessionId, SnapshotChoice, Store,
+    Client, CreateOptions, Error, ErrorKind, Isolation, NetworkAccess, Result, Rung, Session,
+    SessionId, SnapshotChoice,
 };
-use bastide_local::LocalBackend;
 
-use super::values::{parse_bytes, parse_pair};
+use super::docker::DockerArgs;
+use super::values::{parse_bytes, parse_cpus, parse_pair};
+use crate::clients::{clients, docker_client};
 use crate::config;
-use crate::ui::{Meter, Ui};
+use crate::ui::Ui;
 
 /// What a new session shall be like
 #[derive(Debug, clap::Args)]
@@ -23,10 +23,6 @@ pub(crate) struct SessionArgs {
     /// Where the session runs
     #[arg(long, value_name = "BACKEND", default_value = "local")]
     backend: BackendArg,
-
-    /// Image the session starts from, on backends that have images
-    #[arg(long, value_name = "IMAGE")]
-    image: Option<String>,
 
     /// Manifest of the workspace: JSON, YAML or TOML
     #[arg(long, value_name = "FILE")]
@@ -56,9 +52,24 @@ pub(crate) struct SessionArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pids: Option<u64>,
 
+    /// Processors all commands may use together (such as 1.5)
+    #[arg(long, value_name = "N", value_parser = parse_cpus)]
+    cpus: Option<u64>,
+
+    /// Disk commands may use; the receipt says for what that holds
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    disk: Option<u64>,
+
+    /// Let commands make sandboxes of their own, as browsers, bwrap and podman do
+    #[arg(long)]
+    nested_sandbox: bool,
+
     /// Environment variable to set (can be repeated)
     #[arg(long = "env", value_name = "KEY=VALUE", value_parser = parse_pair)]
     envs: Vec<(String, String)>,
+
+    #[command(flatten)]
+    docker: DockerArgs,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -89,19 +100,10 @@ enum IsolationArg {
 enum NetworkArg {
     /// Loopback of its own, and nothing else
     None,
+    /// A network that leads out, in containers
+    Bridge,
     /// The host's network, its loopback included
     Host,
-}
-
-/// A client for the sessions on this machine.
-pub(crate) fn local_client() -> Result<Client> {
-    let client = Client::new(Arc::new(LocalBackend::new(config::home()?)?));
-    store()?.known_to(client)
-}
-
-/// The store of snapshots on this machine.
-pub(crate) fn store() -> Result<Store> {
-    Store::open(config::home()?.join("snapshots"))
 }
 
 impl SessionArgs {
@@ -122,23 +124,41 @@ impl SessionArgs {
         let mut options = CreateOptions::default();
         options.network = match self.network {
             NetworkArg::None => NetworkAccess::None,
+            NetworkArg::Bridge => NetworkAccess::Bridge,
             NetworkArg::Host => NetworkAccess::Host,
+        };
+        options.isolation = match self.isolation {
+            IsolationArg::Auto => Isolation::Auto,
+            IsolationArg::Namespaces => Isolation::Exactly(Rung::Namespaces),
+            IsolationArg::Landlock => Isolation::Exactly(Rung::Landlock),
+            IsolationArg::Unconfined => Isolation::Exactly(Rung::Unconfined),
         };
         options.limits.memory = self.memory;
         options.limits.pids = self.pids;
-        options.env = config::shared_environment();
+        options.limits.cpu_millis = self.cpus;
+        options.limits.disk = self.disk;
+        options.nested_sandbox = self.nested_sandbox;
         options.tied_to_owner = tied_to_owner;
         let id = SessionId::random();
         // Its own snapshot when it stops; the one it starts from stays as it is.
         let snapshot = StoreSnapshot { id: id.to_string(), from: self.snapshot };
         options.snapshot = Some(SnapshotChoice::Named(snapshot.into_snapshot()));
         options.id = Some(id);
-        let meter = Arc::new(Meter::new("making the workspace"));
-        let shown = Arc::clone(&meter);
-        options.progress = Some(ProgressListener::new(move |progress| shown.show(progress)));
-        let client = local_client()?;
+        options.base_dir = base_dir(self.manifest.as_deref())?;
+        options.progress = ui.progress("laying out");
+        let client = match self.backend {
+            BackendArg::Docker => {
+                let progress = ui.notices();
+                docker_client(self.docker.options()?, move |said| progress.say(said))?
+            }
+            // Programs of this machine see what the reference lets them see of the environment.
+            BackendArg::Local | BackendArg::Sbx | BackendArg::Kube => {
+                options.env = config::shared_environment();
+                clients()?.local()
+            }
+        };
         let session = client.create(&manifest, options).await;
-        meter.clear();
+        ui.end_progress();
         Ok((client, session?))
     }
 
@@ -149,23 +169,26 @@ impl SessionArgs {
             Err(Error::new(ErrorKind::Unsupported, message).with("option", option))
         };
         match self.backend {
-            BackendArg::Local => {}
-            BackendArg::Docker | BackendArg::Sbx | BackendArg::Kube => {
-                return refuse("--backend", "this build has the backend `local` only");
+            BackendArg::Local => {
+                if let Some(option) = self.docker.given() {
+                    return refuse(option, "the backend `local` has no containers");
+                }
+            }
+            BackendArg::Docker => {
+                if self.workspace.is_some() {
+                    let why = "a folder of the host cannot be the workspace of a container; grant \
+                               it beside the workspace, by `extra_path_grants` of a manifest";
+                    return refuse("--workspace", why);
+                }
+            }
+            BackendArg::Sbx | BackendArg::Kube => {
+                return refuse("--backend", "this build has the backends `local` and `docker`");
             }
         }
-        match self.isolation {
-            IsolationArg::Auto | IsolationArg::Namespaces => {}
-            IsolationArg::Landlock | IsolationArg::Unconfined => {
-                return refuse("--isolation", "sessions are confined by `namespaces` only");
-            }
+        if self.backend != BackendArg::Local && !matches!(self.isolation, IsolationArg::Auto) {
+            return refuse("--isolation", "how containers are confined is their engine's");
         }
-        let local = "the backend `local` has no images";
-        let asked = [("--image", self.image.is_some(), local)];
-        match asked.into_iter().find(|(_, given, _)| *given) {
-            Some((option, _, why)) => refuse(option, why),
-            None => Ok(()),
-        }
+        Ok(())
     }
 }
 
@@ -178,6 +201,21 @@ fn workspace(folder: &Path) -> Result<String> {
     std::fs::create_dir_all(folder).map_err(|error| failed(&error.to_string()))?;
     let folder = folder.canonicalize().map_err(|error| failed(&error.to_string()))?;
     folder.into_os_string().into_string().map_err(|_| failed("its path is no text"))
+}
+
+/// The folder that files of the host in a manifest come from: the one the manifest lies in.
+fn base_dir(manifest: Option<&Path>) -> Result<Option<PathBuf>> {
+    let Some(manifest) = manifest else { return Ok(None) };
+    let folder = match manifest.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let folder = folder.canonicalize().map_err(|error| {
+        let message =
+            format!("cannot find the folder of the manifest {}: {error}", manifest.display());
+        Error::new(ErrorKind::NotFound, message)
+    })?;
+    Ok(Some(folder))
 }
 
 fn load(ui: &Ui, path: &Path) -> Result<Manifest> {

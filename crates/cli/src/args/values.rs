@@ -29,6 +29,20 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     parsed.filter(|bytes| *bytes > 0).ok_or_else(|| "expected a size such as 512m or 1g".to_owned())
 }
 
+/// A number of processors, such as `1.5`, in thousandths.
+pub(crate) fn parse_cpus(text: &str) -> Result<u64, String> {
+    let wrong = || "expected a number of processors such as 2 or 1.5".to_owned();
+    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.len() + part.len() == 0 || part.len() > 3 || !digits(whole) || !digits(part) {
+        return Err(wrong());
+    }
+    let whole: u64 = format!("0{whole}").parse().map_err(|_| wrong())?;
+    let part: u64 = format!("{part:0<3}").parse().map_err(|_| wrong())?;
+    let millis = whole.checked_mul(1000).and_then(|whole| whole.checked_add(part));
+    millis.filter(|millis| *millis > 0).ok_or_else(wrong)
+}
+
 /// The signals by their names, without `SIG`.
 const SIGNALS: [(&str, i32); 31] = [
     ("HUP", 1),
@@ -119,6 +133,25 @@ mod tests {
         ];
         for (text, want) in cases {
             assert_eq!(parse_bytes(text).ok(), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn reads_numbers_of_processors() {
+        let cases = [
+            ("2", Some(2000)),
+            ("1.5", Some(1500)),
+            (".25", Some(250)),
+            ("0.001", Some(1)),
+            ("0", None),
+            ("", None),
+            (".", None),
+            ("1.5555", None),
+            ("-1", None),
+            ("99999999999999999999", None),
+        ];
+        for (text, want) in cases {
+            assert_eq!(parse_cpus(text).ok(), want, "{text}");
         }
     }
 

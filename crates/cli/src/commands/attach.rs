@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use bastide::{ProcessId, Result};
 
-use crate::args::session::local_client;
+use crate::clients::clients;
 use crate::conduct::Interrupts;
 use crate::stdin::Stdin;
 use crate::ui::Ui;
@@ -31,7 +31,7 @@ pub(crate) struct AttachArgs {
 }
 
 pub(crate) async fn run(ui: &mut Ui, args: AttachArgs) -> Result<ExitCode> {
-    let client = local_client()?;
+    let client = clients()?;
     let session = client.attach(&client.find(&args.id)?).await?;
     let id = ProcessId(args.process);
     let known = session.processes().await?.into_iter().find(|process| process.id == id);

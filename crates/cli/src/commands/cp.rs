@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use bastide::{Client, Content, Error, ErrorKind, Result, Session};
+use bastide::{Content, Error, ErrorKind, Result, Session};
 use serde_json::json;
 
 use super::files::cat;
-use crate::args::session::local_client;
+use crate::clients::{Clients, clients};
 use crate::transfer::{
     Copied, HostSink, HostSource, Place, SessionSink, SessionSource, Sink, Source, copy, last_name,
 };
@@ -34,7 +34,7 @@ pub(crate) struct CpArgs {
 }
 
 pub(crate) async fn run(ui: &mut Ui, args: CpArgs) -> Result<ExitCode> {
-    let client = local_client()?;
+    let client = clients()?;
     let copied = match (args.source, args.destination) {
         (Place::Stream, Place::Session { id, path }) => {
             let session = attach(&client, &id).await?;
@@ -82,7 +82,7 @@ pub(crate) async fn run(ui: &mut Ui, args: CpArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn attach(client: &Client, id: &str) -> Result<Session> {
+async fn attach(client: &Clients, id: &str) -> Result<Session> {
     client.attach(&client.find(id)?).await
 }
 

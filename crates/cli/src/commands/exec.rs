@@ -8,8 +8,8 @@ use std::time::Duration;
 use bastide::{Command, Error, ErrorKind, GuestPath, Result, Session};
 use serde_json::json;
 
-use crate::args::session::local_client;
 use crate::args::values::parse_time;
+use crate::clients::clients;
 use crate::conduct;
 use crate::ui::Ui;
 
@@ -48,7 +48,7 @@ pub(crate) struct ExecArgs {
 }
 
 pub(crate) async fn run(ui: &mut Ui, args: ExecArgs) -> Result<ExitCode> {
-    let client = local_client()?;
+    let client = clients()?;
     let session = client.attach(&client.find(&args.id)?).await?;
     let mut command = Command::new(args.argv.into_iter().map(OsString::into_vec));
     if let Some(user) = args.user {

@@ -7,7 +7,7 @@ use bastide::{Content, FileInfo, FileKind, Result, Session};
 use serde_json::{Value, json};
 
 use super::ls::ago;
-use crate::args::session::local_client;
+use crate::clients::clients;
 use crate::ui::{Table, Ui};
 
 /// Look at and change the files of a session
@@ -73,7 +73,7 @@ impl FilesArgs {
 }
 
 pub(crate) async fn run(ui: &mut Ui, args: FilesArgs) -> Result<ExitCode> {
-    let client = local_client()?;
+    let client = clients()?;
     let attach = async |at: &At| client.attach(&client.find(&at.id)?).await;
     match args.task {
         FilesTask::Ls { at, json } => {

@@ -6,7 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use bastide::Result;
 
 use super::ls::{ago, object};
-use crate::args::session::local_client;
+use crate::clients::clients;
 use crate::ui::{Table, Ui};
 
 /// Show everything that is known about a session
@@ -22,7 +22,7 @@ pub(crate) struct InspectArgs {
 }
 
 pub(crate) async fn run(ui: &mut Ui, args: InspectArgs) -> Result<ExitCode> {
-    let client = local_client()?;
+    let client = clients()?;
     let session = client.inspect(&client.find(&args.id)?).await?;
     if args.json {
         ui.json(&object(&session))?;

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use bastide::{ProcessId, Result};
 use serde_json::json;
 
-use crate::args::session::local_client;
 use crate::args::values::parse_signal;
+use crate::clients::clients;
 use crate::ui::Ui;
 
 /// Send a signal to a process
@@ -32,7 +32,7 @@ pub(crate) struct KillArgs {
 }
 
 pub(crate) async fn run(ui: &mut Ui, args: KillArgs) -> Result<ExitCode> {
-    let client = local_client()?;
+    let client = clients()?;
     let session = client.attach(&client.find(&args.id)?).await?;
     session.signal(ProcessId(args.process), args.signal).await?;
     if args.json {

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bastide::{Result, SessionInfo};
 use serde_json::{Value, json};
 
-use crate::args::session::local_client;
+use crate::clients::clients;
 use crate::ui::{Table, Ui};
 
 /// List sessions
@@ -18,7 +18,7 @@ pub(crate) struct LsArgs {
 }
 
 pub(crate) async fn run(ui: &mut Ui, args: LsArgs) -> Result<ExitCode> {
-    let client = local_client()?;
+    let client = clients()?;
     let sessions = client.list().await?;
     if args.json {
         ui.json(&sessions.iter().map(object).collect())?;

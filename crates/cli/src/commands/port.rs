@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use bastide::Result;
 use serde_json::json;
 
-use crate::args::session::local_client;
+use crate::clients::clients;
 use crate::ui::Ui;
 
 /// Publish a port of a session on this machine, and print its address
@@ -27,7 +27,7 @@ pub(crate) struct PortArgs {
 }
 
 pub(crate) async fn run(ui: &mut Ui, args: PortArgs) -> Result<ExitCode> {
-    let client = local_client()?;
+    let client = clients()?;
     let session = client.attach(&client.find(&args.id)?).await?;
     let endpoint = session.expose(args.port).await?;
     let port = u16::try_from(endpoint.port).unwrap_or_default();

@@ -7,7 +7,7 @@ use bastide::{ProcessInfo, Result};
 use serde_json::{Value, json};
 
 use super::ls::ago;
-use crate::args::session::local_client;
+use crate::clients::clients;
 use crate::ui::{Table, Ui};
 
 /// List the processes of a session
@@ -23,7 +23,7 @@ pub(crate) struct PsArgs {
 }
 
 pub(crate) async fn run(ui: &mut Ui, args: PsArgs) -> Result<ExitCode> {
-    let client = local_client()?;
+    let client = clients()?;
     let session = client.attach(&client.find(&args.id)?).await?;
     let processes = session.processes().await?;
     if args.json {

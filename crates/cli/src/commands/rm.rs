@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use bastide::Result;
 use serde_json::{Value, json};
 
-use crate::args::session::local_client;
+use crate::clients::clients;
 use crate::ui::Ui;
 
 /// Remove sessions, with everything that runs and lies in them
@@ -23,7 +23,7 @@ pub(crate) struct RmArgs {
 }
 
 pub(crate) async fn run(ui: &mut Ui, args: RmArgs) -> Result<ExitCode> {
-    let client = local_client()?;
+    let client = clients()?;
     let mut removed: Vec<Value> = Vec::new();
     for id in &args.ids {
         let id = client.find(id)?;

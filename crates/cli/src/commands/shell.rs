@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use bastide::{Command, Result};
 
-use crate::args::session::local_client;
+use crate::clients::clients;
 use crate::ui::Ui;
 use crate::{conduct, terminal};
 
@@ -20,7 +20,7 @@ pub(crate) struct ShellArgs {
 }
 
 pub(crate) async fn run(ui: &mut Ui, args: ShellArgs) -> Result<ExitCode> {
-    let client = local_client()?;
+    let client = clients()?;
     let session = client.attach(&client.find(&args.id)?).await?;
     let command = Command::shell(SHELL);
     if !terminal::is_there() {

@@ -12,10 +12,10 @@ use bastide_remote::Bucket;
 use serde_json::{Value, json};
 
 use super::ls::ago;
-use crate::args::session::{local_client, store};
 use crate::args::values::size_text;
+use crate::clients::{clients, store};
 use crate::config;
-use crate::ui::{Meter, Table, Ui};
+use crate::ui::{Table, Ui};
 
 /// The exit code of a check that found something.
 const FOUND: u8 = 1;
@@ -181,12 +181,12 @@ async fn save(
     name: &str,
     json: bool,
 ) -> Result<ExitCode> {
-    let client = local_client()?;
+    let client = clients()?;
     let session = client.attach(&client.find(session)?).await?;
-    let meter = Meter::new("saving");
-    let tell = |progress: Progress| meter.show(progress);
+    let shown = ui.progress("saving");
+    let tell = |progress: Progress| shown.iter().for_each(|shown| shown.tell(progress));
     let saved = session.save_snapshot(store, name, Some(&tell)).await;
-    meter.clear();
+    ui.end_progress();
     let saved = saved?;
     if json {
         let mut object = describe(&saved.info);
@@ -216,12 +216,12 @@ async fn restore(
     name: &str,
     json: bool,
 ) -> Result<ExitCode> {
-    let client = local_client()?;
+    let client = clients()?;
     let session = client.attach(&client.find(session)?).await?;
-    let meter = Meter::new("restoring");
-    let tell = |progress: Progress| meter.show(progress);
+    let shown = ui.progress("restoring");
+    let tell = |progress: Progress| shown.iter().for_each(|shown| shown.tell(progress));
     let restored = session.restore_snapshot(store, name, Some(&tell)).await;
-    meter.clear();
+    ui.end_progress();
     let restored = restored?;
     if json {
         let mut object = describe(&restored.info);
@@ -266,10 +266,10 @@ fn list(ui: &mut Ui, store: &Store, json: bool) -> Result<ExitCode> {
 }
 
 fn verify(ui: &mut Ui, store: &Store, name: Option<&str>, json: bool) -> Result<ExitCode> {
-    let meter = Meter::new("verifying");
-    let tell = |progress: Progress| meter.show(progress);
+    let shown = ui.progress("verifying");
+    let tell = |progress: Progress| shown.iter().for_each(|shown| shown.tell(progress));
     let found = store.verify(name, Some(&tell));
-    meter.clear();
+    ui.end_progress();
     let found = found?;
     if json {
         ui.json(&health(&found))?;

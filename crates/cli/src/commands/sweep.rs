@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use bastide::{Error, ErrorKind, Result, Swept};
 use serde_json::{Value, json};
 
-use crate::args::session::local_client;
+use crate::clients::clients;
 use crate::ui::Ui;
 
 /// Clear away what was left behind
@@ -20,7 +20,7 @@ pub(crate) struct SweepArgs {
 }
 
 pub(crate) async fn run(ui: &mut Ui, args: SweepArgs) -> Result<ExitCode> {
-    let client = local_client()?;
+    let client = clients()?;
     let report = client.sweep().await?;
     client.flush().await;
     if args.json {

@@ -192,3 +192,41 @@ fn prints_completions_and_the_manual() {
     home.say(&["man", "--out", "pages"]);
     assert!(home.path().join("pages/bastide-exec.1").exists());
 }
+
+#[test]
+fn stops_and_resumes() {
+    let home = Home::new();
+    let folder = tempfile::tempdir().unwrap();
+    let manifest = folder.path().join("m.json");
+    std::fs::create_dir_all(folder.path().join("src/empty")).unwrap();
+    std::fs::write(folder.path().join("src/a"), "from the host").unwrap();
+    let entries = r#"{"entries": {
+        "in": {"type": "local_dir", "src": "src"},
+        "fresh": {"type": "file", "content": "new", "ephemeral": true}
+    }}"#;
+    std::fs::write(&manifest, entries).unwrap();
+    let id = home.say(&["create", "--manifest", manifest.to_str().unwrap()]).trim().to_owned();
+    assert_eq!(home.say(&["exec", &id, "--", "cat", "in/a", "fresh"]), "from the hostnew");
+    home.say(&["exec", &id, "--", "sh", "-c", "echo kept > file; echo old > fresh; ls in/empty"]);
+    home.say(&["exec", "-d", &id, "--", "sleep", "7811"]);
+
+    home.say(&["stop", &id]);
+    assert!(home.processes().is_empty(), "nothing of it runs");
+    assert!(home.say(&["inspect", &id]).contains("state\tstopped\n"));
+    let refused = home.run(&["exec", &id, "--", "true"]);
+    assert_eq!(refused.status.code(), Some(125));
+    assert!(text(&refused.stderr).contains(&format!("bastide resume {id}")));
+    assert_eq!(
+        home.say(&["stop", "--json", &id]).trim(),
+        format!(r#"[{{"id":"{id}","state":"stopped","left_out":[]}}]"#)
+    );
+
+    assert_eq!(home.say(&["resume", &id]).trim(), id);
+    assert_eq!(
+        home.say(&["exec", &id, "--", "cat", "file", "fresh", "in/a"]),
+        "kept\nnewfrom the host"
+    );
+    assert!(home.say(&["resume", "--json", &id]).contains(&format!(r#""id":"{id}""#)), "it runs");
+    home.say(&["rm", &id]);
+    assert!(home.folders().is_empty() && home.processes().is_empty());
+}

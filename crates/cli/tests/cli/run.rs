@@ -121,18 +121,95 @@ fn points_at_the_line_of_a_mistake() {
     assert!(stderr.contains("did you mean `file`?"), "{stderr}");
 }
 
-#[test]
-fn refuses_where_user_namespaces_are_forbidden() {
+/// Runs the tool where something was taken away: in a user namespace of its own, anybody may do that.
+fn deprived(home: &Home, line: &str, arguments: &[&str]) -> std::process::Output {
+    let mut deprive = Command::new("unshare");
+    let line = format!("{line} && exec \"$@\"");
+    deprive.args(["--user", "--map-root-user", "--mount", "sh", "-c", &line, "sh"]);
+    deprive.arg(env!("CARGO_BIN_EXE_bastide"));
+    home.wrapped(deprive, arguments).output().unwrap()
+}
+
+const NO_USER_NAMESPACES: &str = "echo 0 > /proc/sys/user/max_user_namespaces";
+
+/// What makes a container one for the kernel: part of `/proc` is covered, so no new one can be mounted.
+const COVERED_PROC: &str = "mount --bind /dev/null /proc/uptime";
+
+/// What commands must not get hold of, wherever they stand.
+const PROBE: &str =
+    "cat /etc/shadow 2>/dev/null; grep -E '^(NoNewPrivs|Seccomp):' /proc/self/status";
+
+fn stands_on_landlock(line: &str) {
     let home = Home::new();
-    // In a user namespace of its own, anybody may forbid further ones.
-    let mut forbid = Command::new("unshare");
-    let line = "echo 0 > /proc/sys/user/max_user_namespaces && exec \"$@\"";
-    forbid.args(["--user", "--map-root-user", "sh", "-c", line, "sh"]);
-    forbid.arg(env!("CARGO_BIN_EXE_bastide"));
-    let output = home.wrapped(forbid, &["run", "--", "true"]).output().unwrap();
+    let output = deprived(&home, line, &["run", "--json", "--", "sh", "-c", PROBE]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["receipt"]["rung"], "landlock");
+    assert_eq!(report["stdout"], "NoNewPrivs:\t1\nSeccomp:\t2\n");
+    assert!(!report["receipt"]["not_enforced"].as_array().unwrap().is_empty());
+    assert_eq!(home.folders(), Vec::<String>::new());
+}
+
+#[test]
+fn t14_stands_on_the_lower_rung_where_user_namespaces_are_forbidden() {
+    stands_on_landlock(NO_USER_NAMESPACES);
+}
+
+#[test]
+fn t15_stands_on_the_lower_rung_where_proc_is_covered_as_in_a_container() {
+    stands_on_landlock(COVERED_PROC);
+}
+
+#[test]
+fn a_rung_asked_for_by_name_works_or_fails() {
+    let home = Home::new();
+    let named = ["run", "--isolation", "namespaces", "--", "true"];
+    let output = deprived(&home, NO_USER_NAMESPACES, &named);
     assert_eq!(output.status.code(), Some(125));
     let stderr = text(&output.stderr);
     assert!(stderr.contains("forbids user namespaces"), "{stderr}");
     assert!(stderr.contains("sudo sysctl -w user.max_user_namespaces="), "{stderr}");
+    let output = deprived(&home, COVERED_PROC, &named);
+    assert_eq!(output.status.code(), Some(125));
+    assert!(text(&output.stderr).contains("proc"), "{}", text(&output.stderr));
+    for rung in ["namespaces", "landlock", "unconfined"] {
+        let output = home.run(&["run", "--json", "--isolation", rung, "--", "true"]);
+        assert_eq!(output.status.code(), Some(0), "{rung}: {}", text(&output.stderr));
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(report["receipt"]["rung"], rung);
+    }
+    assert_eq!(home.folders(), Vec::<String>::new());
+}
+
+/// What each rung can do here, and what would help where it cannot.
+#[test]
+fn doctor_says_what_this_machine_can_enforce() {
+    let home = Home::new();
+    let found = home.json(&["doctor", "--json"]);
+    assert_eq!(found["auto"], "namespaces");
+    let rungs = found["rungs"].as_array().unwrap();
+    assert_eq!(
+        rungs.iter().map(|rung| &rung["rung"]).collect::<Vec<_>>(),
+        ["namespaces", "landlock"]
+    );
+    for rung in rungs {
+        assert_eq!(rung["works"], true, "{rung}");
+        let missing: Vec<_> = rung["missing"].as_array().unwrap().iter().collect();
+        // Whatever the receipt does not hold is named here too.
+        for gap in rung["receipt"]["not_enforced"].as_array().unwrap() {
+            assert!(missing.iter().any(|missing| missing["what"] == *gap), "{gap} in {rung}");
+        }
+    }
+    let people = home.say(&["doctor"]);
+    assert!(people.contains("namespaces  works") && people.contains("auto        namespaces"));
+
+    let forbidden = deprived(&home, NO_USER_NAMESPACES, &["doctor", "--json"]);
+    let found: serde_json::Value = serde_json::from_slice(&forbidden.stdout).unwrap();
+    assert_eq!(found["auto"], "landlock");
+    assert_eq!(found["rungs"][0]["works"], false);
+    let fix = found["rungs"][0]["missing"][0]["fix"].as_str().unwrap();
+    assert_eq!(fix, "sudo sysctl -w user.max_user_namespaces=15000");
+    let covered = deprived(&home, COVERED_PROC, &["doctor"]);
+    assert!(text(&covered.stdout).contains("systempaths=unconfined"), "{}", text(&covered.stdout));
     assert_eq!(home.folders(), Vec::<String>::new());
 }

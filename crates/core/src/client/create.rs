@@ -8,10 +8,11 @@ use bastide_model::state::BackendState;
 use bastide_model::{Manifest, SessionState};
 use uuid::Uuid;
 
-use super::{Client, CreateOptions, DEFAULT_ROOT, declared, grants, path_policy};
+use super::{Client, CreateOptions, DEFAULT_ROOT, declared, grants, path_policy, told};
 use crate::apply;
-use crate::backend::{Booted, Leash, Machine, MachineSpec, SessionId};
+use crate::backend::{Booted, Leash, Machine, MachineSpec, Remains, SessionId};
 use crate::environment::{environment, search_path};
+use crate::events::BoundSession;
 use crate::lifecycle::{
     Beginning, ConcurrencyLimits, Lifecycle, Limits, Preserved, ProgressListener,
 };
@@ -77,24 +78,29 @@ impl Client {
         }
         let stored = match options.unix_local {
             true => BackendState::UnixLocal { workspace_root_owned: owned_root.is_some() },
-            false => BackendState::Local { machine: None, receipt: None },
+            false => self.backend.unmade(),
         };
         let checked = manifest.check_mount_boundaries(Some(stored.type_name()));
         checked.map_err(|error| error.at_edge(manifest.holds_mount_authority()))?;
         let mut spec = MachineSpec::new(root_of(&manifest)?);
         spec.network = options.network;
+        spec.isolation = options.isolation;
+        spec.nested_sandbox = options.nested_sandbox;
         if self.backend.has_host_files() {
             // A root of the caller's choice is a folder of the caller's.
             let is_chosen = manifest.root != DEFAULT_ROOT;
             spec.host_workspace = is_chosen.then(|| PathBuf::from(&manifest.root));
         }
-        spec.grants = grants(&manifest)?;
+        spec.grants = grants(&manifest, self.backend.has_host_files())?;
         spec.limits = options.limits;
         let mut record = Record::intent(id, self.backend.name(), spec);
         record.tied = options.tied_to_owner;
-        record.env = environment(&record.spec.root, &manifest, options.env);
+        // A machine with a system of its own says itself where its programs are.
+        let path = self.backend.has_host_files();
+        record.env = environment(&record.spec.root, &manifest, options.env, path);
         record.spec.search_path = search_path(&record.env);
         record.exposed_ports = declared(options.exposed_ports)?;
+        record.spec.exposed_ports.clone_from(&record.exposed_ports);
         record.base_dir = options.base_dir;
         record.git = options.git;
         let ConcurrencyLimits { manifest_entries, local_dir_files } = options.concurrency;
@@ -119,7 +125,14 @@ impl Client {
             starts,
         };
         let folder = self.state.reserve(&record).await?;
-        self.bring_up(folder, record, start).await
+        let id = record.id.clone();
+        let intent = || told::intent(&record, &start.state.manifest);
+        if let Err(error) = self.note(&id, "creating", intent).await {
+            self.undo(&folder, None, &record, true).await;
+            return Err(error);
+        }
+        let started = self.bring_up(folder, record, start).await;
+        self.note_start(&id, "running", started).await
     }
 
     /// Boots the machine of a session whose folder is ours, and puts the session on record.
@@ -127,10 +140,10 @@ impl Client {
         &self,
         folder: SessionFolder,
         mut record: Record,
-        start: Start,
+        mut start: Start,
     ) -> Result<Session> {
         let (is_new, starts) = (start.is_new, start.starts);
-        let Booted { machine, connection, leash } =
+        let Booted { machine, connection, leash, remains } =
             match self.backend.boot(&folder, &record.spec).await {
                 Ok(booted) => booted,
                 Err(error) => {
@@ -138,6 +151,21 @@ impl Client {
                     return Err(error);
                 }
             };
+        if let Some(root) = self.backend.root(&machine) {
+            for (key, value) in &mut record.env {
+                // The workspace is always the home.
+                if key == "HOME" && *value == record.spec.root.as_str() {
+                    root.as_str().clone_into(value);
+                }
+            }
+            root.as_str().clone_into(&mut start.state.manifest.root);
+            record.spec.root = root;
+        }
+        match remains {
+            Remains::Files => {}
+            Remains::System => start.preserved.system = !is_new,
+            Remains::Nothing => start.preserved = Preserved::default(),
+        }
         for (key, value) in &machine.environment {
             // What somebody asked for counts more than what the machine comes with.
             if !record.env.iter().any(|(known, _)| known == key) {
@@ -222,7 +250,7 @@ impl Client {
             ConcurrencyLimits { manifest_entries: limits.0, local_dir_files: limits.1 }
         });
         let mut state = start.state;
-        if let BackendState::Local { .. } = state.backend {
+        if !matches!(state.backend, BackendState::UnixLocal { .. }) {
             state.backend = self.backend.stored(&machine);
         }
         let life = Lifecycle::new(Beginning {
@@ -232,6 +260,7 @@ impl Client {
             git: record.git,
             dependencies: self.dependencies.template_copy(),
             progress: start.progress,
+            is_callers: record.spec.host_workspace.is_some() && record.owned_root.is_none(),
             owned_root: record.owned_root,
             keeper: self.types.keeper(&state.snapshot)?,
             discards_changes: start.discards_changes,
@@ -240,7 +269,16 @@ impl Client {
             preserved: start.preserved,
         });
         let leash: Option<Leash> = None;
+        let bound = BoundSession {
+            backend: Arc::clone(&self.backend),
+            machine: machine.clone(),
+            link: Arc::clone(&link),
+            policy: policy.clone(),
+            root: record.spec.root.clone(),
+        };
         Ok(Session {
+            events: self.recorder(&bound, &life)?,
+            options: Arc::clone(&self.events),
             backend: Arc::clone(&self.backend),
             state: Arc::clone(&self.state),
             machine,

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bastide_model::receipt::Receipt;
+use serde_json::json;
 use tokio::time::Instant;
 
 use super::Client;
+use super::told::up;
 use crate::backend::{Machine, MachineEnd, MachineStatus, SessionId};
 use crate::link::{Link, MuxLink};
 use crate::snapshot::Saved;
@@ -87,7 +89,7 @@ impl Client {
             (Stage::Running, Some(machine)) => machine.clone(),
             (Stage::Stopped, _) => {
                 return Err(Error::new(ErrorKind::Conflict, format!("session {id} is stopped"))
-                    .hint("resume it first"));
+                    .hint(format!("resume it first: `bastide resume {id}`")));
             }
             _ => {
                 let info = self.describe(Summary::of(&record)).await;
@@ -101,7 +103,11 @@ impl Client {
             Ok(link)
         };
         match connected.await {
-            Ok(link) => self.reattached(record, machine, link),
+            Ok(link) => {
+                let session = self.reattached(record, machine, link)?;
+                self.note(id, "attached", || up(&session)).await?;
+                Ok(session)
+            }
             Err(error) => Err(self.better(&machine, error).await),
         }
     }
@@ -132,6 +138,13 @@ impl Client {
     pub async fn inspect(&self, id: &SessionId) -> Result<SessionInfo> {
         let record = self.record(id)?;
         Ok(self.describe(Summary::of(&record)).await)
+    }
+
+    /// The backend a session is on, whether it is this client's or not; `None` if there is no such
+    /// session.
+    #[must_use]
+    pub fn backend_of(&self, id: &SessionId) -> Option<String> {
+        self.state.record(id).ok().flatten().map(|record| record.backend)
     }
 
     /// The one session whose name begins with `prefix`.
@@ -169,6 +182,7 @@ impl Client {
             let record = self.record(id)?;
             let mut saved = Ok(Saved::default());
             if let (Stage::Running, Some(machine)) = (record.stage, &record.machine) {
+                self.note(id, "stopping", || json!({})).await?;
                 // One whose machine is gone has nothing left to be asked for.
                 if let Ok(MachineStatus::Running { .. }) = self.backend.inspect(machine).await {
                     saved = match self.attach(id).await {
@@ -185,6 +199,7 @@ impl Client {
                 }
                 Life::Kept | Life::Left => {
                     self.state.set_stopped(id).await?;
+                    self.note(id, "stopped", || json!({})).await?;
                     return saved.map_err(|error| {
                         let why = "it was shut down all the same; its files are there until it is deleted";
                         error.hint(why)
@@ -216,6 +231,7 @@ impl Client {
             match self.state.record(id) {
                 Ok(Some(Record { backend, machine: Some(machine), .. })) => {
                     self.check_backend(id, &backend)?;
+                    self.note_deleting(&machine).await?;
                     self.backend.destroy(&machine).await?;
                     // Whatever is kept there now is another session of that name.
                     if let Claim::Ours(folder) = self.state.claim(id)? {
@@ -243,6 +259,9 @@ impl Client {
             }
         }
         self.state.forget(id);
+        if found {
+            self.note_deleted(id, json!({})).await?;
+        }
         Ok(found)
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bastide_model::snapshot::Snapshot;
 use bastide_model::{EntryKind, Manifest, PathGrant, PosixPath, SessionState};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::create::{Start, uuid_of};
 use super::lifetime::missing;
@@ -89,7 +89,9 @@ impl Client {
             is_new: false,
             starts: true,
         };
-        self.bring_up(folder, record, start).await
+        self.note(id, "resuming", || json!({})).await?;
+        let started = self.bring_up(folder, record, start).await;
+        self.note_start(id, "resumed", started).await
     }
 
     /// Goes on with the session of a stored state ([`Session::state_json`]), or makes it again from its
@@ -215,7 +217,7 @@ impl Client {
             let path = grant.path.as_str().to_owned();
             let host = grant.host.to_string_lossy().into_owned();
             PathGrant {
-                host_path: (host != path).then_some(host),
+                host_path: (host != path && !host.is_empty()).then_some(host),
                 path,
                 read_only: grant.read_only,
                 description: None,
@@ -239,6 +241,7 @@ fn nameless(record: &Record) -> Result<SessionState> {
     let manifest = Manifest { root: record.spec.root.as_str().to_owned(), ..Manifest::default() };
     let uuid = uuid_of(&record.id)?;
     let snapshot = Snapshot::Noop { id: uuid.to_string() };
+    // The backend fills in its own once the machine is up.
     let stored = bastide_model::state::BackendState::Local { machine: None, receipt: None };
     let mut state = SessionState::new(uuid, snapshot, manifest, stored);
     state.workspace_root_ready = true;

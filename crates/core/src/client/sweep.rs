@@ -82,6 +82,7 @@ impl Client {
                 match (status, machine) {
                     (Some(Ok(MachineStatus::Broken { why })), Some(machine)) => {
                         let destroyed = self.backend.destroy(&machine).await;
+                        self.note_swept(id, &why, None, &destroyed).await;
                         report.session(id, &why, destroyed);
                     }
                     _ => report.kept += 1,
@@ -94,6 +95,7 @@ impl Client {
     /// A session no process keeps alive: where its backend says that it runs, or where it was stopped
     /// on purpose, it stays.
     async fn sweep_left(&self, id: &SessionId, folder: &SessionFolder, report: &mut SweepReport) {
+        let mut ended = None;
         let (why, removed) = match self.state.record(id) {
             Ok(Some(record)) if record.backend != self.backend.name() => {
                 report.kept += 1;
@@ -113,6 +115,7 @@ impl Client {
                         (why, self.backend.destroy(&machine).await)
                     }
                     Ok(MachineStatus::Ended(end)) => {
+                        ended = Some(end.clone());
                         (end.detail, self.backend.destroy(&machine).await)
                     }
                     Err(error) => (String::new(), Err(error)),
@@ -128,6 +131,7 @@ impl Client {
             }
             Err(damaged) => (damaged.to_string(), self.backend.discard(folder.path()).await),
         };
+        self.note_swept(id, &why, ended, &removed).await;
         report.session(id, &why, removed);
     }
 }

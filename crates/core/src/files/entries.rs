@@ -4,12 +4,14 @@ use bastide_model::paths::WorkspacePathPolicy;
 use bastide_proto::files::{FileOp, Found, Glob, Listed, Resolved};
 use bastide_proto::{Fault, FaultKind, GuestRoute};
 use serde_bytes::ByteBuf;
+use serde_json::json;
 
 use super::call::{self, Piece};
 use super::info::FileInfo;
 use super::path::Target;
 use super::trouble::{Trouble, is_missing, place_of, read_only};
 use super::{Files, MAX_ENTRIES};
+use crate::events::Finished;
 use crate::fault::refused;
 use crate::link::{broken, decode};
 use crate::{Error, ErrorKind, Result};
@@ -26,14 +28,18 @@ impl Files<'_> {
     /// its path leads out, [`LimitExceeded`](ErrorKind::LimitExceeded) if it has more than
     /// [`MAX_ENTRIES`] entries.
     pub async fn ls(&self, path: &str) -> Result<Vec<FileInfo>> {
-        let target = Target::new(self.policy, path)?;
-        let listed = self.try_ls(&target).await;
-        listed.map_err(|trouble| {
-            trouble.into_error(self.policy, &target, |fault| {
-                let place = place_of(&fault, &target);
-                failed_command(&["ls", "-la", "--", &place], fault)
+        let told = self.further("ls", || json!({"path": path}));
+        let work = async {
+            let target = Target::new(self.policy, path)?;
+            let listed = self.try_ls(&target).await;
+            listed.map_err(|trouble| {
+                trouble.into_error(self.policy, &target, |fault| {
+                    let place = place_of(&fault, &target);
+                    failed_command(&["ls", "-la", "--", &place], fault)
+                })
             })
-        })
+        };
+        told.around(work, |all| Finished::noted(json!({"entries": all.len()}))).await
     }
 
     async fn try_ls(&self, target: &Target) -> Result<Vec<FileInfo>, Trouble> {
@@ -79,15 +85,19 @@ impl Files<'_> {
     }
 
     async fn describe(&self, path: &str, follow: bool) -> Result<FileInfo> {
-        let target = Target::new(self.policy, path)?;
-        let found = self.one::<Found>(FileOp::Stat { path: target.path.clone(), follow }).await;
-        let found = found.map_err(|trouble| {
-            trouble.into_error(self.policy, &target, |fault| match is_missing(&fault) {
-                true => Error::workspace_read_not_found(&target.given).because(refused(fault)),
-                false => Error::workspace_archive_read(&target.given).because(refused(fault)),
-            })
-        })?;
-        Ok(FileInfo::new(found.path.into_vec(), found.stat))
+        let told = self.further("stat", || json!({"path": path, "follow": follow}));
+        let work = async {
+            let target = Target::new(self.policy, path)?;
+            let found = self.one::<Found>(FileOp::Stat { path: target.path.clone(), follow }).await;
+            let found = found.map_err(|trouble| {
+                trouble.into_error(self.policy, &target, |fault| match is_missing(&fault) {
+                    true => Error::workspace_read_not_found(&target.given).because(refused(fault)),
+                    false => Error::workspace_archive_read(&target.given).because(refused(fault)),
+                })
+            })?;
+            Ok(FileInfo::new(found.path.into_vec(), found.stat))
+        };
+        told.done(work).await
     }
 
     /// Makes a folder, with `parents` also those above it. One that exists already is fine.
@@ -97,9 +107,13 @@ impl Files<'_> {
     /// `WorkspaceArchiveWriteError` if it cannot be made, or lies where only reading is granted;
     /// `InvalidManifestPathError` if its path leads out.
     pub async fn mkdir(&self, path: &str, parents: bool) -> Result<()> {
-        let target = Target::new(self.policy, path)?;
-        let made = self.quiet(FileOp::MakeDir { path: target.path.clone(), parents }).await;
-        made.map_err(|trouble| trouble.into_write_error(self.policy, &target))
+        let told = self.further("mkdir", || json!({"path": path, "parents": parents}));
+        let work = async {
+            let target = Target::new(self.policy, path)?;
+            let made = self.quiet(FileOp::MakeDir { path: target.path.clone(), parents }).await;
+            made.map_err(|trouble| trouble.into_write_error(self.policy, &target))
+        };
+        told.done(work).await
     }
 
     /// Removes an entry: a link itself, never what it points to. Without `recursive` a folder must
@@ -111,21 +125,25 @@ impl Files<'_> {
     /// `ExecNonZeroError` if it does not exist, `WorkspaceArchiveWriteError` if it cannot be removed
     /// or holds something that may only be read, `InvalidManifestPathError` if its path leads out.
     pub async fn rm(&self, path: &str, recursive: bool) -> Result<()> {
-        let target = Target::new(self.policy, path)?;
-        // What may only be read is not removed with what is around it. Whether the path itself may be
-        // changed depends on where it leads.
-        if recursive && self.policy.normalize_path(&target.given, true).is_ok() {
-            self.policy.validate_recursive_remove(&target.given)?;
-        }
-        let removed = self.quiet(FileOp::Remove { path: target.path.clone(), recursive }).await;
-        removed.map_err(|trouble| match trouble {
-            Trouble::Fault(fault) if is_missing(&fault) => {
-                let flag = if recursive { "-rf" } else { "--" };
-                let place = place_of(&fault, &target);
-                failed_command(&["rm", flag, &place], fault)
+        let told = self.further("rm", || json!({"path": path, "recursive": recursive}));
+        let work = async {
+            let target = Target::new(self.policy, path)?;
+            // What may only be read is not removed with what is around it. Whether the path itself may be
+            // changed depends on where it leads.
+            if recursive && self.policy.normalize_path(&target.given, true).is_ok() {
+                self.policy.validate_recursive_remove(&target.given)?;
             }
-            trouble => trouble.into_write_error(self.policy, &target),
-        })
+            let removed = self.quiet(FileOp::Remove { path: target.path.clone(), recursive }).await;
+            removed.map_err(|trouble| match trouble {
+                Trouble::Fault(fault) if is_missing(&fault) => {
+                    let flag = if recursive { "-rf" } else { "--" };
+                    let place = place_of(&fault, &target);
+                    failed_command(&["rm", flag, &place], fault)
+                }
+                trouble => trouble.into_write_error(self.policy, &target),
+            })
+        };
+        told.done(work).await
     }
 
     /// Renames a regular file or a link, replacing what is there but never a folder.
@@ -135,12 +153,16 @@ impl Files<'_> {
     /// `ExecNonZeroError` if it cannot be renamed, `WorkspaceArchiveWriteError` where only reading
     /// is granted, `InvalidManifestPathError` if a path leads out.
     pub async fn mv(&self, source: &str, destination: &str) -> Result<()> {
-        let pair = self.pair([source, destination], false).await?;
-        let [from, to] = pair.paths();
-        let command =
-            |[from, to]: [String; 2]| vec!["mv".into(), "-f".into(), "--".into(), from, to];
-        self.paired(FileOp::Rename { from, to }, pair, command).await?;
-        Ok(())
+        let told = self.further("mv", || json!({"source": source, "destination": destination}));
+        let work = async {
+            let pair = self.pair([source, destination], false).await?;
+            let [from, to] = pair.paths();
+            let command =
+                |[from, to]: [String; 2]| vec!["mv".into(), "-f".into(), "--".into(), from, to];
+            self.paired(FileOp::Rename { from, to }, pair, command).await?;
+            Ok(())
+        };
+        told.done(work).await
     }
 
     /// Whether two paths name the same file, links followed or not. What does not exist is the same
@@ -150,11 +172,17 @@ impl Files<'_> {
     ///
     /// `InvalidManifestPathError` if a path leads out, `ExecNonZeroError` if one cannot be looked at.
     pub async fn same_file(&self, left: &str, right: &str, follow: bool) -> Result<bool> {
-        let pair = self.pair([left, right], follow).await?;
-        let [left, right] = pair.paths();
-        let command = |[left, right]: [String; 2]| vec!["test".into(), left, "-ef".into(), right];
-        let answer = self.paired(FileOp::SameFile { left, right, follow }, pair, command).await?;
-        answer.ok_or_else(|| broken("no answer"))
+        let told = self.further("same_file", || json!({"left": left, "right": right}));
+        let work = async {
+            let pair = self.pair([left, right], follow).await?;
+            let [left, right] = pair.paths();
+            let command =
+                |[left, right]: [String; 2]| vec!["test".into(), left, "-ef".into(), right];
+            let answer =
+                self.paired(FileOp::SameFile { left, right, follow }, pair, command).await?;
+            answer.ok_or_else(|| broken("no answer"))
+        };
+        told.around(work, |same| Finished::noted(json!({"same": same}))).await
     }
 
     /// Reads two paths. If the second is refused by its name, the first may still be by where it
@@ -219,9 +247,13 @@ impl Files<'_> {
     ///
     /// As [`mkdir`](Self::mkdir).
     pub async fn chmod(&self, path: &str, mode: u32) -> Result<()> {
-        let target = Target::new(self.policy, path)?;
-        let set = self.quiet(FileOp::SetMode { path: target.path.clone(), mode }).await;
-        set.map_err(|trouble| trouble.into_write_error(self.policy, &target))
+        let told = self.further("chmod", || json!({"path": path, "mode": format!("{mode:o}")}));
+        let work = async {
+            let target = Target::new(self.policy, path)?;
+            let set = self.quiet(FileOp::SetMode { path: target.path.clone(), mode }).await;
+            set.map_err(|trouble| trouble.into_write_error(self.policy, &target))
+        };
+        told.done(work).await
     }
 
     /// Sets the owner and the group of a file, each a name or a number of the sandbox; a link is
@@ -231,11 +263,15 @@ impl Files<'_> {
     ///
     /// As [`mkdir`](Self::mkdir).
     pub async fn chown(&self, path: &str, owner: Option<&str>, group: Option<&str>) -> Result<()> {
-        let target = Target::new(self.policy, path)?;
-        let text = |text: Option<&str>| text.map(ToOwned::to_owned);
-        let (path, owner, group) = (target.path.clone(), text(owner), text(group));
-        let set = self.quiet(FileOp::SetOwner { path, owner, group, follow: true }).await;
-        set.map_err(|trouble| trouble.into_write_error(self.policy, &target))
+        let told = self.further("chown", || json!({"path": path, "owner": owner, "group": group}));
+        let work = async {
+            let target = Target::new(self.policy, path)?;
+            let text = |text: Option<&str>| text.map(ToOwned::to_owned);
+            let (path, owner, group) = (target.path.clone(), text(owner), text(group));
+            let set = self.quiet(FileOp::SetOwner { path, owner, group, follow: true }).await;
+            set.map_err(|trouble| trouble.into_write_error(self.policy, &target))
+        };
+        told.done(work).await
     }
 
     /// Makes a symbolic link that says `points_to`, wherever that may lead.
@@ -244,10 +280,14 @@ impl Files<'_> {
     ///
     /// As [`mkdir`](Self::mkdir).
     pub async fn symlink(&self, path: &str, points_to: &str) -> Result<()> {
-        let target = Target::new(self.policy, path)?;
-        let (path, text) = (target.path.clone(), ByteBuf::from(points_to));
-        let made = self.quiet(FileOp::Symlink { path, target: text }).await;
-        made.map_err(|trouble| trouble.into_write_error(self.policy, &target))
+        let told = self.further("symlink", || json!({"path": path, "points_to": points_to}));
+        let work = async {
+            let target = Target::new(self.policy, path)?;
+            let (path, text) = (target.path.clone(), ByteBuf::from(points_to));
+            let made = self.quiet(FileOp::Symlink { path, target: text }).await;
+            made.map_err(|trouble| trouble.into_write_error(self.policy, &target))
+        };
+        told.done(work).await
     }
 
     /// Finds files of the workspace by pattern, sorted, as paths from its root. `*`, `?` and `[...]`
@@ -260,14 +300,18 @@ impl Files<'_> {
     /// upwards, [`LimitExceeded`](ErrorKind::LimitExceeded) if there are more than [`MAX_ENTRIES`]
     /// matches.
     pub async fn glob(&self, pattern: &str) -> Result<Vec<String>> {
-        let target = Target::new(self.policy, ".")?;
-        let found = self.try_glob(&target, pattern).await;
-        let mut found = found.map_err(|trouble| match trouble {
-            Trouble::Fault(fault) => refused(fault),
-            Trouble::Other(error) => error,
-        })?;
-        found.sort_unstable();
-        Ok(found)
+        let told = self.further("glob", || json!({"pattern": pattern}));
+        let work = async {
+            let target = Target::new(self.policy, ".")?;
+            let found = self.try_glob(&target, pattern).await;
+            let mut found = found.map_err(|trouble| match trouble {
+                Trouble::Fault(fault) => refused(fault),
+                Trouble::Other(error) => error,
+            })?;
+            found.sort_unstable();
+            Ok(found)
+        };
+        told.around(work, |found| Finished::noted(json!({"found": found.len()}))).await
     }
 
     async fn try_glob(&self, target: &Target, pattern: &str) -> Result<Vec<String>, Trouble> {

@@ -8,6 +8,7 @@ mod steps;
 
 use bastide_model::archive::{ArchiveLimits, ArchiveScheme};
 use bastide_proto::{Existing, GuestPath, Put, Request};
+use serde_json::json;
 
 use super::Files;
 use super::path::Target;
@@ -57,40 +58,44 @@ impl Files<'_> {
         data: impl Into<Content<'_>>,
         options: ExtractOptions,
     ) -> Result<()> {
-        if let Some(limits) = &options.limits {
-            limits.validate()?;
-        }
-        let limits = options.limits.unwrap_or(ArchiveLimits::NONE);
-        let target = Target::new(self.policy, path)?;
-        let scheme = ArchiveScheme::of(target.given.as_str(), options.scheme.as_deref());
-        let scheme = scheme?;
-        let spool = Spool::fill(data.into(), limits.max_input_bytes).await;
-        let spool = spool.map_err(|why| not_kept(&target, &limits, why))?;
-        let failed = |error| Error::workspace_archive_write(&target.path).because(error);
-        self.write(path, spool.content().map_err(failed)?).await?;
-        // Where it really is: its members go beside it.
-        let archive = self.stat(path).await?.path;
-        let folder = parent(&archive)?;
-        let job = steps::Job {
-            data: spool.reader().map_err(failed)?,
-            scheme,
-            limits,
-            archive,
-            folder: folder.as_str().to_owned(),
+        let told = self.further("extract", || json!({"path": path}));
+        let work = async {
+            if let Some(limits) = &options.limits {
+                limits.validate()?;
+            }
+            let limits = options.limits.unwrap_or(ArchiveLimits::NONE);
+            let target = Target::new(self.policy, path)?;
+            let scheme = ArchiveScheme::of(target.given.as_str(), options.scheme.as_deref());
+            let scheme = scheme?;
+            let spool = Spool::fill(data.into(), limits.max_input_bytes).await;
+            let spool = spool.map_err(|why| not_kept(&target, &limits, why))?;
+            let failed = |error| Error::workspace_archive_write(&target.path).because(error);
+            self.write(path, spool.content().map_err(failed)?).await?;
+            // Where it really is: its members go beside it.
+            let archive = self.stat(path).await?.path;
+            let folder = parent(&archive)?;
+            let job = steps::Job {
+                data: spool.reader().map_err(failed)?,
+                scheme,
+                limits,
+                archive,
+                folder: folder.as_str().to_owned(),
+            };
+            let plan = job.judge().await?;
+            let put = Put {
+                user: self.user.clone(),
+                base: folder,
+                existing: Existing::Overwritten,
+                through_links: false,
+            };
+            let stream = self.link.open(Request::Put(put)).await;
+            let stream = stream.map_err(|error| match error.kind() {
+                crate::ErrorKind::AgentLost => error,
+                _ => Error::workspace_archive_write(&target.path).because(error),
+            })?;
+            plan.carry_out(stream).await
         };
-        let plan = job.judge().await?;
-        let put = Put {
-            user: self.user.clone(),
-            base: folder,
-            existing: Existing::Overwritten,
-            through_links: false,
-        };
-        let stream = self.link.open(Request::Put(put)).await;
-        let stream = stream.map_err(|error| match error.kind() {
-            crate::ErrorKind::AgentLost => error,
-            _ => Error::workspace_archive_write(&target.path).because(error),
-        })?;
-        plan.carry_out(stream).await
+        told.done(work).await
     }
 }
 

@@ -1,13 +1,16 @@
 //! Reading files.
 
 use bastide_model::PosixPath;
+use bastide_model::events::Operation;
 use bastide_proto::files::{FileOp, Opened, Pass, Read};
 use bytes::{Bytes, BytesMut};
+use serde_json::json;
 
 use super::call::{self, Piece};
 use super::path::Target;
 use super::trouble::{Trouble, is_missing};
 use super::{Files, MAX_WHOLE, SILENCE, WORTH_PASSING};
+use crate::events::Finished;
 use crate::fault::{agent_lost, refused};
 use crate::link::{Access, PassedFile, Stream, Ticket, broken};
 use crate::{Error, ErrorKind, Result};
@@ -39,18 +42,24 @@ impl Files<'_> {
     /// be read or is not a regular file, `InvalidManifestPathError` if its path leads out, and
     /// [`LimitExceeded`](ErrorKind::LimitExceeded) if it is larger.
     pub async fn read(&self, path: &str) -> Result<Bytes> {
-        let mut reader = self.open(path).await?;
-        let too_large = || {
-            let message = format!("{path} is larger than {MAX_WHOLE} bytes");
-            Error::new(ErrorKind::LimitExceeded, message).hint("read it piece by piece with `open`")
+        let told =
+            self.telling(|user| Operation::Read { path: path.to_owned(), user, max_bytes: None });
+        let work = async {
+            let mut reader = self.open_untold(path, 0, None).await?;
+            let too_large = || {
+                let message = format!("{path} is larger than {MAX_WHOLE} bytes");
+                Error::new(ErrorKind::LimitExceeded, message)
+                    .hint("read it piece by piece with `open`")
+            };
+            if reader.size > MAX_WHOLE {
+                return Err(too_large());
+            }
+            match reader.rest(MAX_WHOLE + 1).await? {
+                whole if whole.len() as u64 > MAX_WHOLE => Err(too_large()),
+                whole => Ok(whole),
+            }
         };
-        if reader.size > MAX_WHOLE {
-            return Err(too_large());
-        }
-        match reader.rest(MAX_WHOLE + 1).await? {
-            whole if whole.len() as u64 > MAX_WHOLE => Err(too_large()),
-            whole => Ok(whole),
-        }
+        told.around(work, |read| Finished::done().with("size", read.len())).await
     }
 
     /// Reads the first `max_bytes` bytes of a file, or all of a shorter one.
@@ -60,27 +69,34 @@ impl Files<'_> {
     /// `ValueError` if `max_bytes` is 0, `WorkspaceReadNotFoundError` if the file does not exist,
     /// else `WorkspaceArchiveReadError`, whose cause says more.
     pub async fn read_bounded(&self, path: &str, max_bytes: u64) -> Result<Bytes> {
-        if max_bytes == 0 {
-            return Err(Error::value_error("max_bytes must be positive"));
-        }
-        let given = PosixPath::new(path);
-        let read = async {
-            let most = max_bytes.min(MAX_WHOLE);
-            let mut reader = self.open_range(path, 0, Some(most)).await?;
-            reader.rest(most).await
+        let told = self.telling(|user| {
+            let max_bytes = Some(max_bytes);
+            Operation::Read { path: path.to_owned(), user, max_bytes }
+        });
+        let work = async {
+            if max_bytes == 0 {
+                return Err(Error::value_error("max_bytes must be positive"));
+            }
+            let given = PosixPath::new(path);
+            let read = async {
+                let most = max_bytes.min(MAX_WHOLE);
+                let mut reader = self.open_untold(path, 0, Some(most)).await?;
+                reader.rest(most).await
+            };
+            match read.await {
+                Err(error) if error.class() == Some("WorkspaceReadNotFoundError") => {
+                    Err(Error::workspace_read_not_found(&given))
+                }
+                Err(error) if error.class().is_some() => {
+                    // The reason is all that is told: what went wrong may quote the file.
+                    let failed =
+                        Error::workspace_archive_read(&given).with("reason", "bounded_read_failed");
+                    Err(failed.because(error))
+                }
+                read => read,
+            }
         };
-        match read.await {
-            Err(error) if error.class() == Some("WorkspaceReadNotFoundError") => {
-                Err(Error::workspace_read_not_found(&given))
-            }
-            Err(error) if error.class().is_some() => {
-                // The reason is all that is told: what went wrong may quote the file.
-                let failed =
-                    Error::workspace_archive_read(&given).with("reason", "bounded_read_failed");
-                Err(failed.because(error))
-            }
-            read => read,
-        }
+        told.around(work, |read| Finished::done().with("size", read.len())).await
     }
 
     /// Opens a file to be read piece by piece.
@@ -103,6 +119,12 @@ impl Files<'_> {
         offset: u64,
         max: Option<u64>,
     ) -> Result<FileReader> {
+        let told = self.further("open", || json!({"path": path, "offset": offset, "max": max}));
+        let work = self.open_untold(path, offset, max);
+        told.around(work, |reader| Finished::done().with("size", reader.size)).await
+    }
+
+    async fn open_untold(&self, path: &str, offset: u64, max: Option<u64>) -> Result<FileReader> {
         let target = Target::new(self.policy, path)?;
         let opened = self.try_open(&target, offset, max).await;
         opened.map_err(|trouble| {

@@ -16,14 +16,14 @@ const PIECE: usize = 8192;
 
 /// Input that can be read again.
 #[derive(Debug)]
-pub(super) enum Spool {
+pub(crate) enum Spool {
     Memory(Bytes),
     File(File),
 }
 
 /// Input that was not kept.
 #[derive(Debug)]
-pub(super) enum NotKept {
+pub(crate) enum NotKept {
     /// It was longer than allowed: so much of it was read.
     TooLong(u64),
     Io(io::Error),
@@ -36,13 +36,13 @@ impl From<io::Error> for NotKept {
 }
 
 /// Both ways to read it.
-pub(super) trait Readable: Read + Seek + Send {}
+pub(crate) trait Readable: Read + Seek + Send {}
 
 impl<T: Read + Seek + Send> Readable for T {}
 
 impl Spool {
     /// Keeps all of `content`, refusing it as soon as it is longer than `most`.
-    pub(super) async fn fill(content: Content<'_>, most: Option<u64>) -> Result<Self, NotKept> {
+    pub(crate) async fn fill(content: Content<'_>, most: Option<u64>) -> Result<Self, NotKept> {
         let mut source = match content {
             Content::Bytes(bytes) => {
                 let length = bytes.len() as u64;
@@ -82,7 +82,7 @@ impl Spool {
     }
 
     /// Its content from the start, for somebody who blocks.
-    pub(super) fn reader(&self) -> io::Result<Box<dyn Readable>> {
+    pub(crate) fn reader(&self) -> io::Result<Box<dyn Readable>> {
         match self {
             Self::Memory(bytes) => Ok(Box::new(Cursor::new(bytes.clone()))),
             Self::File(file) => {
@@ -93,8 +93,22 @@ impl Spool {
         }
     }
 
+    /// Its content as a file at its start.
+    pub(crate) fn into_file(self) -> io::Result<File> {
+        let mut file = match self {
+            Self::Memory(bytes) => {
+                let mut file = tempfile::tempfile()?;
+                file.write_all(&bytes)?;
+                file
+            }
+            Self::File(file) => file,
+        };
+        file.seek(SeekFrom::Start(0))?;
+        Ok(file)
+    }
+
     /// Its content from the start, to be written somewhere.
-    pub(super) fn content(&self) -> io::Result<Content<'static>> {
+    pub(crate) fn content(&self) -> io::Result<Content<'static>> {
         match self {
             Self::Memory(bytes) => Ok(Content::Bytes(bytes.clone())),
             Self::File(file) => {

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use bastide_proto::End;
 use bastide_proto::files::{Change, Changed, FileOp};
 use serde_bytes::ByteBuf;
+use serde_json::json;
 
 use super::Files;
 use super::call;
@@ -84,14 +85,18 @@ impl Files<'_> {
     /// `WorkspaceReadNotFoundError` if there is no such folder, else `WorkspaceArchiveReadError`;
     /// `InvalidManifestPathError` if its path leads out.
     pub async fn watch(&self, path: &str, recursive: bool) -> Result<Watch> {
-        let target = Target::new(self.policy, path)?;
-        let begun = self.try_watch(&target, recursive).await;
-        begun.map_err(|trouble| {
-            trouble.into_error(self.policy, &target, |fault| match is_missing(&fault) {
-                true => Error::workspace_read_not_found(&target.given).because(refused(fault)),
-                false => Error::workspace_archive_read(&target.given).because(refused(fault)),
+        let told = self.further("watch", || json!({"path": path, "recursive": recursive}));
+        let work = async {
+            let target = Target::new(self.policy, path)?;
+            let begun = self.try_watch(&target, recursive).await;
+            begun.map_err(|trouble| {
+                trouble.into_error(self.policy, &target, |fault| match is_missing(&fault) {
+                    true => Error::workspace_read_not_found(&target.given).because(refused(fault)),
+                    false => Error::workspace_archive_read(&target.given).because(refused(fault)),
+                })
             })
-        })
+        };
+        told.done(work).await
     }
 
     async fn try_watch(&self, target: &Target, recursive: bool) -> Result<Watch, Trouble> {

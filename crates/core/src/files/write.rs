@@ -3,9 +3,10 @@
 use std::fmt;
 
 use bastide_model::PosixPath;
-use bastide_proto::FaultKind;
+use bastide_model::events::Operation;
 use bastide_proto::files::{FileOp, Ready, Write};
 use bastide_proto::frame::MAX_DATA;
+use bastide_proto::{End, FaultKind};
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
@@ -14,7 +15,7 @@ use super::path::Target;
 use super::trouble::{Trouble, place_of, read_only};
 use super::{Files, SILENCE, WORTH_PASSING};
 use crate::fault::{agent_lost, refused};
-use crate::link::{Access, PassedFile, Sender, Stream, Ticket};
+use crate::link::{Access, Incoming, PassedFile, Sender, Stream, Ticket, broken};
 use crate::{Error, ErrorKind, Result};
 
 /// How much of a stream is read at a time.
@@ -32,6 +33,14 @@ impl<'a> Content<'a> {
     /// The content of a stream, to its end.
     pub fn stream(stream: impl AsyncRead + Send + Unpin + 'a) -> Self {
         Self::Stream(Box::new(stream))
+    }
+
+    /// How long it is, where that is known.
+    pub(super) fn length(&self) -> Option<u64> {
+        match self {
+            Self::Bytes(bytes) => Some(bytes.len() as u64),
+            Self::Stream(_) => None,
+        }
     }
 }
 
@@ -99,28 +108,37 @@ impl Files<'_> {
         content: impl Into<Content<'_>>,
         options: WriteOptions,
     ) -> Result<()> {
-        let (target, leads) = match options.new {
-            false => {
-                let target = Target::new(self.policy, path)?;
-                (target.clone(), target)
-            }
-            // A new file's own name is not followed: it is its folder that may lead out.
-            true => self.new_target(path)?,
+        let content = content.into();
+        let told = self.telling(|user| {
+            let bytes = content.length();
+            Operation::Write { path: path.to_owned(), user, bytes }
+        });
+        let work = async {
+            let (target, leads) = match options.new {
+                false => {
+                    let target = Target::new(self.policy, path)?;
+                    (target.clone(), target)
+                }
+                // A new file's own name is not followed: it is its folder that may lead out.
+                true => self.new_target(path)?,
+            };
+            let written = self.try_write(&target, content, options).await;
+            written.map_err(|trouble| match trouble {
+                Trouble::Fault(fault) if options.new && fault.kind == FaultKind::Exists => {
+                    let place = place_of(&fault, &target);
+                    let message = format!("{place} exists already");
+                    let error =
+                        Error::new(ErrorKind::Conflict, message).class_is("FileExistsError");
+                    error.with("path", place).because(refused(fault))
+                }
+                Trouble::Fault(fault) if fault.kind == FaultKind::Escape => leads.escape(),
+                Trouble::Fault(fault) if options.new && fault.kind == FaultKind::ReadOnly => {
+                    read_only(self.policy, &split(&place_of(&fault, &target)).0)
+                }
+                trouble => trouble.into_write_error(self.policy, &target),
+            })
         };
-        let written = self.try_write(&target, content.into(), options).await;
-        written.map_err(|trouble| match trouble {
-            Trouble::Fault(fault) if options.new && fault.kind == FaultKind::Exists => {
-                let place = place_of(&fault, &target);
-                let message = format!("{place} exists already");
-                let error = Error::new(ErrorKind::Conflict, message).class_is("FileExistsError");
-                error.with("path", place).because(refused(fault))
-            }
-            Trouble::Fault(fault) if fault.kind == FaultKind::Escape => leads.escape(),
-            Trouble::Fault(fault) if options.new && fault.kind == FaultKind::ReadOnly => {
-                read_only(self.policy, &split(&place_of(&fault, &target)).0)
-            }
-            trouble => trouble.into_write_error(self.policy, &target),
-        })
+        told.done(work).await
     }
 
     /// The place of a new file, and its folder.
@@ -163,7 +181,16 @@ impl Files<'_> {
         }
         let sent = match file {
             Some(file) => fill(file, target, head, tail).await,
-            None => send(&mut stream, target, head, tail).await,
+            None => {
+                let Stream { to_guest, from_guest, .. } = &mut stream;
+                // A guest that fails in the middle stops listening, and what it does not take would be
+                // waited for.
+                tokio::select! {
+                    biased;
+                    sent = send(to_guest, target, head, tail) => sent,
+                    heard = from_guest.next() => Err(early(heard)),
+                }
+            }
         };
         match sent {
             Ok(()) => {}
@@ -171,6 +198,7 @@ impl Files<'_> {
             Err(Trouble::Other(error)) if error.kind() != ErrorKind::AgentLost => {
                 return Err(error.into());
             }
+            Err(fault @ Trouble::Fault(_)) => return Err(fault),
             // A guest that fails in the middle says why and stops listening: its word is worth more
             // than the broken pipe it leaves behind.
             Err(lost) => return Err(said_why(&mut stream).await.unwrap_or(lost)),
@@ -203,6 +231,15 @@ async fn said_why(stream: &mut Stream) -> Option<Trouble> {
     match call::next(stream).await {
         Err(trouble @ Trouble::Fault(_)) => Some(trouble),
         _ => None,
+    }
+}
+
+/// What a guest said before all was sent: why it will not take the rest.
+fn early(heard: Result<Incoming>) -> Trouble {
+    match heard {
+        Ok(Incoming::End(End::Failed(fault))) => Trouble::Fault(fault),
+        Ok(_) => broken("a word in the middle of a file").into(),
+        Err(error) => error.into(),
     }
 }
 
@@ -255,7 +292,7 @@ async fn fill(
 
 /// Sends the content over the link.
 async fn send(
-    stream: &mut Stream,
+    to_guest: &mut Sender,
     target: &Target,
     mut head: Bytes,
     mut tail: Option<Source<'_>>,
@@ -263,7 +300,7 @@ async fn send(
     loop {
         while !head.is_empty() {
             let piece = head.split_to(head.len().min(MAX_DATA));
-            input(&mut stream.to_guest, piece).await?;
+            input(to_guest, piece).await?;
         }
         let Some(source) = &mut tail else { return Ok(()) };
         head = read_some(source).await.map_err(|error| source_failed(target, error))?;

@@ -1,8 +1,11 @@
 //! Ports of a session, reached from the host.
 
 use bastide_model::ExposedPort;
+use bastide_model::events::{Operation, OperationResult};
+use serde_json::{Map, json};
 
 use super::Session;
+use crate::events::Finished;
 use crate::{Error, ErrorKind, Result};
 
 impl Session {
@@ -16,6 +19,12 @@ impl Session {
     ///
     /// Fails with the reference's `exposed_port_unavailable` if the backend cannot publish it.
     pub async fn expose(&self, port: u16) -> Result<ExposedPort> {
+        let told = self.further("expose", || json!({"port": port}));
+        told.around(self.expose_untold(port), |to| Finished::done().with("to", to.port.to_string()))
+            .await
+    }
+
+    async fn expose_untold(&self, port: u16) -> Result<ExposedPort> {
         if port == 0 {
             return Err(Error::new(ErrorKind::InvalidInput, "0 is no port to publish"));
         }
@@ -37,8 +46,20 @@ impl Session {
     /// Fails with the reference's `exposed_port_unavailable`: reason `not_configured` if the port is
     /// neither declared nor exposed, `backend_unavailable` if the backend cannot say.
     pub async fn resolve_exposed_port(&self, port: u16) -> Result<ExposedPort> {
+        let told = self.telling(|| Operation::ResolveExposedPort { port: port.into() });
+        told.around(self.resolve_untold(port), |to| Finished {
+            result: Ok(OperationResult::Port {
+                host: to.host.clone(),
+                port: i64::try_from(to.port).unwrap_or_default(),
+            }),
+            extra: Map::new(),
+        })
+        .await
+    }
+
+    async fn resolve_untold(&self, port: u16) -> Result<ExposedPort> {
         if self.exposed_ports.contains(&port) {
-            return self.expose(port).await;
+            return self.expose_untold(port).await;
         }
         let published = match self.backend.expose() {
             Some(expose) => expose.published(&self.machine).await,

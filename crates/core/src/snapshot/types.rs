@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use bastide_model::snapshot::Snapshot;
 
+use super::local::Local;
+use super::remote::Remote;
 use super::{Nothing, SnapshotKeeper};
 use crate::{Error, ErrorKind, Result};
 
@@ -13,7 +15,7 @@ type Make = Arc<dyn Fn(&Snapshot) -> Result<Arc<dyn SnapshotKeeper>> + Send + Sy
 
 /// Who keeps the snapshots of each type.
 ///
-/// `noop` is always known. A program adds what it has of its own with [`with`](Self::with); the word
+/// The reference's own types, `noop`, `local` and `remote`, are always known. A program adds what it has of its own with [`with`](Self::with); the word
 /// is the one under which the type is in a [`Registry`](bastide_model::Registry).
 #[derive(Clone, Default)]
 pub struct SnapshotTypes {
@@ -42,8 +44,16 @@ impl SnapshotTypes {
         if let Some(make) = self.makers.get(word) {
             return make(snapshot);
         }
-        if let Snapshot::Noop { .. } = snapshot {
-            return Ok(Arc::new(Nothing { snapshot: snapshot.clone() }));
+        match snapshot {
+            Snapshot::Noop { .. } => {
+                return Ok(Arc::new(Nothing { snapshot: snapshot.clone() }));
+            }
+            Snapshot::Local(local) => return Ok(Arc::new(Local(local.clone()))),
+            Snapshot::Remote { id, client_dependency_key } => {
+                let (id, key) = (id.clone(), client_dependency_key.clone());
+                return Ok(Arc::new(Remote { id, key }));
+            }
+            Snapshot::Custom(_) => {}
         }
         let message = format!("nobody here keeps snapshots of type `{word}`");
         Err(Error::new(ErrorKind::Unsupported, message).with("type", word))
@@ -58,21 +68,44 @@ impl fmt::Debug for SnapshotTypes {
 
 #[cfg(test)]
 mod tests {
+    use bastide_model::custom::CustomType;
     use bastide_model::lax;
-    use serde_json::json;
+    use bastide_model::snapshot::CustomSnapshot;
+    use serde_json::{Map, Value, json};
 
     use super::*;
 
+    #[derive(Debug)]
+    struct Shelf;
+
+    impl CustomType for Shelf {
+        fn type_name(&self) -> &str {
+            "shelf"
+        }
+
+        fn fields(&self) -> Result<Map<String, Value>> {
+            Ok(Map::new())
+        }
+    }
+
+    impl CustomSnapshot for Shelf {
+        fn id(&self) -> &str {
+            "a"
+        }
+    }
+
     #[test]
-    fn knows_its_own_types_and_refuses_others() {
+    fn knows_the_types_of_the_reference_and_its_own_and_refuses_others() {
+        let types = SnapshotTypes::default();
         let noop = Snapshot::Noop { id: "a".to_owned() };
+        assert!(types.keeper(&noop).unwrap().keeps_nothing());
         let local: Snapshot =
             lax::read(&json!({"type": "local", "id": "a", "base_path": "/s"})).unwrap();
-        let types = SnapshotTypes::default();
-        assert!(types.keeper(&noop).unwrap().keeps_nothing());
-        assert_eq!(types.keeper(&local).unwrap_err().kind(), ErrorKind::Unsupported);
+        assert!(!types.keeper(&local).unwrap().keeps_nothing());
+        let shelf = Snapshot::custom(Shelf);
+        assert_eq!(types.keeper(&shelf).unwrap_err().kind(), ErrorKind::Unsupported);
         let types =
-            types.with("local", |snapshot| Ok(Arc::new(Nothing { snapshot: snapshot.clone() })));
-        assert!(types.keeper(&local).is_ok());
+            types.with("shelf", |snapshot| Ok(Arc::new(Nothing { snapshot: snapshot.clone() })));
+        assert!(types.keeper(&shelf).is_ok());
     }
 }

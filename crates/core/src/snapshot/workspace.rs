@@ -20,6 +20,7 @@ pub struct Workspace<'a> {
     pub(crate) manifest: &'a Manifest,
     pub(crate) left_out: Vec<PosixPath>,
     pub(crate) kept: Vec<PosixPath>,
+    pub(crate) must_be_empty: bool,
     pub(crate) dependencies: &'a Dependencies,
     pub(crate) progress: Option<&'a (dyn Fn(Progress) + Send + Sync)>,
 }
@@ -81,6 +82,13 @@ impl<'a> Workspace<'a> {
     #[must_use]
     pub fn kept_paths(&self) -> &[PosixPath] {
         &self.kept
+    }
+
+    /// Whether it is a folder of the caller's, which is never cleared: nothing is restored over what
+    /// it holds.
+    #[must_use]
+    pub fn must_be_empty(&self) -> bool {
+        self.must_be_empty
     }
 
     /// What the session can ask of the program around it.

@@ -1,13 +1,15 @@
 //! Who is who inside. No id inside is ever the host's root.
 
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, TryLockError};
-use std::io;
+use std::io::{self, Read, Seek, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown, lchown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use bastide_proto::boot::{IdExtent, Ids, UserAndGroup};
+use bastide_proto::boot::{HostIds, IdExtent, Ids, UserAndGroup};
 use rustix::process::{Gid, Pid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
@@ -39,6 +41,13 @@ pub(crate) enum IdMap {
     Subordinate {
         /// What writes which map.
         writers: [Writer; 2],
+    },
+    /// Ids of the host.
+    Host {
+        /// Whose; the caller's if none.
+        who: Option<UserAndGroup>,
+        /// The lock of the range they are out of.
+        claim: Option<(File, PathBuf)>,
     },
     /// One user and one group.
     Own {
@@ -73,8 +82,13 @@ impl Writer {
 }
 
 impl IdMap {
-    /// Claims the ids a session shall have.
-    pub(crate) fn claim(wanted: &Ids) -> Result<Self, StepError> {
+    /// Claims the ids the session in this folder shall have; `before` is the one it had on the host
+    /// before, if any.
+    pub(crate) fn claim(
+        wanted: &Ids,
+        session_dir: &Path,
+        before: Option<u32>,
+    ) -> Result<Self, StepError> {
         match wanted {
             Ids::Own { outside, inside } => Ok(Self::Own { outside: *outside, inside: *inside }),
             Ids::Subordinate { users, groups, newuidmap, newgidmap } => {
@@ -86,7 +100,16 @@ impl IdMap {
                 Ok(Self::Subordinate { writers })
             }
             Ids::Range { locks } => {
-                claim_range(locks).step(|| format!("claim a range of ids in {}", locks.display()))
+                let (base, _lock, path) = claim_range(locks, None, None)?;
+                Ok(Self::Range { base, _lock, path })
+            }
+            Ids::Host(HostIds::Caller) => Ok(Self::Host { who: None, claim: None }),
+            Ids::Host(HostIds::Given(who)) => Ok(Self::Host { who: Some(*who), claim: None }),
+            Ids::Host(HostIds::Claimed { locks }) => {
+                // What a session left when it was stopped belongs to the id it had then.
+                let (base, lock, path) = claim_range(locks, Some(session_dir), before)?;
+                let who = UserAndGroup { uid: base, gid: base };
+                Ok(Self::Host { who: Some(who), claim: Some((lock, path)) })
             }
         }
     }
@@ -95,6 +118,14 @@ impl IdMap {
     /// can be using it; one that cannot be removed is only a file too many.
     pub(crate) fn release(&self) {
         if let Self::Range { path, .. } = self {
+            drop(fs::remove_file(path));
+        }
+    }
+
+    /// Gives back ids of the host too, which files of the session have as long as there are any.
+    pub(crate) fn forget(&self) {
+        self.release();
+        if let Self::Host { claim: Some((_, path)), .. } = self {
             drop(fs::remove_file(path));
         }
     }
@@ -110,6 +141,7 @@ impl IdMap {
                 write("uid_map", format!("0 {base} {RANGE}\n"))?;
                 write("gid_map", format!("0 {base} {RANGE}\n"))
             }
+            Self::Host { .. } => Ok(()),
             Self::Subordinate { writers } => {
                 for writer in writers {
                     let step = || format!("have {} map ids", writer.program.display());
@@ -133,21 +165,71 @@ impl IdMap {
         let step = || format!("make {}", path.display());
         let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
         made.step(step)?;
-        if let Self::Range { base, .. } = self {
-            chown(path, Some(*base), Some(*base)).step(step)?;
-            return open_alone(path).map(Some);
+        match self {
+            Self::Range { base, .. } => {
+                chown(path, Some(*base), Some(*base)).step(step)?;
+                open_alone(path).map(Some)
+            }
+            Self::Host { .. } => {
+                self.give(path).step(step)?;
+                Ok(Some(File::open(path).step(step)?.into()))
+            }
+            Self::Subordinate { .. } | Self::Own { .. } => Ok(None),
         }
-        Ok(None)
+    }
+
+    /// The user everything inside is to the host, where that was chosen here.
+    pub(crate) fn on_host(&self) -> Option<u32> {
+        match self {
+            Self::Host { who, .. } => who.map(|who| who.uid),
+            Self::Range { .. } | Self::Subordinate { .. } | Self::Own { .. } => None,
+        }
+    }
+
+    /// Gives a file of the host to everybody inside.
+    fn give(&self, path: &Path) -> io::Result<()> {
+        match self {
+            Self::Host { who: Some(who), .. } => lchown(path, Some(who.uid), Some(who.gid)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes a folder of the host that everybody inside owns. One that is there has to be theirs.
+    pub(crate) fn own_folder(&self, path: &Path) -> Result<(), StepError> {
+        let step = || format!("make {}", path.display());
+        match DirBuilder::new().mode(0o700).create(path) {
+            Ok(()) => self.give(path).step(step),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                let found = fs::symlink_metadata(path).step(step)?;
+                let owner = match self {
+                    Self::Host { who: Some(who), .. } => who.uid,
+                    _ => rustix::process::geteuid().as_raw(),
+                };
+                if found.is_dir() && found.uid() == owner {
+                    return Ok(());
+                }
+                // Made by the caller just now, and empty: it can be given away.
+                let is_callers = found.uid() == rustix::process::geteuid().as_raw();
+                match found.is_dir() && is_callers && rustix::fs::rmdir(path).is_ok() {
+                    true => self.own_folder(path),
+                    false => Err(StepError::from_errno(&step(), libc::EEXIST)),
+                }
+            }
+            Err(error) => Err(error).step(step),
+        }
     }
 
     /// Takes the first process's ids inside. Until then it still has the caller's, which under a
     /// range do not exist inside and can create nothing there.
     pub(crate) fn become_inside(&self) -> Result<(), StepError> {
-        if !matches!(self, Self::Range { .. }) {
-            return Ok(());
-        }
+        let (uid, gid) = match self {
+            Self::Range { .. } => (Uid::ROOT, Gid::ROOT),
+            Self::Host { who: Some(who), .. } => (Uid::from_raw(who.uid), Gid::from_raw(who.gid)),
+            Self::Host { who: None, .. } | Self::Subordinate { .. } | Self::Own { .. } => {
+                return Ok(());
+            }
+        };
         set_thread_groups(&[]).step(|| "leave the caller's groups".to_owned())?;
-        let (uid, gid) = (Uid::ROOT, Gid::ROOT);
         set_thread_res_gid(gid, gid, gid).step(|| "take the sandbox's group".to_owned())?;
         set_thread_res_uid(uid, uid, uid).step(|| "take the sandbox's user".to_owned())
     }
@@ -162,18 +244,47 @@ fn is_in_place(lock: &File, path: &Path) -> io::Result<bool> {
     }
 }
 
-fn claim_range(locks: &Path) -> io::Result<IdMap> {
-    fs::create_dir_all(locks)?;
-    for number in 0..RANGES {
-        let path = locks.join(number.to_string());
-        let lock = File::options().create(true).truncate(false).write(true).open(&path)?;
-        match lock.try_lock() {
-            // Somebody who clears away locks nobody holds may have removed this one just before.
-            Ok(()) if !is_in_place(&lock, &path)? => {}
-            Ok(()) => return Ok(IdMap::Range { base: FIRST + number * RANGE, _lock: lock, path }),
-            Err(TryLockError::WouldBlock) => {}
-            Err(TryLockError::Error(error)) => return Err(error),
+/// Whether a range belongs to the files of another session that does not run: its lock says where that
+/// one is.
+fn is_kept(mut lock: &File, own: Option<&Path>) -> io::Result<bool> {
+    let mut noted = Vec::new();
+    lock.take(4096).read_to_end(&mut noted)?;
+    lock.rewind()?;
+    let noted = Path::new(OsStr::from_bytes(&noted));
+    Ok(!noted.as_os_str().is_empty() && Some(noted) != own && noted.exists())
+}
+
+/// Claims a range that nobody has: its first id, its lock, and where that is. Where files keep its ids,
+/// the lock says whose they are.
+fn claim_range(
+    locks: &Path,
+    owner: Option<&Path>,
+    before: Option<u32>,
+) -> Result<(u32, File, PathBuf), StepError> {
+    let claim = || -> io::Result<_> {
+        fs::create_dir_all(locks)?;
+        let numbers = match before.and_then(|id| id.checked_sub(FIRST)) {
+            Some(offset) => offset / RANGE..offset / RANGE + 1,
+            None => 0..RANGES,
+        };
+        for number in numbers {
+            let path = locks.join(number.to_string());
+            let mut options = File::options();
+            let options = options.create(true).truncate(false).read(true).write(true);
+            let mut lock = options.open(&path)?;
+            match lock.try_lock() {
+                // Somebody who clears away locks nobody holds may have removed this one just before.
+                Ok(()) if !is_in_place(&lock, &path)? || is_kept(&lock, owner)? => {}
+                Ok(()) => {
+                    lock.set_len(0)?;
+                    lock.write_all(owner.map_or(&[][..], |owner| owner.as_os_str().as_bytes()))?;
+                    return Ok((FIRST + number * RANGE, lock, path));
+                }
+                Err(TryLockError::WouldBlock) => {}
+                Err(TryLockError::Error(error)) => return Err(error),
+            }
         }
-    }
-    Err(io::Error::from_raw_os_error(libc::EBUSY))
+        Err(io::Error::from_raw_os_error(libc::EBUSY))
+    };
+    claim().step(|| format!("claim a range of ids in {}", locks.display()))
 }

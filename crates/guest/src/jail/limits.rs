@@ -11,7 +11,14 @@ use super::{Step, StepError};
 const VICTIM: &str = "500";
 
 /// Puts what limits no group holds on this process and all it forks, and says which those are.
-pub(crate) fn limit_commands(limits: &Limits, by_groups: &Enforced) -> Result<Enforced, StepError> {
+/// `own_count` says whether the kernel counts the processes of these commands' user apart,
+/// `scratch_is_sized` whether what lies in memory is limited already.
+pub(crate) fn limit_commands(
+    limits: &Limits,
+    by_groups: &Enforced,
+    own_count: bool,
+    scratch_is_sized: bool,
+) -> Result<Enforced, StepError> {
     // A kernel that does not know the file kills somebody else; nothing is promised about that.
     drop(std::fs::write("/proc/self/oom_score_adj", VICTIM));
     let mut enforced = Enforced::default();
@@ -19,7 +26,7 @@ pub(crate) fn limit_commands(limits: &Limits, by_groups: &Enforced) -> Result<En
         limit(Resource::Data, bytes)?;
         enforced.memory = Some("rlimit data, each process".to_owned());
     }
-    if let Some(count) = limits.pids.filter(|_| by_groups.pids.is_none()) {
+    if let Some(count) = limits.pids.filter(|_| by_groups.pids.is_none() && own_count) {
         // Counted within this user namespace: our own processes of the same user are few.
         limit(Resource::Nproc, count)?;
         enforced.pids = Some("rlimit nproc".to_owned());
@@ -30,7 +37,10 @@ pub(crate) fn limit_commands(limits: &Limits, by_groups: &Enforced) -> Result<En
     }
     if let Some(bytes) = limits.disk {
         limit(Resource::Fsize, bytes)?;
-        enforced.disk = Some("rlimit fsize, each file".to_owned());
+        enforced.disk = Some(match scratch_is_sized {
+            true => "size of /tmp and /dev/shm; rlimit fsize, each file elsewhere".to_owned(),
+            false => "rlimit fsize, each file".to_owned(),
+        });
     }
     Ok(enforced)
 }

@@ -102,7 +102,7 @@ pub(crate) fn enter_new_root(
     }
     .into_iter();
 
-    let root = new_tmpfs(0o755)?;
+    let root = new_tmpfs(0o755, None)?;
     attach(&root, rustix::fs::CWD, "the new root")?;
     fchdir(&root).step(|| "enter the new root".to_owned())?;
     for step in steps {
@@ -133,7 +133,7 @@ fn build(step: &RootStep, binds: &mut impl Iterator<Item = OwnedFd>) -> Result<(
                 .step(|| format!("receive the mount of {target}"))?;
             attach_at(&mount, target)
         }
-        RootStep::Tmpfs { target, mode } => attach_at(&new_tmpfs(*mode)?, target),
+        RootStep::Tmpfs { target, mode, size } => attach_at(&new_tmpfs(*mode, *size)?, target),
         RootStep::Proc { target } => attach_at(&new_file_system(c"proc", &[], CLOSED)?, target),
         RootStep::Devpts { target } => {
             let options = [(c"ptmxmode", c"0666"), (c"mode", c"0620")];
@@ -167,9 +167,12 @@ fn make_dir(target: &str, mode: RawMode) -> Result<(), StepError> {
     }
 }
 
-fn new_tmpfs(mode: u32) -> Result<OwnedFd, StepError> {
-    let mode = std::ffi::CString::new(format!("{mode:o}")).unwrap_or_default();
-    new_file_system(c"tmpfs", &[(c"mode", &mode)], CLOSED)
+fn new_tmpfs(mode: u32, size: Option<u64>) -> Result<OwnedFd, StepError> {
+    let text = |text: String| std::ffi::CString::new(text).unwrap_or_default();
+    let (mode, size) = (text(format!("{mode:o}")), size.map(|size| text(size.to_string())));
+    let mut options = vec![(c"mode", mode.as_c_str())];
+    options.extend(size.as_ref().map(|size| (c"size", size.as_c_str())));
+    new_file_system(c"tmpfs", &options, CLOSED)
 }
 
 fn new_file_system(

@@ -8,4 +8,4 @@ mod filter;
 mod program;
 mod table;
 
-pub(crate) use filter::{Protected, filter};
+pub(crate) use filter::{Protected, Shared, filter};

@@ -3,10 +3,10 @@
 
 use std::io;
 
-use bastide_proto::boot::Enforced;
+use bastide_proto::boot::{BootSpec, Enforced, HostWalls, Rung};
 use landlock::{
-    ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
-    RulesetCreatedAttr, Scope,
+    ABI, Access as _, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreated, RulesetCreatedAttr, Scope,
 };
 use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
@@ -17,7 +17,7 @@ use rustix::thread::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::seccomp::{Protected, filter};
+use super::seccomp::{Protected, Shared, filter};
 use super::{Step, StepError};
 use crate::accounts::Identity;
 
@@ -55,17 +55,45 @@ pub(crate) struct WallsReport {
     pub(crate) enforced: Enforced,
     /// The Landlock version in force; 0 where the kernel has none.
     pub(crate) landlock_abi: u32,
+    /// Whether what loses its parent stays with the command it came from.
+    pub(crate) adopts: bool,
 }
 
-/// Puts this process, and everything it forks from now on, behind the walls, as somebody or as whoever
-/// it is.
+/// Puts this process, and everything it forks from now on, behind the walls of its sandbox, as somebody
+/// or as whoever it is.
 pub(crate) fn raise_walls(
+    spec: &BootSpec,
     who: Option<&Identity>,
-    writable: &[String],
     protected: &Protected,
 ) -> Result<WallsReport, StepError> {
+    let (ground, shared, least_abi) = match &spec.rung {
+        // A process that Landlock keeps from files may not mount either.
+        Rung::Namespaces if spec.nested_sandbox => (Ground::anywhere(), Shared::Nested, 0),
+        Rung::Namespaces => (Ground::of_own_root(spec), Shared::Nothing, 0),
+        Rung::Landlock(walls) => {
+            let shared = Shared::Host { network: walls.network };
+            (Ground::of_host(spec, walls), shared, walls.least_abi)
+        }
+        Rung::Unconfined => {
+            if let Some(who) = who {
+                become_user(who)?;
+            }
+            return Ok(WallsReport {
+                enforced: Enforced::default(),
+                landlock_abi: 0,
+                adopts: true,
+            });
+        }
+    };
+    // While everything can be found: a user may not be able to look where it may write.
+    let rules = ground.rules()?;
     let uid = who.map_or_else(|| rustix::process::geteuid().as_raw(), |who| who.uid);
-    let keep = if uid == 0 { ROOT_INSIDE } else { CapabilitySet::empty() };
+    let keep = match shared {
+        Shared::Nothing if uid == 0 => ROOT_INSIDE,
+        // Root may not be root in a namespace of its own without this; no mount honours what it gives.
+        Shared::Nested if uid == 0 => ROOT_INSIDE.union(CapabilitySet::SETFCAP),
+        Shared::Nothing | Shared::Nested | Shared::Host { .. } => CapabilitySet::empty(),
+    };
     give_up_for_ever(keep)?;
     if let Some(who) = who {
         become_user(who)?;
@@ -78,11 +106,20 @@ pub(crate) fn raise_walls(
     // until it executes a program.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .step(|| "become untraceable".to_owned())?;
-    let landlock_abi = restrict_files(writable)?;
-    seccompiler::apply_filter(&filter(protected))
+    let landlock_abi = restrict(rules)?;
+    if landlock_abi < least_abi {
+        let step = format!("restrict files: Landlock is {landlock_abi} here, not {least_abi}");
+        return Err(StepError::from_errno(&step, libc::EOPNOTSUPP));
+    }
+    install_filter(protected, shared)?;
+    Ok(WallsReport { enforced: Enforced::default(), landlock_abi, adopts: true })
+}
+
+/// Puts the filter of system calls on this process and everything it forks.
+pub(super) fn install_filter(protected: &Protected, shared: Shared) -> Result<(), StepError> {
+    seccompiler::apply_filter(&filter(protected, shared))
         .map_err(|_| io::Error::last_os_error())
-        .step(|| "install the system call filter".to_owned())?;
-    Ok(WallsReport { enforced: Enforced::default(), landlock_abi })
+        .step(|| "install the system call filter".to_owned())
 }
 
 /// Leaves the guest only what it uses. Where there is but one user, that is nothing: it does with
@@ -97,7 +134,7 @@ pub(crate) fn reduce_guest(has_users: bool) -> Result<(), StepError> {
 }
 
 /// Takes the ids of a user.
-fn become_user(who: &Identity) -> Result<(), StepError> {
+pub(crate) fn become_user(who: &Identity) -> Result<(), StepError> {
     let step = || format!("become user {}", who.uid);
     let groups: Vec<_> = who.groups.iter().map(|group| Gid::from_raw(*group)).collect();
     set_thread_groups(&groups).step(step)?;
@@ -121,7 +158,10 @@ fn give_up_for_ever(keep: CapabilitySet) -> Result<(), StepError> {
 
 /// What this process may use from now on, and what of that it uses now. What it does not have is not
 /// asked for.
-fn keep_capabilities(permitted: CapabilitySet, effective: CapabilitySet) -> Result<(), StepError> {
+pub(super) fn keep_capabilities(
+    permitted: CapabilitySet,
+    effective: CapabilitySet,
+) -> Result<(), StepError> {
     let step = || "reduce capabilities".to_owned();
     let has = capabilities(None).step(step)?.permitted;
     let sets = CapabilitySets {
@@ -132,29 +172,84 @@ fn keep_capabilities(permitted: CapabilitySet, effective: CapabilitySet) -> Resu
     set_capabilities(None, sets).step(step)
 }
 
-/// Reading anywhere in the new root, writing only where it is meant, signals and abstract sockets
-/// only among the commands themselves.
-fn restrict_files(writable: &[String]) -> Result<u32, StepError> {
-    let everything = AccessFs::from_all(NEWEST);
-    let read = AccessFs::from_read(NEWEST);
-    // Devices and the files of `/proc` are written to, never made or removed.
-    let existing = read | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev;
-    let fixed = [("/", read), ("/dev", existing), ("/proc", existing)];
-    let scratch = ["/tmp", "/dev/shm"].map(|path| (path, everything));
-    let own = writable.iter().map(|path| (path.as_str(), everything));
+/// What commands may do with files, and where. Signals and abstract sockets they have only among
+/// themselves.
+struct Ground<'a>(Option<Vec<(&'a str, Access)>>);
 
-    let build = || -> Result<_, Box<dyn std::error::Error>> {
-        let mut ruleset = Ruleset::default()
-            .set_compatibility(CompatLevel::BestEffort)
-            .handle_access(everything)?
-            .scope(Scope::from_all(NEWEST))?
-            .create()?;
-        for (path, access) in fixed.into_iter().chain(scratch).chain(own) {
-            ruleset = ruleset.add_rule(PathBeneath::new(PathFd::new(path)?, access))?;
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Access {
+    /// Everything.
+    All,
+    /// Reading and executing, if it is there.
+    Read,
+    /// What there is, reading and writing; nothing is made or removed.
+    Use,
+}
+
+impl Access {
+    fn rights(self) -> landlock::BitFlags<AccessFs> {
+        let read = AccessFs::from_read(NEWEST);
+        match self {
+            Self::All => AccessFs::from_all(NEWEST),
+            Self::Read => read,
+            Self::Use => read | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev,
         }
-        Ok(ruleset.restrict_self()?)
-    };
-    let status = build()
+    }
+}
+
+impl<'a> Ground<'a> {
+    /// Whatever the mounts allow.
+    fn anywhere() -> Self {
+        Self(None)
+    }
+
+    /// Everything in a root of the sandbox's own is there to be read.
+    fn of_own_root(spec: &'a BootSpec) -> Self {
+        let fixed = [("/", Access::Read), ("/dev", Access::Use), ("/proc", Access::Use)];
+        let scratch = ["/tmp", "/dev/shm"].map(|path| (path, Access::All));
+        let own = spec.writable.iter().map(|path| (path.as_str(), Access::All));
+        Self(Some(fixed.into_iter().chain(scratch).chain(own).collect()))
+    }
+
+    /// Of the host's files, those that are meant. Nothing of `/proc` is written to: root, without any
+    /// of its powers, could still change what belongs to the machine.
+    fn of_host(spec: &'a BootSpec, walls: &'a HostWalls) -> Self {
+        let read = walls.readable.iter().chain(&spec.readable).map(String::as_str);
+        let read = read.chain(["/proc"]).map(|path| (path, Access::Read));
+        let devices = walls.devices.iter().map(|path| (path.as_str(), Access::Use));
+        let folders = spec.own_folders.iter().filter_map(|path| path.to_str());
+        let own = spec.writable.iter().map(String::as_str).chain(folders);
+        Self(Some(read.chain(devices).chain(own.map(|path| (path, Access::All))).collect()))
+    }
+
+    fn rules(self) -> Result<RulesetCreated, StepError> {
+        let build = || -> Result<_, Box<dyn std::error::Error>> {
+            let ruleset = Ruleset::default().set_compatibility(CompatLevel::BestEffort);
+            let ruleset = match &self.0 {
+                Some(_) => ruleset.handle_access(AccessFs::from_all(NEWEST))?,
+                None => ruleset,
+            };
+            let mut ruleset = ruleset.scope(Scope::from_all(NEWEST))?.create()?;
+            for (path, access) in self.0.unwrap_or_default() {
+                match PathFd::new(path) {
+                    Ok(fd) => ruleset = ruleset.add_rule(PathBeneath::new(fd, access.rights()))?,
+                    // What is not there need not be allowed.
+                    Err(_) if access == Access::Read => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            Ok(ruleset)
+        };
+        build()
+            .map_err(|error| io::Error::other(error.to_string()))
+            .step(|| "make rules for files with Landlock".to_owned())
+    }
+}
+
+/// Puts rules in force, and says which version of Landlock holds them.
+fn restrict(rules: RulesetCreated) -> Result<u32, StepError> {
+    let status = rules
+        .restrict_self()
         .map_err(|error| io::Error::other(error.to_string()))
         .step(|| "restrict files with Landlock".to_owned())?;
     Ok(match status.landlock {
@@ -163,6 +258,6 @@ fn restrict_files(writable: &[String]) -> Result<u32, StepError> {
     })
 }
 
-fn abi_number(abi: ABI) -> u32 {
+pub(super) fn abi_number(abi: ABI) -> u32 {
     u32::try_from(abi as i64).unwrap_or(0)
 }

@@ -134,9 +134,9 @@ async fn answer(
         Some(Request::Processes) => exec::list(guest, outbox).await,
         Some(Request::Put(put)) => put::run(guest, &put, inbox, outbox).await,
         Some(Request::Files(request)) => files::run(guest, request, side, inbox, outbox).await,
+        Some(Request::Accounts(wanted)) => provision::run(guest, wanted, outbox).await,
         Some(Request::Scan(scan)) => tree::scan(guest, &scan, side, inbox, outbox).await,
         Some(Request::Restore(asked)) => tree::restore(guest, &asked, side, inbox, outbox).await,
-        Some(Request::Accounts(wanted)) => provision::run(wanted, outbox).await,
         Some(Request::Ping) => {
             outbox.accept(Accepted::default()).await?;
             return outbox.end(&End::Done).await;

@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bastide_proto::container::WARDEN_CHANNEL;
 use bastide_proto::hello::{HELLO_BYTES, SIDE_CHANNEL, check_hello, welcome};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
@@ -16,7 +17,7 @@ use tokio_util::compat::TokioAsyncReadCompatExt;
 use yamux::{Config, Connection, Mode};
 
 use super::side::Side;
-use super::{Guest, call};
+use super::{Guest, call, ports};
 
 /// How long a host may take to greet.
 const GREETING: Duration = Duration::from_secs(5);
@@ -24,7 +25,11 @@ const GREETING: Duration = Duration::from_secs(5);
 /// Serves one connection until it closes. A host that does not greet properly gets no word.
 pub(super) async fn serve(guest: Arc<Guest>, mut stream: UnixStream) {
     let greeted = tokio::time::timeout(GREETING, greet(&guest, &mut stream)).await;
-    let Ok(Ok(Greeting::Friend(side))) = greeted else { return };
+    let side = match greeted {
+        Ok(Ok(Greeting::Friend(side))) => side,
+        Ok(Ok(Greeting::Warden(porter))) => return serve_warden(stream, porter).await,
+        Ok(Ok(Greeting::Stranger) | Err(_)) | Err(_) => return,
+    };
     let side = side.map(Arc::new);
     let mut connection = Connection::new(stream.compat(), link_config(), Mode::Server);
     // Calls that wait for something else than the host learn here that the host is gone.
@@ -38,24 +43,37 @@ pub(super) async fn serve(guest: Arc<Guest>, mut stream: UnixStream) {
 enum Greeting {
     /// Somebody we serve, perhaps with a side channel.
     Friend(Option<Side>),
+    /// A warden from outside, and where it asks for ports.
+    Warden(OwnedFd),
     /// Somebody else.
     Stranger,
+}
+
+/// Answers a warden that came by a connection, which it watches over this process by, until it is gone.
+async fn serve_warden(mut stream: UnixStream, porter: OwnedFd) {
+    tokio::select! {
+        () = ports::serve(porter) => {}
+        _ = stream.read_u8() => {}
+    }
 }
 
 async fn greet(guest: &Guest, stream: &mut UnixStream) -> io::Result<Greeting> {
     let mut hello = [0; HELLO_BYTES];
     let (first, socket) = first_byte(stream).await?;
     // A host that has a side channel sends its end ahead of everything else.
-    let mut have = 0;
-    if first != SIDE_CHANNEL {
+    let is_ahead = [SIDE_CHANNEL, WARDEN_CHANNEL].contains(&first);
+    let have = usize::from(!is_ahead);
+    if !is_ahead {
         hello[0] = first;
-        have = 1;
     }
     stream.read_exact(&mut hello[have..]).await?;
     if check_hello(&hello, &guest.token).is_err() {
         return Ok(Greeting::Stranger);
     }
     stream.write_all(&welcome()).await?;
+    if first == WARDEN_CHANNEL {
+        return Ok(socket.map_or(Greeting::Stranger, Greeting::Warden));
+    }
     Ok(Greeting::Friend(socket.map(Side::new).transpose()?))
 }
 

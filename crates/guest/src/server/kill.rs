@@ -33,7 +33,8 @@ pub(crate) fn kill_descendants(supervisor: Pid) {
 pub(crate) async fn kill_strays(supervisor: Pid, others: &[Pid]) {
     let ours = rustix::process::getpid();
     let strays = |tree: &Tree| -> HashSet<Pid> {
-        let tops = tree.children(Pid::INIT).iter().copied();
+        let first = rustix::process::getppid().unwrap_or(Pid::INIT);
+        let tops = tree.children(first).iter().copied();
         let strays = tops.filter(|pid| *pid != ours && !others.contains(pid));
         let strays = strays.flat_map(|pid| tree.descendants(pid).into_iter().chain([pid]));
         // A process that is ending closes its sockets before it gives its children away.

@@ -8,11 +8,13 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bastide_proto::frame::{MAX_DATA, Tag};
 use bytes::Bytes;
-use rustix::fs::{Mode, OFlags, openat};
+use rustix::fs::{AtFlags, Mode, OFlags, openat, unlinkat};
+use rustix::io::Errno;
 use tokio::sync::Notify;
 
 /// How much of a log lives in memory.
@@ -37,7 +39,22 @@ impl LogFolder {
     fn new_file(&self) -> io::Result<File> {
         let mode = Mode::RUSR | Mode::WUSR;
         let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
-        Ok(openat(self.0.as_fd(), ".", flags, mode)?.into())
+        match openat(self.0.as_fd(), ".", flags, mode) {
+            Ok(file) => Ok(file.into()),
+            // Not every file system knows files without a name.
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => self.unnamed(),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// A file whose name is taken away at once.
+    fn unnamed(&self) -> io::Result<File> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let name = format!("log-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let file = openat(self.0.as_fd(), &name, flags, Mode::RUSR | Mode::WUSR)?;
+        unlinkat(self.0.as_fd(), &name, AtFlags::empty())?;
+        Ok(file.into())
     }
 }
 

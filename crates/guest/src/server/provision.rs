@@ -3,11 +3,13 @@
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bastide_proto::accounts::Accounts as Wanted;
 use bastide_proto::{Accepted, End, Fault, FaultKind};
 
+use super::Guest;
+use super::acting::with_everything;
 use super::blocking::blocking;
 use super::call::{Outbox, Refusal, fault};
 use crate::accounts;
@@ -15,8 +17,16 @@ use crate::accounts;
 const PASSWD: &str = "/etc/passwd";
 const GROUP: &str = "/etc/group";
 
-/// Answers a request to make users and groups.
-pub(super) async fn run(wanted: Wanted, outbox: &mut Outbox) -> Result<(), Refusal> {
+/// Answers a request to make users and groups. Where there can be only one user, others would be names
+/// without anybody behind them.
+pub(super) async fn run(
+    guest: &Arc<Guest>,
+    wanted: Wanted,
+    outbox: &mut Outbox,
+) -> Result<(), Refusal> {
+    if let Some(why) = guest.users.only_own() {
+        return Err(Fault::new(FaultKind::Unsupported, why).into());
+    }
     outbox.accept(Accepted::default()).await?;
     let end = match blocking(move || provision(&wanted)).await? {
         Ok(()) => End::Done,
@@ -39,7 +49,8 @@ fn provision(wanted: &Wanted) -> Result<(), Fault> {
     // Groups first: a user without its group is worse than a group without its user.
     for (path, before, text) in [(GROUP, group, new_group), (PASSWD, passwd, new_passwd)] {
         if before != text {
-            replace(path, &text).map_err(|error| fault(&format!("cannot write {path}"), &error))?;
+            with_everything(|| replace(path, &text))
+                .map_err(|error| fault(&format!("cannot write {path}"), &error))?;
         }
     }
     Ok(())

@@ -40,14 +40,21 @@ pub(crate) struct Users {
     init: UnixStream,
     /// Why there is nobody but the default user, if so.
     only_own: Option<String>,
+    /// The default user.
+    own_uid: u32,
     /// Those that have run something, the latest last; the default user has no identity.
     pools: Mutex<Vec<(Who, Arc<Pool>)>>,
 }
 
 impl Users {
     /// The default user, whose launcher is up.
-    pub(crate) fn new(init: UnixStream, only_own: Option<String>, own: Pool) -> Self {
-        Self { init, only_own, pools: Mutex::new(vec![(None, Arc::new(own))]) }
+    pub(crate) fn new(init: UnixStream, only_own: Option<String>, own_uid: u32, own: Pool) -> Self {
+        Self { init, only_own, own_uid, pools: Mutex::new(vec![(None, Arc::new(own))]) }
+    }
+
+    /// Why there is nobody but the default user, if so.
+    pub(crate) fn only_own(&self) -> Option<&str> {
+        self.only_own.as_deref()
     }
 
     /// Who a user is; `None` for the default user.
@@ -61,7 +68,7 @@ impl Users {
         let Some(who) = found else {
             return Err(Fault::new(FaultKind::Invalid, format!("there is no user {user}")));
         };
-        if who.uid == rustix::process::geteuid().as_raw() {
+        if who.uid == self.own_uid {
             return Ok(None);
         }
         match &self.only_own {

@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -42,6 +43,13 @@ impl Folder {
         UnixListener::bind(format!("/proc/self/fd/{}/{name}", self.held.as_raw_fd()))
     }
 
+    /// Connects to a socket in the folder, in the same way; a link there is not followed.
+    pub(crate) fn connect(&self, name: &str) -> io::Result<UnixStream> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let socket = openat(&self.held, name, flags, Mode::empty())?;
+        UnixStream::connect(format!("/proc/self/fd/{}", socket.as_raw_fd()))
+    }
+
     /// Notes how the sandbox ended, for whoever was not there to see it.
     pub(crate) fn note_end(&self, note: EndNote) -> io::Result<()> {
         let unfinished = format!("{END_NAME}.new");
@@ -54,7 +62,7 @@ impl Folder {
 
     /// Removes the folder and all that is in it. Nothing runs inside any more; `ids` are those that
     /// files in it may belong to.
-    pub(crate) fn remove(&self, ids: &IdMap) -> io::Result<()> {
+    pub(crate) fn remove(&self, ids: Option<&IdMap>) -> io::Result<()> {
         // The path may lead to another folder by now, of another session; only the one that is held
         // is ours to remove.
         let is_ours = match statat(CWD, &self.path, AtFlags::SYMLINK_NOFOLLOW) {
@@ -62,7 +70,7 @@ impl Folder {
             Err(Errno::NOENT) => false,
             Err(errno) => return Err(errno.into()),
         };
-        if is_ours { remove(&self.path, Some(ids)) } else { Ok(()) }
+        if is_ours { remove(&self.path, ids) } else { Ok(()) }
     }
 }
 
@@ -76,6 +84,7 @@ pub(crate) fn remove(path: &Path, ids: Option<&IdMap>) -> io::Result<()> {
         return Err(io::ErrorKind::InvalidInput.into());
     };
     remove_noted(path)?;
+    remove_outside(path)?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let above = match openat(CWD, above, flags, Mode::empty()) {
         Ok(above) => above,
@@ -83,6 +92,38 @@ pub(crate) fn remove(path: &Path, ids: Option<&IdMap>) -> io::Result<()> {
         Err(errno) => return Err(errno.into()),
     };
     remove_beneath(above.as_fd(), name, ids)
+}
+
+/// Where the folder is noted, in a session's own, that lies elsewhere and goes with it.
+const OUTSIDE: &str = "outside";
+
+/// Makes the folder that `folder` lies in, unless that is the session's own, and notes it before.
+pub(super) fn make_around(session_dir: &Path, folder: &Path) -> io::Result<()> {
+    let around = folder.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    if around == session_dir || fs::symlink_metadata(around).is_ok_and(|found| found.is_dir()) {
+        return Ok(());
+    }
+    fs::write(session_dir.join(OUTSIDE), around.as_os_str().as_bytes())?;
+    fs::DirBuilder::new().mode(0o711).create(around)
+}
+
+/// Removes the folder that is noted in a session's own.
+fn remove_outside(session_dir: &Path) -> io::Result<()> {
+    let noted = match fs::read(session_dir.join(OUTSIDE)) {
+        Ok(noted) => noted,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let path = Path::new(OsStr::from_bytes(&noted));
+    let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::ErrorKind::InvalidData.into());
+    };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let above = openat(CWD, above, flags, Mode::empty())?;
+    match remove_tree(above.as_fd(), &CString::new(name.as_bytes())?) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
 }
 
 fn remove_beneath(above: BorrowedFd<'_>, name: &OsStr, ids: Option<&IdMap>) -> io::Result<()> {

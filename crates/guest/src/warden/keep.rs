@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
+use bastide_proto::container::{GAVE_UP, UP};
 use bastide_proto::warden::{Answer, LET_GO, Wish};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -22,6 +23,8 @@ pub(super) struct Keeper {
     /// The process that made the session, until it lets go of it.
     pub(super) owner: Option<UnixStream>,
     pub(super) ports: Ports,
+    /// Whether the owner has said that the guest is up, where it has to.
+    pub(super) is_up: bool,
 }
 
 /// What ended the watch.
@@ -31,6 +34,10 @@ pub(super) enum Event {
     SandboxEnded,
     /// The owner is gone without letting go.
     OwnerGone,
+    /// The owner says that the guest is up.
+    OwnerSaysUp,
+    /// The owner could not make the sandbox, and left nothing of it.
+    OwnerGaveUp,
     /// Somebody wants the end, and waits for the answer.
     Asked { remove: bool, caller: UnixStream },
 }
@@ -53,8 +60,10 @@ impl Keeper {
                 self.init = None;
                 return Ok(Event::SandboxEnded);
             }
-            if ready.contains(&Ready::Owner) && self.owner_is_gone() {
-                return Ok(Event::OwnerGone);
+            if ready.contains(&Ready::Owner)
+                && let Some(event) = self.hear_owner()
+            {
+                return Ok(event);
             }
             if ready.contains(&Ready::Listener) {
                 control.accept();
@@ -92,19 +101,29 @@ impl Keeper {
         None
     }
 
-    /// Whether the owner is gone; if it lets go instead, it is not watched any more.
-    fn owner_is_gone(&mut self) -> bool {
-        let Some(owner) = &mut self.owner else { return false };
+    /// What the owner says, or that it is gone; if it lets go, it is not watched any more.
+    fn hear_owner(&mut self) -> Option<Event> {
+        let owner = self.owner.as_mut()?;
         let mut word = [0; 1];
         match owner.read(&mut word) {
             Ok(1..) if word == [LET_GO] => {
                 self.owner = None;
-                false
+                None
             }
-            Err(error) => {
-                !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+            Ok(1..) if word == [UP] && !self.is_up => {
+                self.is_up = true;
+                Some(Event::OwnerSaysUp)
             }
-            Ok(_) => true,
+            Ok(1..) if word == [GAVE_UP] => Some(Event::OwnerGaveUp),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) =>
+            {
+                None
+            }
+            Ok(_) | Err(_) => Some(Event::OwnerGone),
         }
     }
 

@@ -18,7 +18,7 @@ mod writer;
 pub use content::TarContent;
 pub use details::TarDetails;
 pub use links::{LinkTree, rebase_link, target_stays_inside};
-pub use member::{TarKind, TarMember, restored_mode};
+pub use member::{Ownership, TarKind, TarMember, restored_mode};
 pub use reader::TarReader;
 pub use rules::{LinkPolicy, TarRules, TarVerdict, check_workspace_tar, is_skipped};
 pub use strip::strip_prefix;

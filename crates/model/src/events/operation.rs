@@ -33,6 +33,8 @@ pub enum Operation {
     PersistWorkspace { workspace_root: String, tar_path: Option<String> },
     /// Filling the workspace.
     HydrateWorkspace { untar_dir: String, bytes: Option<u64> },
+    /// One the reference says nothing about; only those who ask for it hear of it.
+    Further { op: &'static str, data: Map<String, Value> },
 }
 
 /// What came of an operation that did not fail.
@@ -49,6 +51,8 @@ pub enum OperationResult {
     Port { host: String, port: i64 },
     /// How large the saved workspace is, if that is known.
     Persisted { bytes: Option<u64> },
+    /// What there is to say besides, after one of the further operations.
+    Noted { data: Map<String, Value> },
 }
 
 /// What ties the events of one operation together, and to a trace if there is one.
@@ -103,7 +107,14 @@ impl Operation {
             Self::ResolveExposedPort { .. } => "resolve_exposed_port",
             Self::PersistWorkspace { .. } => "persist_workspace",
             Self::HydrateWorkspace { .. } => "hydrate_workspace",
+            Self::Further { op, .. } => op,
         }
+    }
+
+    /// Whether the reference says nothing about it.
+    #[must_use]
+    pub fn is_further(&self) -> bool {
+        matches!(self, Self::Further { .. })
     }
 
     /// What is said when it starts.
@@ -135,6 +146,7 @@ impl Operation {
             Self::HydrateWorkspace { untar_dir, bytes } => {
                 with_length(map(json!({"untar_dir": untar_dir})), "bytes", *bytes)
             }
+            Self::Further { data, .. } => data.clone(),
         }
     }
 
@@ -159,6 +171,11 @@ impl Operation {
                 data
             }
             OperationResult::Persisted { bytes } => with_length(self.start_data(), "bytes", *bytes),
+            OperationResult::Noted { data } => {
+                let mut all = self.start_data();
+                all.extend(data.clone());
+                all
+            }
         }
     }
 

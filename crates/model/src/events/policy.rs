@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use super::event::Event;
+use super::event::{Event, Finish};
 use crate::error::Result;
 use crate::lax::{Checked, Dump, FromInput, Input, Object};
 
@@ -83,28 +83,48 @@ impl PayloadPolicy {
 }
 
 impl EffectivePolicy {
-    /// The event as a sink under this policy may see it.
+    /// The event as a sink under this policy may see it. Output that may not be said is not even
+    /// copied.
     #[must_use]
     pub fn apply(&self, event: &Event) -> Event {
-        let mut event = event.clone();
+        let mut shown = Event {
+            span_id: event.span_id.clone(),
+            parent_span_id: event.parent_span_id.clone(),
+            trace_id: event.trace_id.clone(),
+            data: event.data.clone(),
+            finish: event.finish.as_ref().map(|finish| self.shown(finish)),
+            ..*event
+        };
         if !self.include_write_len {
-            event.data.shift_remove("bytes");
+            shown.data.shift_remove("bytes");
         }
-        let Some(finish) = &mut event.finish else { return event };
-        if self.include_exec_output {
-            if let Some(bytes) = &finish.stdout_bytes {
-                finish.stdout = Some(safe_decode(bytes, self.max_stdout_chars));
-            }
-            if let Some(bytes) = &finish.stderr_bytes {
-                finish.stderr = Some(safe_decode(bytes, self.max_stderr_chars));
-            }
-        } else {
-            finish.stdout = None;
-            finish.stderr = None;
-            finish.stdout_bytes = None;
-            finish.stderr_bytes = None;
+        shown
+    }
+
+    fn shown(&self, finish: &Finish) -> Finish {
+        let quiet = Finish {
+            error_type: finish.error_type.clone(),
+            error_message: finish.error_message.clone(),
+            stdout: None,
+            stderr: None,
+            stdout_bytes: None,
+            stderr_bytes: None,
+            ..*finish
+        };
+        if !self.include_exec_output {
+            return quiet;
         }
-        event
+        let said = |bytes: &Option<Vec<u8>>, text: &Option<String>, limit: i128| match bytes {
+            Some(bytes) => Some(safe_decode(bytes, limit)),
+            None => text.clone(),
+        };
+        Finish {
+            stdout: said(&finish.stdout_bytes, &finish.stdout, self.max_stdout_chars),
+            stderr: said(&finish.stderr_bytes, &finish.stderr, self.max_stderr_chars),
+            stdout_bytes: finish.stdout_bytes.clone(),
+            stderr_bytes: finish.stderr_bytes.clone(),
+            ..quiet
+        }
     }
 }
 

@@ -58,7 +58,9 @@ impl EventTime {
         (time.unix_micros() == total).then_some(time)
     }
 
-    fn unix_micros(&self) -> i64 {
+    /// The moment as microseconds since 1970, read as if it were in UTC.
+    #[must_use]
+    pub fn unix_micros(&self) -> i64 {
         let days = days_from_civil(self.year, self.month, self.day);
         let clock = self.hour * 3600 + self.minute * 60 + self.second;
         (days * 86_400 + clock) * 1_000_000 + self.micros

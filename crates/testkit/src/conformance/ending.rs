@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bastide::{OutputEvent, Reason, Session};
 
-use crate::suite::{Context, Outcome, Trial, say, sh};
+use crate::suite::{Context, Outcome, Trial, Trouble, running, sh};
 use crate::trials;
 
 pub(super) const TRIALS: &[Trial] = trials![
@@ -23,10 +23,8 @@ const STUBBORN: &str = "trap '' TERM INT HUP
     sleep 7006";
 
 /// How many of the marked processes there are.
-async fn alive(session: &Session) -> Result<usize, Box<dyn std::error::Error + Send + Sync>> {
-    let count =
-        "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -o 'sleep 700[0-9]' | wc -l";
-    Ok(say(session, count).await?.trim().parse()?)
+async fn alive(session: &Session) -> Result<usize, Trouble> {
+    running(session, "^sleep 700[0-9]").await
 }
 
 async fn ends_everything_descended_at_the_timeout(context: Context) -> Outcome {

@@ -231,7 +231,8 @@ async fn refuses_what_is_not_a_regular_file(context: Context) -> Outcome {
 
 async fn knows_its_default_user_by_name_and_number(context: Context) -> Outcome {
     let session = context.session().await?;
-    let (name, uid) = (say(&session, "id -un").await?, say(&session, "id -u").await?);
+    let (name, uid) =
+        (say(&session, "id -un 2>/dev/null; true").await?, say(&session, "id -u").await?);
     for user in [name.trim(), uid.trim()] {
         session.files_as(user).write(user, "mine").await?;
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bastide::{Command, ErrorKind, OutputEvent, Process, ProcessId, Reason, Session};
 
-use crate::suite::{Context, Outcome, Trial, say, sh};
+use crate::suite::{Context, Outcome, Trial, running, say, sh};
 use crate::trials;
 
 pub(super) const TRIALS: &[Trial] = trials![
@@ -109,9 +109,7 @@ async fn kills_everything_descended_from_a_process(context: Context) -> Outcome 
     session.signal(id, 9).await?;
     let (_, reason) = collect(session.attach(id, 0).await?).await?;
     assert_eq!(reason, Reason::Signalled);
-    let left =
-        say(&session, "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c '[s]leep 730' || true");
-    assert_eq!(left.await?, "0\n");
+    assert_eq!(running(&session, "^sleep 730").await?, 0);
     Ok(session.delete().await?)
 }
 
@@ -141,9 +139,7 @@ async fn survives_a_command_that_kills_its_own_supervisor(context: Context) -> O
     let line = "(setsid sleep 7305 &) ; kill -9 $PPID; sleep 7306";
     let ended = session.exec(sh(line).timeout(Duration::from_secs(20))).await;
     assert_eq!(ended.map_err(|error| error.kind()), Err(ErrorKind::Internal));
-    let left =
-        say(&session, "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c '[s]leep 730' || true");
-    assert_eq!(left.await?, "0\n", "nothing of it is left");
+    assert_eq!(running(&session, "^sleep 730").await?, 0, "nothing of it is left");
     assert_eq!(say(&session, "echo still here").await?, "still here\n");
     Ok(session.delete().await?)
 }

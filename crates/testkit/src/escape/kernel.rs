@@ -1,8 +1,13 @@
 //! The kernel's own interfaces.
 
+use bastide::Rung;
+
 use super::{attempt, session};
 use crate::suite::{Context, Outcome, Trial, say};
 use crate::trials;
+
+/// What root inside may have: `CHOWN DAC_OVERRIDE FOWNER FSETID KILL SETGID SETUID NET_BIND_SERVICE`.
+const ROOT_INSIDE: u64 = 0x4fb;
 
 pub(super) const TRIALS: &[Trial] = trials![
     cannot_use_what_reaches_past_the_sandbox,
@@ -35,6 +40,18 @@ async fn is_seen_by_the_kernel_as_confined(context: Context) -> Outcome {
     assert_eq!((field("NoNewPrivs:").as_str(), field("Seccomp:").as_str()), ("1", "2"), "{status}");
     if field("Uid:") != "0" {
         assert_eq!(field("CapEff:"), "0000000000000000");
+    }
+    if session.receipt().rung == Rung::Landlock {
+        // It has no ids but the host's, so it must not be root there, nor have any of root's powers.
+        assert_eq!(field("CapEff:"), "0000000000000000");
+        assert_ne!(field("Uid:"), "0");
+        return Ok(session.delete().await?);
+    }
+    if session.receipt().rung == Rung::Container {
+        // Whose ids are the host's own there; the receipt says so, and what root has left is little.
+        assert!(session.receipt().not_enforced.iter().any(|open| open.starts_with("ids:")));
+        assert!(u64::from_str_radix(&field("CapEff:"), 16)? & !ROOT_INSIDE == 0, "{status}");
+        return Ok(session.delete().await?);
     }
     for map in ["uid_map", "gid_map"] {
         for line in say(&session, &format!("cat /proc/self/{map}")).await?.lines() {

@@ -17,7 +17,8 @@ pub(super) const TRIALS: &[Trial] = trials![
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Everything about what is outside that would show if somebody had touched it.
-const OUTSIDE: &str = "cd /tmp/out && find . | sort | xargs stat -c '%n %i %a %u %g %s %h %Y %Z'";
+const OUTSIDE: &str =
+    "cd ${TMPDIR:-/tmp}/out && find . | sort | xargs stat -c '%n %i %a %u %g %s %h %Y %Z'";
 
 /// Starts to swap things in a session.
 async fn swap(session: &Session, kind: &str) -> Result<Process, Trouble> {
@@ -77,7 +78,8 @@ async fn everything(session: &Session, archive: &[u8]) -> Result<Vec<u8>, Troubl
 
 async fn cannot_lead_file_operations_out_by_swapping_names(context: Context) -> Outcome {
     let session = session(&context).await?;
-    let outside = "mkdir -p /tmp/out/sub; cd /tmp/out; echo canary | tee f secret canary sub/f";
+    let outside =
+        "cd ${TMPDIR:-/tmp}; mkdir -p out/sub; cd out; echo canary | tee f secret canary sub/f";
     say(&session, outside).await?;
     let before = say(&session, OUTSIDE).await?;
     let archive = archive()?;
@@ -96,7 +98,7 @@ async fn cannot_lead_file_operations_out_by_swapping_names(context: Context) -> 
 
 async fn cannot_hold_file_operations_up_with_pipes(context: Context) -> Outcome {
     let session = session(&context).await?;
-    say(&session, "mkdir -p /tmp/out/sub").await?;
+    say(&session, "mkdir -p ${TMPDIR:-/tmp}/out/sub").await?;
     let archive = archive()?;
     let process = swap(&session, "pipe").await?;
     for _ in 0..context.count(200) {

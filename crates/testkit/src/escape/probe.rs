@@ -3,6 +3,7 @@
 //! The test program carries itself into the session and starts itself there with [`FLAG`], so a trial
 //! needs nothing that an image may not have.
 
+mod gaps;
 mod swap;
 mod sys;
 
@@ -10,9 +11,13 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixStream};
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixStream};
 use std::process::ExitCode;
 use std::time::Duration;
+
+pub(super) use sys::Segment;
+
+use gaps::gaps;
 
 /// The argument that makes a test program a probe.
 pub const FLAG: &str = "--bastide-probe";
@@ -45,27 +50,46 @@ fn attempt(name: &str, arguments: &[String]) -> io::Result<Vec<String>> {
     match name {
         "mounts" => Ok(sys::not_refused(&sys::mounts())),
         "calls" => Ok(sys::not_refused(&sys::reaching_calls())),
-        "terminal" => Ok(sys::not_refused(&sys::terminal_requests(&fs::File::open("/dev/ptmx")?))),
+        "terminal" => {
+            // Where no terminal can be had, the request alone is refused.
+            let file = fs::File::open("/dev/ptmx").or_else(|_| fs::File::open("/dev/null"))?;
+            Ok(sys::not_refused(&sys::terminal_requests(&file)))
+        }
         "unknown-call" => Ok(vec![sys::unknown_call()]),
         "processes" => processes(),
         "descriptors" => descriptors(),
         "connect" => Ok(connect(argument(0), argument(1))),
         "loopback" => loopback(),
-        "sockets" => sockets(argument(0), argument(1)),
+        "sockets" => sockets(argument(0), argument(1), argument(2)),
+        "families" => Ok(sys::not_refused(&sys::sockets())),
+        "gaps" => gaps(argument(0), argument(1), argument(2), argument(3)),
+        "segment" => Ok(sys::find_segment(argument(0))),
+        "read" => Ok(fs::read(argument(0)).map(|_| "read".to_owned()).into_iter().collect()),
         "echo" => echo(argument(0)),
         "bind" => std::os::unix::net::UnixListener::bind(argument(0)).map(|_| Vec::new()),
+        "guest" => Ok(guest(argument(0))),
+        "listen" => listen(argument(0)),
         "swap" => swap::forever(argument(0)),
         _ => Err(io::Error::other(format!("unknown probe {name:?}"))),
     }
 }
 
 /// Everything between this process and the first one, and that one's other children: the launcher, the
-/// guest, init.
+/// guest, init. Where the host's processes can be seen the first one is known by its name, and the
+/// warden is its parent.
 fn keepers() -> io::Result<Vec<i32>> {
-    let mut found = vec![1];
+    let own = i32::try_from(std::process::id()).map_err(io::Error::other)?;
+    let name = |pid: i32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let above = std::iter::successors(parent(own), |pid| parent(*pid));
+    // What it forked has its name too.
+    let first = above.take(64).filter(|pid| name(*pid) == "bastide-init\n").last().unwrap_or(1);
+    let mut found = vec![first];
+    if first != 1 {
+        found.extend(parent(first));
+    }
     for entry in fs::read_dir("/proc")? {
         let Ok(pid) = entry?.file_name().to_string_lossy().parse::<i32>() else { continue };
-        if parent(pid) == Some(1) {
+        if parent(pid) == Some(first) {
             found.push(pid);
         }
     }
@@ -149,13 +173,50 @@ fn echo(address: &str) -> io::Result<Vec<String>> {
     Ok(Vec::new())
 }
 
-fn sockets(path: &str, name: &str) -> io::Result<Vec<String>> {
+/// Talks to the guest as somebody who knows everything but the token.
+fn guest(path: &str) -> Vec<String> {
+    let Ok(mut guest) = UnixStream::connect(path) else {
+        return vec!["cannot connect".to_owned()];
+    };
+    let greeting = bastide_proto::hello::hello(&bastide_proto::hello::Token([0; 32]));
+    let said = guest.write_all(&greeting).and_then(|()| guest.write_all(&[0; 64]));
+    let mut heard = Vec::new();
+    // A guest that closes the connection while we speak is one that does not listen.
+    let read = said.and_then(|()| guest.read_to_end(&mut heard).map(drop));
+    let refused = read.as_ref().err().map(io::Error::kind);
+    match refused {
+        None | Some(io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
+            vec!["connected".to_owned(), format!("heard {} bytes", heard.len())]
+        }
+        Some(kind) => vec![format!("connected, then {kind}")],
+    }
+}
+
+/// Listens in somebody's place, and says what it hears from the first who comes.
+fn listen(path: &str) -> io::Result<Vec<String>> {
+    let listener = std::os::unix::net::UnixListener::bind(path)?;
+    io::stdout().write_all(b"listening\n")?;
+    let mut heard = Vec::new();
+    listener.accept()?.0.read_to_end(&mut heard)?;
+    Ok(vec![format!("heard {} bytes", heard.len())])
+}
+
+fn sockets(path: &str, name: &str, datagrams: &str) -> io::Result<Vec<String>> {
     let mut reached = Vec::new();
     if UnixStream::connect(path).is_ok() {
         reached.push(format!("connected to {path}"));
     }
     if UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?).is_ok() {
         reached.push(format!("connected to @{name}"));
+    }
+    // A socket for datagrams can be connected anew, also one of a pair.
+    if let Ok((one, _other)) = UnixDatagram::pair()
+        && (one.connect(datagrams).is_ok() || one.send_to(b"x", datagrams).is_ok())
+    {
+        reached.push(format!("connected one of a pair to {datagrams}"));
+    }
+    if UnixDatagram::unbound().is_ok_and(|socket| socket.connect(datagrams).is_ok()) {
+        reached.push(format!("connected to {datagrams}"));
     }
     Ok(reached)
 }

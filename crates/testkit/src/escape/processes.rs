@@ -4,6 +4,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
 
+use bastide::Rung;
+
 use super::{attempt, session};
 use crate::suite::{Context, Outcome, Trial, say};
 use crate::trials;
@@ -16,15 +18,22 @@ pub(super) const TRIALS: &[Trial] = trials![
     gives_the_guest_no_way_up_to_the_host,
 ];
 
-async fn cannot_see_processes_or_environment_of_the_host(context: Context) -> Outcome {
+pub(super) async fn cannot_see_processes_or_environment_of_the_host(context: Context) -> Outcome {
     let mut host = Command::new("sleep");
     host.arg("7100").env("BASTIDE_CANARY", "bastide-canary").stdin(Stdio::null());
     let mut host = host.spawn()?;
     let session = session(&context).await?;
+    // That command lines can be seen there is in the receipt.
+    let files = match session.receipt().rung {
+        Rung::Landlock => "/proc/[0-9]*/environ",
+        _ => "/proc/[0-9]*/cmdline /proc/[0-9]*/environ",
+    };
     let seen = say(
         &session,
-        "cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' \
-         | grep -e '^710[0]$' -e '^bastide-canar[y]$' || true",
+        &format!(
+            "cat {files} 2>/dev/null | tr '\\0' '\\n' \
+         | grep -e '^710[0]$' -e 'bastide-canar[y]$' || true"
+        ),
     )
     .await;
     host.kill()?;

@@ -99,6 +99,36 @@ pub fn differences() -> &'static [Difference] {
             why: "a copy is the folder, not only its files",
         },
         Difference {
+            name: "archives_keep_pipes",
+            functions: &["unix_local_persist_workspace"],
+            applies: |input| {
+                let mut nodes = input["tree"].as_array().into_iter().flatten();
+                nodes.any(|node| node["type"] == "fifo")
+            },
+            holds: |answer| {
+                let mut members = answer.as_array().into_iter().flatten();
+                members.any(|member| member["type"] == "fifo")
+            },
+            reference: "leaves pipes out of the archive of a workspace",
+            ours: "keeps them",
+            why: "what a workspace holds comes back as far as an archive can hold it",
+        },
+        Difference {
+            name: "what_was_saved_comes_back",
+            functions: &["unix_local_snapshot_roundtrip"],
+            applies: |input| {
+                let mut nodes = input["changes"].as_array().into_iter().flatten();
+                let leads_out = |node: &Value| {
+                    node["target"].as_str().is_some_and(|target| target.starts_with('/'))
+                };
+                nodes.any(leads_out)
+            },
+            holds: |answer| answer["after_resume"].is_array(),
+            reference: "saves a link with an absolute target and cannot restore the snapshot",
+            ours: "restores what it saved",
+            why: "every Python environment has such links, and a link is only text",
+        },
+        Difference {
             name: "mounts_are_refused",
             functions: &["apply_manifest", "apply_manifest_outcome"],
             applies: |input| {

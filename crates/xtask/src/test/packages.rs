@@ -16,7 +16,28 @@ const fn light(program: &'static str, name: &'static str) -> Package {
     Package { program, name, heavy: false }
 }
 
-const PACKAGES: &[Package] = &[light("newuidmap", "uidmap")];
+const fn heavy(program: &'static str, name: &'static str) -> Package {
+    Package { program, name, heavy: true }
+}
+
+const PACKAGES: &[Package] = &[
+    light("newuidmap", "uidmap"),
+    heavy("dockerd", "docker.io"),
+    heavy("busybox", "busybox-static"),
+    heavy("runsc", "runsc"),
+    heavy("docker-registry", "docker-registry"),
+    light("strace", "strace"),
+    light("gdb", "gdb"),
+    light("gcc", "gcc"),
+    light("git", "git"),
+    light("bwrap", "bubblewrap"),
+    light("python3", "python3-venv"),
+    heavy("go", "golang-go"),
+    heavy("node", "nodejs"),
+    heavy("npm", "npm"),
+    heavy("java", "default-jdk-headless"),
+    heavy("chromium", "chromium"),
+];
 
 /// The packages that are missing here.
 pub(super) fn missing(everything: bool) -> Vec<&'static str> {

@@ -3,7 +3,7 @@
 use rustix::process::Pid;
 use seccompiler::BpfProgram;
 
-use super::program::Condition::{AnyBit, Whole, Word};
+use super::program::Condition::{AnyBit, Masked, NotWord, Whole, Word};
 use super::program::{Rule, Rules, program};
 use super::table;
 
@@ -32,9 +32,61 @@ const F_SETSIG: u32 = 10;
 #[derive(Debug, Clone)]
 pub(crate) struct Protected(pub(crate) Vec<Pid>);
 
+/// What else of the kernel commands share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shared {
+    /// Nothing: they are in namespaces of their own.
+    Nothing,
+    /// Nothing, and they may make further namespaces.
+    Nested,
+    /// Everything the host's own processes use.
+    Host {
+        /// Whether they may use its network.
+        network: bool,
+    },
+}
+
 /// The filter of a command.
-pub(crate) fn filter(protected: &Protected) -> BpfProgram {
-    program(&refused(protected), &allowed())
+pub(crate) fn filter(protected: &Protected, shared: Shared) -> BpfProgram {
+    let (mut refused, mut allowed) = (refused(protected), allowed());
+    match shared {
+        Shared::Nothing => {}
+        Shared::Nested => {
+            for call in table::NESTED {
+                refused.remove(call);
+                allowed.insert(*call, Vec::new());
+            }
+        }
+        Shared::Host { network } => refuse_shared(&mut refused, &mut allowed, network),
+    }
+    program(&refused, &allowed)
+}
+
+/// Refuses what namespaces would keep apart and Landlock does not.
+fn refuse_shared(refused: &mut Rules, allowed: &mut Rules, network: bool) {
+    // Memory, queues and semaphores that other processes of the user can have.
+    for call in table::SHARED_MEMORY {
+        refused.insert(*call, Vec::new());
+    }
+    // Sockets to servers of the host. Pairs stay, but for those that can be connected again.
+    let families = [libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
+    if network {
+        refused.insert(libc::SYS_socket, vec![vec![Word(0, number(libc::AF_UNIX))]]);
+        let families = families.map(|family| vec![Word(0, number(family))]);
+        allowed.insert(libc::SYS_socket, families.to_vec());
+    } else {
+        refused.insert(libc::SYS_socket, Vec::new());
+    }
+    let kinds = [libc::SOCK_DGRAM, libc::SOCK_RAW];
+    let kinds = kinds.map(|kind| vec![Masked(1, 0xf, number(kind))]);
+    refused.insert(libc::SYS_socketpair, kinds.to_vec());
+    // Limits and priorities of processes that are not the caller itself.
+    for call in table::ON_PROCESSES {
+        refused.insert(*call, vec![vec![NotWord(0, 0)]]);
+    }
+    // A process, this one; with `ioprio_set` a process is 1.
+    refused.insert(libc::SYS_setpriority, vec![vec![NotWord(0, 0)], vec![NotWord(1, 0)]]);
+    refused.insert(libc::SYS_ioprio_set, vec![vec![NotWord(0, 1)], vec![NotWord(1, 0)]]);
 }
 
 /// Everything that may happen at all.
@@ -113,10 +165,18 @@ mod tests {
     #[test]
     fn is_short_and_kills_nobody() {
         let pid = Pid::from_raw(7).unwrap();
-        let program = filter(&Protected(vec![pid]));
-        assert!(program.len() < 500, "{} instructions", program.len());
-        let kills = [libc::SECCOMP_RET_KILL_PROCESS, libc::SECCOMP_RET_KILL_THREAD];
-        assert!(program.iter().all(|step| !(step.code == 0x06 && kills.contains(&step.k))));
+        let all = [
+            Shared::Nothing,
+            Shared::Nested,
+            Shared::Host { network: true },
+            Shared::Host { network: false },
+        ];
+        for shared in all {
+            let program = filter(&Protected(vec![pid]), shared);
+            assert!(program.len() < 500, "{} instructions", program.len());
+            let kills = [libc::SECCOMP_RET_KILL_PROCESS, libc::SECCOMP_RET_KILL_THREAD];
+            assert!(program.iter().all(|step| !(step.code == 0x06 && kills.contains(&step.k))));
+        }
     }
 
     #[test]

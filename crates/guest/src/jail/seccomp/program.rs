@@ -19,6 +19,10 @@ pub(super) type Rule = Vec<Condition>;
 pub(super) enum Condition {
     /// The lower half of the argument is this; the kernel looks at no more of it.
     Word(u32, u32),
+    /// The lower half of the argument is not this.
+    NotWord(u32, u32),
+    /// These bits of the lower half are this.
+    Masked(u32, u32, u32),
     /// The whole argument is this.
     Whole(u32, u64),
     /// One of these bits of the lower half is set.
@@ -35,6 +39,7 @@ const JUMP: u16 = 0x05;
 const IF_EQUAL: u16 = 0x15;
 const IF_AT_LEAST: u16 = 0x35;
 const IF_ANY_BIT: u16 = 0x45;
+const AND: u16 = 0x54;
 
 // Where the kernel shows what is asked.
 const NUMBER_AT: u32 = 0;
@@ -146,6 +151,14 @@ fn when(rule: &[Condition], with: u32) -> Code {
             Condition::Word(argument, value) => {
                 test(IF_EQUAL, argument, LOWER, value, rest).to_vec()
             }
+            Condition::NotWord(argument, value) => {
+                let load = step(LOAD, ARGUMENTS_AT + 8 * argument + LOWER);
+                vec![load, sock_filter { code: IF_EQUAL, jt: rest, jf: 0, k: value }]
+            }
+            Condition::Masked(argument, mask, value) => {
+                let [load, compare] = test(IF_EQUAL, argument, LOWER, value, rest);
+                vec![load, step(AND, mask), compare]
+            }
             Condition::AnyBit(argument, bits) => {
                 test(IF_ANY_BIT, argument, LOWER, bits, rest).to_vec()
             }
@@ -195,6 +208,7 @@ mod tests {
                 IF_EQUAL => at += jump(word == step.k),
                 IF_AT_LEAST => at += jump(word >= step.k),
                 IF_ANY_BIT => at += jump(word & step.k != 0),
+                AND => word &= step.k,
                 other => panic!("no instruction {other}"),
             }
         }
@@ -220,18 +234,22 @@ mod tests {
 
     #[test]
     fn looks_at_arguments() {
-        use Condition::{AnyBit, Whole, Word};
+        use Condition::{AnyBit, Masked, NotWord, Whole, Word};
         let refused = Rules::from([
             (5, vec![vec![Word(0, 7)], vec![Word(1, 1), Whole(2, 9)]]),
             (6, vec![vec![AnyBit(0, 0b110)]]),
+            (8, vec![vec![NotWord(0, 0), Word(1, 3)], vec![NotWord(2, 4)]]),
+            (9, vec![vec![Masked(0, 0xf, 2)]]),
         ]);
         let allowed = Rules::from([
             (5, Vec::new()),
             (6, Vec::new()),
+            (8, Vec::new()),
+            (9, Vec::new()),
             (7, vec![vec![Whole(0, 0xffff_ffff)], vec![Whole(0, 1 << 40)]]),
         ]);
         let program = program(&refused, &allowed);
-        let cases: [(u32, &[u64], u32); 13] = [
+        let cases: [(u32, &[u64], u32); 20] = [
             (5, &[7], not_permitted()),
             (5, &[7 | 1 << 32], not_permitted()),
             (5, &[8, 1, 8], ALLOW),
@@ -241,6 +259,13 @@ mod tests {
             (6, &[0b1001], ALLOW),
             (6, &[0b0100], not_permitted()),
             (6, &[0b0010 | 1 << 50], not_permitted()),
+            (8, &[0, 3, 4], ALLOW),
+            (8, &[1, 3, 4], not_permitted()),
+            (8, &[1, 2, 4], ALLOW),
+            (8, &[0, 2, 5], not_permitted()),
+            (9, &[2], not_permitted()),
+            (9, &[0x8_0802], not_permitted()),
+            (9, &[0x8_0801], ALLOW),
             (7, &[0xffff_ffff], ALLOW),
             (7, &[0xffff_ffff | 1 << 32], no_such_call()),
             (7, &[1 << 40], ALLOW),

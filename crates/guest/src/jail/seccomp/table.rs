@@ -374,3 +374,55 @@ pub(super) const REFUSED_HERE: &[libc::c_long] = &[
 /// Refused on 64-bit ARM only.
 #[cfg(target_arch = "aarch64")]
 pub(super) const REFUSED_HERE: &[libc::c_long] = &[];
+
+/// Memory, queues and semaphores that every process of a user can reach by a number or a name, unless
+/// it is in a namespace of its own.
+pub(super) const SHARED_MEMORY: &[libc::c_long] = &[
+    libc::SYS_mq_getsetattr,
+    libc::SYS_mq_notify,
+    libc::SYS_mq_open,
+    libc::SYS_mq_timedreceive,
+    libc::SYS_mq_timedsend,
+    libc::SYS_mq_unlink,
+    libc::SYS_msgctl,
+    libc::SYS_msgget,
+    libc::SYS_msgrcv,
+    libc::SYS_msgsnd,
+    libc::SYS_semctl,
+    libc::SYS_semget,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_shmat,
+    libc::SYS_shmctl,
+    libc::SYS_shmdt,
+    libc::SYS_shmget,
+];
+
+/// Calls that change something of the process their first argument names; 0 is the caller.
+pub(super) const ON_PROCESSES: &[libc::c_long] = &[
+    libc::SYS_prlimit64,
+    libc::SYS_sched_setaffinity,
+    libc::SYS_sched_setattr,
+    libc::SYS_sched_setparam,
+    libc::SYS_sched_setscheduler,
+];
+
+/// What sandboxes inside the sandbox are made with, where they were asked for.
+pub(super) const NESTED: &[libc::c_long] = &[
+    libc::SYS_chroot,
+    libc::SYS_clone,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fsopen,
+    libc::SYS_fspick,
+    libc::SYS_mount,
+    libc::SYS_mount_setattr,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    libc::SYS_pivot_root,
+    libc::SYS_setdomainname,
+    libc::SYS_sethostname,
+    libc::SYS_setns,
+    libc::SYS_umount2,
+    libc::SYS_unshare,
+];

@@ -184,8 +184,15 @@ impl Scanner {
                 FileType::Fifo => SeenKind::Fifo,
                 FileType::Socket => SeenKind::Socket,
                 FileType::Directory => match enter(roots, folder, &level.node, &name) {
-                    Ok(Some(inside)) => {
-                        let stat = seen(&fstat(&inside)?);
+                    Ok(Some((inside, unlocked))) => {
+                        let mut stat = seen(&fstat(&inside)?);
+                        if let Some(unlocked) = unlocked {
+                            if self.unlocked.len() >= UNLOCKED {
+                                return Err(Errno::MFILE);
+                            }
+                            stat.mode = unlocked.mode();
+                            self.unlocked.push(unlocked);
+                        }
                         let kind = SeenKind::Dir { attributes: attributes::read(&inside) };
                         batch.add(depth, Arc::clone(&path), name.clone(), kind, stat);
                         let mut below = path.to_vec();

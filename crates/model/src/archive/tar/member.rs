@@ -75,6 +75,40 @@ pub struct TarMember {
     pub(super) sparse: Option<Vec<(u64, u64)>>,
 }
 
+/// How extended attributes are written down in records.
+const ATTRIBUTE: &[u8] = b"SCHILY.xattr.";
+
+/// Who a member belongs to, when it was last changed, and which extended attributes it has.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ownership {
+    /// The number of its user.
+    pub uid: u32,
+    /// The number of its group.
+    pub gid: u32,
+    /// When it was last changed, in seconds since 1970.
+    pub seconds: i64,
+    /// The rest, below a second.
+    pub nanos: u32,
+    /// Names and values of its extended attributes.
+    pub attributes: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// Reads a time with a fraction.
+fn parse_time(text: &str) -> Option<(i64, u32)> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let seconds: i64 = whole.parse().ok()?;
+    if !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let digits: String = fraction.chars().chain("000000000".chars()).take(9).collect();
+    let nanos: u32 = digits.parse().ok()?;
+    // A fraction counts away from zero, and what is below a second counts forwards.
+    match whole.starts_with('-') && nanos > 0 {
+        true => Some((seconds.checked_sub(1)?, 1_000_000_000 - nanos)),
+        false => Some((seconds, nanos)),
+    }
+}
+
 /// Who a member belongs to and when it was changed, to be handed on unread.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Owner {
@@ -99,6 +133,59 @@ impl TarMember {
             records: Records::default(),
             sparse: None,
         }
+    }
+
+    /// Says who the member belongs to, when it was last changed, and which extended attributes it has.
+    pub fn set_ownership(&mut self, ownership: &Ownership) {
+        let Ownership { uid, gid, seconds, nanos, attributes } = ownership;
+        self.owner.uid = i128::from(*uid);
+        self.owner.gid = i128::from(*gid);
+        self.owner.mtime = i128::from(*seconds);
+        if *nanos != 0 {
+            let time = match *seconds < 0 {
+                true if *seconds == -1 => format!("-0.{:09}", 1_000_000_000 - nanos),
+                true => format!("{}.{:09}", seconds + 1, 1_000_000_000 - nanos),
+                false => format!("{seconds}.{nanos:09}"),
+            };
+            self.records.set(b"mtime", time.as_bytes());
+        }
+        for (name, value) in attributes {
+            self.records.set(&[ATTRIBUTE, name.as_slice()].concat(), value);
+        }
+    }
+
+    /// Who the member belongs to, when it was last changed, and which extended attributes it has, as
+    /// far as the archive says so in numbers a system has.
+    #[must_use]
+    pub fn ownership(&self) -> Ownership {
+        let number = |keyword: &[u8], header: i128| {
+            let said = self.records.get(keyword).and_then(super::pax::integer);
+            u32::try_from(said.unwrap_or(header)).unwrap_or(0)
+        };
+        let time = self.records.get(b"mtime").and_then(|time| std::str::from_utf8(time).ok());
+        let (seconds, nanos) = match time.and_then(parse_time) {
+            Some(time) => time,
+            None => (i64::try_from(self.owner.mtime).unwrap_or(0), 0),
+        };
+        let attributes = self.records.beginning_with(ATTRIBUTE);
+        Ownership {
+            uid: number(b"uid", self.owner.uid),
+            gid: number(b"gid", self.owner.gid),
+            seconds,
+            nanos,
+            attributes,
+        }
+    }
+
+    /// Adds a note of one's own to the member; others pass over it.
+    pub fn set_note(&mut self, keyword: &str, value: &str) {
+        self.records.set(keyword.as_bytes(), value.as_bytes());
+    }
+
+    /// A note that was added to the member.
+    #[must_use]
+    pub fn note(&self, keyword: &str) -> Option<&str> {
+        std::str::from_utf8(self.records.get(keyword.as_bytes())?).ok()
     }
 
     pub(super) fn of_header(header: Header) -> Self {

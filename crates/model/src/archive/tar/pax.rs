@@ -41,6 +41,15 @@ impl Records {
         self.0.retain(|keyword, _| keep(keyword));
     }
 
+    /// The records whose keywords begin so, without that.
+    pub(super) fn beginning_with(&self, prefix: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let named = |(keyword, value): (&Vec<u8>, &Vec<u8>)| {
+            let name = keyword.strip_prefix(prefix)?;
+            Some((name.to_vec(), value.clone()))
+        };
+        self.0.iter().filter_map(named).collect()
+    }
+
     /// How many bytes the records hold.
     pub(super) fn weight(&self) -> usize {
         self.0.iter().map(|(keyword, value)| keyword.len() + value.len()).sum()

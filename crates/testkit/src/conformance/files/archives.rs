@@ -7,7 +7,7 @@ use bastide::model::archive::tar::{TarKind, TarMember, TarWriter};
 use bastide::{Content, ExtractOptions};
 
 use super::{class, error};
-use crate::suite::{Context, Outcome, Trial, Trouble, say};
+use crate::suite::{Context, Outcome, Trial, Trouble, say, scratch};
 use crate::trials;
 
 pub(super) const TRIALS: &[Trial] = trials![
@@ -96,8 +96,9 @@ async fn t29_refuses_archives_that_play_tricks(context: Context) -> Outcome {
 
 async fn unpacks_nothing_through_a_link(context: Context) -> Outcome {
     let session = context.session().await?;
-    say(&session, "mkdir /tmp/out real; ln -s /tmp/out out; ln -s real in; ln -s real/f leaf")
-        .await?;
+    let out = format!("{}/out", scratch(&session).await?);
+    let made = format!("mkdir {out} real; ln -s {out} out; ln -s real in; ln -s real/f leaf");
+    say(&session, &made).await?;
     for (member, at) in [("out/f", "out"), ("in/f", "in"), ("leaf", "leaf"), ("in/a/b", "in")] {
         let archive = tar(&[("first", b"1"), (member, b"2")])?;
         let refused = session.extract("t.tar", archive, ExtractOptions::default()).await;
@@ -107,7 +108,8 @@ async fn unpacks_nothing_through_a_link(context: Context) -> Outcome {
         // What came before stays.
         assert_eq!(say(&session, "cat first; rm first").await?, "1");
     }
-    assert_eq!(say(&session, "find /tmp/out real").await?, "/tmp/out\nreal\n");
+    let found = say(&session, &format!("find {out} real")).await?;
+    assert_eq!(found, format!("{out}\nreal\n"));
     say(&session, "mkdir folder; mkfifo pipe").await?;
     for member in ["folder", "pipe"] {
         let archive = tar(&[(member, b"x")])?;

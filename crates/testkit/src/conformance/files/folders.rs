@@ -39,9 +39,11 @@ async fn lists_and_describes_files(context: Context) -> Outcome {
     assert_eq!((file.kind, file.mode, file.size, file.links), (FileKind::File, 0o4751, 5, 2));
     let since = file.modified.duration_since(std::time::UNIX_EPOCH)?;
     assert_eq!((since.as_secs(), since.subsec_millis()), (1_000_000_000, 250));
-    let (uid, user) = (say(&session, "id -u").await?, say(&session, "id -un").await?);
+    let (uid, user) =
+        (say(&session, "id -u").await?, say(&session, "id -un 2>/dev/null; true").await?);
     assert_eq!(file.uid.to_string(), uid.trim());
-    assert_eq!(file.owner.as_deref(), Some(user.trim()));
+    // A number without a name has none.
+    assert_eq!(file.owner.as_deref(), Some(user.trim()).filter(|user| *user != uid.trim()));
     let link = find("link")?;
     assert_eq!((link.kind, link.target.as_deref()), (FileKind::Symlink, Some(&b"file"[..])));
     assert_eq!((find("pipe")?.kind, find("dir")?.mode), (FileKind::Fifo, 0o700));
@@ -190,7 +192,8 @@ async fn changes_permissions_and_owners(context: Context) -> Outcome {
     // Also where nobody may read: it is enough to own it.
     session.chmod("file", 0).await?;
     session.chmod("file", 0o640).await?;
-    let (uid, user) = (say(&session, "id -u").await?, say(&session, "id -un").await?);
+    let (uid, user) =
+        (say(&session, "id -u").await?, say(&session, "id -un 2>/dev/null; true").await?);
     session.chown("file", Some(uid.trim()), None).await?;
     session.chown("file", Some(user.trim()), None).await?;
     if uid.trim() == "0" {

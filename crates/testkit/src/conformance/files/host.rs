@@ -85,7 +85,9 @@ async fn works_in_a_folder_of_the_host(context: Context) -> Outcome {
     fs::write(top.join("secret"), "bastide-canary")?;
     let seen =
         format!("cat {}/secret 2>/dev/null; ls {} 2>/dev/null; true", top.display(), top.display());
-    assert_eq!(say(&session, &seen).await?, "project\n");
+    let seen = say(&session, &seen).await?;
+    // Where it sees the host's own paths, it may not list this one.
+    assert!(["project\n", ""].contains(&seen.as_str()), "{seen}");
     Ok(session.delete().await?)
 }
 

@@ -4,12 +4,14 @@
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, FileType, Mode, RenameFlags, mknodat, renameat_with};
 
 /// What must not be reached.
-const OUT: &str = "/tmp/out";
+fn out() -> PathBuf {
+    std::env::temp_dir().join("out")
+}
 
 /// Swaps `kind` of things below the current folder.
 pub(super) fn forever(kind: &str) -> io::Result<Vec<String>> {
@@ -33,12 +35,12 @@ fn prepare(kind: &str, [one, other]: [&Path; 2]) -> io::Result<()> {
     clear(other);
     folder(Path::new("x"))?;
     match kind {
-        "folder" => symlink(OUT, other),
+        "folder" => symlink(out(), other),
         "folders" => fs::create_dir_all(other.join("sub")),
-        "below" => symlink(Path::new(OUT).join("sub"), other),
+        "below" => symlink(out().join("sub"), other),
         "file" => {
             file(one)?;
-            symlink(Path::new(OUT).join("secret"), other)
+            symlink(out().join("secret"), other)
         }
         _ => {
             file(one)?;

@@ -58,6 +58,20 @@ pub(super) fn mounts() -> Vec<Attempt> {
     ])
 }
 
+/// Sockets of every kind that could reach anybody.
+pub(super) fn sockets() -> Vec<Attempt> {
+    let (family, kind) = (libc::c_long::from, libc::c_long::from);
+    let (stream, datagram) = (kind(libc::SOCK_STREAM), kind(libc::SOCK_DGRAM));
+    attempts(&[
+        ("stream", libc::SYS_socket, [family(libc::AF_INET), stream, 0, 0, 0]),
+        ("datagram", libc::SYS_socket, [family(libc::AF_INET), datagram, 0, 0, 0]),
+        ("six", libc::SYS_socket, [family(libc::AF_INET6), datagram, 0, 0, 0]),
+        ("unix", libc::SYS_socket, [family(libc::AF_UNIX), stream, 0, 0, 0]),
+        ("netlink", libc::SYS_socket, [family(libc::AF_NETLINK), datagram, 0, 0, 0]),
+        ("vsock", libc::SYS_socket, [family(libc::AF_VSOCK), stream, 0, 0, 0]),
+    ])
+}
+
 /// Interfaces of the kernel that reach past a sandbox, or have led out of many.
 pub(super) fn reaching_calls() -> Vec<Attempt> {
     let family = libc::c_long::from;
@@ -132,4 +146,48 @@ pub(super) fn attack(pid: i32) -> Vec<Attempt> {
 /// A signal to everybody this process may signal.
 pub(super) fn kill_everybody() -> io::Result<i64> {
     call(libc::SYS_kill, [-1, libc::c_long::from(libc::SIGKILL), 0, 0, 0])
+}
+
+/// Whether this process could signal another; none is sent.
+pub(super) fn may_signal(pid: i32) -> bool {
+    call(libc::SYS_kill, [libc::c_long::from(pid), 0, 0, 0, 0]).is_ok()
+}
+
+/// A segment of shared memory that every process of this user can find; removed with this value.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    key: libc::c_long,
+    id: libc::c_long,
+}
+
+impl Segment {
+    /// Makes one, where the kernel has any.
+    pub(crate) fn make() -> Option<Self> {
+        let key = 0x0bad_0000 | libc::c_long::from(std::process::id() & 0xffff);
+        let flags = libc::c_long::from(libc::IPC_CREAT | 0o666);
+        let id = call(libc::SYS_shmget, [key, 4096, flags, 0, 0]).ok()?;
+        Some(Self { key, id })
+    }
+
+    /// The number it is found by.
+    pub(crate) fn key(&self) -> i64 {
+        self.key
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        let remove = libc::c_long::from(libc::IPC_RMID);
+        // One that cannot be removed is found by `ipcs`; the trial has its result.
+        drop(call(libc::SYS_shmctl, [self.id, remove, 0, 0, 0]));
+    }
+}
+
+/// Looks for a segment of shared memory.
+pub(super) fn find_segment(key: &str) -> Vec<String> {
+    let Ok(key) = key.parse() else { return vec!["no number".to_owned()] };
+    match call(libc::SYS_shmget, [key, 0, 0, 0, 0]) {
+        Ok(_) => vec![format!("found segment {key}")],
+        Err(_) => Vec::new(),
+    }
 }

@@ -12,22 +12,34 @@ use serde::de::DeserializeOwned;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-pub(crate) fn to_tokio(stream: StdStream) -> io::Result<UnixStream> {
+/// A socket as the runtime uses it.
+///
+/// # Errors
+///
+/// Fails if the socket cannot be used.
+pub fn to_tokio(stream: StdStream) -> io::Result<UnixStream> {
     stream.set_nonblocking(true)?;
     UnixStream::from_std(stream)
 }
 
-pub(crate) async fn send<T: Serialize>(to: &mut UnixStream, message: &T) -> io::Result<()> {
+/// Sends one message.
+///
+/// # Errors
+///
+/// Fails if the other end is gone.
+pub async fn send<T: Serialize>(to: &mut UnixStream, message: &T) -> io::Result<()> {
     let body = bastide_proto::encode(message).map_err(io::Error::other)?;
     let length = u32::try_from(body.len()).map_err(io::Error::other)?;
     to.write_all(&length.to_le_bytes()).await?;
     to.write_all(&body).await
 }
 
-pub(crate) async fn receive<T: DeserializeOwned>(
-    from: &mut UnixStream,
-    most: usize,
-) -> io::Result<T> {
+/// Receives one message of at most so many bytes.
+///
+/// # Errors
+///
+/// Fails if the other end is gone, or says something else.
+pub async fn receive<T: DeserializeOwned>(from: &mut UnixStream, most: usize) -> io::Result<T> {
     let mut header = [0; 4];
     from.read_exact(&mut header).await?;
     let length = usize::try_from(u32::from_le_bytes(header)).map_err(io::Error::other)?;
@@ -41,13 +53,21 @@ pub(crate) async fn receive<T: DeserializeOwned>(
 
 /// Connects to a socket in a session's folder, through a held folder: the name of a socket may have 107
 /// bytes at most.
-pub(crate) async fn connect(dir: &Path, name: &str) -> io::Result<UnixStream> {
+///
+/// # Errors
+///
+/// Fails if nobody listens there.
+pub async fn connect(dir: &Path, name: &str) -> io::Result<UnixStream> {
     let folder = std::fs::File::open(dir)?;
     UnixStream::connect(format!("/proc/self/fd/{}/{name}", folder.as_raw_fd())).await
 }
 
 /// Asks the warden of a session for something.
-pub(crate) async fn wish(dir: &Path, wish: Wish, most: Duration) -> io::Result<Answer> {
+///
+/// # Errors
+///
+/// Fails if it does not answer in time.
+pub async fn wish(dir: &Path, wish: Wish, most: Duration) -> io::Result<Answer> {
     let asked = async {
         let mut warden = connect(dir, CONTROL_NAME).await?;
         send(&mut warden, &wish).await?;
@@ -58,12 +78,11 @@ pub(crate) async fn wish(dir: &Path, wish: Wish, most: Duration) -> io::Result<A
 
 /// Asks the warden of a session to end it, and waits until it has: `most` for the processes, `removal`
 /// for what is removed after that.
-pub(crate) async fn end(
-    dir: &Path,
-    remove: bool,
-    most: Duration,
-    removal: Duration,
-) -> io::Result<()> {
+///
+/// # Errors
+///
+/// Fails if it does not answer in time.
+pub async fn end(dir: &Path, remove: bool, most: Duration, removal: Duration) -> io::Result<()> {
     let late = || io::Error::from(io::ErrorKind::TimedOut);
     let asked = async {
         let mut warden = connect(dir, CONTROL_NAME).await?;

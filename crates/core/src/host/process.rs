@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 /// One process of one boot of this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ProcessIdentity {
+pub struct ProcessIdentity {
     pid: i32,
     start_time: u64,
     boot_id: String,
@@ -21,18 +21,27 @@ pub(crate) struct ProcessIdentity {
 
 impl ProcessIdentity {
     /// The process that has this id now.
-    pub(crate) fn of(pid: u32) -> io::Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// Fails if it cannot be looked at.
+    pub fn of(pid: u32) -> io::Result<Self> {
         let pid = i32::try_from(pid).map_err(io::Error::other)?;
         Ok(Self { pid, start_time: start_time(pid)?, boot_id: boot_id()? })
     }
 
     /// Its process id.
-    pub(crate) fn pid(&self) -> u32 {
+    #[must_use]
+    pub fn pid(&self) -> u32 {
         self.pid.unsigned_abs()
     }
 
     /// Takes hold of the process; `None` if it has ended.
-    pub(crate) fn open(&self) -> io::Result<Option<OwnedFd>> {
+    ///
+    /// # Errors
+    ///
+    /// Fails if it cannot be looked at.
+    pub fn open(&self) -> io::Result<Option<OwnedFd>> {
         let Some(pid) = Pid::from_raw(self.pid) else { return Ok(None) };
         if boot_id()? != self.boot_id {
             return Ok(None);
@@ -55,7 +64,11 @@ fn has_ended(process: &OwnedFd) -> io::Result<bool> {
 }
 
 /// Kills a process that is held; one that has ended already is what was wanted.
-pub(crate) fn kill(process: &OwnedFd) -> io::Result<()> {
+///
+/// # Errors
+///
+/// Fails if that cannot be done.
+pub fn kill(process: &OwnedFd) -> io::Result<()> {
     match pidfd_send_signal(process, Signal::KILL) {
         Ok(()) | Err(Errno::SRCH) => Ok(()),
         Err(errno) => Err(errno.into()),
@@ -63,7 +76,11 @@ pub(crate) fn kill(process: &OwnedFd) -> io::Result<()> {
 }
 
 /// Waits until a process that is held has ended.
-pub(crate) async fn ended(process: OwnedFd, most: Duration) -> io::Result<()> {
+///
+/// # Errors
+///
+/// Fails if that cannot be done.
+pub async fn ended(process: OwnedFd, most: Duration) -> io::Result<()> {
     let most = Timespec::try_from(most).map_err(io::Error::other)?;
     let wait = move || match poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&most)) {
         Ok(0) => Err(io::ErrorKind::TimedOut.into()),

@@ -1,0 +1,461 @@
+//! What a backend does, done by an engine.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bastide::backend::Expose;
+use bastide::host::process::{ProcessIdentity, ended};
+use bastide::host::words;
+use bastide::model::docker::check_path_grants;
+use bastide::model::paths::HostFiles;
+use bastide::model::state::{BackendState, NetworkMode};
+use bastide::model::{Manifest, PathGrant};
+use bastide::{
+    Backend, Booted, Connection, Error, ErrorKind, Machine, MachineEnd, MachineSpec, MachineStatus,
+    NetworkAccess, Result, SessionFolder,
+};
+use bastide_guest_bin::GuestBinary;
+use bastide_proto::warden::{Answer, END_NAME, GONE_PREFIX, Wish};
+use bollard::models::{ContainerState, ContainerStateStatusEnum};
+use tokio::process::Command;
+use tokio::time::Instant;
+
+use crate::boot::{Boot, inspect, remove, stop};
+use crate::dial::dial;
+use crate::engine::{Engine, SMALL};
+use crate::receipt::About;
+use crate::state::{State, Transport, load_token, run_dir, state_of};
+use crate::{DockerOptions, EngineAddress, entry, image, socket, sweep};
+
+/// The word users choose this backend by.
+pub(crate) const NAME: &str = "docker";
+
+/// How long a warden may take to answer.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// How long the engine may take to remove a container, asked by a warden.
+const REMOVAL: Duration = Duration::from_secs(120);
+
+/// How long a warden may take to note an end.
+const NOTE: Duration = Duration::from_secs(2);
+
+/// How long to wait before looking again.
+const AGAIN: Duration = Duration::from_millis(5);
+
+type Report = Box<dyn Fn(&str) + Send + Sync>;
+
+/// Sessions in containers.
+pub struct DockerBackend {
+    home: PathBuf,
+    guest: GuestBinary,
+    address: EngineAddress,
+    options: DockerOptions,
+    progress: Option<Report>,
+    engines: Mutex<HashMap<EngineAddress, (Engine, About)>>,
+}
+
+impl DockerBackend {
+    /// A backend that keeps its sessions under the folder `home`, and makes new ones on the engine at
+    /// `address`, as `options` say.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the folder cannot be written to.
+    pub fn new(
+        home: impl Into<PathBuf>,
+        address: EngineAddress,
+        options: DockerOptions,
+    ) -> Result<Self> {
+        let home = home.into();
+        let failed = |error: io::Error| {
+            let message = format!("cannot keep sessions in {}: {error}", home.display());
+            Error::new(ErrorKind::Io, message).hint("choose another folder with BASTIDE_HOME")
+        };
+        let sessions = home.join("sessions");
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&sessions).map_err(failed)?;
+        // Engines want paths that mean the same to everybody.
+        let home = home.canonicalize().map_err(failed)?;
+        let guest = GuestBinary::install(&home.join("guests")).map_err(failed)?;
+        let engines = Mutex::default();
+        Ok(Self { home, guest, address, options, progress: None, engines })
+    }
+
+    /// Tells somebody how far the fetch of an image is.
+    #[must_use]
+    pub fn with_progress(mut self, progress: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        self.progress = Some(Box::new(progress));
+        self
+    }
+
+    /// Whether the engine has an image.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::BackendLost`] if the engine does not answer.
+    pub async fn image_exists(&self, image: &str) -> Result<bool> {
+        image::exists(&self.engine(&self.address).await?.0, image).await
+    }
+
+    /// The engine's own name of a session's container.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidInput`] if it is a session of another backend.
+    pub fn container_id(&self, machine: &Machine) -> Result<String> {
+        state_of(machine).map(|state| state.container)
+    }
+
+    /// Whether a session's container is still there.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::BackendLost`] if the engine does not answer.
+    pub async fn exists(&self, machine: &Machine) -> Result<bool> {
+        let state = state_of(machine)?;
+        let (engine, _) = self.engine(&state.engine).await?;
+        Ok(inspect(&engine, &state.container).await?.is_some())
+    }
+
+    /// An engine that answered before is believed to be there; whoever asks it finds out.
+    async fn engine(&self, address: &EngineAddress) -> Result<(Engine, About)> {
+        let lock = || self.engines.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = lock().get(address) {
+            return Ok(known.clone());
+        }
+        let engine = Engine::connect(address).await?;
+        let info = engine.ask(SMALL, "ask the daemon about itself", engine.docker.info()).await?;
+        let about = About::from(info);
+        lock().insert(address.clone(), (engine.clone(), about.clone()));
+        Ok((engine, about))
+    }
+
+    /// Removes a session's folder, whatever is in it.
+    async fn remove_folder(&self, dir: &Path) -> Result<()> {
+        if !dir.exists() {
+            return Ok(());
+        }
+        let failed = |why: String| {
+            let message = format!("cannot remove {}: {why}", dir.display());
+            Error::new(ErrorKind::Io, message).with("path", dir.display().to_string())
+        };
+        let mut remover = Command::new(self.guest.checked_path())
+            .arg0("bastide-remover")
+            .arg("remove")
+            .arg(dir)
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|error| failed(error.to_string()))?;
+        match tokio::time::timeout(REMOVAL, remover.wait()).await {
+            Ok(Ok(status)) if status.success() => Ok(()),
+            Ok(Ok(_)) => Err(failed("something in it cannot be removed".to_owned())),
+            Ok(Err(error)) => Err(failed(error.to_string())),
+            Err(_) => Err(failed("it takes too long".to_owned())),
+        }
+    }
+}
+
+#[async_trait]
+impl Backend for DockerBackend {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn home(&self) -> &Path {
+        &self.home
+    }
+
+    async fn boot(&self, folder: &SessionFolder, spec: &MachineSpec) -> Result<Booted> {
+        let kept = DockerOptions::load(folder.path())?;
+        let was_there = kept.is_some();
+        let options = kept.unwrap_or_else(|| self.options.clone());
+        options.only_ids()?;
+        check_grants(spec)?;
+        let (engine, about) = self.engine(&self.address).await?;
+        let progress = self.progress.as_deref();
+        let progress = progress.map(|report| report as &(dyn Fn(&str) + Send + Sync));
+        let image = image::ensure(&engine, &options.image, options.pull, progress).await?;
+        if !was_there {
+            let noted = entry::note_use(&self.home).and_then(|()| options.store(folder.path()));
+            noted.map_err(|error| {
+                let message = format!("cannot start session {}: {error}", folder.id());
+                Error::new(ErrorKind::Io, message)
+            })?;
+        }
+        let (guest, home) = (&self.guest, self.home.as_path());
+        let boot = Boot { engine, about, guest, home, folder, spec, options, image, was_there };
+        boot.run().await
+    }
+
+    async fn connect(&self, machine: &Machine) -> Result<Connection> {
+        let state = state_of(machine)?;
+        let lost = |error: io::Error| {
+            let message = format!("session {} is not running: {error}", machine.id);
+            Error::new(ErrorKind::BackendLost, message)
+        };
+        let token = load_token(&state.dir).map_err(lost)?;
+        let stream = match state.transport {
+            Transport::Socket => {
+                let run = run_dir(&state.dir);
+                let stream = socket::connect_to(&run, state.guest.as_ref()).await;
+                Box::new(stream.map_err(lost)?)
+            }
+            Transport::Dial => {
+                let (engine, _) = self.engine(&state.engine).await?;
+                dial(&engine, &state.container).await?
+            }
+        };
+        Ok(Connection { stream, token, side: None })
+    }
+
+    async fn inspect(&self, machine: &Machine) -> Result<MachineStatus> {
+        let state = state_of(machine)?;
+        let alive = |process: &ProcessIdentity| process.open().is_ok_and(|held| held.is_some());
+        if state.guest.as_ref().is_some_and(|guest| !alive(guest)) {
+            // The container goes with its guest, whatever the engine knows of that yet.
+            let end = || MachineEnd::unseen("its guest ended");
+            return Ok(MachineStatus::Ended(noted(&state).await.unwrap_or_else(end)));
+        }
+        let (engine, _) = self.engine(&state.engine).await?;
+        let Some(found) = inspect(&engine, &state.container).await? else {
+            let end = MachineEnd::unseen("its container was removed");
+            return Ok(MachineStatus::Ended(noted(&state).await.unwrap_or(end)));
+        };
+        let container = found.state.unwrap_or_default();
+        if container.running != Some(true) {
+            let end = noted(&state).await.unwrap_or_else(|| how_it_ended(&container));
+            return Ok(MachineStatus::Ended(end));
+        }
+        if state.warden.as_ref().is_some_and(|warden| !alive(warden)) {
+            let why = "its warden is gone, and it did not end".to_owned();
+            return Ok(MachineStatus::Broken { why });
+        }
+        let guest_pid = state.guest.filter(alive).map(|guest| guest.pid());
+        Ok(MachineStatus::Running { guest_pid })
+    }
+
+    async fn stop(&self, machine: &Machine) -> Result<()> {
+        let state = state_of(machine)?;
+        if ended_by_warden(&state, false).await {
+            return Ok(());
+        }
+        let (engine, _) = self.engine(&state.engine).await?;
+        stop(&engine, &state.container).await
+    }
+
+    async fn destroy(&self, machine: &Machine) -> Result<()> {
+        let state = state_of(machine)?;
+        if !ended_by_warden(&state, true).await {
+            let (engine, _) = self.engine(&state.engine).await?;
+            remove(&engine, machine.id.as_str()).await?;
+        }
+        self.remove_folder(&state.dir).await
+    }
+
+    async fn discard(&self, folder: &Path) -> Result<()> {
+        if words::end(folder, true, REMOVAL, REMOVAL).await.is_err()
+            && DockerOptions::load(folder).is_ok_and(|options| options.is_some())
+        {
+            let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let id = name.strip_prefix(GONE_PREFIX).unwrap_or(&name);
+            let id = id.split('.').next().unwrap_or(id);
+            let (engine, _) = self.engine(&self.address).await?;
+            remove(&engine, id).await?;
+        }
+        self.remove_folder(folder).await
+    }
+
+    async fn sweep(&self) -> Result<Vec<String>> {
+        let (engine, _) = self.engine(&self.address).await?;
+        sweep::sweep(&engine, &self.home).await
+    }
+
+    fn stored(&self, machine: &Machine) -> BackendState {
+        let state = state_of(machine).ok();
+        let own = |state: State| (state.image, state.container, state.labels);
+        let (image, container_id, labels) = state.map(own).unwrap_or_default();
+        let is_closed = machine.receipt.network == NetworkAccess::None;
+        let network_mode = is_closed.then_some(NetworkMode::None);
+        let labels = labels.into_iter().collect();
+        BackendState::Docker { image, container_id, network_mode, labels }
+    }
+
+    fn unmade(&self) -> BackendState {
+        BackendState::Docker {
+            image: self.options.image.clone(),
+            container_id: String::new(),
+            network_mode: None,
+            labels: self.options.labels.clone().into_iter().collect(),
+        }
+    }
+
+    fn expose(&self) -> Option<&dyn Expose> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Expose for DockerBackend {
+    async fn publish(&self, machine: &Machine, port: u16) -> Result<u16> {
+        let by_engine = self.published_by_engine(machine).await?;
+        if let Some((_, outside)) = by_engine.iter().find(|(inside, _)| *inside == port) {
+            return Ok(*outside);
+        }
+        let published = ports(machine, Wish::Publish { port }).await?;
+        let found = published.into_iter().find(|(inside, _)| *inside == port);
+        found.map(|(_, outside)| outside).ok_or_else(|| nonsense(machine))
+    }
+
+    async fn published(&self, machine: &Machine) -> Result<Vec<(u16, u16)>> {
+        let mut all = self.published_by_engine(machine).await?;
+        if state_of(machine)?.transport == Transport::Socket {
+            all.extend(ports(machine, Wish::Ports).await?);
+        }
+        Ok(all)
+    }
+}
+
+impl DockerBackend {
+    /// The ports the engine itself publishes.
+    async fn published_by_engine(&self, machine: &Machine) -> Result<Vec<(u16, u16)>> {
+        let state = state_of(machine)?;
+        let (engine, _) = self.engine(&state.engine).await?;
+        let found = inspect(&engine, &state.container).await?.ok_or_else(|| {
+            let message = format!("the container of session {} was removed", machine.id);
+            Error::new(ErrorKind::BackendLost, message)
+        })?;
+        let ports = found.network_settings.and_then(|settings| settings.ports).unwrap_or_default();
+        let published = ports.into_iter().filter_map(|(inside, bindings)| {
+            let inside = inside.strip_suffix("/tcp")?.parse().ok()?;
+            let outside = bindings?.first()?.host_port.as_ref()?.parse().ok()?;
+            Some((inside, outside))
+        });
+        Ok(published.collect())
+    }
+}
+
+/// Has the warden of a session end it, and waits until the warden has ended too; false if it cannot.
+async fn ended_by_warden(state: &State, remove: bool) -> bool {
+    let held = state.warden.as_ref().map(ProcessIdentity::open);
+    let Some(Ok(Some(warden))) = held else { return false };
+    let asked = words::end(&state.dir, remove, REMOVAL, REMOVAL).await;
+    asked.is_ok() && ended(warden, ANSWER).await.is_ok()
+}
+
+async fn ports(machine: &Machine, wish: Wish) -> Result<Vec<(u16, u16)>> {
+    let state = state_of(machine)?;
+    if state.transport == Transport::Dial {
+        let message = "ports of this container can only be published when it is made";
+        return Err(Error::new(ErrorKind::Unsupported, message)
+            .hint("declare them, and ask for the network `bridge`"));
+    }
+    match words::wish(&state.dir, wish, ANSWER).await {
+        Ok(Answer::Ports(ports)) => {
+            Ok(ports.into_iter().map(|port| (port.port, port.host_port)).collect())
+        }
+        Ok(Answer::Refused { errno }) => {
+            let system = io::Error::from_raw_os_error(errno);
+            let message = format!("cannot publish a port of session {}: {system}", machine.id);
+            Err(Error::new(ErrorKind::Io, message).with("errno", errno))
+        }
+        Ok(_) => Err(nonsense(machine)),
+        Err(error) => {
+            let message = format!("the warden of session {} does not answer: {error}", machine.id);
+            Err(Error::new(ErrorKind::BackendLost, message))
+        }
+    }
+}
+
+fn nonsense(machine: &Machine) -> Error {
+    let message = format!("the warden of session {} answered something else", machine.id);
+    Error::new(ErrorKind::Internal, message)
+}
+
+/// What the warden noted, if it could. It sees the end a moment after it happened.
+async fn noted(state: &State) -> Option<MachineEnd> {
+    let deadline = Instant::now() + NOTE;
+    loop {
+        let alive = state.warden.as_ref().and_then(|warden| warden.open().ok().flatten());
+        let text = fs::read_to_string(state.dir.join(END_NAME)).ok();
+        let note = text.and_then(|text| serde_json::from_str(&text).ok());
+        if note.is_some() || alive.is_none() || Instant::now() >= deadline {
+            return note;
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+/// What the engine knows, if nobody else does.
+fn how_it_ended(state: &ContainerState) -> MachineEnd {
+    let code = state.exit_code.unwrap_or_default();
+    let detail = match (state.oom_killed, state.status) {
+        (Some(true), _) => "its container ran out of memory".to_owned(),
+        (_, Some(ContainerStateStatusEnum::CREATED)) => "its container never started".to_owned(),
+        _ => format!("its container ended with {code}"),
+    };
+    MachineEnd::unseen(detail)
+}
+
+/// The files of this host, as they are now.
+struct ThisHost;
+
+impl HostFiles for ThisHost {
+    fn read_link(&self, path: &str) -> Result<Option<String>> {
+        match fs::read_link(path) {
+            Ok(target) => Ok(Some(target.to_string_lossy().into_owned())),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::InvalidInput
+                        | io::ErrorKind::NotFound
+                        | io::ErrorKind::NotADirectory
+                ) =>
+            {
+                Ok(None)
+            }
+            Err(error) => {
+                let message = format!("cannot tell where {path} leads: {error}");
+                Err(Error::new(ErrorKind::Io, message))
+            }
+        }
+    }
+
+    fn exists(&self, path: &str) -> bool {
+        Path::new(path).exists()
+    }
+}
+
+/// Refuses grants that a container cannot keep as they are meant, before anything is made.
+fn check_grants(spec: &MachineSpec) -> Result<()> {
+    let mut manifest = Manifest::default();
+    spec.root.as_str().clone_into(&mut manifest.root);
+    for grant in &spec.grants {
+        let host = grant.host.to_string_lossy().into_owned();
+        manifest.extra_path_grants.push(PathGrant {
+            path: grant.path.as_str().to_owned(),
+            read_only: grant.read_only,
+            description: None,
+            host_path: (!host.is_empty()).then_some(host),
+        });
+    }
+    check_path_grants(&manifest, &ThisHost)
+}
+
+impl fmt::Debug for DockerBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DockerBackend")
+            .field("home", &self.home)
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,23 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod address;
+mod backend;
+mod boot;
+mod container;
+mod dial;
+mod engine;
+mod entry;
+mod image;
+mod options;
+mod receipt;
+mod socket;
+mod state;
+mod sweep;
+mod warden;
+
+pub use address::EngineAddress;
+pub use backend::DockerBackend;
+pub use entry::was_used;
+pub use options::{DockerOptions, PullPolicy};

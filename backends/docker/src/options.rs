@@ -1,0 +1,103 @@
+//! What can be asked of a container.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use bastide::{Error, ErrorKind, Result};
+use serde::{Deserialize, Serialize};
+
+/// The file of a session's folder that its options are kept in.
+const NAME: &str = "docker.json";
+
+/// The longest options.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// When an image is fetched.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PullPolicy {
+    /// When the engine does not have it.
+    #[default]
+    Missing,
+    /// Never.
+    Never,
+}
+
+/// What is asked of the container of a session. Everything that opens a wall is closed by default, and
+/// shows in the receipt when it is not.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct DockerOptions {
+    /// The image the container starts from.
+    pub image: String,
+    /// When the image is fetched.
+    pub pull: PullPolicy,
+    /// Labels the container has besides ours.
+    pub labels: BTreeMap<String, String>,
+    /// The OCI runtime by the name the engine knows it by, such as `runsc`.
+    pub runtime: Option<String>,
+    /// Whether nothing but the workspace, `/tmp` and grants can be written.
+    pub read_only_root: bool,
+    /// Whom the whole container runs as, guest included: a number, or two with a colon. No other user
+    /// can be had there.
+    pub only_user: Option<String>,
+    /// Whether system calls are not filtered, neither by the engine nor by us.
+    pub seccomp_unconfined: bool,
+    /// Whether programs can give new privileges, as set-user-id ones do.
+    pub new_privileges: bool,
+    /// Capabilities commands of root have besides, such as `SYS_PTRACE`.
+    pub cap_add: Vec<String>,
+    /// How many processes there may be where no limit is asked for.
+    pub pids: Option<u64>,
+}
+
+impl DockerOptions {
+    /// Containers from `image`, closed in every way.
+    #[must_use]
+    pub fn new(image: impl Into<String>) -> Self {
+        Self { image: image.into(), ..Self::default() }
+    }
+
+    /// The options a session was made with; `None` if it was never made.
+    pub(crate) fn load(folder: &Path) -> Result<Option<Self>> {
+        let path = folder.join(NAME);
+        let damaged = |why: String| {
+            let message = format!("what was asked of the container is damaged: {why}");
+            Error::new(ErrorKind::InvalidInput, message).with("path", path.display().to_string())
+        };
+        let file = match fs::File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(damaged(error.to_string())),
+        };
+        let read = serde_json::from_reader(io::Read::take(file, MAX_BYTES));
+        read.map(Some).map_err(|error| damaged(error.to_string()))
+    }
+
+    /// Keeps them in a session's folder.
+    pub(crate) fn store(&self, folder: &Path) -> io::Result<()> {
+        let mut options = fs::File::options();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        let mut file = options.open(folder.join(NAME))?;
+        file.write_all(&serde_json::to_vec(self)?)
+    }
+
+    /// The numbers of the one user, where there is but one.
+    pub(crate) fn only_ids(&self) -> Result<Option<(u32, u32)>> {
+        let Some(text) = &self.only_user else { return Ok(None) };
+        let (user, group) = text.split_once(':').unwrap_or((text, text));
+        let number = |text: &str| text.parse::<u32>().ok().filter(|id| *id != u32::MAX);
+        match (number(user), number(group)) {
+            (Some(user), Some(group)) if user != 0 => Ok(Some((user, group))),
+            _ => {
+                let message = format!("{text:?} cannot be the only user of a container");
+                Err(Error::new(ErrorKind::InvalidInput, message)
+                    .hint("give a number other than 0, or two with a colon"))
+            }
+        }
+    }
+}

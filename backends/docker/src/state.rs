@@ -1,0 +1,104 @@
+//! What is needed to find a container again.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use bastide::host::process::ProcessIdentity;
+use bastide::{Error, ErrorKind, Machine, Result, SessionId};
+use bastide_proto::hello::{TOKEN_BYTES, Token};
+use serde::{Deserialize, Serialize};
+
+use crate::EngineAddress;
+
+/// The label that says whose session something is.
+pub(crate) const SESSION_LABEL: &str = "bastide.session";
+
+/// The label that says where that session is remembered.
+pub(crate) const HOME_LABEL: &str = "bastide.home";
+
+/// The file of a session's folder that its token is in. No path inside leads to it.
+const TOKEN_NAME: &str = "token";
+
+/// What is needed to find a container again.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct State {
+    pub(crate) dir: PathBuf,
+    pub(crate) engine: EngineAddress,
+    /// The engine's own name of the container.
+    pub(crate) container: String,
+    pub(crate) image: String,
+    /// What it is labelled with besides ours.
+    #[serde(default)]
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) transport: Transport,
+    /// The guest's process, where it is one of this machine that we can see.
+    pub(crate) guest: Option<ProcessIdentity>,
+    pub(crate) warden: Option<ProcessIdentity>,
+    /// The daemon's process when the container was started: after another one came, whatever ended
+    /// ended with the first.
+    pub(crate) daemon: Option<ProcessIdentity>,
+}
+
+/// How a guest is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Transport {
+    /// By its socket, in a folder the container shares with this host.
+    Socket,
+    /// By a command in the container that joins its streams to that socket.
+    Dial,
+}
+
+pub(crate) fn state_of(machine: &Machine) -> Result<State> {
+    State::deserialize(&machine.state).map_err(|error| {
+        let message = format!("the state of session {} is damaged: {error}", machine.id);
+        Error::new(ErrorKind::InvalidInput, message)
+    })
+}
+
+/// The name of a session's container.
+pub(crate) fn container_name(id: &SessionId) -> String {
+    format!("bastide-{id}")
+}
+
+/// The volume that is the workspace where the root is read-only.
+pub(crate) fn workspace_volume(id: &SessionId) -> String {
+    format!("bastide-{id}-workspace")
+}
+
+/// The volume of the guest's socket where no folder can be shared.
+pub(crate) fn run_volume(id: &SessionId) -> String {
+    format!("bastide-{id}-run")
+}
+
+/// The folder that the container shares with this host.
+pub(crate) fn run_dir(dir: &Path) -> PathBuf {
+    dir.join("run")
+}
+
+/// Makes a token for a session that has none.
+pub(crate) fn make_token(dir: &Path) -> io::Result<Token> {
+    if let Ok(token) = load_token(dir) {
+        return Ok(token);
+    }
+    let mut bytes = [0; TOKEN_BYTES];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        filled +=
+            rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())?;
+    }
+    let mut options = fs::File::options();
+    let file = options.write(true).create(true).truncate(true).mode(0o600);
+    file.open(dir.join(TOKEN_NAME))?.write_all(&bytes)?;
+    Ok(Token(bytes))
+}
+
+/// The token of a session.
+pub(crate) fn load_token(dir: &Path) -> io::Result<Token> {
+    let bytes = fs::read(dir.join(TOKEN_NAME))?;
+    let bytes = bytes.try_into().map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+    Ok(Token(bytes))
+}

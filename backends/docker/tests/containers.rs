@@ -1,0 +1,32 @@
+//! What is true of containers alone.
+
+#[path = "containers/daemons.rs"]
+mod daemons;
+#[path = "containers/images.rs"]
+mod images;
+#[path = "containers/lifetime.rs"]
+mod lifetime;
+#[path = "containers/setting.rs"]
+mod setting;
+#[path = "containers/walls.rs"]
+mod walls;
+
+use std::process::ExitCode;
+
+use bastide_testkit::engine;
+use bastide_testkit::escape::probe;
+use bastide_testkit::suite;
+
+use setting::Setting;
+
+fn main() -> ExitCode {
+    if let Some(code) = probe::run_if_asked() {
+        return code;
+    }
+    let trials = [walls::TRIALS, images::TRIALS, lifetime::TRIALS, daemons::TRIALS].concat();
+    match engine::for_tests().map(|host| Setting::new(&host)) {
+        Ok(Ok(setting)) => suite::run(&[("containers", &setting.context(), trials)]),
+        Ok(Err(error)) => suite::skip_all("containers", &trials, &error.to_string()),
+        Err(why) => suite::skip_all("containers", &trials, &why),
+    }
+}

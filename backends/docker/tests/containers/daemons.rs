@@ -1,0 +1,198 @@
+//! Daemons that restart, go away, are far away; and registries.
+
+use std::path::Path;
+use std::process::{Child, Command as Program, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bastide::model::Manifest;
+use bastide::{Client, CreateOptions, ErrorKind, SessionState};
+use bastide_docker::{DockerBackend, DockerOptions, EngineAddress};
+use bastide_testkit::engine::{self, Daemon, DaemonOptions, images};
+use bastide_testkit::suite::{Context, Outcome, Trial, Trouble, say, skip};
+use bastide_testkit::trials;
+
+use super::setting::{Setting, base};
+
+pub(crate) const TRIALS: &[Trial] = trials![
+    comes_back_after_its_daemon_restarted,
+    says_that_its_daemon_is_gone,
+    reaches_a_daemon_over_tcp_with_tls,
+    pulls_from_a_registry,
+];
+
+/// How long something may take that happens by itself.
+const SOON: Duration = Duration::from_secs(30);
+
+/// A daemon of the trial's own, with the images.
+fn own_daemon(folder: &Path, options: &DaemonOptions) -> Result<Daemon, Trouble> {
+    let daemon = Daemon::start(folder, options).map_err(|error| skip(error.to_string()))?;
+    images::make(&daemon.host())?;
+    Ok(daemon)
+}
+
+fn untied() -> CreateOptions {
+    let mut options = CreateOptions::default();
+    options.tied_to_owner = false;
+    options
+}
+
+async fn comes_back_after_its_daemon_restarted(_: Context) -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let mut daemon = own_daemon(&folder.path().join("daemon"), &DaemonOptions::default())?;
+    let setting = Setting::new(&daemon.host())?;
+    let client = setting.client(base())?;
+    let session = client.create(&Manifest::default(), untied()).await?;
+    let id = session.id().clone();
+    say(&session, "echo kept > file").await?;
+    daemon.restart()?;
+    let lost = session.exec(bastide_testkit::suite::sh("true")).await.map(drop);
+    assert!(lost.is_err(), "its container ended with the daemon");
+    drop(session);
+    assert_eq!(client.inspect(&id).await?.state, SessionState::Ended);
+    let session = client.resume(&id).await?;
+    assert_eq!(say(&session, "cat file").await?, "kept\n");
+    Ok(session.delete().await?)
+}
+
+async fn says_that_its_daemon_is_gone(_: Context) -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let live = DaemonOptions { arguments: vec!["--live-restore".to_owned()], tls: None };
+    let mut daemon = own_daemon(&folder.path().join("daemon"), &live)?;
+    let setting = Setting::new(&daemon.host())?;
+    let client = setting.client(base())?;
+    let session = client.create(&Manifest::default(), untied()).await?;
+    daemon.end();
+    // What is up needs no daemon.
+    assert_eq!(say(&session, "echo alive").await?, "alive\n");
+    let refused = client.create(&Manifest::default(), untied()).await.map(drop);
+    let error = refused.err().ok_or("it was made without a daemon")?;
+    assert_eq!(error.kind(), ErrorKind::BackendLost);
+    assert!(error.hint_text().is_some(), "it says what to do");
+    daemon.restart()?;
+    let id = session.id().clone();
+    drop(session);
+    let session = client.attach(&id).await?;
+    assert_eq!(say(&session, "echo alive").await?, "alive\n", "it is still the same");
+    Ok(session.delete().await?)
+}
+
+/// Makes certificates for a daemon on loopback and for its clients.
+fn certificates(folder: &Path) -> std::io::Result<()> {
+    let script = "set -e
+        openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=ca -keyout ca-key.pem -out ca.pem
+        for who in server client; do
+          openssl req -newkey rsa:2048 -nodes -subj /CN=$who -keyout $who-key.pem -out $who.csr
+          printf 'subjectAltName=IP:127.0.0.1,DNS:localhost\\nextendedKeyUsage=%sAuth\\n' $who > $who.ext
+          openssl x509 -req -days 2 -in $who.csr -CA ca.pem -CAkey ca-key.pem -CAcreateserial \\
+            -extfile $who.ext -out $who.pem
+        done
+        cp client.pem cert.pem; cp client-key.pem key.pem";
+    let mut openssl = Program::new("sh");
+    openssl.args(["-c", script]).current_dir(folder).stdin(Stdio::null());
+    let output = openssl.output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(std::io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned()))
+}
+
+/// A port of loopback that was free a moment ago.
+fn free_port() -> std::io::Result<u16> {
+    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+async fn reaches_a_daemon_over_tcp_with_tls(_: Context) -> Outcome {
+    let folder = tempfile::tempdir()?;
+    certificates(folder.path()).map_err(|error| skip(error.to_string()))?;
+    let port = free_port()?;
+    let tls = Some((port, folder.path().to_owned()));
+    let options = DaemonOptions { tls, arguments: Vec::new() };
+    let daemon = own_daemon(&folder.path().join("daemon"), &options)?;
+    let home = tempfile::tempdir()?;
+    let host = format!("tcp://127.0.0.1:{port}");
+    let address = EngineAddress::parse(&host, Some(folder.path().to_owned()))?;
+    let make = || DockerBackend::new(home.path(), address.clone(), base());
+    let client = Client::new(Arc::new(make()?));
+    let session = client.create(&Manifest::default(), untied()).await?;
+    let id = session.id().clone();
+    assert_eq!(say(&session, "echo hello; pwd").await?, "hello\n/workspace\n");
+    let large: Vec<u8> = (0..=u8::MAX).cycle().take(3_000_000).collect();
+    session.write("large", large.clone()).await?;
+    assert!(session.read("large").await? == large);
+    drop(session);
+    // Another process would come in by another command, and find the same guest.
+    let session = Client::new(Arc::new(make()?)).attach(&id).await?;
+    assert_eq!(say(&session, "wc -c < large").await?, "3000000\n");
+    drop(session);
+    client.stop(&id).await?;
+    let session = client.resume(&id).await?;
+    assert_eq!(say(&session, "wc -c < large").await?, "3000000\n");
+    session.delete().await?;
+    let left = engine::docker(&daemon.host(), &["ps", "--all", "--quiet"])?;
+    assert_eq!(left, "");
+    let volumes = engine::docker(&daemon.host(), &["volume", "ls", "--quiet"])?;
+    assert_eq!(volumes.lines().count(), 1, "only the guest's own volume stays: {volumes}");
+    // Whoever has no certificate is told so, and gets nothing.
+    let plain = EngineAddress::parse(&host, None)?;
+    let stranger = Client::new(Arc::new(DockerBackend::new(home.path(), plain, base())?));
+    let refused = stranger.create(&Manifest::default(), untied()).await.map(drop);
+    assert!(refused.is_err());
+    Ok(())
+}
+
+/// A registry that ends with the trial.
+struct Registry(Child);
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+async fn pulls_from_a_registry(_: Context) -> Outcome {
+    let setting = Setting::prepared()?;
+    let folder = tempfile::tempdir()?;
+    let port = free_port()?;
+    let config = format!(
+        "version: 0.1\nstorage:\n  filesystem:\n    rootdirectory: {}\nhttp:\n  addr: 127.0.0.1:{port}\n",
+        folder.path().join("data").display()
+    );
+    std::fs::write(folder.path().join("config.yml"), config)?;
+    let mut program = Program::new("docker-registry");
+    program.arg("serve").arg(folder.path().join("config.yml"));
+    program.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let started = program.spawn().map_err(|error| skip(format!("docker-registry: {error}")))?;
+    let _registry = Registry(started);
+    let deadline = Instant::now() + SOON;
+    while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+        assert!(Instant::now() < deadline, "the registry does not come up");
+        tokio::task::yield_now().await;
+    }
+    let name = format!("127.0.0.1:{port}/bastide/pulled:tagged");
+    setting.docker(&["tag", images::BASE, &name])?;
+    setting.docker(&["push", &name])?;
+    setting.docker(&["rmi", &name])?;
+    let backend = setting.backend(DockerOptions::new(&name))?;
+    assert!(!backend.image_exists(&name).await?);
+    let said = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let heard = Arc::clone(&said);
+    let backend = backend.with_progress(move |step| {
+        if let Ok(mut heard) = heard.lock() {
+            heard.push(step.to_owned());
+        }
+    });
+    let client = Client::new(Arc::new(backend));
+    let session = client.create(&Manifest::default(), CreateOptions::default()).await?;
+    assert_eq!(say(&session, "echo pulled").await?, "pulled\n");
+    session.delete().await?;
+    assert!(said.lock().is_ok_and(|said| !said.is_empty()), "nobody heard how far it was");
+    setting.docker(&["rmi", &name])?;
+
+    let missing = format!("127.0.0.1:{port}/bastide/missing:tagged");
+    let client = setting.client(DockerOptions::new(&missing))?;
+    let refused = client.create(&Manifest::default(), CreateOptions::default()).await.map(drop);
+    assert_eq!(refused.map_err(|error| error.kind()), Err(ErrorKind::NotFound));
+    Ok(())
+}

@@ -1,0 +1,244 @@
+//! What stands around commands in a container, and between them and the guest.
+
+use bastide::model::{Manifest, PathGrant};
+use bastide::{Command, CreateOptions, NetworkAccess};
+use bastide_testkit::engine::images;
+use bastide_testkit::escape::probe;
+use bastide_testkit::suite::{Context, Outcome, Trial, say, sh};
+use bastide_testkit::trials;
+
+use super::setting::{Setting, base, container};
+
+pub(crate) const TRIALS: &[Trial] = trials![
+    makes_no_docker_exec_for_its_commands,
+    tells_nobody_inside_anything_without_the_token,
+    follows_nothing_that_root_inside_put_in_the_place_of_the_socket,
+    keeps_the_token_where_nobody_inside_finds_it,
+    has_the_capabilities_it_uses_and_no_others,
+    is_hardened_in_the_engines_own_words,
+    opens_walls_by_name_and_says_so,
+    keeps_to_a_read_only_root,
+    runs_as_one_user_only_where_root_is_forbidden,
+    grants_folders_of_the_host_as_binds,
+    publishes_declared_ports_on_loopback_only,
+];
+
+/// The engine's own record of what happened.
+async fn makes_no_docker_exec_for_its_commands(_: Context) -> Outcome {
+    let setting = Setting::prepared()?;
+    let session = setting.session(base()).await?;
+    let name = container(&session);
+    let now = || setting.docker(&["info", "--format", "{{.SystemTime}}"]);
+    let since = now()?.trim().to_owned();
+    for number in 0..20 {
+        assert_eq!(say(&session, &format!("echo {number}")).await?, format!("{number}\n"));
+    }
+    session.write("file", "content").await?;
+    let until = now()?.trim().to_owned();
+    let filter = format!("container={name}");
+    let events = ["events", "--since", &since, "--until", &until, "--filter", &filter];
+    assert_eq!(setting.docker(&events)?, "");
+    Ok(session.delete().await?)
+}
+
+async fn tells_nobody_inside_anything_without_the_token(_: Context) -> Outcome {
+    let setting = Setting::prepared()?;
+    let session = setting.probed().await?;
+    let attempt = Command::new(["./probe", probe::FLAG, "guest", "/.bastide/run/guest.sock"]);
+    let output = session.exec(attempt).await?;
+    assert_eq!(String::from_utf8(output.stdout)?, "connected\nheard 0 bytes\n");
+    // Nobody but root even gets there.
+    let attempt = Command::new(["./probe", probe::FLAG, "guest", "/.bastide/run/guest.sock"]);
+    let output = session.exec(attempt.user("nobody")).await?;
+    assert_eq!(String::from_utf8(output.stdout)?, "cannot connect\n");
+    assert_eq!(say(&session, "echo here").await?, "here\n");
+    Ok(session.delete().await?)
+}
+
+async fn follows_nothing_that_root_inside_put_in_the_place_of_the_socket(_: Context) -> Outcome {
+    let setting = Setting::prepared()?;
+    let session = setting.probed().await?;
+    let run = setting.home.path().join("sessions").join(session.id().as_str()).join("run");
+    for trick in [
+        "ln -s /var/run/docker.sock guest.sock",
+        "mkfifo guest.sock",
+        "echo no socket > guest.sock",
+        "rm -rf guest.sock",
+    ] {
+        say(&session, &format!("cd /.bastide/run; rm -rf guest.sock; {trick}")).await?;
+        let again = session.reconnect().await.map(drop).map_err(|error| error.kind());
+        assert_eq!(again, Err(bastide::ErrorKind::BackendLost), "{trick}");
+    }
+    // Somebody else who listens there hears nothing.
+    let listener = Command::new(["./probe", probe::FLAG, "listen", "/.bastide/run/guest.sock"]);
+    let mut liar = session.spawn(listener).await?;
+    assert_eq!(liar.next().await?, bastide::OutputEvent::Stdout("listening\n".into()));
+    assert!(run.join("guest.sock").exists());
+    let again = session.reconnect().await.map(drop).map_err(|error| error.kind());
+    assert_eq!(again, Err(bastide::ErrorKind::BackendLost));
+    assert_eq!(liar.next().await?, bastide::OutputEvent::Stdout("heard 0 bytes\n".into()));
+    drop(liar);
+    assert_eq!(say(&session, "echo still here").await?, "still here\n");
+    Ok(session.delete().await?)
+}
+
+async fn keeps_the_token_where_nobody_inside_finds_it(_: Context) -> Outcome {
+    let setting = Setting::prepared()?;
+    let session = setting.session(base()).await?;
+    let folder = setting.home.path().join("sessions").join(session.id().as_str());
+    let token = std::fs::read(folder.join("token"))?;
+    let hex: String = token.iter().map(|byte| format!("{byte:02x}")).collect();
+    let seen = setting.docker(&["inspect", &container(&session)])?;
+    assert!(!seen.contains(&hex));
+    let line = "cat /proc/*/environ /proc/*/cmdline 2>/dev/null";
+    let inside = session.exec(sh(line)).await?.stdout;
+    assert!(!inside.windows(token.len()).any(|window| window == token));
+    assert_eq!(say(&session, "find /.bastide -type f").await?, "/.bastide/bin/guest\n");
+    Ok(session.delete().await?)
+}
+
+async fn has_the_capabilities_it_uses_and_no_others(_: Context) -> Outcome {
+    let setting = Setting::prepared()?;
+    let session = setting.session(base()).await?;
+    // CHOWN DAC_OVERRIDE FOWNER KILL SETGID SETUID; then FSETID and NET_BIND_SERVICE besides.
+    let status = "grep -E '^Cap(Eff|Bnd)' | cut -f2";
+    let (six, eight) = ("00000000000000eb", "00000000000004fb");
+    let first = say(&session, &format!("cat /proc/1/status | {status}")).await?;
+    assert_eq!(first, format!("{six}\n{eight}\n"));
+    let own = say(&session, &format!("cat /proc/self/status | {status}")).await?;
+    assert_eq!(own, format!("{eight}\n{eight}\n"));
+    Ok(session.delete().await?)
+}
+
+async fn is_hardened_in_the_engines_own_words(_: Context) -> Outcome {
+    let setting = Setting::prepared()?;
+    let session = setting.session(base()).await?;
+    let format = "{{.HostConfig.CapDrop}} {{.HostConfig.SecurityOpt}} {{.HostConfig.PidsLimit}} \
+                  {{.HostConfig.NetworkMode}} {{.HostConfig.Privileged}} {{.HostConfig.Init}} \
+                  {{.HostConfig.LogConfig.Type}} {{.Config.StopSignal}}";
+    let seen = setting.docker(&["inspect", "--format", format, &container(&session)])?;
+    assert_eq!(seen.trim(), "[ALL] [no-new-privileges] 4096 none false false none SIGKILL");
+    let walls = session.receipt().walls.join("\n");
+    for wall in ["no new privileges", "seccomp: the engine's", "4096 processes", "own network"] {
+        assert!(walls.contains(wall), "{wall}: {walls}");
+    }
+    Ok(session.delete().await?)
+}
+
+async fn opens_walls_by_name_and_says_so(_: Context) -> Outcome {
+    let setting = Setting::prepared()?;
+    let mut options = base();
+    options.cap_add = vec!["SYS_PTRACE".to_owned()];
+    options.seccomp_unconfined = true;
+    options.pids = Some(100);
+    let session = setting.session(options).await?;
+    let open = session.receipt().not_enforced.join("\n");
+    assert!(open.contains("SYS_PTRACE") && open.contains("seccomp: unconfined"), "{open}");
+    let line = "grep -E '^(CapEff|Seccomp):' /proc/self/status | cut -f2";
+    assert_eq!(say(&session, line).await?, "00000000000804fb\n0\n");
+    session.delete().await?;
+
+    let mut options = base();
+    options.new_privileges = true;
+    let session = setting.session(options).await?;
+    assert_eq!(say(&session, "grep NoNewPrivs /proc/self/status").await?, "NoNewPrivs:\t0\n");
+    assert!(session.receipt().not_enforced.join("\n").contains("new privileges"));
+    Ok(session.delete().await?)
+}
+
+async fn keeps_to_a_read_only_root(_: Context) -> Outcome {
+    let setting = Setting::prepared()?;
+    let mut options = base();
+    options.read_only_root = true;
+    let client = setting.client(options)?;
+    let mut untied = CreateOptions::default();
+    untied.tied_to_owner = false;
+    let session = client.create(&Manifest::default(), untied).await?;
+    let id = session.id().clone();
+    assert_ne!(session.exec(sh("echo x > /etc/x")).await?.exit.code, 0);
+    assert_eq!(say(&session, "echo y > /tmp/y; cat /tmp/y").await?, "y\n");
+    session.write("file", "kept").await?;
+    drop(session);
+    client.stop(&id).await?;
+    let session = client.resume(&id).await?;
+    assert_eq!(session.read("file").await?, "kept");
+    session.delete().await?;
+    let volumes = setting.docker(&["volume", "ls", "--quiet"])?;
+    assert!(!volumes.contains(id.as_str()), "its volume is gone");
+    Ok(())
+}
+
+async fn runs_as_one_user_only_where_root_is_forbidden(_: Context) -> Outcome {
+    let setting = Setting::prepared()?;
+    let mut options = base();
+    options.only_user = Some("1000:1001".to_owned());
+    let client = setting.client(options.clone())?;
+    // Nobody but root could make a folder at the top.
+    let mut manifest = Manifest::default();
+    manifest.root = "/tmp/work".to_owned();
+    let session = client.create(&manifest, CreateOptions::default()).await?;
+    assert_eq!(say(&session, "id -u; id -g").await?, "1000\n1001\n");
+    let status = "grep -hE '^(Uid|CapBnd|CapEff):' /proc/1/status | tr -s '\\t' ' '";
+    let none = "0000000000000000";
+    let first = say(&session, status).await?;
+    assert_eq!(first, format!("Uid: 1000 1000 1000 1000\nCapEff: {none}\nCapBnd: {none}\n"));
+    session.write("file", "x").await?;
+    assert_eq!(say(&session, "stat -c %u file").await?, "1000\n");
+    let other = session.exec(sh("true").user("nobody")).await.map_err(|error| error.kind());
+    assert_eq!(other.map(|output| output.exit.code), Err(bastide::ErrorKind::Unsupported));
+    assert!(session.receipt().not_enforced.join("\n").contains("one user only"));
+    session.delete().await?;
+    options.only_user = Some("0".to_owned());
+    assert!(setting.session(options).await.is_err(), "root is not one of many");
+    Ok(())
+}
+
+async fn grants_folders_of_the_host_as_binds(_: Context) -> Outcome {
+    let setting = Setting::prepared()?;
+    let (open, closed) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    std::fs::write(closed.path().join("file"), "of the host")?;
+    let grant = |path: &str, host: Option<&std::path::Path>, read_only| PathGrant {
+        path: path.to_owned(),
+        read_only,
+        description: None,
+        host_path: host.map(|host| host.display().to_string()),
+    };
+    let mut manifest = Manifest::default();
+    manifest.extra_path_grants = vec![
+        grant("/granted/open", Some(open.path()), false),
+        grant("/granted/closed", Some(closed.path()), true),
+        grant("/srv", None, false),
+    ];
+    let client = setting.client(base())?;
+    let session = client.create(&manifest, CreateOptions::default()).await?;
+    assert_eq!(say(&session, "cat /granted/closed/file").await?, "of the host");
+    assert_ne!(session.exec(sh("echo x > /granted/closed/x")).await?.exit.code, 0);
+    session.write("/granted/open/new", "from inside").await?;
+    assert_eq!(std::fs::read_to_string(open.path().join("new"))?, "from inside");
+    // One without a path of the host is the container's own.
+    session.write("/srv/own", "own").await?;
+    assert!(!std::path::Path::new("/srv/own").exists());
+    session.delete().await?;
+
+    manifest.extra_path_grants = vec![grant("/workspace/in", Some(open.path()), false)];
+    let refused = client.create(&manifest, CreateOptions::default()).await.map(drop);
+    let message = refused.map_err(|error| error.to_string()).err().ok_or("it was granted")?;
+    assert!(message.contains("must be outside the workspace root"), "{message}");
+    Ok(())
+}
+
+async fn publishes_declared_ports_on_loopback_only(_: Context) -> Outcome {
+    let setting = Setting::prepared()?;
+    let client = setting.client(bastide_docker::DockerOptions::new(images::BASE))?;
+    let mut options = CreateOptions::default();
+    options.network = NetworkAccess::Bridge;
+    options.exposed_ports = vec![8765];
+    let session = client.create(&Manifest::default(), options).await?;
+    let endpoint = session.resolve_exposed_port(8765).await?;
+    assert_eq!(endpoint.host, "127.0.0.1");
+    let name = container(&session);
+    let seen = setting.docker(&["port", &name])?;
+    assert_eq!(seen.trim(), format!("8765/tcp -> 127.0.0.1:{}", endpoint.port));
+    assert!(session.receipt().not_enforced.join("\n").contains("the network of the engine"));
+    Ok(session.delete().await?)
+}

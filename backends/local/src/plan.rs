@@ -1,0 +1,256 @@
+//! What one rung of the ladder makes of a session: where its files are, who its commands are, and what
+//! they see.
+
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use bastide::{Error, ErrorKind, GuestPath, MachineSpec, NetworkAccess, Result, Rung, SessionId};
+use bastide_proto::boot::{
+    BootSpec, HostIds, HostWalls, Ids, Limits, Resolver, Rung as BootRung, UserAndGroup,
+};
+
+use crate::backend::NO_TOKEN;
+use crate::host::{self, HostFile};
+use crate::layout;
+use crate::toolchains::Toolchains;
+use crate::user::{ID_LOCKS, Identity};
+
+/// The oldest version of Landlock that keeps file contents apart: before it, anybody can cut a file
+/// short.
+const LEAST_ABI: u32 = 3;
+
+/// The oldest version that also keeps signals apart. Less is taken only by name.
+const LEAST_ABI_BY_ITSELF: u32 = 6;
+
+/// Where folders are made that another user than root can reach.
+const TEMPORARY: &str = "/tmp";
+
+/// Everything about a session that depends on its rung.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) rung: Rung,
+    /// Where the workspace is, to everybody.
+    pub(crate) root: GuestPath,
+    pub(crate) who: Identity,
+    /// What the session works in, its workspace first.
+    pub(crate) files: Vec<HostFile>,
+    /// Folders of the session's own that are not mounted anywhere.
+    own_folders: Vec<PathBuf>,
+    /// What commands are told.
+    pub(crate) environment: Vec<(String, String)>,
+}
+
+/// What every plan starts from.
+#[derive(Debug)]
+pub(crate) struct Ground<'a> {
+    pub(crate) home: &'a Path,
+    /// The session's folder.
+    pub(crate) dir: &'a Path,
+    /// The session's own storage in it.
+    pub(crate) storage: &'a Path,
+    pub(crate) id: &'a SessionId,
+    pub(crate) spec: &'a MachineSpec,
+    pub(crate) toolchains: &'a Toolchains,
+    /// Whether nobody asked for a rung by name.
+    pub(crate) by_itself: bool,
+}
+
+impl Plan {
+    pub(crate) fn new(ground: &Ground<'_>, rung: Rung) -> Result<Self> {
+        let failed = |error: io::Error| {
+            Error::new(ErrorKind::Io, format!("cannot start session {}: {error}", ground.id))
+        };
+        match rung {
+            Rung::Namespaces => Self::namespaces(ground, Identity::of_caller().map_err(failed)?),
+            Rung::Landlock | Rung::Unconfined => Self::on_host(ground, rung),
+            _ => Err(Error::new(ErrorKind::Unsupported, "this backend has no such rung")),
+        }
+    }
+
+    fn namespaces(ground: &Ground<'_>, who: Identity) -> Result<Self> {
+        let mut files = host::files(ground.spec, ground.home)?;
+        if ground.spec.host_workspace.is_none() {
+            files.insert(0, own_storage(ground.storage, &ground.spec.root));
+        }
+        Ok(Self {
+            rung: Rung::Namespaces,
+            root: ground.spec.root.clone(),
+            who,
+            files,
+            own_folders: Vec::new(),
+            environment: ground.toolchains.variables.clone(),
+        })
+    }
+
+    fn on_host(ground: &Ground<'_>, rung: Rung) -> Result<Self> {
+        if ground.spec.nested_sandbox && rung == Rung::Landlock {
+            let message = "sandboxes inside the sandbox need the rung `namespaces`";
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        let mut files = host::files(ground.spec, ground.home)?;
+        for grant in &ground.spec.grants {
+            if Path::new(grant.path.as_str()) != grant.host {
+                let message = format!(
+                    "{} cannot be granted at {}: the rung `{}` has the host's own paths",
+                    grant.host.display(),
+                    grant.path,
+                    rung.as_str()
+                );
+                return Err(Error::new(ErrorKind::Unsupported, message)
+                    .hint("grant it at its own path, or use `--isolation namespaces`"));
+            }
+        }
+        let workspace = ground.spec.host_workspace.as_ref().and(files.first());
+        let who = match rung {
+            Rung::Unconfined => Identity::caller_itself(),
+            _ => Identity::on_host(workspace.and_then(|file| owner(&file.source))),
+        };
+        // Root's own folders are closed to everybody else, and nobody else is root here.
+        let base = match &who.ids {
+            Ids::Host(HostIds::Claimed { .. } | HostIds::Given(_)) => {
+                Path::new(TEMPORARY).join(format!("bastide-{}", ground.id))
+            }
+            _ => ground.dir.to_owned(),
+        };
+        let mut own_folders = vec![base.join("tmp")];
+        let root = match ground.spec.host_workspace {
+            Some(_) => ground.spec.root.clone(),
+            None => {
+                let work = base.join("work");
+                let root = guest_path(&work)?;
+                files.insert(0, own_storage(&work, &root));
+                own_folders.insert(0, work);
+                root
+            }
+        };
+        let mut environment = ground.toolchains.variables.clone();
+        if let Some(scratch) = base.join("tmp").to_str() {
+            environment.push(("TMPDIR".to_owned(), scratch.to_owned()));
+        }
+        Ok(Self { rung, root, who, files, own_folders, environment })
+    }
+
+    /// The same for a machine that does not give the ids it promises.
+    pub(crate) fn without_range(self, why: &str) -> Self {
+        Self { who: self.who.without_range(why), ..self }
+    }
+
+    /// What a warden is told.
+    pub(crate) fn boot_spec(&self, ground: &Ground<'_>, resolver: Resolver) -> BootSpec {
+        let targets = |writable: bool| {
+            let kept = self.files.iter().filter(move |file| file.writable == writable);
+            kept.map(|file| file.target.clone()).collect()
+        };
+        let spec = ground.spec;
+        let hostname = format!("bastide-{}", ground.id.as_str().get(..8).unwrap_or_default());
+        let (rung, steps) = match self.rung {
+            Rung::Landlock => (BootRung::Landlock(self.host_walls(ground)), Vec::new()),
+            Rung::Unconfined => (BootRung::Unconfined, Vec::new()),
+            _ => {
+                let root = self.root.as_str();
+                let inside = layout::Inside {
+                    root,
+                    hostname: &hostname,
+                    who: &self.who,
+                    network: spec.network != NetworkAccess::None,
+                    scratch: spec.limits.disk,
+                };
+                let steps = layout::steps(&inside, &self.files, ground.toolchains);
+                (BootRung::Namespaces, steps)
+            }
+        };
+        BootSpec {
+            token: NO_TOKEN.0,
+            session_dir: ground.dir.to_owned(),
+            root_dir: ground.dir.join("root"),
+            own_network: rung == BootRung::Namespaces && spec.network == NetworkAccess::None,
+            rung,
+            ids: self.who.ids.clone(),
+            only_own: self.who.only_own.clone(),
+            nested_sandbox: spec.nested_sandbox,
+            limits: Limits {
+                memory: spec.limits.memory,
+                pids: spec.limits.pids,
+                cpu_millis: spec.limits.cpu_millis,
+                disk: spec.limits.disk,
+            },
+            steps,
+            hostname,
+            keep_folder: false,
+            writable: targets(true),
+            readable: targets(false),
+            resolver,
+            own_folders: self.own_folders.clone(),
+        }
+    }
+
+    fn host_walls(&self, ground: &Ground<'_>) -> HostWalls {
+        let network = ground.spec.network != NetworkAccess::None;
+        HostWalls {
+            readable: layout::readable(ground.toolchains, network),
+            devices: layout::DEVICES.map(str::to_owned).to_vec(),
+            network,
+            least_abi: if ground.by_itself { LEAST_ABI_BY_ITSELF } else { LEAST_ABI },
+        }
+    }
+}
+
+impl Identity {
+    /// Who commands are where they have the host's ids. Root's are never root, unless the folder they
+    /// are to work in is root's; then they are root without any of its powers.
+    fn on_host(owner: Option<UserAndGroup>) -> Self {
+        let only_own = Some(
+            "the rung `landlock` has no ids of its own; `--isolation namespaces` has".to_owned(),
+        );
+        let caller = Self::caller_itself();
+        let ids = match owner {
+            _ if caller.inside.uid != 0 || !Self::has_ranges() => HostIds::Caller,
+            Some(owner) if owner.uid == 0 || owner.gid == 0 => HostIds::Caller,
+            Some(owner) => HostIds::Given(owner),
+            None => HostIds::Claimed { locks: PathBuf::from(ID_LOCKS) },
+        };
+        match ids {
+            HostIds::Caller => Self { only_own, ..caller },
+            HostIds::Given(inside) => Self { name: "agent", inside, ids: Ids::Host(ids), only_own },
+            HostIds::Claimed { .. } => {
+                // Which one it is, the warden knows once it has it.
+                let inside = UserAndGroup { uid: u32::MAX, gid: u32::MAX };
+                Self { name: "agent", inside, ids: Ids::Host(ids), only_own }
+            }
+        }
+    }
+
+    /// The caller, with all the caller may.
+    fn caller_itself() -> Self {
+        let uid = rustix::process::geteuid().as_raw();
+        let inside = UserAndGroup { uid, gid: rustix::process::getegid().as_raw() };
+        let (name, only_own) = match uid {
+            0 => ("root", None),
+            _ => ("caller", Some("commands of this session are the caller itself".to_owned())),
+        };
+        Self { name, inside, ids: Ids::Host(HostIds::Caller), only_own }
+    }
+}
+
+fn own_storage(storage: &Path, root: &GuestPath) -> HostFile {
+    HostFile {
+        source: storage.to_owned(),
+        target: root.as_str().to_owned(),
+        writable: true,
+        is_dir: true,
+    }
+}
+
+fn owner(folder: &Path) -> Option<UserAndGroup> {
+    let found = std::fs::metadata(folder).ok()?;
+    Some(UserAndGroup { uid: found.uid(), gid: found.gid() })
+}
+
+fn guest_path(path: &Path) -> Result<GuestPath> {
+    let text = path.to_str().unwrap_or_default();
+    text.parse().map_err(|error| {
+        let message = format!("{} cannot be a workspace: {error}", path.display());
+        Error::new(ErrorKind::InvalidInput, message)
+    })
+}

@@ -1,0 +1,130 @@
+//! The sessions of this home, wherever they run: the record of each says where.
+
+use std::cell::OnceCell;
+use std::sync::Arc;
+
+use bastide::{
+    Client, Result, ResumeOptions, Saved, Session, SessionId, SessionInfo, Store, SweepReport,
+};
+use bastide_docker::{DockerBackend, DockerOptions};
+use bastide_local::LocalBackend;
+
+use crate::config;
+
+/// A client for each backend.
+#[derive(Debug)]
+pub(crate) struct Clients {
+    local: Client,
+    docker: OnceCell<Client>,
+}
+
+/// Clients for the sessions of this home.
+pub(crate) fn clients() -> Result<Clients> {
+    let local = Client::new(Arc::new(LocalBackend::new(config::home()?)?));
+    let local = store()?.known_to(local)?;
+    Ok(Clients { local, docker: OnceCell::new() })
+}
+
+/// A client for containers like this.
+pub(crate) fn docker_client(
+    options: DockerOptions,
+    progress: impl Fn(&str) + Send + Sync + 'static,
+) -> Result<Client> {
+    let backend = DockerBackend::new(config::home()?, config::engine()?, options)?;
+    store()?.known_to(Client::new(Arc::new(backend.with_progress(progress))))
+}
+
+/// The store of snapshots of this home.
+pub(crate) fn store() -> Result<Store> {
+    Store::open(config::home()?.join("snapshots"))
+}
+
+impl Clients {
+    /// The client for sessions on this machine.
+    pub(crate) fn local(self) -> Client {
+        self.local
+    }
+
+    fn docker(&self) -> Result<&Client> {
+        if let Some(client) = self.docker.get() {
+            return Ok(client);
+        }
+        let client = docker_client(DockerOptions::default(), |_| {})?;
+        Ok(self.docker.get_or_init(|| client))
+    }
+
+    /// The client for the backend a session is on.
+    fn of(&self, id: &SessionId) -> Result<&Client> {
+        match self.local.backend_of(id).as_deref() {
+            Some("docker") => self.docker(),
+            _ => Ok(&self.local),
+        }
+    }
+
+    /// The one session whose name begins with `prefix`.
+    pub(crate) fn find(&self, prefix: &str) -> Result<SessionId> {
+        self.local.find(prefix)
+    }
+
+    /// Goes on with a session that runs.
+    pub(crate) async fn attach(&self, id: &SessionId) -> Result<Session> {
+        self.of(id)?.attach(id).await
+    }
+
+    /// What is known about one session.
+    pub(crate) async fn inspect(&self, id: &SessionId) -> Result<SessionInfo> {
+        self.of(id)?.inspect(id).await
+    }
+
+    /// Saves a session and ends everything in it.
+    pub(crate) async fn stop(&self, id: &SessionId) -> Result<Saved> {
+        self.of(id)?.stop(id).await
+    }
+
+    /// Goes on with a session that was stopped, or that ended.
+    pub(crate) async fn resume_with(
+        &self,
+        id: &SessionId,
+        options: ResumeOptions,
+    ) -> Result<Session> {
+        self.of(id)?.resume_with(id, options).await
+    }
+
+    /// Removes a session, in whatever state it is.
+    pub(crate) async fn delete(&self, id: &SessionId) -> Result<bool> {
+        let deleted = self.of(id)?.delete(id).await?;
+        // What it was kept in while it was stopped is of no use without it.
+        store()?.remove(id.as_str())?;
+        Ok(deleted)
+    }
+
+    /// Every session there is, the oldest first.
+    pub(crate) async fn list(&self) -> Result<Vec<SessionInfo>> {
+        let mut all = self.local.list().await?;
+        if bastide_docker::was_used(&config::home()?) {
+            all.extend(self.docker()?.list().await?);
+        }
+        all.sort_by(|one, other| {
+            (one.created_at_ms, &one.id).cmp(&(other.created_at_ms, &other.id))
+        });
+        Ok(all)
+    }
+
+    /// Removes everything that no live or stopped session needs.
+    pub(crate) async fn sweep(&self) -> Result<SweepReport> {
+        let report = self.local.sweep().await?;
+        if !bastide_docker::was_used(&config::home()?) {
+            return Ok(report);
+        }
+        // Who comes last sees all that was kept.
+        let mut last = self.docker()?.sweep().await?;
+        last.removed.splice(0..0, report.removed);
+        last.failed.splice(0..0, report.failed);
+        Ok(last)
+    }
+
+    /// Waits until what was changed is in the index.
+    pub(crate) async fn flush(&self) {
+        self.local.flush().await;
+    }
+}

@@ -1,0 +1,185 @@
+//! `bastide doctor`
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use bastide::model::Manifest;
+use bastide::model::receipt::Limit;
+use bastide::{Client, Command, CreateOptions, Error, ErrorKind, Isolation, Receipt, Result, Rung};
+use serde_json::{Value, json};
+
+use crate::clients::clients;
+use crate::ui::Ui;
+
+/// The ladder, from the top.
+const RUNGS: [Rung; 2] = [Rung::Namespaces, Rung::Landlock];
+
+/// A user nobody has a name for.
+const SOMEBODY: &str = "4242";
+
+/// How long one command of an examination may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What gives a user control groups where the machine has the newer kind.
+const DELEGATE: &str = "systemd-run --user --scope --property=Delegate=yes -- $SHELL";
+
+/// Say what this machine can enforce
+///
+/// Makes a session on every rung of the ladder, with every limit, and says what came of it: what holds,
+/// what is missing, and the command that would change that.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DoctorArgs {
+    /// Print an object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What one rung is like here.
+struct Finding {
+    rung: Rung,
+    outcome: std::result::Result<Works, Error>,
+}
+
+/// A rung that works.
+struct Works {
+    receipt: Receipt,
+    /// Why nothing can be done as other users, if so.
+    no_users: Option<String>,
+}
+
+pub(crate) async fn run(ui: &mut Ui, args: DoctorArgs) -> Result<ExitCode> {
+    let client = clients()?.local();
+    let mut findings = Vec::new();
+    for rung in RUNGS {
+        findings.push(Finding { rung, outcome: examine(&client, rung).await });
+    }
+    let best = findings.iter().find(|finding| finding.outcome.is_ok());
+    let best = best.map(|finding| finding.rung.as_str());
+    if args.json {
+        let rungs: Vec<_> = findings.iter().map(Finding::object).collect();
+        ui.json(&json!({ "rungs": rungs, "auto": best }))?;
+    } else {
+        for finding in &findings {
+            for line in finding.lines() {
+                ui.line(&line)?;
+            }
+        }
+        let auto = best.unwrap_or("nothing: sessions are refused");
+        ui.line(&format!("auto        {auto}"))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Makes a session with everything there is to ask for.
+async fn examine(client: &Client, rung: Rung) -> std::result::Result<Works, Error> {
+    let mut options = CreateOptions::default();
+    options.isolation = Isolation::Exactly(rung);
+    options.limits.memory = Some(1 << 30);
+    options.limits.pids = Some(1000);
+    options.limits.cpu_millis = Some(1000);
+    options.limits.disk = Some(1 << 30);
+    let session = client.create(&Manifest::default(), options).await?;
+    let command = |user: Option<&str>| {
+        let command = Command::new(["true"]).timeout(PATIENCE);
+        match user {
+            Some(user) => command.user(user),
+            None => command,
+        }
+    };
+    let ran = session.exec(command(None)).await;
+    let as_other = session.exec(command(Some(SOMEBODY))).await;
+    let receipt = session.receipt().clone();
+    session.delete().await?;
+    let ran = ran?;
+    if ran.exit.code != 0 {
+        let message = format!("a session came up, but `true` ended with {}", ran.exit.code);
+        return Err(Error::new(ErrorKind::Internal, message));
+    }
+    let no_users = as_other.err().map(|error| error.message().to_owned());
+    Ok(Works { receipt, no_users })
+}
+
+impl Works {
+    fn limits(&self) -> [(&'static str, &Limit); 4] {
+        let limits = &self.receipt.limits;
+        [
+            ("memory", &limits.memory),
+            ("pids", &limits.pids),
+            ("cpu", &limits.cpu),
+            ("disk", &limits.disk),
+        ]
+    }
+
+    /// What is missing, and the command that would change it, where there is one.
+    fn missing(&self) -> Vec<(String, Option<String>)> {
+        let mut missing: Vec<_> =
+            self.receipt.not_enforced.iter().map(|gap| (gap.clone(), None)).collect();
+        let by_groups =
+            |limit: &Limit| limit.enforced_by.as_ref().is_some_and(|by| by.starts_with("cgroup"));
+        let all = self.limits();
+        if all.iter().take(3).any(|(_, limit)| !by_groups(limit)) {
+            let unified = std::path::Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
+            let fix = if unified { DELEGATE } else { "sudo bastide …" };
+            let what = "control groups: limits hold for each process, not for all together";
+            missing.push((what.to_owned(), Some(fix.to_owned())));
+        }
+        if let Some(why) = &self.no_users {
+            let fix = why.split('`').find(|part| part.starts_with("sudo "));
+            missing.push((format!("users: {why}"), fix.map(str::to_owned)));
+        }
+        missing
+    }
+}
+
+impl Finding {
+    fn object(&self) -> Value {
+        match &self.outcome {
+            Ok(works) => {
+                let missing = works.missing().into_iter();
+                let missing: Vec<_> =
+                    missing.map(|(what, fix)| json!({ "what": what, "fix": fix })).collect();
+                json!({
+                    "rung": self.rung.as_str(),
+                    "works": true,
+                    "receipt": works.receipt,
+                    "users": works.no_users.is_none(),
+                    "missing": missing,
+                })
+            }
+            Err(error) => json!({
+                "rung": self.rung.as_str(),
+                "works": false,
+                "missing": [{ "what": error.message(), "fix": fix_of(error) }],
+            }),
+        }
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let name = self.rung.as_str();
+        let works = match &self.outcome {
+            Ok(works) => works,
+            Err(error) => {
+                let mut lines = vec![format!("{name:<11} does not work: {}", error.message())];
+                lines.extend(error.hint_text().map(|hint| format!("  fix       {hint}")));
+                return lines;
+            }
+        };
+        let mut lines = vec![format!("{name:<11} works")];
+        lines.extend(works.receipt.walls.iter().map(|wall| format!("  wall      {wall}")));
+        for (name, limit) in works.limits() {
+            let by = limit.enforced_by.as_deref().unwrap_or("nothing");
+            lines.push(format!("  limit     {name} by {by}"));
+        }
+        for (what, fix) in works.missing() {
+            lines.push(format!("  missing   {what}"));
+            lines.extend(fix.map(|fix| format!("  fix       {fix}")));
+        }
+        lines
+    }
+}
+
+/// The command in a hint, where there is one.
+fn fix_of(error: &Error) -> Option<&str> {
+    let hint = error.hint_text()?;
+    Some(hint.split('`').nth(1).unwrap_or(hint))
+}

@@ -1,0 +1,53 @@
+//! `bastide resume`
+
+use std::process::ExitCode;
+
+use bastide::{Result, ResumeOptions};
+use serde_json::json;
+
+use crate::clients::clients;
+use crate::ui::Ui;
+
+/// Go on with a session that was stopped, or that ended
+///
+/// It has the files it had; where those are gone, what was saved last. One that runs is left alone.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ResumeArgs {
+    /// The session
+    #[arg(value_name = "ID")]
+    id: String,
+
+    /// Give up what changed since the session was last saved
+    #[arg(long)]
+    discard_changes: bool,
+
+    /// Print an object with the id and the isolation receipt
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Show the isolation receipt on standard error
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+pub(crate) async fn run(ui: &mut Ui, args: ResumeArgs) -> Result<ExitCode> {
+    let client = clients()?;
+    let id = client.find(&args.id)?;
+    let mut options = ResumeOptions::default();
+    options.discard_changes = args.discard_changes;
+    options.progress = ui.progress("restoring");
+    let session = client.resume_with(&id, options).await?;
+    ui.end_progress();
+    let id = session.id().as_str();
+    if args.verbose {
+        ui.receipt(id, session.receipt());
+    }
+    if args.json {
+        let root = session.root().as_str();
+        ui.json(&json!({ "id": id, "root": root, "receipt": session.receipt() }))?;
+    } else {
+        ui.line(id)?;
+    }
+    client.flush().await;
+    Ok(ExitCode::SUCCESS)
+}

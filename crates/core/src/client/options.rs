@@ -1,0 +1,61 @@
+//! Options as users write them down, for a new session.
+
+use bastide_model::ClientOptions;
+
+use super::CreateOptions;
+use crate::backend::ResourceLimits;
+use crate::{Error, ErrorKind, Result};
+
+impl CreateOptions {
+    /// The options of a session on this machine, from what somebody wrote down.
+    ///
+    /// ```
+    /// use bastide::CreateOptions;
+    /// use bastide::model::{ClientOptions, lax};
+    ///
+    /// let written = serde_json::json!({"type": "local", "network": "host", "memory": 1 << 30});
+    /// let options = CreateOptions::written(&lax::read::<ClientOptions>(&written)?)?;
+    /// assert_eq!(options.limits.memory, Some(1 << 30));
+    /// # Ok::<(), bastide::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidInput`] for what is no port, and for options of another backend.
+    pub fn written(options: &ClientOptions) -> Result<Self> {
+        let mut created = Self::default();
+        let ports = match options {
+            ClientOptions::UnixLocal { exposed_ports } => {
+                created.unix_local = true;
+                exposed_ports
+            }
+            ClientOptions::Local { exposed_ports, isolation, network, nested_sandbox, limits } => {
+                created.isolation = *isolation;
+                created.network = *network;
+                created.nested_sandbox = *nested_sandbox;
+                created.limits = ResourceLimits {
+                    memory: limits.memory,
+                    pids: limits.pids,
+                    cpu_millis: limits.cpu_millis,
+                    disk: limits.disk,
+                };
+                exposed_ports
+            }
+            ClientOptions::Docker { .. } | ClientOptions::Custom(_) => {
+                let word = options.type_name();
+                let message =
+                    format!("options of type `{word}` are not for sessions on this machine");
+                return Err(Error::new(ErrorKind::InvalidInput, message)
+                    .hint("give them to the backend they are for"));
+            }
+        };
+        let port = |port: &i128| {
+            u16::try_from(*port).ok().filter(|port| *port > 0).ok_or_else(|| {
+                let message = "exposed_ports entries must be between 1 and 65535";
+                Error::new(ErrorKind::InvalidInput, message).with("port", port.to_string())
+            })
+        };
+        created.exposed_ports = ports.iter().map(port).collect::<Result<_>>()?;
+        Ok(created)
+    }
+}

@@ -1,0 +1,252 @@
+//! The audit log: what happened in a session, kept on the host where nothing inside can reach it.
+//!
+//! Each session has a folder `audit/ID` beside the folder of all sessions; it stays when the session
+//! goes. Records are lines of JSON in numbered files. Each ends with a hash over itself and the hash
+//! before it, so that a changed, removed or moved record is found; with a key, the state of the chain
+//! is signed from time to time, so that nobody without the key can make another chain.
+//!
+//! Whichever process acts on the session writes, one record by one write, under a lock. What is
+//! written survives the end of the process at once, and the end of the machine after a second at most.
+
+mod key;
+mod log;
+mod read;
+mod record;
+mod sync;
+mod verify;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bastide_model::receipt::Receipt;
+use serde_json::{Map, Value, json};
+
+use super::lane::Told;
+use super::recorder::now;
+use super::trace::hex;
+use super::{OnError, Report};
+use crate::backend::SessionId;
+use crate::{Error, ErrorKind, Result};
+
+pub use key::{AuditKey, AuditPublicKey};
+pub use read::{AuditReader, AuditRecord};
+pub use verify::{AuditProblem, AuditProof, AuditReport, prove, verify};
+
+use log::AuditLog;
+
+/// The folder of all audit logs, in the home of sessions.
+pub const AUDIT_FOLDER: &str = "audit";
+
+/// How a file of the log may grow before the next one is begun.
+const SEGMENT: u64 = 16 << 20;
+
+/// How an audit log is kept.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct AuditOptions {
+    /// Who acts, as far as the caller knows better than the system: the tool, or the user of a service.
+    pub actor: Option<String>,
+    /// What signs the log.
+    pub key: Option<AuditKey>,
+    /// How many bytes a file of the log may have before the next one is begun.
+    pub segment_bytes: u64,
+    /// What becomes of an operation that cannot be put on record. It fails unless set otherwise; one
+    /// that has not begun is not begun.
+    pub on_error: OnError,
+}
+
+impl Default for AuditOptions {
+    fn default() -> Self {
+        Self { actor: None, key: None, segment_bytes: SEGMENT, on_error: OnError::Raise }
+    }
+}
+
+impl AuditOptions {
+    /// Sets who acts.
+    #[must_use]
+    pub fn actor(mut self, actor: impl Into<String>) -> Self {
+        self.actor = Some(actor.into());
+        self
+    }
+
+    /// Signs the log.
+    #[must_use]
+    pub fn key(mut self, key: AuditKey) -> Self {
+        self.key = Some(key);
+        self
+    }
+
+    /// Sets how many bytes a file of the log may have.
+    #[must_use]
+    pub fn segment_bytes(mut self, bytes: u64) -> Self {
+        self.segment_bytes = bytes.max(1 << 10);
+        self
+    }
+
+    /// Sets what becomes of an operation that cannot be put on record.
+    #[must_use]
+    pub fn on_error(mut self, on_error: OnError) -> Self {
+        self.on_error = on_error;
+        self
+    }
+}
+
+/// Where the audit log of a session is, or would be.
+#[must_use]
+pub fn audit_folder(home: &Path, id: &SessionId) -> PathBuf {
+    home.join(AUDIT_FOLDER).join(id.as_str())
+}
+
+/// Puts what happens to one session on record.
+#[derive(Clone)]
+pub(crate) struct Auditor {
+    log: Arc<AuditLog>,
+    actor: Value,
+    receipt: Option<String>,
+    on_error: OnError,
+    report: Option<Report>,
+}
+
+impl Auditor {
+    pub(crate) fn new(
+        options: &AuditOptions,
+        home: &Path,
+        id: &SessionId,
+        report: Option<&Report>,
+    ) -> Self {
+        let mut actor = json!({
+            "uid": rustix::process::getuid().as_raw(),
+            "pid": std::process::id(),
+        });
+        if let (Some(name), Value::Object(actor)) = (&options.actor, &mut actor) {
+            actor.insert("name".to_owned(), name.as_str().into());
+        }
+        let log = AuditLog::new(
+            audit_folder(home, id),
+            id.clone(),
+            options.segment_bytes,
+            options.key.clone(),
+        );
+        Self {
+            log: Arc::new(log),
+            actor,
+            receipt: None,
+            on_error: options.on_error,
+            report: report.cloned(),
+        }
+    }
+
+    /// The same for a machine that is up: records name what is in force there.
+    pub(crate) fn under(mut self, receipt: &Receipt) -> Self {
+        self.receipt = Some(digest_of(receipt));
+        self
+    }
+
+    /// Puts an event on record.
+    pub(crate) async fn event(&self, told: &Told) -> Result<()> {
+        self.put("op", of_event(told)).await
+    }
+
+    /// Puts an event on record without waiting for anybody.
+    pub(crate) fn event_now(&self, told: &Told) {
+        let written = self.log.append_now("op", self.record(of_event(told)));
+        // There is nobody left to fail.
+        drop(self.judge(written));
+    }
+
+    /// Puts a change of the session's state on record.
+    pub(crate) async fn state(&self, state: &str, data: Value) -> Result<()> {
+        let mut fields = Map::from_iter([("state".to_owned(), state.into())]);
+        fields.insert("data".to_owned(), data);
+        self.put("state", fields).await
+    }
+
+    /// Puts it on the disk.
+    pub(crate) async fn sync(&self) {
+        self.log.sync().await;
+    }
+
+    async fn put(&self, kind: &'static str, fields: Map<String, Value>) -> Result<()> {
+        let written = self.log.append(kind, self.record(fields)).await;
+        self.judge(written)
+    }
+
+    fn record(&self, fields: Map<String, Value>) -> Map<String, Value> {
+        let mut record = fields;
+        record.insert("actor".to_owned(), self.actor.clone());
+        if let Some(receipt) = &self.receipt {
+            record.insert("receipt".to_owned(), receipt.as_str().into());
+        }
+        record
+    }
+
+    fn judge(&self, written: std::io::Result<()>) -> Result<()> {
+        let Err(error) = written else { return Ok(()) };
+        let message = format!("cannot write the audit log: {error}");
+        match (self.on_error, &self.report) {
+            (OnError::Raise, _) => Err(Error::new(ErrorKind::Io, message)
+                .because(error)
+                .hint("nothing is done that cannot be put on record")),
+            (OnError::Log, Some(report)) => {
+                report(&message);
+                Ok(())
+            }
+            (OnError::Log | OnError::Ignore, _) => Ok(()),
+        }
+    }
+}
+
+impl std::fmt::Debug for Auditor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Auditor").field("log", &self.log).finish_non_exhaustive()
+    }
+}
+
+/// What tells receipts apart.
+pub(crate) fn digest_of(receipt: &Receipt) -> String {
+    let text = serde_json::to_string(receipt).unwrap_or_default();
+    hex(&blake3::hash(text.as_bytes()).as_bytes()[..8])
+}
+
+fn of_event(told: &Told) -> Map<String, Value> {
+    let event = &told.event;
+    let mut fields = Map::new();
+    let mut put = |key: &str, value: Value| fields.insert(key.to_owned(), value);
+    put("op", event.op.into());
+    put("phase", event.phase().into());
+    put("span", event.span_id.clone().into());
+    if let (Some(trace), Some(parent)) = (&event.trace_id, &event.parent_span_id) {
+        put("trace", trace.clone().into());
+        put("parent", parent.clone().into());
+    }
+    let mut data = event.data.clone();
+    data.extend(told.extra.clone());
+    put("data", Value::Object(data));
+    if let Some(finish) = &event.finish {
+        put("ok", finish.ok.into());
+        put("duration_ms", json!((finish.duration_ms * 1000.0).round() / 1000.0));
+        if let Some(error) = &finish.error_type {
+            put("error_type", error.as_str().into());
+            put("error_code", finish.error_code.into());
+            put("error_message", finish.error_message.clone().into());
+            if is_refusal(finish.error_code, error) {
+                put("decision", "refused".into());
+            }
+        }
+    }
+    fields
+}
+
+/// Whether an operation failed because it may not be done, not because it cannot.
+fn is_refusal(code: Option<&str>, class: &str) -> bool {
+    matches!(code, Some("invalid_manifest_path" | "mount_config_invalid"))
+        || matches!(class, "permission_denied" | "unsupported" | "limit_exceeded" | "conflict")
+}
+
+/// The time, as records have it.
+fn time() -> String {
+    now().to_string()
+}

@@ -1,0 +1,422 @@
+//! Whether a log is what was written.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::key::AuditPublicKey;
+use super::log::{head, segment_path, segments};
+use super::read::unreadable;
+use super::record::{Digest, Line, MAX_LINE, split};
+use crate::backend::SessionId;
+use crate::{Error, ErrorKind, Result};
+
+/// What is wrong with a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AuditProblem {
+    /// A record, or the hash before it, is not what was written.
+    Changed {
+        /// The record.
+        seq: u64,
+    },
+    /// Records are not there.
+    Missing {
+        /// The first of them.
+        from: u64,
+        /// The last of them.
+        to: u64,
+    },
+    /// A record is not in its place.
+    Moved {
+        /// The record.
+        seq: u64,
+    },
+    /// Something is there that is no record, and no write that was cut off.
+    Damaged {
+        /// The last record before it.
+        after: u64,
+    },
+    /// A signature is not by the key, or not over this log.
+    BadSeal {
+        /// The record with the signature.
+        seq: u64,
+    },
+    /// A key was asked for, and nothing in the log is signed by it.
+    Unsigned,
+}
+
+impl std::fmt::Display for AuditProblem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Changed { seq } => write!(f, "record {seq} was changed"),
+            Self::Missing { from, to } if from == to => write!(f, "record {from} is missing"),
+            Self::Missing { from, to } => write!(f, "records {from} to {to} are missing"),
+            Self::Moved { seq } => write!(f, "record {seq} is not in its place"),
+            Self::Damaged { after } => {
+                write!(f, "something that is no record follows record {after}")
+            }
+            Self::BadSeal { seq } => write!(f, "the signature in record {seq} is not valid"),
+            Self::Unsigned => f.write_str("nothing is signed by the key"),
+        }
+    }
+}
+
+/// What was found out about a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AuditReport {
+    /// The session.
+    pub id: SessionId,
+    /// How many records there are.
+    pub records: u64,
+    /// In how many files.
+    pub files: usize,
+    /// The hash at the end: whoever keeps it elsewhere can tell later that nothing was taken away.
+    pub head: String,
+    /// What is wrong.
+    pub problems: Vec<AuditProblem>,
+    /// How many writes were cut off by a crash, and went on after that.
+    pub mended: u64,
+    /// How many bytes at the end are of a write that was cut off. That is no tampering.
+    pub torn: u64,
+    /// The last record that is covered by a signature.
+    pub signed: Option<u64>,
+    /// The key that signed.
+    pub key: Option<String>,
+    /// The log of a session that was deleted ends with that.
+    pub is_ended: bool,
+}
+
+impl AuditReport {
+    /// Whether the log is what was written.
+    #[must_use]
+    pub fn is_good(&self) -> bool {
+        self.problems.is_empty()
+    }
+}
+
+/// Checks the whole log of a session; with a key, also that the log is signed by it.
+///
+/// # Errors
+///
+/// [`ErrorKind::NotFound`] if there is no log of that session; others if it cannot be read. What is
+/// wrong with the log itself is in the report.
+pub fn verify(home: &Path, id: &SessionId, key: Option<AuditPublicKey>) -> Result<AuditReport> {
+    let folder = super::audit_folder(home, id);
+    let mut check = Check::new(id, key, head(&folder));
+    walk(&folder, id, |step| {
+        check.step(step);
+        true
+    })?;
+    Ok(check.report())
+}
+
+/// What is found in a log, one after the other.
+enum Step {
+    File,
+    Record(Line),
+    /// Something that is no record. A write that was cut off has no line end.
+    Other {
+        from: u64,
+        bytes: Vec<u8>,
+        has_end: bool,
+    },
+}
+
+/// Goes through a log until `visit` has enough.
+fn walk(folder: &Path, id: &SessionId, mut visit: impl FnMut(Step) -> bool) -> Result<()> {
+    let failed = |error| unreadable(folder, error);
+    let numbers = segments(folder).map_err(failed)?;
+    if numbers.is_empty() {
+        let message = format!("there is no audit log of session {id}");
+        return Err(Error::new(ErrorKind::NotFound, message));
+    }
+    for number in numbers {
+        if !visit(Step::File) {
+            return Ok(());
+        }
+        let file = File::open(segment_path(folder, number)).map_err(failed)?;
+        let mut file = BufReader::new(file);
+        let mut offset = 0;
+        loop {
+            let mut line = Vec::new();
+            // Nothing that is longer is a record of ours.
+            let most = 4 * MAX_LINE as u64;
+            let read = file.by_ref().take(most).read_until(b'\n', &mut line).map_err(failed)?;
+            if read == 0 {
+                break;
+            }
+            let has_end = line.last() == Some(&b'\n');
+            if has_end {
+                line.pop();
+            }
+            let step = match Line::parse(&line) {
+                Some(line) if has_end => Step::Record(line),
+                _ => Step::Other { from: offset, bytes: line, has_end },
+            };
+            if !visit(step) {
+                return Ok(());
+            }
+            offset += read as u64;
+        }
+    }
+    Ok(())
+}
+
+struct Check {
+    id: SessionId,
+    wanted: Option<AuditPublicKey>,
+    noted: Option<(u64, Digest)>,
+    report: AuditReport,
+    last: u64,
+    hash: Digest,
+    /// What is no record and may turn out to be a write that was cut off.
+    open: Option<(u64, Vec<u8>, bool)>,
+    signer: Option<AuditPublicKey>,
+}
+
+impl Check {
+    fn new(id: &SessionId, key: Option<AuditPublicKey>, noted: Option<(u64, Digest)>) -> Self {
+        let hash = Digest::first(id);
+        let report = AuditReport {
+            id: id.clone(),
+            records: 0,
+            files: 0,
+            head: hash.to_string(),
+            problems: Vec::new(),
+            mended: 0,
+            torn: 0,
+            signed: None,
+            key: None,
+            is_ended: false,
+        };
+        let (id, wanted) = (id.clone(), key);
+        Self { id, wanted, noted, report, last: 0, hash, open: None, signer: None }
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::File => {
+                self.give_up();
+                self.report.files += 1;
+            }
+            Step::Record(line) => self.record(&line),
+            Step::Other { from, bytes, has_end } => match &mut self.open {
+                Some((_, before, had_end)) if before.len() <= 4 * MAX_LINE => {
+                    before.push(b'\n');
+                    before.extend(bytes);
+                    *had_end = has_end;
+                }
+                Some(_) => {}
+                None => self.open = Some((from, bytes, has_end)),
+            },
+        }
+    }
+
+    fn problem(&mut self, problem: AuditProblem) {
+        // Whoever wants all of thousands can count them.
+        if self.report.problems.len() < 100 {
+            self.report.problems.push(problem);
+        }
+    }
+
+    fn record(&mut self, line: &Line) {
+        self.report.records += 1;
+        if let Some((from, bytes, _)) = self.open.take() {
+            let says_so = line.text("kind") == Some("torn")
+                && line.number("from") == Some(from)
+                && line.text("blake3") == Some(&Digest::of(&bytes).to_string());
+            match says_so {
+                true => self.report.mended += 1,
+                false => self.problem(AuditProblem::Damaged { after: self.last }),
+            }
+        }
+        let seq = line.seq;
+        if seq <= self.last {
+            self.problem(AuditProblem::Moved { seq });
+        } else if seq > self.last + 1 {
+            self.problem(AuditProblem::Missing { from: self.last + 1, to: seq - 1 });
+        } else if self.hash.then(line.body) != line.hash {
+            self.problem(AuditProblem::Changed { seq });
+        }
+        if self.noted.is_some_and(|(noted, hash)| noted == seq && hash != line.hash) {
+            self.problem(AuditProblem::Changed { seq });
+        }
+        match line.text("kind") {
+            Some("open") if line.text("session") != Some(self.id.as_str()) => {
+                self.problem(AuditProblem::Changed { seq });
+            }
+            Some("seal") => self.seal(line),
+            _ => {}
+        }
+        self.report.is_ended = line.text("state") == Some("deleted")
+            || (self.report.is_ended && line.text("kind") == Some("seal"));
+        self.last = self.last.max(seq);
+        self.hash = line.hash;
+    }
+
+    fn seal(&mut self, line: &Line) {
+        let signer = line.text("key").and_then(|key| key.parse::<AuditPublicKey>().ok());
+        let expected = self.wanted.or(self.signer);
+        let is_good = signer.is_some_and(|signer| {
+            let sig = line.text("sig").unwrap_or_default();
+            expected.is_none_or(|expected| expected == signer)
+                && line.number("of") == Some(self.last)
+                && line.text("head") == Some(&self.hash.to_string())
+                && signer.signed(&self.id, self.last, &self.hash, sig)
+        });
+        if !is_good {
+            self.problem(AuditProblem::BadSeal { seq: line.seq });
+            return;
+        }
+        self.signer = signer;
+        self.report.signed = Some(self.last);
+    }
+
+    /// What is no record, and nothing after it says why.
+    fn give_up(&mut self) {
+        if self.open.take().is_some() {
+            self.problem(AuditProblem::Damaged { after: self.last });
+        }
+    }
+
+    fn report(mut self) -> AuditReport {
+        match self.open.take() {
+            Some((_, bytes, false)) if is_torn(&bytes) => self.report.torn = bytes.len() as u64,
+            Some(_) => self.problem(AuditProblem::Damaged { after: self.last }),
+            None => {}
+        }
+        if let Some((noted, _)) = self.noted
+            && noted > self.last
+        {
+            self.problem(AuditProblem::Missing { from: self.last + 1, to: noted });
+        }
+        if self.wanted.is_some() && self.report.signed.is_none() {
+            self.problem(AuditProblem::Unsigned);
+        }
+        self.report.head = self.hash.to_string();
+        self.report.key = self.signer.map(|key| key.to_string());
+        self.report
+    }
+}
+
+/// Whether bytes without a line end can be the beginning of a record, or what a file system leaves of
+/// one.
+fn is_torn(bytes: &[u8]) -> bool {
+    let is_longer = bytes.split_last().is_some_and(|(_, bytes)| Line::parse(bytes).is_some());
+    let begins = bytes.starts_with(b"{\"seq\":") || b"{\"seq\":".starts_with(bytes);
+    (begins && !is_longer) || bytes.iter().all(|byte| *byte == 0)
+}
+
+/// A proof that a record is part of a log, which needs nothing but itself, and says nothing of other
+/// records.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditProof {
+    /// The session.
+    pub session: SessionId,
+    /// The record, as its line in the log.
+    pub record: String,
+    /// The hash before it.
+    pub before: String,
+    /// The hashes of what the records after it say.
+    pub after: Vec<String>,
+    /// The last record the proof goes to.
+    pub of: u64,
+    /// The hash there.
+    pub head: String,
+    /// The key that signed that, if it is signed.
+    pub key: Option<String>,
+    /// The signature.
+    pub sig: Option<String>,
+}
+
+/// Proves that a record is part of the log of a session: up to the next signature, or to the end where
+/// there is none.
+///
+/// # Errors
+///
+/// [`ErrorKind::NotFound`] if there is no such log or record.
+pub fn prove(home: &Path, id: &SessionId, seq: u64) -> Result<AuditProof> {
+    let folder = super::audit_folder(home, id);
+    let mut hash = Digest::first(id);
+    let mut proof: Option<AuditProof> = None;
+    walk(&folder, id, |step| {
+        let Step::Record(line) = step else { return true };
+        if let Some(proof) = &mut proof {
+            if line.text("kind") == Some("seal") && line.number("of") == Some(proof.of) {
+                proof.key = line.text("key").map(str::to_owned);
+                proof.sig = line.text("sig").map(str::to_owned);
+                return false;
+            }
+            proof.after.push(line.body.to_string());
+            proof.of = line.seq;
+            proof.head = line.hash.to_string();
+        } else if line.seq == seq {
+            proof = Some(AuditProof {
+                session: id.clone(),
+                record: line.text.clone(),
+                before: hash.to_string(),
+                after: Vec::new(),
+                of: seq,
+                head: line.hash.to_string(),
+                key: None,
+                sig: None,
+            });
+        }
+        hash = line.hash;
+        true
+    })?;
+    let missing = || {
+        let message = format!("the audit log of session {id} has no record {seq}");
+        Error::new(ErrorKind::NotFound, message)
+    };
+    let proof = proof.ok_or_else(missing)?;
+    // A proof that does not hold is none.
+    proof.check(None)?;
+    Ok(proof)
+}
+
+impl AuditProof {
+    /// Checks the proof; with a key, also that it is signed by it. What it proves is its record.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidInput`] if it proves nothing.
+    pub fn check(&self, key: Option<AuditPublicKey>) -> Result<()> {
+        let wrong =
+            |why: &str| Err(Error::new(ErrorKind::InvalidInput, format!("no proof: {why}")));
+        let (Some((body, hash)), Some(before)) =
+            (split(&self.record), Digest::from_hex(&self.before))
+        else {
+            return wrong("it holds no record");
+        };
+        let mut chain = before.then(Digest::of(body.as_bytes()));
+        if chain != hash {
+            return wrong("the record is not what was written");
+        }
+        for step in &self.after {
+            let Some(step) = Digest::from_hex(step) else { return wrong("it is damaged") };
+            chain = chain.then(step);
+        }
+        if chain.to_string() != self.head {
+            return wrong("the record does not lead to the end");
+        }
+        match (&self.key, &self.sig) {
+            (Some(by), Some(sig)) => {
+                let by: AuditPublicKey = by.parse()?;
+                if key.is_some_and(|key| key != by) {
+                    return wrong("it is signed by another key");
+                }
+                match by.signed(&self.session, self.of, &chain, sig) {
+                    true => Ok(()),
+                    false => wrong("the signature is not valid"),
+                }
+            }
+            _ if key.is_some() => wrong("it is not signed"),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,394 @@
+//! What a session says about each of its operations.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use bastide_model::PosixPath;
+use bastide_model::events::{Event, EventTime, Operation, OperationResult};
+use serde_json::{Map, Value};
+use uuid::Uuid;
+
+use super::EventOptions;
+use super::audit::Auditor;
+use super::lane::{Lane, Policies, SinkStats, Told};
+use super::redact::Redactor;
+use super::sink::BoundSession;
+use super::trace::{Names, TraceContext};
+use crate::backend::SessionId;
+use crate::{Error, ErrorKind, Result};
+
+tokio::task_local! {
+    /// Set where everything is part of one operation that is told.
+    static QUIET: ();
+}
+
+/// Tells everybody who wants to hear it what one session does.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    session: Uuid,
+    seq: AtomicU64,
+    seq_of_all: AtomicU64,
+    lanes: Vec<Lane>,
+    policies: Policies,
+    redactor: Redactor,
+    trace: Option<TraceContext>,
+    audit: Option<Auditor>,
+}
+
+/// What came of an operation, for its finish event.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    /// What the reference says.
+    pub(crate) result: Result<OperationResult>,
+    /// What is said besides, where everything is.
+    pub(crate) extra: Map<String, Value>,
+}
+
+impl Finished {
+    /// Nothing more to say than that it is done.
+    pub(crate) fn done() -> Self {
+        Self { result: Ok(OperationResult::Done), extra: Map::new() }
+    }
+
+    /// Whether a session runs.
+    pub(crate) fn running(alive: bool) -> Self {
+        Self { result: Ok(OperationResult::Running { alive }), extra: Map::new() }
+    }
+
+    /// What a further operation found.
+    pub(crate) fn noted(data: Value) -> Self {
+        Self { result: Ok(OperationResult::Noted { data: object(data) }), extra: Map::new() }
+    }
+
+    /// Says something besides.
+    pub(crate) fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
+        self.extra.insert(key.to_owned(), value.into());
+        self
+    }
+}
+
+/// One of the operations the reference says nothing about.
+pub(crate) fn further(op: &'static str, data: Value) -> Operation {
+    Operation::Further { op, data: object(data) }
+}
+
+fn object(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(object) => object,
+        _ => Map::new(),
+    }
+}
+
+/// An operation that is told of, if anybody listens.
+#[derive(Debug)]
+pub(crate) struct Telling<'a>(Option<(&'a Arc<Recorder>, Operation)>);
+
+/// Prepares to tell of an operation. What it is is only asked if anybody listens.
+pub(crate) fn telling(
+    recorder: Option<&Arc<Recorder>>,
+    operation: impl FnOnce() -> Operation,
+) -> Telling<'_> {
+    let recorder = recorder.filter(|_| QUIET.try_with(|()| ()).is_err());
+    Telling(recorder.map(|recorder| (recorder, operation())))
+}
+
+impl Telling<'_> {
+    /// Does it, and tells of its start and what came of it.
+    pub(crate) async fn around<T>(
+        self,
+        work: impl Future<Output = Result<T>>,
+        finished: impl FnOnce(&T) -> Finished,
+    ) -> Result<T> {
+        let Some((recorder, operation)) = self.0 else { return work.await };
+        let open = recorder.begin(operation).await?;
+        let done = match open.inside() {
+            Some(context) => context.scope(work).await,
+            None => work.await,
+        };
+        match &done {
+            Ok(value) => open.finish(finished(value)).await?,
+            Err(error) => open.fail(error).await?,
+        }
+        done
+    }
+
+    /// As [`around`](Self::around), for what gives nothing worth telling.
+    pub(crate) async fn done<T>(self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        self.around(work, |_| Finished::done()).await
+    }
+
+    /// As [`done`](Self::done); what is done on the way is not told.
+    pub(crate) async fn quietly<T>(self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        match self.0 {
+            Some(_) => self.done(QUIET.scope((), work)).await,
+            None => work.await,
+        }
+    }
+
+    /// Tells of its start; its end is for the caller to tell.
+    pub(crate) async fn open(self) -> Result<Option<Open>> {
+        match self.0 {
+            Some((recorder, operation)) => recorder.begin(operation).await.map(Some),
+            None => Ok(None),
+        }
+    }
+}
+
+impl Recorder {
+    /// A recorder for a session, or none if nobody listens.
+    pub(crate) fn new(
+        options: &EventOptions,
+        session: &BoundSession,
+        audit: Option<Auditor>,
+        redactor: Redactor,
+    ) -> Result<Option<Arc<Self>>> {
+        if options.sinks.is_empty() && audit.is_none() {
+            return Ok(None);
+        }
+        Self::of(options, session.id(), Some(session), audit, redactor).map(Some)
+    }
+
+    fn of(
+        options: &EventOptions,
+        id: &SessionId,
+        session: Option<&BoundSession>,
+        audit: Option<Auditor>,
+        redactor: Redactor,
+    ) -> Result<Arc<Self>> {
+        let report = options.report.as_ref();
+        let lanes = options.sinks.iter().map(|sink| Lane::bind(sink, session, report, false));
+        Ok(Arc::new(Self {
+            session: Uuid::parse_str(id.as_str()).unwrap_or_default(),
+            seq: AtomicU64::new(0),
+            seq_of_all: AtomicU64::new(0),
+            lanes: lanes.collect::<Result<_>>()?,
+            policies: Policies { general: options.policy, by_op: options.policy_by_op.clone() },
+            redactor,
+            trace: options.trace,
+            audit,
+        }))
+    }
+
+    /// Another one for the same session, which counts from the start.
+    pub(crate) fn again(
+        &self,
+        options: &EventOptions,
+        session: &BoundSession,
+    ) -> Result<Option<Arc<Self>>> {
+        Self::new(options, session, self.audit.clone(), self.redactor.clone())
+    }
+
+    /// Tells that an operation starts. Where somebody who must hear it cannot, it must not.
+    pub(crate) async fn begin(self: &Arc<Self>, operation: Operation) -> Result<Open> {
+        let names = Names::new(self.trace);
+        let event = operation.start_event(self.session, 0, &names.span, stamp());
+        let secrets = self.secrets(&event);
+        let told = self.told(event, &operation, secrets);
+        self.tell(&told).await?;
+        Ok(Open {
+            recorder: Arc::clone(self),
+            operation,
+            names,
+            started: Instant::now(),
+            is_over: false,
+        })
+    }
+
+    /// The names of the secrets an operation was given.
+    fn secrets(&self, event: &Event) -> Map<String, Value> {
+        let used = self.redactor.used(&event.data);
+        match used.is_empty() {
+            true => Map::new(),
+            false => Map::from_iter([("secrets".to_owned(), used.into())]),
+        }
+    }
+
+    fn told(&self, mut event: Event, operation: &Operation, mut extra: Map<String, Value>) -> Told {
+        self.redactor.event(&mut event);
+        self.redactor.map(&mut extra);
+        let next = |count: &AtomicU64| count.fetch_add(1, Ordering::Relaxed) + 1;
+        Told {
+            event,
+            seq: (!operation.is_further()).then(|| next(&self.seq)),
+            seq_of_all: next(&self.seq_of_all),
+            extra,
+        }
+    }
+
+    async fn tell(&self, told: &Told) -> Result<()> {
+        if let Some(audit) = &self.audit {
+            audit.event(told).await?;
+        }
+        for lane in &self.lanes {
+            lane.deliver(told, &self.policies).await?;
+        }
+        Ok(())
+    }
+
+    fn tell_now(&self, told: &Told) {
+        if let Some(audit) = &self.audit {
+            audit.event_now(told);
+        }
+        self.lanes.iter().for_each(|lane| lane.deliver_now(told, &self.policies));
+    }
+
+    /// How many bytes of each stream of a command's output anybody may be told.
+    pub(crate) fn output_wanted(&self, op: &str) -> usize {
+        let wanted = self.lanes.iter().map(|lane| lane.output_wanted(&self.policies, op));
+        match wanted.max().unwrap_or(0) {
+            // A secret must be found also where the end of what is told cuts it.
+            wanted if wanted > 0 && !self.redactor.is_empty() => usize::MAX,
+            wanted => wanted,
+        }
+    }
+
+    /// Waits until every sink has what it was told, and the audit log is on the disk.
+    pub(crate) async fn flush(&self) {
+        futures::future::join_all(self.lanes.iter().map(Lane::flush)).await;
+        if let Some(audit) = &self.audit {
+            audit.sync().await;
+        }
+    }
+
+    /// The session is gone, or could not be removed: either way everybody gets the rest.
+    pub(crate) async fn close(&self, is_deleted: bool) {
+        if let (Some(audit), true) = (&self.audit, is_deleted) {
+            // It is gone, whoever cannot hear it.
+            drop(audit.state("deleted", Value::Object(Map::new())).await);
+        }
+        self.flush().await;
+    }
+
+    /// What became of the events, for each sink.
+    pub(crate) fn stats(&self) -> Vec<SinkStats> {
+        let mut stats = Vec::new();
+        self.lanes.iter().for_each(|lane| lane.stats(&mut stats));
+        stats
+    }
+
+    /// Files of the workspace that are sinks' own and stay out of snapshots.
+    pub(crate) fn skip_paths(&self) -> Vec<PosixPath> {
+        let sinks = self.lanes.iter().flat_map(Lane::sinks);
+        sinks.filter_map(|sink| sink.skip_path()).collect()
+    }
+}
+
+/// Tells of operations that are done elsewhere, such as by a session of another library, as a session
+/// tells of its own. Sinks that need the session have none here.
+#[derive(Debug, Clone)]
+pub struct EventSource(Arc<Recorder>);
+
+impl EventSource {
+    /// Tells of what is done in `session`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a sink cannot serve it.
+    pub fn new(options: &EventOptions, session: &SessionId) -> Result<Self> {
+        let redactor = Redactor::new(options.secrets.iter().cloned());
+        Recorder::of(options, session, None, None, redactor).map(Self)
+    }
+
+    /// Does something and tells of its start and its end; `result` says what came of it.
+    ///
+    /// # Errors
+    ///
+    /// As the operation; or with what a sink fails with that must hear of it.
+    pub async fn observe<T>(
+        &self,
+        operation: Operation,
+        work: impl Future<Output = Result<T>>,
+        result: impl FnOnce(&T) -> OperationResult,
+    ) -> Result<T> {
+        let finished = |value: &T| Finished { result: Ok(result(value)), extra: Map::new() };
+        telling(Some(&self.0), || operation).around(work, finished).await
+    }
+
+    /// Waits until every sink has what it was told, each for a while.
+    pub async fn flush(&self) {
+        self.0.flush().await;
+    }
+
+    /// What became of the events, for each sink.
+    #[must_use]
+    pub fn stats(&self) -> Vec<SinkStats> {
+        self.0.stats()
+    }
+}
+
+/// An operation that was told to start. If it is dropped before its end, it was given up, and that
+/// is told.
+#[derive(Debug)]
+pub(crate) struct Open {
+    recorder: Arc<Recorder>,
+    operation: Operation,
+    names: Names,
+    started: Instant,
+    is_over: bool,
+}
+
+impl Open {
+    /// The context for work inside the operation, in a trace.
+    pub(crate) fn inside(&self) -> Option<TraceContext> {
+        self.names.inside
+    }
+
+    /// Who tells of it.
+    pub(crate) fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
+    /// Tells that it ended.
+    pub(crate) async fn finish(mut self, finished: Finished) -> Result<()> {
+        self.is_over = true;
+        let told = match finished.result {
+            Ok(result) => self.told(Ok(result), finished.extra),
+            Err(error) => self.told(Err(&error), finished.extra),
+        };
+        self.recorder.tell(&told).await
+    }
+
+    /// Tells that it failed.
+    pub(crate) async fn fail(mut self, error: &Error) -> Result<()> {
+        self.is_over = true;
+        let told = self.told(Err(error), Map::new());
+        self.recorder.tell(&told).await
+    }
+
+    fn told(&self, result: Result<OperationResult, &Error>, mut extra: Map<String, Value>) -> Told {
+        let took = self.started.elapsed().as_secs_f64() * 1000.0;
+        let event = self.operation.finish_event(
+            self.recorder.session,
+            0,
+            &self.names.span,
+            stamp(),
+            took,
+            result,
+        );
+        extra.extend(self.recorder.secrets(&event));
+        self.recorder.told(event, &self.operation, extra)
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        if !self.is_over {
+            let error = Error::new(ErrorKind::Cancelled, "the operation was given up");
+            let told = self.told(Err(&error), Map::new());
+            self.recorder.tell_now(&told);
+        }
+    }
+}
+
+/// A new name and the time, for an event.
+fn stamp() -> (Uuid, EventTime) {
+    (Uuid::new_v4(), now())
+}
+
+/// The time.
+pub(crate) fn now() -> EventTime {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    EventTime::from_unix_micros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
+}

@@ -1,0 +1,124 @@
+//! Events for a server.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bastide_model::events::Event;
+
+use super::append;
+use crate::events::post::Post;
+use crate::events::{Sink, SinkOptions};
+use crate::{Error, Result};
+
+/// Posts events to a server.
+///
+/// One request carries one event as JSON, as the reference has it; with [`batch`](Self::batch) it
+/// carries several, one a line. What the server does not take is tried again for a while, each time
+/// after a longer pause, and then goes to the [spool](Self::spool), if there is one.
+#[derive(Debug)]
+pub struct HttpSink {
+    post: Post,
+    batch: usize,
+    spool: Option<PathBuf>,
+    pub(super) options: SinkOptions,
+}
+
+impl HttpSink {
+    /// Posts to `endpoint`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if this is no address of a server.
+    pub fn new(endpoint: &str) -> Result<Self> {
+        Ok(Self {
+            post: Post::new(endpoint)?,
+            batch: 1,
+            spool: None,
+            options: SinkOptions::best_effort(),
+        })
+    }
+
+    /// Sends a header along.
+    #[must_use]
+    pub fn header(mut self, name: &str, value: &str) -> Self {
+        self.post.headers.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Sets how long one attempt may take; 5 seconds unless set.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.post.timeout = timeout;
+        self
+    }
+
+    /// Sets how often to try; 3 times unless set.
+    #[must_use]
+    pub fn attempts(mut self, attempts: u32) -> Self {
+        self.post.attempts = attempts.max(1);
+        self
+    }
+
+    /// Sends up to so many events at once, one a line.
+    #[must_use]
+    pub fn batch(mut self, events: usize) -> Self {
+        self.batch = events.max(1);
+        self
+    }
+
+    /// Compresses what is sent.
+    #[must_use]
+    pub fn gzip(mut self) -> Self {
+        self.post.gzip = true;
+        self
+    }
+
+    /// Keeps what could not be sent in a file of the host, one event a line.
+    #[must_use]
+    pub fn spool(mut self, path: impl Into<PathBuf>) -> Self {
+        self.spool = Some(path.into());
+        self
+    }
+
+    async fn send(&self, events: &[Arc<Event>]) -> Result<()> {
+        let (content_type, body) = match (events, self.batch) {
+            ([event], 1) => ("application/json", event.http_body()),
+            _ => {
+                let lines = events.iter().map(|event| event.http_body() + "\n");
+                ("application/x-ndjson", lines.collect())
+            }
+        };
+        let Err(error) = self.post.send(content_type, body.into_bytes()).await else {
+            return Ok(());
+        };
+        if let Some(spool) = &self.spool {
+            let lines = events.iter().map(|event| event.json_line()).collect();
+            append(spool, lines).await?;
+        }
+        let message = format!("http proxy sink POST failed: {error}");
+        Err(Error::runtime_error(message).because(error))
+    }
+}
+
+#[async_trait]
+impl Sink for HttpSink {
+    fn kind(&self) -> &'static str {
+        "HttpProxySink"
+    }
+
+    fn options(&self) -> &SinkOptions {
+        &self.options
+    }
+
+    async fn handle(&self, events: &[Arc<Event>]) -> Result<()> {
+        let mut first = Ok(());
+        for batch in events.chunks(self.batch) {
+            // One that fails is no reason to keep the others back.
+            let sent = self.send(batch).await;
+            first = first.and(sent);
+        }
+        first
+    }
+}

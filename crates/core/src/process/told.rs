@@ -1,0 +1,112 @@
+//! What is told of a command while and after it runs.
+
+use bastide_model::events::OperationResult;
+use bytes::Bytes;
+use serde_json::{Map, Number, json};
+
+use super::{Exit, ProcessId, Reason};
+use crate::events::{Finished, Open};
+use crate::{Error, Result};
+
+/// A command somebody is told of: what is kept of its output for them.
+#[derive(Debug)]
+pub(crate) struct ToldProcess {
+    open: Open,
+    kind: Kind,
+    /// How many bytes of each stream anybody may be told.
+    most: usize,
+    stdout: Kept,
+    stderr: Kept,
+}
+
+/// What is told of: a command of one's own, or that one listens to somebody else's.
+#[derive(Debug)]
+enum Kind {
+    Command { command: Vec<String>, timeout_s: Option<Number> },
+    Listening,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    bytes: Vec<u8>,
+    total: u64,
+}
+
+impl Kept {
+    fn add(&mut self, data: &[u8], most: usize) {
+        self.total += data.len() as u64;
+        let room = most.saturating_sub(self.bytes.len()).min(data.len());
+        self.bytes.extend_from_slice(&data[..room]);
+    }
+}
+
+impl ToldProcess {
+    /// A command that was started.
+    pub(crate) fn command(open: Open, command: Vec<String>, timeout_s: Option<Number>) -> Self {
+        let most = open.recorder().output_wanted("exec");
+        // Enough to find a secret at the end of what may be told; nobody keeps more than that.
+        let most = most.min(crate::output::DEFAULT_LIMIT);
+        let kind = Kind::Command { command, timeout_s };
+        Self { open, kind, most, stdout: Kept::default(), stderr: Kept::default() }
+    }
+
+    /// A process somebody else started.
+    pub(crate) fn listening(open: Open) -> Self {
+        let (stdout, stderr) = (Kept::default(), Kept::default());
+        Self { open, kind: Kind::Listening, most: 0, stdout, stderr }
+    }
+
+    pub(super) fn stdout(&mut self, data: &Bytes) {
+        self.stdout.add(data, self.most);
+    }
+
+    pub(super) fn stderr(&mut self, data: &Bytes) {
+        self.stderr.add(data, self.most);
+    }
+
+    /// Tells of its end.
+    pub(super) async fn finish(self, id: ProcessId, exit: &Exit) -> Result<()> {
+        // As the reference has it.
+        let exit_code = match exit.reason {
+            Reason::Signalled => i64::from(128 - exit.code),
+            _ => i64::from(exit.code),
+        };
+        let reason = exit.reason.as_str();
+        let finished = match self.kind {
+            Kind::Command { command, timeout_s } => {
+                let result = match exit.reason {
+                    Reason::Timeout => Err(Error::exec_timeout(command, timeout_s)),
+                    _ => Ok(OperationResult::Exec {
+                        exit_code,
+                        stdout: self.stdout.bytes,
+                        stderr: self.stderr.bytes,
+                    }),
+                };
+                Finished { result, extra: Map::new() }.with("process", id.0).with("reason", reason)
+            }
+            Kind::Listening if exit.reason == Reason::Detached => Finished::done(),
+            // Whoever started it may not have been there to see the end.
+            Kind::Listening => Finished::noted(json!({
+                "exit_code": exit_code,
+                "reason": reason,
+                "late": true,
+            })),
+        };
+        let finished =
+            finished.with("stdout_size", self.stdout.total).with("stderr_size", self.stderr.total);
+        self.open.finish(finished).await
+    }
+
+    /// Tells that it goes on by itself.
+    pub(super) async fn detached(self, id: ProcessId) -> Result<()> {
+        let result = Ok(OperationResult::Noted {
+            data: Map::from_iter([("detached".to_owned(), true.into())]),
+        });
+        self.open.finish(Finished { result, extra: Map::new() }.with("process", id.0)).await
+    }
+
+    /// Tells that nobody knows its end.
+    pub(crate) async fn fail(self, error: &Error) -> Result<()> {
+        self.open.fail(error).await
+    }
+}

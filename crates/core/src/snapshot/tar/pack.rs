@@ -1,0 +1,226 @@
+//! Writing an archive: a thread that is sent members and their contents.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Write};
+
+use bastide_model::archive::tar::{LinkTree, TarKind, TarMember, TarWriter, target_stays_inside};
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use super::{OWNERS, hex};
+use crate::{Error, ErrorKind, Result};
+
+/// How many pieces wait to be written.
+const AHEAD: usize = 64;
+
+/// The most entries an archive of a workspace may have: where each of them is has to be known.
+const MAX_ENTRIES: usize = 4_000_000;
+
+/// A piece of an archive.
+pub(super) enum Piece {
+    /// A member; of a file, its content follows.
+    Member(TarMember),
+    /// Some of a file's content.
+    Data(Bytes),
+    /// So many bytes of nothing.
+    Hole(u64),
+    /// The end of a file's content.
+    End,
+}
+
+/// An archive that is being written.
+pub(super) struct Packer(JoinHandle<Result<(File, String)>>);
+
+impl Packer {
+    /// Starts an archive of the workspace at `root`.
+    pub(super) fn start(file: File, root: &str) -> (Self, mpsc::Sender<Piece>) {
+        let (sender, pieces) = mpsc::channel(AHEAD);
+        let root = root.to_owned();
+        // It ends when nobody sends it pieces any more.
+        (Self(tokio::task::spawn_blocking(move || write(file, &root, pieces))), sender)
+    }
+
+    /// Waits until everything is written.
+    pub(super) async fn finish(self) -> Result<(File, String)> {
+        self.0.await.map_err(|error| {
+            Error::new(ErrorKind::Internal, "the writer of an archive failed").because(error)
+        })?
+    }
+}
+
+fn write(file: File, root: &str, mut pieces: mpsc::Receiver<Piece>) -> Result<(File, String)> {
+    let mut out = Hashed { file: BufWriter::with_capacity(1 << 20, file), digest: Sha256::new() };
+    let mut writer = TarWriter::new(&mut out);
+    let (mut tree, mut links, mut count) = (LinkTree::default(), Vec::new(), 0);
+    while let Some(piece) = pieces.blocking_recv() {
+        let Piece::Member(mut member) = piece else {
+            return Err(Error::new(ErrorKind::Internal, "content without its file"));
+        };
+        count += 1;
+        if count > MAX_ENTRIES {
+            let message = format!("the workspace has more than {MAX_ENTRIES} entries");
+            return Err(Error::new(ErrorKind::LimitExceeded, message));
+        }
+        if member.name == b"." {
+            member.set_note(OWNERS.0, OWNERS.1);
+        }
+        tree.insert(&member.name, member.kind, &member.link);
+        match member.kind {
+            // Where one leads can only be said when everything is known.
+            TarKind::Symlink => links.push(member),
+            TarKind::File => {
+                let mut content =
+                    Incoming { pieces: &mut pieces, now: Now::Data(Bytes::new()), cut_off: false };
+                writer.append(&member, &mut content)?;
+                content.drain();
+                if content.cut_off {
+                    return Err(Error::new(ErrorKind::Cancelled, "nobody sends the rest"));
+                }
+            }
+            _ => writer.append(&member, &mut io::empty())?,
+        }
+    }
+    for mut link in links {
+        if let Some(target) = rebased(&link.link, &link.name, root)
+            && target_stays_inside(&tree, &link.name, &target)
+        {
+            link.link = target;
+        }
+        writer.append(&link, &mut io::empty())?;
+    }
+    writer.finish()?;
+    let failed = |error: io::Error| Error::new(ErrorKind::Io, error.to_string()).because(error);
+    let Hashed { file, digest } = out;
+    let file = file.into_inner().map_err(|error| failed(error.into_error()))?;
+    Ok((file, hex(&digest.finalize())))
+}
+
+/// What an absolute link into the workspace says as seen from its own folder, so that it still leads
+/// there in another workspace.
+fn rebased(target: &[u8], link: &[u8], root: &str) -> Option<Vec<u8>> {
+    let names = |path: &[u8]| -> Vec<Vec<u8>> {
+        let names = path.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b"."));
+        names.map(<[u8]>::to_vec).collect()
+    };
+    if !target.starts_with(b"/") {
+        return None;
+    }
+    let (target, root) = (names(target), names(root.as_bytes()));
+    let below = target.strip_prefix(root.as_slice())?;
+    if below.iter().any(|name| name == b"..") {
+        return None;
+    }
+    let depth = names(link).len().saturating_sub(1);
+    let climb = std::iter::repeat_n(b"..".to_vec(), depth);
+    let path: Vec<Vec<u8>> = climb.chain(below.iter().cloned()).collect();
+    match path.is_empty() {
+        true => Some(b".".to_vec()),
+        false => Some(path.join(&b'/')),
+    }
+}
+
+/// The content of the file at hand, as it comes. A file that became shorter meanwhile is filled up:
+/// how long it is has been said already.
+struct Incoming<'a> {
+    pieces: &'a mut mpsc::Receiver<Piece>,
+    now: Now,
+    cut_off: bool,
+}
+
+enum Now {
+    Data(Bytes),
+    Hole(u64),
+    End,
+}
+
+impl Incoming<'_> {
+    fn more(&mut self) {
+        self.now = match self.pieces.blocking_recv() {
+            Some(Piece::Data(data)) => Now::Data(data),
+            Some(Piece::Hole(length)) => Now::Hole(length),
+            Some(Piece::End) => Now::End,
+            Some(Piece::Member(_)) | None => {
+                self.cut_off = true;
+                Now::End
+            }
+        };
+    }
+
+    /// Passes over what came beyond the size that was said.
+    fn drain(&mut self) {
+        while !matches!(self.now, Now::End) {
+            self.more();
+        }
+    }
+}
+
+impl Read for Incoming<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match &mut self.now {
+                Now::Data(data) if !data.is_empty() => {
+                    let length = data.len().min(buffer.len());
+                    buffer[..length].copy_from_slice(&data.split_to(length));
+                    return Ok(length);
+                }
+                Now::Hole(left) if *left > 0 => {
+                    let length = usize::try_from(*left).unwrap_or(usize::MAX).min(buffer.len());
+                    buffer[..length].fill(0);
+                    *left -= length as u64;
+                    return Ok(length);
+                }
+                Now::End => {
+                    if self.cut_off {
+                        return Err(io::ErrorKind::UnexpectedEof.into());
+                    }
+                    buffer.fill(0);
+                    return Ok(buffer.len());
+                }
+                Now::Data(_) | Now::Hole(_) => self.more(),
+            }
+        }
+    }
+}
+
+/// A file, and the hash of what was written to it.
+struct Hashed {
+    file: BufWriter<File>,
+    digest: Sha256,
+}
+
+impl Write for Hashed {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(data)?;
+        self.digest.update(&data[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_into_the_workspace_are_seen_from_where_they_are() {
+        let cases = [
+            ("/ws/d/b", "./l", Some("d/b")),
+            ("/ws/a", "./d/up", Some("../a")),
+            ("/ws", "./l", Some(".")),
+            ("/ws/", "./d/l", Some("..")),
+            ("/ws2/a", "./l", None),
+            ("/ws/../etc", "./l", None),
+            ("d/b", "./l", None),
+            ("/etc/hostname", "./l", None),
+        ];
+        for (target, link, want) in cases {
+            let got = rebased(target.as_bytes(), link.as_bytes(), "/ws");
+            assert_eq!(got.as_deref(), want.map(str::as_bytes), "{target} at {link}");
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! Looking through a workspace, to pack it.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use bastide_model::archive::tar::{Ownership, TarKind, TarMember};
+use bastide_proto::tree::{
+    AHEAD, Attributes, BATCH_CONTENT, Extent, LARGE, MAX_DEPTH, MAX_NAME, Scan, ScanWord, Seen,
+    SeenKind, SeenStat, Small, Want, Wanted,
+};
+use bastide_proto::{End, Request};
+use bytes::Bytes;
+use serde_bytes::ByteBuf;
+use tokio::sync::mpsc;
+
+use super::pack::Piece;
+use crate::fault::{agent_lost, refused};
+use crate::link::{Incoming, Stream, broken, decode};
+use crate::snapshot::{Progress, Workspace};
+use crate::{Error, ErrorKind, Result};
+
+/// How long a guest may be silent.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// How many entries that were left out are named.
+const NAMED: usize = 100;
+
+/// What is left out of an archive, and why.
+type LeftOut = Vec<(String, String)>;
+
+/// Sends everything in the workspace to the packer. Returns what was left out.
+pub(super) async fn scan(
+    workspace: &Workspace<'_>,
+    pieces: mpsc::Sender<Piece>,
+) -> Result<LeftOut> {
+    let left_out = workspace.left_out().iter().map(|path| ByteBuf::from(path.as_str())).collect();
+    let request = Request::Scan(Scan { base: workspace.root().clone(), left_out });
+    let stream = workspace.link().open(request).await?;
+    let scanning = Scanning {
+        workspace,
+        stream,
+        pieces,
+        path: Vec::new(),
+        waiting: VecDeque::new(),
+        lists: 0,
+        first_names: HashMap::new(),
+        left_out: Vec::new(),
+        progress: Progress::default(),
+    };
+    scanning.run().await
+}
+
+/// An entry that was told.
+enum Told {
+    /// Nothing more has to come for it.
+    Member(Box<TarMember>),
+    /// A file whose content comes.
+    File(Box<TarMember>),
+    /// A list ends here.
+    ListEnd,
+}
+
+struct Scanning<'a> {
+    workspace: &'a Workspace<'a>,
+    stream: Stream,
+    pieces: mpsc::Sender<Piece>,
+    /// The names that lead to the entry told last.
+    path: Vec<Vec<u8>>,
+    waiting: VecDeque<Told>,
+    /// How many lists have not been sent on.
+    lists: usize,
+    /// Where files with several names were first, by their number.
+    first_names: HashMap<u64, Vec<u8>>,
+    left_out: LeftOut,
+    progress: Progress,
+}
+
+impl Scanning<'_> {
+    async fn run(mut self) -> Result<LeftOut> {
+        loop {
+            match self.next().await? {
+                Said::Word(ScanWord::Busy) => {}
+                Said::Word(ScanWord::Entries(entries)) => self.told(entries).await?,
+                Said::Word(ScanWord::Files(files)) => self.small(files).await?,
+                Said::Word(ScanWord::Large { stat, attributes }) => {
+                    self.large(&stat, &attributes).await?;
+                }
+                Said::Done => break,
+                Said::Word(_) | Said::Data(_) => return Err(broken("not a word about a tree")),
+            }
+        }
+        self.send_on().await?;
+        match self.waiting.is_empty() {
+            true => Ok(self.left_out),
+            false => Err(broken("files are missing")),
+        }
+    }
+
+    /// Takes note of a list, and asks for the files in it.
+    async fn told(&mut self, entries: Vec<Seen>) -> Result<()> {
+        self.lists += 1;
+        if self.lists > AHEAD + 1 {
+            return Err(broken("more lists than may be on their way"));
+        }
+        let mut files = Vec::new();
+        for (index, entry) in entries.into_iter().enumerate() {
+            let index = u32::try_from(index).map_err(|_| broken("a long list"))?;
+            match self.entry(entry)? {
+                Some(told @ Told::File(_)) => {
+                    files.push(Want { index, ticket: None });
+                    self.waiting.push_back(told);
+                }
+                Some(told) => self.waiting.push_back(told),
+                None => {}
+            }
+        }
+        self.waiting.push_back(Told::ListEnd);
+        self.stream.to_guest.item(&Wanted { files }).await?;
+        self.send_on().await
+    }
+
+    /// What becomes of an entry.
+    fn entry(&mut self, entry: Seen) -> Result<Option<Told>> {
+        let Seen { depth, name, kind, stat } = entry;
+        let depth = usize::try_from(depth).map_err(|_| broken("a deep tree"))?;
+        let is_root = depth == 0;
+        let is_name = !name.is_empty()
+            && name.len() <= MAX_NAME
+            && !matches!(name.as_slice(), b"." | b"..")
+            && !name.iter().any(|byte| matches!(byte, b'/' | 0));
+        if depth > MAX_DEPTH || depth > self.path.len() + 1 || is_root != name.is_empty() {
+            return Err(broken("an entry of no folder"));
+        }
+        if !is_root {
+            if !is_name {
+                return Err(broken("a name that is none"));
+            }
+            self.path.truncate(depth - 1);
+            self.path.push(name.into_vec());
+        }
+        let shown = match is_root {
+            true => b".".to_vec(),
+            false => [b"./", self.path.join(&b'/').as_slice()].concat(),
+        };
+        let mut leave_out = |why: &str| {
+            if self.left_out.len() < NAMED {
+                let path = String::from_utf8_lossy(&shown).into_owned();
+                self.left_out.push((path, why.to_owned()));
+            }
+            Ok(None)
+        };
+        let (kind, link, attributes) = match kind {
+            SeenKind::Dir { attributes } => (TarKind::Dir, Vec::new(), attributes),
+            SeenKind::Symlink { target } => (TarKind::Symlink, target.into_vec(), Vec::new()),
+            SeenKind::Fifo => (TarKind::Fifo, Vec::new(), Vec::new()),
+            SeenKind::File => (TarKind::File, Vec::new(), Vec::new()),
+            SeenKind::Socket => return leave_out("a socket cannot be kept"),
+            SeenKind::Device => return leave_out("a device cannot be kept"),
+            SeenKind::Mount => return leave_out("something is mounted there"),
+            SeenKind::Closed { errno } => {
+                let why = std::io::Error::from_raw_os_error(errno);
+                return leave_out(&format!("it cannot be looked into: {why}"));
+            }
+            _ => return leave_out("it is of an unknown kind"),
+        };
+        let mut member = member(&shown, kind, &stat, attributes);
+        member.link = link;
+        if kind == TarKind::File && stat.names > 1 {
+            if let Some(first) = self.first_names.get(&stat.inode) {
+                member.kind = TarKind::Hardlink;
+                member.link.clone_from(first);
+                return Ok(Some(Told::Member(Box::new(member))));
+            }
+            self.first_names.insert(stat.inode, shown);
+        }
+        Ok(Some(match kind {
+            TarKind::File => Told::File(Box::new(member)),
+            _ => Told::Member(Box::new(member)),
+        }))
+    }
+
+    /// Sends on what nothing more has to come for.
+    async fn send_on(&mut self) -> Result<()> {
+        while let Some(told) = self.waiting.pop_front() {
+            match told {
+                Told::Member(member) => self.send(Piece::Member(*member)).await?,
+                Told::ListEnd => {
+                    self.lists -= 1;
+                    self.workspace.report(self.progress);
+                }
+                file @ Told::File(_) => {
+                    self.waiting.push_front(file);
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The file whose content comes now.
+    async fn due(&mut self) -> Result<TarMember> {
+        self.send_on().await?;
+        match self.waiting.pop_front() {
+            Some(Told::File(member)) => Ok(*member),
+            _ => Err(broken("a file nobody asked for")),
+        }
+    }
+
+    async fn small(&mut self, files: Vec<Small>) -> Result<()> {
+        let mut total = 0_u64;
+        let mut rest = Bytes::new();
+        for file in files {
+            let mut member = self.due().await?;
+            let (stat, attributes, extents) = match file {
+                Small::Here { stat, attributes, extents } => (stat, attributes, extents),
+                Small::Gone => {
+                    self.gone(&member, "it went away while it was looked at");
+                    continue;
+                }
+                Small::Closed { errno } => {
+                    let why = std::io::Error::from_raw_os_error(errno);
+                    self.gone(&member, &format!("it cannot be read: {why}"));
+                    continue;
+                }
+                _ => return Err(broken("a file of an unknown kind")),
+            };
+            let length = |extent: &Extent| match extent {
+                Extent::Data(length) | Extent::Hole(length) => *length,
+            };
+            let size =
+                extents.iter().try_fold(0_u64, |sum, extent| sum.checked_add(length(extent)));
+            let size = size.filter(|size| *size == stat.size && *size <= LARGE);
+            let size = size.ok_or_else(|| broken("a small file that is none"))?;
+            total += size;
+            if total > BATCH_CONTENT + LARGE {
+                return Err(broken("more small files than fit"));
+            }
+            describe(&mut member, &stat, attributes);
+            self.send(Piece::Member(member)).await?;
+            for extent in extents {
+                match extent {
+                    Extent::Hole(length) => self.send(Piece::Hole(length)).await?,
+                    Extent::Data(length) => self.data(length, &mut rest).await?,
+                }
+            }
+            self.send(Piece::End).await?;
+            self.progress.entries += 1;
+            self.progress.bytes += size;
+        }
+        match rest.is_empty() {
+            true => self.send_on().await,
+            false => Err(broken("more content than files")),
+        }
+    }
+
+    /// Passes on so many bytes; what comes beyond them is the next file's.
+    async fn data(&mut self, mut length: u64, rest: &mut Bytes) -> Result<()> {
+        while length > 0 {
+            if rest.is_empty() {
+                *rest = match self.next().await? {
+                    Said::Data(data) => data,
+                    _ => return Err(broken("files without their content")),
+                };
+                continue;
+            }
+            let piece = usize::try_from(length).unwrap_or(usize::MAX).min(rest.len());
+            let piece = rest.split_to(piece);
+            length -= piece.len() as u64;
+            self.send(Piece::Data(piece)).await?;
+        }
+        Ok(())
+    }
+
+    async fn large(&mut self, stat: &SeenStat, attributes: &Attributes) -> Result<()> {
+        let mut member = self.due().await?;
+        describe(&mut member, stat, attributes.clone());
+        self.send(Piece::Member(member)).await?;
+        loop {
+            match self.next().await? {
+                Said::Data(data) => {
+                    self.progress.bytes += data.len() as u64;
+                    self.send(Piece::Data(data)).await?;
+                    self.workspace.report(self.progress);
+                }
+                Said::Word(ScanWord::Hole(length)) => self.send(Piece::Hole(length)).await?,
+                Said::Word(ScanWord::LargeEnd { .. }) => break,
+                Said::Word(ScanWord::Busy) => {}
+                Said::Word(_) | Said::Done => return Err(broken("a large file without an end")),
+            }
+        }
+        self.progress.entries += 1;
+        self.send(Piece::End).await?;
+        self.send_on().await
+    }
+
+    fn gone(&mut self, member: &TarMember, why: &str) {
+        if self.left_out.len() < NAMED {
+            let path = String::from_utf8_lossy(&member.name).into_owned();
+            self.left_out.push((path, why.to_owned()));
+        }
+    }
+
+    async fn send(&self, piece: Piece) -> Result<()> {
+        // Why it takes no more is for the writer itself to say.
+        let stopped = |_| Error::new(ErrorKind::Cancelled, "the archive is not written any more");
+        self.pieces.send(piece).await.map_err(stopped)
+    }
+
+    async fn next(&mut self) -> Result<Said> {
+        let incoming = tokio::time::timeout(SILENCE, self.stream.from_guest.next()).await;
+        let silent = |_| agent_lost("the guest was silent while it looked through a tree");
+        match incoming.map_err(silent)?? {
+            Incoming::Item(item) => Ok(Said::Word(decode(&item)?)),
+            Incoming::Stdout(data) => Ok(Said::Data(data)),
+            Incoming::End(End::Done) => Ok(Said::Done),
+            Incoming::End(End::Failed(fault)) => Err(refused(fault)),
+            _ => Err(broken("not the answer to a call about a tree")),
+        }
+    }
+}
+
+enum Said {
+    Word(ScanWord),
+    Data(Bytes),
+    Done,
+}
+
+fn member(name: &[u8], kind: TarKind, stat: &SeenStat, attributes: Attributes) -> TarMember {
+    let mut member = TarMember::new(name, kind);
+    describe(&mut member, stat, attributes);
+    member
+}
+
+fn describe(member: &mut TarMember, stat: &SeenStat, attributes: Attributes) {
+    member.mode = match member.kind {
+        TarKind::Symlink => 0o777,
+        _ => stat.mode & 0o7777,
+    };
+    member.size = if member.kind == TarKind::File { stat.size } else { 0 };
+    let attributes = attributes.into_iter();
+    member.set_ownership(&Ownership {
+        uid: stat.uid,
+        gid: stat.gid,
+        seconds: stat.modified.seconds,
+        nanos: stat.modified.nanos,
+        attributes: attributes.map(|(name, value)| (name.into_vec(), value.into_vec())).collect(),
+    });
+}

@@ -1,0 +1,229 @@
+//! Reading an archive: all of it, before anything is touched.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom, Write};
+
+use bastide_model::archive::tar::{LinkPolicy, Ownership, TarKind, TarReader};
+use bastide_model::archive::{Action, EntryPath, TarRestore};
+use bastide_proto::request::{Entry, EntryKind, Existing};
+
+use super::OWNERS;
+use crate::apply::{Piece, Target, lay_out};
+use crate::files::{NotKept, Spool};
+use crate::{Content, Error, ErrorKind, Result, Session};
+
+/// The most entries an archive may have.
+const MAX_ENTRIES: usize = 4_000_000;
+
+/// Everything in an archive, with the contents of its files in a file of our own.
+pub(super) struct Unpacked {
+    pub(super) contents: File,
+    /// By the names that lead there: a folder before what is in it.
+    pub(super) entries: BTreeMap<Vec<Vec<u8>>, Unpacking>,
+    /// Whether the owners are those of a session.
+    pub(super) has_owners: bool,
+}
+
+/// One entry of an archive.
+pub(super) struct Unpacking {
+    pub(super) kind: Kind,
+    pub(super) mode: u32,
+    pub(super) ownership: Ownership,
+}
+
+pub(super) enum Kind {
+    Dir,
+    /// Where its content is, and how long.
+    File {
+        at: u64,
+        size: u64,
+    },
+    Symlink {
+        target: Vec<u8>,
+    },
+    Link {
+        to: Vec<Vec<u8>>,
+    },
+    Fifo,
+}
+
+/// Reads all of an archive.
+pub(super) async fn whole(archive: File, root: &str) -> Result<Unpacked> {
+    let root = root.to_owned();
+    let read = tokio::task::spawn_blocking(move || read(archive, &root)).await;
+    read.map_err(|error| {
+        Error::new(ErrorKind::Internal, "the reader of an archive failed").because(error)
+    })?
+}
+
+fn read(archive: File, root: &str) -> Result<Unpacked> {
+    let refuse = |name: &[u8], reason: &str| {
+        Error::workspace_archive_write(root)
+            .with("member", String::from_utf8_lossy(name).into_owned())
+            .with("reason", reason)
+    };
+    let failed = |error: io::Error| Error::workspace_archive_write(root).because(error);
+    let damaged = |error: Error| Error::workspace_archive_write(root).because(error);
+    let mut contents = tempfile::tempfile().map_err(failed)?;
+    let mut reader = TarReader::open(io::BufReader::with_capacity(1 << 20, archive));
+    let reader = reader.as_mut().map_err(|error| {
+        Error::workspace_archive_write(root).because(error.message().to_owned())
+    })?;
+    let mut entries: BTreeMap<Vec<Vec<u8>>, Unpacking> = BTreeMap::new();
+    let (mut at, mut has_owners) = (0, false);
+    while let Some(member) = reader.next_member().map_err(damaged)? {
+        let names = names(&member.name).ok_or_else(|| refuse(&member.name, "path leads out"))?;
+        let kind = match member.kind {
+            TarKind::Dir => Kind::Dir,
+            TarKind::File => {
+                let copied = io::copy(&mut reader.content(), &mut contents).map_err(failed)?;
+                if copied != member.size {
+                    return Err(refuse(&member.name, "archive member is cut off"));
+                }
+                let kind = Kind::File { at, size: copied };
+                at += copied;
+                kind
+            }
+            TarKind::Symlink => Kind::Symlink { target: member.link.clone() },
+            TarKind::Hardlink => {
+                let to = self::names(&member.link);
+                let to = to.filter(|to| {
+                    let first = entries.get(to).map(|entry| &entry.kind);
+                    matches!(first, Some(Kind::File { .. }))
+                });
+                Kind::Link { to: to.ok_or_else(|| refuse(&member.name, "hardlink to no file"))? }
+            }
+            TarKind::Fifo => Kind::Fifo,
+            _ => return Err(refuse(&member.name, "unsupported member type")),
+        };
+        has_owners |= names.is_empty() && member.note(OWNERS.0) == Some(OWNERS.1);
+        let mode = member.mode & 0o7777;
+        let entry = Unpacking { kind, mode, ownership: member.ownership() };
+        let is_dir = |entry: &Unpacking| matches!(entry.kind, Kind::Dir);
+        match entries.get(&names) {
+            None => {}
+            Some(before) if is_dir(before) && is_dir(&entry) => {}
+            Some(_) => return Err(refuse(&member.name, "duplicate member")),
+        }
+        if names.is_empty() && !is_dir(&entry) {
+            return Err(refuse(&member.name, "the workspace is no folder"));
+        }
+        entries.insert(names, entry);
+        if entries.len() > MAX_ENTRIES {
+            return Err(refuse(&member.name, "archive has too many members"));
+        }
+    }
+    add_parents(&mut entries)
+        .map_err(|name| refuse(&name, "member below something that is no folder"))?;
+    contents.flush().and_then(|()| contents.seek(SeekFrom::Start(0))).map_err(failed)?;
+    Ok(Unpacked { contents, entries, has_owners })
+}
+
+/// The names that lead to a member; `None` if they lead out.
+fn names(name: &[u8]) -> Option<Vec<Vec<u8>>> {
+    if name.is_empty() || name.starts_with(b"/") || name.contains(&0) {
+        return None;
+    }
+    let parts = name.split(|byte| *byte == b'/').filter(|part| !matches!(*part, b"" | b"."));
+    let parts: Vec<Vec<u8>> = parts.map(<[u8]>::to_vec).collect();
+    let fits = |part: &Vec<u8>| part != b".." && part.len() <= 255;
+    parts.iter().all(fits).then_some(parts)
+}
+
+/// Adds folders that members lie in and that are no members themselves.
+fn add_parents(entries: &mut BTreeMap<Vec<Vec<u8>>, Unpacking>) -> Result<(), Vec<u8>> {
+    let mut missing = Vec::new();
+    for path in entries.keys() {
+        for depth in 0..path.len() {
+            match entries.get(&path[..depth]).map(|entry| &entry.kind) {
+                Some(Kind::Dir) => {}
+                Some(_) => return Err(path.join(&b'/')),
+                None => missing.push(path[..depth].to_vec()),
+            }
+        }
+    }
+    if !entries.contains_key(&Vec::new()) {
+        missing.push(Vec::new());
+    }
+    for path in missing {
+        let ownership = Ownership::default();
+        entries.entry(path).or_insert(Unpacking { kind: Kind::Dir, mode: 0o755, ownership });
+    }
+    Ok(())
+}
+
+/// Unpacks an archive of whomever, by the reference's rules.
+pub(super) async fn by_the_rules(
+    session: &Session,
+    data: Content<'_>,
+    links: LinkPolicy,
+) -> Result<()> {
+    let root = session.root().as_str().to_owned();
+    let refused = {
+        let root = root.clone();
+        move |error: Error| {
+            let mut told = Error::workspace_archive_write(&root);
+            for key in ["reason", "member"] {
+                if let Some(value) = error.context().get(key) {
+                    told = told.with(key, value.clone());
+                }
+            }
+            told.because(error)
+        }
+    };
+    let spool = Spool::fill(data, None).await.map_err(|why| {
+        let error = Error::workspace_archive_write(&root);
+        match why {
+            NotKept::Io(failure) => error.because(failure),
+            NotKept::TooLong(_) => error,
+        }
+    })?;
+    let reader =
+        spool.reader().map_err(|error| Error::workspace_archive_write(&root).because(error))?;
+    // Judged before the first request: a refused archive leaves nothing behind.
+    let folder = root.clone();
+    let judged =
+        tokio::task::spawn_blocking(move || TarRestore::open(reader, links, &folder)).await;
+    let mut plan = judged
+        .map_err(|error| Error::new(ErrorKind::Internal, "reading failed").because(error))?
+        .map_err(&refused)?;
+    let target = Target {
+        link: session.link.as_ref(),
+        base: session.root(),
+        existing: Existing::Replaced,
+        through_links: false,
+        progress: None,
+    };
+    lay_out(&target, move |pieces| {
+        while let Some(step) = plan.next_step().map_err(&refused)? {
+            let place = path_of(&step.path);
+            match step.action {
+                Action::Dir => pieces.send(Piece::Entry(Entry::new(place, EntryKind::Dir)))?,
+                Action::Link { target } => {
+                    let kind = EntryKind::Symlink { target: target.into() };
+                    pieces.send(Piece::Entry(Entry::new(place, kind)))?;
+                }
+                Action::File { mode, mut content } => {
+                    let entry = Entry { mode, ..Entry::new(place, EntryKind::File) };
+                    let failed = |error| Error::workspace_archive_write(&root).because(error);
+                    pieces.file(entry, &mut *content, |_| {}, failed)?;
+                }
+            }
+        }
+        Ok(())
+    })
+    .await
+}
+
+fn path_of(path: &EntryPath) -> Vec<u8> {
+    match path.is_root() {
+        true => Vec::new(),
+        false => path.as_bytes().to_vec(),
+    }
+}
+
+/// A part of a file.
+pub(super) fn part(file: &File, at: u64, buffer: &mut [u8]) -> io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, buffer, at)
+}

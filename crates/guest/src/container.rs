@@ -1,0 +1,269 @@
+//! The first process of a container: listens, hears what the session is, starts guest and launcher, and
+//! from then on only collects the dead. It has one thread for all its life, so it may fork.
+//!
+//! The container is the jail; what is built here are only the walls between commands and guest.
+
+mod identity;
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use bastide_proto::boot::{BootFailure, Enforced, UserAndGroup};
+use bastide_proto::container::{ContainerReport, ContainerSpec, ContainerUp, MAX_SPEC, RUN_PATH};
+use bastide_proto::warden::GUEST_NAME;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{Pid, setsid};
+
+use crate::accounts::Identity;
+use crate::init::ToInit;
+use crate::jail::container::{become_user, raise_walls, reduce_first, reduce_guest};
+use crate::jail::{Protected, Step, StepError, WallsReport, limit_commands};
+use crate::server::{self, Endpoints, Served};
+use crate::supervisor::adopts_or_goes_on;
+use crate::sys::{Fork, block_signals, close_inherited, exit_now, fork, ignore_children};
+use crate::{launcher, packet};
+
+use identity::DefaultUser;
+
+/// How long the host may take to come and say what the session is.
+const ARRIVAL: Duration = Duration::from_secs(60);
+
+/// How long it may take to say it.
+const SPEAK: Duration = Duration::from_secs(10);
+
+/// Why somebody cannot be anybody else in a container that was started as one user.
+const ONE_USER: &str = "its container runs as one user only";
+
+/// The life of a container's first process.
+///
+/// # Errors
+///
+/// Fails if nobody says what the session is, or if guest and launcher cannot be started.
+pub fn run() -> io::Result<()> {
+    close_inherited()?;
+    block_signals();
+    // The kernel collects the dead for a parent that does not want to hear of them.
+    ignore_children();
+    let listener = listen()?;
+    let (host, spec) = hear(&listener)?;
+    let mut told = host.try_clone()?;
+    match start(&spec, listener, host) {
+        Ok(Started { up, to_guest, who, others }) => {
+            told.write_all(&packet::encode(&ContainerReport::Up(up))?)?;
+            drop(told);
+            start_launchers(&spec, &who, to_guest, &others);
+            Ok(())
+        }
+        Err(failure) => {
+            told.write_all(&packet::encode(&ContainerReport::Failed(failure))?)?;
+            Err(io::ErrorKind::Other.into())
+        }
+    }
+}
+
+/// Starts launchers as the guest asks for them, until it ends: its socket closes then. With this
+/// process the kernel ends every other one of the container.
+fn start_launchers(spec: &ContainerSpec, default: &DefaultUser, to_guest: OwnedFd, others: &[Pid]) {
+    while let Ok(Some((word, mut sockets))) = packet::receive(&to_guest) {
+        let (ToInit::Launch(who), Some(requests)) = (word, sockets.pop()) else { continue };
+        match fork() {
+            Ok(Fork::Child) => {
+                drop((to_guest, sockets));
+                let who = who.as_ref().unwrap_or(&default.who);
+                launcher::serve(enter(spec, who, others), &requests)
+            }
+            // The guest sees its end of the socket close.
+            Ok(Fork::Parent(_)) | Err(_) => {}
+        }
+    }
+}
+
+/// Makes the guest's socket, for whoever the folder belongs to on the host.
+fn listen() -> io::Result<UnixListener> {
+    let path = Path::new(RUN_PATH).join(GUEST_NAME);
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(&path)?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+    let owner = fs::metadata(RUN_PATH)?;
+    if owner.uid() == rustix::process::geteuid().as_raw() {
+        fs::set_permissions(RUN_PATH, fs::Permissions::from_mode(0o700))?;
+    } else {
+        chown(&path, Some(owner.uid()), Some(owner.gid()))?;
+    }
+    Ok(listener)
+}
+
+/// Waits for the host, and hears what the session is. Nobody else is here yet.
+fn hear(listener: &UnixListener) -> io::Result<(UnixStream, ContainerSpec)> {
+    let deadline = Instant::now() + ARRIVAL;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let most = Timespec::try_from(left).map_err(io::Error::other)?;
+        let mut wait = [PollFd::new(listener, PollFlags::IN)];
+        if left.is_zero() || poll(&mut wait, Some(&most))? == 0 {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let (mut host, _) = listener.accept()?;
+        // One that only looks whether somebody listens says nothing.
+        if let Ok(spec) = read_spec(&mut host) {
+            host.set_read_timeout(None)?;
+            return Ok((host, spec));
+        }
+    }
+}
+
+fn read_spec(host: &mut UnixStream) -> io::Result<ContainerSpec> {
+    host.set_read_timeout(Some(SPEAK))?;
+    let mut header = [0; 4];
+    host.read_exact(&mut header)?;
+    let length = usize::try_from(u32::from_le_bytes(header)).map_err(io::Error::other)?;
+    if length > MAX_SPEC {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut body = vec![0; length];
+    host.read_exact(&mut body)?;
+    bastide_proto::decode(&body).map_err(io::Error::other)
+}
+
+/// A container whose processes are up.
+struct Started {
+    up: ContainerUp,
+    to_guest: OwnedFd,
+    who: DefaultUser,
+    /// The guest and the first launcher.
+    others: Vec<Pid>,
+}
+
+fn start(
+    spec: &ContainerSpec,
+    listener: UnixListener,
+    first: UnixStream,
+) -> Result<Started, BootFailure> {
+    let who = DefaultUser::of(spec.user.as_deref())?;
+    make_workspace(&spec.writable, &who)?;
+    let logs = open_logs(&who)?;
+    let kills = open_kills();
+    let pair = || UnixStream::pair().step(|| "make a pair of sockets".to_owned());
+    let (launcher, launcher_end) = pair()?;
+    let (to_guest, init) = pair()?;
+    let guest = match fork().step(|| "fork the guest".to_owned())? {
+        Fork::Child => {
+            drop((launcher_end, to_guest));
+            let (warden, porter) = (None, None);
+            let first = Some(first);
+            let endpoints =
+                Endpoints { listener, first, launcher, init, warden, porter, logs, kills };
+            be_guest(spec, &who, endpoints)
+        }
+        Fork::Parent(guest) => guest,
+    };
+    drop((launcher, init, listener, first, logs, kills));
+    let launcher = match fork().step(|| "fork the launcher".to_owned())? {
+        Fork::Child => {
+            drop(to_guest);
+            launcher::serve(enter(spec, &who.who, &[guest]), &launcher_end.into())
+        }
+        Fork::Parent(launcher) => launcher,
+    };
+    drop(launcher_end);
+    reduce_first()?;
+    let to_guest = OwnedFd::from(to_guest);
+    let heard = packet::receive(&to_guest).step(|| "start the guest".to_owned())?;
+    let Some((ToInit::Up(walls), _)) = heard else {
+        return Err(StepError::from_errno("start the guest", libc::ECHILD).into());
+    };
+    let walls = walls?;
+    let up = ContainerUp {
+        user: UserAndGroup { uid: who.who.uid, gid: who.who.gid },
+        user_name: who.name.clone(),
+        many_users: who.many_users,
+        enforced: walls.enforced,
+        landlock_abi: walls.landlock_abi,
+        adopts: walls.adopts,
+        filtered: spec.filtered && !spec.new_privileges,
+    };
+    Ok(Started { up, to_guest, who, others: vec![guest, launcher] })
+}
+
+/// Makes the workspace if it is missing, for whom commands run as.
+fn make_workspace(writable: &[String], who: &DefaultUser) -> Result<(), StepError> {
+    let Some(root) = writable.first().map(Path::new) else { return Ok(()) };
+    let step = || format!("make the workspace {}", root.display());
+    let missing: Vec<_> = root.ancestors().take_while(|path| !path.exists()).collect();
+    for path in missing.into_iter().rev() {
+        fs::DirBuilder::new().mode(0o755).create(path).step(step)?;
+        chown(path, Some(who.who.uid), Some(who.who.gid)).step(step)?;
+    }
+    Ok(())
+}
+
+/// The folder for what commands say. It lies beneath one that only the first process's user may enter.
+fn open_logs(who: &DefaultUser) -> Result<OwnedFd, StepError> {
+    let path = Path::new(RUN_PATH).join("logs");
+    let step = || "make the folder for what commands say".to_owned();
+    match fs::DirBuilder::new().mode(0o700).create(&path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(error).step(step);
+        }
+        _ => {}
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let folder = rustix::fs::open(&path, flags, Mode::empty()).step(step)?;
+    if who.many_users {
+        let (uid, gid) = who.ids();
+        rustix::fs::fchown(&folder, Some(uid), Some(gid)).step(step)?;
+    }
+    Ok(folder)
+}
+
+/// Where the kernel counts whom it killed for want of memory, in either version of control groups.
+fn open_kills() -> Option<OwnedFd> {
+    ["/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"]
+        .iter()
+        .find_map(|path| fs::File::open(path).ok().map(OwnedFd::from))
+}
+
+/// Goes behind the walls, as whom commands run as.
+fn enter(spec: &ContainerSpec, who: &Identity, others: &[Pid]) -> Result<WallsReport, StepError> {
+    // A group of its own, so that no signal to somebody's group reaches it.
+    let launcher = setsid().step(|| "start a session of processes".to_owned())?;
+    // The ids are the host's, and so is the count of their processes; the engine limits those.
+    let enforced = limit_commands(&spec.limits, &Enforced::default(), false, false)?;
+    if rustix::process::geteuid().is_root() {
+        become_user(who)?;
+    }
+    let protected = Protected([others, &[launcher]].concat());
+    let landlock_abi = match spec.new_privileges {
+        true => 0,
+        false => raise_walls(spec.filtered.then_some(&protected))?,
+    };
+    let adopts = adopts_or_goes_on();
+    Ok(WallsReport { enforced, landlock_abi, adopts })
+}
+
+fn be_guest(spec: &ContainerSpec, who: &DefaultUser, endpoints: Endpoints) -> ! {
+    let served = Served {
+        token: spec.token,
+        writable: spec.writable.clone(),
+        readable: spec.readable.clone(),
+        resolver: spec.resolver,
+        only_own: (!who.many_users).then(|| ONE_USER.to_owned()),
+        own_uid: who.who.uid,
+    };
+    let alone = setsid().step(|| "start a session of processes".to_owned());
+    let served = alone
+        .and_then(|_| reduce_guest())
+        .and_then(|()| who.use_files())
+        .map_err(io::Error::other)
+        .and_then(|()| server::run(&served, endpoints));
+    exit_now(i32::from(served.is_err()))
+}

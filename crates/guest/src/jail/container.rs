@@ -1,0 +1,69 @@
+//! The walls between commands and guest inside a container, whose other walls are its engine's.
+
+use landlock::{ABI, Access, CompatLevel, Compatible, Ruleset, RulesetAttr, Scope};
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use rustix::thread::{CapabilitySet, capabilities, set_no_new_privs};
+
+use super::seccomp::{Protected, Shared};
+use super::walls::{abi_number, install_filter, keep_capabilities};
+use super::{Step, StepError};
+
+pub(crate) use super::walls::become_user;
+
+/// The newest Landlock version we know how to use.
+const NEWEST: ABI = ABI::V7;
+
+/// What only commands of root use; the first process and the guest do not.
+const COMMANDS_ONLY: CapabilitySet = CapabilitySet::FSETID.union(CapabilitySet::NET_BIND_SERVICE);
+
+/// Leaves the first process what it uses of what the engine gave. The rest it keeps for the launchers it
+/// will start.
+pub(crate) fn reduce_first() -> Result<(), StepError> {
+    let given = given()?;
+    keep_capabilities(given, given.difference(COMMANDS_ONLY))?;
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).step(|| "become untraceable".to_owned())
+}
+
+/// Leaves the guest what it uses.
+pub(crate) fn reduce_guest() -> Result<(), StepError> {
+    let keep = given()?.difference(COMMANDS_ONLY);
+    keep_capabilities(keep, keep)?;
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).step(|| "become untraceable".to_owned())
+}
+
+fn given() -> Result<CapabilitySet, StepError> {
+    Ok(capabilities(None).step(|| "look at capabilities".to_owned())?.permitted)
+}
+
+/// Puts this process, and everything it forks from now on, behind the walls: no new privileges, our own
+/// filter of system calls if there is somebody to protect by it, and signals and abstract sockets only
+/// among commands. Returns the Landlock version in force, 0 where there is none: what files commands
+/// reach is the engine's to say.
+pub(crate) fn raise_walls(protected: Option<&Protected>) -> Result<u32, StepError> {
+    // What the engine gave, of which a user that is no root has lost everything by now.
+    let given = given()?;
+    keep_capabilities(given, given)?;
+    set_no_new_privs(true).step(|| "give up new privileges".to_owned())?;
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)
+        .step(|| "become untraceable".to_owned())?;
+    let landlock_abi = keep_to_commands();
+    if let Some(protected) = protected {
+        install_filter(protected, Shared::Nothing)?;
+    }
+    Ok(landlock_abi)
+}
+
+/// An engine may refuse Landlock altogether; that is said, and no reason not to start.
+fn keep_to_commands() -> u32 {
+    let build = || -> Result<_, landlock::RulesetError> {
+        Ruleset::default()
+            .set_compatibility(CompatLevel::BestEffort)
+            .scope(Scope::from_all(NEWEST))?
+            .create()?
+            .restrict_self()
+    };
+    match build().map(|status| status.landlock) {
+        Ok(landlock::LandlockStatus::Available { effective_abi, .. }) => abi_number(effective_abi),
+        Ok(_) | Err(_) => 0,
+    }
+}

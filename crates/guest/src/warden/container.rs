@@ -1,0 +1,160 @@
+//! The warden of a container: one small process on the host for each session, which the engine does not
+//! know. It ends and removes the container with its owner, holds published ports, and notes ends that
+//! nobody was there to see.
+//!
+//! It is started like the warden of a local sandbox, but has no sandbox to build: its owner has the
+//! engine make the container, and says when the guest has answered.
+
+use std::io::{self, IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use bastide_proto::container::{ContainerWardenSpec, UP, WARDEN_CHANNEL};
+use bastide_proto::hello::{Token, WELCOME_BYTES, check_welcome, hello};
+use bastide_proto::warden::{Answer, CONTROL_NAME, GUEST_NAME};
+use rustix::event::{Timespec, poll};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::process::setsid;
+
+use super::control::{self, Control};
+use super::engine::{Done, ask};
+use super::folder::{EndNote, Folder};
+use super::keep::{Event, Keeper};
+use super::ports::Ports;
+use super::{BOOT, Streams, read_message};
+use crate::porter;
+use crate::sys::close_inherited;
+
+/// How often a container is looked for whose making was interrupted, and how long to wait between.
+const LOOKS: usize = 20;
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// The life of a container's warden.
+///
+/// # Errors
+///
+/// Fails if the owner cannot be talked to, or if what is left of the session cannot be removed.
+pub fn run() -> io::Result<()> {
+    close_inherited()?;
+    // Not the owner's terminal's business any more: an interrupt there is for the owner.
+    setsid()?;
+    let Streams { mut owner, lock, .. } = Streams::take()?;
+    owner.set_read_timeout(Some(BOOT))?;
+    let spec: ContainerWardenSpec = read_message(&mut owner)?;
+    rustix::process::chdir("/")?;
+    let folder = Folder::open(&spec.session_dir)?;
+    let mut control = Control::new(folder.listen(CONTROL_NAME)?)?;
+    owner.write_all(&[UP])?;
+    owner.set_nonblocking(true)?;
+    let container = Container { spec, folder, _lock: lock };
+    container.keep(owner, &mut control)
+}
+
+struct Container {
+    spec: ContainerWardenSpec,
+    folder: Folder,
+    /// Held so that everybody can tell that somebody of this session lives.
+    _lock: OwnedFd,
+}
+
+impl Container {
+    fn keep(&self, owner: UnixStream, control: &mut Control) -> io::Result<()> {
+        let nobody = porter::pair()?.0;
+        let ports = Ports::new(nobody, self.spec.own_network);
+        let mut keeper = Keeper { init: None, owner: Some(owner), ports, is_up: false };
+        let mut was_up = false;
+        loop {
+            match keeper.watch(control)? {
+                Event::OwnerSaysUp => {
+                    let (guest, porter) = self.watch_guest()?;
+                    keeper.init = Some(guest);
+                    keeper.ports = Ports::new(porter, self.spec.own_network);
+                    was_up = true;
+                    if let Some(owner) = &mut keeper.owner {
+                        owner.write_all(&[UP])?;
+                    }
+                }
+                Event::SandboxEnded => {
+                    drop(self.folder.note_end(EndNote::GuestEnded));
+                    // An owner that is still there may want to know; its folder stays as long.
+                    if keeper.owner.is_none() {
+                        return Ok(());
+                    }
+                }
+                Event::OwnerGaveUp => return Ok(()),
+                Event::OwnerGone if self.spec.keep_folder => {
+                    return self.ask_for(&self.spec.to_stop).map(drop);
+                }
+                Event::OwnerGone => {
+                    self.remove_container(was_up)?;
+                    return self.folder.remove(None);
+                }
+                Event::Asked { remove, caller } => {
+                    let asked = match remove {
+                        true => self.remove_container(was_up),
+                        false => self.ask_for(&self.spec.to_stop).map(drop),
+                    };
+                    if let Err(error) = asked {
+                        let errno = error.raw_os_error().unwrap_or(libc::EIO);
+                        control::answer(&caller, &Answer::Refused { errno });
+                        continue;
+                    }
+                    if !remove && keeper.init.is_some() {
+                        drop(self.folder.note_end(EndNote::Stopped));
+                    }
+                    control::answer(&caller, &Answer::Ended);
+                    // The caller's socket closes when there is nothing more to wait for.
+                    return if remove { self.folder.remove(None) } else { Ok(()) };
+                }
+            }
+        }
+    }
+
+    /// Removes the container. One that was still being made when its maker died may appear a moment
+    /// later.
+    fn remove_container(&self, was_up: bool) -> io::Result<()> {
+        for _ in 0..LOOKS {
+            if self.ask_for(&self.spec.to_remove)? == Done::Yes || was_up {
+                break;
+            }
+            let most = Timespec::try_from(AGAIN).map_err(io::Error::other)?;
+            // Nothing can happen here but time.
+            let _ = poll(&mut [], Some(&most));
+        }
+        Ok(())
+    }
+
+    /// Asks the engine for all of these; says whether there was anything to the first.
+    fn ask_for(&self, requests: &[(String, String)]) -> io::Result<Done> {
+        let mut first = None;
+        for (method, path) in requests {
+            let done = ask(&self.spec.engine, method, path)?;
+            first.get_or_insert(done);
+        }
+        Ok(first.unwrap_or(Done::Nothing))
+    }
+
+    /// Connects to the guest: what it is watched by, and where it is asked for ports. No command has run
+    /// yet, so it is the guest that answers.
+    fn watch_guest(&self) -> io::Result<(OwnedFd, OwnedFd)> {
+        let mut guest = Folder::open(&self.spec.run_dir)?.connect(GUEST_NAME)?;
+        guest.set_read_timeout(Some(BOOT))?;
+        guest.set_write_timeout(Some(BOOT))?;
+        let (near, far) = porter::pair()?;
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let descriptors = [far.as_fd()];
+        if !ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let byte = [WARDEN_CHANNEL];
+        sendmsg(&guest, &[IoSlice::new(&byte)], &mut ancillary, SendFlags::NOSIGNAL)?;
+        guest.write_all(&hello(&Token(self.spec.token)))?;
+        let mut welcome = [0; WELCOME_BYTES];
+        guest.read_exact(&mut welcome)?;
+        check_welcome(&welcome).map_err(io::Error::other)?;
+        Ok((guest.into(), near))
+    }
+}

@@ -1,0 +1,5 @@
+//! Many events.
+
+use crate::suite::Trial;
+
+pub(super) const TRIALS: &[Trial] = &[];

@@ -1,0 +1,233 @@
+//! Images for tests, made of programs of this machine.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::docker;
+
+/// A shell and the usual tools, with the C library: what the trials need.
+pub const BASE: &str = "bastide-test/base";
+
+/// One static program under many names.
+pub const BUSYBOX: &str = "bastide-test/busybox";
+
+/// Nothing at all.
+pub const EMPTY: &str = "bastide-test/empty";
+
+/// [`BASE`] with a user, a folder, a variable and volumes of its own.
+pub const SETTINGS: &str = "bastide-test/settings";
+
+/// A minimal Debian.
+pub const DEBIAN: &str = "bastide-test/debian";
+
+/// What trials run.
+const TOOLS: &[&str] = &[
+    "sh",
+    "bash",
+    "cat",
+    "chmod",
+    "chown",
+    "cp",
+    "cut",
+    "date",
+    "dd",
+    "df",
+    "dirname",
+    "du",
+    "echo",
+    "env",
+    "expr",
+    "false",
+    "find",
+    "grep",
+    "head",
+    "id",
+    "kill",
+    "ln",
+    "ls",
+    "mkdir",
+    "mkfifo",
+    "mktemp",
+    "mv",
+    "nproc",
+    "printf",
+    "ps",
+    "pwd",
+    "readlink",
+    "realpath",
+    "rm",
+    "rmdir",
+    "sed",
+    "seq",
+    "setsid",
+    "sha256sum",
+    "sleep",
+    "sort",
+    "stat",
+    "stty",
+    "sync",
+    "tail",
+    "tar",
+    "tee",
+    "test",
+    "timeout",
+    "touch",
+    "tr",
+    "true",
+    "truncate",
+    "tty",
+    "uname",
+    "uniq",
+    "wc",
+    "xargs",
+    "yes",
+    "awk",
+    "getent",
+];
+
+/// Makes every image, unless the daemon has them.
+///
+/// # Errors
+///
+/// Fails if something of this machine cannot be read, or the daemon does not take it.
+pub fn make(host: &str) -> io::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let base = folder.path().join("base");
+    lay_out_base(&base)?;
+    import(host, &base, BASE, &[])?;
+    import(
+        host,
+        &base,
+        SETTINGS,
+        &[
+            "USER app",
+            "WORKDIR /srv",
+            "ENV GREETING=hello",
+            "ENV PATH=/opt/own:/bin",
+            "VOLUME /data",
+        ],
+    )?;
+    let empty = folder.path().join("empty");
+    fs::create_dir(&empty)?;
+    import(host, &empty, EMPTY, &[])?;
+    let busybox = folder.path().join("busybox");
+    if lay_out_busybox(&busybox)? {
+        import(host, &busybox, BUSYBOX, &[])?;
+    }
+    Ok(())
+}
+
+/// Makes a minimal Debian, and a package to install in it; `None` where that cannot be done here.
+///
+/// # Errors
+///
+/// Fails if the daemon does not take the image.
+pub fn make_debian(host: &str) -> io::Result<Option<Vec<u8>>> {
+    let folder = tempfile::tempdir()?;
+    let top = folder.path().join("debian");
+    let mut debootstrap = Command::new("debootstrap");
+    debootstrap.args(["--variant=minbase", "stable"]).arg(&top).stdin(Stdio::null());
+    if !debootstrap.output().is_ok_and(|output| output.status.success()) {
+        return Ok(None);
+    }
+    import(host, &top, DEBIAN, &[])?;
+    let tree = folder.path().join("package");
+    fs::create_dir_all(tree.join("DEBIAN"))?;
+    fs::create_dir_all(tree.join("usr/bin"))?;
+    let control = "Package: bastide-own\nVersion: 1\nArchitecture: all\nMaintainer: nobody\n\
+                   Description: a package of one's own\n";
+    fs::write(tree.join("DEBIAN/control"), control)?;
+    let program = tree.join("usr/bin/bastide-own");
+    fs::write(&program, "#!/bin/sh\necho it is installed\n")?;
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+    let package = folder.path().join("own.deb");
+    let mut build = Command::new("dpkg-deb");
+    let built = build.arg("--build").arg(&tree).arg(&package).output()?;
+    if !built.status.success() {
+        return Ok(None);
+    }
+    fs::read(package).map(Some)
+}
+
+fn skeleton(top: &Path) -> io::Result<()> {
+    for name in ["bin", "etc", "home", "root", "tmp", "usr", "var", "srv", "opt/own"] {
+        fs::create_dir_all(top.join(name))?;
+    }
+    fs::set_permissions(top.join("tmp"), fs::Permissions::from_mode(0o1777))?;
+    let passwd = "root:x:0:0:root:/root:/bin/sh\napp:x:1000:1001::/home:/bin/sh\n\
+                  nobody:x:65534:65534::/:/bin/false\n";
+    fs::write(top.join("etc/passwd"), passwd)?;
+    let group = "root:x:0:\napp:x:1001:\nextra:x:2000:app\nnogroup:x:65534:\n";
+    fs::write(top.join("etc/group"), group)
+}
+
+fn lay_out_base(top: &Path) -> io::Result<()> {
+    skeleton(top)?;
+    let own = std::env::current_exe()?;
+    let mut libraries = libraries_of(&own)?;
+    for tool in TOOLS {
+        let Some(found) = find(tool) else { continue };
+        libraries.extend(libraries_of(&found)?);
+        fs::copy(&found, top.join("bin").join(tool))?;
+    }
+    for library in libraries {
+        let to = top.join(library.strip_prefix("/").map_err(io::Error::other)?);
+        fs::create_dir_all(to.parent().unwrap_or(top))?;
+        fs::copy(fs::canonicalize(&library)?, to)?;
+    }
+    Ok(())
+}
+
+/// Where a program of this machine is, links followed.
+fn find(tool: &str) -> Option<PathBuf> {
+    ["/usr/bin", "/bin", "/usr/sbin", "/sbin"]
+        .iter()
+        .map(|folder| Path::new(folder).join(tool))
+        .find_map(|path| fs::canonicalize(path).ok())
+}
+
+/// What a program is loaded with.
+fn libraries_of(program: &Path) -> io::Result<BTreeSet<PathBuf>> {
+    let output = Command::new("ldd").arg(program).stdin(Stdio::null()).output()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let words = text.split_whitespace().filter(|word| word.starts_with('/'));
+    Ok(words.map(PathBuf::from).filter(|path| path.is_file()).collect())
+}
+
+/// False where this machine has no static busybox.
+fn lay_out_busybox(top: &Path) -> io::Result<bool> {
+    let Some(program) = find("busybox") else { return Ok(false) };
+    if !libraries_of(&program)?.is_empty() {
+        return Ok(false);
+    }
+    skeleton(top)?;
+    let listed = Command::new(&program).arg("--list").output()?;
+    for name in String::from_utf8_lossy(&listed.stdout).lines() {
+        if name != "busybox" {
+            symlink("busybox", top.join("bin").join(name))?;
+        }
+    }
+    fs::copy(program, top.join("bin/busybox"))?;
+    Ok(true)
+}
+
+fn import(host: &str, top: &Path, name: &str, changes: &[&str]) -> io::Result<()> {
+    let archive = top.with_extension("tar");
+    let mut tar = Command::new("tar");
+    tar.arg("--create").arg("--numeric-owner").arg("--file").arg(&archive);
+    let packed = tar.arg("--directory").arg(top).arg(".").status()?;
+    if !packed.success() {
+        return Err(io::Error::other(format!("cannot pack the image {name}")));
+    }
+    let path = archive.to_string_lossy().into_owned();
+    let mut arguments = vec!["import"];
+    for change in changes {
+        arguments.extend(["--change", change]);
+    }
+    docker(host, &[arguments, vec![path.as_str(), name]].concat())?;
+    Ok(())
+}

@@ -1,0 +1,67 @@
+//! The Docker daemon that tests use: the one that is named, else one of our own.
+
+use std::process::Command;
+
+use bastide_testkit::engine::{Daemon, DaemonOptions, HOST, answers, images};
+
+use crate::shell::{Outcome, say, works};
+
+/// Where the daemon keeps everything; removed at the end.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    /// Ended before its folder goes.
+    _daemon: Option<Daemon>,
+    _folder: tempfile::TempDir,
+    host: String,
+}
+
+/// What this would start.
+pub(crate) fn announcement() -> String {
+    match given() {
+        Some(host) => format!("docker:  the daemon at {host}, with images named bastide-test/*"),
+        None if can_start() => {
+            "docker:  a daemon of its own, with its own files, socket and bridge".to_owned()
+        }
+        None => "docker:  nothing".to_owned(),
+    }
+}
+
+fn given() -> Option<String> {
+    std::env::var_os(HOST).and_then(|host| host.into_string().ok())
+}
+
+/// Whether this machine could run a daemon.
+pub(crate) fn can_start() -> bool {
+    rustix::process::geteuid().is_root() && works(Command::new("dockerd").arg("--version"))
+}
+
+impl Engine {
+    /// Finds or starts a daemon with the images of the trials; or says why there is none.
+    pub(crate) fn prepare() -> Outcome<Result<Self, String>> {
+        let folder = tempfile::Builder::new().prefix("bastide-docker-").tempdir()?;
+        let (daemon, host) = match given() {
+            Some(host) if answers(&host) => (None, host),
+            Some(host) => return Ok(Err(format!("no Docker daemon answers at {host}"))),
+            None if !can_start() => {
+                let why = "`dockerd` cannot be started here: it takes root, and the package \
+                           docker.io";
+                return Ok(Err(why.to_owned()));
+            }
+            None => match Daemon::start(&folder.path().join("daemon"), &DaemonOptions::default()) {
+                Ok(daemon) => {
+                    let host = daemon.host();
+                    (Some(daemon), host)
+                }
+                Err(error) => return Ok(Err(error.to_string())),
+            },
+        };
+        say(&format!("the Docker daemon at {host}"));
+        images::make(&host)?;
+        Ok(Ok(Self { _daemon: daemon, _folder: folder, host }))
+    }
+
+    /// The variable that tells tests where it is.
+    pub(crate) fn variable(&self) -> (&'static str, String) {
+        (HOST, self.host.clone())
+    }
+}
