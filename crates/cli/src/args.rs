@@ -22,6 +22,7 @@ use crate::commands::resume::ResumeArgs;
 use crate::commands::rm::RmArgs;
 use crate::commands::run::RunArgs;
 use crate::commands::shell::ShellArgs;
+use crate::commands::snapshot::SnapshotArgs;
 use crate::commands::stop::StopArgs;
 use crate::commands::sweep::SweepArgs;
 
@@ -52,6 +53,7 @@ pub(crate) enum Task {
     Stop(StopArgs),
     Resume(ResumeArgs),
     Rm(RmArgs),
+    Snapshot(SnapshotArgs),
     Sweep(SweepArgs),
     Doctor(DoctorArgs),
     Completions(CompletionsArgs),

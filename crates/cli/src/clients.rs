@@ -3,7 +3,9 @@
 use std::cell::OnceCell;
 use std::sync::Arc;
 
-use bastide::{Client, Result, ResumeOptions, Saved, Session, SessionId, SessionInfo, SweepReport};
+use bastide::{
+    Client, Result, ResumeOptions, Saved, Session, SessionId, SessionInfo, Store, SweepReport,
+};
 use bastide_docker::{DockerBackend, DockerOptions};
 use bastide_local::LocalBackend;
 
@@ -19,7 +21,7 @@ pub(crate) struct Clients {
 /// Clients for the sessions of this home.
 pub(crate) fn clients() -> Result<Clients> {
     let local = Client::new(Arc::new(LocalBackend::new(config::home()?)?));
-    let local = local.with_events(events::options()?);
+    let local = store()?.known_to(local)?.with_events(events::options()?);
     Ok(Clients { local, docker: OnceCell::new() })
 }
 
@@ -30,7 +32,12 @@ pub(crate) fn docker_client(
 ) -> Result<Client> {
     let backend = DockerBackend::new(config::home()?, config::engine()?, options)?;
     let client = Client::new(Arc::new(backend.with_progress(progress)));
-    Ok(client.with_events(events::options()?))
+    Ok(store()?.known_to(client)?.with_events(events::options()?))
+}
+
+/// The store of snapshots of this home.
+pub(crate) fn store() -> Result<Store> {
+    Store::open(config::home()?.join("snapshots"))
 }
 
 impl Clients {
@@ -86,7 +93,10 @@ impl Clients {
 
     /// Removes a session, in whatever state it is.
     pub(crate) async fn delete(&self, id: &SessionId) -> Result<bool> {
-        self.of(id)?.delete(id).await
+        let deleted = self.of(id)?.delete(id).await?;
+        // What it was kept in while it was stopped is of no use without it.
+        store()?.remove(id.as_str())?;
+        Ok(deleted)
     }
 
     /// Every session there is, the oldest first.

@@ -18,5 +18,6 @@ pub(crate) mod resume;
 pub(crate) mod rm;
 pub(crate) mod run;
 pub(crate) mod shell;
+pub(crate) mod snapshot;
 pub(crate) mod stop;
 pub(crate) mod sweep;

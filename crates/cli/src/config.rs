@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use bastide::model::HOST_ENVIRONMENT_ALLOWLIST;
 use bastide::{Error, ErrorKind, Result};
 use bastide_docker::EngineAddress;
+use bastide_remote::BucketOptions;
 
 /// Where sessions are kept: `BASTIDE_HOME`, or `bastide` in the user's data folder.
 pub(crate) fn home() -> Result<PathBuf> {
@@ -68,4 +69,16 @@ pub(crate) fn events() -> EventSettings {
         otel: set("OTEL_EXPORTER_OTLP_ENDPOINT"),
         traceparent: set("TRACEPARENT"),
     }
+}
+
+/// Who we are on S3-compatible storage, in the words everybody uses.
+pub(crate) fn bucket() -> BucketOptions {
+    let set = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
+    let mut options = BucketOptions::default();
+    options.endpoint = set("AWS_ENDPOINT_URL_S3").or_else(|| set("AWS_ENDPOINT_URL"));
+    options.region = set("AWS_REGION").or_else(|| set("AWS_DEFAULT_REGION"));
+    options.access_key = set("AWS_ACCESS_KEY_ID");
+    options.secret_key = set("AWS_SECRET_ACCESS_KEY");
+    options.session_token = set("AWS_SESSION_TOKEN");
+    options
 }

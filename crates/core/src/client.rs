@@ -134,6 +134,12 @@ impl Client {
         Self { backend, state, events, registry, types, dependencies }
     }
 
+    /// The types it knows.
+    #[must_use]
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
     /// The same client with types of the program's own.
     #[must_use]
     pub fn with_registry(mut self, registry: Registry) -> Self {

@@ -46,6 +46,11 @@ impl ProgressListener {
     pub fn new(listen: impl Fn(Progress) + Send + Sync + 'static) -> Self {
         Self(Arc::new(listen))
     }
+
+    /// Says how far it is.
+    pub fn tell(&self, progress: Progress) {
+        (self.0)(progress);
+    }
 }
 
 impl fmt::Debug for ProgressListener {

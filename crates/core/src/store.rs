@@ -20,12 +20,17 @@ mod cache;
 mod chunk;
 mod collect;
 mod index;
+mod keeper;
 mod lease;
 mod pack;
 mod reader;
 mod record;
+mod remote;
 mod restore;
 mod save;
+#[doc(hidden)]
+pub mod strange;
+mod tar;
 mod tree;
 mod trouble;
 mod verify;
@@ -39,6 +44,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use bastide_model::PosixPath;
 use bastide_proto::GuestPath;
 
 use chunk::ChunkId;
@@ -48,11 +54,15 @@ use reader::Reader;
 use trouble::failed;
 use writer::Writer;
 
+use crate::client::DEFAULT_ROOT;
 use crate::link::Link;
+use crate::snapshot::{Progress, Workspace};
 use crate::{Error, ErrorKind, Result};
 
 pub use collect::CollectReport;
+pub use keeper::StoreSnapshot;
 pub use record::SnapshotInfo;
+pub use remote::{Objects, PushReport};
 pub use restore::RestoreReport;
 pub use save::SaveReport;
 pub use verify::{SnapshotHealth, VerifyReport};
@@ -80,25 +90,28 @@ pub struct Tree<'a> {
     pub progress: Option<&'a (dyn Fn(Progress) + Send + Sync)>,
 }
 
-/// How far some long work is.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Progress {
-    /// Entries that are done.
-    pub entries: u64,
-    /// Bytes that are done.
-    pub bytes: u64,
-    /// How many entries there are, where that is known.
-    pub total_entries: Option<u64>,
-    /// How many bytes there are, where that is known.
-    pub total_bytes: Option<u64>,
-}
-
 impl<'a> Tree<'a> {
     /// A whole tree.
     pub fn new(link: &'a dyn Link, root: &'a GuestPath) -> Self {
         let (left_out, kept) = (Vec::new(), Vec::new());
         Self { link, root, session: None, left_out, kept, only_empty: false, progress: None }
+    }
+
+    /// The workspace of a session. A folder of the caller's is never restored over what it holds.
+    #[must_use]
+    pub fn of(workspace: &'a Workspace<'a>) -> Self {
+        let bytes = |paths: &[PosixPath]| -> Vec<Vec<u8>> {
+            paths.iter().map(|path| path.as_str().as_bytes().to_vec()).collect()
+        };
+        Self {
+            link: workspace.link(),
+            root: workspace.root(),
+            session: Some(workspace.session().to_string()),
+            left_out: bytes(workspace.left_out()),
+            kept: bytes(workspace.kept_paths()),
+            only_empty: workspace.root().as_str() != DEFAULT_ROOT,
+            progress: workspace.progress,
+        }
     }
 
     fn report(&self, progress: Progress) {
@@ -148,7 +161,7 @@ struct Inner {
 }
 
 impl Store {
-    /// Opens the store in a folder, making it where there is none.
+    /// Opens the store in a folder. Where there is none it is made, once there is something to keep.
     ///
     /// # Errors
     ///
@@ -162,7 +175,8 @@ impl Store {
                 let message = format!("{} is no snapshot store of a known form", home.display());
                 return Err(Error::new(ErrorKind::Unsupported, message));
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => make(&home)?,
+            // It is made when there is something to put into it.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(failed("read", &format, error)),
         }
         Ok(Self { inner: Arc::new(Inner { home, index: Mutex::default() }) })
@@ -187,6 +201,9 @@ impl Store {
     }
 
     fn lease(&self) -> Result<Lease> {
+        if !self.folder("format").exists() {
+            make(&self.inner.home)?;
+        }
         Lease::take(&self.folder("leases"))
     }
 

@@ -104,8 +104,8 @@ pub(crate) struct Guest {
     pub(crate) processes: Processes,
     pub(crate) logs: LogFolder,
     pub(crate) memory: MemoryBook,
-    /// Held by whoever puts a tree in the place of another.
-    pub(crate) restores: tokio::sync::Mutex<()>,
+    /// Held alone by whoever puts a tree in the place of another, together by whoever looks through one.
+    pub(crate) restores: Arc<tokio::sync::RwLock<()>>,
 }
 
 /// Waits until commands can be run, and tells init.
@@ -152,7 +152,7 @@ pub(crate) fn run(served: &Served, endpoints: Endpoints) -> io::Result<()> {
             processes: Processes::default(),
             logs: LogFolder(endpoints.logs),
             memory: MemoryBook::new(endpoints.kills),
-            restores: tokio::sync::Mutex::default(),
+            restores: Arc::default(),
         });
         endpoints.listener.set_nonblocking(true)?;
         let listener = tokio::net::UnixListener::from_std(endpoints.listener)?;

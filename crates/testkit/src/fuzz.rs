@@ -13,6 +13,7 @@ mod patch;
 mod paths;
 mod seeds;
 mod state;
+mod store;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
@@ -57,6 +58,9 @@ pub const TARGETS: &[Target] = &[
     paths::TARGET,
     state::TARGET,
     state::SESSION,
+    store::PACK_INDEX,
+    store::LIST,
+    store::RECORD,
 ];
 
 /// The target of that name.

@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use bastide::model::document::Format;
 use bastide::model::environment::Variable;
 use bastide::model::{Manifest, Registry};
+use bastide::store::StoreSnapshot;
 use bastide::{
     Client, CreateOptions, Error, ErrorKind, Isolation, NetworkAccess, Result, Rung, Session,
+    SessionId, SnapshotChoice,
 };
 
 use super::docker::DockerArgs;
@@ -137,6 +139,11 @@ impl SessionArgs {
         options.limits.disk = self.disk;
         options.nested_sandbox = self.nested_sandbox;
         options.tied_to_owner = tied_to_owner;
+        let id = SessionId::random();
+        // Its own snapshot when it stops; the one it starts from stays as it is.
+        let snapshot = StoreSnapshot { id: id.to_string(), from: self.snapshot };
+        options.snapshot = Some(SnapshotChoice::Named(snapshot.into_snapshot()));
+        options.id = Some(id);
         options.base_dir = base_dir(self.manifest.as_deref())?;
         options.progress = ui.progress("laying out");
         let client = match self.backend {
@@ -181,11 +188,7 @@ impl SessionArgs {
         if self.backend != BackendArg::Local && !matches!(self.isolation, IsolationArg::Auto) {
             return refuse("--isolation", "how containers are confined is their engine's");
         }
-        let asked = [("--snapshot", self.snapshot.is_some(), "there are no snapshots yet")];
-        match asked.into_iter().find(|(_, given, _)| *given) {
-            Some((option, _, why)) => refuse(option, why),
-            None => Ok(()),
-        }
+        Ok(())
     }
 }
 

@@ -87,6 +87,18 @@ pub(crate) fn parse_signal(text: &str) -> Result<i32, String> {
     named.or(numbered).ok_or_else(|| "expected a signal such as TERM, SIGKILL or 15".to_owned())
 }
 
+/// A number of bytes, for people.
+pub(crate) fn size_text(bytes: u64) -> String {
+    let units = [(1_u64 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    match units.into_iter().find(|(unit, _)| bytes >= *unit) {
+        Some((unit, name)) => {
+            let tenths = u128::from(bytes) * 10 / u128::from(unit);
+            format!("{}.{} {name}", tenths / 10, tenths % 10)
+        }
+        None => format!("{bytes} B"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::harness::{Home, count, is_running, kill, parent, pass, text, until};
 
 /// Numbers nobody can foresee, and nobody has to.
-fn random(below: u64) -> u64 {
+pub(crate) fn random(below: u64) -> u64 {
     static STATE: AtomicU64 = AtomicU64::new(0);
     let seed = std::env::var_os("BASTIDE_TEST_SEED");
     let seed = seed.and_then(|seed| seed.to_str()?.parse().ok());

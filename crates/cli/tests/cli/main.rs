@@ -8,3 +8,4 @@ mod harness;
 mod json;
 mod lifetime;
 mod run;
+mod snapshots;

@@ -4,21 +4,11 @@ use serde_json::json;
 
 use super::Session;
 use crate::Result;
-use crate::client::DEFAULT_ROOT;
 use crate::events::Finished;
-use crate::store::{Progress, RestoreReport, SaveReport, Store, Tree};
+use crate::snapshot::{Progress, Workspace};
+use crate::store::{RestoreReport, SaveReport, Store, Tree};
 
 impl Session {
-    /// The workspace, as a [`Store`] saves and restores it. A folder of the caller's is never
-    /// restored over what it holds.
-    #[must_use]
-    pub fn tree(&self) -> Tree<'_> {
-        let mut tree = Tree::new(self.link.as_ref(), &self.root);
-        tree.session = Some(self.machine.id.to_string());
-        tree.only_empty = self.backend.has_host_files() && self.root.as_str() != DEFAULT_ROOT;
-        tree
-    }
-
     /// Saves the workspace as the snapshot `name`: [`Store::save`].
     ///
     /// # Errors
@@ -31,7 +21,9 @@ impl Session {
         progress: Option<&(dyn Fn(Progress) + Send + Sync)>,
     ) -> Result<SaveReport> {
         let told = self.further("save_snapshot", || json!({"snapshot": name}));
-        let tree = Tree { progress, ..self.tree() };
+        let manifest = self.manifest();
+        let workspace = Workspace { progress, ..self.workspace(&manifest)? };
+        let tree = Tree::of(&workspace);
         told.quietly(store.save(&tree, name), |_| Finished::done()).await
     }
 
@@ -47,7 +39,20 @@ impl Session {
         progress: Option<&(dyn Fn(Progress) + Send + Sync)>,
     ) -> Result<RestoreReport> {
         let told = self.further("restore_snapshot", || json!({"snapshot": name}));
-        let tree = Tree { progress, ..self.tree() };
+        let manifest = self.manifest();
+        let workspace = Workspace { progress, ..self.workspace(&manifest)? };
+        let tree = Tree::of(&workspace);
         told.quietly(store.restore(&tree, name), |_| Finished::done()).await
+    }
+
+    /// What the fingerprint of a snapshot of the workspace would be: [`Store::fingerprint`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub async fn snapshot_fingerprint(&self, store: &Store) -> Result<String> {
+        let manifest = self.manifest();
+        let workspace = self.workspace(&manifest)?;
+        store.fingerprint(&Tree::of(&workspace)).await
     }
 }

@@ -58,6 +58,21 @@ impl Block {
     }
 }
 
+impl Block {
+    /// What a block holds, from its stored bytes; its chunks are the caller's to check.
+    pub(crate) fn unpack(&self, stored: &[u8]) -> Result<Vec<u8>, &'static str> {
+        let length = usize::try_from(self.length()).unwrap_or(0);
+        match self.compressed {
+            None if stored.len() == length => Ok(stored.to_vec()),
+            Some(check) if ChunkId::of(stored) == check => {
+                let raw = zstd::bulk::decompress(stored, length);
+                raw.ok().filter(|raw| raw.len() == length).ok_or("a block cannot be decompressed")
+            }
+            _ => Err("a block is not what was written"),
+        }
+    }
+}
+
 impl PackIndex {
     /// Reads an index, and refuses one that no pack of ours has.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, &'static str> {

@@ -90,7 +90,12 @@ pub(crate) fn file_name(name: &str) -> String {
 pub(crate) fn names(folder: &Path) -> Result<Vec<String>> {
     let reading = |error| failed("read", folder, error);
     let mut names = Vec::new();
-    for entry in fs::read_dir(folder).map_err(reading)? {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(names),
+        Err(error) => return Err(reading(error)),
+    };
+    for entry in entries {
         let file = entry.map_err(reading)?.file_name();
         let name = file.to_str().and_then(|file| file.strip_suffix(ENDING));
         names.extend(name.filter(|name| check_name(name).is_ok()).map(str::to_owned));

@@ -24,9 +24,10 @@ use super::record::SnapshotInfo;
 use super::save::receive;
 use super::tree::{Entry, Kind, Piece, TreeReader};
 use super::trouble::damaged;
-use super::{Progress, SILENCE, Store, Tree, blocking, threads};
+use super::{SILENCE, Store, Tree, blocking, threads};
 use crate::fault::{agent_lost, refused};
 use crate::link::{Access, Incoming, Receiver, Sender, Stream, Ticket, broken, decode};
+use crate::snapshot::Progress;
 use crate::{Error, ErrorKind, Result};
 
 /// How many bytes the descriptions in one list may take.

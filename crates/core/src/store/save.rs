@@ -19,9 +19,10 @@ use super::chunk::ChunkId;
 use super::record::{self, SnapshotInfo};
 use super::tree::check_attributes;
 use super::writer::Writer;
-use super::{Progress, SILENCE, Store, Tree, blocking, now_ms, threads};
+use super::{SILENCE, Store, Tree, blocking, now_ms, threads};
 use crate::fault::{agent_lost, refused};
 use crate::link::{Access, Incoming, Link, PassedFile, Stream, Ticket, broken, decode};
+use crate::snapshot::Progress;
 use crate::{Error, ErrorKind, Result};
 
 use content::{Streamed, passed, small_files};

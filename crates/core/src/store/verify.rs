@@ -12,7 +12,8 @@ use super::reader::{Reader, Room};
 use super::record::SnapshotInfo;
 use super::tree::{Kind, TreeReader, chunks_of};
 use super::trouble::{failed, is_damage};
-use super::{Progress, Store, threads};
+use super::{Store, threads};
+use crate::snapshot::Progress;
 use crate::{Error, ErrorKind, Result};
 
 /// How many damaged files of a snapshot are named.

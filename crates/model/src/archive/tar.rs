@@ -5,6 +5,7 @@
 //! of sparse files count) and, unlike general ones, it bounds what a header may ask for.
 
 mod content;
+mod details;
 mod header;
 mod links;
 mod member;
@@ -15,6 +16,7 @@ mod strip;
 mod writer;
 
 pub use content::TarContent;
+pub use details::TarDetails;
 pub use links::{LinkTree, rebase_link, target_stays_inside};
 pub use member::{Ownership, TarKind, TarMember, restored_mode};
 pub use reader::TarReader;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use bastide::model::Manifest;
-use bastide::store::{SaveReport, Tree};
+use bastide::store::SaveReport;
 use bastide::{CreateOptions, ErrorKind, Session, Store};
 
 use crate::suite::{Context, Outcome, Trial, Trouble, say};
@@ -74,7 +74,7 @@ async fn brings_back_everything_a_workspace_holds(context: Context) -> Outcome {
 
     let second = restored(&context, &store, "all").await?;
     // Times, modes, owners, attributes, links and content: the fingerprint covers them all.
-    assert_eq!(store.fingerprint(&second.tree()).await?, saved.info.fingerprint);
+    assert_eq!(second.snapshot_fingerprint(&store).await?, saved.info.fingerprint);
     let look = "readlink absolute dangling; stat -c '%h %a %s' plain unreadable special pipe sparse; \
                 cat plain other/third; ls empty | wc -l; [ -p pipe ] && ls deep/er";
     assert_eq!(
@@ -219,7 +219,7 @@ async fn says_which_file_is_damaged_whichever_byte_is(context: Context) -> Outco
         assert!(one.broken.is_some() || one.damaged.iter().all(|path| !path.is_empty()));
         // Whoever comes now knows nothing of how it was.
         let fresh = Store::open(store.home())?;
-        let other = fresh.restore(&session.tree(), "one").await;
+        let other = session.restore_snapshot(&fresh, "one", None).await;
         assert!(other.is_err(), "it was restored though {place} is damaged");
         flip(file, at, bit)?;
         // What was noted about it does not hold any more.
@@ -327,7 +327,7 @@ async fn saves_deep_and_wide_trees(context: Context) -> Outcome {
     let expected = 2 * u64::try_from(depth)? + 3002;
     assert_eq!(saved.info.entries, expected);
     let other = restored(&context, &store, "one").await?;
-    assert_eq!(store.fingerprint(&other.tree()).await?, saved.info.fingerprint);
+    assert_eq!(other.snapshot_fingerprint(&store).await?, saved.info.fingerprint);
     other.delete().await?;
     Ok(session.delete().await?)
 }
@@ -360,11 +360,10 @@ async fn gives_up_a_restore_half_way_without_a_trace(context: Context) -> Outcom
     say(&session, "for n in $(seq 300); do echo $n > file$n; done").await?;
     session.save_snapshot(&store, "one", None).await?;
     say(&session, "rm file*; echo here > here").await?;
-    let before = store.fingerprint(&session.tree()).await?;
+    let before = session.snapshot_fingerprint(&store).await?;
     let mut after = Vec::new();
     for steps in 0..context.count(200) {
-        let tree: Tree<'_> = session.tree();
-        let restoring = store.restore(&tree, "one");
+        let restoring = session.restore_snapshot(&store, "one", None);
         tokio::pin!(restoring);
         // Polled so many times, then dropped: as if whoever asked was killed then.
         let mut polled = 0;
@@ -398,5 +397,5 @@ async fn settled(store: &Store, session: &Session) -> Result<String, Trouble> {
             return Err("what was begun is not cleared away".into());
         }
     }
-    Ok(store.fingerprint(&session.tree()).await?)
+    Ok(session.snapshot_fingerprint(store).await?)
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::shell::{Outcome, cargo, read, say};
 
 /// Every crate, and the crates of ours it may depend on. Tests may use the test kit besides.
-const ALLOWED: [(&str, &[&str]); 10] = [
+const ALLOWED: [(&str, &[&str]); 11] = [
     ("bastide-model", &[]),
     ("bastide-proto", &[]),
     ("bastide-guest", &["bastide-proto"]),
@@ -13,7 +13,8 @@ const ALLOWED: [(&str, &[&str]); 10] = [
     ("bastide", &["bastide-model", "bastide-proto"]),
     ("bastide-local", &["bastide", "bastide-guest-bin", "bastide-proto"]),
     ("bastide-docker", &["bastide", "bastide-guest-bin", "bastide-proto"]),
-    ("bastide-cli", &["bastide", "bastide-docker", "bastide-local"]),
+    ("bastide-remote", &["bastide"]),
+    ("bastide-cli", &["bastide", "bastide-docker", "bastide-local", "bastide-remote"]),
     ("bastide-testkit", &["bastide", "bastide-model", "bastide-proto"]),
     ("xtask", &["bastide", "bastide-local", "bastide-model", "bastide-testkit"]),
 ];

@@ -11,7 +11,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::{getegid, geteuid};
 
-use super::attributes;
+use super::{attributes, closed};
 use crate::server::beneath::{Node, Roots, held_path, look, look_at};
 
 /// How many folders are held at once.
@@ -120,11 +120,7 @@ impl Builder {
                 MadeKind::Link { to } => {
                     let to: Vec<Vec<u8>> = to.iter().map(|name| name.to_vec()).collect();
                     let (original, parents) = to.split_last().ok_or(Errno::ISDIR)?;
-                    let flags = OFlags::PATH | OFlags::DIRECTORY;
-                    let from = match parents.is_empty() {
-                        true => rustix::io::fcntl_dupfd_cloexec(&self.top, 0)?,
-                        false => roots.open_below(&self.top, parents, flags)?,
-                    };
+                    let (from, _unlocked) = closed::enter_all(roots, &self.top, parents)?;
                     // Never another name for a folder or a device.
                     let kind = FileType::from_raw_mode(look_at(&from, original)?.st_mode);
                     if kind != FileType::RegularFile {

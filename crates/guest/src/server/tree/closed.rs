@@ -7,13 +7,13 @@
 
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, chmodat, fstat, openat};
+use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, accessat, chmodat, fstat, openat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use crate::server::beneath::{held_path, reopen};
+use crate::server::beneath::{Roots, held_path, reopen};
 
-/// Opens an entry of a folder that is held. One that is closed is opened for a moment, if it is ours.
+/// Opens a file in a folder that is held. One that is closed is opened for a moment, if it is ours.
 pub(super) fn open(folder: &OwnedFd, name: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
     let careful = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     match openat(folder, name, flags | careful, Mode::empty()) {
@@ -23,21 +23,82 @@ pub(super) fn open(folder: &OwnedFd, name: &[u8], flags: OFlags) -> Result<Owned
     let held =
         openat(folder, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
     let stat = fstat(&held)?;
-    let needed = match FileType::from_raw_mode(stat.st_mode) {
-        FileType::Directory => 0o700,
-        FileType::RegularFile => 0o400,
-        _ => return Err(Errno::ACCESS),
-    };
-    if stat.st_uid != geteuid().as_raw() {
+    let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    if !is_file || stat.st_uid != geteuid().as_raw() {
         return Err(Errno::ACCESS);
     }
     let set = |mode: u32| {
         chmodat(CWD, held_path(&held), Mode::from_raw_mode(mode & 0o7777), AtFlags::empty())
     };
-    set(stat.st_mode | needed)?;
+    set(stat.st_mode | 0o400)?;
     let opened = reopen(&held, flags);
     let closed = set(stat.st_mode);
     opened.and_then(|file| closed.map(|()| file))
+}
+
+/// A folder that its owner had closed. It is closed again when this is dropped.
+#[derive(Debug)]
+pub(super) struct Unlocked {
+    held: OwnedFd,
+    mode: u32,
+}
+
+impl Unlocked {
+    /// Its permissions, as its owner meant them.
+    pub(super) fn mode(&self) -> u32 {
+        self.mode
+    }
+}
+
+impl Drop for Unlocked {
+    fn drop(&mut self) {
+        let mode = Mode::from_raw_mode(self.mode);
+        // Its owner may have changed its mind, or it is gone.
+        let _ = chmodat(CWD, held_path(&self.held), mode, AtFlags::empty());
+    }
+}
+
+/// Opens a folder in a folder that is held, so that what is in it can be reached. One that its owner
+/// has closed is opened for as long as what comes with it is held.
+pub(super) fn enter(
+    roots: &Roots,
+    folder: &OwnedFd,
+    name: &[u8],
+) -> Result<(OwnedFd, Option<Unlocked>), Errno> {
+    match roots.enter(folder, name, OFlags::RDONLY) {
+        Err(Errno::ACCESS) => {}
+        Ok(entered) => match accessat(&entered, c".", Access::EXEC_OK, AtFlags::EACCESS) {
+            Err(Errno::ACCESS) => {}
+            _ => return Ok((entered, None)),
+        },
+        Err(errno) => return Err(errno),
+    }
+    let held = roots.enter(folder, name, OFlags::PATH)?;
+    let stat = fstat(&held)?;
+    if stat.st_uid != geteuid().as_raw() {
+        return Err(Errno::ACCESS);
+    }
+    let mode = Mode::from_raw_mode((stat.st_mode | 0o700) & 0o7777);
+    chmodat(CWD, held_path(&held), mode, AtFlags::empty())?;
+    let unlocked = Unlocked { held, mode: stat.st_mode & 0o7777 };
+    let entered = reopen(&unlocked.held, OFlags::RDONLY | OFlags::DIRECTORY)?;
+    Ok((entered, Some(unlocked)))
+}
+
+/// Opens the folder these names lead to, through folders their owner has closed.
+pub(super) fn enter_all(
+    roots: &Roots,
+    from: &OwnedFd,
+    names: &[Vec<u8>],
+) -> Result<(OwnedFd, Vec<Unlocked>), Errno> {
+    let mut folder = rustix::io::fcntl_dupfd_cloexec(from, 0)?;
+    let mut all = Vec::new();
+    for name in names {
+        let (entered, unlocked) = enter(roots, &folder, name)?;
+        folder = entered;
+        all.extend(unlocked);
+    }
+    Ok((folder, all))
 }
 
 /// Lets the owner into a folder of the owner's for good; for one that is about to go away.

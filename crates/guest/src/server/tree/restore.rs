@@ -13,7 +13,7 @@ use bytes::{Bytes, BytesMut};
 use rustix::fs::{Mode, OFlags, mkdirat};
 use rustix::io::Errno;
 
-use super::build::{Builder, Filling};
+use super::build::{Builder, Filling, Losses};
 use super::swap::Moves;
 use crate::server::Guest;
 use crate::server::beneath::{
@@ -25,7 +25,7 @@ use crate::server::files::{Removal, Step, random_name, some_entries};
 use crate::server::side::Side;
 
 /// How often the host hears that it is not its turn yet.
-const WORD: Duration = Duration::from_secs(5);
+pub(super) const WORD: Duration = Duration::from_secs(5);
 
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 
@@ -41,10 +41,35 @@ struct Restoring {
     new_name: Vec<u8>,
     builder: Builder,
     filling: Option<Filling>,
+    guest: Arc<Guest>,
+    /// There until everything is in its place, or cleared away.
+    held: Option<Turn>,
+}
+
+/// The right to put a tree in the place of another.
+type Turn = tokio::sync::OwnedRwLockWriteGuard<()>;
+
+impl Drop for Restoring {
+    /// Clears away what was begun, if whoever asked is gone. The next one waits for that.
+    fn drop(&mut self) {
+        let Some(turn) = self.held.take() else { return };
+        let (Ok(removal), Ok(runtime)) =
+            (self.beside(&self.new_name), tokio::runtime::Handle::try_current())
+        else {
+            return;
+        };
+        let guest = Arc::clone(&self.guest);
+        runtime.spawn(async move {
+            // What cannot be removed stays hidden, and is left out of snapshots.
+            drop(remove(&guest, removal).await);
+            drop(turn);
+        });
+    }
 }
 
 impl Restoring {
-    fn begin(roots: &Roots, asked: &Restore) -> Result<Self, Fault> {
+    fn begin(guest: &Arc<Guest>, asked: &Restore, turn: Turn) -> Result<Self, Fault> {
+        let roots = &guest.roots;
         let fault = |error: PathError| error.fault("cannot restore");
         let at = names(asked.base.as_str().as_bytes());
         let place = roots.change(&at, Leaf::Target, Missing::Fails).map_err(fault)?;
@@ -68,7 +93,9 @@ impl Restoring {
         let top = reopen(&*new, OFlags::PATH).map_err(failed)?;
         let builder = Builder::new(top);
         let (path, stay) = (place.path.clone(), place.stay);
-        Ok(Self { base, path, stay, kept, new, new_name, builder, filling: None })
+        let (guest, held) = (Arc::clone(guest), Some(turn));
+        let filling = None;
+        Ok(Self { guest, base, path, stay, kept, new, new_name, builder, filling, held })
     }
 
     fn fault(&self, errno: Errno) -> Fault {
@@ -134,14 +161,14 @@ pub(in crate::server) async fn run(
 ) -> Result<(), Refusal> {
     outbox.accept(Accepted::default()).await?;
     // One at a time: a call whose host is gone may still be clearing away what it began.
-    let _turn = loop {
-        match tokio::time::timeout(WORD, guest.restores.lock()).await {
+    let turn = loop {
+        match tokio::time::timeout(WORD, Arc::clone(&guest.restores).write_owned()).await {
             Ok(turn) => break turn,
             Err(_) => outbox.item(&RestoreWord::Progress { made: 0 }).await?,
         }
     };
     let (request, held) = (asked.clone(), Arc::clone(guest));
-    let begun = blocking(move || Restoring::begin(&held.roots, &request)).await;
+    let begun = blocking(move || Restoring::begin(&held, &request, turn)).await;
     let restoring = match begun.and_then(|begun| begun) {
         Ok(restoring) => restoring,
         Err(fault) => return Ok(outbox.end(&End::Failed(fault)).await?),
@@ -153,10 +180,7 @@ pub(in crate::server) async fn run(
             discard(guest, restoring).await;
             End::Failed(fault)
         }
-        Err(Refusal::Gone) => {
-            discard(guest, restoring).await;
-            return Err(Refusal::Gone);
-        }
+        Err(Refusal::Gone) => return Err(Refusal::Gone),
     };
     Ok(outbox.end(&end).await?)
 }
@@ -188,10 +212,11 @@ async fn remove(guest: &Arc<Guest>, mut removal: Removal) -> Result<(), Fault> {
 }
 
 async fn discard(guest: &Arc<Guest>, restoring: Option<Restoring>) {
-    let Some(restoring) = restoring else { return };
+    let Some(mut restoring) = restoring else { return };
     if let Ok(removal) = restoring.beside(&restoring.new_name) {
         drop(remove(guest, removal).await);
     }
+    restoring.held = None;
 }
 
 /// Does a piece of the work on another thread.
@@ -289,11 +314,36 @@ fn fill(
     work(restoring.filling.as_mut().ok_or(Errno::PROTO)?)
 }
 
+/// Puts the tree in its place, and clears away what was there. Once begun, this comes to its end even if
+/// nobody waits for it any more.
 async fn commit(
     guest: &Arc<Guest>,
     restoring: &mut Option<Restoring>,
     outbox: &mut Outbox,
 ) -> Result<(), Refusal> {
+    let taken = restoring.take();
+    let guest = Arc::clone(guest);
+    let committing = tokio::spawn(async move {
+        let mut restoring = taken;
+        let committed = put_in_place(&guest, &mut restoring).await;
+        match (&committed, &mut restoring) {
+            (Ok(_), Some(done)) => done.held = None,
+            _ => discard(&guest, restoring).await,
+        }
+        committed
+    });
+    let committed = committing.await.map_err(|_| {
+        Refusal::Fault(Fault::new(FaultKind::Internal, "the guest failed at a tree"))
+    })?;
+    let (losses, cleared) = committed?;
+    let (unowned, unattributed) = (losses.unowned, losses.unattributed);
+    Ok(outbox.item(&RestoreWord::Restored { unowned, unattributed, cleared }).await?)
+}
+
+async fn put_in_place(
+    guest: &Arc<Guest>,
+    restoring: &mut Option<Restoring>,
+) -> Result<(Losses, bool), Refusal> {
     let root = work(guest, restoring, |it, roots| it.commit(roots)).await?;
     // Whatever lies beside the new tree now has been replaced by it.
     let left = work(guest, restoring, |it, _| leftovers(&it.base)).await?;
@@ -310,9 +360,7 @@ async fn commit(
         it.give_root(&root)?;
         Ok(it.builder.losses)
     });
-    let losses = given.await?;
-    let (unowned, unattributed) = (losses.unowned, losses.unattributed);
-    Ok(outbox.item(&RestoreWord::Restored { unowned, unattributed, cleared }).await?)
+    Ok((given.await?, cleared))
 }
 
 /// How many bytes follow a list of entries.

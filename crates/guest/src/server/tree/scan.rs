@@ -17,6 +17,8 @@ use rustix::fs::{FileType, Mode, OFlags, Stat, fstat, openat, readlinkat};
 use rustix::io::Errno;
 use serde_bytes::ByteBuf;
 
+use super::closed::Unlocked;
+use super::restore::WORD;
 use super::{attributes, closed, fetch};
 use crate::server::Guest;
 use crate::server::beneath::{Leaf, Missing, Node, PathError, Roots, look, look_at, names, reopen};
@@ -30,6 +32,9 @@ const PIECE: Duration = Duration::from_millis(200);
 
 /// How many folders are held at once.
 const HELD: usize = 32;
+
+/// How many folders that their owner has closed are opened at once.
+const UNLOCKED: usize = 512;
 
 /// How often an entry that changes while it is looked at is looked at again.
 const ATTEMPTS: usize = 8;
@@ -97,6 +102,8 @@ pub(super) struct Scanner {
     base: Arc<OwnedFd>,
     left_out: Vec<Vec<Vec<u8>>>,
     levels: Vec<Level>,
+    /// Folders that their owner had closed; until all that is wanted of them is read.
+    unlocked: Vec<Unlocked>,
     begun: bool,
 }
 
@@ -119,7 +126,7 @@ impl Scanner {
         };
         let base = Arc::new(base.map_err(|errno| place.failed(errno))?);
         let left_out = scan.left_out.iter().map(|path| names(path)).collect();
-        Ok(Self { base, left_out, levels: Vec::new(), begun: false })
+        Ok(Self { base, left_out, levels: Vec::new(), unlocked: Vec::new(), begun: false })
     }
 
     /// The folder at the top.
@@ -177,8 +184,15 @@ impl Scanner {
                 FileType::Fifo => SeenKind::Fifo,
                 FileType::Socket => SeenKind::Socket,
                 FileType::Directory => match enter(roots, folder, &level.node, &name) {
-                    Ok(Some(inside)) => {
-                        let stat = seen(&fstat(&inside)?);
+                    Ok(Some((inside, unlocked))) => {
+                        let mut stat = seen(&fstat(&inside)?);
+                        if let Some(unlocked) = unlocked {
+                            if self.unlocked.len() >= UNLOCKED {
+                                return Err(Errno::MFILE);
+                            }
+                            stat.mode = unlocked.mode();
+                            self.unlocked.push(unlocked);
+                        }
                         let kind = SeenKind::Dir { attributes: attributes::read(&inside) };
                         batch.add(depth, Arc::clone(&path), name.clone(), kind, stat);
                         let mut below = path.to_vec();
@@ -267,14 +281,13 @@ fn enter(
     folder: &OwnedFd,
     above: &Node,
     name: &[u8],
-) -> Result<Option<OwnedFd>, Errno> {
-    let entered = match roots.enter(folder, name, OFlags::RDONLY) {
+) -> Result<Option<(OwnedFd, Option<Unlocked>)>, Errno> {
+    let (entered, unlocked) = match closed::enter(roots, folder, name) {
         Err(Errno::XDEV) => return Ok(None),
-        Err(Errno::ACCESS) => closed::open(folder, name, FOLDER)?,
         entered => entered?,
     };
     let node = look(&entered)?;
-    Ok(node.is_in_mount_of(above).then_some(entered))
+    Ok(node.is_in_mount_of(above).then_some((entered, unlocked)))
 }
 
 /// What the host is told about a file.
@@ -311,10 +324,21 @@ pub(in crate::server) async fn run(
     inbox: &mut Inbox,
     outbox: &mut Outbox,
 ) -> Result<(), Refusal> {
-    let (asked, held) = (scan.clone(), Arc::clone(guest));
-    let begun = blocking(move || Scanner::begin(&held.roots, &asked)).await?;
-    let scanner = begun.map_err(|error| error.fault("cannot look through"))?;
     outbox.accept(Accepted::default()).await?;
+    // Not while a tree takes the place of another: it would be a bit of both.
+    let _turn = loop {
+        match tokio::time::timeout(WORD, guest.restores.read()).await {
+            Ok(turn) => break turn,
+            Err(_) => outbox.item(&ScanWord::Busy).await?,
+        }
+    };
+    let (asked, held) = (scan.clone(), Arc::clone(guest));
+    let begun = blocking(move || Scanner::begin(&held.roots, &asked)).await;
+    let begun = begun.and_then(|begun| begun.map_err(|error| error.fault("cannot look through")));
+    let scanner = match begun {
+        Ok(scanner) => scanner,
+        Err(fault) => return Ok(outbox.end(&End::Failed(fault)).await?),
+    };
     let end = match tell(guest, scanner, side, inbox, outbox).await {
         Ok(()) => End::Done,
         Err(Refusal::Fault(fault)) => End::Failed(fault),

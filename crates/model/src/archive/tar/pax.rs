@@ -28,6 +28,10 @@ impl Records {
         self.0.get(keyword).map(Vec::as_slice)
     }
 
+    pub(super) fn pairs(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.0.iter().map(|(keyword, value)| (keyword.as_slice(), value.as_slice()))
+    }
+
     pub(super) fn set(&mut self, keyword: &[u8], value: &[u8]) {
         self.0.insert(keyword.to_vec(), value.to_vec());
     }

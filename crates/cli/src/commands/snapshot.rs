@@ -1,0 +1,434 @@
+//! `bastide snapshot`
+
+use std::fs::File;
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, UNIX_EPOCH};
+
+use bastide::store::{PushReport, SnapshotHealth, VerifyReport};
+use bastide::{Error, ErrorKind, Progress, Result, SnapshotInfo, Store};
+use bastide_remote::Bucket;
+use serde_json::{Value, json};
+
+use super::ls::ago;
+use crate::args::values::size_text;
+use crate::clients::{clients, store};
+use crate::config;
+use crate::ui::{Table, Ui};
+
+/// The exit code of a check that found something.
+const FOUND: u8 = 1;
+
+/// Keep workspaces, and bring them back
+#[derive(Debug, clap::Args)]
+pub(crate) struct SnapshotArgs {
+    #[command(subcommand)]
+    task: SnapshotTask,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum SnapshotTask {
+    /// Save the workspace of a session; only what changed since the last time is read
+    Save {
+        /// Session, or the beginning of its id
+        #[arg(value_name = "ID")]
+        session: String,
+        /// What the snapshot is called; one of that name is replaced
+        #[arg(long, value_name = "NAME")]
+        name: String,
+        /// Print an object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make the workspace of a session what it was when it was saved
+    Restore {
+        /// Session, or the beginning of its id
+        #[arg(value_name = "ID")]
+        session: String,
+        /// Which snapshot
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// Print an object
+        #[arg(long)]
+        json: bool,
+    },
+    /// List snapshots
+    Ls {
+        /// Print an array of objects
+        #[arg(long)]
+        json: bool,
+    },
+    /// Check that everything is what was written; exit code 1 if not
+    Verify {
+        /// Which snapshot; all of them if none is given
+        #[arg(value_name = "NAME")]
+        name: Option<String>,
+        /// Print an object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove snapshots
+    Rm {
+        /// Which
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
+        /// Print an object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Write a snapshot as a tar archive
+    Export {
+        /// Which snapshot
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// The file; `-` is standard output
+        #[arg(value_name = "FILE", default_value = "-")]
+        file: PathBuf,
+    },
+    /// Make a snapshot of a tar archive
+    Import {
+        /// The file; `-` is standard input
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// What the snapshot is called; one of that name is replaced
+        #[arg(long, value_name = "NAME")]
+        name: String,
+        /// Print an object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Copy a snapshot to S3-compatible storage; only what is not there is sent
+    Push {
+        /// Which snapshot
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// Where to: s3://bucket/prefix
+        #[arg(value_name = "ADDRESS")]
+        address: String,
+        /// Print an object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Bring a snapshot from S3-compatible storage; only what is not here is fetched
+    Pull {
+        /// Which snapshot
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// Where from: s3://bucket/prefix
+        #[arg(value_name = "ADDRESS")]
+        address: String,
+        /// Print an object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove what no snapshot needs any more
+    Gc {
+        /// Print an object
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+impl SnapshotArgs {
+    /// Whether a program reads what is printed.
+    pub(crate) fn json(&self) -> bool {
+        match &self.task {
+            SnapshotTask::Save { json, .. }
+            | SnapshotTask::Restore { json, .. }
+            | SnapshotTask::Ls { json }
+            | SnapshotTask::Verify { json, .. }
+            | SnapshotTask::Rm { json, .. }
+            | SnapshotTask::Import { json, .. }
+            | SnapshotTask::Push { json, .. }
+            | SnapshotTask::Pull { json, .. }
+            | SnapshotTask::Gc { json } => *json,
+            SnapshotTask::Export { .. } => false,
+        }
+    }
+}
+
+pub(crate) async fn run(ui: &mut Ui, args: SnapshotArgs) -> Result<ExitCode> {
+    let store = store()?;
+    match args.task {
+        SnapshotTask::Save { session, name, json } => save(ui, &store, &session, &name, json).await,
+        SnapshotTask::Restore { session, name, json } => {
+            restore(ui, &store, &session, &name, json).await
+        }
+        SnapshotTask::Ls { json } => list(ui, &store, json),
+        SnapshotTask::Verify { name, json } => verify(ui, &store, name.as_deref(), json),
+        SnapshotTask::Rm { names, json } => remove(ui, &store, &names, json),
+        SnapshotTask::Export { name, file } => export(&store, &name, &file),
+        SnapshotTask::Import { file, name, json } => import(ui, &store, &file, &name, json),
+        SnapshotTask::Push { name, address, json } => {
+            let bucket = Bucket::open(&address, config::bucket())?;
+            let pushed = store.push(&bucket, &name).await?;
+            copied(ui, &pushed, json)
+        }
+        SnapshotTask::Pull { name, address, json } => {
+            let bucket = Bucket::open(&address, config::bucket())?;
+            let pulled = store.pull(&bucket, &name).await?;
+            copied(ui, &pulled, json)
+        }
+        SnapshotTask::Gc { json } => collect(ui, &store, json),
+    }
+}
+
+async fn save(
+    ui: &mut Ui,
+    store: &Store,
+    session: &str,
+    name: &str,
+    json: bool,
+) -> Result<ExitCode> {
+    let client = clients()?;
+    let session = client.attach(&client.find(session)?).await?;
+    let shown = ui.progress("saving");
+    let tell = |progress: Progress| shown.iter().for_each(|shown| shown.tell(progress));
+    let saved = session.save_snapshot(store, name, Some(&tell)).await;
+    ui.end_progress();
+    let saved = saved?;
+    if json {
+        let mut object = describe(&saved.info);
+        object["files_read"] = json!(saved.files_read);
+        object["bytes_read"] = json!(saved.bytes_read);
+        object["bytes_added"] = json!(saved.bytes_added);
+        object["bytes_stored"] = json!(saved.bytes_stored);
+        object["left_out_count"] = json!(saved.left_out);
+        object["changed_while_read"] = json!(saved.changed);
+        ui.json(&object)?;
+    } else {
+        for (path, why) in &saved.info.left_out {
+            ui.note(&format!("left out {}: {why}", tame(path)));
+        }
+        for path in &saved.changed {
+            ui.note(&format!("changed while it was read: {}", tame(path)));
+        }
+        ui.line(&saved.info.fingerprint)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn restore(
+    ui: &mut Ui,
+    store: &Store,
+    session: &str,
+    name: &str,
+    json: bool,
+) -> Result<ExitCode> {
+    let client = clients()?;
+    let session = client.attach(&client.find(session)?).await?;
+    let shown = ui.progress("restoring");
+    let tell = |progress: Progress| shown.iter().for_each(|shown| shown.tell(progress));
+    let restored = session.restore_snapshot(store, name, Some(&tell)).await;
+    ui.end_progress();
+    let restored = restored?;
+    if json {
+        let mut object = describe(&restored.info);
+        object["unowned"] = json!(restored.unowned);
+        object["unattributed"] = json!(restored.unattributed);
+        ui.json(&object)?;
+    } else if restored.unowned > 0 {
+        let count = restored.unowned;
+        ui.note(&format!("{count} entries belong to users this session does not have"));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list(ui: &mut Ui, store: &Store, json: bool) -> Result<ExitCode> {
+    let all = store.list()?;
+    if json {
+        let object = |(name, read): &(String, Result<SnapshotInfo>)| match read {
+            Ok(info) => describe(info),
+            Err(error) => json!({ "name": name, "damaged": error.message() }),
+        };
+        ui.json(&all.iter().map(object).collect())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = Table::new(&["NAME", "CREATED", "ENTRIES", "SIZE", "FINGERPRINT"]);
+    for (name, read) in all {
+        match read {
+            Ok(info) => table.row([
+                name,
+                ago(UNIX_EPOCH + Duration::from_millis(info.created_at_ms)),
+                info.entries.to_string(),
+                size_text(info.bytes),
+                info.fingerprint.chars().take(16).collect(),
+            ]),
+            Err(_) => {
+                let none = || "-".to_owned();
+                table.row([name, none(), none(), none(), "damaged".to_owned()]);
+            }
+        }
+    }
+    ui.table(&table)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn verify(ui: &mut Ui, store: &Store, name: Option<&str>, json: bool) -> Result<ExitCode> {
+    let shown = ui.progress("verifying");
+    let tell = |progress: Progress| shown.iter().for_each(|shown| shown.tell(progress));
+    let found = store.verify(name, Some(&tell));
+    ui.end_progress();
+    let found = found?;
+    if json {
+        ui.json(&health(&found))?;
+    } else {
+        for snapshot in &found.snapshots {
+            let SnapshotHealth { name, broken, damaged, damaged_count, .. } = snapshot;
+            match broken {
+                Some(why) => ui.line(&format!("{name}: broken: {}", tame(why)))?,
+                None if *damaged_count == 0 => ui.line(&format!("{name}: whole"))?,
+                None => {
+                    ui.line(&format!("{name}: {damaged_count} files are damaged"))?;
+                    for path in damaged {
+                        ui.line(&format!("  {}", tame(path)))?;
+                    }
+                }
+            }
+        }
+        for what in &found.elsewhere {
+            ui.line(&tame(what))?;
+        }
+    }
+    Ok(if found.is_whole() { ExitCode::SUCCESS } else { ExitCode::from(FOUND) })
+}
+
+fn health(found: &VerifyReport) -> Value {
+    let snapshots: Vec<Value> = found
+        .snapshots
+        .iter()
+        .map(|one| {
+            json!({
+                "name": one.name,
+                "whole": one.is_whole(),
+                "broken": one.broken,
+                "damaged": one.damaged,
+                "damaged_count": one.damaged_count,
+            })
+        })
+        .collect();
+    json!({
+        "whole": found.is_whole(),
+        "snapshots": snapshots,
+        "elsewhere": found.elsewhere,
+        "chunks": found.chunks,
+        "bytes": found.bytes,
+    })
+}
+
+fn remove(ui: &mut Ui, store: &Store, names: &[String], json: bool) -> Result<ExitCode> {
+    for name in names {
+        if !store.remove(name)? {
+            return Err(Error::new(ErrorKind::NotFound, format!("there is no snapshot {name}"))
+                .hint("`bastide snapshot ls` lists them"));
+        }
+    }
+    if json {
+        ui.json(&json!({ "removed": names }))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn export(store: &Store, name: &str, file: &Path) -> Result<ExitCode> {
+    if file == Path::new("-") {
+        let out = io::stdout().lock();
+        if out.is_terminal() {
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                "an archive is nothing for a terminal",
+            )
+            .hint("name a file, or send the output somewhere"));
+        }
+        store.export(name, out)?;
+    } else {
+        let failed = |error: io::Error| {
+            Error::new(ErrorKind::Io, format!("cannot write {}: {error}", file.display()))
+        };
+        // A file that is there is replaced by a whole one, or stays.
+        let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new("."));
+        let part = folder.join(format!(
+            ".{}.{}.part",
+            file.file_name().unwrap_or_default().to_string_lossy(),
+            std::process::id()
+        ));
+        let written = File::create_new(&part)
+            .map_err(failed)
+            .and_then(|out| store.export(name, io::BufWriter::new(out)))
+            .and_then(|()| std::fs::rename(&part, file).map_err(failed));
+        if written.is_err() {
+            drop(std::fs::remove_file(&part));
+        }
+        written?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn import(ui: &mut Ui, store: &Store, file: &Path, name: &str, json: bool) -> Result<ExitCode> {
+    let info = if file == Path::new("-") {
+        store.import(name, io::stdin().lock())?
+    } else {
+        let input = File::open(file).map_err(|error| {
+            let message = format!("cannot read {}: {error}", file.display());
+            Error::new(ErrorKind::NotFound, message)
+        })?;
+        store.import(name, io::BufReader::new(input))?
+    };
+    if json {
+        ui.json(&describe(&info))?;
+    } else {
+        ui.line(&info.fingerprint)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn collect(ui: &mut Ui, store: &Store, json: bool) -> Result<ExitCode> {
+    let done = store.collect()?;
+    if json {
+        ui.json(&json!({
+            "packs_removed": done.packs_removed,
+            "bytes_removed": done.bytes_removed,
+            "packs_waiting": done.packs_waiting,
+            "bytes_waiting": done.bytes_waiting,
+            "packs_rewritten": done.packs_rewritten,
+        }))?;
+    } else {
+        ui.line(&format!("{} freed", size_text(done.bytes_removed)))?;
+        if done.packs_waiting > 0 {
+            let waiting = size_text(done.bytes_waiting);
+            ui.note(&format!("{waiting} more once those who use the store now are done"));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn copied(ui: &mut Ui, report: &PushReport, json: bool) -> Result<ExitCode> {
+    if json {
+        let mut object = describe(&report.info);
+        object["chunks_sent"] = json!(report.chunks);
+        object["bytes_sent"] = json!(report.bytes);
+        ui.json(&object)?;
+    } else {
+        ui.line(&format!("{} of {}", size_text(report.bytes), size_text(report.info.bytes)))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Everything that is known about a snapshot.
+fn describe(info: &SnapshotInfo) -> Value {
+    json!({
+        "name": info.name,
+        "fingerprint": info.fingerprint,
+        "created_at_ms": info.created_at_ms,
+        "session": info.session,
+        "entries": info.entries,
+        "bytes": info.bytes,
+        "left_out": info.left_out,
+    })
+}
+
+/// What comes from inside a sandbox must not move the cursor of whoever looks at it.
+fn tame(text: &str) -> String {
+    text.replace(|letter: char| letter.is_control(), " ")
+}
