@@ -213,3 +213,45 @@ fn doctor_says_what_this_machine_can_enforce() {
     assert!(text(&covered.stdout).contains("systempaths=unconfined"), "{}", text(&covered.stdout));
     assert_eq!(home.folders(), Vec::<String>::new());
 }
+
+/// A name service module of somebody else's would be loaded into whoever asks the C library for a name.
+/// The control shows that it is: a program that asks leaves a mark. Nothing of ours does.
+#[test]
+fn boots_in_a_root_whose_name_service_is_hostile() {
+    let home = Home::new();
+    let module = "#include <fcntl.h>\n__attribute__((constructor)) static void mark(void) \
+                  { creat(MARK, 0666); }\n";
+    std::fs::write(home.path().join("evil.c"), module).unwrap();
+    std::fs::write(home.path().join("nsswitch.conf"), "passwd: evil\ngroup: evil\n").unwrap();
+    let mark = home.path().join("mark");
+    let define = format!("-DMARK=\"{}\"", mark.display());
+    let mut compile = Command::new("cc");
+    compile.current_dir(home.path()).args(["-shared", "-fPIC", &define, "-o", "libnss_evil.so.2"]);
+    let folder = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu"];
+    let folder = folder.into_iter().find(|folder| std::path::Path::new(folder).is_dir());
+    let (Ok(true), Some(folder)) = (compile.arg("evil.c").status().map(|s| s.success()), folder)
+    else {
+        return;
+    };
+    // In a mount namespace of its own anybody may put a module among the system's.
+    let place = home.path().display();
+    let hostile = format!(
+        "cd {place} && mkdir -p over && mount -t tmpfs none over && mkdir over/up over/work && \
+         cp libnss_evil.so.2 over/up && mount -t overlay -o \
+         lowerdir={folder},upperdir=over/up,workdir=over/work none {folder} && \
+         mount --bind nsswitch.conf /etc/nsswitch.conf"
+    );
+    let control =
+        deprived(&home, &format!("{hostile} && {{ getent passwd x; true; }}"), &["--version"]);
+    if !control.status.success() || !mark.exists() {
+        // This machine cannot be made hostile in this way.
+        return;
+    }
+    std::fs::remove_file(&mark).unwrap();
+    for rung in ["namespaces", "landlock", "unconfined"] {
+        let arguments = ["run", "-v", "--isolation", rung, "--", "/bin/true"];
+        let output = deprived(&home, &hostile, &arguments);
+        assert_eq!(output.status.code(), Some(0), "{rung}: {}", text(&output.stderr));
+        assert!(!mark.exists(), "{rung}: the module was loaded");
+    }
+}
