@@ -135,7 +135,8 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         self.end();
         remove_bridge(&self.bridge);
-        // Its files are whoever's that made the folder; what it left mounted keeps them.
+        unmount_beneath(&self.folder);
+        // Its files are whoever's that made the folder.
         drop(fs::remove_dir_all(&self.folder));
     }
 }
@@ -173,6 +174,19 @@ fn wrap_runsc(folder: &Path) -> io::Result<PathBuf> {
     fs::write(&path, script)?;
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
     Ok(path)
+}
+
+/// Takes away what a daemon left mounted: without that its files cannot be removed.
+fn unmount_beneath(folder: &Path) {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let points = mounts.lines().filter_map(|line| line.split(' ').nth(4));
+    let mut beneath: Vec<_> = points.filter(|point| Path::new(point).starts_with(folder)).collect();
+    // What lies deepest goes first.
+    beneath.sort_unstable_by_key(|point| std::cmp::Reverse(point.len()));
+    for point in beneath {
+        // One that is gone is what is wanted.
+        drop(Command::new("umount").args(["--lazy", point]).stderr(Stdio::null()).status());
+    }
 }
 
 /// Waits a little for something outside this process that cannot say when it is done.
