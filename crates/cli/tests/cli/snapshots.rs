@@ -146,7 +146,7 @@ fn loses_nothing_however_a_restore_is_killed() {
         sh(
             &home,
             &id,
-            "find . -mindepth 1 -exec stat -c '%n %a %Y %s' {} + | sort; cat */* other 2>&1",
+            "find . -mindepth 1 -exec stat -c '%n %a %Y %s' {} + | sort; cat */* other 2>&1; true",
         )
     };
     home.say(&["snapshot", "save", &id, "--name", "one"]);

@@ -13,12 +13,13 @@ use rustix::process::geteuid;
 
 use crate::server::beneath::{Roots, held_path, reopen};
 
-/// Opens a file in a folder that is held. One that is closed is opened for a moment, if it is ours.
-pub(super) fn open(folder: &OwnedFd, name: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+/// Opens a file in a folder that is held. One that its owner has closed is open for as long as what
+/// comes with it is held.
+pub(super) fn open(folder: &OwnedFd, name: &[u8]) -> Result<(OwnedFd, Option<Unlocked>), Errno> {
     let careful = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    match openat(folder, name, flags | careful, Mode::empty()) {
+    match openat(folder, name, OFlags::RDONLY | careful, Mode::empty()) {
         Err(Errno::ACCESS) => {}
-        opened => return opened,
+        opened => return opened.map(|file| (file, None)),
     }
     let held =
         openat(folder, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
@@ -27,16 +28,14 @@ pub(super) fn open(folder: &OwnedFd, name: &[u8], flags: OFlags) -> Result<Owned
     if !is_file || stat.st_uid != geteuid().as_raw() {
         return Err(Errno::ACCESS);
     }
-    let set = |mode: u32| {
-        chmodat(CWD, held_path(&held), Mode::from_raw_mode(mode & 0o7777), AtFlags::empty())
-    };
-    set(stat.st_mode | 0o400)?;
-    let opened = reopen(&held, flags);
-    let closed = set(stat.st_mode);
-    opened.and_then(|file| closed.map(|()| file))
+    let mode = Mode::from_raw_mode((stat.st_mode | 0o400) & 0o7777);
+    chmodat(CWD, held_path(&held), mode, AtFlags::empty())?;
+    let unlocked = Unlocked { held, mode: stat.st_mode & 0o7777 };
+    let file = reopen(&unlocked.held, OFlags::RDONLY)?;
+    Ok((file, Some(unlocked)))
 }
 
-/// A folder that its owner had closed. It is closed again when this is dropped.
+/// A file or folder that its owner had closed. It is closed again when this is dropped.
 #[derive(Debug)]
 pub(super) struct Unlocked {
     held: OwnedFd,

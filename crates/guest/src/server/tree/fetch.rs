@@ -144,16 +144,19 @@ impl Fetcher {
             self.folder = Some((Arc::clone(path), folder));
         }
         let (_, folder) = self.folder.as_ref().ok_or(Errno::BADF)?;
-        let file = match roots.open_below(folder, std::slice::from_ref(name), OFlags::RDONLY) {
-            Err(Errno::ACCESS) => closed::open(folder, name, OFlags::RDONLY)?,
-            opened => opened?,
+        let below = std::slice::from_ref(name);
+        let (file, unlocked) = match roots.open_below(folder, below, OFlags::RDONLY) {
+            Err(Errno::ACCESS) => closed::open(folder, name)?,
+            opened => (opened?, None),
         };
+        // Attributes can be read only as long as the file may be.
+        let attributes = attributes::read(&file);
+        drop(unlocked);
         let stat = fstat(&file)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(Errno::INVAL);
         }
         let has_holes = stat.st_blocks.saturating_mul(512) < stat.st_size;
-        let attributes = attributes::read(&file);
         Ok(Open { file, stat: seen(&stat), has_holes, attributes })
     }
 }
