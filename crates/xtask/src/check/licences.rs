@@ -6,13 +6,15 @@ use super::edges::text;
 use crate::shell::{Outcome, say};
 
 /// Licences that ask for nothing but their notice.
-const ALLOWED: [&str; 13] = [
+const ALLOWED: [&str; 14] = [
     "0BSD",
     "Apache-2.0",
     "Apache-2.0 WITH LLVM-exception",
     "BSD-2-Clause",
     "BSD-3-Clause",
     "CC0-1.0",
+    // Of the list of certificate authorities, which is data.
+    "CDLA-Permissive-2.0",
     "ISC",
     "MIT",
     "MIT-0",
