@@ -54,7 +54,6 @@ use reader::Reader;
 use trouble::failed;
 use writer::Writer;
 
-use crate::client::DEFAULT_ROOT;
 use crate::link::Link;
 use crate::snapshot::{Progress, Workspace};
 use crate::{Error, ErrorKind, Result};
@@ -109,7 +108,7 @@ impl<'a> Tree<'a> {
             session: Some(workspace.session().to_string()),
             left_out: bytes(workspace.left_out()),
             kept: bytes(workspace.kept_paths()),
-            only_empty: workspace.root().as_str() != DEFAULT_ROOT,
+            only_empty: workspace.must_be_empty(),
             progress: workspace.progress,
         }
     }

@@ -127,7 +127,8 @@ fn reports_failures_as_objects() {
 #[test]
 fn refuses_what_it_cannot_do_by_name() {
     let home = Home::new();
-    let cases: &[&[&str]] = &[&["--backend", "docker"], &["--image", "debian"]];
+    let cases: &[&[&str]] =
+        &[&["--backend", "sbx"], &["--backend", "kube"], &["--image", "debian"]];
     for case in cases {
         for task in ["run", "create"] {
             let mut arguments = vec![task, "--json"];

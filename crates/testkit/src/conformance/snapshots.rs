@@ -10,7 +10,7 @@ use bastide::model::Manifest;
 use bastide::store::SaveReport;
 use bastide::{CreateOptions, ErrorKind, Rung, Session, Store};
 
-use crate::suite::{Context, Outcome, Trial, Trouble, say};
+use crate::suite::{Context, Outcome, Trial, Trouble, say, sh};
 use crate::trials;
 
 pub(super) const TRIALS: &[Trial] = trials![
@@ -137,7 +137,12 @@ async fn until_settled(store: &Store, session: &Session) -> Result<SaveReport, T
 async fn leaves_out_sockets_and_says_so(context: Context) -> Outcome {
     let (_folder, store) = store()?;
     let session = context.session_with(&crate::suite::with_probe(Manifest::default())?).await?;
-    say(&session, "mkdir sub && ./probe --bastide-probe bind sub/socket").await?;
+    let bind = sh("mkdir sub && ./probe --bastide-probe bind sub/socket");
+    if session.exec(bind).await?.exit.code != 0 {
+        // Where commands have no sockets there is none to leave out.
+        assert!(!has_ids(&session), "a command cannot make a socket");
+        return Ok(session.delete().await?);
+    }
     let saved = session.save_snapshot(&store, "named", None).await?;
     let left_out = [("sub/socket".to_owned(), "it is a socket".to_owned())];
     assert_eq!((saved.left_out, saved.info.left_out.as_slice()), (1, &left_out[..]));
@@ -309,7 +314,7 @@ async fn saves_a_tree_that_changes_meanwhile(context: Context) -> Outcome {
     let session = context.session().await?;
     let restless = "mkdir a b; while :; do echo x >> a/grows; mv a/grows b/moves; mv b/moves a/grows; \
                     ln -sfn a link; rm -rf c; mkdir c; echo 1 > c/1; mv c d$$; rm -rf d$$; done";
-    let process = session.launch(crate::suite::sh(restless)).await?;
+    let process = session.launch(sh(restless)).await?;
     for round in 0..context.count(200) {
         let name = format!("s{round}");
         session.save_snapshot(&store, &name, None).await?;
