@@ -13,10 +13,7 @@ const ALLOWED: [&str; 14] = [
     "BSD-2-Clause",
     "BSD-3-Clause",
     "CC0-1.0",
-<<<<<<< HEAD
-=======
     // Of the list of certificate authorities, which is data.
->>>>>>> store
     "CDLA-Permissive-2.0",
     "ISC",
     "MIT",
