@@ -23,7 +23,7 @@ use bastide::{
     MachineStatus, NetworkAccess, Result, Rung, SessionFolder,
 };
 use bastide_guest_bin::GuestBinary;
-use bastide_proto::warden::{Answer, END_NAME, GONE_PREFIX, Wish};
+use bastide_proto::warden::{END_NAME, GONE_PREFIX, Wish};
 use bollard::models::{ContainerState, ContainerStateStatusEnum};
 use tokio::process::Command;
 use tokio::time::Instant;
@@ -314,7 +314,7 @@ impl Expose for DockerBackend {
         }
         let published = ports(machine, Wish::Publish { port }).await?;
         let found = published.into_iter().find(|(inside, _)| *inside == port);
-        found.map(|(_, outside)| outside).ok_or_else(|| nonsense(machine))
+        found.map(|(_, outside)| outside).ok_or_else(|| words::nonsense(&machine.id))
     }
 
     async fn published(&self, machine: &Machine) -> Result<Vec<(u16, u16)>> {
@@ -360,26 +360,7 @@ async fn ports(machine: &Machine, wish: Wish) -> Result<Vec<(u16, u16)>> {
         return Err(Error::new(ErrorKind::Unsupported, message)
             .hint("declare them, and ask for the network `bridge`"));
     }
-    match words::wish(&state.dir, wish, ANSWER).await {
-        Ok(Answer::Ports(ports)) => {
-            Ok(ports.into_iter().map(|port| (port.port, port.host_port)).collect())
-        }
-        Ok(Answer::Refused { errno }) => {
-            let system = io::Error::from_raw_os_error(errno);
-            let message = format!("cannot publish a port of session {}: {system}", machine.id);
-            Err(Error::new(ErrorKind::Io, message).with("errno", errno))
-        }
-        Ok(_) => Err(nonsense(machine)),
-        Err(error) => {
-            let message = format!("the warden of session {} does not answer: {error}", machine.id);
-            Err(Error::new(ErrorKind::BackendLost, message))
-        }
-    }
-}
-
-fn nonsense(machine: &Machine) -> Error {
-    let message = format!("the warden of session {} answered something else", machine.id);
-    Error::new(ErrorKind::Internal, message)
+    words::ports(&state.dir, &machine.id, wish, ANSWER).await
 }
 
 /// What the warden noted, if it could. It sees the end a moment after it happened.

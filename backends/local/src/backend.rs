@@ -20,7 +20,7 @@ use bastide::{
 use bastide_guest_bin::GuestBinary;
 use bastide_proto::boot::{Ids, Resolver};
 use bastide_proto::hello::{TOKEN_BYTES, Token};
-use bastide_proto::warden::{Answer, END_NAME, GUEST_NAME, Wish};
+use bastide_proto::warden::{END_NAME, GUEST_NAME, Wish};
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
@@ -260,7 +260,7 @@ impl Expose for LocalBackend {
         }
         let published = ports(machine, Wish::Publish { port }).await?;
         let found = published.into_iter().find(|(inside, _)| *inside == port);
-        found.map(|(_, outside)| outside).ok_or_else(|| nonsense(machine))
+        found.map(|(_, outside)| outside).ok_or_else(|| words::nonsense(&machine.id))
     }
 
     async fn published(&self, machine: &Machine) -> Result<Vec<(u16, u16)>> {
@@ -270,26 +270,7 @@ impl Expose for LocalBackend {
 
 async fn ports(machine: &Machine, wish: Wish) -> Result<Vec<(u16, u16)>> {
     let state = state_of(machine)?;
-    match words::wish(&state.dir, wish, ANSWER).await {
-        Ok(Answer::Ports(ports)) => {
-            Ok(ports.into_iter().map(|port| (port.port, port.host_port)).collect())
-        }
-        Ok(Answer::Refused { errno }) => {
-            let system = io::Error::from_raw_os_error(errno);
-            let message = format!("cannot publish a port of session {}: {system}", machine.id);
-            Err(Error::new(ErrorKind::Io, message).with("errno", errno))
-        }
-        Ok(_) => Err(nonsense(machine)),
-        Err(error) => {
-            let message = format!("the warden of session {} does not answer: {error}", machine.id);
-            Err(Error::new(ErrorKind::BackendLost, message))
-        }
-    }
-}
-
-fn nonsense(machine: &Machine) -> Error {
-    let message = format!("the warden of session {} answered something else", machine.id);
-    Error::new(ErrorKind::Internal, message)
+    words::ports(&state.dir, &machine.id, wish, ANSWER).await
 }
 
 impl fmt::Debug for LocalBackend {

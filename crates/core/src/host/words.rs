@@ -12,6 +12,8 @@ use serde::de::DeserializeOwned;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
+use crate::{Error, ErrorKind, Result, SessionId};
+
 /// A socket as the runtime uses it.
 ///
 /// # Errors
@@ -74,6 +76,41 @@ pub async fn wish(dir: &Path, wish: Wish, most: Duration) -> io::Result<Answer> 
         receive(&mut warden, MAX_WORD).await
     };
     tokio::time::timeout(most, asked).await.map_err(|_| io::ErrorKind::TimedOut)?
+}
+
+/// Asks the warden of a session about its ports: inside, and on the host's loopback.
+///
+/// # Errors
+///
+/// [`ErrorKind::Io`] if it refuses, [`ErrorKind::BackendLost`] if it does not answer in time.
+pub async fn ports(
+    dir: &Path,
+    id: &SessionId,
+    asked: Wish,
+    most: Duration,
+) -> Result<Vec<(u16, u16)>> {
+    match wish(dir, asked, most).await {
+        Ok(Answer::Ports(ports)) => {
+            Ok(ports.into_iter().map(|port| (port.port, port.host_port)).collect())
+        }
+        Ok(Answer::Refused { errno }) => {
+            let system = io::Error::from_raw_os_error(errno);
+            let message = format!("cannot publish a port of session {id}: {system}");
+            Err(Error::new(ErrorKind::Io, message).with("errno", errno))
+        }
+        Ok(_) => Err(nonsense(id)),
+        Err(error) => {
+            let message = format!("the warden of session {id} does not answer: {error}");
+            Err(Error::new(ErrorKind::BackendLost, message))
+        }
+    }
+}
+
+/// A warden that says something else than what it was asked for.
+#[must_use]
+pub fn nonsense(id: &SessionId) -> Error {
+    let message = format!("the warden of session {id} answered something else");
+    Error::new(ErrorKind::Internal, message)
 }
 
 /// Asks the warden of a session to end it, and waits until it has: `most` for the processes, `removal`
