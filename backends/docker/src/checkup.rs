@@ -72,7 +72,7 @@ fn missing(about: &About, address: &EngineAddress) -> Vec<(String, Option<String
         );
     }
     if address.socket().is_none() {
-        let what = "a warden: sessions whose maker is killed stay until `bastide sweep`";
+        let what = "a warden: sessions whose maker is killed stay until `bastide rm`";
         add(what, Some("use a daemon of this machine, by its socket"));
     }
     missing

@@ -32,7 +32,10 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     step("what this will do to the machine");
     let missing = packages::missing(arguments.full || arguments.require_all);
     say(&means.announcement(&missing));
-    say(&engine::announcement());
+    let containers = arguments.full || arguments.require_all;
+    if containers {
+        say(&engine::announcement());
+    }
     packages::install(&missing, means.is_root())?;
     // Trials that this machine cannot do are named here, by every run of every suite.
     let skipped = tempfile::NamedTempFile::new()?;
@@ -44,7 +47,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
 
     step("a Docker daemon");
     // Its suites take minutes, and are not steady on a busy machine yet.
-    let engine = match arguments.full || arguments.require_all {
+    let engine = match containers {
         true => Engine::prepare()?,
         false => Err("they run with `--require-all` or `--full`".to_owned()),
     };

@@ -1,8 +1,8 @@
 //! Writing a filter as the program the kernel runs for it.
 //!
 //! The kernel tries a new filter with every system call there is, to know which ones it need not ask
-//! about later. A list that compares one number after the other takes it a millisecond, as long as
-//! everything else about a new sandbox; a tree of comparisons takes a twentieth of that.
+//! about later. With a list that compares one number after the other a new session took 4.3 ms here, with
+//! a tree of comparisons it took 3.6 ms.
 
 use std::collections::BTreeMap;
 
