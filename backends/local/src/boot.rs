@@ -13,8 +13,8 @@ use bastide::backend::{Hold, Leash, Remains};
 use bastide::host::process::ProcessIdentity;
 use bastide::host::words;
 use bastide::{
-    Booted, Error, ErrorKind, Isolation, Machine, MachineSpec, NetworkAccess, Result,
-    SessionFolder, Side,
+    Booted, Connection, Error, ErrorKind, Isolation, Machine, MachineSpec, NetworkAccess, Result,
+    Rung, SessionFolder,
 };
 use bastide_guest_bin::GuestBinary;
 use bastide_proto::boot::{BootFailure, BootReport, BootSpec, Groundwork, Ready, Resolver};
@@ -104,10 +104,8 @@ pub(crate) async fn boot(
     }
     let Some((plan, up)) = climbed else { return Err(ladder::none_left(&failures)) };
     ladder::note(dir, plan.rung).map_err(failed)?;
-    // Where one of them cannot be passed, none is: the guest does not know which.
-    let devices = plan.files.iter().map(|file| Side::device_of(&file.source));
-    let devices = devices.collect::<Option<Vec<u64>>>().unwrap_or_default();
-    let Up { mut warden, ready, control, first } = up;
+    let Up { mut warden, ready, control, connection } = up;
+    let devices = connection.side.as_ref().map(|side| side.devices.clone()).unwrap_or_default();
     let warden_pid = warden.id().ok_or_else(|| failed(io::Error::other("the warden has ended")))?;
     // It outlives this call and may outlive this process; here it is only collected when it ends.
     tokio::spawn(async move { warden.wait().await });
@@ -116,7 +114,7 @@ pub(crate) async fn boot(
         warden: ProcessIdentity::of(warden_pid).map_err(failed)?,
         init: ProcessIdentity::of(ready.init_pid).map_err(failed)?,
         guest: ProcessIdentity::of(ready.guest_pid).map_err(failed)?,
-        devices: devices.clone(),
+        devices,
         root: Some(plan.root.clone()),
     };
     let machine = Machine {
@@ -126,10 +124,9 @@ pub(crate) async fn boot(
         receipt: receipt(&ready, spec, &plan),
         environment: plan.environment,
     };
-    let first = words::to_tokio(first).map_err(failed)?;
     Ok(Booted {
         machine,
-        connection: Some(side::connection(first, devices).map_err(failed)?),
+        connection: Some(connection),
         leash: Some(Leash::new(OwnersEnd(control))),
         remains: Remains::Files,
     })
@@ -140,32 +137,40 @@ struct Up {
     warden: Child,
     ready: Ready,
     control: StdStream,
-    first: StdStream,
+    connection: Connection,
 }
 
 /// Has a warden build a sandbox; the inner failure is the sandbox's own.
 async fn attempt(
     wardens: Wardens<'_>,
     folder: &SessionFolder,
+    plan: &Plan,
     ground: &Groundwork,
     boot: &BootSpec,
 ) -> io::Result<std::result::Result<Up, BootFailure>> {
     if let Some(spare) = wardens.spares.and_then(|spares| spares.take(ground)) {
-        match build(spare, folder, boot).await {
+        match build(spare, folder, plan, boot).await {
             // Somebody ended it while it waited.
             Err(error) if error.kind() != io::ErrorKind::TimedOut => {}
             built => return built,
         }
     }
-    build(Waiting::start(wardens.guest, ground.clone()).await?, folder, boot).await
+    build(Waiting::start(wardens.guest, ground.clone()).await?, folder, plan, boot).await
 }
 
 async fn build(
     waiting: Waiting,
     folder: &SessionFolder,
+    plan: &Plan,
     boot: &BootSpec,
 ) -> io::Result<std::result::Result<Up, BootFailure>> {
     let (first, far_first) = StdStream::pair()?;
+    let first = words::to_tokio(first)?;
+    let first = match plan.rung {
+        Rung::Namespaces => Ok(side::connection(first, plan.devices())?),
+        // The warden makes folders here, and what they are on can be seen only then.
+        _ => Err(first),
+    };
     let handed = [far_first.as_fd(), folder.lock().as_fd()];
     let report = match tokio::time::timeout(BOOT, waiting.carry(boot, &handed)).await {
         Ok(Ok(report)) => report,
@@ -174,7 +179,10 @@ async fn build(
     };
     let Waiting { mut warden, control, .. } = waiting;
     match report {
-        BootReport::Ready(ready) => Ok(Ok(Up { warden, ready, control, first })),
+        BootReport::Ready(ready) => {
+            let connection = first.or_else(|first| side::connection(first, plan.devices()))?;
+            Ok(Ok(Up { warden, ready, control, connection }))
+        }
         BootReport::Failed(failure) => {
             // It ends by itself now; what it held is free when it has.
             drop(tokio::time::timeout(BOOT, warden.wait()).await);
@@ -195,7 +203,7 @@ async fn stand(
     loop {
         let groundwork = plan.groundwork(ground);
         let boot = BootSpec { keep_folder, ..plan.boot_spec(ground, resolver) };
-        match attempt(wardens, folder, &groundwork, &boot).await? {
+        match attempt(wardens, folder, &plan, &groundwork, &boot).await? {
             Ok(up) => {
                 if let Some(spares) = wardens.spares {
                     spares.prepare(wardens.guest, &groundwork);

@@ -5,7 +5,9 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use bastide::{Error, ErrorKind, GuestPath, MachineSpec, NetworkAccess, Result, Rung, SessionId};
+use bastide::{
+    Error, ErrorKind, GuestPath, MachineSpec, NetworkAccess, Result, Rung, SessionId, Side,
+};
 use bastide_proto::boot::{
     BootSpec, Groundwork, HostIds, HostWalls, Ids, Limits, Resolver, Rung as BootRung, UserAndGroup,
 };
@@ -134,6 +136,13 @@ impl Plan {
     /// The same for a machine that does not give the ids it promises.
     pub(crate) fn without_range(self, why: &str) -> Self {
         Self { who: self.who.without_range(why), ..self }
+    }
+
+    /// The devices of its files. Where one of them cannot be passed, none is: the guest does not know
+    /// which.
+    pub(crate) fn devices(&self) -> Vec<u64> {
+        let devices = self.files.iter().map(|file| Side::device_of(&file.source));
+        devices.collect::<Option<_>>().unwrap_or_default()
     }
 
     /// What a warden is told first: what the sandbox stands on, whichever session it is for.

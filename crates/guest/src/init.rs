@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::accounts::Identity;
 use crate::jail::{
-    Blueprint, IdMap, Step, StepError, WallsReport, begin_root, enter_root, open_alone,
-    reduce_guest,
+    Blueprint, IdMap, Step, StepError, WallsReport, begin_root, finish_root, leave_host,
+    open_alone, reduce_guest,
 };
 use crate::launcher::{Charge, Joining};
 use crate::server::kill::kill_descendants;
@@ -148,6 +148,10 @@ fn lay(ground: &Groundwork, ids: &IdMap, warden: &OwnedFd) -> Result<(), BootFai
     }
     ids.become_inside()?;
     begin_root(&ground.steps, ids.are_shifted().then_some(binds))?;
+    if ids.are_shifted() {
+        // Whatever else is shown of the host, the warden hands over.
+        leave_host()?;
+    }
     if ground.own_network {
         use rustix::net::{AddressFamily, SocketType, socket};
         socket(AddressFamily::INET, SocketType::DGRAM, None)
@@ -192,7 +196,10 @@ fn start(
         None => open_alone(&logs_of(&plan.session))?,
     };
     if plan.ground.rung == Rung::Namespaces {
-        enter_root(&plan.session.steps, ids.are_shifted().then_some(binds))?;
+        finish_root(&plan.session.steps, ids.are_shifted().then_some(binds))?;
+        if !ids.are_shifted() {
+            leave_host()?;
+        }
         rustix::system::sethostname(plan.session.hostname.as_bytes())
             .step(|| "set the host name".to_owned())?;
     }

@@ -99,12 +99,19 @@ pub(crate) fn begin_root(steps: &[RootStep], binds: Option<Vec<OwnedFd>>) -> Res
     build_all(steps, binds)
 }
 
-/// Finishes the root that [`begin_root`] began, and makes it the only one of this process's mount
-/// namespace.
-pub(crate) fn enter_root(steps: &[RootStep], binds: Option<Vec<OwnedFd>>) -> Result<(), StepError> {
+/// Finishes the root that [`begin_root`] began. Nothing can be added to it from here on.
+pub(crate) fn finish_root(
+    steps: &[RootStep],
+    binds: Option<Vec<OwnedFd>>,
+) -> Result<(), StepError> {
     build_all(steps, binds)?;
     let closed = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
-    mount_remount(".", closed, c"").step(|| "close the new root".to_owned())?;
+    mount_remount(".", closed, c"").step(|| "close the new root".to_owned())
+}
+
+/// Makes the new root the only one of this process's mount namespace. Nothing of the host can be found
+/// from here on.
+pub(crate) fn leave_host() -> Result<(), StepError> {
     // With the same folder twice, the old root ends up stacked on the new one and can be detached
     // without a folder to keep it in.
     pivot_root(".", ".").step(|| "enter the new root".to_owned())?;
