@@ -28,6 +28,7 @@ use std::sync::Arc;
 
 use bastide_proto::boot::{BootSpec, Resolver};
 use bastide_proto::hello::{TOKEN_BYTES, Token};
+use bastide_wire::Quiet;
 use rustix::process::Pid;
 
 use crate::init::ToInit;
@@ -145,7 +146,7 @@ pub(crate) fn run(served: &Served, endpoints: Endpoints) -> io::Result<()> {
             token: Token(served.token),
             roots,
             users: Users::new(
-                to_tokio(endpoints.init)?,
+                Quiet::new(endpoints.init)?,
                 served.only_own.clone(),
                 served.own_uid,
                 Pool::new(endpoints.launcher, launcher)?,

@@ -1,5 +1,4 @@
 //! What is promised to people is what is measured, and the other way round.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![expect(dead_code, reason = "the bench uses more of what it shares with this test")]
 
 #[path = "../benches/scenarios/operation.rs"]
