@@ -10,6 +10,7 @@ mod files;
 pub(crate) mod kill;
 mod log;
 mod memory;
+mod pipes;
 mod pool;
 mod ports;
 mod process;
@@ -38,6 +39,7 @@ use crate::packet;
 use beneath::Roots;
 use log::LogFolder;
 use memory::MemoryBook;
+use pipes::Pipes;
 use pool::Pool;
 use processes::Processes;
 use users::Users;
@@ -105,6 +107,7 @@ pub(crate) struct Guest {
     pub(crate) processes: Processes,
     pub(crate) logs: LogFolder,
     pub(crate) memory: MemoryBook,
+    pub(crate) pipes: Pipes,
     /// Held alone by whoever puts a tree in the place of another, together by whoever looks through one.
     pub(crate) restores: Arc<tokio::sync::RwLock<()>>,
 }
@@ -154,6 +157,7 @@ pub(crate) fn run(served: &Served, endpoints: Endpoints) -> io::Result<()> {
             processes: Processes::default(),
             logs: LogFolder(endpoints.logs),
             memory: MemoryBook::new(endpoints.kills),
+            pipes: Pipes::default(),
             restores: Arc::default(),
         });
         endpoints.listener.set_nonblocking(true)?;
