@@ -180,7 +180,10 @@ fn keeps_one_foundation_ready_and_leaves_nothing_of_it() {
     // A warden, and the first process of a sandbox that has no session yet.
     until("there is a foundation for the third", || guests(home.path()) == 2);
     let report = runtime.block_on(client.sweep()).unwrap();
-    assert_eq!((report.removed, report.failed), (Vec::new(), Vec::new()));
+    // Locks of ids are everybody's; those of sessions that were killed elsewhere may be among them.
+    let ours: Vec<_> =
+        report.removed.iter().filter(|one| !one.what.contains("id-ranges")).collect();
+    assert_eq!((ours.len(), report.failed.len()), (0, 0), "{report:?}");
     let ready = wardens();
     assert_eq!(ready.len(), 1);
     session();
