@@ -34,6 +34,7 @@ use crate::jail::{IdMap, Step, StepError, clone_binds};
 use crate::launcher::Joining;
 use crate::server::kill::kill_descendants;
 use crate::sys::{Fork, close_inherited, fork, fork_into};
+use crate::without::{self, Wall, is_out};
 use crate::{packet, porter};
 use control::Control;
 use folder::{EndNote, Folder};
@@ -60,7 +61,8 @@ pub fn run() -> io::Result<()> {
     setsid()?;
     let mut streams = Streams::take()?;
     streams.owner.set_read_timeout(Some(BOOT))?;
-    let spec: BootSpec = read_message(&mut streams.owner)?;
+    let mut spec: BootSpec = read_message(&mut streams.owner)?;
+    without::alter(&mut spec);
     let (mut owner, booted) = boot(&spec, streams);
     let report = match &booted {
         Ok(sandbox) => BootReport::Ready(sandbox.ready.clone()),
@@ -199,7 +201,7 @@ impl Sandbox {
 
     /// Ends the sandbox: with its first process the kernel ends all of them.
     fn end(&self) -> io::Result<WaitStatus> {
-        let status = if self.on_host {
+        let status = if self.on_host && !is_out(Wall::Ending) {
             end_descendants(self.init)?
         } else {
             kill(&self.init_fd)?;
@@ -466,13 +468,14 @@ fn pid_outside(process: &OwnedFd) -> io::Result<u32> {
 }
 
 fn namespaces(spec: &BootSpec) -> libc::c_int {
-    let always = libc::CLONE_NEWUSER
-        | libc::CLONE_NEWNS
-        | libc::CLONE_NEWPID
-        | libc::CLONE_NEWIPC
-        | libc::CLONE_NEWUTS
-        | libc::CLONE_NEWCGROUP;
-    if spec.own_network { always | libc::CLONE_NEWNET } else { always }
+    let always =
+        libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWUTS | libc::CLONE_NEWCGROUP;
+    let others = [
+        (libc::CLONE_NEWPID, !is_out(Wall::Processes)),
+        (libc::CLONE_NEWIPC, !is_out(Wall::Ipc)),
+        (libc::CLONE_NEWNET, spec.own_network),
+    ];
+    others.into_iter().filter(|(_, wanted)| *wanted).fold(always, |all, (flag, _)| all | flag)
 }
 
 fn no_namespaces(error: &io::Error) -> BootFailure {
