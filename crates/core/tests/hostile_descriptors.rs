@@ -113,7 +113,8 @@ async fn meet(
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
     tokio::spawn(guest(far, far_socket, Arc::new(pass)));
     let side = Some(Side { socket, devices });
-    let connection = Connection { stream: Box::new(host), token: Token([7; TOKEN_BYTES]), side };
+    let connection =
+        Connection { stream: Box::new(host), token: Token([7; TOKEN_BYTES]), side, greeted: false };
     let link = MuxLink::connect(connection).await.unwrap();
     let policy = WorkspacePathPolicy::new("/workspace", Vec::new()).unwrap();
     let files = Files::new(&link, &policy, None);

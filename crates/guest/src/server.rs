@@ -125,7 +125,6 @@ fn to_tokio(stream: UnixStream) -> io::Result<tokio::net::UnixStream> {
 
 /// Serves until the warden is gone. A sandbox that nobody watches over must not live on.
 pub(crate) fn run(served: &Served, endpoints: Endpoints) -> io::Result<()> {
-    let launcher = await_launcher(&endpoints)?;
     // A host that connects learns from the kernel who listens: this process, not the first one.
     rustix::net::listen(&endpoints.listener, BACKLOG)?;
     // Held from before the first command ran: nothing a command does to a path changes what these
@@ -139,6 +138,8 @@ pub(crate) fn run(served: &Served, endpoints: Endpoints) -> io::Result<()> {
         .thread_keep_alive(std::time::Duration::from_secs(1))
         .max_blocking_threads(blocking::MAX_THREADS)
         .build()?;
+    // All of the above was done while the launcher went behind its walls.
+    let launcher = await_launcher(&endpoints)?;
     runtime.block_on(async {
         let guest = Arc::new(Guest {
             token: Token(served.token),

@@ -3,7 +3,7 @@
 //! Only a guest that was built with `--cfg bastide_removable_walls` can do without one. In every other
 //! guest the answer is a constant, and nothing of this is left; `cargo xtask check` looks.
 
-use bastide_proto::boot::BootSpec;
+use bastide_proto::boot::{BootSpec, Groundwork};
 
 /// What can be left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,18 +47,22 @@ pub(crate) const fn is_out(_: Wall) -> bool {
     false
 }
 
-/// What a guest that does without walls builds instead of what it was asked for.
+/// What a guest that does without walls stands on instead of what it was asked for.
 #[cfg(not(bastide_removable_walls))]
-pub(crate) const fn alter(_: &mut BootSpec) {}
+pub(crate) const fn alter_ground(_: &mut Groundwork) {}
+
+/// What it builds besides.
+#[cfg(not(bastide_removable_walls))]
+pub(crate) const fn alter_session(_: &Groundwork, _: &mut BootSpec) {}
 
 #[cfg(bastide_removable_walls)]
-pub(crate) use removable::{alter, is_out};
+pub(crate) use removable::{alter_ground, alter_session, is_out};
 
 #[cfg(bastide_removable_walls)]
 mod removable {
     use std::path::{Path, PathBuf};
 
-    use bastide_proto::boot::{BootSpec, RootStep, Rung};
+    use bastide_proto::boot::{BootSpec, Groundwork, RootStep, Rung};
 
     use super::Wall;
 
@@ -83,18 +87,15 @@ mod removable {
         list.split(|byte| *byte == b' ').any(|word| word == name.as_bytes())
     }
 
-    pub(crate) fn alter(spec: &mut BootSpec) {
+    pub(crate) fn alter_ground(ground: &mut Groundwork) {
         if is_out(Wall::Network) {
-            spec.own_network = false;
-            if let Rung::Landlock(walls) = &mut spec.rung {
+            ground.own_network = false;
+            if let Rung::Landlock(walls) = &mut ground.rung {
                 walls.network = true;
             }
         }
-        if spec.rung != Rung::Namespaces {
-            return;
-        }
         if is_out(Wall::Processes) {
-            for step in &mut spec.steps {
+            for step in &mut ground.steps {
                 if let RootStep::Proc { target } = step {
                     let target = target.clone();
                     *step =
@@ -102,13 +103,17 @@ mod removable {
                 }
             }
         }
-        if is_out(Wall::OwnRoot) {
-            for folder in BESIDES.into_iter().filter(|folder| Path::new(folder).is_dir()) {
-                let target = folder.to_owned();
-                spec.steps.push(RootStep::Dir { target: target.clone(), mode: 0o755 });
-                let source = PathBuf::from(folder);
-                spec.steps.push(RootStep::Bind { source, target, writable: false });
-            }
+    }
+
+    pub(crate) fn alter_session(ground: &Groundwork, spec: &mut BootSpec) {
+        if ground.rung != Rung::Namespaces || !is_out(Wall::OwnRoot) {
+            return;
+        }
+        for folder in BESIDES.into_iter().filter(|folder| Path::new(folder).is_dir()) {
+            let target = folder.to_owned();
+            spec.steps.push(RootStep::Dir { target: target.clone(), mode: 0o755 });
+            let source = PathBuf::from(folder);
+            spec.steps.push(RootStep::Bind { source, target, writable: false });
         }
     }
 }

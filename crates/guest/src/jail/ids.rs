@@ -82,11 +82,11 @@ impl Writer {
 }
 
 impl IdMap {
-    /// Claims the ids the session in this folder shall have; `before` is the one it had on the host
-    /// before, if any.
+    /// Claims ids for a session. Those of the host are for the session in a folder; `before` is the one
+    /// it had before, if any.
     pub(crate) fn claim(
         wanted: &Ids,
-        session_dir: &Path,
+        session_dir: Option<&Path>,
         before: Option<u32>,
     ) -> Result<Self, StepError> {
         match wanted {
@@ -107,7 +107,7 @@ impl IdMap {
             Ids::Host(HostIds::Given(who)) => Ok(Self::Host { who: Some(*who), claim: None }),
             Ids::Host(HostIds::Claimed { locks }) => {
                 // What a session left when it was stopped belongs to the id it had then.
-                let (base, lock, path) = claim_range(locks, Some(session_dir), before)?;
+                let (base, lock, path) = claim_range(locks, session_dir, before)?;
                 let who = UserAndGroup { uid: base, gid: base };
                 Ok(Self::Host { who: Some(who), claim: Some((lock, path)) })
             }
@@ -176,6 +176,11 @@ impl IdMap {
             }
             Self::Subordinate { .. } | Self::Own { .. } => Ok(None),
         }
+    }
+
+    /// Whether only the host can show its files inside, because owners are shifted on the way.
+    pub(crate) fn are_shifted(&self) -> bool {
+        matches!(self, Self::Range { .. })
     }
 
     /// The user everything inside is to the host, where that was chosen here.

@@ -18,7 +18,7 @@ use rustix::thread::{
 use serde::{Deserialize, Serialize};
 
 use super::seccomp::{Protected, Shared, filter};
-use super::{Step, StepError};
+use super::{Blueprint, Step, StepError};
 use crate::accounts::Identity;
 use crate::without::{Wall, is_out};
 
@@ -63,11 +63,12 @@ pub(crate) struct WallsReport {
 /// Puts this process, and everything it forks from now on, behind the walls of its sandbox, as somebody
 /// or as whoever it is.
 pub(crate) fn raise_walls(
-    spec: &BootSpec,
+    plan: &Blueprint,
     who: Option<&Identity>,
     protected: &Protected,
 ) -> Result<WallsReport, StepError> {
-    let (ground, shared, least_abi) = match &spec.rung {
+    let spec = &plan.session;
+    let (ground, shared, least_abi) = match &plan.ground.rung {
         // A process that Landlock keeps from files may not mount either.
         Rung::Namespaces if spec.nested_sandbox => (Ground::anywhere(), Shared::Nested, 0),
         Rung::Namespaces => (Ground::of_own_root(spec), Shared::Nothing, 0),

@@ -307,6 +307,9 @@ fn give(far: &[OwnedFd; 3], who: &Identity) -> io::Result<()> {
     Ok(())
 }
 
+/// How much of a stream is read at a time until it proves to be long.
+const LITTLE: usize = 4096;
+
 /// Moves all output into the log until every stream is closed.
 async fn pump_all(guest: Arc<Guest>, process: Arc<Process>, outputs: Vec<(Tag, pipe::Receiver)>) {
     let pumps = outputs.into_iter().map(|(tag, from)| pump(&guest, &process, tag, from));
@@ -316,13 +319,20 @@ async fn pump_all(guest: Arc<Guest>, process: Arc<Process>, outputs: Vec<(Tag, p
 
 async fn pump(guest: &Guest, process: &Process, tag: Tag, mut from: pipe::Receiver) {
     let mut buffer = BytesMut::new();
+    // Most commands say little: memory for more is not even asked for until there is more.
+    let mut most = LITTLE;
     loop {
         buffer.clear();
-        buffer.reserve(MAX_DATA);
-        match (&mut from).take(MAX_DATA as u64).read_buf(&mut buffer).await {
+        buffer.reserve(most);
+        match (&mut from).take(most as u64).read_buf(&mut buffer).await {
             // A terminal whose far end is closed fails with an error instead of an end.
             Ok(0) | Err(_) => return,
-            Ok(_) => process.log.append(&guest.logs, tag, &buffer).await,
+            Ok(read) => {
+                process.log.append(&guest.logs, tag, &buffer).await;
+                if read == most {
+                    most = MAX_DATA;
+                }
+            }
         }
     }
 }
@@ -357,6 +367,8 @@ async fn watch_over(
     }
     drop(tokio::time::timeout(DRAIN, process.log.closed()).await);
     process.end.send_replace(Some(end));
+    // Whoever waits for the end is told first.
+    tokio::task::yield_now().await;
     drop(pool.refill());
     drop(pool);
     // The supervisor lives as long as anything it has to look after does.

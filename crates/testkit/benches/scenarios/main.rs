@@ -85,7 +85,13 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    match runtime.and_then(|runtime| runtime.block_on(run(&arguments))) {
+    // In a task, as programs that serve many sessions call the library: not from the thread that only
+    // waits for them.
+    let ran = runtime.and_then(|runtime| {
+        let task = runtime.spawn(async move { run(&arguments).await });
+        runtime.block_on(task).map_err(io::Error::other)?
+    });
+    match ran {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
