@@ -3,6 +3,7 @@
 //! Only a guest that was built with `--cfg bastide_removable_walls` can do without one. In every other
 //! guest the answer is a constant, and nothing of this is left; `cargo xtask check` looks.
 
+#[cfg(not(bastide_removable_walls))]
 use bastide_proto::boot::{BootSpec, Groundwork};
 
 /// What can be left out.

@@ -44,8 +44,8 @@ pub(crate) fn walk() -> Outcome {
     let whole = Program::write(folder.path(), &bytes, &[])?;
     for case in CASES {
         for trial in case.trials {
-            if !whole.passes(case, trial, &account)? {
-                wrong.push(format!("{}::{trial} fails with every wall in place", case.rung));
+            if let Some(why) = whole.fails(case, trial, &account)? {
+                wrong.push(format!("{}::{trial} fails with every wall: {why}", case.rung));
             }
         }
     }
@@ -53,12 +53,13 @@ pub(crate) fn walk() -> Outcome {
     for case in CASES {
         let program = Program::write(folder.path(), &bytes, case.out)?;
         for trial in case.trials {
-            let noticed = !program.passes(case, trial, &account)?;
+            let failed = program.fails(case, trial, &account)?;
             let (who, out) = (case.who, case.out.join(" "));
-            let verdict = if noticed { "fails" } else { "PASSES" };
-            say(&format!("{verdict:6}  {:8}  {who}  {trial}  without {out}", case.rung));
-            if !noticed {
-                wrong.push(format!("{}::{trial} passes without {out}", case.rung));
+            let verdict = failed.as_deref().unwrap_or("PASSES");
+            say(&format!("{:8}  {who}  {trial}  without {out}: {verdict}", case.rung));
+            // One whose session did not come up has tried nothing.
+            if failed.as_deref().is_none_or(|why| why.starts_with("cannot start session")) {
+                wrong.push(format!("{}::{trial} without {out}: {verdict}", case.rung));
             }
         }
     }
@@ -105,8 +106,8 @@ impl Program {
         Ok(Self { folder })
     }
 
-    /// Whether a trial passes, run where whatever it leaves behind ends with it.
-    fn passes(&self, case: &Case, trial: &str, account: &Account) -> Outcome<bool> {
+    /// Why a trial fails, if it does, run where whatever it leaves behind ends with it.
+    fn fails(&self, case: &Case, trial: &str, account: &Account) -> Outcome<Option<String>> {
         let scratch = tempfile::tempdir_in(self.folder.path())?;
         let mut command = Command::new("unshare");
         command.args(["--pid", "--fork", "--kill-child", "--mount-proc"]);
@@ -126,6 +127,10 @@ impl Program {
         if !text.contains("running 1 test") {
             return Err(format!("there is no trial {}::{trial}: {text}", case.rung).into());
         }
-        Ok(output.status.success())
+        let why = text.split_once(&format!("---- {}::{trial} ----\n", case.rung));
+        let why = why.map_or("it did not live to tell", |(_, why)| why.trim());
+        // What was compared says more than that it was.
+        let lines = why.lines().take(3).map(str::trim).collect::<Vec<_>>().join(" ");
+        Ok((!output.status.success()).then_some(lines))
     }
 }
