@@ -193,10 +193,12 @@ impl Backend for LocalBackend {
             let message = format!("session {} is not running: {error}", machine.id);
             Error::new(ErrorKind::BackendLost, message)
         })?;
-        side::connection(stream, state.devices).map_err(|error| {
-            let message = format!("cannot connect to session {}: {error}", machine.id);
-            Error::new(ErrorKind::BackendLost, message)
-        })
+        stream.into_std().and_then(|stream| side::connection(stream, state.devices)).map_err(
+            |error| {
+                let message = format!("cannot connect to session {}: {error}", machine.id);
+                Error::new(ErrorKind::BackendLost, message)
+            },
+        )
     }
 
     async fn inspect(&self, machine: &Machine) -> Result<MachineStatus> {

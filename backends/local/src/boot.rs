@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use bastide::backend::{Hold, Leash, Remains};
 use bastide::host::process::ProcessIdentity;
-use bastide::host::words;
 use bastide::{
     Booted, Connection, Error, ErrorKind, Isolation, Machine, MachineSpec, NetworkAccess, Result,
     Rung, SessionFolder,
@@ -165,7 +164,6 @@ async fn build(
     boot: &BootSpec,
 ) -> io::Result<std::result::Result<Up, BootFailure>> {
     let (first, far_first) = StdStream::pair()?;
-    let first = words::to_tokio(first)?;
     let first = match plan.rung {
         Rung::Namespaces => Ok(side::connection(first, plan.devices())?),
         // The warden makes folders here, and what they are on can be seen only then.

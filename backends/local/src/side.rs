@@ -2,18 +2,19 @@
 
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream as StdStream;
 
 use bastide::{Connection, Side};
 use bastide_proto::hello::{SIDE_CHANNEL, hello};
+use bastide_wire::Quiet;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socketpair};
-use tokio::net::UnixStream;
 
 use crate::backend::NO_TOKEN;
 use crate::descriptors;
 
 /// Makes a connection of a fresh stream to a guest, and greets it: it need not be there yet. Where
 /// descriptors can be taken, one end of a pair of packet sockets goes to it ahead of everything else.
-pub(crate) fn connection(stream: UnixStream, devices: Vec<u64>) -> io::Result<Connection> {
+pub(crate) fn connection(stream: StdStream, devices: Vec<u64>) -> io::Result<Connection> {
     let mut side = None;
     if !devices.is_empty() {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -23,5 +24,6 @@ pub(crate) fn connection(stream: UnixStream, devices: Vec<u64>) -> io::Result<Co
     }
     // Nothing else was sent on it yet, so there is room for a few bytes.
     rustix::net::send(&stream, &hello(&NO_TOKEN), SendFlags::NOSIGNAL)?;
-    Ok(Connection { stream: Box::new(stream), token: NO_TOKEN, side, greeted: true })
+    let stream = Box::new(Quiet::new(stream)?);
+    Ok(Connection { stream, token: NO_TOKEN, side, greeted: true })
 }

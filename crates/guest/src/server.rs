@@ -10,6 +10,7 @@ mod files;
 pub(crate) mod kill;
 mod log;
 mod memory;
+mod pipes;
 mod pool;
 mod ports;
 mod process;
@@ -28,6 +29,7 @@ use std::sync::Arc;
 
 use bastide_proto::boot::{BootSpec, Resolver};
 use bastide_proto::hello::{TOKEN_BYTES, Token};
+use bastide_wire::Quiet;
 use rustix::process::Pid;
 
 use crate::init::ToInit;
@@ -37,6 +39,7 @@ use crate::packet;
 use beneath::Roots;
 use log::LogFolder;
 use memory::MemoryBook;
+use pipes::Pipes;
 use pool::Pool;
 use processes::Processes;
 use users::Users;
@@ -104,6 +107,7 @@ pub(crate) struct Guest {
     pub(crate) processes: Processes,
     pub(crate) logs: LogFolder,
     pub(crate) memory: MemoryBook,
+    pub(crate) pipes: Pipes,
     /// Held alone by whoever puts a tree in the place of another, together by whoever looks through one.
     pub(crate) restores: Arc<tokio::sync::RwLock<()>>,
 }
@@ -145,7 +149,7 @@ pub(crate) fn run(served: &Served, endpoints: Endpoints) -> io::Result<()> {
             token: Token(served.token),
             roots,
             users: Users::new(
-                to_tokio(endpoints.init)?,
+                Quiet::new(endpoints.init)?,
                 served.only_own.clone(),
                 served.own_uid,
                 Pool::new(endpoints.launcher, launcher)?,
@@ -153,6 +157,7 @@ pub(crate) fn run(served: &Served, endpoints: Endpoints) -> io::Result<()> {
             processes: Processes::default(),
             logs: LogFolder(endpoints.logs),
             memory: MemoryBook::new(endpoints.kills),
+            pipes: Pipes::default(),
             restores: Arc::default(),
         });
         endpoints.listener.set_nonblocking(true)?;

@@ -24,6 +24,7 @@ use super::acting::with_everything;
 use super::call::fault;
 use super::kill::kill_descendants;
 use super::log::OutputLog;
+use super::pipes::Pipes;
 use super::pool::{Pool, Started};
 use super::terminal::Terminal;
 use crate::accounts::Identity;
@@ -81,7 +82,7 @@ impl Process {
         let deadline = exec.timeout.map(|timeout| Instant::now() + timeout);
         let (streams, far) = match exec.terminal {
             Some(size) => terminal_streams(size),
-            None => pipe_streams(exec.stdin),
+            None => pipe_streams(&guest.pipes, exec.stdin),
         }
         .and_then(|(streams, far)| {
             if let Some(who) = &who {
@@ -259,26 +260,22 @@ fn shown(argv: &[serde_bytes::ByteBuf]) -> Vec<String> {
     shown
 }
 
-fn pipe_streams(stdin: Stdin) -> io::Result<(Streams, [OwnedFd; 3])> {
-    let new_pipe = || pipe_with(PipeFlags::CLOEXEC);
+fn pipe_streams(pipes: &Pipes, stdin: Stdin) -> io::Result<(Streams, [OwnedFd; 3])> {
     let (far_in, near_in) = match stdin {
         Stdin::Null => {
             let flags = OFlags::RDONLY | OFlags::CLOEXEC;
             (rustix::fs::open("/dev/null", flags, Mode::empty())?, None)
         }
         Stdin::Stream => {
-            let (far, near) = new_pipe()?;
+            let (far, near) = pipe_with(PipeFlags::CLOEXEC)?;
             (far, Some(near))
         }
     };
-    let (near_out, far_out) = new_pipe()?;
-    let (near_err, far_err) = new_pipe()?;
+    let (near_out, far_out) = pipes.take()?;
+    let (near_err, far_err) = pipes.take()?;
     let streams = Streams {
         input: near_in.map(pipe::Sender::from_owned_fd).transpose()?,
-        outputs: vec![
-            (Tag::Stdout, pipe::Receiver::from_owned_fd(near_out)?),
-            (Tag::Stderr, pipe::Receiver::from_owned_fd(near_err)?),
-        ],
+        outputs: vec![(Tag::Stdout, near_out), (Tag::Stderr, near_err)],
         terminal: None,
     };
     Ok((streams, [far_in, far_out, far_err]))
@@ -369,7 +366,9 @@ async fn watch_over(
     process.end.send_replace(Some(end));
     // Whoever waits for the end is told first.
     tokio::task::yield_now().await;
+    // Where there is no room for more, the next command finds out by itself.
     drop(pool.refill());
+    drop(guest.pipes.refill());
     drop(pool);
     // The supervisor lives as long as anything it has to look after does.
     started.gone().await;
