@@ -195,6 +195,20 @@ async fn nothing_else_is() {
 }
 
 #[tokio::test]
+async fn a_file_that_is_cut_short_is_not_taken_for_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, device) = file(folder.path());
+    // It has the size that was said until the host holds it.
+    let (read, _) = meet(vec![device], move |ticket, socket| {
+        packet(socket, &ticket.to_le_bytes(), &[open(&path, OFlags::RDONLY)]);
+        File::options().write(true).open(&path).unwrap().set_len(SIZE as u64 / 2).unwrap();
+    })
+    .await;
+    assert_ne!(read, Ok(SIZE));
+    assert_ne!(read, Ok(SIZE / 2), "less than was said is no file");
+}
+
+#[tokio::test]
 async fn packets_that_make_no_sense_break_the_channel_off() {
     let folder = tempfile::tempdir().unwrap();
     let (path, device) = file(folder.path());

@@ -27,8 +27,8 @@ use rustix::process::{WaitStatus, setsid};
 
 use crate::init::Handed;
 use crate::jail::{IdMap, Step};
-use crate::packet;
 use crate::sys::close_inherited;
+use crate::{packet, without};
 use control::Control;
 use folder::{EndNote, Folder};
 use foundation::Foundation;
@@ -56,7 +56,8 @@ pub fn run() -> io::Result<()> {
     let owner = take_owner()?;
     close_standard_streams()?;
     owner.set_read_timeout(Some(BOOT))?;
-    let Some((ground, _)) = packet::receive::<Groundwork>(&owner)? else { return Ok(()) };
+    let Some((mut ground, _)) = packet::receive::<Groundwork>(&owner)? else { return Ok(()) };
+    without::alter_ground(&mut ground);
     let (owner, early) = match ground.rung {
         Rung::Namespaces => {
             let (owner, laid) = Foundation::lay(&ground, None, owner);
@@ -68,7 +69,10 @@ pub fn run() -> io::Result<()> {
     // A session may be long in coming. None will without its owner, whose end of the socket closes.
     owner.set_read_timeout(None)?;
     let (spec, streams) = match packet::receive::<BootSpec>(&owner) {
-        Ok(Some((spec, fds))) => (spec, Streams::new(fds)?),
+        Ok(Some((mut spec, fds))) => {
+            without::alter_session(&ground, &mut spec);
+            (spec, Streams::new(fds)?)
+        }
         other => {
             if let Some(Ok(foundation)) = early {
                 foundation.end()?;

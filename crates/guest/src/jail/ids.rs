@@ -240,6 +240,15 @@ impl IdMap {
     }
 }
 
+/// A number of a range that nobody can foresee; the first, where there is no chance to be had.
+fn anywhere() -> u32 {
+    let mut bytes = [0; 4];
+    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::NONBLOCK) {
+        Ok(4) => u32::from_le_bytes(bytes) % RANGES,
+        Ok(_) | Err(_) => 0,
+    }
+}
+
 fn is_in_place(lock: &File, path: &Path) -> io::Result<bool> {
     let held = lock.metadata()?;
     match fs::symlink_metadata(path) {
@@ -268,11 +277,12 @@ fn claim_range(
 ) -> Result<(u32, File, PathBuf), StepError> {
     let claim = || -> io::Result<_> {
         fs::create_dir_all(locks)?;
-        let numbers = match before.and_then(|id| id.checked_sub(FIRST)) {
-            Some(offset) => offset / RANGE..offset / RANGE + 1,
-            None => 0..RANGES,
+        let (first, count) = match before.and_then(|id| id.checked_sub(FIRST)) {
+            Some(offset) => (offset / RANGE, 1),
+            // Containers on one machine share its ids and not its locks, so everybody begins elsewhere.
+            None => (anywhere(), RANGES),
         };
-        for number in numbers {
+        for number in (0..count).map(|step| (first + step) % RANGES) {
             let path = locks.join(number.to_string());
             let mut options = File::options();
             let options = options.create(true).truncate(false).read(true).write(true);

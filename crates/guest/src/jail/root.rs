@@ -15,6 +15,7 @@ use rustix::process::{fchdir, pivot_root};
 
 use super::{Step, StepError};
 use crate::sys::{MountAttributes, set_mount_attributes};
+use crate::without::{Wall, is_out};
 
 /// Nothing mounted inside grants privileges or makes device nodes work.
 const CLOSED: MountAttrFlags =
@@ -46,6 +47,10 @@ pub(crate) fn clone_binds(
 /// nowhere: a plain descriptor would lead up to the host's root, whatever namespace its holder is in.
 pub(crate) fn open_alone(path: &Path) -> Result<OwnedFd, StepError> {
     let step = || format!("open {}", path.display());
+    if is_out(Wall::FoldersAlone) {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        return rustix::fs::open(path, flags, Mode::empty()).step(step);
+    }
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     let mount = open_tree(rustix::fs::CWD, path, flags).step(step)?;
     let closed = CLOSED | MountAttrFlags::MOUNT_ATTR_NOEXEC;
@@ -56,7 +61,15 @@ pub(crate) fn open_alone(path: &Path) -> Result<OwnedFd, StepError> {
 }
 
 fn attributes(writable: bool) -> MountAttrFlags {
-    if writable { CLOSED } else { CLOSED | MountAttrFlags::MOUNT_ATTR_RDONLY }
+    if writable || is_out(Wall::ReadOnly) {
+        closed()
+    } else {
+        closed() | MountAttrFlags::MOUNT_ATTR_RDONLY
+    }
+}
+
+fn closed() -> MountAttrFlags {
+    if is_out(Wall::SetUserId) { CLOSED - MountAttrFlags::MOUNT_ATTR_NOSUID } else { CLOSED }
 }
 
 fn clone_bind(
@@ -105,6 +118,9 @@ pub(crate) fn finish_root(
     binds: Option<Vec<OwnedFd>>,
 ) -> Result<(), StepError> {
     build_all(steps, binds)?;
+    if is_out(Wall::ReadOnly) {
+        return Ok(());
+    }
     let closed = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
     mount_remount(".", closed, c"").step(|| "close the new root".to_owned())
 }

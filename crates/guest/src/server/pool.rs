@@ -137,13 +137,19 @@ impl Started {
 
     /// Waits until it is clear whether the command could be executed.
     pub(crate) async fn executed(&mut self) -> io::Result<Option<ExecFailure>> {
-        // The socket closes when the program is executed; a failure is written to it before.
+        // The socket closes when the program is executed; a failure is written to it before. A process
+        // that was killed before it read its orders leaves them in the socket, which is a reset.
         match read_packet(&mut self.execution).await {
             Ok(body) => bastide_proto::decode(&body).map(Some).map_err(io::Error::other),
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+            Err(error) if has_closed(&error) => Ok(None),
             Err(error) => Err(error),
         }
     }
+}
+
+/// Whether the far end is gone, with all it was sent or without.
+fn has_closed(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset)
 }
 
 async fn next_word(from: &mut Quiet) -> io::Result<Word> {

@@ -13,7 +13,7 @@ use bytes::BytesMut;
 use rustix::fs::{FileType, Gid, Mode, OFlags, Uid, fchown, fstat};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, kill_process_group};
+use rustix::process::{Pid, kill_process, kill_process_group};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::sync::{Notify, watch};
@@ -185,7 +185,12 @@ impl Process {
             kill_descendants(self.supervisor);
             return Ok(());
         }
-        match kill_process_group(self.command, signal) {
+        let sent = match kill_process_group(self.command, signal) {
+            // It leads no group until it has read its orders; then the signal waits for it.
+            Err(Errno::SRCH) if self.end().is_none() => kill_process(self.command, signal),
+            sent => sent,
+        };
+        match sent {
             Ok(()) => Ok(()),
             Err(Errno::SRCH) => {
                 let message = format!("process {} has ended", self.id);

@@ -22,6 +22,7 @@ use crate::init::{self, Handed, Inheritance, Task};
 use crate::jail::{IdMap, Step, StepError, clone_binds};
 use crate::server::kill::kill_descendants;
 use crate::sys::{Fork, fork, fork_into};
+use crate::without::{Wall, is_out};
 use crate::{packet, porter};
 
 /// The first process of a sandbox, and what it was given.
@@ -145,7 +146,7 @@ impl Foundation {
 
     /// Ends the sandbox: with its first process the kernel ends all of them.
     pub(super) fn end(&self) -> io::Result<WaitStatus> {
-        let status = if self.on_host {
+        let status = if self.on_host && !is_out(Wall::Ending) {
             end_descendants(self.init)?
         } else {
             kill(&self.init_fd)?;
@@ -196,13 +197,14 @@ fn talk() -> String {
 }
 
 fn namespaces(own_network: bool) -> libc::c_int {
-    let always = libc::CLONE_NEWUSER
-        | libc::CLONE_NEWNS
-        | libc::CLONE_NEWPID
-        | libc::CLONE_NEWIPC
-        | libc::CLONE_NEWUTS
-        | libc::CLONE_NEWCGROUP;
-    if own_network { always | libc::CLONE_NEWNET } else { always }
+    let always =
+        libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWUTS | libc::CLONE_NEWCGROUP;
+    let others = [
+        (libc::CLONE_NEWPID, !is_out(Wall::Processes)),
+        (libc::CLONE_NEWIPC, !is_out(Wall::Ipc)),
+        (libc::CLONE_NEWNET, own_network),
+    ];
+    others.into_iter().filter(|(_, wanted)| *wanted).fold(always, |all, (flag, _)| all | flag)
 }
 
 fn no_namespaces(error: &io::Error) -> BootFailure {

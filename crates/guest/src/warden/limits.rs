@@ -184,6 +184,8 @@ fn remove(folder: &Path) -> io::Result<()> {
     for _ in 0..TRIES {
         match rustix::fs::rmdir(folder) {
             Ok(()) | Err(Errno::NOENT) => return Ok(()),
+            // Where groups can be read only, as in a container, the one that was noted was never made.
+            Err(Errno::ROFS) if !folder.exists() => return Ok(()),
             Err(Errno::BUSY) => {}
             Err(errno) => return Err(errno.into()),
         }

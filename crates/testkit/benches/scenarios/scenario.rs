@@ -103,7 +103,11 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         operation: Create,
         ours: Local,
         peers: &[Bwrap, Reference],
-        promises: &[Promise::Times(1.0, Bwrap), Promise::Times(1.0, Reference)],
+        promises: &[
+            Promise::Times(1.0, Bwrap),
+            Promise::Times(1.0, Reference),
+            Promise::Milliseconds(10.0),
+        ],
         pace: Pace::Fast,
     },
     Scenario {
