@@ -16,10 +16,10 @@ use crate::state::{Claim, Life, Record, Stage, Summary, mark_unwanted};
 use crate::{Error, ErrorKind, Result, Session};
 
 /// How long a session that is just being made may take before it can be stopped or deleted.
-const STARTING: Duration = Duration::from_secs(30);
+pub(super) const STARTING: Duration = Duration::from_secs(30);
 
 /// How long to wait before looking again at a session somebody else is busy with.
-const AGAIN: Duration = Duration::from_millis(5);
+pub(super) const AGAIN: Duration = Duration::from_millis(5);
 
 /// How a session is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
