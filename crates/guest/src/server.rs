@@ -129,7 +129,8 @@ fn to_tokio(stream: UnixStream) -> io::Result<tokio::net::UnixStream> {
 
 /// Serves until the warden is gone. A sandbox that nobody watches over must not live on.
 pub(crate) fn run(served: &Served, endpoints: Endpoints) -> io::Result<()> {
-    // A host that connects learns from the kernel who listens: this process, not the first one.
+    // A host that connects learns from the kernel who listens: this process, not the first one. It comes
+    // as soon as it hears that commands can be run, so by then this must be so.
     rustix::net::listen(&endpoints.listener, BACKLOG)?;
     // Held from before the first command ran: nothing a command does to a path changes what these
     // name.
