@@ -216,7 +216,7 @@ impl Backend for DockerBackend {
                 dial(&engine, &state.container).await?
             }
         };
-        Ok(Connection { stream, token, side: None })
+        Ok(Connection { stream, token, side: None, greeted: false })
     }
 
     async fn inspect(&self, machine: &Machine) -> Result<MachineStatus> {
@@ -238,6 +238,10 @@ impl Backend for DockerBackend {
             return Ok(MachineStatus::Ended(end));
         }
         if state.warden.as_ref().is_some_and(|warden| !alive(warden)) {
+            // A guest that ended just now took its warden along, and the engine may not know yet.
+            if let Some(end) = noted(&state).await {
+                return Ok(MachineStatus::Ended(end));
+            }
             let why = "its warden is gone, and it did not end".to_owned();
             return Ok(MachineStatus::Broken { why });
         }

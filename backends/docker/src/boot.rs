@@ -382,7 +382,8 @@ impl Boot<'_> {
             receipt,
             environment: self.image.environment.clone(),
         };
-        let connection = Connection { stream: up.stream, token: token.clone(), side: None };
+        let connection =
+            Connection { stream: up.stream, token: token.clone(), side: None, greeted: false };
         let remains = if up.is_new { Remains::Nothing } else { Remains::System };
         Ok(Booted { machine, connection: Some(connection), leash, remains })
     }

@@ -16,8 +16,6 @@ fn main() -> ExitCode {
     let mut trials = [conformance::trials(), chaos::trials(), escape::trials()].concat();
     // Its server is on the host's loopback, which no container shares but by the host's network.
     trials.retain(|trial| trial.name != "fetches_repositories_inside");
-    // Now and then a container that is resumed again and again is taken for somebody else's.
-    trials.retain(|trial| trial.name != "t6_keeps_every_write_over_twenty_cycles");
     let host = match engine::for_tests() {
         Ok(host) => host,
         Err(why) => return suite::skip_all("docker", &trials, &why),

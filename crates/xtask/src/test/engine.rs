@@ -15,11 +15,11 @@ pub(crate) struct Engine {
     host: String,
 }
 
-/// What this would start.
-pub(crate) fn announcement() -> String {
+/// What this would start, once the daemon's program is there if it comes with the packages.
+pub(crate) fn announcement(is_coming: bool) -> String {
     match given() {
         Some(host) => format!("docker:  the daemon at {host}, with images named bastide-test/*"),
-        None if can_start() => {
+        None if can_start() || (is_coming && rustix::process::geteuid().is_root()) => {
             "docker:  a daemon of its own, with its own files, socket and bridge".to_owned()
         }
         None => "docker:  nothing".to_owned(),

@@ -28,15 +28,18 @@ const PACKAGES: &[Package] = &[
     light("git", "git"),
     light("bwrap", "bubblewrap"),
     light("python3", "python3-venv"),
+    light("dockerd", "docker.io"),
+    light("ip", "iproute2"),
+    light("openssl", "openssl"),
+    light("busybox", "busybox-static"),
+    light("runsc", "runsc"),
+    light("docker-registry", "docker-registry"),
+    heavy("debootstrap", "debootstrap"),
     heavy("go", "golang-go"),
     heavy("node", "nodejs"),
     heavy("npm", "npm"),
     heavy("java", "default-jdk-headless"),
     heavy("chromium", "chromium"),
-    heavy("dockerd", "docker.io"),
-    heavy("busybox", "busybox-static"),
-    heavy("runsc", "runsc"),
-    heavy("docker-registry", "docker-registry"),
 ];
 
 /// The packages that are missing here.
@@ -69,12 +72,19 @@ pub(super) fn install(names: &[&str], as_root: bool) -> Outcome {
         command.env("DEBIAN_FRONTEND", "noninteractive").arg("-qq").args(arguments);
         command
     };
-    let install = [&["install", "-y", "--no-install-recommends"], names].concat();
+    let install = |names: &[&str]| {
+        run(&mut apt(&[&["install", "-y", "--no-install-recommends"], names].concat()))
+    };
     // The lists may be too old, or not there at all.
-    if run(&mut apt(&install)).is_err() {
+    if install(names).is_err() {
         drop(run(&mut apt(&["update"])));
-        if let Err(error) = run(&mut apt(&install)) {
-            say(&format!("not installed: {error}"));
+        if install(names).is_err() {
+            // One that this system does not have is no reason to go without the others.
+            for name in names {
+                if let Err(error) = install(&[name]) {
+                    say(&format!("not installed: {error}"));
+                }
+            }
         }
     }
     Ok(())
