@@ -15,7 +15,7 @@ use rustix::io::Errno;
 pub(crate) use ids::IdMap;
 pub(crate) use limits::limit_commands;
 pub(crate) use root::{clone_binds, enter_new_root, open_alone};
-pub(crate) use seccomp::Protected;
+pub(crate) use seccomp::{Protected, Shared};
 pub(crate) use walls::{OVER_USERS, WallsReport, raise_walls, reduce_guest};
 
 /// A step of building the jail that failed. It names the step, so that `EPERM` alone never reaches

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::create::{Start, uuid_of};
 use super::lifetime::missing;
-use super::{Client, CreateOptions};
+use super::{Client, CreateOptions, storage};
 use crate::backend::{Grant, Machine, MachineStatus, SessionId};
 use crate::lifecycle::{Preserved, ProgressListener};
 use crate::link::Link;
@@ -78,6 +78,7 @@ impl Client {
         }
         let state = self.remembered(&record, options.manifest.as_ref())?;
         state.check_resumable()?;
+        record.spec.storage = storage(&state.manifest)?;
         record.tied = false;
         // The folder of the host may have been taken away meanwhile; what a session has itself stays.
         let workspace = record.spec.host_workspace.as_ref().is_none_or(|folder| folder.is_dir());
