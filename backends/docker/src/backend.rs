@@ -7,22 +7,24 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bastide::backend::Expose;
 use bastide::host::process::{ProcessIdentity, ended};
 use bastide::host::words;
+use bastide::model::PathGrant;
 use bastide::model::docker::check_path_grants;
+use bastide::model::manifest::DEFAULT_ROOT;
 use bastide::model::paths::HostFiles;
 use bastide::model::state::{BackendState, NetworkMode};
-use bastide::model::{Manifest, PathGrant};
 use bastide::{
     Backend, Booted, Connection, Error, ErrorKind, Isolation, Machine, MachineEnd, MachineSpec,
     MachineStatus, NetworkAccess, Result, Rung, SessionFolder,
 };
 use bastide_guest_bin::GuestBinary;
+use bastide_proto::GuestPath;
 use bastide_proto::warden::{END_NAME, GONE_PREFIX, Wish};
 use bollard::models::{ContainerState, ContainerStateStatusEnum};
 use tokio::process::Command;
@@ -31,8 +33,10 @@ use tokio::time::Instant;
 use crate::boot::{Boot, inspect, remove, stop};
 use crate::dial::dial;
 use crate::engine::{Engine, SMALL};
+use crate::image::Image;
 use crate::receipt::About;
-use crate::state::{State, Transport, load_token, run_dir, state_of};
+use crate::state::{State, Transport, load_engine, load_token, run_dir, state_of, store_engine};
+use crate::storage::Storage;
 use crate::{DockerOptions, EngineAddress, entry, image, socket, sweep};
 
 /// The word users choose this backend by.
@@ -182,19 +186,26 @@ impl Backend for DockerBackend {
         options.only_ids()?;
         check_rung(spec)?;
         check_grants(spec)?;
-        let (engine, about) = self.engine(&self.address).await?;
+        // A session stays where it was made, whoever resumes it.
+        let address = load_engine(folder.path()).unwrap_or_else(|| self.address.clone());
+        let (engine, about) = self.engine(&address).await?;
         let progress = self.progress.as_deref();
         let progress = progress.map(|report| report as &(dyn Fn(&str) + Send + Sync));
         let image = image::ensure(&engine, &options.image, options.pull, progress).await?;
+        let spec = &rooted(spec, &image)?;
+        let storage = Storage::of(spec, folder.id(), &options)?;
         if !was_there {
-            let noted = entry::note_use(&self.home).and_then(|()| options.store(folder.path()));
+            let noted = entry::note_use(&self.home)
+                .and_then(|()| store_engine(folder.path(), &address))
+                .and_then(|()| options.store(folder.path()));
             noted.map_err(|error| {
                 let message = format!("cannot start session {}: {error}", folder.id());
                 Error::new(ErrorKind::Io, message)
             })?;
         }
         let (guest, home) = (&self.guest, self.home.as_path());
-        let boot = Boot { engine, about, guest, home, folder, spec, options, image, was_there };
+        let boot =
+            Boot { engine, about, guest, home, folder, spec, options, image, storage, was_there };
         boot.run().await
     }
 
@@ -262,7 +273,7 @@ impl Backend for DockerBackend {
         let state = state_of(machine)?;
         if !ended_by_warden(&state, true).await {
             let (engine, _) = self.engine(&state.engine).await?;
-            remove(&engine, machine.id.as_str()).await?;
+            remove(&engine, machine.id.as_str(), &state.volumes).await?;
         }
         self.remove_folder(&state.dir).await
     }
@@ -274,8 +285,9 @@ impl Backend for DockerBackend {
             let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let id = name.strip_prefix(GONE_PREFIX).unwrap_or(&name);
             let id = id.split('.').next().unwrap_or(id);
-            let (engine, _) = self.engine(&self.address).await?;
-            remove(&engine, id).await?;
+            let address = load_engine(folder).unwrap_or_else(|| self.address.clone());
+            let (engine, _) = self.engine(&address).await?;
+            remove(&engine, id, &[]).await?;
         }
         self.remove_folder(folder).await
     }
@@ -302,6 +314,10 @@ impl Backend for DockerBackend {
             network_mode: None,
             labels: self.options.labels.clone().into_iter().collect(),
         }
+    }
+
+    fn root(&self, machine: &Machine) -> Option<GuestPath> {
+        state_of(machine).ok()?.root
     }
 
     fn expose(&self) -> Option<&dyn Expose> {
@@ -441,9 +457,24 @@ fn check_rung(spec: &MachineSpec) -> Result<()> {
     Ok(())
 }
 
+/// The workspace of whoever did not choose one is where the image's own programs start, so that commands
+/// start there too and files are found from there.
+fn rooted(spec: &MachineSpec, image: &Image) -> Result<MachineSpec> {
+    let mut spec = spec.clone();
+    if let Some(folder) = image.folder.as_ref().filter(|_| spec.root.as_str() == DEFAULT_ROOT) {
+        spec.root = folder.clone();
+        if let Some(manifest) = spec.storage.as_mut().map(Arc::make_mut) {
+            folder.as_str().clone_into(&mut manifest.root);
+        }
+        check_grants(&spec)?;
+    }
+    Ok(spec)
+}
+
 /// Refuses grants that a container cannot keep as they are meant, before anything is made.
 fn check_grants(spec: &MachineSpec) -> Result<()> {
-    let mut manifest = Manifest::default();
+    let mut manifest = spec.storage.as_deref().cloned().unwrap_or_default();
+    manifest.extra_path_grants.clear();
     spec.root.as_str().clone_into(&mut manifest.root);
     for grant in &spec.grants {
         let host = grant.host.to_string_lossy().into_owned();

@@ -37,6 +37,7 @@ use crate::receipt::{About, receipt};
 use crate::state::{
     State, Transport, container_name, make_token, run_dir, run_volume, workspace_volume,
 };
+use crate::storage::Storage;
 use crate::warden::Warden;
 use crate::{DockerOptions, entry, socket};
 
@@ -66,6 +67,7 @@ pub(crate) struct Boot<'a> {
     pub(crate) spec: &'a MachineSpec,
     pub(crate) options: DockerOptions,
     pub(crate) image: Image,
+    pub(crate) storage: Storage,
     /// Whether the session was there before.
     pub(crate) was_there: bool,
 }
@@ -180,6 +182,7 @@ impl Boot<'_> {
             spec: self.spec,
             options: &self.options,
             image: &self.image,
+            storage: &self.storage,
             transport,
             guest: self.guest.path(),
             run,
@@ -325,6 +328,7 @@ impl Boot<'_> {
             resolver: Resolver::default(),
             filtered: !self.options.seccomp_unconfined,
             new_privileges: self.options.new_privileges,
+            mounts: self.storage.inside.is_some(),
         }
     }
 
@@ -335,6 +339,9 @@ impl Boot<'_> {
         let mut to_remove = vec![own("DELETE", format!("/containers/{name}?force=1&v=1"))];
         if self.options.read_only_root {
             to_remove.push(own("DELETE", format!("/volumes/{}?force=1", workspace_volume(id))));
+        }
+        for volume in &self.storage.volumes {
+            to_remove.push(own("DELETE", format!("/volumes/{}?force=1", volume.source)));
         }
         ContainerWardenSpec {
             session_dir: self.folder.path().to_owned(),
@@ -368,6 +375,8 @@ impl Boot<'_> {
             container: up.container,
             image: self.options.image.clone(),
             labels: self.options.labels.clone(),
+            root: Some(self.spec.root.clone()),
+            volumes: self.storage.names(),
             transport,
             guest: up.guest,
             warden,
@@ -375,6 +384,8 @@ impl Boot<'_> {
         };
         let state = serde_json::to_value(state).map_err(|error| self.failed(&error.into()))?;
         let receipt = receipt(&self.about, self.spec, &self.options, &up.report, up.disk_by_driver);
+        let mut receipt = receipt;
+        receipt.not_enforced.extend(self.storage.open());
         let machine = Machine {
             id: self.folder.id().clone(),
             backend: NAME.to_owned(),
@@ -394,7 +405,8 @@ impl Boot<'_> {
         if self.was_there {
             drop(self.stop().await);
         } else {
-            drop(remove(&self.engine, self.folder.id().as_str()).await);
+            let volumes = self.storage.names();
+            drop(remove(&self.engine, self.folder.id().as_str(), &volumes).await);
         }
     }
 
@@ -463,7 +475,7 @@ pub(crate) async fn stop(engine: &Engine, container: &str) -> Result<()> {
 }
 
 /// Removes everything an engine has of a session; what is missing is what is wanted.
-pub(crate) async fn remove(engine: &Engine, id: &str) -> Result<()> {
+pub(crate) async fn remove(engine: &Engine, id: &str, volumes: &[String]) -> Result<()> {
     let Ok(id) = id.parse() else { return Ok(()) };
     let options = RemoveContainerOptionsBuilder::default().force(true).v(true).build();
     let name = container_name(&id);
@@ -473,8 +485,10 @@ pub(crate) async fn remove(engine: &Engine, id: &str) -> Result<()> {
         Err(error) if status(&error) == Some(409) => {}
         done => unless_missing(done)?,
     }
-    for volume in [workspace_volume(&id), run_volume(&id)] {
-        let asked = engine.docker.remove_volume(&volume, None::<RemoveVolumeOptions>);
+    // By name: an engine that is asked for a list asks all its drivers, and one of them may be gone.
+    let own = [workspace_volume(&id), run_volume(&id)];
+    for volume in own.iter().chain(volumes) {
+        let asked = engine.docker.remove_volume(volume, None::<RemoveVolumeOptions>);
         unless_missing(engine.ask(LARGE, "remove a volume", asked).await)?;
     }
     Ok(())

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use bastide::model::docker::DockerMount;
 use bastide::{Error, ErrorKind, MachineSpec, NetworkAccess, Result, SessionId};
 use bastide_guest_bin::HASH;
 use bastide_proto::container::{BIN_PATH, GUEST_PATH, RUN_PATH};
@@ -15,6 +16,7 @@ use crate::DockerOptions;
 use crate::engine::named;
 use crate::image::Image;
 use crate::state::{HOME_LABEL, SESSION_LABEL, Transport, run_volume, workspace_volume};
+use crate::storage::{MOUNTS, Storage};
 
 /// What the guest uses, and what commands of root have besides.
 pub(crate) const CAPABILITIES: [&str; 8] =
@@ -35,6 +37,7 @@ pub(crate) struct Plan<'a> {
     pub(crate) spec: &'a MachineSpec,
     pub(crate) options: &'a DockerOptions,
     pub(crate) image: &'a Image,
+    pub(crate) storage: &'a Storage,
     pub(crate) transport: Transport,
     /// The guest program on this host.
     pub(crate) guest: &'a Path,
@@ -93,10 +96,9 @@ impl Plan<'_> {
             Some(pids) => pids.saturating_add(OWN_PIDS),
             None => self.options.pids.unwrap_or(PIDS),
         };
-        let added = match self.options.only_user {
-            Some(_) => Vec::new(),
-            None => CAPABILITIES.iter().map(|name| (*name).to_owned()).collect(),
-        };
+        let own = if self.options.only_user.is_some() { &[][..] } else { &CAPABILITIES[..] };
+        let mounting = self.storage.inside.map(|_| MOUNTS);
+        let added = own.iter().copied().chain(mounting).map(str::to_owned).collect();
         let mut sysctls = HashMap::new();
         if self.spec.network != NetworkAccess::Host {
             // Both loopback addresses, as everywhere else.
@@ -111,6 +113,7 @@ impl Plan<'_> {
             network_mode: Some(network_mode(self.spec.network)?.to_owned()),
             port_bindings: self.publishes().then(|| self.port_bindings()),
             cap_drop: Some(vec!["ALL".to_owned()]),
+            devices: Some(self.storage.devices()),
             cap_add: Some([added, self.options.cap_add.clone()].concat()),
             security_opt: Some(self.security()),
             pids_limit: Some(signed(pids)),
@@ -136,6 +139,10 @@ impl Plan<'_> {
         }
         if self.options.seccomp_unconfined {
             all.push("seccomp=unconfined".to_owned());
+        }
+        if self.storage.inside.is_some() {
+            // The engine's own profile lets nobody mount.
+            all.push("apparmor=unconfined".to_owned());
         }
         all
     }
@@ -183,6 +190,7 @@ impl Plan<'_> {
             })?;
             mounts.push(bind(&host, grant.path.as_str(), grant.read_only)?);
         }
+        mounts.extend(self.storage.mounts(self.id, self.home));
         Ok(mounts)
     }
 
@@ -230,6 +238,22 @@ impl Plan<'_> {
         want.sort();
         if is != want {
             return refuse("has other folders of the host in it".to_owned());
+        }
+        let attached = |volume: &DockerMount| {
+            found.mounts.iter().flatten().any(|mount| {
+                mount.name.as_deref() == Some(volume.source.as_str())
+                    && mount.destination.as_deref() == Some(volume.target.as_str())
+                    && mount.rw == Some(!volume.read_only)
+            })
+        };
+        if !self.storage.volumes.iter().all(attached) {
+            return refuse("has other volumes".to_owned());
+        }
+        let has = found.host_config.as_ref().and_then(|host| host.cap_add.as_deref());
+        let may_mount = has.unwrap_or_default().iter().any(|name| name.ends_with(MOUNTS));
+        let asked = self.options.cap_add.iter().any(|name| name.ends_with(MOUNTS));
+        if may_mount != (asked || self.storage.inside.is_some()) {
+            return refuse("may mount otherwise than it was asked for".to_owned());
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bastide::{Error, ErrorKind, Result};
+use bastide_proto::GuestPath;
 use bollard::query_parameters::CreateImageOptionsBuilder;
 use futures::StreamExt;
 
@@ -20,6 +21,8 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 pub(crate) struct Image {
     pub(crate) id: String,
     pub(crate) user: Option<String>,
+    /// Where its programs start; not the top of its files.
+    pub(crate) folder: Option<GuestPath>,
     pub(crate) environment: Vec<(String, String)>,
     /// The volumes it wants.
     pub(crate) volumes: Vec<String>,
@@ -76,6 +79,7 @@ async fn inspect(engine: &Engine, name: &str) -> Result<Image> {
     Ok(Image {
         id: found.id.unwrap_or_default(),
         user: config.user.filter(|user| !user.is_empty()),
+        folder: config.working_dir.filter(|path| path != "/").and_then(|path| path.parse().ok()),
         environment,
         volumes: config.volumes.unwrap_or_default(),
     })

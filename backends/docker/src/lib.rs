@@ -15,6 +15,7 @@ mod options;
 mod receipt;
 mod socket;
 mod state;
+mod storage;
 mod sweep;
 mod warden;
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use bastide::host::process::ProcessIdentity;
 use bastide::{Error, ErrorKind, Machine, Result, SessionId};
+use bastide_proto::GuestPath;
 use bastide_proto::hello::{TOKEN_BYTES, Token};
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +23,9 @@ pub(crate) const HOME_LABEL: &str = "bastide.home";
 /// The file of a session's folder that its token is in. No path inside leads to it.
 const TOKEN_NAME: &str = "token";
 
+/// The file of a session's folder that says which engine it is on.
+const ENGINE_NAME: &str = "engine";
+
 /// What is needed to find a container again.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct State {
@@ -33,6 +37,12 @@ pub(crate) struct State {
     /// What it is labelled with besides ours.
     #[serde(default)]
     pub(crate) labels: BTreeMap<String, String>,
+    /// Where the workspace is.
+    #[serde(default)]
+    pub(crate) root: Option<GuestPath>,
+    /// The volumes of the manifest's mounts.
+    #[serde(default)]
+    pub(crate) volumes: Vec<String>,
     pub(crate) transport: Transport,
     /// The guest's process, where it is one of this machine that we can see.
     pub(crate) guest: Option<ProcessIdentity>,
@@ -94,6 +104,18 @@ pub(crate) fn make_token(dir: &Path) -> io::Result<Token> {
     let file = options.write(true).create(true).truncate(true).mode(0o600);
     file.open(dir.join(TOKEN_NAME))?.write_all(&bytes)?;
     Ok(Token(bytes))
+}
+
+/// Notes which engine a session is on, before anything is made there.
+pub(crate) fn store_engine(dir: &Path, address: &EngineAddress) -> io::Result<()> {
+    let mut options = fs::File::options();
+    let file = options.write(true).create(true).truncate(true).mode(0o600);
+    file.open(dir.join(ENGINE_NAME))?.write_all(&serde_json::to_vec(address)?)
+}
+
+/// The engine a session is on, if that was noted.
+pub(crate) fn load_engine(dir: &Path) -> Option<EngineAddress> {
+    serde_json::from_slice(&fs::read(dir.join(ENGINE_NAME)).ok()?).ok()
 }
 
 /// The token of a session.

@@ -8,6 +8,8 @@ mod images;
 mod lifetime;
 #[path = "containers/setting.rs"]
 mod setting;
+#[path = "containers/storage.rs"]
+mod storage;
 #[path = "containers/walls.rs"]
 mod walls;
 
@@ -23,7 +25,8 @@ fn main() -> ExitCode {
     if let Some(code) = probe::run_if_asked() {
         return code;
     }
-    let trials = [walls::TRIALS, images::TRIALS, lifetime::TRIALS, daemons::TRIALS].concat();
+    let all = [walls::TRIALS, images::TRIALS, lifetime::TRIALS, daemons::TRIALS, storage::TRIALS];
+    let trials = all.concat();
     match engine::for_tests().map(|host| Setting::new(&host)) {
         Ok(Ok(setting)) => suite::run(&[("containers", &setting.context(), trials)]),
         Ok(Err(error)) => suite::skip_all("containers", &trials, &error.to_string()),

@@ -21,10 +21,41 @@ fn main() -> ExitCode {
         Err(why) => return suite::skip_all("docker", &trials, &why),
     };
     let home = tempfile::tempdir().expect("a folder for the sessions of this run");
-    let address = EngineAddress::parse(&host, None).expect("an address of a daemon");
-    let options = DockerOptions::new(images::BASE);
-    let backend = DockerBackend::new(home.path(), address, options).expect("a home");
     let full = std::env::var_os("BASTIDE_TEST_FULL").is_some();
-    let context = Context { backend: Arc::new(backend), full };
-    suite::run(&[("docker", &context, trials)])
+    let context = |name: &str, options: DockerOptions| {
+        let address = EngineAddress::parse(&host, None).expect("an address of a daemon");
+        let backend = DockerBackend::new(home.path().join(name), address, options).expect("a home");
+        Context { backend: Arc::new(backend), full }
+    };
+    let plain = context("runc", DockerOptions::new(images::BASE));
+    let mut other = DockerOptions::new(images::BASE);
+    other.runtime = Some("runsc".to_owned());
+    let other = context("runsc", other);
+    let mut elsewhere = Vec::new();
+    if has_runsc(&host) {
+        elsewhere = conformance::trials();
+        elsewhere.retain(|trial| BEHIND_ANOTHER_KERNEL.contains(&trial.name));
+    }
+    suite::run(&[("docker", &plain, trials), ("runsc", &other, elsewhere)])
+}
+
+/// What is tried behind a kernel that is not Linux as well: that commands, streams and files are the same
+/// there. It has no terminals, pipes in folders or streams for other users as we make them; walls, limits and ports are
+/// that kernel's own business, and lifetimes are the engine's.
+const BEHIND_ANOTHER_KERNEL: &[&str] = &[
+    "reports_exit_codes",
+    "keeps_output_apart",
+    "passes_arguments_and_environment_unchanged",
+    "hands_input_over_exactly",
+    "ends_everything_descended_at_the_timeout",
+    "lays_out_the_manifest",
+    "reads_what_it_wrote_whatever_its_size",
+    "follows_links_that_stay_and_refuses_those_that_leave",
+];
+
+/// Whether the daemon has gVisor.
+fn has_runsc(host: &str) -> bool {
+    let runtimes = engine::docker(host, &["info", "--format", "{{.Runtimes}}"]);
+    std::path::Path::new("/usr/bin/runsc").exists()
+        && runtimes.is_ok_and(|names| names.contains("runsc"))
 }

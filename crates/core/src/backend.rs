@@ -4,8 +4,10 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 
 use async_trait::async_trait;
+use bastide_model::Manifest;
 use bastide_model::receipt::{Isolation, NetworkAccess, Receipt};
 use bastide_model::state::BackendState;
 use bastide_proto::GuestPath;
@@ -192,7 +194,7 @@ impl fmt::Display for SessionId {
 }
 
 /// What kind of machine a session needs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct MachineSpec {
     /// Where the workspace is inside.
@@ -222,6 +224,10 @@ pub struct MachineSpec {
     /// there, with what those programs need.
     #[serde(default)]
     pub search_path: Vec<PathBuf>,
+    /// The manifest, where it has mounts for which something must be done to the machine itself. They
+    /// may hold credentials, so it is never written down with the rest.
+    #[serde(skip)]
+    pub storage: Option<Arc<Manifest>>,
 }
 
 /// A file or folder of the host that a session may use.
@@ -262,6 +268,7 @@ impl MachineSpec {
             limits: ResourceLimits::default(),
             exposed_ports: Vec::new(),
             search_path: Vec::new(),
+            storage: None,
         }
     }
 }

@@ -195,6 +195,16 @@ fn path_policy(spec: &MachineSpec) -> Result<WorkspacePathPolicy> {
     WorkspacePathPolicy::new(spec.root.as_str(), spec.grants.iter().map(grant).collect())
 }
 
+/// The manifest, if there are mounts in it.
+fn storage(manifest: &Manifest) -> Result<Option<Arc<Manifest>>> {
+    for step in manifest.walk()? {
+        if step?.1.as_mount().is_some() {
+            return Ok(Some(Arc::new(manifest.clone())));
+        }
+    }
+    Ok(None)
+}
+
 /// What the manifest grants of the host. Without a path on the host the same one is meant, where the
 /// machine has the host's files at all.
 fn grants(manifest: &Manifest, has_host_files: bool) -> Result<Vec<Grant>> {

@@ -23,7 +23,7 @@ use rustix::process::{Pid, setsid};
 use crate::accounts::Identity;
 use crate::init::ToInit;
 use crate::jail::container::{become_user, raise_walls, reduce_first, reduce_guest};
-use crate::jail::{Protected, Step, StepError, WallsReport, limit_commands};
+use crate::jail::{Protected, Shared, Step, StepError, WallsReport, limit_commands};
 use crate::server::{self, Endpoints, Served};
 use crate::supervisor::adopts_or_goes_on;
 use crate::sys::{Fork, block_signals, close_inherited, exit_now, fork, ignore_children};
@@ -194,16 +194,32 @@ fn start(
     Ok(Started { up, to_guest, who, others: vec![guest, launcher] })
 }
 
-/// Makes the workspace if it is missing, for whom commands run as.
+/// Makes the workspace if it is missing, for whom commands run as. One that the engine or a build made for
+/// them, with nothing in it yet, is theirs too.
 fn make_workspace(writable: &[String], who: &DefaultUser) -> Result<(), StepError> {
     let Some(root) = writable.first().map(Path::new) else { return Ok(()) };
     let step = || format!("make the workspace {}", root.display());
+    if who.many_users && is_nobodys(root) {
+        return chown(root, Some(who.who.uid), Some(who.who.gid)).step(step);
+    }
     let missing: Vec<_> = root.ancestors().take_while(|path| !path.exists()).collect();
     for path in missing.into_iter().rev() {
         fs::DirBuilder::new().mode(0o755).create(path).step(step)?;
         chown(path, Some(who.who.uid), Some(who.who.gid)).step(step)?;
     }
     Ok(())
+}
+
+/// Whether a folder is root's and holds nothing but what is mounted there.
+fn is_nobodys(folder: &Path) -> bool {
+    let Ok(own) = folder.symlink_metadata() else { return false };
+    let Ok(mut entries) = fs::read_dir(folder) else { return false };
+    // Layered file systems give files the device of their layer, but not folders.
+    let is_mounted = |entry: io::Result<fs::DirEntry>| {
+        let found = entry.and_then(|entry| entry.metadata());
+        found.is_ok_and(|found| found.is_dir() && found.dev() != own.dev())
+    };
+    own.is_dir() && own.uid() == 0 && entries.all(is_mounted)
 }
 
 /// The folder for what commands say. It lies beneath one that only the first process's user may enter.
@@ -242,9 +258,10 @@ fn enter(spec: &ContainerSpec, who: &Identity, others: &[Pid]) -> Result<WallsRe
         become_user(who)?;
     }
     let protected = Protected([others, &[launcher]].concat());
+    let shared = if spec.mounts { Shared::Mounting } else { Shared::Nothing };
     let landlock_abi = match spec.new_privileges {
         true => 0,
-        false => raise_walls(spec.filtered.then_some(&protected))?,
+        false => raise_walls(spec.filtered.then_some(&protected), shared)?,
     };
     let adopts = adopts_or_goes_on();
     Ok(WallsReport { enforced, landlock_abi, adopts })

@@ -86,15 +86,23 @@ pub fn container_mounts(
             driver: None,
         });
     }
-    for (target, driver) in volumes(manifest)? {
-        mounts.push(DockerMount {
-            target: target.path.to_string(),
-            source: volume_name(session, &target.path),
-            read_only: driver.read_only,
-            driver: Some(driver),
-        });
-    }
+    mounts.extend(volume_mounts(manifest, session)?);
     Ok(mounts)
+}
+
+/// The volumes among these.
+///
+/// # Errors
+///
+/// `InvalidManifestPathError` or `MountConfigError`.
+pub fn volume_mounts(manifest: &Manifest, session: Option<Uuid>) -> Result<Vec<DockerMount>> {
+    let mount = |(target, driver): (MountTarget<'_>, VolumeDriver)| DockerMount {
+        target: target.path.to_string(),
+        source: volume_name(session, &target.path),
+        read_only: driver.read_only,
+        driver: Some(driver),
+    };
+    Ok(volumes(manifest)?.into_iter().map(mount).collect())
 }
 
 /// Every mount that a volume driver makes, in the order of the manifest.

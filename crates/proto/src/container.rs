@@ -45,6 +45,8 @@ pub struct ContainerSpec {
     pub filtered: bool,
     /// Whether programs may give new privileges. The kernel lets nobody have that and walls of ours.
     pub new_privileges: bool,
+    /// Whether commands of root may mount, where they have the capability.
+    pub mounts: bool,
 }
 
 /// What became of the start of a container.

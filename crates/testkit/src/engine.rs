@@ -51,6 +51,8 @@ pub struct DaemonOptions {
     pub tls: Option<(u16, PathBuf)>,
     /// Further arguments.
     pub arguments: Vec<String>,
+    /// The folder in which it finds drivers, instead of the one all daemons of this machine share.
+    pub drivers: Option<PathBuf>,
 }
 
 impl Daemon {
@@ -144,7 +146,7 @@ impl Drop for Daemon {
 /// Starts a daemon that keeps everything in `folder`.
 fn spawn(folder: &Path, bridge: &str, options: &DaemonOptions) -> io::Result<Child> {
     let log = fs::File::create(folder.join("log"))?;
-    let mut command = Command::new("dockerd");
+    let mut command = program(options);
     command.arg("--host").arg(format!("unix://{}", folder.join("docker.sock").display()));
     for (option, name) in [("--data-root", "data"), ("--exec-root", "exec"), ("--pidfile", "pid")] {
         command.arg(option).arg(folder.join(name));
@@ -164,6 +166,16 @@ fn spawn(folder: &Path, bridge: &str, options: &DaemonOptions) -> io::Result<Chi
     }
     command.args(&options.arguments).stdin(Stdio::null());
     command.stdout(log.try_clone()?).stderr(log).spawn()
+}
+
+/// The daemon, with a view of its own on where drivers are if it shall have one.
+fn program(options: &DaemonOptions) -> Command {
+    let Some(drivers) = &options.drivers else { return Command::new("dockerd") };
+    let line = "mkdir -p /run/docker/plugins && mount --bind \"$0\" /run/docker/plugins && \
+                exec dockerd \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", line]).arg(drivers);
+    command
 }
 
 /// A program that starts gVisor with what works on every machine: no network of the engine's, and no

@@ -25,7 +25,7 @@ pub(crate) const TRIALS: &[Trial] = trials![
 const SOON: Duration = Duration::from_secs(30);
 
 /// A daemon of the trial's own, with the images.
-fn own_daemon(folder: &Path, options: &DaemonOptions) -> Result<Daemon, Trouble> {
+pub(crate) fn own_daemon(folder: &Path, options: &DaemonOptions) -> Result<Daemon, Trouble> {
     let daemon = Daemon::start(folder, options).map_err(|error| skip(error.to_string()))?;
     images::make(&daemon.host())?;
     Ok(daemon)
@@ -57,7 +57,8 @@ async fn comes_back_after_its_daemon_restarted(_: Context) -> Outcome {
 
 async fn says_that_its_daemon_is_gone(_: Context) -> Outcome {
     let folder = tempfile::tempdir()?;
-    let live = DaemonOptions { arguments: vec!["--live-restore".to_owned()], tls: None };
+    let live =
+        DaemonOptions { arguments: vec!["--live-restore".to_owned()], ..DaemonOptions::default() };
     let mut daemon = own_daemon(&folder.path().join("daemon"), &live)?;
     let setting = Setting::new(&daemon.host())?;
     let client = setting.client(base())?;
@@ -107,7 +108,7 @@ async fn reaches_a_daemon_over_tcp_with_tls(_: Context) -> Outcome {
     certificates(folder.path()).map_err(|error| skip(error.to_string()))?;
     let port = free_port()?;
     let tls = Some((port, folder.path().to_owned()));
-    let options = DaemonOptions { tls, arguments: Vec::new() };
+    let options = DaemonOptions { tls, ..DaemonOptions::default() };
     let daemon = own_daemon(&folder.path().join("daemon"), &options)?;
     let home = tempfile::tempdir()?;
     let host = format!("tcp://127.0.0.1:{port}");
@@ -128,6 +129,15 @@ async fn reaches_a_daemon_over_tcp_with_tls(_: Context) -> Outcome {
     client.stop(&id).await?;
     let session = client.resume(&id).await?;
     assert_eq!(say(&session, "wc -c < large").await?, "3000000\n");
+    // What nobody leads to any more is found there too; what somebody does stays.
+    let stray = client.create(&Manifest::default(), untied()).await?;
+    let lost = stray.id().clone();
+    drop(stray);
+    std::fs::remove_dir_all(home.path().join("sessions").join(lost.as_str()))?;
+    let report = client.sweep().await?;
+    assert_eq!(report.failed, []);
+    assert!(report.removed.iter().any(|swept| swept.what.contains(lost.as_str())), "{report:?}");
+    assert_eq!(say(&session, "echo here").await?, "here\n");
     session.delete().await?;
     let left = engine::docker(&daemon.host(), &["ps", "--all", "--quiet"])?;
     assert_eq!(left, "");

@@ -47,6 +47,8 @@ async fn takes_user_environment_and_volumes_of_the_image(_: Context) -> Outcome 
     let setting = Setting::prepared()?;
     let session = setting.session(DockerOptions::new(images::SETTINGS)).await?;
     assert_eq!(session.receipt().user, "app (1000)");
+    assert_eq!(session.root().as_str(), "/srv", "commands and files start where the image does");
+    assert_eq!(say(&session, "pwd; echo $HOME").await?, "/srv\n/srv\n");
     assert_eq!(say(&session, "id -u; id -G").await?, "1000\n1001 2000\n");
     assert_eq!(say(&session, "echo $GREETING $PATH").await?, "hello /opt/own:/bin\n");
     // Files are made by whoever runs commands, and root's are out of reach.
@@ -60,6 +62,13 @@ async fn takes_user_environment_and_volumes_of_the_image(_: Context) -> Outcome 
         "0\n1\n"
     );
     let id = session.id().clone();
+    session.delete().await?;
+    // Whoever chooses a workspace has it.
+    let mut own = Manifest::default();
+    "/home/own".clone_into(&mut own.root);
+    let client = setting.client(DockerOptions::new(images::SETTINGS))?;
+    let session = client.create(&own, CreateOptions::default()).await?;
+    assert_eq!(say(&session, "pwd").await?, "/home/own\n");
     session.delete().await?;
     let left = setting.docker(&["ps", "--all", "--quiet", "--filter", &format!("name={id}")])?;
     assert_eq!(left, "");

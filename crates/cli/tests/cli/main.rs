@@ -3,6 +3,7 @@
 
 mod chaos;
 mod disk;
+mod docker;
 mod events;
 mod files;
 mod harness;

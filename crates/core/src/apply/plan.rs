@@ -1,6 +1,7 @@
 //! What a manifest comes to, as steps in the order in which they are taken.
 
 use bastide_model::entry::GitRepo;
+use bastide_model::mount::MountStrategy;
 use bastide_model::{Entry, EntryKind, Manifest, PosixPath};
 use bytes::Bytes;
 
@@ -84,6 +85,10 @@ fn add(steps: &mut Vec<Step>, path: PosixPath, entry: &Entry) -> Result<()> {
         EntryKind::GitRepo(repo) => {
             let subpath = repo.checked_subpath()?;
             steps.push(Step::Git(GitStep { path, mode, repo: repo.clone(), subpath }));
+        }
+        // The machine came up with it.
+        EntryKind::Mount(mount) if matches!(mount.strategy, MountStrategy::DockerVolume { .. }) => {
+            return Ok(());
         }
         EntryKind::Mount(_) | EntryKind::Custom(_) => {
             let message = format!("cannot lay out {path}: entries of type `{}`", entry.type_name());

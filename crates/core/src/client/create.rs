@@ -8,7 +8,9 @@ use bastide_model::state::BackendState;
 use bastide_model::{Manifest, SessionState};
 use uuid::Uuid;
 
-use super::{Client, CreateOptions, DEFAULT_ROOT, declared, grants, path_policy, reach, told};
+use super::{
+    Client, CreateOptions, DEFAULT_ROOT, declared, grants, path_policy, reach, storage, told,
+};
 use crate::apply;
 use crate::backend::{Booted, Leash, Machine, MachineSpec, Remains, SessionId};
 use crate::environment::{environment, search_path};
@@ -91,6 +93,7 @@ impl Client {
         }
         spec.grants = grants(&manifest, self.backend.has_host_files())?;
         spec.limits = options.limits;
+        spec.storage = storage(&manifest)?;
         reach::check(self.backend.home(), &spec)?;
         let mut record = Record::intent(id, self.backend.name(), spec);
         record.tied = options.tied_to_owner;

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::create::{Start, uuid_of};
 use super::lifetime::{AGAIN, STARTING, missing};
-use super::{Client, CreateOptions, DEFAULT_ROOT};
+use super::{Client, CreateOptions, DEFAULT_ROOT, storage};
 use crate::backend::{Grant, Machine, MachineStatus, SessionId};
 use crate::lifecycle::{Preserved, ProgressListener};
 use crate::link::Link;
@@ -87,6 +87,7 @@ impl Client {
         }
         let state = self.remembered(&record, options.manifest.as_ref())?;
         state.check_resumable()?;
+        record.spec.storage = storage(&state.manifest)?;
         record.tied = false;
         // The folder of the host may have been taken away meanwhile; what a session has itself stays.
         let workspace = record.spec.host_workspace.as_ref().is_none_or(|folder| folder.is_dir());

@@ -13,20 +13,25 @@ pub(crate) use super::walls::become_user;
 /// The newest Landlock version we know how to use.
 const NEWEST: ABI = ABI::V7;
 
-/// What only commands of root use; the first process and the guest do not.
-const COMMANDS_ONLY: CapabilitySet = CapabilitySet::FSETID.union(CapabilitySet::NET_BIND_SERVICE);
+/// What the first process and the guest use. Whatever else the engine gave is for commands of root.
+const OWN: CapabilitySet = CapabilitySet::SETUID
+    .union(CapabilitySet::SETGID)
+    .union(CapabilitySet::CHOWN)
+    .union(CapabilitySet::FOWNER)
+    .union(CapabilitySet::DAC_OVERRIDE)
+    .union(CapabilitySet::KILL);
 
 /// Leaves the first process what it uses of what the engine gave. The rest it keeps for the launchers it
 /// will start.
 pub(crate) fn reduce_first() -> Result<(), StepError> {
     let given = given()?;
-    keep_capabilities(given, given.difference(COMMANDS_ONLY))?;
+    keep_capabilities(given, given.intersection(OWN))?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable).step(|| "become untraceable".to_owned())
 }
 
 /// Leaves the guest what it uses.
 pub(crate) fn reduce_guest() -> Result<(), StepError> {
-    let keep = given()?.difference(COMMANDS_ONLY);
+    let keep = given()?.intersection(OWN);
     keep_capabilities(keep, keep)?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable).step(|| "become untraceable".to_owned())
 }
@@ -39,7 +44,7 @@ fn given() -> Result<CapabilitySet, StepError> {
 /// filter of system calls if there is somebody to protect by it, and signals and abstract sockets only
 /// among commands. Returns the Landlock version in force, 0 where there is none: what files commands
 /// reach is the engine's to say.
-pub(crate) fn raise_walls(protected: Option<&Protected>) -> Result<u32, StepError> {
+pub(crate) fn raise_walls(protected: Option<&Protected>, shared: Shared) -> Result<u32, StepError> {
     // What the engine gave, of which a user that is no root has lost everything by now.
     let given = given()?;
     keep_capabilities(given, given)?;
@@ -48,7 +53,7 @@ pub(crate) fn raise_walls(protected: Option<&Protected>) -> Result<u32, StepErro
         .step(|| "become untraceable".to_owned())?;
     let landlock_abi = keep_to_commands();
     if let Some(protected) = protected {
-        install_filter(protected, Shared::Nothing)?;
+        install_filter(protected, shared)?;
     }
     Ok(landlock_abi)
 }

@@ -96,7 +96,9 @@ pub(crate) fn raise_walls(
         Shared::Nothing if uid == 0 => ROOT_INSIDE,
         // Root may not be root in a namespace of its own without this; no mount honours what it gives.
         Shared::Nested if uid == 0 => ROOT_INSIDE.union(CapabilitySet::SETFCAP),
-        Shared::Nothing | Shared::Nested | Shared::Host { .. } => CapabilitySet::empty(),
+        Shared::Nothing | Shared::Nested | Shared::Mounting | Shared::Host { .. } => {
+            CapabilitySet::empty()
+        }
     };
     give_up_for_ever(keep)?;
     if let Some(who) = who {

@@ -234,7 +234,7 @@ impl Ours {
 
 async fn exec(session: &Session, count: usize) -> io::Result<Duration> {
     let started = Instant::now();
-    let all = (0..count).map(|_| session.exec(Command::new(["true"])));
+    let all = (0..count).map(|_| session.exec(Command::new(["/bin/true"])));
     let outputs = try_join_all(all).await.map_err(failed)?;
     let took = started.elapsed();
     ensure(outputs.iter().all(|output| output.exit.code == 0), "an exit code of 0")?;

@@ -29,6 +29,8 @@ pub(crate) struct Scenario {
 pub(crate) enum Pace {
     /// Under ten milliseconds.
     Fast,
+    /// Under ten milliseconds for us, tens of them for the slowest peer.
+    Brisk,
     /// Up to a second or so.
     Slow,
     /// Seconds.
@@ -41,6 +43,8 @@ impl Pace {
         match (self, quick) {
             (Self::Fast, false) => 300,
             (Self::Fast, true) => 50,
+            (Self::Brisk, false) => 210,
+            (Self::Brisk, true) => 20,
             (Self::Slow, false) => 12,
             (Self::Slow, true) => 3,
             (Self::Long, false) => 5,
@@ -51,7 +55,7 @@ impl Pace {
     /// After how long no further round begins.
     pub(crate) fn patience(self) -> Duration {
         match self {
-            Self::Fast => Duration::from_secs(25),
+            Self::Fast | Self::Brisk => Duration::from_secs(25),
             Self::Slow | Self::Long => Duration::from_secs(60),
         }
     }
@@ -59,7 +63,7 @@ impl Pace {
     /// The rounds there are in any case.
     pub(crate) fn least(self) -> usize {
         match self {
-            Self::Fast => 200,
+            Self::Fast | Self::Brisk => 200,
             Self::Slow => 10,
             Self::Long => 2,
         }
@@ -291,16 +295,16 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         operation: Create,
         ours: Docker,
         peers: &[DockerReference],
-        promises: &[],
+        promises: &[Promise::Times(1.0 / 2.0, DockerReference)],
         pace: Pace::Slow,
     },
     Scenario {
         title: "docker: exec round trip",
         operation: Exec,
         ours: Docker,
-        peers: &[DockerReference],
-        promises: &[Promise::Times(1.0 / 30.0, DockerReference)],
-        pace: Pace::Slow,
+        peers: &[DockerReference, Local],
+        promises: &[Promise::Times(1.0 / 30.0, DockerReference), Promise::Times(2.0, Local)],
+        pace: Pace::Brisk,
     },
     Scenario {
         title: "docker: 1 KiB read",
@@ -308,7 +312,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         ours: Docker,
         peers: &[DockerReference],
         promises: &[Promise::Times(1.0 / 100.0, DockerReference)],
-        pace: Pace::Slow,
+        pace: Pace::Brisk,
     },
     Scenario {
         title: "docker: 1 KiB write",
@@ -316,6 +320,30 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         ours: Docker,
         peers: &[DockerReference],
         promises: &[Promise::Times(1.0 / 100.0, DockerReference)],
+        pace: Pace::Brisk,
+    },
+    Scenario {
+        title: "docker: 64 MiB read",
+        operation: Read(64 * MIB),
+        ours: Docker,
+        peers: &[DockerReference],
+        promises: &[Promise::Times(1.0 / 20.0, DockerReference)],
+        pace: Pace::Long,
+    },
+    Scenario {
+        title: "docker: 64 MiB write",
+        operation: Write(64 * MIB),
+        ours: Docker,
+        peers: &[DockerReference],
+        promises: &[Promise::Times(1.0 / 2.0, DockerReference)],
+        pace: Pace::Slow,
+    },
+    Scenario {
+        title: "docker: listing 10,000 entries",
+        operation: List(10_000),
+        ours: Docker,
+        peers: &[DockerReference],
+        promises: &[Promise::Times(1.0 / 15.0, DockerReference)],
         pace: Pace::Slow,
     },
     Scenario {

@@ -52,6 +52,7 @@ const TOOLS: &[&str] = &[
     "mkdir",
     "mkfifo",
     "mktemp",
+    "mount",
     "mv",
     "nproc",
     "printf",
@@ -80,6 +81,7 @@ const TOOLS: &[&str] = &[
     "true",
     "truncate",
     "tty",
+    "umount",
     "uname",
     "uniq",
     "wc",
@@ -128,13 +130,20 @@ pub fn make(host: &str) -> io::Result<()> {
 /// Fails if the daemon does not take the image.
 pub fn make_debian(host: &str) -> io::Result<Option<Vec<u8>>> {
     let folder = tempfile::tempdir()?;
-    let top = folder.path().join("debian");
-    let mut debootstrap = Command::new("debootstrap");
-    debootstrap.args(["--variant=minbase", "stable"]).arg(&top).stdin(Stdio::null());
-    if !debootstrap.output().is_ok_and(|output| output.status.success()) {
-        return Ok(None);
+    let kept = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/debian.tar"));
+    if !kept.exists() {
+        let top = folder.path().join("debian");
+        let mut debootstrap = Command::new("debootstrap");
+        debootstrap.args(["--variant=minbase", "stable"]).arg(&top).stdin(Stdio::null());
+        if !debootstrap.output().is_ok_and(|output| output.status.success()) {
+            return Ok(None);
+        }
+        // It takes a minute or two: the next run finds it here, whole or not at all.
+        let unfinished = kept.with_extension(std::process::id().to_string());
+        pack(&top, &unfinished)?;
+        fs::rename(&unfinished, kept)?;
     }
-    import(host, &top, DEBIAN, &[])?;
+    docker(host, &["import", &kept.to_string_lossy(), DEBIAN])?;
     let tree = folder.path().join("package");
     fs::create_dir_all(tree.join("DEBIAN"))?;
     fs::create_dir_all(tree.join("usr/bin"))?;
@@ -217,17 +226,21 @@ fn lay_out_busybox(top: &Path) -> io::Result<bool> {
 
 fn import(host: &str, top: &Path, name: &str, changes: &[&str]) -> io::Result<()> {
     let archive = top.with_extension("tar");
-    let mut tar = Command::new("tar");
-    tar.arg("--create").arg("--numeric-owner").arg("--file").arg(&archive);
-    let packed = tar.arg("--directory").arg(top).arg(".").status()?;
-    if !packed.success() {
-        return Err(io::Error::other(format!("cannot pack the image {name}")));
-    }
+    pack(top, &archive)?;
     let path = archive.to_string_lossy().into_owned();
     let mut arguments = vec!["import"];
     for change in changes {
         arguments.extend(["--change", change]);
     }
     docker(host, &[arguments, vec![path.as_str(), name]].concat())?;
+    Ok(())
+}
+
+fn pack(top: &Path, archive: &Path) -> io::Result<()> {
+    let mut tar = Command::new("tar");
+    tar.arg("--create").arg("--numeric-owner").arg("--file").arg(archive);
+    if !tar.arg("--directory").arg(top).arg(".").status()?.success() {
+        return Err(io::Error::other(format!("cannot pack {}", top.display())));
+    }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use bastide::Rung;
 
 use super::{attempt, session};
-use crate::suite::{Context, Outcome, Trial, say};
+use crate::suite::{Context, Outcome, Trial, say, sh};
 use crate::trials;
 
 /// What root inside may have: `CHOWN DAC_OVERRIDE FOWNER FSETID KILL SETGID SETUID NET_BIND_SERVICE`.
@@ -51,6 +51,10 @@ async fn is_seen_by_the_kernel_as_confined(context: Context) -> Outcome {
         // Whose ids are the host's own there; the receipt says so, and what root has left is little.
         assert!(session.receipt().not_enforced.iter().any(|open| open.starts_with("ids:")));
         assert!(u64::from_str_radix(&field("CapEff:"), 16)? & !ROOT_INSIDE == 0, "{status}");
+        let line =
+            "grep -E '^(CapPrm|CapEff|CapInh|CapAmb):' /proc/self/status | cut -f2 | sort -u";
+        let others = session.exec(sh(line).user("nobody")).await?;
+        assert_eq!(String::from_utf8(others.stdout)?, "0000000000000000\n", "others have none");
         return Ok(session.delete().await?);
     }
     for map in ["uid_map", "gid_map"] {

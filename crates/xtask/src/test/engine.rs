@@ -1,5 +1,6 @@
 //! The Docker daemon that tests use: the one that is named, else one of our own.
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use bastide_testkit::engine::{Daemon, DaemonOptions, HOST, answers, images};
@@ -30,6 +31,19 @@ fn given() -> Option<String> {
     std::env::var_os(HOST).and_then(|host| host.into_string().ok())
 }
 
+/// Where the daemon's files go: into memory where there is enough of it. Every container is written to
+/// disk with patience, and a disk that others use has little of that.
+fn roomy() -> PathBuf {
+    let memory = Path::new("/dev/shm");
+    let has_room = rustix::fs::statvfs(memory)
+        .is_ok_and(|stat| stat.f_bavail.saturating_mul(stat.f_frsize) > ROOM);
+    let fits = has_room && tempfile::tempdir_in(memory).is_ok();
+    if fits { memory.to_owned() } else { std::env::temp_dir() }
+}
+
+/// How many bytes a daemon's files may come to.
+const ROOM: u64 = 6 << 30;
+
 /// Whether this machine could run a daemon.
 pub(crate) fn can_start() -> bool {
     rustix::process::geteuid().is_root() && works(Command::new("dockerd").arg("--version"))
@@ -38,7 +52,7 @@ pub(crate) fn can_start() -> bool {
 impl Engine {
     /// Finds or starts a daemon with the images of the trials; or says why there is none.
     pub(crate) fn prepare() -> Outcome<Result<Self, String>> {
-        let folder = tempfile::Builder::new().prefix("bastide-docker-").tempdir()?;
+        let folder = tempfile::Builder::new().prefix("bastide-docker-").tempdir_in(roomy())?;
         let (daemon, host) = match given() {
             Some(host) if answers(&host) => (None, host),
             Some(host) => return Ok(Err(format!("no Docker daemon answers at {host}"))),

@@ -28,6 +28,10 @@ const PERSONALITIES: [u64; 5] = [0, 0x0008, 0x0002_0000, 0x0002_0008, 0xffff_fff
 /// The `fcntl` request by which one process could have another one killed.
 const F_SETSIG: u32 = 10;
 
+/// The flags of `mount` that do something to what is mounted already, or show it elsewhere: `MS_REMOUNT`,
+/// `MS_BIND`, `MS_MOVE`.
+const CHANGES_MOUNTS: u32 = 0x20 | 0x1000 | 0x2000;
+
 /// The processes of ours that share the commands' own walls or user, and must outlive them.
 #[derive(Debug, Clone)]
 pub(crate) struct Protected(pub(crate) Vec<Pid>);
@@ -39,6 +43,8 @@ pub(crate) enum Shared {
     Nothing,
     /// Nothing, and they may make further namespaces.
     Nested,
+    /// Nothing, and they may mount something new.
+    Mounting,
     /// Everything the host's own processes use.
     Host {
         /// Whether they may use its network.
@@ -55,6 +61,18 @@ pub(crate) fn filter(protected: &Protected, shared: Shared) -> BpfProgram {
             for call in table::NESTED {
                 refused.remove(call);
                 allowed.insert(*call, Vec::new());
+            }
+        }
+        Shared::Mounting => {
+            // What is mounted already stays as it is: read-only above all.
+            refused.insert(libc::SYS_mount, vec![vec![AnyBit(3, CHANGES_MOUNTS)]]);
+            refused.remove(&libc::SYS_umount2);
+            // Programs that know newer calls go back to this one where those do not exist.
+            for call in table::NEW_MOUNT_CALLS {
+                refused.remove(call);
+            }
+            for call in [libc::SYS_mount, libc::SYS_umount2] {
+                allowed.insert(call, Vec::new());
             }
         }
         Shared::Host { network } => refuse_shared(&mut refused, &mut allowed, network),
@@ -168,6 +186,7 @@ mod tests {
         let all = [
             Shared::Nothing,
             Shared::Nested,
+            Shared::Mounting,
             Shared::Host { network: true },
             Shared::Host { network: false },
         ];

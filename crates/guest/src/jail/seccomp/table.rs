@@ -426,3 +426,14 @@ pub(super) const NESTED: &[libc::c_long] = &[
     libc::SYS_umount2,
     libc::SYS_unshare,
 ];
+
+/// The calls by which newer programs mount, a step at a time.
+pub(super) const NEW_MOUNT_CALLS: &[libc::c_long] = &[
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fsopen,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+];

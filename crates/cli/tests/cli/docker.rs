@@ -1,0 +1,140 @@
+//! `--backend docker`. The daemon is the one `cargo xtask test` prepared.
+
+use std::process::{Command, Output};
+
+use crate::harness::{Home, text};
+
+/// The image of the trials.
+const IMAGE: &str = "bastide-test/base";
+
+/// A home, and the daemon its sessions are on; none where no daemon was prepared.
+struct Docker {
+    home: Home,
+    host: String,
+}
+
+impl Docker {
+    #[expect(clippy::print_stderr, reason = "a test that shows nothing says so")]
+    fn new() -> Option<Self> {
+        let host =
+            std::env::var_os("BASTIDE_TEST_DOCKER").map(|host| host.to_string_lossy().into_owned());
+        if host.is_none() {
+            eprintln!("skipped: no Docker daemon was prepared; `cargo xtask test` starts one");
+        }
+        Some(Self { home: Home::new(), host: host? })
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = self.home.command(arguments);
+        command.env("DOCKER_HOST", &self.host);
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    fn say(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    /// The containers the daemon has of this home.
+    fn containers(&self) -> String {
+        let home = std::fs::canonicalize(self.home.path()).unwrap();
+        let label = format!("label=bastide.home={}", home.display());
+        let mut docker = Command::new("docker");
+        docker.args(["--host", &self.host, "ps", "--all", "--quiet", "--filter", &label]);
+        text(&docker.output().unwrap().stdout)
+    }
+}
+
+impl Drop for Docker {
+    fn drop(&mut self) {
+        // Sessions are removed where they are; the home itself does not know the daemon.
+        for id in self.home.folders() {
+            drop(self.run(&["rm", &id]));
+        }
+    }
+}
+
+#[test]
+fn runs_a_command_in_a_container_and_leaves_nothing() {
+    let Some(docker) = Docker::new() else { return };
+    let run = ["run", "-v", "--backend", "docker", "--image", IMAGE, "--"];
+    let line = "echo out; echo err >&2; exit 3";
+    let output = docker.run(&[&run[..], &["sh", "-c", line]].concat());
+    let stderr = text(&output.stderr);
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(3), "out\n".to_owned()));
+    assert!(stderr.contains("container by") && stderr.contains("err\n"), "{stderr}");
+    assert_eq!(docker.home.folders(), Vec::<String>::new());
+    assert_eq!(docker.containers(), "");
+}
+
+#[test]
+fn finds_a_container_again_by_its_name_alone() {
+    let Some(docker) = Docker::new() else { return };
+    let id = docker.say(&["create", "--backend", "docker", "--image", IMAGE]);
+    let id = id.trim();
+    docker.say(&["exec", id, "--", "sh", "-c", "echo kept > file"]);
+    assert!(docker.say(&["ls"]).contains(id));
+    let seen: serde_json::Value =
+        serde_json::from_str(&docker.say(&["inspect", "--json", id])).unwrap();
+    assert_eq!(seen["backend"], "docker", "{seen}");
+    // Whoever comes later needs no daemon's address, nor the backend's name.
+    let stopped = docker.home.run(&["stop", id]);
+    assert!(stopped.status.success(), "{}", text(&stopped.stderr));
+    let resumed = docker.home.run(&["resume", id]);
+    assert!(resumed.status.success(), "{}", text(&resumed.stderr));
+    assert_eq!(docker.say(&["exec", id, "--", "cat", "file"]), "kept\n");
+    docker.say(&["rm", id]);
+    assert_eq!(docker.containers(), "");
+}
+
+#[test]
+fn says_what_is_wrong_with_a_container_before_it_is_made() {
+    let Some(docker) = Docker::new() else { return };
+    let cases: &[(&[&str], &str)] = &[
+        (&["run", "--backend", "docker", "--", "true"], "no image is given"),
+        (&["run", "--image", IMAGE, "--", "true"], "has no containers"),
+        (
+            &[
+                "run",
+                "--backend",
+                "docker",
+                "--image",
+                "bastide-test/none",
+                "--no-pull",
+                "--",
+                "true",
+            ],
+            "has no image",
+        ),
+    ];
+    for (arguments, want) in cases {
+        let output = docker.run(arguments);
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(125), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(want), "{arguments:?}: {stderr}");
+    }
+    assert_eq!(docker.home.folders(), Vec::<String>::new());
+}
+
+#[test]
+fn explains_a_daemon_that_is_not_there() {
+    let home = Home::new();
+    let nowhere = format!("unix://{}", home.path().join("none.sock").display());
+    let mut run = home.command(&["run", "--backend", "docker", "--image", IMAGE, "--", "true"]);
+    let output = run.env("DOCKER_HOST", &nowhere).output().unwrap();
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(125), "{stderr}");
+    assert!(stderr.contains("cannot reach the Docker daemon"), "{stderr}");
+    let doctor = home.command(&["doctor"]).env("DOCKER_HOST", &nowhere).output().unwrap();
+    let said = text(&doctor.stdout) + &text(&doctor.stderr);
+    assert!(
+        said.contains("docker      is not there") && said.contains("nothing listens there"),
+        "{said}"
+    );
+    assert_eq!(home.folders(), Vec::<String>::new());
+}
