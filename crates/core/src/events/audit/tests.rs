@@ -33,6 +33,22 @@ fn file(home: &Path, id: &SessionId) -> PathBuf {
     audit_folder(home, id).join("000001.jsonl")
 }
 
+/// Everything in a folder, by name.
+fn files_of(folder: &Path) -> Vec<(std::ffi::OsString, Vec<u8>)> {
+    let entries = fs::read_dir(folder).unwrap().map(Result::unwrap);
+    entries.map(|entry| (entry.file_name(), fs::read(entry.path()).unwrap())).collect()
+}
+
+/// Puts a log there again as it was.
+fn put_back(home: &Path, id: &SessionId, files: &[(std::ffi::OsString, Vec<u8>)]) -> PathBuf {
+    let folder = audit_folder(home, id);
+    fs::create_dir_all(&folder).unwrap();
+    for (name, content) in files {
+        fs::write(folder.join(name), content).unwrap();
+    }
+    file(home, id)
+}
+
 fn problems(home: &Path, id: &SessionId) -> Vec<AuditProblem> {
     verify(home, id, None).unwrap().problems
 }
@@ -104,10 +120,15 @@ fn tells_a_torn_end_from_tampering_and_goes_on() {
     write(&first, 3);
     first.sync_here().unwrap();
     let synced = fs::read(&path).unwrap();
+    let beside = files_of(&audit_folder(home.path(), &id));
     write(&first, 1);
     let whole = fs::read(&path).unwrap();
     drop(first);
     for length in synced.len() + 1..whole.len() {
+        // A log of its own each time: what was written before reaches the disk in its own time, and is
+        // then missed if it is gone.
+        let home = tempfile::tempdir().unwrap();
+        let path = put_back(home.path(), &id, &beside);
         fs::write(&path, &whole[..length]).unwrap();
         let report = verify(home.path(), &id, None).unwrap();
         assert_eq!((report.problems, report.torn), (vec![], (length - synced.len()) as u64));
@@ -124,6 +145,8 @@ fn tells_a_torn_end_from_tampering_and_goes_on() {
         fs::write(&path, bad).unwrap();
         assert!(!verify(home.path(), &id, None).unwrap().is_good());
     }
+    let home = tempfile::tempdir().unwrap();
+    let path = put_back(home.path(), &id, &beside);
     // What a power failure leaves on some file systems.
     fs::write(&path, [&synced[..], &[0; 200]].concat()).unwrap();
     assert_eq!(verify(home.path(), &id, None).unwrap().torn, 200);
