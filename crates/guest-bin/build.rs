@@ -45,7 +45,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn build(out: &Path) -> Result<PathBuf, Box<dyn Error>> {
     let workspace = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../..");
-    for source in ["crates/guest", "crates/proto", "Cargo.toml", "Cargo.lock"] {
+    for source in ["crates/guest", "crates/proto", "crates/wire", "Cargo.toml", "Cargo.lock"] {
         println!("cargo::rerun-if-changed={}", workspace.join(source).display());
     }
     let target = env::var("TARGET")?;

@@ -227,7 +227,7 @@ impl Backend for DockerBackend {
                 dial(&engine, &state.container).await?
             }
         };
-        Ok(Connection { stream, token, side: None })
+        Ok(Connection { stream, token, side: None, greeted: false })
     }
 
     async fn inspect(&self, machine: &Machine) -> Result<MachineStatus> {

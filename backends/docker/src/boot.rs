@@ -375,7 +375,7 @@ impl Boot<'_> {
             container: up.container,
             image: self.options.image.clone(),
             labels: self.options.labels.clone(),
-            root: Some(self.spec.root.clone()),
+            root: self.image.folder.clone().filter(|folder| *folder == self.spec.root),
             volumes: self.storage.names(),
             transport,
             guest: up.guest,
@@ -393,7 +393,8 @@ impl Boot<'_> {
             receipt,
             environment: self.image.environment.clone(),
         };
-        let connection = Connection { stream: up.stream, token: token.clone(), side: None };
+        let connection =
+            Connection { stream: up.stream, token: token.clone(), side: None, greeted: false };
         let remains = if up.is_new { Remains::Nothing } else { Remains::System };
         Ok(Booted { machine, connection: Some(connection), leash, remains })
     }

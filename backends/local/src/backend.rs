@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -27,10 +28,14 @@ use tokio::process::Command;
 use tokio::time::Instant;
 
 use crate::user::Identity;
+use crate::warden::Spares;
 use crate::{boot, side, strays};
 
 /// The word users choose this backend by.
 pub(crate) const NAME: &str = "local";
+
+/// The folder of guest programs in a home.
+pub(crate) const GUESTS: &str = "guests";
 
 /// How long the end of a sandbox may take.
 const END: Duration = Duration::from_secs(10);
@@ -52,9 +57,10 @@ pub(crate) const NO_TOKEN: Token = Token([0; TOKEN_BYTES]);
 /// Sessions on this machine.
 pub struct LocalBackend {
     home: PathBuf,
-    guest: GuestBinary,
+    guest: Arc<GuestBinary>,
     resolver: Resolver,
     isolation: Isolation,
+    spares: Option<Arc<Spares>>,
 }
 
 /// What is needed to find a local machine again.
@@ -86,8 +92,14 @@ impl LocalBackend {
         };
         let sessions = home.join("sessions");
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&sessions).map_err(failed)?;
-        let guest = GuestBinary::install(&home.join("guests")).map_err(failed)?;
-        Ok(Self { home, guest, resolver: Resolver::default(), isolation: Isolation::Auto })
+        let guest = GuestBinary::install(&home.join(GUESTS)).map_err(failed)?;
+        Ok(Self {
+            home,
+            guest: Arc::new(guest),
+            resolver: Resolver::default(),
+            isolation: Isolation::Auto,
+            spares: Some(Arc::default()),
+        })
     }
 
     /// Has guests follow paths in this way. Only tests have a reason to choose: a guest falls back
@@ -102,6 +114,15 @@ impl LocalBackend {
     #[must_use]
     pub fn with_isolation(mut self, isolation: Isolation) -> Self {
         self.isolation = isolation;
+        self
+    }
+
+    /// Makes nothing ready ahead of need. Otherwise a program that has made two sessions has what the
+    /// next one stands on laid while it is busy with other things: two small processes, for half a
+    /// minute at most.
+    #[must_use]
+    pub fn without_spare(mut self) -> Self {
+        self.spares = None;
         self
     }
 
@@ -162,7 +183,8 @@ impl Backend for LocalBackend {
         if spec.isolation == Isolation::Auto {
             spec.isolation = self.isolation;
         }
-        boot::boot(&self.guest, &self.home, self.resolver, folder, &spec).await
+        let wardens = boot::Wardens { guest: &self.guest, spares: self.spares.as_ref() };
+        boot::boot(wardens, &self.home, self.resolver, folder, &spec).await
     }
 
     async fn connect(&self, machine: &Machine) -> Result<Connection> {
@@ -171,10 +193,12 @@ impl Backend for LocalBackend {
             let message = format!("session {} is not running: {error}", machine.id);
             Error::new(ErrorKind::BackendLost, message)
         })?;
-        side::connection(stream, state.devices).map_err(|error| {
-            let message = format!("cannot connect to session {}: {error}", machine.id);
-            Error::new(ErrorKind::BackendLost, message)
-        })
+        stream.into_std().and_then(|stream| side::connection(stream, state.devices)).map_err(
+            |error| {
+                let message = format!("cannot connect to session {}: {error}", machine.id);
+                Error::new(ErrorKind::BackendLost, message)
+            },
+        )
     }
 
     async fn inspect(&self, machine: &Machine) -> Result<MachineStatus> {

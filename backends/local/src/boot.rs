@@ -2,36 +2,33 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::UnixStream as StdStream;
 use std::path::Path;
-use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bastide::backend::{Hold, Leash, Remains};
 use bastide::host::process::ProcessIdentity;
-use bastide::host::words;
 use bastide::{
-    Booted, Error, ErrorKind, Isolation, Machine, MachineSpec, NetworkAccess, Result,
-    SessionFolder, Side,
+    Booted, Connection, Error, ErrorKind, Isolation, Machine, MachineSpec, NetworkAccess, Result,
+    Rung, SessionFolder,
 };
 use bastide_guest_bin::GuestBinary;
-use bastide_proto::boot::{BootFailure, BootReport, BootSpec, Ready, Resolver};
+use bastide_proto::boot::{BootFailure, BootReport, BootSpec, Groundwork, Ready, Resolver};
 use bastide_proto::warden::{END_NAME, LET_GO};
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 
 use crate::backend::{NAME, State};
 use crate::plan::{Ground, Plan};
 use crate::receipt::receipt;
 use crate::refusal::because;
+use crate::warden::{Spares, Waiting};
 use crate::{ladder, layout, side};
 
 /// How long a sandbox may take to come up.
 const BOOT: Duration = Duration::from_secs(10);
-
-/// The longest report of a warden.
-const MAX_REPORT: usize = 64 * 1024;
 
 /// Holds a sandbox up: its warden ends it when this socket closes.
 struct OwnersEnd(StdStream);
@@ -43,9 +40,16 @@ impl Hold for OwnersEnd {
     }
 }
 
+/// Where wardens come from.
+#[derive(Clone, Copy)]
+pub(crate) struct Wardens<'a> {
+    pub(crate) guest: &'a Arc<GuestBinary>,
+    pub(crate) spares: Option<&'a Arc<Spares>>,
+}
+
 /// Brings the sandbox of a session up.
 pub(crate) async fn boot(
-    guest: &GuestBinary,
+    wardens: Wardens<'_>,
     home: &Path,
     resolver: Resolver,
     folder: &SessionFolder,
@@ -64,7 +68,6 @@ pub(crate) async fn boot(
     // A session that was there before has its files, and keeps them whatever becomes of this boot.
     // Nobody outside gets past the folder it lies in; inside, users besides the owner may look.
     let was_there = !new_folder(&storage, 0o755).map_err(failed)?;
-    new_folder(&dir.join("root"), 0o700).map_err(failed)?;
     forget_end(dir).map_err(failed)?;
     let toolchains = layout::toolchains(&spec.search_path);
     let ground = Ground {
@@ -84,7 +87,7 @@ pub(crate) async fn boot(
             Err(_) if !failures.is_empty() => break,
             plan => plan?,
         };
-        match stand(guest, folder, &ground, plan, was_there, resolver).await.map_err(failed)? {
+        match stand(wardens, folder, &ground, plan, was_there, resolver).await.map_err(failed)? {
             Ok(up) => {
                 climbed = Some(up);
                 break;
@@ -100,10 +103,8 @@ pub(crate) async fn boot(
     }
     let Some((plan, up)) = climbed else { return Err(ladder::none_left(&failures)) };
     ladder::note(dir, plan.rung).map_err(failed)?;
-    // Where one of them cannot be passed, none is: the guest does not know which.
-    let devices = plan.files.iter().map(|file| Side::device_of(&file.source));
-    let devices = devices.collect::<Option<Vec<u64>>>().unwrap_or_default();
-    let Up { mut warden, ready, control, first } = up;
+    let Up { mut warden, ready, control, connection } = up;
+    let devices = connection.side.as_ref().map(|side| side.devices.clone()).unwrap_or_default();
     let warden_pid = warden.id().ok_or_else(|| failed(io::Error::other("the warden has ended")))?;
     // It outlives this call and may outlive this process; here it is only collected when it ends.
     tokio::spawn(async move { warden.wait().await });
@@ -112,7 +113,7 @@ pub(crate) async fn boot(
         warden: ProcessIdentity::of(warden_pid).map_err(failed)?,
         init: ProcessIdentity::of(ready.init_pid).map_err(failed)?,
         guest: ProcessIdentity::of(ready.guest_pid).map_err(failed)?,
-        devices: devices.clone(),
+        devices,
         root: Some(plan.root.clone()),
     };
     let machine = Machine {
@@ -122,10 +123,9 @@ pub(crate) async fn boot(
         receipt: receipt(&ready, spec, &plan),
         environment: plan.environment,
     };
-    let first = words::to_tokio(first).map_err(failed)?;
     Ok(Booted {
         machine,
-        connection: Some(side::connection(first, devices).map_err(failed)?),
+        connection: Some(connection),
         leash: Some(Leash::new(OwnersEnd(control))),
         remains: Remains::Files,
     })
@@ -136,31 +136,51 @@ struct Up {
     warden: Child,
     ready: Ready,
     control: StdStream,
-    first: StdStream,
+    connection: Connection,
 }
 
 /// Has a warden build a sandbox; the inner failure is the sandbox's own.
 async fn attempt(
-    guest: &GuestBinary,
+    wardens: Wardens<'_>,
     folder: &SessionFolder,
+    plan: &Plan,
+    ground: &Groundwork,
     boot: &BootSpec,
 ) -> io::Result<std::result::Result<Up, BootFailure>> {
-    let (control, far_control) = StdStream::pair()?;
+    if let Some(spare) = wardens.spares.and_then(|spares| spares.take(ground)) {
+        match build(spare, folder, plan, boot).await {
+            // Somebody ended it while it waited.
+            Err(error) if error.kind() != io::ErrorKind::TimedOut => {}
+            built => return built,
+        }
+    }
+    build(Waiting::start(wardens.guest, ground.clone()).await?, folder, plan, boot).await
+}
+
+async fn build(
+    waiting: Waiting,
+    folder: &SessionFolder,
+    plan: &Plan,
+    boot: &BootSpec,
+) -> io::Result<std::result::Result<Up, BootFailure>> {
     let (first, far_first) = StdStream::pair()?;
-    let streams = Streams {
-        control: far_control.into(),
-        first: far_first.into(),
-        lock: folder.lock().try_clone()?.into(),
+    let first = match plan.rung {
+        Rung::Namespaces => Ok(side::connection(first, plan.devices())?),
+        // The warden makes folders here, and what they are on can be seen only then.
+        _ => Err(first),
     };
-    let mut warden = start_warden(guest, streams)?;
-    let exchange = exchange(control.try_clone()?, boot);
-    let report = match tokio::time::timeout(BOOT, exchange).await {
+    let handed = [far_first.as_fd(), folder.lock().as_fd()];
+    let report = match tokio::time::timeout(BOOT, waiting.carry(boot, &handed)).await {
         Ok(Ok(report)) => report,
-        Ok(Err(error)) => return Err(given_up(warden, error).await),
-        Err(_) => return Err(given_up(warden, io::ErrorKind::TimedOut.into()).await),
+        Ok(Err(error)) => return Err(given_up(waiting.warden, error).await),
+        Err(_) => return Err(given_up(waiting.warden, io::ErrorKind::TimedOut.into()).await),
     };
+    let Waiting { mut warden, control, .. } = waiting;
     match report {
-        BootReport::Ready(ready) => Ok(Ok(Up { warden, ready, control, first })),
+        BootReport::Ready(ready) => {
+            let connection = first.or_else(|first| side::connection(first, plan.devices()))?;
+            Ok(Ok(Up { warden, ready, control, connection }))
+        }
         BootReport::Failed(failure) => {
             // It ends by itself now; what it held is free when it has.
             drop(tokio::time::timeout(BOOT, warden.wait()).await);
@@ -171,7 +191,7 @@ async fn attempt(
 
 /// Tries one rung; the inner failure is the rung's own.
 async fn stand(
-    guest: &GuestBinary,
+    wardens: Wardens<'_>,
     folder: &SessionFolder,
     ground: &Ground<'_>,
     mut plan: Plan,
@@ -179,39 +199,20 @@ async fn stand(
     resolver: Resolver,
 ) -> io::Result<std::result::Result<(Plan, Up), BootFailure>> {
     loop {
+        let groundwork = plan.groundwork(ground);
         let boot = BootSpec { keep_folder, ..plan.boot_spec(ground, resolver) };
-        match attempt(guest, folder, &boot).await? {
-            Ok(up) => return Ok(Ok((plan, up))),
+        match attempt(wardens, folder, &plan, &groundwork, &boot).await? {
+            Ok(up) => {
+                if let Some(spares) = wardens.spares {
+                    spares.prepare(wardens.guest, &groundwork);
+                }
+                return Ok(Ok((plan, up)));
+            }
             // The machine promises ids that it does not give: a session has its own all the same.
             Err(failure) if failure.no_range => plan = plan.without_range(&because(&failure)),
             Err(failure) => return Ok(Err(failure)),
         }
     }
-}
-
-/// What a warden is started with.
-struct Streams {
-    control: OwnedFd,
-    first: OwnedFd,
-    lock: OwnedFd,
-}
-
-fn start_warden(guest: &GuestBinary, streams: Streams) -> io::Result<Child> {
-    Command::new(guest.checked_path())
-        .arg0("bastide-warden")
-        .arg("warden")
-        .env_clear()
-        .stdin(Stdio::from(streams.control))
-        .stdout(Stdio::from(streams.first))
-        .stderr(Stdio::from(streams.lock))
-        .spawn()
-}
-
-/// Tells the warden what to build, and hears what became of it.
-async fn exchange(control: StdStream, boot: &BootSpec) -> io::Result<BootReport> {
-    let mut control = words::to_tokio(control)?;
-    words::send(&mut control, boot).await?;
-    words::receive(&mut control, MAX_REPORT).await
 }
 
 /// Ends a warden that did not bring its sandbox up. The sandbox ends with it.

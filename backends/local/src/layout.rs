@@ -54,7 +54,6 @@ fn interpreters() -> Vec<String> {
 pub(crate) struct Inside<'a> {
     /// Where the workspace is.
     pub(crate) root: &'a str,
-    pub(crate) hostname: &'a str,
     pub(crate) who: &'a Identity,
     /// Whether commands have the host's network.
     pub(crate) network: bool,
@@ -62,13 +61,8 @@ pub(crate) struct Inside<'a> {
     pub(crate) scratch: Option<u64>,
 }
 
-/// The steps that build the root of a sandbox; `files` are its own storage or the host's folder, and
-/// what of the host is there besides.
-pub(crate) fn steps(
-    inside: &Inside<'_>,
-    files: &[HostFile],
-    toolchains: &Toolchains,
-) -> Vec<RootStep> {
+/// The steps that begin the root of a sandbox, the same for every session that asks for the same.
+pub(crate) fn ground_steps(inside: &Inside<'_>, toolchains: &Toolchains) -> Vec<RootStep> {
     let mut steps = Vec::with_capacity(64);
     for path in SYSTEM {
         show(&mut steps, path);
@@ -86,6 +80,18 @@ pub(crate) fn steps(
     devices(&mut steps, inside.scratch);
     folder(&mut steps, "/proc");
     steps.push(RootStep::Proc { target: "/proc".to_owned() });
+    steps
+}
+
+/// The steps that finish it for one session; `files` are its own storage or the host's folder, and what
+/// of the host is there besides.
+pub(crate) fn session_steps(hostname: &str, network: bool, files: &[HostFile]) -> Vec<RootStep> {
+    let mut steps = Vec::new();
+    let hosts = format!("127.0.0.1 localhost {hostname}\n::1 localhost\n");
+    let hosts = [hosts, shared("/etc/hosts", network)].concat();
+    for (name, content) in [("hostname", format!("{hostname}\n")), ("hosts", hosts)] {
+        steps.push(RootStep::File { target: format!("/etc/{name}"), content });
+    }
     let mut files: Vec<_> = files.iter().collect();
     // What lies in something else comes after it.
     files.sort_by_key(|file| file.target.split('/').count());
@@ -93,6 +99,14 @@ pub(crate) fn steps(
         own(&mut steps, file);
     }
     steps
+}
+
+/// What a file of the host says. With the host's network, names mean what they mean there.
+fn shared(path: &str, network: bool) -> String {
+    match network {
+        true => fs::read_to_string(path).unwrap_or_default(),
+        false => String::new(),
+    }
 }
 
 /// What else of `/etc` programs need where they see the host's own: who and what there is by name.
@@ -180,7 +194,7 @@ fn parents(steps: &mut Vec<RootStep>, path: &str) {
 
 /// An `/etc` that is built, not shared: accounts, names and the little programs need to run.
 fn etc(steps: &mut Vec<RootStep>, inside: &Inside<'_>) {
-    let Inside { root, hostname, who, network, .. } = inside;
+    let Inside { root, who, network, .. } = inside;
     let (name, UserAndGroup { uid, gid }) = (who.name, who.inside);
     let mut passwd = format!("{name}:x:{uid}:{gid}::{root}:/bin/sh\n");
     let mut group = format!("{name}:x:{gid}:\n");
@@ -192,17 +206,9 @@ fn etc(steps: &mut Vec<RootStep>, inside: &Inside<'_>) {
     group.push_str("nogroup:x:65534:\n");
     folder(steps, "/etc");
     accounts(steps, &[("passwd", passwd), ("group", group)]);
-    // With the host's network, names mean what they mean there.
-    let shared = |path: &str| match network {
-        true => fs::read_to_string(path).unwrap_or_default(),
-        false => String::new(),
-    };
-    let hosts = format!("127.0.0.1 localhost {hostname}\n::1 localhost\n");
     let files = [
-        ("hostname", format!("{hostname}\n")),
-        ("hosts", [hosts, shared("/etc/hosts")].concat()),
         ("nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n".to_owned()),
-        ("resolv.conf", shared("/etc/resolv.conf")),
+        ("resolv.conf", shared("/etc/resolv.conf", *network)),
         ("shells", "/bin/sh\n/bin/bash\n".to_owned()),
     ];
     for (name, content) in files {
@@ -272,9 +278,10 @@ mod tests {
             file("/srv/deep/work", true),
             file("/tmp/granted", true),
         ];
-        let (root, hostname) = ("/srv/deep/work", "box");
-        let inside = Inside { root, hostname, who: &who, network: false, scratch: None };
-        let steps = steps(&inside, &files, &Toolchains::default());
+        let root = "/srv/deep/work";
+        let inside = Inside { root, who: &who, network: false, scratch: None };
+        let mut steps = ground_steps(&inside, &Toolchains::default());
+        steps.extend(session_steps("box", false, &files));
         let mut made = vec!["/".to_owned()];
         for step in &steps {
             let target = match step {

@@ -4,6 +4,7 @@
 
 mod backend;
 mod boot;
+mod descriptors;
 mod host;
 mod ladder;
 mod layout;
@@ -15,6 +16,7 @@ mod strays;
 mod subordinate;
 mod toolchains;
 mod user;
+mod warden;
 
 pub use backend::LocalBackend;
 pub use bastide_proto::boot::Resolver;

@@ -5,12 +5,14 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use bastide::{Error, ErrorKind, GuestPath, MachineSpec, NetworkAccess, Result, Rung, SessionId};
+use bastide::{
+    Error, ErrorKind, GuestPath, MachineSpec, NetworkAccess, Result, Rung, SessionId, Side,
+};
 use bastide_proto::boot::{
-    BootSpec, HostIds, HostWalls, Ids, Limits, Resolver, Rung as BootRung, UserAndGroup,
+    BootSpec, Groundwork, HostIds, HostWalls, Ids, Limits, Resolver, Rung as BootRung, UserAndGroup,
 };
 
-use crate::backend::NO_TOKEN;
+use crate::backend::{GUESTS, NO_TOKEN};
 use crate::host::{self, HostFile};
 use crate::layout;
 use crate::toolchains::Toolchains;
@@ -136,7 +138,40 @@ impl Plan {
         Self { who: self.who.without_range(why), ..self }
     }
 
-    /// What a warden is told.
+    /// The devices of its files. Where one of them cannot be passed, none is: the guest does not know
+    /// which.
+    pub(crate) fn devices(&self) -> Vec<u64> {
+        let devices = self.files.iter().map(|file| Side::device_of(&file.source));
+        devices.collect::<Option<_>>().unwrap_or_default()
+    }
+
+    /// What a warden is told first: what the sandbox stands on, whichever session it is for.
+    pub(crate) fn groundwork(&self, ground: &Ground<'_>) -> Groundwork {
+        let spec = ground.spec;
+        let (rung, steps) = match self.rung {
+            Rung::Landlock => (BootRung::Landlock(self.host_walls(ground)), Vec::new()),
+            Rung::Unconfined => (BootRung::Unconfined, Vec::new()),
+            _ => {
+                let inside = layout::Inside {
+                    root: self.root.as_str(),
+                    who: &self.who,
+                    network: spec.network != NetworkAccess::None,
+                    scratch: spec.limits.disk,
+                };
+                (BootRung::Namespaces, layout::ground_steps(&inside, ground.toolchains))
+            }
+        };
+        Groundwork {
+            own_network: rung == BootRung::Namespaces && spec.network == NetworkAccess::None,
+            rung,
+            // Nothing in it is ever shown to a session.
+            stand: ground.home.join(GUESTS),
+            ids: self.who.ids.clone(),
+            steps,
+        }
+    }
+
+    /// What it is told of the session.
     pub(crate) fn boot_spec(&self, ground: &Ground<'_>, resolver: Resolver) -> BootSpec {
         let targets = |writable: bool| {
             let kept = self.files.iter().filter(move |file| file.writable == writable);
@@ -144,29 +179,14 @@ impl Plan {
         };
         let spec = ground.spec;
         let hostname = format!("bastide-{}", ground.id.as_str().get(..8).unwrap_or_default());
-        let (rung, steps) = match self.rung {
-            Rung::Landlock => (BootRung::Landlock(self.host_walls(ground)), Vec::new()),
-            Rung::Unconfined => (BootRung::Unconfined, Vec::new()),
-            _ => {
-                let root = self.root.as_str();
-                let inside = layout::Inside {
-                    root,
-                    hostname: &hostname,
-                    who: &self.who,
-                    network: spec.network != NetworkAccess::None,
-                    scratch: spec.limits.disk,
-                };
-                let steps = layout::steps(&inside, &self.files, ground.toolchains);
-                (BootRung::Namespaces, steps)
-            }
+        let network = spec.network != NetworkAccess::None;
+        let steps = match self.rung {
+            Rung::Landlock | Rung::Unconfined => Vec::new(),
+            _ => layout::session_steps(&hostname, network, &self.files),
         };
         BootSpec {
             token: NO_TOKEN.0,
             session_dir: ground.dir.to_owned(),
-            root_dir: ground.dir.join("root"),
-            own_network: rung == BootRung::Namespaces && spec.network == NetworkAccess::None,
-            rung,
-            ids: self.who.ids.clone(),
             only_own: self.who.only_own.clone(),
             nested_sandbox: spec.nested_sandbox,
             limits: Limits {

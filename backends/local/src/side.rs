@@ -1,36 +1,29 @@
 //! The way for descriptors beside a connection.
 
-use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream as StdStream;
 
 use bastide::{Connection, Side};
-use bastide_proto::hello::SIDE_CHANNEL;
-use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
-    sendmsg, socketpair,
-};
-use tokio::net::UnixStream;
+use bastide_proto::hello::{SIDE_CHANNEL, hello};
+use bastide_wire::Quiet;
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socketpair};
 
 use crate::backend::NO_TOKEN;
+use crate::descriptors;
 
-/// Makes a connection of a fresh stream to a guest. Where descriptors can be taken, one end of a pair
-/// of packet sockets goes to the guest ahead of everything else.
-pub(crate) fn connection(stream: UnixStream, devices: Vec<u64>) -> io::Result<Connection> {
-    if devices.is_empty() {
-        return Ok(Connection { stream: Box::new(stream), token: NO_TOKEN, side: None });
+/// Makes a connection of a fresh stream to a guest, and greets it: it need not be there yet. Where
+/// descriptors can be taken, one end of a pair of packet sockets goes to it ahead of everything else.
+pub(crate) fn connection(stream: StdStream, devices: Vec<u64>) -> io::Result<Connection> {
+    let mut side = None;
+    if !devices.is_empty() {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (socket, far) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        descriptors::send(&stream, &[SIDE_CHANNEL], &[far.as_fd()])?;
+        side = Some(Side { socket, devices });
     }
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let (socket, far) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let descriptors = [far.as_fd()];
-    if !ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)) {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    // Nothing was sent on it yet, so there is room for one byte.
-    let byte = [SIDE_CHANNEL];
-    sendmsg(&stream, &[IoSlice::new(&byte)], &mut ancillary, SendFlags::NOSIGNAL)?;
-    let side = Some(Side { socket, devices });
-    Ok(Connection { stream: Box::new(stream), token: NO_TOKEN, side })
+    // Nothing else was sent on it yet, so there is room for a few bytes.
+    rustix::net::send(&stream, &hello(&NO_TOKEN), SendFlags::NOSIGNAL)?;
+    let stream = Box::new(Quiet::new(stream)?);
+    Ok(Connection { stream, token: NO_TOKEN, side, greeted: true })
 }

@@ -13,6 +13,7 @@ use bastide::host::process::kill;
 use bastide_proto::warden::HOST_INIT;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
+use crate::backend::GUESTS;
 use crate::user::ID_LOCKS;
 
 /// Ends and removes what no session under `home` leads to, and says what it was.
@@ -32,7 +33,7 @@ pub(crate) fn sweep(home: &Path) -> io::Result<Vec<String>> {
             swept.push(format!("process {process}, {}", why.as_str()));
         }
     }
-    unfinished_guests(&home.join("guests"), &mut swept)?;
+    unfinished_guests(&home.join(GUESTS), &mut swept)?;
     free_ranges(Path::new(ID_LOCKS), &mut swept)?;
     Ok(swept)
 }
@@ -144,7 +145,7 @@ impl Stray {
 /// Whether a process runs a guest program of this home.
 fn is_ours(pid: i32, home: &Path) -> bool {
     let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-    program.parent() == Some(&home.join("guests"))
+    program.parent() == Some(&home.join(GUESTS))
         && program.file_name().is_some_and(|name| name.as_bytes().starts_with(b"guest-"))
 }
 

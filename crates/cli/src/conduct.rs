@@ -88,16 +88,34 @@ fn silent(process: ProcessId, exit: &Exit) -> Output {
     }
 }
 
+/// Puts what may be text into an object; what is not is there whole besides.
+pub(crate) fn put_text(object: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
+    object.insert(name.to_owned(), json!(String::from_utf8_lossy(bytes)));
+    if std::str::from_utf8(bytes).is_err() {
+        object.insert(format!("{name}_b64"), json!(STANDARD.encode(bytes)));
+    }
+}
+
+/// Collects what a process says until it ends, or until somebody has heard enough, into one object for a
+/// program.
+pub(crate) async fn listen(session: &Session, process: Process) -> Result<Option<(Exit, Value)>> {
+    let mut interrupts = Interrupts::listen()?;
+    let started = Instant::now();
+    let output = tokio::select! {
+        output = process.output(KEPT) => output?,
+        _ = interrupts.next() => return Ok(None),
+    };
+    let report = report(session, &output, started.elapsed());
+    Ok(Some((output.exit, report)))
+}
+
 fn report(session: &Session, output: &Output, took: Duration) -> Value {
     let mut report = Map::new();
     report.insert("id".to_owned(), json!(session.id()));
     report.insert("exit_code".to_owned(), json!(output.exit.code));
     report.insert("reason".to_owned(), json!(output.exit.reason.as_str()));
     for (name, bytes) in [("stdout", &output.stdout), ("stderr", &output.stderr)] {
-        report.insert(name.to_owned(), json!(String::from_utf8_lossy(bytes)));
-        if std::str::from_utf8(bytes).is_err() {
-            report.insert(format!("{name}_b64"), json!(STANDARD.encode(bytes)));
-        }
+        put_text(&mut report, name, bytes);
     }
     report.insert("truncated".to_owned(), json!(output.is_truncated()));
     let took = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);

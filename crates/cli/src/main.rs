@@ -74,7 +74,8 @@ impl Task {
             Self::Snapshot(args) => args.json(),
             Self::Sweep(args) => args.json,
             Self::Doctor(args) => args.json,
-            Self::Shell(_) | Self::Attach(_) | Self::Completions(_) | Self::Man(_) => false,
+            Self::Attach(args) => args.json,
+            Self::Shell(_) | Self::Completions(_) | Self::Man(_) => false,
         }
     }
 

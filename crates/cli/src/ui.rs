@@ -7,7 +7,7 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
-use bastide::{Error, ErrorKind, Receipt, Result};
+use bastide::{Error, ErrorKind, Receipt, Result, Session};
 use serde_json::{Value, json};
 
 pub(crate) use table::Table;
@@ -129,6 +129,19 @@ impl Ui {
     /// A way to show how far something is, for whoever watches.
     pub(crate) fn notices(&self) -> Notices {
         Notices { shown: !self.json && io::stderr().is_terminal() }
+    }
+
+    /// Prints which session there is now: its id, or for a program all that is known of it.
+    pub(crate) fn session(&mut self, session: &Session, json: bool, verbose: bool) -> Result<()> {
+        let id = session.id().as_str();
+        if verbose {
+            self.receipt(id, session.receipt());
+        }
+        if !json {
+            return self.line(id);
+        }
+        let root = session.root().as_str();
+        self.json(&json!({ "id": id, "root": root, "receipt": session.receipt() }))
     }
 
     /// Shows what is in force in a session.

@@ -98,7 +98,7 @@ async fn put_all(
     if puts.is_empty() {
         return Ok(Vec::new());
     }
-    put_from(session, puts, session.life.sources.clone(), tell).await
+    put_from(session, puts, session.life.terms.sources.clone(), tell).await
 }
 
 async fn put_from(
@@ -107,7 +107,7 @@ async fn put_from(
     sources: Option<Arc<Sources>>,
     tell: Tell<'_>,
 ) -> Result<Vec<MaterializedFile>> {
-    let _permit = session.life.limits.entry().await;
+    let _permit = session.life.terms.limits.entry().await;
     let target = Target {
         link: session.link.as_ref(),
         base: &session.root,

@@ -363,6 +363,8 @@ pub struct Connection {
     /// A way for descriptors beside the stream, where there is one. Its other end must be on its
     /// way to the guest already, ahead of everything else.
     pub side: Option<Side>,
+    /// Whether the guest was greeted already, before it was there to answer.
+    pub greeted: bool,
 }
 
 /// A way for descriptors from the guest to the host.

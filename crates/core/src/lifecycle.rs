@@ -24,6 +24,7 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use crate::apply::{self, GitOptions, Materialized, Sources};
+use crate::client::DEFAULT_ROOT;
 use crate::dependencies::Dependencies;
 use crate::events::Finished;
 use crate::snapshot::{Progress, Saved, SnapshotKeeper, Workspace};
@@ -61,19 +62,7 @@ impl fmt::Debug for ProgressListener {
 
 /// What a session is beside its machine.
 pub(crate) struct Lifecycle {
-    pub(crate) registry: Arc<Registry>,
-    pub(crate) limits: Limits,
-    pub(crate) sources: Option<Arc<Sources>>,
-    pub(crate) git: GitOptions,
-    pub(crate) dependencies: Dependencies,
-    pub(crate) progress: Option<ProgressListener>,
-    /// Whether the workspace is a folder of the caller's.
-    pub(crate) is_callers: bool,
-    /// The folder of the host that goes with the session, if there is one.
-    pub(crate) owned_root: Option<PathBuf>,
-    keeper: Arc<dyn SnapshotKeeper>,
-    /// Whether changes that no snapshot has are given up for the snapshot at a start.
-    discards_changes: bool,
+    pub(crate) terms: Terms,
     state: Mutex<SessionState>,
     preserved: Mutex<Preserved>,
     skipped: Mutex<BTreeSet<PosixPath>>,
@@ -94,51 +83,34 @@ pub(crate) struct Preserved {
     pub(crate) system: bool,
 }
 
-/// What a [`Lifecycle`] starts with.
-pub(crate) struct Beginning {
+/// What stays the same from the beginning of a session to its end.
+pub(crate) struct Terms {
     pub(crate) registry: Arc<Registry>,
     pub(crate) limits: Limits,
     pub(crate) sources: Option<Arc<Sources>>,
     pub(crate) git: GitOptions,
     pub(crate) dependencies: Dependencies,
     pub(crate) progress: Option<ProgressListener>,
+    /// Whether the workspace is a folder of the caller's.
     pub(crate) is_callers: bool,
+    /// The folder of the host that goes with the session, if there is one.
     pub(crate) owned_root: Option<PathBuf>,
     pub(crate) keeper: Arc<dyn SnapshotKeeper>,
+    /// Whether changes that no snapshot has are given up for the snapshot at a start.
     pub(crate) discards_changes: bool,
-    pub(crate) state: SessionState,
-    pub(crate) preserved: Preserved,
-    pub(crate) is_started: bool,
+    /// Whether the workspace is not where the manifest wants it, for the machine has the host's paths.
+    pub(crate) has_moved: bool,
 }
 
 impl Lifecycle {
-    pub(crate) fn new(beginning: Beginning) -> Self {
-        let Beginning {
-            registry,
-            limits,
-            sources,
-            git,
-            dependencies,
-            progress,
-            is_callers,
-            owned_root,
-            keeper,
-            discards_changes,
-            state,
-            preserved,
-            is_started,
-        } = beginning;
+    pub(crate) fn new(
+        terms: Terms,
+        state: SessionState,
+        preserved: Preserved,
+        is_started: bool,
+    ) -> Self {
         Self {
-            registry,
-            limits,
-            sources,
-            git,
-            dependencies,
-            progress,
-            is_callers,
-            owned_root,
-            keeper,
-            discards_changes,
+            terms,
             state: Mutex::new(state),
             preserved: Mutex::new(preserved),
             skipped: Mutex::default(),
@@ -155,7 +127,7 @@ impl Lifecycle {
     }
 
     fn tell(&self) -> apply::Tell<'_> {
-        self.progress.as_ref().map(|listener| &*listener.0 as _)
+        self.terms.progress.as_ref().map(|listener| &*listener.0 as _)
     }
 }
 
@@ -179,7 +151,15 @@ impl Session {
     ///
     /// `UnicodeDecodeError` if the manifest holds a file that is not text.
     pub fn state_json(&self) -> Result<Value> {
-        self.life.state().serialize(&self.life.registry)
+        let Terms { registry, has_moved, .. } = &self.life.terms;
+        let state = self.life.state();
+        if !has_moved || state.manifest.root == DEFAULT_ROOT {
+            return state.serialize(registry);
+        }
+        // Where the workspace lies on the host is said by the machine, each time.
+        let mut state = state.clone();
+        DEFAULT_ROOT.clone_into(&mut state.manifest.root);
+        state.serialize(registry)
     }
 
     /// The manifest the session has.
@@ -197,7 +177,7 @@ impl Session {
     /// What the session can ask of the program around it.
     #[must_use]
     pub fn dependencies(&self) -> &Dependencies {
-        &self.life.dependencies
+        &self.life.terms.dependencies
     }
 
     /// Whether the session was started, was not shut down, and its guest answers.
@@ -261,14 +241,14 @@ impl Session {
         let workspace = self.workspace(&manifest)?;
         let is_ready = is_ready || (preserved.workspace && self.has_root().await);
         let is_there = preserved.workspace && is_ready;
-        let is_restorable = self.life.keeper.is_restorable(&workspace).await?;
-        let discards = self.life.discards_changes;
+        let is_restorable = self.life.terms.keeper.is_restorable(&workspace).await?;
+        let discards = self.life.terms.discards_changes;
         let is_as_saved =
             is_there && is_restorable && discards && self.is_as_saved(&workspace).await;
         let situation = Situation { is_restorable, is_there, is_as_saved, discards };
         let plan = decide(situation);
         if plan == Plan::Restore {
-            self.life.keeper.restore(&workspace).await?;
+            self.life.terms.keeper.restore(&workspace).await?;
         }
         if !preserved.system {
             self.provision(&manifest).await?;
@@ -293,7 +273,7 @@ impl Session {
                 _ => return false,
             }
         };
-        let now = self.life.keeper.fingerprint(workspace).await;
+        let now = self.life.terms.keeper.fingerprint(workspace).await;
         now.ok().flatten().is_some_and(|now| now == saved)
     }
 
@@ -313,8 +293,8 @@ impl Session {
             manifest,
             left_out: left_out.into_iter().collect(),
             kept,
-            must_be_empty: self.life.is_callers,
-            dependencies: &self.life.dependencies,
+            must_be_empty: self.life.terms.is_callers,
+            dependencies: &self.life.terms.dependencies,
             progress: self.life.tell(),
         })
     }
@@ -414,11 +394,11 @@ impl Session {
         checked.map_err(|error| self.at_edge(error))?;
         self.pty_terminate_all().await;
         // A workspace that was never made is nothing to come back to.
-        if self.life.keeper.keeps_nothing() || !self.life.is_started.load(Ordering::Acquire) {
+        if self.life.terms.keeper.keeps_nothing() || !self.life.is_started.load(Ordering::Acquire) {
             return Ok(Saved::default());
         }
         let workspace = self.workspace(&manifest)?;
-        let saved = self.life.keeper.save(&workspace).await.map_err(|error| {
+        let saved = self.life.terms.keeper.save(&workspace).await.map_err(|error| {
             let retryable = error.is_retryable();
             let error = self.at_edge(error);
             Error::workspace_stop(&self.root).retryable(retryable).because(error)
@@ -484,7 +464,7 @@ impl Session {
         }
         let released = self.shutdown().await;
         done = done.and(released);
-        self.life.dependencies.close().await;
+        self.life.terms.dependencies.close().await;
         *is_closed = true;
         self.flush_events().await;
         done

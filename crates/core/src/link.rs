@@ -6,7 +6,7 @@ mod side;
 use std::fmt;
 
 use async_trait::async_trait;
-use bastide_proto::frame::Tag;
+use bastide_proto::frame::{ROOM, Tag};
 use bastide_proto::{Accepted, Control, End, Frame, FrameCodec, Request};
 use bytes::Bytes;
 use futures::{SinkExt, StreamExt};
@@ -86,7 +86,7 @@ impl Stream {
     ) -> Result<Self> {
         let (read, write) = tokio::io::split(stream.compat());
         let mut to_guest = Sender(FramedWrite::new(write, FrameCodec));
-        let frames = FramedRead::new(read, FrameCodec);
+        let frames = FramedRead::with_capacity(read, FrameCodec, ROOM);
         let mut from_guest = Receiver { frames, _permit: permit };
         to_guest.message(Tag::Request, request).await?;
         let answer = from_guest.next_frame().await?;

@@ -282,10 +282,10 @@ async fn remove(
 ) -> Result<()> {
     drop(link);
     let mut destroyed = backend.destroy(&machine).await;
-    if let Some(root) = &life.owned_root {
+    if let Some(root) = &life.terms.owned_root {
         destroyed = destroyed.and(backend.discard(root).await);
     }
-    life.dependencies.close().await;
+    life.terms.dependencies.close().await;
     if let Claim::Ours(folder) = state.claim(&machine.id)? {
         destroyed = destroyed.and(backend.discard(folder.path()).await);
     }

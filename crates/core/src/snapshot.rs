@@ -6,6 +6,8 @@
 
 mod local;
 mod remote;
+pub(crate) mod restoring;
+pub(crate) mod scanning;
 mod tar;
 mod types;
 mod workspace;

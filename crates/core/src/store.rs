@@ -42,7 +42,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use bastide_model::PosixPath;
 use bastide_proto::GuestPath;
@@ -125,9 +125,6 @@ impl fmt::Debug for Tree<'_> {
         f.debug_struct("Tree").field("root", self.root).finish_non_exhaustive()
     }
 }
-
-/// How long a guest may be silent in the middle of a tree.
-const SILENCE: Duration = Duration::from_secs(60);
 
 /// Does something that may block, on another thread.
 async fn blocking<T: Send + 'static>(

@@ -113,7 +113,8 @@ async fn meet(
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
     tokio::spawn(guest(far, far_socket, Arc::new(pass)));
     let side = Some(Side { socket, devices });
-    let connection = Connection { stream: Box::new(host), token: Token([7; TOKEN_BYTES]), side };
+    let connection =
+        Connection { stream: Box::new(host), token: Token([7; TOKEN_BYTES]), side, greeted: false };
     let link = MuxLink::connect(connection).await.unwrap();
     let policy = WorkspacePathPolicy::new("/workspace", Vec::new()).unwrap();
     let files = Files::new(&link, &policy, None);
@@ -191,6 +192,20 @@ async fn nothing_else_is() {
         .await;
         assert_eq!(met, (Err(ErrorKind::AgentLost), Err(ErrorKind::AgentLost)), "{what}");
     }
+}
+
+#[tokio::test]
+async fn a_file_that_is_cut_short_is_not_taken_for_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, device) = file(folder.path());
+    // It has the size that was said until the host holds it.
+    let (read, _) = meet(vec![device], move |ticket, socket| {
+        packet(socket, &ticket.to_le_bytes(), &[open(&path, OFlags::RDONLY)]);
+        File::options().write(true).open(&path).unwrap().set_len(SIZE as u64 / 2).unwrap();
+    })
+    .await;
+    assert_ne!(read, Ok(SIZE));
+    assert_ne!(read, Ok(SIZE / 2), "less than was said is no file");
 }
 
 #[tokio::test]

@@ -18,7 +18,15 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 fn connection() -> (Connection, DuplexStream) {
     let (host, guest) = duplex(1 << 20);
-    (Connection { stream: Box::new(host), token: Token([7; TOKEN_BYTES]), side: None }, guest)
+    (
+        Connection {
+            stream: Box::new(host),
+            token: Token([7; TOKEN_BYTES]),
+            side: None,
+            greeted: false,
+        },
+        guest,
+    )
 }
 
 /// A guest that greets, then answers the first call with these bytes and keeps the stream open.

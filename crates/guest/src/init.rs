@@ -1,16 +1,19 @@
 //! The first process inside a sandbox: builds the jail, starts guest and launcher, and from then on
 //! only collects the dead. It has one thread for all its life, so it may fork.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 
-use bastide_proto::boot::{BootFailure, BootReport, BootSpec, Ready, Rung};
+use bastide_proto::boot::{BootFailure, BootReport, BootSpec, Enforced, Groundwork, Ready, Rung};
 use bastide_proto::warden::HOST_INIT;
 use rustix::process::{Pid, PidfdFlags, pidfd_open, set_child_subreaper, setsid};
 use serde::{Deserialize, Serialize};
 
 use crate::accounts::Identity;
-use crate::jail::{IdMap, Step, StepError, WallsReport, enter_new_root, open_alone, reduce_guest};
+use crate::jail::{
+    Blueprint, IdMap, Step, StepError, WallsReport, begin_root, finish_root, leave_host,
+    open_alone, reduce_guest,
+};
 use crate::launcher::{Charge, Joining};
 use crate::server::kill::kill_descendants;
 use crate::server::{self, Endpoints};
@@ -20,27 +23,63 @@ use crate::{launcher, packet};
 
 /// Everything init is given by the warden that forked it.
 #[derive(Debug)]
-pub(crate) struct Inheritance<'a> {
-    /// What to build.
-    pub(crate) spec: &'a BootSpec,
+pub(crate) struct Inheritance {
+    /// What the sandbox stands on.
+    pub(crate) ground: Groundwork,
     /// Who is who inside.
-    pub(crate) ids: &'a IdMap,
+    pub(crate) ids: IdMap,
     /// The socket to the warden.
     pub(crate) warden: OwnedFd,
+    /// Where the warden asks for connections to ports inside.
+    pub(crate) porter: OwnedFd,
+}
+
+/// What the warden tells init once there is a session.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Task {
+    /// The session's own part of the sandbox.
+    pub(crate) session: BootSpec,
+    /// What the groups of its commands enforce.
+    pub(crate) enforced: Enforced,
+    /// Whether the folder for what commands say comes along.
+    pub(crate) has_logs: bool,
+    /// Whether a book of whom the kernel killed comes along.
+    pub(crate) has_kills: bool,
+}
+
+/// The descriptors that go with a [`Task`].
+#[derive(Debug)]
+pub(crate) struct Handed {
     /// Where later hosts connect.
     pub(crate) listener: UnixListener,
     /// The connection of the host that made the session.
-    pub(crate) first: Option<UnixStream>,
-    /// Where the warden asks for connections to ports inside.
-    pub(crate) porter: OwnedFd,
+    pub(crate) first: UnixStream,
     /// Held by init alone: it ends with the last process inside.
     pub(crate) lock: OwnedFd,
     /// The folder for what commands say, where the warden had to open it.
     pub(crate) logs: Option<OwnedFd>,
-    /// The groups that limit commands, for launchers to join.
-    pub(crate) groups: Joining,
     /// Where the kernel counts whom it killed for want of memory.
     pub(crate) kills: Option<OwnedFd>,
+    /// The groups that limit commands, for launchers to join.
+    pub(crate) doors: Vec<OwnedFd>,
+}
+
+impl Handed {
+    /// All of them, in the order in which they are taken apart again.
+    pub(crate) fn as_fds(&self) -> Vec<BorrowedFd<'_>> {
+        let always = [self.listener.as_fd(), self.first.as_fd(), self.lock.as_fd()];
+        let some = self.logs.iter().chain(&self.kills).chain(&self.doors).map(AsFd::as_fd);
+        always.into_iter().chain(some).collect()
+    }
+
+    /// What came with a task; `None` if something is missing.
+    fn new(task: &Task, fds: Vec<OwnedFd>) -> Option<Self> {
+        let mut fds = fds.into_iter();
+        let (listener, first, lock) = (fds.next()?.into(), fds.next()?.into(), fds.next()?);
+        let logs = if task.has_logs { Some(fds.next()?) } else { None };
+        let kills = if task.has_kills { Some(fds.next()?) } else { None };
+        Some(Self { listener, first, lock, logs, kills, doors: fds.collect() })
+    }
 }
 
 /// What the guest tells init.
@@ -53,20 +92,30 @@ pub(crate) enum ToInit {
 }
 
 /// The life of init.
-pub(crate) fn run(inheritance: Inheritance<'_>) -> ! {
+pub(crate) fn run(inheritance: Inheritance) -> ! {
     block_signals();
     // The kernel collects the dead for a parent that does not want to hear of them.
     ignore_children();
-    let warden = inheritance.warden.as_fd().try_clone_to_owned();
-    let spec = inheritance.spec;
-    let started = start(inheritance);
-    let told = warden.and_then(|warden| match &started {
+    let Inheritance { ground, ids, warden, porter } = inheritance;
+    if let Err(failure) = lay(&ground, &ids, &warden) {
+        drop(packet::send(&warden, &BootReport::Failed(failure), &[]));
+        exit_now(1)
+    }
+    // A warden that is gone has no session any more, or never had one.
+    let Ok(Some((task, fds))) = packet::receive::<Task>(&warden) else { exit_now(1) };
+    let (Some(handed), Ok(to_warden)) = (Handed::new(&task, fds), warden.try_clone()) else {
+        exit_now(1)
+    };
+    let plan = Blueprint { ground, session: task.session };
+    let started = start(&plan, &ids, Around { warden, porter, handed }, task.enforced);
+    let told = match &started {
         // The warden numbers processes differently; a descriptor means the same to both.
         Ok(Started { ready, guest_fd, .. }) => {
-            packet::send(&warden, &BootReport::Ready(ready.clone()), &[guest_fd.as_fd()])
+            packet::send(&to_warden, &BootReport::Ready(ready.clone()), &[guest_fd.as_fd()])
         }
-        Err(failure) => packet::send(&warden, &BootReport::Failed(failure.clone()), &[]),
-    });
+        Err(failure) => packet::send(&to_warden, &BootReport::Failed(failure.clone()), &[]),
+    };
+    drop(to_warden);
     let (Ok(Started { to_guest, guest_fd, lock, groups, others, .. }), Ok(())) = (started, told)
     else {
         exit_now(1)
@@ -79,16 +128,45 @@ pub(crate) fn run(inheritance: Inheritance<'_>) -> ! {
         match fork() {
             Ok(Fork::Child) => {
                 drop((to_guest, lock, sockets));
-                launcher::run(spec, Charge { who, others }, &requests, groups)
+                launcher::run(&plan, Charge { who, others }, &requests, groups)
             }
             // The guest sees its end of the socket close.
             Ok(Fork::Parent(_)) | Err(_) => {}
         }
     }
-    if spec.rung != Rung::Namespaces {
+    if plan.ground.rung != Rung::Namespaces {
         kill_descendants(rustix::process::getpid());
     }
     exit_now(0)
+}
+
+/// Lays what the sandbox stands on, once the warden has done its part from outside.
+fn lay(ground: &Groundwork, ids: &IdMap, warden: &OwnedFd) -> Result<(), BootFailure> {
+    let binds = receive_binds(warden)?;
+    if ground.rung != Rung::Namespaces {
+        return stay_on_host(ids).map_err(BootFailure::from);
+    }
+    ids.become_inside()?;
+    begin_root(&ground.steps, ids.are_shifted().then_some(binds))?;
+    if ids.are_shifted() {
+        // Whatever else is shown of the host, the warden hands over.
+        leave_host()?;
+    }
+    if ground.own_network {
+        use rustix::net::{AddressFamily, SocketType, socket};
+        socket(AddressFamily::INET, SocketType::DGRAM, None)
+            .map_err(std::io::Error::from)
+            .and_then(raise_loopback)
+            .step(|| "bring loopback up".to_owned())?;
+    }
+    Ok(())
+}
+
+/// What is around a sandbox.
+struct Around {
+    warden: OwnedFd,
+    porter: OwnedFd,
+    handed: Handed,
 }
 
 /// A sandbox whose processes are up.
@@ -102,16 +180,29 @@ struct Started {
     others: Vec<Pid>,
 }
 
-/// Builds the jail and starts guest and launcher.
-fn start(inheritance: Inheritance<'_>) -> Result<Started, BootFailure> {
-    let Inheritance { spec, ids, warden, listener, first, porter, lock, logs, groups, kills } =
-        inheritance;
+/// Builds the session's part of the jail, and starts guest and launcher.
+fn start(
+    plan: &Blueprint,
+    ids: &IdMap,
+    around: Around,
+    enforced: Enforced,
+) -> Result<Started, BootFailure> {
+    let Around { warden, porter, handed } = around;
+    let Handed { listener, first, lock, logs, kills, doors } = handed;
+    let groups = Joining { doors, enforced };
     let binds = receive_binds(&warden)?;
     let logs = match logs {
         Some(logs) => logs,
-        None => open_alone(&logs_of(spec))?,
+        None => open_alone(&logs_of(&plan.session))?,
     };
-    build_jail(spec, ids, binds)?;
+    if plan.ground.rung == Rung::Namespaces {
+        finish_root(&plan.session.steps, ids.are_shifted().then_some(binds))?;
+        if !ids.are_shifted() {
+            leave_host()?;
+        }
+        rustix::system::sethostname(plan.session.hostname.as_bytes())
+            .step(|| "set the host name".to_owned())?;
+    }
 
     let pair = || UnixStream::pair().step(|| "make a pair of sockets".to_owned());
     let (launcher, launcher_end) = pair()?;
@@ -120,9 +211,10 @@ fn start(inheritance: Inheritance<'_>) -> Result<Started, BootFailure> {
         Fork::Child => {
             drop((launcher_end, to_guest, lock, groups));
             let (warden, porter) = (Some(UnixStream::from(warden)), Some(porter));
+            let first = Some(first);
             let endpoints =
                 Endpoints { listener, first, launcher, init, warden, porter, logs, kills };
-            be_guest(spec, endpoints)
+            be_guest(plan, endpoints)
         }
         Fork::Parent(guest) => guest,
     };
@@ -131,9 +223,9 @@ fn start(inheritance: Inheritance<'_>) -> Result<Started, BootFailure> {
     let launcher = match fork().step(|| "fork the launcher".to_owned())? {
         Fork::Child => {
             drop((to_guest, warden, guest_fd, lock));
-            let others = [vec![guest], on_host(spec)].concat();
+            let others = [vec![guest], on_host(plan)].concat();
             let charge = Charge { who: None, others };
-            launcher::run(spec, charge, &launcher_end.into(), groups)
+            launcher::run(plan, charge, &launcher_end.into(), groups)
         }
         Fork::Parent(launcher) => launcher,
     };
@@ -151,32 +243,13 @@ fn start(inheritance: Inheritance<'_>) -> Result<Started, BootFailure> {
         enforced: walls.enforced,
         landlock_abi: walls.landlock_abi,
     };
-    let others = [vec![guest, launcher], on_host(spec)].concat();
+    let others = [vec![guest, launcher], on_host(plan)].concat();
     Ok(Started { ready, to_guest, guest_fd, lock, groups, others })
 }
 
-fn build_jail(spec: &BootSpec, ids: &IdMap, binds: Vec<OwnedFd>) -> Result<(), BootFailure> {
-    if spec.rung != Rung::Namespaces {
-        return stay_on_host(ids).map_err(BootFailure::from);
-    }
-    ids.become_inside()?;
-    let copied_outside = matches!(ids, IdMap::Range { .. });
-    enter_new_root(&spec.steps, copied_outside.then_some(binds))?;
-    rustix::system::sethostname(spec.hostname.as_bytes())
-        .step(|| "set the host name".to_owned())?;
-    if spec.own_network {
-        use rustix::net::{AddressFamily, SocketType, socket};
-        socket(AddressFamily::INET, SocketType::DGRAM, None)
-            .map_err(std::io::Error::from)
-            .and_then(raise_loopback)
-            .step(|| "bring loopback up".to_owned())?;
-    }
-    Ok(())
-}
-
 /// The processes of ours that commands could name where they see the host's: this one and the warden.
-fn on_host(spec: &BootSpec) -> Vec<Pid> {
-    if spec.rung == Rung::Namespaces {
+fn on_host(plan: &Blueprint) -> Vec<Pid> {
+    if plan.ground.rung == Rung::Namespaces {
         return Vec::new();
     }
     [Some(rustix::process::getpid()), rustix::process::getppid()].into_iter().flatten().collect()
@@ -214,15 +287,15 @@ fn receive<T: serde::de::DeserializeOwned>(from: &OwnedFd, step: &str) -> Result
     }
 }
 
-fn be_guest(spec: &BootSpec, endpoints: Endpoints) -> ! {
+fn be_guest(plan: &Blueprint, endpoints: Endpoints) -> ! {
     // A group of its own, so that no signal to somebody's group reaches it.
     let alone = setsid().step(|| "start a session of processes".to_owned());
     let served = alone
-        .and_then(|_| match spec.rung {
+        .and_then(|_| match plan.ground.rung {
             Rung::Unconfined => Ok(()),
-            Rung::Namespaces | Rung::Landlock(_) => reduce_guest(spec.only_own.is_none()),
+            Rung::Namespaces | Rung::Landlock(_) => reduce_guest(plan.session.only_own.is_none()),
         })
         .map_err(std::io::Error::other)
-        .and_then(|()| server::run(&spec.into(), endpoints));
+        .and_then(|()| server::run(&(&plan.session).into(), endpoints));
     exit_now(i32::from(served.is_err()))
 }

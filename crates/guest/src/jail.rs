@@ -9,14 +9,23 @@ mod walls;
 
 use std::io;
 
-use bastide_proto::boot::BootFailure;
+use bastide_proto::boot::{BootFailure, BootSpec, Groundwork};
 use rustix::io::Errno;
 
 pub(crate) use ids::IdMap;
 pub(crate) use limits::limit_commands;
-pub(crate) use root::{clone_binds, enter_new_root, open_alone};
+pub(crate) use root::{begin_root, clone_binds, finish_root, leave_host, open_alone};
 pub(crate) use seccomp::{Protected, Shared};
 pub(crate) use walls::{OVER_USERS, WallsReport, raise_walls, reduce_guest};
+
+/// All there is to know about a sandbox that is to be built.
+#[derive(Debug)]
+pub(crate) struct Blueprint {
+    /// What it stands on.
+    pub(crate) ground: Groundwork,
+    /// The session's own part.
+    pub(crate) session: BootSpec,
+}
 
 /// A step of building the jail that failed. It names the step, so that `EPERM` alone never reaches
 /// a user.

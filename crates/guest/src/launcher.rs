@@ -5,12 +5,14 @@
 
 use std::os::fd::OwnedFd;
 
-use bastide_proto::boot::{BootFailure, BootSpec, Enforced, HostIds, Ids, Rung};
+use bastide_proto::boot::{BootFailure, Enforced, HostIds, Ids, Rung};
 use rustix::process::{Pid, setsid};
 use serde::{Deserialize, Serialize};
 
 use crate::accounts::Identity;
-use crate::jail::{Protected, Step, StepError, WallsReport, limit_commands, raise_walls};
+use crate::jail::{
+    Blueprint, Protected, Step, StepError, WallsReport, limit_commands, raise_walls,
+};
 use crate::sys::{Fork, exit_now, fork};
 use crate::{packet, supervisor};
 
@@ -50,8 +52,8 @@ pub(crate) struct Charge {
 }
 
 /// The life of a launcher.
-pub(crate) fn run(spec: &BootSpec, charge: Charge, requests: &OwnedFd, groups: Joining) -> ! {
-    serve(enter(spec, charge, groups), requests)
+pub(crate) fn run(plan: &Blueprint, charge: Charge, requests: &OwnedFd, groups: Joining) -> ! {
+    serve(enter(plan, charge, groups), requests)
 }
 
 /// The life of a launcher from where it is behind its walls, or is not.
@@ -77,7 +79,7 @@ pub(crate) fn serve(walls: Result<WallsReport, StepError>, requests: &OwnedFd) -
     exit_now(0)
 }
 
-fn enter(spec: &BootSpec, charge: Charge, groups: Joining) -> Result<WallsReport, StepError> {
+fn enter(plan: &Blueprint, charge: Charge, groups: Joining) -> Result<WallsReport, StepError> {
     // A group of its own, so that no signal to somebody's group reaches it.
     let launcher = setsid().step(|| "start a session of processes".to_owned())?;
     for door in groups.doors {
@@ -85,10 +87,10 @@ fn enter(spec: &BootSpec, charge: Charge, groups: Joining) -> Result<WallsReport
         rustix::io::write(&door, b"0").step(|| "join the group of the limits".to_owned())?;
     }
     // Where the host counts, it counts all the caller's processes.
-    let own_count = !matches!(spec.ids, Ids::Host(HostIds::Caller | HostIds::Given(_)));
-    let enforced =
-        limit_commands(&spec.limits, &groups.enforced, own_count, spec.rung == Rung::Namespaces)?;
+    let own_count = !matches!(plan.ground.ids, Ids::Host(HostIds::Caller | HostIds::Given(_)));
+    let own_root = plan.ground.rung == Rung::Namespaces;
+    let enforced = limit_commands(&plan.session.limits, &groups.enforced, own_count, own_root)?;
     let protected = Protected([charge.others, vec![launcher]].concat());
-    let walls = raise_walls(spec, charge.who.as_ref(), &protected)?;
+    let walls = raise_walls(plan, charge.who.as_ref(), &protected)?;
     Ok(WallsReport { enforced, ..walls })
 }

@@ -12,3 +12,4 @@ mod server;
 mod supervisor;
 mod sys;
 pub mod warden;
+mod without;

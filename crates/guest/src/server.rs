@@ -10,6 +10,7 @@ mod files;
 pub(crate) mod kill;
 mod log;
 mod memory;
+mod pipes;
 mod pool;
 mod ports;
 mod process;
@@ -28,6 +29,7 @@ use std::sync::Arc;
 
 use bastide_proto::boot::{BootSpec, Resolver};
 use bastide_proto::hello::{TOKEN_BYTES, Token};
+use bastide_wire::Quiet;
 use rustix::process::Pid;
 
 use crate::init::ToInit;
@@ -37,6 +39,7 @@ use crate::packet;
 use beneath::Roots;
 use log::LogFolder;
 use memory::MemoryBook;
+use pipes::Pipes;
 use pool::Pool;
 use processes::Processes;
 use users::Users;
@@ -104,6 +107,7 @@ pub(crate) struct Guest {
     pub(crate) processes: Processes,
     pub(crate) logs: LogFolder,
     pub(crate) memory: MemoryBook,
+    pub(crate) pipes: Pipes,
     /// Held alone by whoever puts a tree in the place of another, together by whoever looks through one.
     pub(crate) restores: Arc<tokio::sync::RwLock<()>>,
 }
@@ -128,7 +132,6 @@ pub(crate) fn run(served: &Served, endpoints: Endpoints) -> io::Result<()> {
     // A host that connects learns from the kernel who listens: this process, not the first one. It comes
     // as soon as it hears that commands can be run, so by then this must be so.
     rustix::net::listen(&endpoints.listener, BACKLOG)?;
-    let launcher = await_launcher(&endpoints)?;
     // Held from before the first command ran: nothing a command does to a path changes what these
     // name.
     let roots = Roots::open(&served.writable, &served.readable, served.resolver)?;
@@ -140,12 +143,14 @@ pub(crate) fn run(served: &Served, endpoints: Endpoints) -> io::Result<()> {
         .thread_keep_alive(std::time::Duration::from_secs(1))
         .max_blocking_threads(blocking::MAX_THREADS)
         .build()?;
+    // All of the above was done while the launcher went behind its walls.
+    let launcher = await_launcher(&endpoints)?;
     runtime.block_on(async {
         let guest = Arc::new(Guest {
             token: Token(served.token),
             roots,
             users: Users::new(
-                to_tokio(endpoints.init)?,
+                Quiet::new(endpoints.init)?,
                 served.only_own.clone(),
                 served.own_uid,
                 Pool::new(endpoints.launcher, launcher)?,
@@ -153,6 +158,7 @@ pub(crate) fn run(served: &Served, endpoints: Endpoints) -> io::Result<()> {
             processes: Processes::default(),
             logs: LogFolder(endpoints.logs),
             memory: MemoryBook::new(endpoints.kills),
+            pipes: Pipes::default(),
             restores: Arc::default(),
         });
         endpoints.listener.set_nonblocking(true)?;

@@ -20,6 +20,7 @@ use serde_bytes::ByteBuf;
 
 use crate::packet;
 use crate::sys::{Fork, exec, exit_now, fork, hear_of_children, reset_signals};
+use crate::without::{Wall, is_out};
 
 /// What a supervisor tells the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -118,6 +119,9 @@ pub(crate) fn run(to_guest: &OwnedFd, to_command: OwnedFd) -> ! {
 /// The life of a process that waits to become a command.
 fn become_command(orders: &OwnedFd) -> ! {
     let Ok(Some((message, streams))) = packet::receive::<Orders>(orders) else { exit_now(0) };
+    if is_out(Wall::CloseOnExec) {
+        let _ = rustix::io::fcntl_setfd(orders, rustix::io::FdFlags::empty());
+    }
     let failure = execute(&message, &streams);
     // If the guest is gone, so is everybody who could want to know.
     drop(packet::send(orders, &failure, &[]));

@@ -7,7 +7,24 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// Everything needed to build one local sandbox.
+/// What a sandbox stands on, whichever session it is for: a warden hears it first, and can lay it before
+/// there is a session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Groundwork {
+    /// How commands are confined.
+    pub rung: Rung,
+    /// A folder of the host that the new root is assembled on.
+    pub stand: PathBuf,
+    /// Who is who inside.
+    pub ids: Ids,
+    /// Whether the sandbox has a network of its own with nothing but loopback.
+    pub own_network: bool,
+    /// What is built into the new root before anything of the session is, in order.
+    pub steps: Vec<RootStep>,
+}
+
+/// Everything needed to build one local sandbox, besides what it stands on. With it come two descriptors:
+/// the first connection to the guest, and the file whose lock says that somebody of the session lives.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct BootSpec {
     /// The token every connection must prove.
@@ -16,21 +33,13 @@ pub struct BootSpec {
     pub hostname: String,
     /// The session's own folder on the host.
     pub session_dir: PathBuf,
-    /// How commands are confined.
-    pub rung: Rung,
-    /// An empty folder of the session that the new root is assembled on.
-    pub root_dir: PathBuf,
-    /// Who is who inside.
-    pub ids: Ids,
     /// Why commands run as the session's default user only, where they do.
     pub only_own: Option<String>,
-    /// Whether the sandbox has a network of its own with nothing but loopback.
-    pub own_network: bool,
     /// Whether commands may make namespaces and mounts of their own.
     pub nested_sandbox: bool,
     /// What commands may use.
     pub limits: Limits,
-    /// What is built into the new root, in order.
+    /// What of the session is built into the new root, in order.
     pub steps: Vec<RootStep>,
     /// Whether the folder outlives a boot that its owner does not see through: it held a session
     /// before, whose files are not to be lost.

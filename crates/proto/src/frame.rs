@@ -20,6 +20,10 @@ pub const MAX_REQUEST: usize = 4 * 1024 * 1024;
 /// The longest body of any other frame.
 pub const MAX_MESSAGE: usize = 64 * 1024;
 
+/// How much room a reader of frames starts with. Most calls say little, and the room is cleared for every
+/// read; a frame that needs more asks for it.
+pub const ROOM: usize = 512;
+
 const HEADER_BYTES: usize = 5;
 
 /// What a frame is.

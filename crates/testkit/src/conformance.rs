@@ -4,6 +4,7 @@ mod commands;
 mod ending;
 mod events;
 mod files;
+mod idle;
 mod lifecycle;
 mod lifetime;
 mod link;
@@ -24,6 +25,7 @@ pub fn trials() -> Vec<Trial> {
     [
         commands::TRIALS,
         ending::TRIALS,
+        idle::TRIALS,
         lifecycle::TRIALS,
         lifetime::TRIALS,
         link::TRIALS,

@@ -8,6 +8,7 @@ mod audit;
 mod files;
 mod gaps;
 mod kernel;
+mod ladder;
 mod paths;
 mod processes;
 mod reach;
@@ -47,6 +48,12 @@ pub fn trials() -> Vec<Trial> {
 pub fn trials_on_host() -> Vec<Trial> {
     let elsewhere = ["has_loopback_of_its_own", "gives_the_guest_no_way_up_to_the_host"];
     trials().into_iter().filter(|trial| !elsewhere.contains(&trial.name)).collect()
+}
+
+/// Those for a container that was given no privileges, on the best rung it has.
+#[must_use]
+pub fn trials_in_container() -> Vec<Trial> {
+    [ladder::IN_CONTAINER.to_vec(), trials_on_host()].concat()
 }
 
 /// Every claim once more, with commands run as another user of the session.

@@ -12,10 +12,14 @@ use std::time::Duration;
 use bastide::model::{Entry, Manifest};
 use bastide::{Backend, Client, Command, CreateOptions, Output, Session};
 use libtest_mimic::{Arguments, Failed};
+use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// How long one trial may take. Every call in it has a deadline of its own; this one is for the
 /// trial that finds a call without.
 const TRIAL: Duration = Duration::from_secs(120);
+
+/// The same with the big counts: some of those are times.
+const FULL_TRIAL: Duration = Duration::from_secs(900);
 
 /// The variable that names the file in which skipped trials are counted.
 const SKIPPED: &str = "BASTIDE_TEST_SKIPPED";
@@ -71,6 +75,19 @@ impl Trial {
     pub fn as_user(self, user: &'static str) -> Self {
         Self { user: Some(user), ..self }
     }
+}
+
+/// Trials of one run share a home, so one that sweeps it finds what others left there on purpose.
+static HOME: RwLock<()> = RwLock::const_new(());
+
+/// Keeps sweeps away while this trial has sessions that ended, or were never made to their end.
+pub async fn unswept() -> RwLockReadGuard<'static, ()> {
+    HOME.read().await
+}
+
+/// Waits until no trial minds a sweep.
+pub async fn sweeping() -> RwLockWriteGuard<'static, ()> {
+    HOME.write().await
 }
 
 tokio::task_local! {
@@ -259,7 +276,8 @@ fn perform(name: &str, context: Context, trial: Trial) -> Result<(), Failed> {
     // A panic unwinds through here and drops the trial's sessions with the runtime: a session that
     // its owner let go of ends.
     let Trial { body, user, .. } = trial;
-    let body = AS.scope(user, async { tokio::time::timeout(TRIAL, body(context)).await });
+    let most = if context.full { FULL_TRIAL } else { TRIAL };
+    let body = AS.scope(user, async { tokio::time::timeout(most, body(context)).await });
     let outcome = runtime.block_on(body);
     match outcome {
         Ok(Ok(())) => Ok(()),
@@ -273,7 +291,7 @@ fn perform(name: &str, context: Context, trial: Trial) -> Result<(), Failed> {
             }
             Err(error) => Err(Failed::from(error.to_string())),
         },
-        Err(_) => Err(Failed::from(format!("still not over after {TRIAL:?}"))),
+        Err(_) => Err(Failed::from(format!("still not over after {most:?}"))),
     }
 }
 

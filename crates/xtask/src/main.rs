@@ -8,6 +8,7 @@ mod fuzz;
 mod shell;
 mod test;
 mod vectors;
+mod walls;
 
 use std::process::ExitCode;
 
@@ -38,6 +39,8 @@ enum Task {
     Fuzz(fuzz::Arguments),
     /// Run the recorded cases of the reference
     Vectors(vectors::Arguments),
+    /// Take walls away, and see that trials notice; as root, with a user that is removed at the end
+    Walls,
 }
 
 fn main() -> ExitCode {
@@ -50,5 +53,6 @@ fn main() -> ExitCode {
         Task::Docs => docs::run(),
         Task::Fuzz(arguments) => shell::finish(fuzz::run(&arguments)),
         Task::Vectors(arguments) => vectors::run(&arguments),
+        Task::Walls => shell::finish(walls::walk()),
     }
 }

@@ -145,7 +145,8 @@ impl SessionArgs {
         options.snapshot = Some(SnapshotChoice::Named(snapshot.into_snapshot()));
         options.id = Some(id);
         options.base_dir = base_dir(self.manifest.as_deref())?;
-        options.progress = ui.progress("laying out");
+        let shown = ui.progress("laying out");
+        options.progress = shown.listener();
         let client = match self.backend {
             BackendArg::Docker => {
                 let progress = ui.notices();
@@ -157,9 +158,9 @@ impl SessionArgs {
                 clients()?.local()
             }
         };
-        let session = client.create(&manifest, options).await;
-        ui.end_progress();
-        Ok((client, session?))
+        let session = client.create(&manifest, options).await?;
+        drop(shown);
+        Ok((client, session))
     }
 
     /// Whoever asks for something and gets less than that would be misled.

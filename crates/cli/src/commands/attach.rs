@@ -28,6 +28,10 @@ pub(crate) struct AttachArgs {
     /// How many bytes of its output to leave out
     #[arg(long, value_name = "OFFSET", default_value_t = 0)]
     from: u64,
+
+    /// Print one object with everything it said and how it ended
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 pub(crate) async fn run(ui: &mut Ui, args: AttachArgs) -> Result<ExitCode> {
@@ -36,6 +40,15 @@ pub(crate) async fn run(ui: &mut Ui, args: AttachArgs) -> Result<ExitCode> {
     let id = ProcessId(args.process);
     let known = session.processes().await?.into_iter().find(|process| process.id == id);
     let mut process = session.attach(id, args.from).await?;
+    if args.json {
+        return match conduct::listen(&session, process).await? {
+            Some((exit, report)) => {
+                ui.json(&report)?;
+                Ok(conduct::finish(ui, &exit))
+            }
+            None => Ok(ExitCode::SUCCESS),
+        };
+    }
     if known.is_some_and(|known| known.terminal && known.exit.is_none()) && terminal::is_there() {
         return match terminal::lend(ui, &mut process, true).await? {
             Some(exit) => Ok(conduct::finish(ui, &exit)),

@@ -3,7 +3,6 @@
 use std::process::ExitCode;
 
 use bastide::Result;
-use serde_json::json;
 
 use crate::args::session::SessionArgs;
 use crate::ui::Ui;
@@ -25,16 +24,7 @@ pub(crate) struct CreateArgs {
 
 pub(crate) async fn run(ui: &mut Ui, args: CreateArgs) -> Result<ExitCode> {
     let (client, session) = args.session.create(ui, false).await?;
-    let id = session.id().as_str();
-    if args.verbose {
-        ui.receipt(id, session.receipt());
-    }
-    if args.json {
-        let root = session.root().as_str();
-        ui.json(&json!({ "id": id, "root": root, "receipt": session.receipt() }))?;
-    } else {
-        ui.line(id)?;
-    }
+    ui.session(&session, args.json, args.verbose)?;
     client.flush().await;
     Ok(ExitCode::SUCCESS)
 }

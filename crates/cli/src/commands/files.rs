@@ -4,10 +4,11 @@ use std::process::ExitCode;
 use std::time::UNIX_EPOCH;
 
 use bastide::{Content, FileInfo, FileKind, Result, Session};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::ls::ago;
 use crate::clients::clients;
+use crate::conduct;
 use crate::ui::{Table, Ui};
 
 /// Look at and change the files of a session
@@ -23,9 +24,6 @@ enum FilesTask {
     Ls {
         #[command(flatten)]
         at: At,
-        /// Print an array of objects
-        #[arg(long)]
-        json: bool,
     },
     /// Print a file
     Cat {
@@ -64,11 +62,21 @@ struct At {
     /// The path inside, from the root or from the workspace
     #[arg(value_name = "PATH")]
     path: String,
+
+    /// Print an object, or an array of them
+    #[arg(long)]
+    json: bool,
 }
 
 impl FilesArgs {
     pub(crate) fn json(&self) -> bool {
-        matches!(self.task, FilesTask::Ls { json: true, .. })
+        match &self.task {
+            FilesTask::Ls { at }
+            | FilesTask::Cat { at }
+            | FilesTask::Put { at }
+            | FilesTask::Rm { at, .. }
+            | FilesTask::Mkdir { at, .. } => at.json,
+        }
     }
 }
 
@@ -76,23 +84,50 @@ pub(crate) async fn run(ui: &mut Ui, args: FilesArgs) -> Result<ExitCode> {
     let client = clients()?;
     let attach = async |at: &At| client.attach(&client.find(&at.id)?).await;
     match args.task {
-        FilesTask::Ls { at, json } => {
+        FilesTask::Ls { at } => {
             let entries = attach(&at).await?.ls(&at.path).await?;
-            if json {
+            if at.json {
                 ui.json(&entries.iter().map(object).collect())?;
             } else {
                 ui.table(&table(&entries))?;
             }
         }
+        FilesTask::Cat { at } if at.json => {
+            let session = attach(&at).await?;
+            let mut object = path_of(&session, &at);
+            conduct::put_text(&mut object, "content", &session.read(&at.path).await?);
+            ui.json(&object.into())?;
+        }
         FilesTask::Cat { at } => cat(ui, &attach(&at).await?, &at.path).await?,
         FilesTask::Put { at } => {
-            let content = Content::stream(tokio::io::stdin());
-            attach(&at).await?.write(&at.path, content).await?;
+            let session = attach(&at).await?;
+            session.write(&at.path, Content::stream(tokio::io::stdin())).await?;
+            done(ui, &session, &at)?;
         }
-        FilesTask::Rm { at, recursive } => attach(&at).await?.rm(&at.path, recursive).await?,
-        FilesTask::Mkdir { at, parents } => attach(&at).await?.mkdir(&at.path, parents).await?,
+        FilesTask::Rm { at, recursive } => {
+            let session = attach(&at).await?;
+            session.rm(&at.path, recursive).await?;
+            done(ui, &session, &at)?;
+        }
+        FilesTask::Mkdir { at, parents } => {
+            let session = attach(&at).await?;
+            session.mkdir(&at.path, parents).await?;
+            done(ui, &session, &at)?;
+        }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says to a program what something was done to.
+fn done(ui: &mut Ui, session: &Session, at: &At) -> Result<()> {
+    if at.json { ui.json(&path_of(session, at).into()) } else { Ok(()) }
+}
+
+fn path_of(session: &Session, at: &At) -> Map<String, Value> {
+    let mut object = Map::new();
+    object.insert("id".to_owned(), json!(session.id()));
+    object.insert("path".to_owned(), json!(at.path));
+    object
 }
 
 /// Prints a file.

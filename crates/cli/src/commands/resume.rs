@@ -3,7 +3,6 @@
 use std::process::ExitCode;
 
 use bastide::{Result, ResumeOptions};
-use serde_json::json;
 
 use crate::clients::clients;
 use crate::ui::Ui;
@@ -35,19 +34,11 @@ pub(crate) async fn run(ui: &mut Ui, args: ResumeArgs) -> Result<ExitCode> {
     let id = client.find(&args.id)?;
     let mut options = ResumeOptions::default();
     options.discard_changes = args.discard_changes;
-    options.progress = ui.progress("restoring");
+    let shown = ui.progress("restoring");
+    options.progress = shown.listener();
     let session = client.resume_with(&id, options).await?;
-    ui.end_progress();
-    let id = session.id().as_str();
-    if args.verbose {
-        ui.receipt(id, session.receipt());
-    }
-    if args.json {
-        let root = session.root().as_str();
-        ui.json(&json!({ "id": id, "root": root, "receipt": session.receipt() }))?;
-    } else {
-        ui.line(id)?;
-    }
+    drop(shown);
+    ui.session(&session, args.json, args.verbose)?;
     client.flush().await;
     Ok(ExitCode::SUCCESS)
 }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::{Duration, UNIX_EPOCH};
 
 use bastide::store::{PushReport, SnapshotHealth, VerifyReport};
-use bastide::{Error, ErrorKind, Progress, Result, SnapshotInfo, Store};
+use bastide::{Error, ErrorKind, Result, Session, SnapshotInfo, Store};
 use bastide_remote::Bucket;
 use serde_json::{Value, json};
 
@@ -174,6 +174,12 @@ pub(crate) async fn run(ui: &mut Ui, args: SnapshotArgs) -> Result<ExitCode> {
     }
 }
 
+/// A session that runs.
+async fn attached(id: &str) -> Result<Session> {
+    let client = clients()?;
+    client.attach(&client.find(id)?).await
+}
+
 async fn save(
     ui: &mut Ui,
     store: &Store,
@@ -181,13 +187,11 @@ async fn save(
     name: &str,
     json: bool,
 ) -> Result<ExitCode> {
-    let client = clients()?;
-    let session = client.attach(&client.find(session)?).await?;
+    let session = attached(session).await?;
     let shown = ui.progress("saving");
-    let tell = |progress: Progress| shown.iter().for_each(|shown| shown.tell(progress));
-    let saved = session.save_snapshot(store, name, Some(&tell)).await;
-    ui.end_progress();
-    let saved = saved?;
+    let tell = |progress| shown.tell(progress);
+    let saved = session.save_snapshot(store, name, Some(&tell)).await?;
+    drop(shown);
     if json {
         let mut object = describe(&saved.info);
         object["files_read"] = json!(saved.files_read);
@@ -216,13 +220,11 @@ async fn restore(
     name: &str,
     json: bool,
 ) -> Result<ExitCode> {
-    let client = clients()?;
-    let session = client.attach(&client.find(session)?).await?;
+    let session = attached(session).await?;
     let shown = ui.progress("restoring");
-    let tell = |progress: Progress| shown.iter().for_each(|shown| shown.tell(progress));
-    let restored = session.restore_snapshot(store, name, Some(&tell)).await;
-    ui.end_progress();
-    let restored = restored?;
+    let tell = |progress| shown.tell(progress);
+    let restored = session.restore_snapshot(store, name, Some(&tell)).await?;
+    drop(shown);
     if json {
         let mut object = describe(&restored.info);
         object["unowned"] = json!(restored.unowned);
@@ -267,10 +269,9 @@ fn list(ui: &mut Ui, store: &Store, json: bool) -> Result<ExitCode> {
 
 fn verify(ui: &mut Ui, store: &Store, name: Option<&str>, json: bool) -> Result<ExitCode> {
     let shown = ui.progress("verifying");
-    let tell = |progress: Progress| shown.iter().for_each(|shown| shown.tell(progress));
-    let found = store.verify(name, Some(&tell));
-    ui.end_progress();
-    let found = found?;
+    let tell = |progress| shown.tell(progress);
+    let found = store.verify(name, Some(&tell))?;
+    drop(shown);
     if json {
         ui.json(&health(&found))?;
     } else {

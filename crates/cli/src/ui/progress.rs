@@ -14,14 +14,42 @@ const WORTH_A_WORD: Duration = Duration::from_millis(500);
 /// How often something new is said.
 const OFTEN: Duration = Duration::from_millis(100);
 
+/// How far something is, shown on a terminal as long as this is held.
+#[derive(Debug)]
+pub(crate) struct Shown(Option<ProgressListener>);
+
+impl Shown {
+    /// Whoever shows it; `None` where nobody watches.
+    pub(crate) fn listener(&self) -> Option<ProgressListener> {
+        self.0.clone()
+    }
+
+    /// Shows how far it is.
+    pub(crate) fn tell(&self, progress: Progress) {
+        if let Some(listener) = &self.0 {
+            listener.tell(progress);
+        }
+    }
+}
+
+impl Drop for Shown {
+    /// Clears away what was shown, also where the work failed.
+    fn drop(&mut self) {
+        if self.0.is_some() {
+            let mut stderr = io::stderr().lock();
+            drop(stderr.write_all(b"\r\x1b[K").and_then(|()| stderr.flush()));
+        }
+    }
+}
+
 impl Ui {
-    /// Shows how far something is on a terminal, once it takes long; `None` where nobody watches.
-    pub(crate) fn progress(&self, what: &'static str) -> Option<ProgressListener> {
+    /// Shows how far something is on a terminal, once it takes long.
+    pub(crate) fn progress(&self, what: &'static str) -> Shown {
         if self.json || !self.stderr.is_terminal() {
-            return None;
+            return Shown(None);
         }
         let next = Mutex::new(Instant::now() + WORTH_A_WORD);
-        Some(ProgressListener::new(move |progress| {
+        Shown(Some(ProgressListener::new(move |progress| {
             let Ok(mut next) = next.lock() else { return };
             if Instant::now() < *next {
                 return;
@@ -29,15 +57,7 @@ impl Ui {
             *next = Instant::now() + OFTEN;
             let mut stderr = io::stderr().lock();
             drop(write!(stderr, "\r\x1b[K{}", line(what, progress)).and_then(|()| stderr.flush()));
-        }))
-    }
-
-    /// Clears away what was shown.
-    pub(crate) fn end_progress(&self) {
-        if !self.json && self.stderr.is_terminal() {
-            let mut stderr = io::stderr().lock();
-            drop(stderr.write_all(b"\r\x1b[K").and_then(|()| stderr.flush()));
-        }
+        })))
     }
 }
 

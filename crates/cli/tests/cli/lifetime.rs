@@ -106,6 +106,10 @@ fn runs_processes_by_themselves() {
     let output = home.run(&["attach", "--from", "4", &id, process]);
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(4), "two\n".to_owned()));
     assert_eq!(home.run(&["attach", &id, "4711"]).status.code(), Some(125));
+    let output = home.run(&["attach", "--json", &id, process]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((output.status.code(), &report["stdout"]), (Some(4), &"one\ntwo\n".into()));
+    assert_eq!(report["reason"], "exited");
 
     let process = home.say(&["exec", "-d", &id, "--", "sleep", "7801@"]);
     until("it runs", || is_running("sleep 7801@"));

@@ -53,9 +53,9 @@ impl GitOptions {
 
 /// Puts a repository where it belongs.
 pub(super) async fn put(session: &Session, step: &GitStep) -> Result<()> {
-    let _permit = session.life.limits.entry().await;
+    let _permit = session.life.terms.limits.entry().await;
     let has_network = session.receipt().network != NetworkAccess::None;
-    match session.life.git.fetch {
+    match session.life.terms.git.fetch {
         GitFetch::Host => host::put(session, step).await,
         GitFetch::Auto if !has_network => host::put(session, step).await,
         GitFetch::Auto if !has_git(session).await? => match host::put(session, step).await {

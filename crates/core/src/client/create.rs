@@ -15,9 +15,7 @@ use crate::apply;
 use crate::backend::{Booted, Leash, Machine, MachineSpec, Remains, SessionId};
 use crate::environment::{environment, search_path};
 use crate::events::BoundSession;
-use crate::lifecycle::{
-    Beginning, ConcurrencyLimits, Lifecycle, Limits, Preserved, ProgressListener,
-};
+use crate::lifecycle::{ConcurrencyLimits, Lifecycle, Limits, Preserved, ProgressListener, Terms};
 use crate::link::{Link, MuxLink};
 use crate::pty::PtyProcesses;
 use crate::state::{Record, SessionFolder, Stage};
@@ -248,6 +246,7 @@ impl Client {
         start: Start,
     ) -> Result<Session> {
         let policy = path_policy(&record.spec)?;
+        let has_moved = self.has_moved(&record);
         let bytes = |text: String| text.into_bytes();
         let env = record.env.into_iter().map(|(key, value)| (bytes(key), bytes(value))).collect();
         let concurrency = record.concurrency.map_or_else(ConcurrencyLimits::default, |limits| {
@@ -257,7 +256,7 @@ impl Client {
         if !matches!(state.backend, BackendState::UnixLocal { .. }) {
             state.backend = self.backend.stored(&machine);
         }
-        let life = Lifecycle::new(Beginning {
+        let terms = Terms {
             registry: Arc::clone(&self.registry),
             limits: Limits::new(concurrency)?,
             sources: apply::sources(record.base_dir.as_deref(), &record.spec.grants),
@@ -268,10 +267,10 @@ impl Client {
             owned_root: record.owned_root,
             keeper: self.types.keeper(&state.snapshot)?,
             discards_changes: start.discards_changes,
-            is_started: !start.starts && state.workspace_root_ready,
-            state,
-            preserved: start.preserved,
-        });
+            has_moved,
+        };
+        let is_started = !start.starts && state.workspace_root_ready;
+        let life = Lifecycle::new(terms, state, start.preserved, is_started);
         let leash: Option<Leash> = None;
         let bound = BoundSession {
             backend: Arc::clone(&self.backend),

@@ -16,10 +16,10 @@ use crate::state::{Claim, Life, Record, Stage, Summary, mark_unwanted};
 use crate::{Error, ErrorKind, Result, Session};
 
 /// How long a session that is just being made may take before it can be stopped or deleted.
-const STARTING: Duration = Duration::from_secs(30);
+pub(super) const STARTING: Duration = Duration::from_secs(30);
 
 /// How long to wait before looking again at a session somebody else is busy with.
-const AGAIN: Duration = Duration::from_millis(5);
+pub(super) const AGAIN: Duration = Duration::from_millis(5);
 
 /// How a session is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -214,7 +214,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Fails if something cannot be ended or removed; what is left is found by a later sweep.
+    /// Fails if something cannot be ended or removed; what is left is found by a later sweep. Also if that
+    /// cannot be put on record where everything is, then after the end.
     pub async fn delete(&self, id: &SessionId) -> Result<bool> {
         let path = self.state.path_of(id);
         let deadline = Instant::now() + STARTING;
@@ -231,8 +232,12 @@ impl Client {
             match self.state.record(id) {
                 Ok(Some(Record { backend, machine: Some(machine), owned_root, .. })) => {
                     self.check_backend(id, &backend)?;
-                    self.note_deleting(&machine).await?;
+                    // One whose commands filled the disk that is written to has to go first.
+                    let untold = self.note_deleting(&machine).await.is_err();
                     self.backend.destroy(&machine).await?;
+                    if untold {
+                        self.note(id, "deleting", || json!({ "late": true })).await?;
+                    }
                     if let Some(root) = owned_root {
                         self.backend.discard(&root).await?;
                     }

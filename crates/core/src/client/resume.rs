@@ -9,10 +9,11 @@ use std::sync::Arc;
 use bastide_model::snapshot::Snapshot;
 use bastide_model::{EntryKind, Manifest, PathGrant, PosixPath, SessionState};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::create::{Start, uuid_of};
-use super::lifetime::missing;
-use super::{Client, CreateOptions, storage};
+use super::lifetime::{AGAIN, STARTING, missing};
+use super::{Client, CreateOptions, DEFAULT_ROOT, storage};
 use crate::backend::{Grant, Machine, MachineStatus, SessionId};
 use crate::lifecycle::{Preserved, ProgressListener};
 use crate::link::Link;
@@ -55,10 +56,18 @@ impl Client {
     ///
     /// As `resume`; `ValueError` if something has to come from a manifest and does not.
     pub async fn resume_with(&self, id: &SessionId, options: ResumeOptions) -> Result<Session> {
-        let folder = match self.state.claim(id)? {
-            Claim::Ours(folder) => folder,
-            Claim::Missing => return Err(missing(id.as_str())),
-            Claim::Kept => return self.attach(id).await,
+        let deadline = Instant::now() + STARTING;
+        let folder = loop {
+            match self.state.claim(id)? {
+                Claim::Ours(folder) => break folder,
+                Claim::Missing => return Err(missing(id.as_str())),
+                Claim::Kept => {}
+            }
+            // Either it runs, or somebody only looks at it, or resumes it just now.
+            if self.record(id)?.stage == Stage::Running || Instant::now() >= deadline {
+                return self.attach(id).await;
+            }
+            tokio::time::sleep(AGAIN).await;
         };
         let mut record = self.record(id)?;
         match (record.stage, &record.machine) {
@@ -119,7 +128,10 @@ impl Client {
         let id: SessionId = state.session_id.simple().to_string().parse()?;
         match self.state.record(&id)? {
             Some(record) => {
-                let own = self.remembered(&record, options.manifest.as_ref())?;
+                let mut own = self.remembered(&record, options.manifest.as_ref())?;
+                if self.has_moved(&record) {
+                    DEFAULT_ROOT.clone_into(&mut own.manifest.root);
+                }
                 let state = match state.path_grants_to_rebind().is_empty() {
                     true => state,
                     false => state.rebind_path_grants(Some(&own.manifest))?,
@@ -210,6 +222,14 @@ impl Client {
         state.manifest.root = record.spec.root.as_str().to_owned();
         state.session_id = uuid_of(&record.id)?;
         Ok(state)
+    }
+
+    /// Whether the workspace of a session is not where its manifest wants it: its machine sees the
+    /// host's own paths, and has it wherever there is room. That is no business of a stored state.
+    pub(super) fn has_moved(&self, record: &Record) -> bool {
+        let machine = record.machine.as_ref();
+        let root = machine.and_then(|machine| self.backend.root(machine));
+        record.spec.host_workspace.is_none() && root.is_some()
     }
 
     /// What of the host a session of this home was granted.

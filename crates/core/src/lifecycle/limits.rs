@@ -83,4 +83,18 @@ mod tests {
         let refused = Limits::new(limits(Some(1), Some(0))).unwrap_err();
         assert_eq!(refused.message(), "concurrency_limits.local_dir_files must be at least 1");
     }
+
+    #[tokio::test]
+    async fn lets_so_many_entries_through_at_once() {
+        let only = ConcurrencyLimits { manifest_entries: Some(2), local_dir_files: None };
+        let limits = Limits::new(only).unwrap();
+        let held = (limits.entry().await, limits.entry().await);
+        assert!(held.0.is_some() && held.1.is_some());
+        let mut third = std::pin::pin!(limits.entry());
+        assert!(futures::poll!(&mut third).is_pending(), "two have their turn");
+        drop(held.0);
+        assert!(third.await.is_some(), "one of them is done");
+        let free = Limits::new(ConcurrencyLimits { manifest_entries: None, ..only }).unwrap();
+        assert!(free.entry().await.is_none(), "there is nothing to wait for");
+    }
 }

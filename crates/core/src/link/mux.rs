@@ -50,9 +50,11 @@ impl MuxLink {
     ///
     /// Fails with [`ErrorKind::AgentLost`] if nobody answers in time, or not one of our guests.
     pub async fn connect(connection: Connection) -> Result<Self> {
-        let Connection { mut stream, token, side } = connection;
+        let Connection { mut stream, token, side, greeted } = connection;
         let greet = async {
-            stream.write_all(&hello(&token)).await?;
+            if !greeted {
+                stream.write_all(&hello(&token)).await?;
+            }
             let mut welcome = [0; WELCOME_BYTES];
             stream.read_exact(&mut welcome).await?;
             check_welcome(&welcome).map_err(std::io::Error::other)

@@ -5,11 +5,11 @@ mod content;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use bastide_proto::Request;
 use bastide_proto::tree::{
     AHEAD, BATCH_CONTENT, Extent, LARGE, Scan, ScanWord, SeenStat, Small, Want, Wanted,
 };
-use bastide_proto::{End, Request};
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use serde_bytes::ByteBuf;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
@@ -19,10 +19,11 @@ use super::chunk::ChunkId;
 use super::record::{self, SnapshotInfo};
 use super::tree::check_attributes;
 use super::writer::Writer;
-use super::{SILENCE, Store, Tree, blocking, now_ms, threads};
-use crate::fault::{agent_lost, refused};
-use crate::link::{Access, Incoming, Link, PassedFile, Stream, Ticket, broken, decode};
+use super::{Store, Tree, blocking, now_ms, threads};
+use crate::link::{Access, Stream, Ticket, broken};
 use crate::snapshot::Progress;
+use crate::snapshot::restoring::receive;
+use crate::snapshot::scanning::{Said, next};
 use crate::{Error, ErrorKind, Result};
 
 use content::{Streamed, passed, small_files};
@@ -371,39 +372,4 @@ impl Saving<'_> {
 /// Whether nothing happened to a file between two looks.
 fn same(one: &SeenStat, other: &SeenStat) -> bool {
     (one.size, one.modified, one.changed) == (other.size, other.modified, other.changed)
-}
-
-/// What a guest says.
-pub(super) enum Said {
-    Word(ScanWord),
-    Data(Bytes),
-    Done,
-}
-
-/// What a guest says next, which must not take too long.
-pub(super) async fn next(stream: &mut Stream) -> Result<Said> {
-    let incoming = tokio::time::timeout(SILENCE, stream.from_guest.next()).await;
-    let silent = |_| agent_lost("the guest was silent while it looked through a tree");
-    match incoming.map_err(silent)?? {
-        Incoming::Item(item) => Ok(Said::Word(decode(&item)?)),
-        Incoming::Stdout(data) => Ok(Said::Data(data)),
-        Incoming::End(End::Done) => Ok(Said::Done),
-        Incoming::End(End::Failed(fault)) => Err(refused(fault)),
-        _ => Err(broken("not the answer to a call about a tree")),
-    }
-}
-
-/// Waits for a descriptor and checks it.
-pub(super) async fn receive(
-    link: &dyn Link,
-    ticket: &mut Ticket,
-    access: Access,
-) -> Result<PassedFile> {
-    let came = tokio::time::timeout(SILENCE, ticket.descriptor()).await;
-    let Ok(Some(descriptor)) = came else {
-        return Err(agent_lost("the guest did not pass the descriptor it promised"));
-    };
-    let devices = link.side().map_or(&[][..], |side| side.devices());
-    PassedFile::check(descriptor, access, devices)
-        .map_err(|why| agent_lost(&format!("the guest passed a bad descriptor: {why}")))
 }

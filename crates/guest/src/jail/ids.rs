@@ -82,11 +82,11 @@ impl Writer {
 }
 
 impl IdMap {
-    /// Claims the ids the session in this folder shall have; `before` is the one it had on the host
-    /// before, if any.
+    /// Claims ids for a session. Those of the host are for the session in a folder; `before` is the one
+    /// it had before, if any.
     pub(crate) fn claim(
         wanted: &Ids,
-        session_dir: &Path,
+        session_dir: Option<&Path>,
         before: Option<u32>,
     ) -> Result<Self, StepError> {
         match wanted {
@@ -107,7 +107,7 @@ impl IdMap {
             Ids::Host(HostIds::Given(who)) => Ok(Self::Host { who: Some(*who), claim: None }),
             Ids::Host(HostIds::Claimed { locks }) => {
                 // What a session left when it was stopped belongs to the id it had then.
-                let (base, lock, path) = claim_range(locks, Some(session_dir), before)?;
+                let (base, lock, path) = claim_range(locks, session_dir, before)?;
                 let who = UserAndGroup { uid: base, gid: base };
                 Ok(Self::Host { who: Some(who), claim: Some((lock, path)) })
             }
@@ -178,6 +178,11 @@ impl IdMap {
         }
     }
 
+    /// Whether only the host can show its files inside, because owners are shifted on the way.
+    pub(crate) fn are_shifted(&self) -> bool {
+        matches!(self, Self::Range { .. })
+    }
+
     /// The user everything inside is to the host, where that was chosen here.
     pub(crate) fn on_host(&self) -> Option<u32> {
         match self {
@@ -235,6 +240,15 @@ impl IdMap {
     }
 }
 
+/// A number of a range that nobody can foresee; the first, where there is no chance to be had.
+fn anywhere() -> u32 {
+    let mut bytes = [0; 4];
+    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::NONBLOCK) {
+        Ok(4) => u32::from_le_bytes(bytes) % RANGES,
+        Ok(_) | Err(_) => 0,
+    }
+}
+
 fn is_in_place(lock: &File, path: &Path) -> io::Result<bool> {
     let held = lock.metadata()?;
     match fs::symlink_metadata(path) {
@@ -263,11 +277,12 @@ fn claim_range(
 ) -> Result<(u32, File, PathBuf), StepError> {
     let claim = || -> io::Result<_> {
         fs::create_dir_all(locks)?;
-        let numbers = match before.and_then(|id| id.checked_sub(FIRST)) {
-            Some(offset) => offset / RANGE..offset / RANGE + 1,
-            None => 0..RANGES,
+        let (first, count) = match before.and_then(|id| id.checked_sub(FIRST)) {
+            Some(offset) => (offset / RANGE, 1),
+            // Containers on one machine share its ids and not its locks, so everybody begins elsewhere.
+            None => (anywhere(), RANGES),
         };
-        for number in numbers {
+        for number in (0..count).map(|step| (first + step) % RANGES) {
             let path = locks.join(number.to_string());
             let mut options = File::options();
             let options = options.create(true).truncate(false).read(true).write(true);

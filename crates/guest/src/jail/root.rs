@@ -15,6 +15,7 @@ use rustix::process::{fchdir, pivot_root};
 
 use super::{Step, StepError};
 use crate::sys::{MountAttributes, set_mount_attributes};
+use crate::without::{Wall, is_out};
 
 /// Nothing mounted inside grants privileges or makes device nodes work.
 const CLOSED: MountAttrFlags =
@@ -46,6 +47,10 @@ pub(crate) fn clone_binds(
 /// nowhere: a plain descriptor would lead up to the host's root, whatever namespace its holder is in.
 pub(crate) fn open_alone(path: &Path) -> Result<OwnedFd, StepError> {
     let step = || format!("open {}", path.display());
+    if is_out(Wall::FoldersAlone) {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        return rustix::fs::open(path, flags, Mode::empty()).step(step);
+    }
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     let mount = open_tree(rustix::fs::CWD, path, flags).step(step)?;
     let closed = CLOSED | MountAttrFlags::MOUNT_ATTR_NOEXEC;
@@ -56,7 +61,15 @@ pub(crate) fn open_alone(path: &Path) -> Result<OwnedFd, StepError> {
 }
 
 fn attributes(writable: bool) -> MountAttrFlags {
-    if writable { CLOSED } else { CLOSED | MountAttrFlags::MOUNT_ATTR_RDONLY }
+    if writable || is_out(Wall::ReadOnly) {
+        closed()
+    } else {
+        closed() | MountAttrFlags::MOUNT_ATTR_RDONLY
+    }
+}
+
+fn closed() -> MountAttrFlags {
+    if is_out(Wall::SetUserId) { CLOSED - MountAttrFlags::MOUNT_ATTR_NOSUID } else { CLOSED }
 }
 
 fn clone_bind(
@@ -87,34 +100,48 @@ fn without_nodev_for_devices(mount: &OwnedFd, attributes: MountAttrFlags) -> Mou
     if is_device { attributes - MountAttrFlags::MOUNT_ATTR_NODEV } else { attributes }
 }
 
-/// Assembles the new root on the current folder and makes it the root of this process's mount
-/// namespace. `binds` are the copies of [`clone_binds`], in order; without them they are made here.
-pub(crate) fn enter_new_root(
-    steps: &[RootStep],
-    binds: Option<Vec<OwnedFd>>,
-) -> Result<(), StepError> {
+/// Begins a new root on the current folder, and stays in it. `binds` are the copies of [`clone_binds`],
+/// in order; without them they are made here.
+pub(crate) fn begin_root(steps: &[RootStep], binds: Option<Vec<OwnedFd>>) -> Result<(), StepError> {
     // Nothing mounted from here on may show up outside.
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .step(|| "make the sandbox's mounts private".to_owned())?;
-    let mut binds = match binds {
-        Some(binds) => binds,
-        None => clone_binds(steps, None)?,
-    }
-    .into_iter();
-
     let root = new_tmpfs(0o755, None)?;
     attach(&root, rustix::fs::CWD, "the new root")?;
     fchdir(&root).step(|| "enter the new root".to_owned())?;
-    for step in steps {
-        build(step, &mut binds)?;
+    build_all(steps, binds)
+}
+
+/// Finishes the root that [`begin_root`] began. Nothing can be added to it from here on.
+pub(crate) fn finish_root(
+    steps: &[RootStep],
+    binds: Option<Vec<OwnedFd>>,
+) -> Result<(), StepError> {
+    build_all(steps, binds)?;
+    if is_out(Wall::ReadOnly) {
+        return Ok(());
     }
     let closed = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
-    mount_remount(".", closed, c"").step(|| "close the new root".to_owned())?;
+    mount_remount(".", closed, c"").step(|| "close the new root".to_owned())
+}
+
+/// Makes the new root the only one of this process's mount namespace. Nothing of the host can be found
+/// from here on.
+pub(crate) fn leave_host() -> Result<(), StepError> {
     // With the same folder twice, the old root ends up stacked on the new one and can be detached
     // without a folder to keep it in.
     pivot_root(".", ".").step(|| "enter the new root".to_owned())?;
     unmount(".", UnmountFlags::DETACH).step(|| "leave the host's root".to_owned())?;
     rustix::process::chdir("/").step(|| "enter the new root".to_owned())
+}
+
+fn build_all(steps: &[RootStep], binds: Option<Vec<OwnedFd>>) -> Result<(), StepError> {
+    let mut binds = match binds {
+        Some(binds) => binds,
+        None => clone_binds(steps, None)?,
+    }
+    .into_iter();
+    steps.iter().try_for_each(|step| build(step, &mut binds))
 }
 
 fn build(step: &RootStep, binds: &mut impl Iterator<Item = OwnedFd>) -> Result<(), StepError> {

@@ -18,8 +18,9 @@ use rustix::thread::{
 use serde::{Deserialize, Serialize};
 
 use super::seccomp::{Protected, Shared, filter};
-use super::{Step, StepError};
+use super::{Blueprint, Step, StepError};
 use crate::accounts::Identity;
+use crate::without::{Wall, is_out};
 
 /// The newest Landlock version we know how to use.
 const NEWEST: ABI = ABI::V7;
@@ -62,11 +63,12 @@ pub(crate) struct WallsReport {
 /// Puts this process, and everything it forks from now on, behind the walls of its sandbox, as somebody
 /// or as whoever it is.
 pub(crate) fn raise_walls(
-    spec: &BootSpec,
+    plan: &Blueprint,
     who: Option<&Identity>,
     protected: &Protected,
 ) -> Result<WallsReport, StepError> {
-    let (ground, shared, least_abi) = match &spec.rung {
+    let spec = &plan.session;
+    let (ground, shared, least_abi) = match &plan.ground.rung {
         // A process that Landlock keeps from files may not mount either.
         Rung::Namespaces if spec.nested_sandbox => (Ground::anywhere(), Shared::Nested, 0),
         Rung::Namespaces => (Ground::of_own_root(spec), Shared::Nothing, 0),
@@ -85,10 +87,12 @@ pub(crate) fn raise_walls(
             });
         }
     };
+    let ground = if is_out(Wall::LandlockFiles) { Ground::anywhere() } else { ground };
     // While everything can be found: a user may not be able to look where it may write.
     let rules = ground.rules()?;
     let uid = who.map_or_else(|| rustix::process::geteuid().as_raw(), |who| who.uid);
     let keep = match shared {
+        _ if is_out(Wall::Capabilities) => CapabilitySet::all(),
         Shared::Nothing if uid == 0 => ROOT_INSIDE,
         // Root may not be root in a namespace of its own without this; no mount honours what it gives.
         Shared::Nested if uid == 0 => ROOT_INSIDE.union(CapabilitySet::SETFCAP),
@@ -103,11 +107,12 @@ pub(crate) fn raise_walls(
     keep_capabilities(keep, keep)?;
     // Also what keeps set-user-id programs from giving anything back, and what the kernel asks for
     // before it lets us restrict ourselves.
-    set_no_new_privs(true).step(|| "give up new privileges".to_owned())?;
+    if !is_out(Wall::NoNewPrivileges) {
+        set_no_new_privs(true).step(|| "give up new privileges".to_owned())?;
+    }
     // Nobody may trace this process, read its memory or open its descriptors: it is not dumpable
     // until it executes a program.
-    set_dumpable_behavior(DumpableBehavior::NotDumpable)
-        .step(|| "become untraceable".to_owned())?;
+    become_untraceable()?;
     let landlock_abi = restrict(rules)?;
     if landlock_abi < least_abi {
         let step = format!("restrict files: Landlock is {landlock_abi} here, not {least_abi}");
@@ -119,6 +124,9 @@ pub(crate) fn raise_walls(
 
 /// Puts the filter of system calls on this process and everything it forks.
 pub(super) fn install_filter(protected: &Protected, shared: Shared) -> Result<(), StepError> {
+    if is_out(Wall::Seccomp) || is_out(Wall::NoNewPrivileges) {
+        return Ok(());
+    }
     seccompiler::apply_filter(&filter(protected, shared))
         .map_err(|_| io::Error::last_os_error())
         .step(|| "install the system call filter".to_owned())
@@ -132,6 +140,13 @@ pub(crate) fn reduce_guest(has_users: bool) -> Result<(), StepError> {
     give_up_for_ever(keep)?;
     let is_root = rustix::process::geteuid().is_root();
     keep_capabilities(keep, if is_root { keep } else { keep.intersection(OVER_USERS) })?;
+    become_untraceable()
+}
+
+fn become_untraceable() -> Result<(), StepError> {
+    if is_out(Wall::Untraceable) {
+        return Ok(());
+    }
     set_dumpable_behavior(DumpableBehavior::NotDumpable).step(|| "become untraceable".to_owned())
 }
 
@@ -231,7 +246,11 @@ impl<'a> Ground<'a> {
                 Some(_) => ruleset.handle_access(AccessFs::from_all(NEWEST))?,
                 None => ruleset,
             };
-            let mut ruleset = ruleset.scope(Scope::from_all(NEWEST))?.create()?;
+            let scope = match is_out(Wall::LandlockScope) {
+                true => Scope::AbstractUnixSocket.into(),
+                false => Scope::from_all(NEWEST),
+            };
+            let mut ruleset = ruleset.scope(scope)?.create()?;
             for (path, access) in self.0.unwrap_or_default() {
                 match PathFd::new(path) {
                     Ok(fd) => ruleset = ruleset.add_rule(PathBeneath::new(fd, access.rights()))?,
@@ -250,6 +269,9 @@ impl<'a> Ground<'a> {
 
 /// Puts rules in force, and says which version of Landlock holds them.
 fn restrict(rules: RulesetCreated) -> Result<u32, StepError> {
+    if is_out(Wall::NoNewPrivileges) {
+        return Ok(abi_number(NEWEST));
+    }
     let status = rules
         .restrict_self()
         .map_err(|error| io::Error::other(error.to_string()))

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bastide_proto::frame::Tag;
+use bastide_proto::frame::{ROOM, Tag};
 use bastide_proto::{Accepted, End, Fault, FaultKind, Frame, FrameCodec, FrameError, Request};
 use bytes::Bytes;
 use futures::{FutureExt, SinkExt, StreamExt};
@@ -100,7 +100,7 @@ pub(super) async fn serve(
     mut connected: watch::Receiver<()>,
 ) {
     let (read, write) = tokio::io::split(stream.compat());
-    let mut inbox = Inbox(FramedRead::new(read, FrameCodec));
+    let mut inbox = Inbox(FramedRead::with_capacity(read, FrameCodec, ROOM));
     let mut outbox = Outbox(FramedWrite::new(write, FrameCodec));
     let answered = tokio::select! {
         answered = answer(&guest, side.as_deref(), &mut inbox, &mut outbox) => answered,

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bastide_proto::container::WARDEN_CHANNEL;
 use bastide_proto::hello::{HELLO_BYTES, SIDE_CHANNEL, check_hello, welcome};
+use bastide_wire::Quiet;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
@@ -31,6 +32,7 @@ pub(super) async fn serve(guest: Arc<Guest>, mut stream: UnixStream) {
         Ok(Ok(Greeting::Stranger) | Err(_)) | Err(_) => return,
     };
     let side = side.map(Arc::new);
+    let Ok(stream) = stream.into_std().and_then(Quiet::new) else { return };
     let mut connection = Connection::new(stream.compat(), link_config(), Mode::Server);
     // Calls that wait for something else than the host learn here that the host is gone.
     let (_connected, gone) = watch::channel(());

@@ -8,10 +8,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdStream;
 use std::sync::Mutex;
 
+use bastide_wire::Quiet;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::Pid;
-use tokio::io::{AsyncReadExt, Interest};
-use tokio::net::UnixStream;
+use tokio::io::AsyncReadExt;
 
 use crate::launcher::ForkSupervisor;
 use crate::packet;
@@ -31,8 +32,8 @@ pub(crate) struct Pool {
 /// A supervisor that has been ordered and may not exist yet.
 #[derive(Debug)]
 struct Spare {
-    supervisor: UnixStream,
-    command: UnixStream,
+    supervisor: Quiet,
+    command: Quiet,
 }
 
 /// A command that has its orders.
@@ -42,8 +43,8 @@ pub(crate) struct Started {
     pub(crate) supervisor: Pid,
     /// The command's process.
     pub(crate) command: Pid,
-    words: UnixStream,
-    execution: UnixStream,
+    words: Quiet,
+    execution: Quiet,
 }
 
 impl Pool {
@@ -118,11 +119,7 @@ impl Pool {
         let (command, far_command) = StdStream::pair()?;
         let fds = [far_supervisor.as_fd(), far_command.as_fd()];
         packet::send(&self.launcher, &ForkSupervisor, &fds)?;
-        let near = |stream: StdStream| {
-            stream.set_nonblocking(true)?;
-            UnixStream::from_std(stream)
-        };
-        Ok(Spare { supervisor: near(supervisor)?, command: near(command)? })
+        Ok(Spare { supervisor: Quiet::new(supervisor)?, command: Quiet::new(command)? })
     }
 }
 
@@ -140,21 +137,27 @@ impl Started {
 
     /// Waits until it is clear whether the command could be executed.
     pub(crate) async fn executed(&mut self) -> io::Result<Option<ExecFailure>> {
-        // The socket closes when the program is executed; a failure is written to it before.
+        // The socket closes when the program is executed; a failure is written to it before. A process
+        // that was killed before it read its orders leaves them in the socket, which is a reset.
         match read_packet(&mut self.execution).await {
             Ok(body) => bastide_proto::decode(&body).map(Some).map_err(io::Error::other),
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+            Err(error) if has_closed(&error) => Ok(None),
             Err(error) => Err(error),
         }
     }
 }
 
-async fn next_word(from: &mut UnixStream) -> io::Result<Word> {
+/// Whether the far end is gone, with all it was sent or without.
+fn has_closed(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset)
+}
+
+async fn next_word(from: &mut Quiet) -> io::Result<Word> {
     bastide_proto::decode(&read_packet(from).await?).map_err(io::Error::other)
 }
 
 /// The next packet, which carries no descriptors.
-pub(crate) async fn read_packet(from: &mut UnixStream) -> io::Result<Vec<u8>> {
+pub(crate) async fn read_packet(from: &mut Quiet) -> io::Result<Vec<u8>> {
     let mut header = [0; 4];
     from.read_exact(&mut header).await?;
     // Both ends are ours, but a command may have taken a supervisor's place by a bug: stay bounded.
@@ -169,18 +172,17 @@ pub(crate) async fn read_packet(from: &mut UnixStream) -> io::Result<Vec<u8>> {
 
 /// Sends the bytes of a packet, with descriptors.
 pub(crate) async fn send_packet(
-    to: &UnixStream,
+    to: &Quiet,
     bytes: &[u8],
     fds: &[BorrowedFd<'_>],
 ) -> io::Result<()> {
     let (mut rest, mut fds) = (bytes, fds);
     while !rest.is_empty() {
-        to.ready(Interest::WRITABLE).await?;
-        let sent = to.try_io(Interest::WRITABLE, || Ok(packet::send_some(to.as_fd(), rest, fds)?));
-        match sent {
+        match packet::send_some(to.as_fd(), rest, fds) {
             Ok(sent) => (rest, fds) = (&rest[sent..], &[]),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
+            Err(Errno::AGAIN) => to.writable().await?,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
         }
     }
     Ok(())

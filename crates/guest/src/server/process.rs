@@ -13,7 +13,7 @@ use bytes::BytesMut;
 use rustix::fs::{FileType, Gid, Mode, OFlags, Uid, fchown, fstat};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, kill_process_group};
+use rustix::process::{Pid, kill_process, kill_process_group};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::sync::{Notify, watch};
@@ -24,6 +24,7 @@ use super::acting::with_everything;
 use super::call::fault;
 use super::kill::kill_descendants;
 use super::log::OutputLog;
+use super::pipes::Pipes;
 use super::pool::{Pool, Started};
 use super::terminal::Terminal;
 use crate::accounts::Identity;
@@ -81,7 +82,7 @@ impl Process {
         let deadline = exec.timeout.map(|timeout| Instant::now() + timeout);
         let (streams, far) = match exec.terminal {
             Some(size) => terminal_streams(size),
-            None => pipe_streams(exec.stdin),
+            None => pipe_streams(&guest.pipes, exec.stdin),
         }
         .and_then(|(streams, far)| {
             if let Some(who) = &who {
@@ -184,7 +185,12 @@ impl Process {
             kill_descendants(self.supervisor);
             return Ok(());
         }
-        match kill_process_group(self.command, signal) {
+        let sent = match kill_process_group(self.command, signal) {
+            // It leads no group until it has read its orders; then the signal waits for it.
+            Err(Errno::SRCH) if self.end().is_none() => kill_process(self.command, signal),
+            sent => sent,
+        };
+        match sent {
             Ok(()) => Ok(()),
             Err(Errno::SRCH) => {
                 let message = format!("process {} has ended", self.id);
@@ -254,26 +260,22 @@ fn shown(argv: &[serde_bytes::ByteBuf]) -> Vec<String> {
     shown
 }
 
-fn pipe_streams(stdin: Stdin) -> io::Result<(Streams, [OwnedFd; 3])> {
-    let new_pipe = || pipe_with(PipeFlags::CLOEXEC);
+fn pipe_streams(pipes: &Pipes, stdin: Stdin) -> io::Result<(Streams, [OwnedFd; 3])> {
     let (far_in, near_in) = match stdin {
         Stdin::Null => {
             let flags = OFlags::RDONLY | OFlags::CLOEXEC;
             (rustix::fs::open("/dev/null", flags, Mode::empty())?, None)
         }
         Stdin::Stream => {
-            let (far, near) = new_pipe()?;
+            let (far, near) = pipe_with(PipeFlags::CLOEXEC)?;
             (far, Some(near))
         }
     };
-    let (near_out, far_out) = new_pipe()?;
-    let (near_err, far_err) = new_pipe()?;
+    let (near_out, far_out) = pipes.take()?;
+    let (near_err, far_err) = pipes.take()?;
     let streams = Streams {
         input: near_in.map(pipe::Sender::from_owned_fd).transpose()?,
-        outputs: vec![
-            (Tag::Stdout, pipe::Receiver::from_owned_fd(near_out)?),
-            (Tag::Stderr, pipe::Receiver::from_owned_fd(near_err)?),
-        ],
+        outputs: vec![(Tag::Stdout, near_out), (Tag::Stderr, near_err)],
         terminal: None,
     };
     Ok((streams, [far_in, far_out, far_err]))
@@ -302,6 +304,9 @@ fn give(far: &[OwnedFd; 3], who: &Identity) -> io::Result<()> {
     Ok(())
 }
 
+/// How much of a stream is read at a time until it proves to be long.
+const LITTLE: usize = 4096;
+
 /// Moves all output into the log until every stream is closed.
 async fn pump_all(guest: Arc<Guest>, process: Arc<Process>, outputs: Vec<(Tag, pipe::Receiver)>) {
     let pumps = outputs.into_iter().map(|(tag, from)| pump(&guest, &process, tag, from));
@@ -311,13 +316,20 @@ async fn pump_all(guest: Arc<Guest>, process: Arc<Process>, outputs: Vec<(Tag, p
 
 async fn pump(guest: &Guest, process: &Process, tag: Tag, mut from: pipe::Receiver) {
     let mut buffer = BytesMut::new();
+    // Most commands say little: memory for more is not even asked for until there is more.
+    let mut most = LITTLE;
     loop {
         buffer.clear();
-        buffer.reserve(MAX_DATA);
-        match (&mut from).take(MAX_DATA as u64).read_buf(&mut buffer).await {
+        buffer.reserve(most);
+        match (&mut from).take(most as u64).read_buf(&mut buffer).await {
             // A terminal whose far end is closed fails with an error instead of an end.
             Ok(0) | Err(_) => return,
-            Ok(_) => process.log.append(&guest.logs, tag, &buffer).await,
+            Ok(read) => {
+                process.log.append(&guest.logs, tag, &buffer).await;
+                if read == most {
+                    most = MAX_DATA;
+                }
+            }
         }
     }
 }
@@ -352,7 +364,11 @@ async fn watch_over(
     }
     drop(tokio::time::timeout(DRAIN, process.log.closed()).await);
     process.end.send_replace(Some(end));
+    // Whoever waits for the end is told first.
+    tokio::task::yield_now().await;
+    // Where there is no room for more, the next command finds out by itself.
     drop(pool.refill());
+    drop(guest.pipes.refill());
     drop(pool);
     // The supervisor lives as long as anything it has to look after does.
     started.gone().await;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bastide_proto::{Fault, FaultKind};
+use bastide_wire::Quiet;
 use rustix::process::Pid;
-use tokio::net::UnixStream;
 use tokio::sync::Mutex;
 
 use super::blocking::blocking;
@@ -37,7 +37,7 @@ type Who = Option<Arc<Identity>>;
 #[derive(Debug)]
 pub(crate) struct Users {
     /// Where launchers are asked for.
-    init: UnixStream,
+    init: Quiet,
     /// Why there is nobody but the default user, if so.
     only_own: Option<String>,
     /// The default user.
@@ -48,7 +48,7 @@ pub(crate) struct Users {
 
 impl Users {
     /// The default user, whose launcher is up.
-    pub(crate) fn new(init: UnixStream, only_own: Option<String>, own_uid: u32, own: Pool) -> Self {
+    pub(crate) fn new(init: Quiet, only_own: Option<String>, own_uid: u32, own: Pool) -> Self {
         Self { init, only_own, own_uid, pools: Mutex::new(vec![(None, Arc::new(own))]) }
     }
 
@@ -112,12 +112,9 @@ impl Users {
             let order = ToInit::Launch(who.map(|who| Identity::clone(who)));
             send_packet(&self.init, &packet::encode(&order)?, &[far.as_fd()]).await?;
             drop(far);
-            near.set_nonblocking(true)?;
-            let mut near = UnixStream::from_std(near)?;
-            let report = read_packet(&mut near).await?;
+            let report = read_packet(&mut Quiet::new(near.try_clone()?)?).await?;
             let report: LauncherReport =
                 bastide_proto::decode(&report).map_err(io::Error::other)?;
-            let near = near.into_std()?;
             near.set_nonblocking(false)?;
             Ok((near, report))
         };

@@ -23,9 +23,9 @@ use super::engine::{Done, ask};
 use super::folder::{EndNote, Folder};
 use super::keep::{Event, Keeper};
 use super::ports::Ports;
-use super::{BOOT, Streams, read_message};
-use crate::porter;
+use super::{BOOT, close_standard_streams, take_owner};
 use crate::sys::close_inherited;
+use crate::{packet, porter};
 
 /// How often a container is looked for whose making was interrupted, and how long to wait between.
 const LOOKS: usize = 20;
@@ -40,9 +40,11 @@ pub fn run() -> io::Result<()> {
     close_inherited()?;
     // Not the owner's terminal's business any more: an interrupt there is for the owner.
     setsid()?;
-    let Streams { mut owner, lock, .. } = Streams::take()?;
+    let mut owner = take_owner()?;
+    let lock = io::stderr().as_fd().try_clone_to_owned()?;
+    close_standard_streams()?;
     owner.set_read_timeout(Some(BOOT))?;
-    let spec: ContainerWardenSpec = read_message(&mut owner)?;
+    let Some((spec, _)) = packet::receive::<ContainerWardenSpec>(&owner)? else { return Ok(()) };
     rustix::process::chdir("/")?;
     let folder = Folder::open(&spec.session_dir)?;
     let mut control = Control::new(folder.listen(CONTROL_NAME)?)?;

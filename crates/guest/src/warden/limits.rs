@@ -44,12 +44,15 @@ impl Groups {
     /// hold is left to others.
     pub(crate) fn make(session_dir: &Path, limits: &Limits) -> Self {
         let mut groups = Self::default();
-        let hierarchies = hierarchy::find().unwrap_or_default();
         let wanted = [
             (Controller::Memory, limits.memory),
             (Controller::Pids, limits.pids),
             (Controller::Cpu, limits.cpu_millis),
         ];
+        if wanted.iter().all(|(_, limit)| limit.is_none()) {
+            return groups;
+        }
+        let hierarchies = hierarchy::find().unwrap_or_default();
         for (controller, limit) in wanted {
             let Some(limit) = limit else { continue };
             let held = hierarchies.iter().filter(|one| one.controllers.contains(&controller));
@@ -181,6 +184,8 @@ fn remove(folder: &Path) -> io::Result<()> {
     for _ in 0..TRIES {
         match rustix::fs::rmdir(folder) {
             Ok(()) | Err(Errno::NOENT) => return Ok(()),
+            // Where groups can be read only, as in a container, the one that was noted was never made.
+            Err(Errno::ROFS) if !folder.exists() => return Ok(()),
             Err(Errno::BUSY) => {}
             Err(errno) => return Err(errno.into()),
         }

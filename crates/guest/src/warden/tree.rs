@@ -1,7 +1,8 @@
 //! Removing a tree that a sandbox made.
 //!
 //! It may be deeper than there are descriptors or stack, and its folders may forbid their own owner to
-//! look into them. Nobody lives in it any more, so it stands still.
+//! look into them. Nobody lives in it any more; at most somebody else removes it too, such as a sweep that
+//! came upon it, so what is gone meanwhile is what was wanted.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -14,10 +15,13 @@ use rustix::io::{Errno, Result};
 /// How many folders are held open at a time. What lies deeper is moved up and removed from there.
 const DEPTH: usize = 64;
 
+/// How many looks may find nothing in folders that are not empty.
+const LOOKS: usize = 100;
+
 /// Removes the folder `name` of `above` and everything in it, following no link.
 pub(super) fn remove_tree(above: BorrowedFd<'_>, name: &CStr) -> Result<()> {
-    let mut levels = vec![Level::enter(above, name)?];
-    let mut moved = 0_u64;
+    let mut levels: Vec<_> = Level::enter(above, name)?.into_iter().collect();
+    let (mut moved, mut looks) = (0_u64, 0);
     while let Some(level) = levels.last_mut() {
         match level.clear()? {
             Found::Nothing => {
@@ -26,9 +30,11 @@ pub(super) fn remove_tree(above: BorrowedFd<'_>, name: &CStr) -> Result<()> {
                 match unlinkat(holder, &level.name, AtFlags::REMOVEDIR) {
                     Ok(()) | Err(Errno::NOENT) => {}
                     // Entries may be passed over while others are removed, and those moved up may
-                    // not have been seen. As long as each pass removes something, this ends.
-                    Err(Errno::NOTEMPTY | Errno::EXIST) if level.progressed => {
-                        levels.push(Level::enter(holder, &level.name)?);
+                    // not have been seen. As long as each pass removes something, this ends. What
+                    // somebody else removes meanwhile may hide others from a look.
+                    Err(Errno::NOTEMPTY | Errno::EXIST) if level.progressed || looks < LOOKS => {
+                        looks += usize::from(!level.progressed);
+                        levels.extend(Level::enter(holder, &level.name)?);
                     }
                     Err(errno) => return Err(errno),
                 }
@@ -36,13 +42,17 @@ pub(super) fn remove_tree(above: BorrowedFd<'_>, name: &CStr) -> Result<()> {
             Found::Folder(name) if levels.len() < DEPTH => {
                 let Some(level) = levels.last() else { break };
                 let deeper = Level::enter(level.folder.as_fd(), &name)?;
-                levels.push(deeper);
+                levels.extend(deeper);
             }
             Found::Folder(name) => {
                 let (Some(top), Some(level)) = (levels.first(), levels.last()) else { break };
                 // A folder that changes its parent is written to, so it has to allow that.
-                drop(open_folder(level.folder.as_fd(), &name)?);
-                move_up(level.folder.as_fd(), &name, top.folder.as_fd(), &mut moved)?;
+                let opened = open_folder(level.folder.as_fd(), &name).map(drop);
+                let (from, to) = (level.folder.as_fd(), top.folder.as_fd());
+                match opened.and_then(|()| move_up(from, &name, to, &mut moved)) {
+                    Ok(()) | Err(Errno::NOENT) => {}
+                    Err(errno) => return Err(errno),
+                }
                 if let Some(top) = levels.first_mut() {
                     top.progressed = true;
                 }
@@ -67,10 +77,14 @@ enum Found {
 }
 
 impl Level {
-    fn enter(above: BorrowedFd<'_>, name: &CStr) -> Result<Self> {
-        let folder = open_folder(above, name)?;
+    /// `None` if there is no such folder any more.
+    fn enter(above: BorrowedFd<'_>, name: &CStr) -> Result<Option<Self>> {
+        let folder = match open_folder(above, name) {
+            Err(Errno::NOENT) => return Ok(None),
+            folder => folder?,
+        };
         let entries = Dir::read_from(&folder)?;
-        Ok(Self { name: name.to_owned(), folder, entries, progressed: false })
+        Ok(Some(Self { name: name.to_owned(), folder, entries, progressed: false }))
     }
 
     /// Removes what can be removed at once, up to the first folder with something in it.
@@ -196,6 +210,25 @@ mod tests {
         }
         remove_tree(scratch.held().as_fd(), c"tree").unwrap();
         assert!(!scratch.0.join("tree").exists());
+    }
+
+    #[test]
+    fn goes_on_though_somebody_else_removes_it_too() {
+        let scratch = Scratch::new("shared-tree");
+        for _ in 0..4 {
+            for number in 0..60 {
+                let folder = scratch.0.join(format!("tree/{}/{}", number / 6, number % 6));
+                fs::create_dir_all(&folder).unwrap();
+                fs::write(folder.join("file"), "").unwrap();
+            }
+            let held = scratch.held();
+            std::thread::scope(|scope| {
+                for _ in 0..3 {
+                    scope.spawn(|| remove_tree(held.as_fd(), c"tree").unwrap());
+                }
+            });
+            assert!(!scratch.0.join("tree").exists());
+        }
     }
 
     #[test]

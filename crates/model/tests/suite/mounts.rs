@@ -168,3 +168,22 @@ fn many_credential_files_among_many_entries_are_checked_quickly() {
     sanitize_manifest(value, Registry::builtin()).unwrap();
     assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
 }
+
+#[test]
+fn keeps_what_snapshots_leave_out_apart_from_mounts() {
+    let manifest = manifest(&json!({"entries": {"data": {"type": "dir", "children": {
+        "remote": {"type": "s3_mount", "bucket": "b",
+            "mount_strategy": {"type": "in_container", "pattern": {"type": "rclone"}}}}}}}));
+    let manifest = manifest.unwrap();
+    for bad in ["data", "data/remote", "data/remote/below"] {
+        let refused = manifest.snapshot_skip_path(bad).unwrap_err();
+        assert_eq!(refused.class(), Some("MountConfigError"), "{bad}");
+        assert_eq!(refused.context()["mount_path"], "data/remote", "{bad}");
+    }
+    for fine in ["data/remote2", "data/other", "elsewhere"] {
+        assert_eq!(manifest.snapshot_skip_path(fine).unwrap().as_str(), fine);
+    }
+    for bad in ["", ".", "../up", "/absolute"] {
+        assert!(manifest.snapshot_skip_path(bad).is_err(), "{bad:?}");
+    }
+}

@@ -6,6 +6,7 @@ mod bare;
 mod bwrap;
 mod chart;
 mod idle;
+mod instructions;
 mod measured;
 mod operation;
 mod ours;
@@ -17,6 +18,7 @@ mod statistics;
 mod subject;
 mod table;
 mod verdict;
+mod who;
 
 use std::fs;
 use std::io;
@@ -27,6 +29,7 @@ use std::time::Instant;
 use clap::Parser;
 
 use idle::Idle;
+use instructions::Counted;
 use measured::Measured;
 use scenario::{SCENARIOS, Scenario};
 use subject::{Available, Subjects};
@@ -76,6 +79,12 @@ struct Arguments {
     /// What was measured, for the record
     #[arg(long, default_value = "unknown")]
     commit: String,
+    /// Walk this path and do nothing else, to be counted
+    #[arg(long, hide = true, requires = "rounds")]
+    walk: Option<instructions::Path>,
+    /// How many times
+    #[arg(long, hide = true)]
+    rounds: Option<u32>,
     /// Given by `cargo bench`
     #[arg(long, hide = true)]
     bench: bool,
@@ -83,9 +92,21 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if let (Some(path), Some(rounds)) = (arguments.walk, arguments.rounds) {
+        // One thread, so that every run is the same.
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let walked = runtime.and_then(|runtime| runtime.block_on(path.walk(rounds)));
+        return if walked.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    match runtime.and_then(|runtime| runtime.block_on(run(&arguments))) {
+    // In a task, as programs that serve many sessions call the library: not from the thread that only
+    // waits for them.
+    let ran = runtime.and_then(|runtime| {
+        let task = runtime.spawn(async move { run(&arguments).await });
+        runtime.block_on(task).map_err(io::Error::other)?
+    });
+    match ran {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -131,6 +152,14 @@ async fn run(arguments: &Arguments) -> io::Result<bool> {
             println!("{}", idle.text());
         }
         verdicts.add_idle(&idle);
+    }
+    for counted in Counted::all(arguments.only.as_deref()) {
+        if arguments.json {
+            println!("{}", counted.json());
+        } else {
+            println!("{}", counted.text());
+        }
+        verdicts.add_counted(&counted, &arguments.without);
     }
     subjects.end().await?;
     if let Some(path) = &arguments.chart {

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use crate::operation::Operation::{self, *};
-use crate::subject::Subject::{self, *};
+use crate::who::Subject::{self, *};
 
 /// One row: an operation of ours beside the same of others.
 #[derive(Debug, Clone, Copy)]
@@ -79,6 +79,24 @@ pub(crate) enum Promise {
     Milliseconds(f64),
 }
 
+impl Promise {
+    /// The promise in words.
+    pub(crate) fn text(self) -> String {
+        match self {
+            Self::Times(bound, peer) if bound < 0.9 => {
+                format!("≤ 1/{} of {}", shortest(1.0 / bound), peer.name())
+            }
+            Self::Times(bound, peer) => format!("≤ {} × {}", shortest(bound), peer.name()),
+            Self::Milliseconds(bound) => format!("≤ {} ms", shortest(bound)),
+        }
+    }
+}
+
+fn shortest(number: f64) -> String {
+    let text = format!("{number:.2}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
@@ -89,7 +107,11 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         operation: Create,
         ours: Local,
         peers: &[Bwrap, Reference],
-        promises: &[Promise::Times(1.0, Bwrap), Promise::Times(1.0, Reference)],
+        promises: &[
+            Promise::Times(1.0, Bwrap),
+            Promise::Times(1.0, Reference),
+            Promise::Milliseconds(10.0),
+        ],
         pace: Pace::Fast,
     },
     Scenario {
@@ -251,6 +273,14 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         peers: &[Reference],
         promises: &[],
         pace: Pace::Slow,
+    },
+    Scenario {
+        title: "local: a folder of 10,000 files in",
+        operation: FolderIn(10_000),
+        ours: Local,
+        peers: &[Reference],
+        promises: &[Promise::Times(1.0 / 8.0, Reference)],
+        pace: Pace::Long,
     },
     Scenario {
         title: "local: install of 300 packages",

@@ -3,7 +3,6 @@
 use std::fmt::Write;
 
 use crate::measured::{Kept, Measured};
-use crate::scenario::Promise;
 use crate::statistics::percentile;
 
 /// Milliseconds, and how many times as long as each peer we take.
@@ -37,23 +36,7 @@ pub(crate) fn text(measured: &Measured) -> String {
             Kept::No => ("✗", "does not hold"),
             Kept::Unknown => ("?", "was not measured"),
         };
-        let _ = writeln!(text, "  {mark} {} {what}", say(*promise));
+        let _ = writeln!(text, "  {mark} {} {what}", promise.text());
     }
     text
-}
-
-/// A promise in words.
-pub(crate) fn say(promise: Promise) -> String {
-    match promise {
-        Promise::Times(bound, peer) if bound < 0.9 => {
-            format!("≤ 1/{} of {}", shortest(1.0 / bound), peer.name())
-        }
-        Promise::Times(bound, peer) => format!("≤ {} × {}", shortest(bound), peer.name()),
-        Promise::Milliseconds(bound) => format!("≤ {} ms", shortest(bound)),
-    }
-}
-
-fn shortest(number: f64) -> String {
-    let text = format!("{number:.2}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }

@@ -1,6 +1,7 @@
 //! Which promises hold.
 
 use crate::idle::Idle;
+use crate::instructions::{COUNTER, Counted};
 use crate::measured::{Kept, Measured};
 use crate::scenario::Promise;
 
@@ -38,6 +39,15 @@ impl Verdicts {
             } else {
                 self.broken += 1;
             }
+        }
+    }
+
+    pub(crate) fn add_counted(&mut self, counted: &Counted, without: &[String]) {
+        match counted.holds() {
+            Some(true) => self.held += 1,
+            Some(false) => self.broken += 1,
+            None if without.iter().any(|name| name == COUNTER) => {}
+            None => self.unmeasured += 1,
         }
     }
 

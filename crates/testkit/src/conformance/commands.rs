@@ -12,7 +12,7 @@ pub(super) const TRIALS: &[Trial] = trials![
     keeps_output_apart,
     starts_in_the_workspace_with_home_set,
     passes_arguments_and_environment_unchanged,
-    hands_input_over_exactly,
+    t11_hands_input_over_exactly,
 ];
 
 async fn reports_exit_codes(context: Context) -> Outcome {
@@ -64,13 +64,29 @@ async fn passes_arguments_and_environment_unchanged(context: Context) -> Outcome
     Ok(session.delete().await?)
 }
 
-async fn hands_input_over_exactly(context: Context) -> Outcome {
+/// Nothing, more than a pipe holds, and more than every buffer on the way: at once and in pieces.
+async fn t11_hands_input_over_exactly(context: Context) -> Outcome {
     let session = context.session().await?;
-    for size in [0, 200_000, context.count(50_000_000)] {
-        let input: Vec<u8> = (0..=u8::MAX).cycle().take(size).collect();
-        let output = session.exec(sh("cat").input(input.clone())).await?;
+    let all: Vec<u8> = (0..=u8::MAX).cycle().take(50_000_000).collect();
+    for size in [0, 200_000, 50_000_000] {
+        let input = &all[..size];
+        let command = sh("cat").output_limit(size);
+        let output = session.exec(command.clone().input(input.to_vec())).await?;
         assert_eq!(output.exit.code, 0);
         assert!(output.stdout == input, "{size} bytes came back changed");
+
+        let input = &input[..size.min(context.count(50_000_000))];
+        let process = session.spawn(command.stream_input()).await?;
+        let writer = process.writer();
+        let write = async {
+            for piece in input.chunks(777_777) {
+                writer.write(piece.to_vec()).await?;
+            }
+            writer.close().await
+        };
+        let (written, output) = tokio::join!(write, process.output(size));
+        written?;
+        assert!(output?.stdout == input, "{size} bytes in pieces came back changed");
     }
     Ok(session.delete().await?)
 }

@@ -1,13 +1,17 @@
 //! Every command ends when it must, with all that descends from it.
 
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use bastide::{OutputEvent, Reason, Session};
+use bastide::model::Manifest;
+use bastide::{CreateOptions, OutputEvent, Reason, ResourceLimits, Session};
 
 use crate::suite::{Context, Outcome, Trial, Trouble, running, sh};
 use crate::trials;
 
 pub(super) const TRIALS: &[Trial] = trials![
+    t2_returns_at_the_deadline_though_a_child_ignores_signals_and_holds_the_pipe,
     ends_everything_descended_at_the_timeout,
     returns_though_a_child_holds_the_pipe,
     ends_everything_when_the_caller_gives_up,
@@ -25,6 +29,46 @@ const STUBBORN: &str = "trap '' TERM INT HUP
 /// How many of the marked processes there are.
 async fn alive(session: &Session) -> Result<usize, Trouble> {
     running(session, "^sleep 700[0-9]").await
+}
+
+/// The command itself is long over when the deadline comes for its caller: what it left holds the pipe, and
+/// wants to hear nothing.
+async fn t2_returns_at_the_deadline_though_a_child_ignores_signals_and_holds_the_pipe(
+    context: Context,
+) -> Outcome {
+    let mut options = CreateOptions::default();
+    options.limits = ResourceLimits { pids: Some(200), ..ResourceLimits::default() };
+    let session = context.client().create(&Manifest::default(), options).await?;
+    let line = "sh -c 'trap \"\" TERM INT HUP; echo up; while :; do sleep 7008; done' & wait";
+    let started = Instant::now();
+    let output = session.exec(sh(line).timeout(Duration::from_secs(1))).await?;
+    let took = started.elapsed();
+    assert_eq!((output.exit.reason, output.exit.code), (Reason::Timeout, 124));
+    assert_eq!(output.stdout, b"up\n");
+    assert!(took >= Duration::from_secs(1) && took < Duration::from_secs(2), "took {took:?}");
+    assert_eq!(alive(&session).await?, 0);
+    // Where this machine counts processes in a group, none of them is in it.
+    let group = session.id().as_str().to_owned();
+    for path in members(Path::new("/sys/fs/cgroup"), &format!("bastide-{group}"), 8) {
+        for pid in fs::read_to_string(path).unwrap_or_default().lines() {
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            assert!(!line.starts_with(b"sleep\x007008"), "{pid} is in the group still");
+        }
+    }
+    Ok(session.delete().await?)
+}
+
+/// The lists of processes of every group with this name.
+fn members(folder: &Path, name: &str, depth: usize) -> Vec<PathBuf> {
+    let own = folder.join(name).join("cgroup.procs");
+    let mut found: Vec<_> = own.exists().then_some(own).into_iter().collect();
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+        if depth > 0 {
+            found.extend(members(&entry.path(), name, depth - 1));
+        }
+    }
+    found
 }
 
 async fn ends_everything_descended_at_the_timeout(context: Context) -> Outcome {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bastide::model::Manifest;
 use bastide::{Client, CreateOptions, ErrorKind, Session, SessionFolder, SessionId, SessionState};
 
-use crate::suite::{Context, Outcome, Trial, Trouble, running, say};
+use crate::suite::{Context, Outcome, Trial, Trouble, running, say, sweeping, unswept};
 use crate::trials;
 
 pub(super) const TRIALS: &[Trial] = trials![
@@ -90,6 +90,7 @@ async fn ends_with_its_owner(context: Context) -> Outcome {
 }
 
 async fn stops_and_resumes_with_its_files(context: Context) -> Outcome {
+    let _home = sweeping().await;
     let client = context.client();
     let session = make(&client, untied()).await?;
     let id = session.id().clone();
@@ -138,6 +139,7 @@ async fn t24_is_made_again_under_the_same_name_in_a_tight_loop(context: Context)
 }
 
 async fn t25_is_deleted_from_every_state(context: Context) -> Outcome {
+    let _home = unswept().await;
     let client = context.client();
     let running = make(&client, untied()).await?;
     assert!(client.delete(running.id()).await?, "running");
@@ -171,6 +173,7 @@ async fn t25_is_deleted_from_every_state(context: Context) -> Outcome {
 
 /// The deletion comes at any moment of the making. Whoever wins, nothing is left.
 async fn is_deleted_while_it_is_made(context: Context) -> Outcome {
+    let _home = unswept().await;
     let client = context.client();
     for round in 0..context.count(100) {
         let id = SessionId::random();
@@ -208,6 +211,7 @@ fn kill_guest(pid: Option<u32>) -> Result<bool, Trouble> {
 }
 
 async fn notes_an_end_nobody_saw(context: Context) -> Outcome {
+    let _home = unswept().await;
     let client = context.client();
     let session = make(&client, untied()).await?;
     let id = session.id().clone();
@@ -237,6 +241,7 @@ async fn has_one_name_for_one_session(context: Context) -> Outcome {
 }
 
 async fn sweeps_away_what_ended_and_nothing_else(context: Context) -> Outcome {
+    let _home = sweeping().await;
     let client = context.client();
     let (live, tied) = (make(&client, untied()).await?, context.session().await?);
     let ended = make(&client, untied()).await?;

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use bastide::{Command, ErrorKind, OutputEvent, Process, ProcessId, Reason, Session};
+use bastide::model::Manifest;
+use bastide::{
+    Command, CreateOptions, ErrorKind, OutputEvent, Process, ProcessId, Reason, Session,
+};
 
 use crate::suite::{Context, Outcome, Trial, running, say, sh};
 use crate::trials;
@@ -11,6 +14,7 @@ pub(super) const TRIALS: &[Trial] = trials![
     t3_replays_a_background_process_from_an_offset,
     lists_what_lives_on_with_the_command_it_came_from,
     signals_a_process_and_its_group,
+    signals_a_process_that_has_only_just_begun,
     kills_everything_descended_from_a_process,
     detaches_from_a_command_it_started,
     says_that_a_process_is_unknown,
@@ -33,15 +37,29 @@ async fn until_exists(session: &Session, path: &str) -> Outcome {
     say(session, &format!("until [ -e {path} ]; do sleep 0.01; done")).await.map(drop)
 }
 
-/// A background process, a connection that is gone for a while, and not a byte lost.
+/// A background process that goes on talking, nobody connected for a while, and not a byte lost.
 async fn t3_replays_a_background_process_from_an_offset(context: Context) -> Outcome {
-    let session = context.session().await?;
-    let line = "seq 1 100000; touch half; until [ -e go ]; do sleep 0.01; done; seq 100001 200000";
-    let id = session.launch(Command::shell(line)).await?;
+    let mut options = CreateOptions::default();
+    options.tied_to_owner = false;
+    let session = context.client().create(&Manifest::default(), options).await?;
+    let name = session.id().clone();
+    let away = Duration::from_secs(if context.full { 600 } else { 5 });
+    // It says something all the while, and then as much again.
+    let line = format!(
+        "seq 1 100000; touch half
+         n=0; while [ $n -lt {} ]; do echo beat $n; n=$((n+1)); sleep 0.1; done
+         touch spoken; until [ -e go ]; do sleep 0.01; done; seq 100001 200000",
+        away.as_secs() * 5
+    );
+    let id = session.launch(Command::shell(&line)).await?;
     until_exists(&session, "half").await?;
-    let want: Vec<u8> = (1..=200_000).flat_map(|n| format!("{n}\n").into_bytes()).collect();
+    let numbers = |range: std::ops::RangeInclusive<u32>| {
+        range.flat_map(|n| format!("{n}\n").into_bytes()).collect::<Vec<u8>>()
+    };
+    let beats = (0..away.as_secs() * 5).flat_map(|n| format!("beat {n}\n").into_bytes());
+    let want = [numbers(1..=100_000), beats.collect(), numbers(100_001..=200_000)].concat();
 
-    // Listen to some of it, then go away.
+    // Listen to some of it, then go away altogether.
     let mut first = session.attach(id, 0).await?;
     let mut heard = Vec::new();
     while heard.len() < 100_000 {
@@ -50,12 +68,15 @@ async fn t3_replays_a_background_process_from_an_offset(context: Context) -> Out
         }
     }
     let offset = first.offset();
-    drop(first);
+    drop((first, session));
     assert_eq!(offset, heard.len() as u64);
+    // That nobody is there for a time is what this is about.
+    tokio::time::sleep(away).await;
 
-    // Another connection altogether, as after a restart of the host.
-    let again = session.reconnect().await?;
-    say(&again, "touch go").await?;
+    // Somebody else comes, as after a restart of the host.
+    let again = context.client().attach(&name).await?;
+    let on = again.exec(Command::shell("until [ -e spoken ]; do sleep 0.01; done; touch go"));
+    assert_eq!(on.await?.exit.code, 0);
     let (rest, reason) = collect(again.attach(id, offset).await?).await?;
     assert_eq!(reason, Reason::Exited);
     heard.extend_from_slice(&rest);
@@ -64,7 +85,7 @@ async fn t3_replays_a_background_process_from_an_offset(context: Context) -> Out
     // And from the beginning, after the end.
     let (whole, _) = collect(again.log(id, 0).await?).await?;
     assert!(whole == want);
-    Ok(session.delete().await?)
+    Ok(again.delete().await?)
 }
 
 async fn lists_what_lives_on_with_the_command_it_came_from(context: Context) -> Outcome {
@@ -98,6 +119,21 @@ async fn signals_a_process_and_its_group(context: Context) -> Outcome {
     assert_eq!((&output.stdout[..], output.exit.code), (&b"caught\n"[..], 7));
     let gone = session.signal(id, 15).await.map_err(|error| error.kind());
     assert_eq!(gone, Err(ErrorKind::NotFound));
+    Ok(session.delete().await?)
+}
+
+/// The signal may come before the process has read what it shall become.
+async fn signals_a_process_that_has_only_just_begun(context: Context) -> Outcome {
+    let session = context.session().await?;
+    for round in 0..context.count(400) {
+        for (signal, code) in [(9, 137), (15, 143)] {
+            let id = session.launch(Command::new(["sleep", "7305"])).await?;
+            session.signal(id, signal).await.map_err(|error| format!("round {round}: {error}"))?;
+            let exit = session.attach(id, 0).await?.output(1000).await?.exit;
+            assert_eq!((exit.reason, exit.code), (Reason::Signalled, code), "round {round}");
+        }
+    }
+    assert_eq!(running(&session, "^sleep 7305").await?, 0);
     Ok(session.delete().await?)
 }
 

@@ -1,5 +1,6 @@
 //! Workspaces that are saved and come back.
 
+mod projects;
 mod trees;
 
 use std::fs;
@@ -13,8 +14,12 @@ use bastide::{CreateOptions, ErrorKind, Rung, Session, Store};
 use crate::suite::{Context, Outcome, Trial, Trouble, say, sh};
 use crate::trials;
 
+use projects::{brings_back_a_git_repository, brings_back_a_python_environment};
+
 pub(super) const TRIALS: &[Trial] = trials![
     brings_back_everything_a_workspace_holds,
+    brings_back_a_python_environment,
+    brings_back_a_git_repository,
     reads_only_what_changed,
     leaves_out_sockets_and_says_so,
     restores_over_what_is_there,

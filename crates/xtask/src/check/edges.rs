@@ -5,13 +5,14 @@ use serde_json::Value;
 use crate::shell::{Outcome, cargo, read, say};
 
 /// Every crate, and the crates of ours it may depend on. Tests may use the test kit besides.
-const ALLOWED: [(&str, &[&str]); 11] = [
+const ALLOWED: [(&str, &[&str]); 12] = [
     ("bastide-model", &[]),
     ("bastide-proto", &[]),
-    ("bastide-guest", &["bastide-proto"]),
+    ("bastide-wire", &[]),
+    ("bastide-guest", &["bastide-proto", "bastide-wire"]),
     ("bastide-guest-bin", &[]),
     ("bastide", &["bastide-model", "bastide-proto"]),
-    ("bastide-local", &["bastide", "bastide-guest-bin", "bastide-proto"]),
+    ("bastide-local", &["bastide", "bastide-guest-bin", "bastide-proto", "bastide-wire"]),
     ("bastide-docker", &["bastide", "bastide-guest-bin", "bastide-proto"]),
     ("bastide-remote", &["bastide"]),
     ("bastide-cli", &["bastide", "bastide-docker", "bastide-local", "bastide-remote"]),

@@ -49,7 +49,7 @@ const SETTINGS: &[&str] = &[
 pub(super) async fn put(session: &Session, step: &GitStep) -> Result<()> {
     let fetch = Fetch {
         cache: session.backend.home().join("cache").join("git"),
-        ca_file: session.life.git.ca_file.clone(),
+        ca_file: session.life.terms.git.ca_file.clone(),
         url: url(step),
         reference: step.repo.reference.clone(),
         may_be_commit: step.repo.looks_like_commit(),

@@ -1,26 +1,22 @@
 //! Looking through a workspace, to pack it.
 
 use std::collections::{HashMap, VecDeque};
-use std::time::Duration;
 
 use bastide_model::archive::tar::{Ownership, TarKind, TarMember};
+use bastide_proto::Request;
 use bastide_proto::tree::{
     AHEAD, Attributes, BATCH_CONTENT, Extent, LARGE, MAX_DEPTH, MAX_NAME, Scan, ScanWord, Seen,
     SeenKind, SeenStat, Small, Want, Wanted,
 };
-use bastide_proto::{End, Request};
 use bytes::Bytes;
 use serde_bytes::ByteBuf;
 use tokio::sync::mpsc;
 
 use super::pack::Piece;
-use crate::fault::{agent_lost, refused};
-use crate::link::{Incoming, Stream, broken, decode};
+use crate::link::{Stream, broken};
+use crate::snapshot::scanning::{Said, next};
 use crate::snapshot::{Progress, Workspace};
 use crate::{Error, ErrorKind, Result};
-
-/// How long a guest may be silent.
-const SILENCE: Duration = Duration::from_secs(30);
 
 /// How many entries that were left out are named.
 const NAMED: usize = 100;
@@ -78,7 +74,7 @@ struct Scanning<'a> {
 impl Scanning<'_> {
     async fn run(mut self) -> Result<LeftOut> {
         loop {
-            match self.next().await? {
+            match next(&mut self.stream).await? {
                 Said::Word(ScanWord::Busy) => {}
                 Said::Word(ScanWord::Entries(entries)) => self.told(entries).await?,
                 Said::Word(ScanWord::Files(files)) => self.small(files).await?,
@@ -257,7 +253,7 @@ impl Scanning<'_> {
     async fn data(&mut self, mut length: u64, rest: &mut Bytes) -> Result<()> {
         while length > 0 {
             if rest.is_empty() {
-                *rest = match self.next().await? {
+                *rest = match next(&mut self.stream).await? {
                     Said::Data(data) => data,
                     _ => return Err(broken("files without their content")),
                 };
@@ -276,7 +272,7 @@ impl Scanning<'_> {
         describe(&mut member, stat, attributes.clone());
         self.send(Piece::Member(member)).await?;
         loop {
-            match self.next().await? {
+            match next(&mut self.stream).await? {
                 Said::Data(data) => {
                     self.progress.bytes += data.len() as u64;
                     self.send(Piece::Data(data)).await?;
@@ -305,24 +301,6 @@ impl Scanning<'_> {
         let stopped = |_| Error::new(ErrorKind::Cancelled, "the archive is not written any more");
         self.pieces.send(piece).await.map_err(stopped)
     }
-
-    async fn next(&mut self) -> Result<Said> {
-        let incoming = tokio::time::timeout(SILENCE, self.stream.from_guest.next()).await;
-        let silent = |_| agent_lost("the guest was silent while it looked through a tree");
-        match incoming.map_err(silent)?? {
-            Incoming::Item(item) => Ok(Said::Word(decode(&item)?)),
-            Incoming::Stdout(data) => Ok(Said::Data(data)),
-            Incoming::End(End::Done) => Ok(Said::Done),
-            Incoming::End(End::Failed(fault)) => Err(refused(fault)),
-            _ => Err(broken("not the answer to a call about a tree")),
-        }
-    }
-}
-
-enum Said {
-    Word(ScanWord),
-    Data(Bytes),
-    Done,
 }
 
 fn member(name: &[u8], kind: TarKind, stat: &SeenStat, attributes: Attributes) -> TarMember {

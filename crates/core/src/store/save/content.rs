@@ -18,8 +18,8 @@ use super::super::assemble::Got;
 use super::super::blocking;
 use super::super::tree::{Piece, push_piece};
 use super::super::writer::{Writer, segments};
-use super::{Said, next};
 use crate::link::{Stream, broken};
+use crate::snapshot::scanning::{Said, next};
 use crate::{Error, ErrorKind, Result};
 
 /// How slowly a disk may be read before it counts as one that does not answer.

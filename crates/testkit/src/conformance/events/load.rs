@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bastide::events::{
     AuditOptions, CallbackSink, ChainedSink, Delivery, EventOptions, EventSource, HttpSink,
     JsonlOutbox, LineSink, OnError, Operation, OperationResult, OtelSink, Sink, SinkOptions,
-    verify,
+    WorkspaceJsonl, WorkspaceLogOptions, verify,
 };
 use bastide::model::Manifest;
 use bastide::{CreateOptions, SessionId};
 
-use crate::suite::{Context, Outcome, Trial};
+use crate::suite::{Context, Outcome, Trial, Trouble};
 use crate::trials;
 
 pub(super) const TRIALS: &[Trial] = trials![
@@ -22,6 +22,7 @@ pub(super) const TRIALS: &[Trial] = trials![
     loses_no_event_to_a_server,
     loses_no_event_to_a_collector,
     loses_no_event_to_callbacks_lines_and_chains,
+    loses_no_event_to_sinks_of_a_session,
     counts_what_finds_no_room,
     loses_no_record,
 ];
@@ -121,6 +122,57 @@ async fn loses_no_event_to_callbacks_lines_and_chains(context: Context) -> Outco
     assert_eq!(counts, [(events, 0), (0, events), (events, 0)]);
     assert_eq!(heard.load(Ordering::Relaxed), 2 * events);
     Ok(())
+}
+
+async fn loses_no_event_to_sinks_of_a_session(context: Context) -> Outcome {
+    let events = context.count(EVENTS);
+    let heard = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&heard);
+    let callback = CallbackSink::new(move |_, session| {
+        count.fetch_add(u64::from(!session.root().as_str().is_empty()), Ordering::Relaxed);
+        Ok(())
+    });
+    // As the reference does it, all of the log is written each time: so not for every event.
+    let log = WorkspaceJsonl::new(WorkspaceLogOptions {
+        workspace_relpath: "log.jsonl".to_owned(),
+        flush_every: 2000,
+        ..WorkspaceLogOptions::default()
+    });
+    let options = EventOptions::new().sink(callback.options(all())).sink(log.options(all()));
+    let client = context.client().with_events(options);
+    let session = client.create(&Manifest::default(), CreateOptions::default()).await?;
+    let before = resident()?;
+    for _ in 0..events / 2 {
+        assert!(session.try_running().await?);
+    }
+    session.flush_events().await;
+    for stats in session.event_stats() {
+        assert!(stats.delivered >= events as u64, "{stats:?}");
+        assert_eq!((stats.dropped, stats.failed), (0, 0), "{stats:?}");
+        assert!(stats.most_waiting <= WAITING as u64, "{stats:?}");
+    }
+    let log = session.read("log.jsonl").await?;
+    let mut lines = 0;
+    for line in log[..].lines() {
+        let event: serde_json::Value = serde_json::from_str(&line?)?;
+        lines += 1;
+        assert_eq!(event["seq"], lines);
+    }
+    // What came since the log was last written is written when the session ends.
+    assert!(lines + 2000 > events, "{lines} of {events}");
+    assert!(heard.load(Ordering::Relaxed) >= events as u64, "{heard:?}");
+    // All of the log is in memory while it is written, and nothing else that grows.
+    let most = 5 * log.len() + (32 << 20);
+    let grown = resident()?.saturating_sub(before);
+    assert!(!context.full || grown <= most, "{grown} bytes more");
+    Ok(session.delete().await?)
+}
+
+/// How much memory this process has, in bytes.
+fn resident() -> Result<usize, Trouble> {
+    let text = fs::read_to_string("/proc/self/statm")?;
+    let pages: usize = text.split_whitespace().nth(1).ok_or("no size")?.parse()?;
+    Ok(pages * 4096)
 }
 
 async fn counts_what_finds_no_room(context: Context) -> Outcome {

@@ -16,6 +16,7 @@ pub(super) const TRIALS: &[Trial] = trials![
     unpacks_nothing_through_a_link,
     keeps_to_the_limits_of_archives,
     unpacks_large_archives,
+    says_that_a_member_of_a_zip_is_damaged,
 ];
 
 /// A name and what is in it.
@@ -144,6 +145,46 @@ async fn keeps_to_the_limits_of_archives(context: Context) -> Outcome {
     let none = ArchiveLimits { max_members: Some(0), ..ArchiveLimits::NONE };
     let options = ExtractOptions::default().limits(none);
     assert_eq!(class(session.extract("t.tar", archive, options).await)?, "ValueError");
+    Ok(session.delete().await?)
+}
+
+/// A zip of one member as it is, with the sum that is said of it.
+fn zip(name: &str, content: &[u8], sum: u32) -> Result<Vec<u8>, Trouble> {
+    let (length, named) = (u32::try_from(content.len())?, u16::try_from(name.len())?);
+    let numbers =
+        |parts: &[u16]| parts.iter().flat_map(|part| part.to_le_bytes()).collect::<Vec<_>>();
+    // Version, flags, method, time, date; then the sum, both lengths, and the name's.
+    let common = [
+        numbers(&[20, 0, 0, 0, 0x21]),
+        [sum, length, length].iter().flat_map(|part| part.to_le_bytes()).collect(),
+        numbers(&[named, 0]),
+    ]
+    .concat();
+    let file = [&b"PK\x03\x04"[..], &common, name.as_bytes(), content].concat();
+    let entry = [&b"PK\x01\x02\x14\x00"[..], &common, &[0; 14], name.as_bytes()].concat();
+    let (at, size) = (u32::try_from(file.len())?, u32::try_from(entry.len())?);
+    let end = [
+        &b"PK\x05\x06"[..],
+        &numbers(&[0, 0, 1, 1]),
+        &size.to_le_bytes(),
+        &at.to_le_bytes(),
+        &[0; 2],
+    ];
+    Ok([file, entry, end.concat()].concat())
+}
+
+async fn says_that_a_member_of_a_zip_is_damaged(context: Context) -> Outcome {
+    let session = context.session().await?;
+    // The sum of these very bytes, as every program reckons it.
+    let good = zip("file", b"123456789", 0xcbf4_3926)?;
+    session.extract("good.zip", good, ExtractOptions::default()).await?;
+    assert_eq!(session.read("file").await?, "123456789");
+    say(&session, "rm file").await?;
+    for (content, sum) in [(&b"123456788"[..], 0xcbf4_3926), (b"123456789", 1)] {
+        let bad = session.extract("bad.zip", zip("file", content, sum)?, ExtractOptions::default());
+        assert_eq!(class(bad.await)?, "WorkspaceArchiveWriteError");
+        assert!(session.read("file").await.is_err(), "nothing that is damaged is left");
+    }
     Ok(session.delete().await?)
 }
 

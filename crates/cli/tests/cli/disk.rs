@@ -1,0 +1,133 @@
+//! Disks that are full: every call ends with the true reason, nothing is half done, and whoever filled the
+//! disk can be removed.
+
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+
+use crate::harness::{Home, text};
+
+/// A small disk, in a mount namespace of its own that anybody may make. It goes with this value.
+struct SmallDisk {
+    holder: Child,
+}
+
+impl SmallDisk {
+    /// Mounts a disk of so many MiB on a folder.
+    fn mount(folder: &Path, size: u32) -> Self {
+        let line =
+            format!("mount -t tmpfs -o size={size}m,mode=755 tmpfs \"$1\" && echo up && cat");
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--user", "--map-root-user", "--mount", "sh", "-c", &line, "sh"]).arg(folder);
+        let mut holder = unshare.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut said = [0; 3];
+        holder.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
+        assert_eq!(&said, b"up\n");
+        Self { holder }
+    }
+
+    /// Runs the tool where the disk is, with something to read.
+    fn feed(&self, home: &Home, arguments: &[&str], input: &[u8]) -> Output {
+        let mut enter = Command::new("nsenter");
+        enter.args(["--user", "--mount", "--preserve-credentials", "--target"]);
+        enter.arg(self.holder.id().to_string());
+        enter.arg(env!("CARGO_BIN_EXE_bastide"));
+        let mut child = home.wrapped(enter, arguments).stdin(Stdio::piped()).spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let input = input.to_vec();
+        let writing = std::thread::spawn(move || stdin.write_all(&input));
+        let output = child.wait_with_output().unwrap();
+        drop(writing.join().unwrap());
+        output
+    }
+
+    fn run(&self, home: &Home, arguments: &[&str]) -> Output {
+        self.feed(home, arguments, b"")
+    }
+
+    /// What the tool prints, which must end well.
+    fn say(&self, home: &Home, arguments: &[&str]) -> String {
+        let output = self.run(home, arguments);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", text(&output.stderr));
+        text(&output.stdout)
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        drop(self.holder.stdin.take());
+        drop(self.holder.wait());
+    }
+}
+
+/// A failure for want of room, said in so many words.
+fn is_for_want_of_room(output: &Output) -> bool {
+    output.status.code() == Some(125) && text(&output.stderr).contains("No space left on device")
+}
+
+const FILL: &str = "head -c 100000000 /dev/zero > big";
+
+#[test]
+fn tells_the_true_reason_when_a_workspace_is_full() {
+    let home = Home::new();
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().canonicalize().unwrap();
+    let disk = SmallDisk::mount(&folder, 8);
+    let say = |arguments: &[&str]| disk.say(&home, arguments);
+    let id = say(&["create", "--workspace", folder.to_str().unwrap()]).trim().to_owned();
+    let other = say(&["create"]).trim().to_owned();
+
+    let filled = disk.run(&home, &["exec", &id, "--", "sh", "-c", FILL]);
+    assert_eq!(filled.status.code(), Some(1), "{}", text(&filled.stderr));
+    assert!(text(&filled.stderr).contains("No space left on device"), "{}", text(&filled.stderr));
+    for size in [1, 5_000_000] {
+        let put = disk.feed(&home, &["files", "put", &id, "new"], &vec![b'x'; size]);
+        assert!(is_for_want_of_room(&put), "{size}: {}", text(&put.stderr));
+    }
+    std::fs::write(home.path().join("file"), vec![b'x'; 3_000_000]).unwrap();
+    let file = home.path().join("file").display().to_string();
+    let copied = disk.run(&home, &["cp", &file, &format!("{id}:new")]);
+    assert!(is_for_want_of_room(&copied), "{}", text(&copied.stderr));
+    // Nothing is half written, and nobody else noticed.
+    let listed: Value = serde_json::from_str(&say(&["files", "ls", "--json", &id, "."])).unwrap();
+    let names: Vec<_> = listed.as_array().unwrap().iter().map(|entry| &entry["name"]).collect();
+    assert_eq!(names, ["big"]);
+    // What commands say is kept elsewhere.
+    let line = "yes | head -c 3000000 | tail -c 2; echo alive";
+    assert_eq!(say(&["exec", &id, "--", "sh", "-c", line]), "y\nalive\n");
+    assert_eq!(say(&["exec", &other, "--", "sh", "-c", "echo x > x; cat x"]), "x\n");
+    // With room again, everything works again.
+    say(&["files", "rm", &id, "big"]);
+    let put = disk.feed(&home, &["files", "put", &id, "new"], &vec![b'x'; 5_000_000]);
+    assert_eq!(put.status.code(), Some(0), "{}", text(&put.stderr));
+    say(&["rm", &id, &other]);
+    assert_eq!(home.folders(), Vec::<String>::new());
+}
+
+#[test]
+fn removes_a_session_that_filled_the_disk_it_is_kept_on() {
+    let home = Home::new();
+    let disk = SmallDisk::mount(home.path(), 32);
+    let say = |arguments: &[&str]| disk.say(&home, arguments);
+    let (id, other) = (say(&["create"]).trim().to_owned(), say(&["create"]).trim().to_owned());
+    let filled = disk.run(&home, &["exec", &id, "--", "sh", "-c", FILL]);
+    assert_eq!(filled.status.code(), Some(1), "{}", text(&filled.stderr));
+    // What cannot be noted is not done.
+    for refused in [&["create"][..], &["exec", &id, "--", "true"]] {
+        let output = disk.run(&home, refused);
+        assert!(is_for_want_of_room(&output), "{refused:?}: {}", text(&output.stderr));
+    }
+    let listed: Value = serde_json::from_str(&say(&["ls", "--json"])).unwrap();
+    let running = listed.as_array().unwrap().iter().filter(|one| one["state"] == "running");
+    assert_eq!(running.count(), 2, "{listed}");
+    say(&["rm", &id]);
+    assert_eq!(say(&["exec", &other, "--", "echo", "alive"]), "alive\n");
+    assert_eq!(say(&["run", "--", "echo", "again"]), "again\n");
+    let told = say(&["events", &id, "--json"]);
+    assert!(told.contains("\"deleting\"") && told.contains("\"late\":true"), "{told}");
+    say(&["rm", &other]);
+    assert_eq!(say(&["ls"]), "");
+    assert_eq!(say(&["audit", "verify", &id]).lines().count(), 1);
+}

@@ -1,0 +1,264 @@
+//! What a sandbox stands on: its ids, its namespaces and its first process.
+//!
+//! None of it depends on the session, so it can be there before the session is.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+
+use bastide_proto::boot::{
+    BootFailure, BootReport, BootSpec, Enforced, FIRST_RANGE_ID, Groundwork, Ready, RootStep, Rung,
+};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, pidfd_open, pidfd_send_signal,
+    set_child_subreaper, waitpid,
+};
+
+use super::BOOT;
+use crate::init::{self, Handed, Inheritance, Task};
+use crate::jail::{IdMap, Step, StepError, clone_binds};
+use crate::server::kill::kill_descendants;
+use crate::sys::{Fork, fork, fork_into};
+use crate::without::{Wall, is_out};
+use crate::{packet, porter};
+
+/// The first process of a sandbox, and what it was given.
+pub(super) struct Foundation {
+    /// Held so that no other session gets the same ids while this one can leave files behind.
+    pub(super) ids: IdMap,
+    init: Pid,
+    pub(super) init_fd: OwnedFd,
+    /// Held also because the guest ends when it closes.
+    to_init: UnixStream,
+    pub(super) porter: OwnedFd,
+    /// Whether no namespace ends with its first process.
+    on_host: bool,
+    /// The namespace its ids are in, where files are shown with their owners shifted.
+    shifted: Option<File>,
+}
+
+impl Foundation {
+    /// Forks the first process of a sandbox and does from outside what that cannot do from inside. The
+    /// owner's socket is handed back whatever happens. `session` is only asked for its ids on the host.
+    pub(super) fn lay(
+        ground: &Groundwork,
+        session: Option<&BootSpec>,
+        owner: UnixStream,
+    ) -> (UnixStream, Result<Self, BootFailure>) {
+        let prepared = match Prepared::new(ground, session) {
+            Ok(prepared) => prepared,
+            Err(error) => return (owner, Err(error.into())),
+        };
+        let Prepared { ids, to_init, to_warden, porter, far_porter } = prepared;
+        let on_host = ground.rung != Rung::Namespaces;
+        let forked = if on_host { fork() } else { fork_into(namespaces(ground.own_network)) };
+        let init = match forked {
+            Ok(Fork::Child) => {
+                drop((owner, to_init, porter));
+                let (warden, porter) = (to_warden.into(), far_porter);
+                init::run(Inheritance { ground: ground.clone(), ids, warden, porter })
+            }
+            Ok(Fork::Parent(init)) => init,
+            Err(error) => return (owner, Err(no_namespaces(&error))),
+        };
+        drop((to_warden, far_porter));
+        let watched = pidfd_open(init, PidfdFlags::empty()).step(|| "watch the sandbox".to_owned());
+        let init_fd = match watched {
+            Ok(init_fd) => init_fd,
+            // Without its warden's socket it ends by itself.
+            Err(error) => return (owner, Err(error.into())),
+        };
+        let mut foundation = Self { ids, init, init_fd, to_init, porter, on_host, shifted: None };
+        match foundation.support(ground) {
+            Ok(()) => (owner, Ok(foundation)),
+            Err(failure) => {
+                // The failure is what the owner must hear.
+                drop(foundation.end());
+                (owner, Err(failure))
+            }
+        }
+    }
+
+    /// Writes the maps of ids, and hands over what only the host can reach.
+    fn support(&mut self, ground: &Groundwork) -> Result<(), BootFailure> {
+        // Init is ours, but what it does may take for ever: a file system that does not answer.
+        self.to_init.set_read_timeout(Some(BOOT)).step(|| "watch the sandbox".to_owned())?;
+        self.ids.write(self.init).map_err(|error| {
+            let no_range = matches!(self.ids, IdMap::Subordinate { .. });
+            BootFailure { no_range, ..BootFailure::from(error) }
+        })?;
+        if self.ids.are_shifted() {
+            let path = format!("/proc/{}/ns/user", self.init.as_raw_nonzero());
+            let opened = File::open(path).step(|| "open the user namespace".to_owned())?;
+            self.shifted = Some(opened);
+        }
+        Ok(self.hand_binds(&ground.steps)?)
+    }
+
+    /// Hands over copies of the mounts of every bind among the steps, where init cannot make them. The
+    /// last packet has none.
+    fn hand_binds(&self, steps: &[RootStep]) -> Result<(), StepError> {
+        let binds = match &self.shifted {
+            Some(namespace) => clone_binds(steps, Some(namespace.as_fd()))?,
+            None => Vec::new(),
+        };
+        for some in binds.chunks(packet::MAX_FDS) {
+            let fds: Vec<_> = some.iter().map(AsFd::as_fd).collect();
+            packet::send(&self.to_init, &(), &fds).step(talk)?;
+        }
+        packet::send(&self.to_init, &(), &[]).step(talk)
+    }
+
+    /// Gives the sandbox its session, and waits until its guest is up.
+    pub(super) fn carry(
+        &self,
+        spec: &BootSpec,
+        handed: &Handed,
+        enforced: &Enforced,
+    ) -> Result<Ready, BootFailure> {
+        let task = Task {
+            session: spec.clone(),
+            enforced: enforced.clone(),
+            has_logs: handed.logs.is_some(),
+            has_kills: handed.kills.is_some(),
+        };
+        let given = packet::send(&self.to_init, &task, &handed.as_fds())
+            .step(talk)
+            .and_then(|()| self.hand_binds(&spec.steps));
+        // An init that failed before says why, and hears nothing any more.
+        match (packet::receive(&self.to_init).step(talk), given) {
+            (Ok(Some((BootReport::Failed(failure), _))), _) => Err(failure),
+            (_, Err(error)) | (Err(error), _) => Err(error.into()),
+            (Ok(Some((BootReport::Ready(ready), guest))), Ok(())) => {
+                let init_pid = self.init.as_raw_pid().unsigned_abs();
+                let guest_pid = guest.first().map_or(Ok(0), pid_outside);
+                let guest_pid = guest_pid.step(|| "find the guest".to_owned())?;
+                Ok(Ready { init_pid, guest_pid, ..ready })
+            }
+            (Ok(None), Ok(())) => {
+                Err(StepError::from_errno("start inside the sandbox", libc::ECHILD).into())
+            }
+        }
+    }
+
+    /// Ends the sandbox: with its first process the kernel ends all of them.
+    pub(super) fn end(&self) -> io::Result<WaitStatus> {
+        let status = if self.on_host && !is_out(Wall::Ending) {
+            end_descendants(self.init)?
+        } else {
+            kill(&self.init_fd)?;
+            bury(self.init)?
+        };
+        self.ids.release();
+        Ok(status)
+    }
+}
+
+/// Everything that is there before the first process is forked.
+struct Prepared {
+    ids: IdMap,
+    to_init: UnixStream,
+    to_warden: UnixStream,
+    porter: OwnedFd,
+    far_porter: OwnedFd,
+}
+
+impl Prepared {
+    fn new(ground: &Groundwork, session: Option<&BootSpec>) -> Result<Self, StepError> {
+        let before = session.and_then(|session| owner_of(session.own_folders.first()));
+        let session_dir = session.map(|session| session.session_dir.as_path());
+        let ids = IdMap::claim(&ground.ids, session_dir, before)?;
+        if ground.rung != Rung::Namespaces {
+            // Whatever loses its parent inside must not get away.
+            let own = rustix::process::getpid();
+            set_child_subreaper(Some(own)).step(|| "look after processes".to_owned())?;
+        }
+        // Init finds the folder for the new root as its current one: it may not look up the path.
+        rustix::process::chdir(&ground.stand)
+            .step(|| format!("enter {}", ground.stand.display()))?;
+        let pair = || "make a pair of sockets".to_owned();
+        let (to_init, to_warden) = UnixStream::pair().step(pair)?;
+        let (porter, far_porter) = porter::pair().step(pair)?;
+        Ok(Self { ids, to_init, to_warden, porter, far_porter })
+    }
+}
+
+/// Whose a folder is that an earlier boot of the same session made.
+fn owner_of(folder: Option<&PathBuf>) -> Option<u32> {
+    let found = fs::symlink_metadata(folder?).ok()?;
+    Some(found.uid()).filter(|uid| *uid >= FIRST_RANGE_ID)
+}
+
+fn talk() -> String {
+    "talk to the sandbox's first process".to_owned()
+}
+
+fn namespaces(own_network: bool) -> libc::c_int {
+    let always =
+        libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWUTS | libc::CLONE_NEWCGROUP;
+    let others = [
+        (libc::CLONE_NEWPID, !is_out(Wall::Processes)),
+        (libc::CLONE_NEWIPC, !is_out(Wall::Ipc)),
+        (libc::CLONE_NEWNET, own_network),
+    ];
+    others.into_iter().filter(|(_, wanted)| *wanted).fold(always, |all, (flag, _)| all | flag)
+}
+
+fn no_namespaces(error: &io::Error) -> BootFailure {
+    BootFailure {
+        step: "make the sandbox's namespaces".to_owned(),
+        errno: error.raw_os_error().unwrap_or(libc::EIO),
+        no_user_namespaces: true,
+        no_range: false,
+    }
+}
+
+/// How the host numbers a process that init numbers differently: the kernel translates.
+fn pid_outside(process: &OwnedFd) -> io::Result<u32> {
+    let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", process.as_raw_fd()))?;
+    let pid = info.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok());
+    pid.ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
+/// Ends everything that descends from this process, and says how `init` ended. What cannot be ended,
+/// because the kernel holds it, is not waited for long.
+fn end_descendants(init: Pid) -> io::Result<WaitStatus> {
+    const TRIES: usize = 400;
+    let own = rustix::process::getpid();
+    kill_descendants(own);
+    let status = bury(init)?;
+    for _ in 0..TRIES {
+        kill_descendants(own);
+        loop {
+            match waitpid(None, WaitOptions::NOHANG) {
+                Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
+                Ok(None) => break,
+                Err(_) => return Ok(status),
+            }
+        }
+        let pause = rustix::event::Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+        // Nothing is waited for but time.
+        let _ = rustix::event::poll(&mut [], Some(&pause));
+    }
+    Ok(status)
+}
+
+fn kill(init: &OwnedFd) -> io::Result<()> {
+    match pidfd_send_signal(init, Signal::KILL) {
+        Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+pub(super) fn bury(init: Pid) -> io::Result<WaitStatus> {
+    loop {
+        match waitpid(Some(init), WaitOptions::empty()) {
+            Ok(Some((_, status))) => return Ok(status),
+            Ok(None) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Leaving walls out, to see which trials notice (`cargo xtask walls`).
+//!
+//! Only a guest that was built with `--cfg bastide_removable_walls` can do without one. In every other
+//! guest the answer is a constant, and nothing of this is left; `cargo xtask check` looks.
+
+#[cfg(not(bastide_removable_walls))]
+use bastide_proto::boot::{BootSpec, Groundwork};
+
+/// What can be left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(bastide_removable_walls), expect(dead_code, reason = "some change only the orders"))]
+pub(crate) enum Wall {
+    /// The filter of system calls.
+    Seccomp,
+    /// Landlock over files.
+    LandlockFiles,
+    /// Landlock over signals and abstract sockets.
+    LandlockScope,
+    /// Giving capabilities up.
+    Capabilities,
+    /// That no program gives privileges, and with it the filter and Landlock, which take it along.
+    NoNewPrivileges,
+    /// That mounts ignore set-user-id bits.
+    SetUserId,
+    /// That mounts of the host's files are read-only.
+    ReadOnly,
+    /// The network namespace.
+    Network,
+    /// The ipc namespace.
+    Ipc,
+    /// Ending what descends from a session without namespaces.
+    Ending,
+    /// That our own processes cannot be traced.
+    Untraceable,
+    /// That descriptors close when a command starts.
+    CloseOnExec,
+    /// That folders handed to the guest are mounts of their own.
+    FoldersAlone,
+    /// That only what is meant is in the new root.
+    OwnRoot,
+    /// The pid namespace, and a `/proc` of its own.
+    Processes,
+}
+
+/// Whether this guest does without a wall.
+#[cfg(not(bastide_removable_walls))]
+pub(crate) const fn is_out(_: Wall) -> bool {
+    false
+}
+
+/// What a guest that does without walls stands on instead of what it was asked for.
+#[cfg(not(bastide_removable_walls))]
+pub(crate) const fn alter_ground(_: &mut Groundwork) {}
+
+/// What it builds besides.
+#[cfg(not(bastide_removable_walls))]
+pub(crate) const fn alter_session(_: &Groundwork, _: &mut BootSpec) {}
+
+#[cfg(bastide_removable_walls)]
+pub(crate) use removable::{alter_ground, alter_session, is_out};
+
+#[cfg(bastide_removable_walls)]
+mod removable {
+    use std::path::{Path, PathBuf};
+
+    use bastide_proto::boot::{BootSpec, Groundwork, RootStep, Rung};
+
+    use super::Wall;
+
+    /// Which walls are left out, written over in the program itself: their names, with spaces around.
+    static LIST: [u8; 160] = list();
+
+    const fn list() -> [u8; 160] {
+        let (mut list, mark, mut at) = ([b' '; 160], b"bastide-without:", 0);
+        while at < mark.len() {
+            list[at] = mark[at];
+            at += 1;
+        }
+        list
+    }
+
+    /// What of the host the new root has besides where it is not the sandbox's own.
+    const BESIDES: [&str; 5] = ["/home", "/root", "/tmp", "/var", "/run"];
+
+    pub(crate) fn is_out(wall: Wall) -> bool {
+        let list = std::hint::black_box(&LIST);
+        let name = format!("{wall:?}");
+        list.split(|byte| *byte == b' ').any(|word| word == name.as_bytes())
+    }
+
+    pub(crate) fn alter_ground(ground: &mut Groundwork) {
+        if is_out(Wall::Network) {
+            ground.own_network = false;
+            if let Rung::Landlock(walls) = &mut ground.rung {
+                walls.network = true;
+            }
+        }
+        if is_out(Wall::Processes) {
+            for step in &mut ground.steps {
+                if let RootStep::Proc { target } = step {
+                    let target = target.clone();
+                    *step =
+                        RootStep::Bind { source: PathBuf::from("/proc"), target, writable: true };
+                }
+            }
+        }
+    }
+
+    pub(crate) fn alter_session(ground: &Groundwork, spec: &mut BootSpec) {
+        if ground.rung != Rung::Namespaces || !is_out(Wall::OwnRoot) {
+            return;
+        }
+        for folder in BESIDES.into_iter().filter(|folder| Path::new(folder).is_dir()) {
+            let target = folder.to_owned();
+            spec.steps.push(RootStep::Dir { target: target.clone(), mode: 0o755 });
+            let source = PathBuf::from(folder);
+            spec.steps.push(RootStep::Bind { source, target, writable: false });
+        }
+    }
+}

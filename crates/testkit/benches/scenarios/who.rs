@@ -1,0 +1,41 @@
+//! Who does what is measured: us, and what users would use instead.
+
+/// One of those who do an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Subject {
+    /// This project's library, sessions on this machine, fully confined.
+    Local,
+    /// The same with everything on record.
+    Audited,
+    /// This project's command line, sessions on this machine.
+    Cli,
+    /// This project's library, sessions in containers.
+    Docker,
+    /// The reference's local client.
+    Reference,
+    /// The reference's Docker client, on the same daemon.
+    DockerReference,
+    /// bubblewrap.
+    Bwrap,
+    /// Starting a program and waiting for it.
+    Spawn,
+    /// The same on this machine, without a sandbox.
+    Host,
+}
+
+impl Subject {
+    /// What tables and options call it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Local => "bastide",
+            Self::Audited => "bastide-audited",
+            Self::Cli => "bastide-cli",
+            Self::Docker => "bastide-docker",
+            Self::Reference => "reference",
+            Self::DockerReference => "reference-docker",
+            Self::Bwrap => "bwrap",
+            Self::Spawn => "posix_spawn",
+            Self::Host => "host",
+        }
+    }
+}
