@@ -375,7 +375,7 @@ impl Boot<'_> {
             container: up.container,
             image: self.options.image.clone(),
             labels: self.options.labels.clone(),
-            root: Some(self.spec.root.clone()),
+            root: self.image.folder.clone().filter(|folder| *folder == self.spec.root),
             volumes: self.storage.names(),
             transport,
             guest: up.guest,

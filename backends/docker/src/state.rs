@@ -37,7 +37,7 @@ pub(crate) struct State {
     /// What it is labelled with besides ours.
     #[serde(default)]
     pub(crate) labels: BTreeMap<String, String>,
-    /// Where the workspace is.
+    /// Where the workspace is, if the image says so and not the manifest.
     #[serde(default)]
     pub(crate) root: Option<GuestPath>,
     /// The volumes of the manifest's mounts.

@@ -129,7 +129,7 @@ async fn installs_a_package_in_debian(context: Context) -> Outcome {
     };
     let session = setting.session(DockerOptions::new(images::DEBIAN)).await?;
     session.write("own.deb", package).await?;
-    let line = "apt-get install -y --no-download ./own.deb >/dev/null 2>&1; bastide-own; \
+    let line = "apt-get install -y ./own.deb >/dev/null 2>&1; bastide-own; \
                 stat -c %U /usr/bin/bastide-own; su nobody -s /bin/sh -c 'id -un'";
     assert_eq!(say(&session, line).await?, "it is installed\nroot\nnobody\n");
     Ok(session.delete().await?)
