@@ -60,7 +60,8 @@ impl Command {
         }
     }
 
-    /// A line for the shell.
+    /// A line for the shell: `sh -c` on this machine, and a login shell, `sh -lc`, where the machine has a
+    /// system of its own, which may say in its profile where programs are.
     #[must_use]
     pub fn shell(line: &str) -> Self {
         Self { is_shell: true, ..Self::new(["sh", "-c", line]) }

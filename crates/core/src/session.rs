@@ -232,7 +232,10 @@ impl Session {
     }
 
     fn exec_request(&self, command: Command, detached: bool) -> Request {
-        let Command { argv, env, cwd, user, input, timeout, terminal, .. } = command;
+        let Command { mut argv, env, cwd, user, input, timeout, terminal, is_shell, .. } = command;
+        if let (true, Some(flag)) = (is_shell && !self.backend.has_host_files(), argv.get_mut(1)) {
+            *flag = b"-lc".to_vec();
+        }
         Request::Exec(Exec {
             argv: argv.into_iter().map(ByteBuf::from).collect(),
             env: self.environment(env),

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::future::poll_fn;
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -257,4 +257,70 @@ async fn a_thousand_at_once_leave_nothing_open() {
         assert!(std::time::Instant::now() < deadline, "{} descriptors are open", count());
         tokio::task::yield_now().await;
     }
+}
+
+/// A file system of this process with one file, which can be opened; nobody answers to anything after that.
+/// `None` where this machine or this user may not have one.
+fn silent_file(target: &Path) -> Option<OwnedFd> {
+    const INIT: u32 = 26;
+    const OPEN: u32 = 14;
+    File::create(target).unwrap();
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let device = rustix::fs::open("/dev/fuse", flags, Mode::empty()).ok()?;
+    let options = format!("fd={},rootmode=100644,user_id=0,group_id=0", device.as_raw_fd());
+    let options = std::ffi::CString::new(options).unwrap();
+    let none = rustix::mount::MountFlags::empty();
+    rustix::mount::mount("silent", target, "fuse", none, options.as_c_str()).ok()?;
+    let (path, opened) = (target.to_owned(), std::sync::mpsc::channel());
+    std::thread::spawn(move || opened.0.send(open(&path, OFlags::RDONLY)));
+    let mut request = vec![0; 1 << 16];
+    loop {
+        let length = rustix::io::read(&device, &mut request[..]).unwrap();
+        assert!(length >= 40, "a request is longer than its header");
+        let word = |at: usize| u32::from_ne_bytes(request[at..at + 4].try_into().unwrap());
+        let body = match word(4) {
+            // The version, and how much is written at a time; the rest may be nought.
+            INIT => [
+                &7_u32.to_ne_bytes()[..],
+                &31_u32.to_ne_bytes(),
+                &[0; 12],
+                &[0, 16, 0, 0],
+                &[0; 40],
+            ]
+            .concat(),
+            OPEN => vec![0; 16],
+            other => unreachable!("request {other} comes before the file is open"),
+        };
+        let size = u32::try_from(16 + body.len()).unwrap();
+        let reply = [&size.to_ne_bytes()[..], &[0; 4], &request[8..16], &body].concat();
+        rustix::io::write(&device, &reply).unwrap();
+        if word(4) == OPEN {
+            // Whoever asks anything from here on waits for as long as this process has the device open.
+            Box::leak(Box::new(device));
+            return Some(opened.1.recv().unwrap());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_file_whose_file_system_never_answers_holds_nobody_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = folder.path().join("file");
+    let Some(silent) = silent_file(&target) else {
+        eprintln!("skipped: this user may not mount a file system of its own");
+        return;
+    };
+    let device = std::fs::metadata(folder.path()).unwrap().dev();
+    // Closing it would wait as well, so nobody here does.
+    let silent: &'static OwnedFd = Box::leak(Box::new(silent));
+    let (read, _) = meet(vec![device], move |ticket, socket| {
+        let passed = std::mem::ManuallyDrop::new(silent.try_clone().unwrap());
+        packet(socket, &ticket.to_le_bytes(), std::slice::from_ref(&*passed));
+    })
+    .await;
+    // Ends everything that waits for an answer, then goes.
+    let unmount = |how| rustix::mount::unmount(&target, how);
+    let _still_busy = unmount(rustix::mount::UnmountFlags::FORCE);
+    unmount(rustix::mount::UnmountFlags::DETACH).unwrap();
+    assert_eq!(read, Err(ErrorKind::AgentLost));
 }

@@ -5,11 +5,11 @@
 //! first command ran; it is then read or written by position, and nothing else.
 
 mod passed;
+mod stranger;
 
 use std::collections::HashMap;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
@@ -21,6 +21,7 @@ use tokio::task::JoinHandle;
 use crate::backend::Side;
 
 pub(crate) use passed::{Access, PassedFile, passable_device};
+pub(crate) use stranger::Stranger;
 
 /// How many calls may wait for a descriptor at a time.
 const MAX_WAITING: usize = 64;
@@ -35,7 +36,7 @@ pub struct SideChannel {
 
 #[derive(Debug, Default)]
 struct State {
-    waiting: HashMap<u64, oneshot::Sender<OwnedFd>>,
+    waiting: HashMap<u64, oneshot::Sender<Stranger>>,
     /// How many tickets were given, and how many descriptors came.
     given: u64,
     came: u64,
@@ -47,7 +48,7 @@ struct State {
 pub struct Ticket {
     number: u64,
     state: Arc<Mutex<State>>,
-    coming: oneshot::Receiver<OwnedFd>,
+    coming: oneshot::Receiver<Stranger>,
 }
 
 impl SideChannel {
@@ -100,7 +101,7 @@ impl Ticket {
     }
 
     /// Waits for the descriptor; `None` if the guest does not keep to the protocol, or is gone.
-    pub(crate) async fn descriptor(&mut self) -> Option<OwnedFd> {
+    pub(crate) async fn descriptor(&mut self) -> Option<Stranger> {
         (&mut self.coming).await.ok()
     }
 }
@@ -135,7 +136,7 @@ async fn listen(socket: UnixDatagram, state: Arc<Mutex<State>>) {
 }
 
 /// One packet: a ticket and one descriptor, nothing else.
-async fn receive(socket: &UnixDatagram) -> io::Result<(u64, OwnedFd)> {
+async fn receive(socket: &UnixDatagram) -> io::Result<(u64, Stranger)> {
     socket
         .async_io(Interest::READABLE, || {
             let mut packet = [0; 9];
@@ -147,7 +148,7 @@ async fn receive(socket: &UnixDatagram) -> io::Result<(u64, OwnedFd)> {
             let mut descriptors = Vec::new();
             for message in ancillary.drain() {
                 if let RecvAncillaryMessage::ScmRights(came) = message {
-                    descriptors.extend(came);
+                    descriptors.extend(came.map(Stranger::new));
                 }
             }
             let cut = ReturnFlags::TRUNC | ReturnFlags::CTRUNC;

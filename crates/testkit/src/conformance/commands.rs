@@ -1,6 +1,6 @@
 //! Commands: what they get, what they say, how they end.
 
-use bastide::{Command, Output, Reason};
+use bastide::{Command, Output, Reason, Rung};
 
 use crate::suite::{Context, Outcome, Trial, say, sh};
 use crate::trials;
@@ -9,6 +9,7 @@ pub(super) const TRIALS: &[Trial] = trials![
     reports_exit_codes,
     reports_signals,
     reports_programs_that_cannot_be_executed,
+    runs_lines_in_a_login_shell_where_the_system_is_its_own,
     keeps_output_apart,
     starts_in_the_workspace_with_home_set,
     passes_arguments_and_environment_unchanged,
@@ -38,6 +39,17 @@ async fn reports_programs_that_cannot_be_executed(context: Context) -> Outcome {
     say(&session, "echo 'not a program' > plain; chmod 644 plain").await?;
     let plain = session.exec(Command::new(["./plain"])).await?.exit;
     assert_eq!((plain.reason, plain.code), (Reason::NotStarted, 126));
+    Ok(session.delete().await?)
+}
+
+async fn runs_lines_in_a_login_shell_where_the_system_is_its_own(context: Context) -> Outcome {
+    let session = context.session().await?;
+    session.write(".profile", "GREETED=yes\n").await?;
+    // What other backends run in is not this machine.
+    let is_host =
+        matches!(session.receipt().rung, Rung::Namespaces | Rung::Landlock | Rung::Unconfined);
+    let expected = if is_host { "no\n" } else { "yes\n" };
+    assert_eq!(say(&session, "echo ${GREETED:-no}").await?, expected);
     Ok(session.delete().await?)
 }
 

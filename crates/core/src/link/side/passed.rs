@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -13,6 +12,7 @@ use rustix::fs::{
     AtFlags, FileType, OFlags, StatFs, StatxFlags, fcntl_getfl, fstatfs, statfs, statx,
 };
 
+use super::Stranger;
 /// How long the disk may take for one piece.
 const PIECE_DEADLINE: Duration = Duration::from_secs(30);
 
@@ -54,11 +54,12 @@ impl PassedFile {
     /// Nothing asked here waits for anybody: the flags are the kernel's own, and the file's kind and
     /// device are what the kernel knows already. Only a file on a known device is asked for more.
     pub(crate) fn check(
-        descriptor: OwnedFd,
+        stranger: Stranger,
         access: Access,
         devices: &[u64],
     ) -> Result<Self, &'static str> {
-        let flags = fcntl_getfl(&descriptor).map_err(|_| "it cannot be looked at")?;
+        let descriptor = stranger.get().ok_or("it is gone")?;
+        let flags = fcntl_getfl(descriptor).map_err(|_| "it cannot be looked at")?;
         let wanted = match access {
             Access::Read => OFlags::RDONLY,
             Access::Write => OFlags::WRONLY,
@@ -71,7 +72,7 @@ impl PassedFile {
             return Err("it is open in an unusual way");
         }
         let asked = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-        let seen = statx(&descriptor, c"", asked, StatxFlags::TYPE);
+        let seen = statx(descriptor, c"", asked, StatxFlags::TYPE);
         let seen = seen.map_err(|_| "it cannot be looked at")?;
         if FileType::from_raw_mode(u32::from(seen.stx_mode)) != FileType::RegularFile {
             return Err("it is not a regular file");
@@ -80,10 +81,11 @@ impl PassedFile {
         if !devices.contains(&device) {
             return Err("it is not on a device of the session");
         }
-        let system = fstatfs(&descriptor).map_err(|_| "its file system cannot be looked at")?;
+        let system = fstatfs(descriptor).map_err(|_| "its file system cannot be looked at")?;
         if !is_usual(&system) {
             return Err("it is on an unusual file system");
         }
+        let descriptor = stranger.trusted().ok_or("it is gone")?;
         Ok(Self(Arc::new(File::from(descriptor))))
     }
 
@@ -152,6 +154,8 @@ async fn within<T: Send + 'static>(
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::OwnedFd;
+
     use rustix::fs::Mode;
 
     use super::*;
@@ -171,7 +175,9 @@ mod tests {
         let device = std::fs::metadata(&path).unwrap().dev();
         let (path, fifo) = (path.to_str().unwrap(), fifo.to_str().unwrap());
         let here = folder.path().to_str().unwrap();
-        let check = |descriptor, access| PassedFile::check(descriptor, access, &[device]).err();
+        let check = |descriptor, access| {
+            PassedFile::check(Stranger::new(descriptor), access, &[device]).err()
+        };
         assert_eq!(check(open(path, OFlags::RDONLY), Access::Read), None);
         assert_eq!(check(open(path, OFlags::RDONLY | OFlags::NONBLOCK), Access::Read), None);
         assert_eq!(check(open(path, OFlags::WRONLY), Access::Write), None);
@@ -193,7 +199,7 @@ mod tests {
             (std::os::unix::net::UnixStream::pair().unwrap().0.into(), Access::Read, device),
         ];
         for (number, (descriptor, access, device)) in refused.into_iter().enumerate() {
-            let checked = PassedFile::check(descriptor, access, &[device]);
+            let checked = PassedFile::check(Stranger::new(descriptor), access, &[device]);
             assert!(checked.is_err(), "number {number} was taken");
         }
     }
@@ -205,7 +211,7 @@ mod tests {
         std::fs::write(&path, vec![7; 100_000]).unwrap();
         let device = std::fs::metadata(&path).unwrap().dev();
         let descriptor = open(path.to_str().unwrap(), OFlags::RDONLY);
-        let passed = PassedFile::check(descriptor, Access::Read, &[device]).unwrap();
+        let passed = PassedFile::check(Stranger::new(descriptor), Access::Read, &[device]).unwrap();
         assert_eq!(passed.read(0, 50_000).await.unwrap().len(), 50_000);
         File::options().write(true).open(&path).unwrap().set_len(60_000).unwrap();
         assert_eq!(passed.read(50_000, 50_000).await.unwrap().len(), 10_000);
