@@ -2,6 +2,9 @@
 //! counted.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+#[path = "counting/processes.rs"]
+mod processes;
+
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -10,6 +13,8 @@ use std::time::{Duration, Instant};
 use bastide::model::{Entry, Manifest};
 use bastide::{Client, Command, CreateOptions};
 use bastide_local::LocalBackend;
+
+use processes::{children, guests};
 
 /// What a session could leave behind.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,21 +53,6 @@ fn descriptors() -> Vec<String> {
     let mut kinds: Vec<_> = kinds.filter(|kind| !kind.ends_with("/fd")).collect();
     kinds.sort_unstable();
     kinds
-}
-
-/// The children of this process, ended ones that nobody collected included.
-fn children() -> Vec<String> {
-    let tasks = fs::read_dir("/proc/self/task").unwrap().flatten();
-    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
-    lists.flat_map(|list| list.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).collect()
-}
-
-/// Processes that run a guest of this home.
-fn guests(home: &Path) -> usize {
-    let folder = fs::canonicalize(home).unwrap().join("guests");
-    let entries = fs::read_dir("/proc").unwrap().flatten();
-    let programs = entries.filter_map(|entry| fs::read_link(entry.path().join("exe")).ok());
-    programs.filter(|program| program.parent() == Some(&folder)).count()
 }
 
 /// How much is beneath a folder that has a certain name. What cannot be looked into is not ours.
@@ -136,65 +126,4 @@ fn leaves_nothing_of_two_hundred_sessions() {
     let report = runtime.block_on(client.sweep()).unwrap();
     assert!(report.removed.iter().all(|swept| swept.id.is_none()), "{report:?}");
     assert_eq!(report.failed, []);
-}
-
-/// Waits for something that is bound to happen.
-fn until(what: &str, is_so: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !is_so() {
-        assert!(Instant::now() < deadline, "not in time: {what}");
-        std::thread::yield_now();
-    }
-}
-
-/// The wardens of this process.
-fn wardens() -> Vec<i32> {
-    children().iter().map(|child| child.parse().unwrap()).collect()
-}
-
-#[test]
-fn keeps_one_foundation_ready_and_leaves_nothing_of_it() {
-    let home = tempfile::tempdir().unwrap();
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let _inside = runtime.enter();
-    let client = Client::new(Arc::new(LocalBackend::new(home.path()).unwrap()));
-    let session = || {
-        runtime.block_on(async {
-            let manifest = Manifest::default();
-            let session = client.create(&manifest, CreateOptions::default()).await.unwrap();
-            let output = session.exec(Command::shell("hostname; ls /workspace")).await.unwrap();
-            let hostname = format!("bastide-{}\n", &session.id().as_str()[..8]);
-            assert_eq!(String::from_utf8_lossy(&output.stdout), hostname);
-            let rung = session.receipt().rung;
-            session.delete().await.unwrap();
-            rung
-        })
-    };
-    let rung = session();
-    until("the first session leaves nothing", || guests(home.path()) == 0 && wardens().is_empty());
-    session();
-    if rung != bastide::Rung::Namespaces {
-        return;
-    }
-    // A warden, and the first process of a sandbox that has no session yet.
-    until("there is a foundation for the third", || guests(home.path()) == 2);
-    let report = runtime.block_on(client.sweep()).unwrap();
-    // Locks of ids are everybody's; those of sessions that were killed elsewhere may be among them.
-    let ours: Vec<_> =
-        report.removed.iter().filter(|one| !one.what.contains("id-ranges")).collect();
-    assert_eq!((ours.len(), report.failed.len()), (0, 0), "{report:?}");
-    let ready = wardens();
-    assert_eq!(ready.len(), 1);
-    session();
-    until("it was used, and there is another", || {
-        guests(home.path()) == 2 && wardens().iter().all(|warden| !ready.contains(warden))
-    });
-    // Whoever ends it does no harm.
-    let spare = rustix::process::Pid::from_raw(wardens()[0]).unwrap();
-    rustix::process::kill_process(spare, rustix::process::Signal::KILL).unwrap();
-    session();
-    until("there is another", || guests(home.path()) == 2 && wardens().len() == 1);
-    drop(client);
-    until("it ends with its client", || guests(home.path()) == 0 && wardens().is_empty());
 }
