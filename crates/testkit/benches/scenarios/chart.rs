@@ -5,8 +5,8 @@ use std::fmt::Write;
 use crate::measured::Measured;
 use crate::scenario::Promise;
 
-const WIDTH: f64 = 760.0;
-const LABELS: f64 = 330.0;
+const WIDTH: f64 = 990.0;
+const LABELS: f64 = 560.0;
 const LINE: f64 = 26.0;
 
 /// Draws every ratio that something is promised about.
