@@ -15,7 +15,7 @@ mod pump;
 mod tree;
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -85,13 +85,12 @@ pub fn run() -> io::Result<()> {
         None => Foundation::lay(&ground, Some(&spec), owner),
     };
     let own_network = ground.own_network;
-    let mut owner = owner;
     let booted = foundation.and_then(|foundation| boot(&spec, foundation, streams));
     let report = match &booted {
         Ok(sandbox) => BootReport::Ready(sandbox.ready.clone()),
         Err(failure) => BootReport::Failed(failure.clone()),
     };
-    let told = write_message(&mut owner, &report);
+    let told = packet::send(&owner, &report, &[]);
     match (booted, told) {
         (Ok(sandbox), Ok(())) => sandbox.keep(owner, &spec, own_network),
         // Until its owner lets go of it a session ends with it, also one that is meant to live on:
@@ -312,8 +311,4 @@ fn stand(
     let ready = foundation.carry(spec, &handed, &groups.enforced)?;
     let control = folder.listen(CONTROL_NAME).and_then(Control::new).step(listen)?;
     Ok(Standing { ready, folder, control, lock })
-}
-
-fn write_message<T: serde::Serialize>(to: &mut UnixStream, message: &T) -> io::Result<()> {
-    to.write_all(&packet::encode(message)?)
 }

@@ -1,13 +1,13 @@
 //! Disks that are full: every call ends with the true reason, nothing is half done, and whoever filled the
 //! disk can be removed.
 
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 
-use crate::harness::{Home, text};
+use crate::harness::{Home, fed, text};
 
 /// A small disk, in a mount namespace of its own that anybody may make. It goes with this value.
 struct SmallDisk {
@@ -34,13 +34,7 @@ impl SmallDisk {
         enter.args(["--user", "--mount", "--preserve-credentials", "--target"]);
         enter.arg(self.holder.id().to_string());
         enter.arg(env!("CARGO_BIN_EXE_bastide"));
-        let mut child = home.wrapped(enter, arguments).stdin(Stdio::piped()).spawn().unwrap();
-        let mut stdin = child.stdin.take().unwrap();
-        let input = input.to_vec();
-        let writing = std::thread::spawn(move || stdin.write_all(&input));
-        let output = child.wait_with_output().unwrap();
-        drop(writing.join().unwrap());
-        output
+        fed(&mut home.wrapped(enter, arguments), input)
     }
 
     fn run(&self, home: &Home, arguments: &[&str]) -> Output {

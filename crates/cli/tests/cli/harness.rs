@@ -72,13 +72,7 @@ impl Home {
 
     /// Runs the tool to its end with something to read.
     pub(crate) fn feed(&self, arguments: &[&str], input: &[u8]) -> Output {
-        let mut child = self.command(arguments).stdin(Stdio::piped()).spawn().unwrap();
-        let mut stdin = child.stdin.take().unwrap();
-        let input = input.to_vec();
-        let writing = std::thread::spawn(move || stdin.write_all(&input));
-        let output = child.wait_with_output().unwrap();
-        drop(writing.join().unwrap());
-        output
+        fed(&mut self.command(arguments), input)
     }
 
     /// Starts the tool and waits until it has printed `line`.
@@ -193,4 +187,15 @@ pub(crate) fn is_running(line: &str) -> bool {
 /// A big count, or a tenth of it.
 pub(crate) fn count(full: usize) -> usize {
     if std::env::var_os("BASTIDE_TEST_FULL").is_some() { full } else { full.div_ceil(10) }
+}
+
+/// Runs a program to its end with something to read.
+pub(crate) fn fed(command: &mut Command, input: &[u8]) -> Output {
+    let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let input = input.to_vec();
+    let writing = std::thread::spawn(move || stdin.write_all(&input));
+    let output = child.wait_with_output().unwrap();
+    drop(writing.join().unwrap());
+    output
 }

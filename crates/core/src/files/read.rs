@@ -11,8 +11,8 @@ use super::path::Target;
 use super::trouble::{Trouble, is_missing};
 use super::{Files, MAX_WHOLE, SILENCE, WORTH_PASSING};
 use crate::events::Finished;
-use crate::fault::{agent_lost, refused};
-use crate::link::{Access, PassedFile, Stream, Ticket, broken};
+use crate::fault::refused;
+use crate::link::{Access, PassedFile, Stream, broken};
 use crate::{Error, ErrorKind, Result};
 
 /// How much of a passed file is read at a time.
@@ -152,7 +152,7 @@ impl Files<'_> {
         let source = match (passed, &mut ticket) {
             (false, _) => Source::Link(stream),
             (true, Some(ticket)) => {
-                let file = self.receive(ticket, Access::Read).await?;
+                let file = ticket.file(self.link, Access::Read, SILENCE).await?;
                 call::end(&mut stream).await?;
                 let left = size.saturating_sub(offset).min(max.unwrap_or(u64::MAX));
                 Source::Passed { file, offset, left }
@@ -160,17 +160,6 @@ impl Files<'_> {
             (true, None) => return Err(broken("a descriptor nobody asked for").into()),
         };
         Ok(FileReader { given: target.given.to_string(), size, source })
-    }
-
-    /// Waits for a descriptor and checks it.
-    pub(super) async fn receive(&self, ticket: &mut Ticket, access: Access) -> Result<PassedFile> {
-        let came = tokio::time::timeout(SILENCE, ticket.descriptor()).await;
-        let Ok(Some(descriptor)) = came else {
-            return Err(agent_lost("the guest did not pass the descriptor it promised"));
-        };
-        let devices = self.link.side().map_or(&[][..], |side| side.devices());
-        PassedFile::check(descriptor, access, devices)
-            .map_err(|why| agent_lost(&format!("the guest passed a bad descriptor: {why}")))
     }
 }
 

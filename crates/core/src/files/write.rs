@@ -177,7 +177,7 @@ impl Files<'_> {
         if let Some(ticket) = &mut ticket
             && call::item::<Ready>(&mut stream).await?.passed
         {
-            file = Some(self.receive(ticket, Access::Write).await?);
+            file = Some(ticket.file(self.link, Access::Write, SILENCE).await?);
         }
         let sent = match file {
             Some(file) => fill(file, target, head, tail).await,

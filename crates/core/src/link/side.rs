@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
 use tokio::io::Interest;
@@ -18,7 +19,10 @@ use tokio::net::UnixDatagram;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use super::Link;
+use crate::Result;
 use crate::backend::Side;
+use crate::fault::agent_lost;
 
 pub(crate) use passed::{Access, PassedFile, passable_device};
 pub(crate) use stranger::Stranger;
@@ -82,7 +86,7 @@ impl SideChannel {
     }
 
     /// The devices descriptors may be of.
-    pub(crate) fn devices(&self) -> &[u64] {
+    fn devices(&self) -> &[u64] {
         &self.devices
     }
 }
@@ -100,9 +104,19 @@ impl Ticket {
         self.number
     }
 
-    /// Waits for the descriptor; `None` if the guest does not keep to the protocol, or is gone.
-    pub(crate) async fn descriptor(&mut self) -> Option<Stranger> {
-        (&mut self.coming).await.ok()
+    /// Waits for the descriptor, for so long at most, and checks it.
+    pub(crate) async fn file(
+        &mut self,
+        link: &dyn Link,
+        access: Access,
+        most: Duration,
+    ) -> Result<PassedFile> {
+        let Ok(Ok(descriptor)) = tokio::time::timeout(most, &mut self.coming).await else {
+            return Err(agent_lost("the guest did not pass the descriptor it promised"));
+        };
+        let devices = link.side().map_or(&[][..], |side| side.devices());
+        PassedFile::check(descriptor, access, devices)
+            .map_err(|why| agent_lost(&format!("the guest passed a bad descriptor: {why}")))
     }
 }
 

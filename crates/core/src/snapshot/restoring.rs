@@ -16,7 +16,7 @@ use bytes::Bytes;
 use serde_bytes::ByteBuf;
 
 use crate::fault::{agent_lost, refused};
-use crate::link::{Access, Incoming, Link, PassedFile, Receiver, Sender, Stream, Ticket};
+use crate::link::{Access, Incoming, Link, Receiver, Sender, Stream, Ticket};
 use crate::link::{broken, decode};
 use crate::{Error, ErrorKind, Result};
 
@@ -124,7 +124,7 @@ impl<'a> Restoring<'a> {
         };
         match (is_passed, &mut ticket) {
             (true, Some(ticket)) => {
-                Ok(Some(receive(self.link, ticket, Access::Write).await?.file()))
+                Ok(Some(ticket.file(self.link, Access::Write, SILENCE).await?.file()))
             }
             (true, None) => Err(broken("a descriptor nobody asked for")),
             (false, _) => Ok(None),
@@ -241,19 +241,4 @@ impl Hearing {
             .hint("a folder of yours is never cleared: empty it, or choose another")
             .because(error)
     }
-}
-
-/// Waits for a descriptor and checks it.
-pub(crate) async fn receive(
-    link: &dyn Link,
-    ticket: &mut Ticket,
-    access: Access,
-) -> Result<PassedFile> {
-    let came = tokio::time::timeout(SILENCE, ticket.descriptor()).await;
-    let Ok(Some(descriptor)) = came else {
-        return Err(agent_lost("the guest did not pass the descriptor it promised"));
-    };
-    let devices = link.side().map_or(&[][..], |side| side.devices());
-    PassedFile::check(descriptor, access, devices)
-        .map_err(|why| agent_lost(&format!("the guest passed a bad descriptor: {why}")))
 }

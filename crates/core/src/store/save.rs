@@ -22,7 +22,7 @@ use super::writer::Writer;
 use super::{Store, Tree, blocking, now_ms, threads};
 use crate::link::{Access, Stream, Ticket, broken};
 use crate::snapshot::Progress;
-use crate::snapshot::restoring::receive;
+use crate::snapshot::restoring::SILENCE;
 use crate::snapshot::scanning::{Said, next};
 use crate::{Error, ErrorKind, Result};
 
@@ -235,7 +235,7 @@ impl Saving<'_> {
                 let Some(Some(mut ticket)) = tickets.pop() else {
                     return Err(broken("a descriptor nobody asked for"));
                 };
-                let file = receive(self.tree.link, &mut ticket, Access::Read).await?;
+                let file = ticket.file(self.tree.link, Access::Read, SILENCE).await?;
                 let (writer, permits) = (Arc::clone(&self.writer), Arc::clone(&self.permits));
                 let job = tokio::spawn(async move {
                     passed(&writer, &permits, file.file(), stat, attributes).await
