@@ -18,9 +18,9 @@ use bastide::{
 use bastide_guest_bin::GuestBinary;
 use bastide_proto::boot::{BootFailure, BootReport, BootSpec, Groundwork, Ready, Resolver};
 use bastide_proto::warden::{END_NAME, LET_GO};
-use tokio::process::Child;
 
 use crate::backend::{NAME, State};
+use crate::nursery::Warden;
 use crate::plan::{Ground, Plan};
 use crate::receipt::receipt;
 use crate::refusal::because;
@@ -103,11 +103,11 @@ pub(crate) async fn boot(
     }
     let Some((plan, up)) = climbed else { return Err(ladder::none_left(&failures)) };
     ladder::note(dir, plan.rung).map_err(failed)?;
-    let Up { mut warden, ready, control, connection } = up;
+    let Up { warden, ready, control, connection } = up;
     let devices = connection.side.as_ref().map(|side| side.devices.clone()).unwrap_or_default();
-    let warden_pid = warden.id().ok_or_else(|| failed(io::Error::other("the warden has ended")))?;
-    // It outlives this call and may outlive this process; here it is only collected when it ends.
-    tokio::spawn(async move { warden.wait().await });
+    let warden_pid =
+        warden.pid().ok_or_else(|| failed(io::Error::other("the warden has ended")))?;
+    warden.let_live();
     let state = State {
         dir: dir.to_owned(),
         warden: ProcessIdentity::of(warden_pid).map_err(failed)?,
@@ -133,7 +133,7 @@ pub(crate) async fn boot(
 
 /// A sandbox that came up.
 struct Up {
-    warden: Child,
+    warden: Warden,
     ready: Ready,
     control: StdStream,
     connection: Connection,
@@ -154,7 +154,9 @@ async fn attempt(
             built => return built,
         }
     }
-    build(Waiting::start(wardens.guest, ground.clone()).await?, folder, plan, boot).await
+    let nursery = wardens.spares.and_then(|spares| spares.nursery());
+    let waiting = Waiting::start(wardens.guest, nursery, ground.clone()).await?;
+    build(waiting, folder, plan, boot).await
 }
 
 async fn build(
@@ -175,7 +177,7 @@ async fn build(
         Ok(Err(error)) => return Err(given_up(waiting.warden, error).await),
         Err(_) => return Err(given_up(waiting.warden, io::ErrorKind::TimedOut.into()).await),
     };
-    let Waiting { mut warden, control, .. } = waiting;
+    let Waiting { warden, control, .. } = waiting;
     match report {
         BootReport::Ready(ready) => {
             let connection = first.or_else(|first| side::connection(first, plan.devices()))?;
@@ -183,7 +185,7 @@ async fn build(
         }
         BootReport::Failed(failure) => {
             // It ends by itself now; what it held is free when it has.
-            drop(tokio::time::timeout(BOOT, warden.wait()).await);
+            drop(warden.ended(BOOT).await);
             Ok(Err(failure))
         }
     }
@@ -216,9 +218,9 @@ async fn stand(
 }
 
 /// Ends a warden that did not bring its sandbox up. The sandbox ends with it.
-async fn given_up(mut warden: Child, why: io::Error) -> io::Error {
-    drop(warden.start_kill());
-    drop(tokio::time::timeout(BOOT, warden.wait()).await);
+async fn given_up(mut warden: Warden, why: io::Error) -> io::Error {
+    drop(warden.kill());
+    drop(warden.ended(BOOT).await);
     why
 }
 

@@ -8,6 +8,7 @@ mod descriptors;
 mod host;
 mod ladder;
 mod layout;
+mod nursery;
 mod plan;
 mod receipt;
 mod refusal;

@@ -7,7 +7,6 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream as StdStream;
-use std::process::Stdio;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -15,10 +14,10 @@ use bastide::host::words;
 use bastide_guest_bin::GuestBinary;
 use bastide_proto::boot::{BootReport, BootSpec, Groundwork, Rung};
 use tokio::io::Interest;
-use tokio::process::{Child, Command};
 use tokio::runtime::Handle;
 
 use crate::descriptors;
+use crate::nursery::{Nursery, Warden};
 
 /// The longest report of a warden.
 const MAX_REPORT: usize = 64 * 1024;
@@ -29,26 +28,34 @@ const LATER: Duration = Duration::from_millis(5);
 /// How long a foundation is kept that nobody asks for.
 const KEPT: Duration = Duration::from_secs(30);
 
+/// How long a warden without a session may take to end.
+const END: Duration = Duration::from_secs(10);
+
 /// A warden that knows what to stand on, and not yet for whom.
 pub(crate) struct Waiting {
-    pub(crate) warden: Child,
+    pub(crate) warden: Warden,
     /// It ends when this closes, unless a session lives in it by then.
     pub(crate) control: StdStream,
     ground: Groundwork,
 }
 
 impl Waiting {
-    /// Starts a warden. What it stands on is laid while this process does other things.
-    pub(crate) async fn start(guest: &GuestBinary, ground: Groundwork) -> io::Result<Self> {
+    /// Starts a warden, out of a nursery if there is one. What it stands on is laid while this process
+    /// does other things.
+    pub(crate) async fn start(
+        guest: &GuestBinary,
+        nursery: Option<Arc<Nursery>>,
+        ground: Groundwork,
+    ) -> io::Result<Self> {
         let (control, far_control) = StdStream::pair()?;
-        let warden = Command::new(guest.checked_path())
-            .arg0("bastide-warden")
-            .arg("warden")
-            .env_clear()
-            .stdin(Stdio::from(std::os::fd::OwnedFd::from(far_control)))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()?;
+        let forked = match nursery {
+            Some(nursery) => nursery.fork(&far_control).await.ok(),
+            None => None,
+        };
+        let warden = match forked {
+            Some(warden) => warden,
+            None => Warden::start(guest, far_control)?,
+        };
         words::send(&mut words::to_tokio(control.try_clone()?)?, &ground).await?;
         Ok(Self { warden, control, ground })
     }
@@ -73,10 +80,10 @@ impl Waiting {
 
     /// Ends it, without a session.
     async fn end(self) {
-        let Self { mut warden, control, .. } = self;
+        let Self { warden, control, .. } = self;
         drop(control);
         // It ends by itself; here it is only collected.
-        drop(warden.wait().await);
+        drop(warden.ended(END).await);
     }
 }
 
@@ -93,6 +100,8 @@ struct Shelf {
     spare: Option<Waiting>,
     /// How many there were.
     count: u64,
+    /// Where wardens come from; it goes with a spare that nobody asked for.
+    nursery: Option<Arc<Nursery>>,
 }
 
 impl Spares {
@@ -103,7 +112,16 @@ impl Spares {
 
     fn take_number(&self, number: u64) -> Option<Waiting> {
         let mut shelf = self.shelf();
-        if shelf.count == number { shelf.spare.take() } else { None }
+        if shelf.count != number {
+            return None;
+        }
+        shelf.nursery = None;
+        shelf.spare.take()
+    }
+
+    /// Where wardens come from, if somebody has asked for more than one.
+    pub(crate) fn nursery(&self) -> Option<Arc<Nursery>> {
+        self.shelf().nursery.clone()
     }
 
     /// Has one made for a session like the one that was just made.
@@ -136,8 +154,8 @@ impl Spares {
     /// Lays a foundation, and says the how-manieth it is.
     async fn lay(spares: &Weak<Self>, guest: &GuestBinary, ground: Groundwork) -> Option<u64> {
         // Nobody waits for one any more whose client is gone.
-        spares.upgrade()?;
-        let laid = Waiting::start(guest, ground).await;
+        let nursery = spares.upgrade()?.open_nursery(guest);
+        let laid = Waiting::start(guest, nursery, ground).await;
         let spares = spares.upgrade()?;
         let (unfit, count) = {
             let mut shelf = spares.shelf();
@@ -151,6 +169,16 @@ impl Spares {
             unfit.end().await;
         }
         Some(count)
+    }
+
+    /// Where wardens come from, from now on. One that has ended is replaced.
+    fn open_nursery(&self, guest: &GuestBinary) -> Option<Arc<Nursery>> {
+        let mut shelf = self.shelf();
+        if shelf.nursery.as_ref().is_none_or(|nursery| nursery.has_ended()) {
+            // Without one, wardens are executed.
+            shelf.nursery = Nursery::start(guest).ok().map(Arc::new);
+        }
+        shelf.nursery.clone()
     }
 
     fn shelf(&self) -> MutexGuard<'_, Shelf> {

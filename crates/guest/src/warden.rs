@@ -1,6 +1,7 @@
 //! The warden: one small process on the host for each local session, the parent of its jail.
 //!
-//! It is started with its standard input as a socket to the process that makes the session, its owner.
+//! It is started with its standard input as a socket to the process that makes the session, its owner;
+//! or a nursery forks it, which that process started before.
 //! It first hears what the sandbox stands on and lays that; the session may come much later.
 
 pub mod container;
@@ -10,6 +11,7 @@ mod folder;
 mod foundation;
 mod keep;
 mod limits;
+pub mod nursery;
 mod ports;
 mod pump;
 mod tree;
@@ -51,10 +53,15 @@ const BOOT: Duration = Duration::from_secs(10);
 pub fn run() -> io::Result<()> {
     // Whatever the owner's own parents forgot to close must not reach a sandbox.
     close_inherited()?;
-    // Not the owner's terminal's business any more: an interrupt there is for the owner.
-    setsid()?;
     let owner = take_owner()?;
     close_standard_streams()?;
+    serve(owner)
+}
+
+/// The life of a warden that has its owner, and nothing else open.
+fn serve(owner: UnixStream) -> io::Result<()> {
+    // Not the owner's terminal's business any more: an interrupt there is for the owner.
+    setsid()?;
     owner.set_read_timeout(Some(BOOT))?;
     let Some((mut ground, _)) = packet::receive::<Groundwork>(&owner)? else { return Ok(()) };
     without::alter_ground(&mut ground);

@@ -273,6 +273,13 @@ pub enum BootReport {
     Failed(BootFailure),
 }
 
+/// A warden that was just forked; a descriptor of the process comes along.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Born {
+    /// Its process.
+    pub pid: u32,
+}
+
 /// What is really in force in a sandbox that is up.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Ready {

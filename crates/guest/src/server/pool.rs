@@ -18,7 +18,7 @@ use crate::launcher::ForkSupervisor;
 use crate::packet;
 use crate::supervisor::{ExecFailure, Orders, Word};
 
-/// How many supervisors wait at a time.
+/// How many supervisors wait at a time, once a second command has shown that there will be more.
 const AHEAD: usize = 2;
 
 /// The supervisors that wait for a command.
@@ -26,7 +26,14 @@ const AHEAD: usize = 2;
 pub(crate) struct Pool {
     launcher: StdStream,
     launcher_pid: Pid,
-    waiting: Mutex<Vec<Spare>>,
+    waiting: Mutex<Waiting>,
+}
+
+/// The supervisors that wait, and how many should.
+#[derive(Debug)]
+struct Waiting {
+    spares: Vec<Spare>,
+    enough: usize,
 }
 
 /// A supervisor that has been ordered and may not exist yet.
@@ -51,10 +58,9 @@ impl Pool {
     /// Orders the first supervisor. More would only take the processor from what comes up beside it;
     /// they are ordered when the first command has ended.
     pub(crate) fn new(launcher: StdStream, launcher_pid: Pid) -> io::Result<Self> {
-        let pool = Self { launcher, launcher_pid, waiting: Mutex::new(Vec::new()) };
-        let first = pool.order()?;
-        pool.waiting.lock().map_err(|_| io::ErrorKind::Other)?.push(first);
-        Ok(pool)
+        let first = order(&launcher)?;
+        let waiting = Mutex::new(Waiting { spares: vec![first], enough: 1 });
+        Ok(Self { launcher, launcher_pid, waiting })
     }
 
     /// Whether the launcher is there: nothing it would say is waited for, so what can be read is its
@@ -81,10 +87,10 @@ impl Pool {
     /// A supervisor that is ready, with its process and the one that will be the command.
     async fn take(&self) -> io::Result<(Spare, Pid, Pid)> {
         loop {
-            let ahead = self.waiting.lock().map_err(|_| io::ErrorKind::Other)?.pop();
+            let ahead = self.waiting.lock().map_err(|_| io::ErrorKind::Other)?.spares.pop();
             let (mut spare, is_new) = match ahead {
                 Some(spare) => (spare, false),
-                None => (self.order()?, true),
+                None => (order(&self.launcher)?, true),
             };
             match next_word(&mut spare.supervisor).await {
                 Ok(Word::Ready { supervisor, command }) => {
@@ -103,9 +109,10 @@ impl Pool {
     /// starts would take the processor from it.
     pub(crate) fn refill(&self) -> io::Result<()> {
         let mut waiting = self.waiting.lock().map_err(|_| io::ErrorKind::Other)?;
-        while waiting.len() < AHEAD {
-            waiting.push(self.order()?);
+        while waiting.spares.len() < waiting.enough {
+            waiting.spares.push(order(&self.launcher)?);
         }
+        waiting.enough = AHEAD;
         Ok(())
     }
 
@@ -113,14 +120,14 @@ impl Pool {
     pub(crate) fn launcher(&self) -> Pid {
         self.launcher_pid
     }
+}
 
-    fn order(&self) -> io::Result<Spare> {
-        let (supervisor, far_supervisor) = StdStream::pair()?;
-        let (command, far_command) = StdStream::pair()?;
-        let fds = [far_supervisor.as_fd(), far_command.as_fd()];
-        packet::send(&self.launcher, &ForkSupervisor, &fds)?;
-        Ok(Spare { supervisor: Quiet::new(supervisor)?, command: Quiet::new(command)? })
-    }
+fn order(launcher: &StdStream) -> io::Result<Spare> {
+    let (supervisor, far_supervisor) = StdStream::pair()?;
+    let (command, far_command) = StdStream::pair()?;
+    let fds = [far_supervisor.as_fd(), far_command.as_fd()];
+    packet::send(launcher, &ForkSupervisor, &fds)?;
+    Ok(Spare { supervisor: Quiet::new(supervisor)?, command: Quiet::new(command)? })
 }
 
 impl Started {

@@ -1,0 +1,135 @@
+//! The process that wardens are forked from, in a program that makes many sessions.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream as StdStream;
+use std::process::Stdio;
+use std::time::Duration;
+
+use bastide::host::process::{ended, kill};
+use bastide::host::words;
+use bastide_guest_bin::GuestBinary;
+use bastide_proto::boot::Born;
+use tokio::io::{AsyncReadExt, Interest};
+use tokio::net::UnixStream;
+use tokio::process::{Child, Command};
+use tokio::sync::Mutex;
+
+use crate::descriptors;
+
+/// How long a nursery may take for one warden.
+const BIRTH: Duration = Duration::from_secs(2);
+
+/// The longest answer of a nursery.
+const MAX_ANSWER: usize = 64;
+
+/// A warden, whoever its parent is.
+#[derive(Debug)]
+pub(crate) enum Warden {
+    /// This process's child.
+    Own(Child),
+    /// A nursery's, which collects it.
+    Forked { pid: u32, held: OwnedFd },
+}
+
+impl Warden {
+    /// Starts one that hears its orders over a socket.
+    pub(crate) fn start(guest: &GuestBinary, far_control: StdStream) -> io::Result<Self> {
+        command(guest, far_control).spawn().map(Self::Own)
+    }
+
+    /// Its process; `None` if it has ended.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        match self {
+            Self::Own(child) => child.id(),
+            Self::Forked { pid, .. } => Some(*pid),
+        }
+    }
+
+    /// Ends it at once.
+    pub(crate) fn kill(&mut self) -> io::Result<()> {
+        match self {
+            Self::Own(child) => child.start_kill(),
+            Self::Forked { held, .. } => kill(held),
+        }
+    }
+
+    /// Waits until it has ended, and collects it.
+    pub(crate) async fn ended(self, most: Duration) -> io::Result<()> {
+        match self {
+            Self::Own(mut child) => {
+                tokio::time::timeout(most, child.wait()).await??;
+                Ok(())
+            }
+            Self::Forked { held, .. } => ended(held, most).await,
+        }
+    }
+
+    /// Has it collected whenever it ends. It may outlive this process.
+    pub(crate) fn let_live(self) {
+        if let Self::Own(mut child) = self {
+            tokio::spawn(async move { child.wait().await });
+        }
+    }
+}
+
+/// A process that is a copy away from a warden. It ends when this is dropped; its wardens do not.
+///
+/// The way to it is gone while somebody uses it, and for good if that was given up half-way: nobody
+/// shall take another's answer for its own.
+#[derive(Debug)]
+pub(crate) struct Nursery(Mutex<Option<UnixStream>>);
+
+impl Nursery {
+    pub(crate) fn start(guest: &GuestBinary) -> io::Result<Self> {
+        let (near, far) = StdStream::pair()?;
+        let near = words::to_tokio(near)?;
+        Warden::Own(command(guest, far).arg("nursery").spawn()?).let_live();
+        Ok(Self(Mutex::new(Some(near))))
+    }
+
+    /// Whether nobody can have a warden of it any more.
+    pub(crate) fn has_ended(&self) -> bool {
+        // Whoever holds it now has it for a moment.
+        self.0.try_lock().is_ok_and(|stream| stream.is_none())
+    }
+
+    /// Has a warden forked that hears its orders over a socket.
+    pub(crate) async fn fork(&self, far_control: &StdStream) -> io::Result<Warden> {
+        let mut held = self.0.lock().await;
+        let mut stream = held.take().ok_or(io::ErrorKind::NotConnected)?;
+        let born = tokio::time::timeout(BIRTH, ask(&mut stream, far_control)).await??;
+        *held = Some(stream);
+        Ok(born)
+    }
+}
+
+async fn ask(stream: &mut UnixStream, far_control: &StdStream) -> io::Result<Warden> {
+    let question = bastide_proto::encode(&()).map_err(io::Error::other)?;
+    let length = u32::try_from(question.len()).map_err(io::Error::other)?;
+    let question = [&length.to_le_bytes()[..], &question].concat();
+    stream.writable().await?;
+    stream.try_io(Interest::WRITABLE, || {
+        // Only one question is on its way at a time, so there is room for it.
+        descriptors::send(stream.as_fd(), &question, &[far_control.as_fd()])
+    })?;
+    let mut header = [0; 4];
+    let held = stream
+        .async_io(Interest::READABLE, || descriptors::receive(stream.as_fd(), &mut header))
+        .await?;
+    let length = usize::try_from(u32::from_le_bytes(header)).map_err(io::Error::other)?;
+    if length > MAX_ANSWER {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).await?;
+    let Born { pid } = bastide_proto::decode(&body).map_err(io::Error::other)?;
+    Ok(Warden::Forked { pid, held })
+}
+
+fn command(guest: &GuestBinary, stdin: StdStream) -> Command {
+    let mut command = Command::new(guest.checked_path());
+    command.arg0("bastide-warden").arg("warden").env_clear();
+    command.stdin(Stdio::from(OwnedFd::from(stdin))).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+}

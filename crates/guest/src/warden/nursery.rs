@@ -1,0 +1,48 @@
+//! Wardens for a program that makes many sessions: forked, not executed.
+//!
+//! Starting a program costs more than all a warden does before its sandbox: a nursery has been started
+//! once, and is copied.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use bastide_proto::boot::Born;
+use rustix::process::{PidfdFlags, pidfd_open, setsid};
+
+use super::{close_standard_streams, serve, take_owner};
+use crate::packet;
+use crate::sys::{Fork, close_inherited, exit_now, fork, hear_of_children, ignore_children};
+
+/// The life of a nursery: it forks a warden for each socket to an owner that comes over its standard
+/// input, and answers with the new process. It ends when nobody can ask any more; its wardens do not.
+///
+/// # Errors
+///
+/// Fails if whoever started it cannot be talked to.
+pub fn run() -> io::Result<()> {
+    // Whatever the program's own parents forgot to close must not reach a sandbox.
+    close_inherited()?;
+    setsid()?;
+    let asker = take_owner()?;
+    close_standard_streams()?;
+    // It keeps no folder of anybody's.
+    rustix::process::chdir("/")?;
+    // The kernel collects the dead for a parent that does not want to hear of them.
+    ignore_children();
+    while let Some(((), sockets)) = packet::receive(&asker)? {
+        let owner = <[OwnedFd; 1]>::try_from(sockets).map_err(|_| io::ErrorKind::InvalidData)?;
+        let warden = match fork()? {
+            Fork::Child => {
+                drop(asker);
+                hear_of_children();
+                let [owner] = owner;
+                exit_now(i32::from(serve(owner.into()).is_err()))
+            }
+            Fork::Parent(warden) => warden,
+        };
+        let held = pidfd_open(warden, PidfdFlags::empty())?;
+        let born = Born { pid: warden.as_raw_pid().unsigned_abs() };
+        packet::send(&asker, &born, &[held.as_fd()])?;
+    }
+    Ok(())
+}
