@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
 
 use bastide_proto::boot::{RootStep, UserAndGroup};
 
@@ -39,8 +41,25 @@ const ETC: [&str; 12] = [
 /// How names in `/etc` begin of folders that interpreters and browsers do not run without.
 const ETC_OF_INTERPRETERS: [&str; 3] = ["chromium", "java-", "python3"];
 
-/// The folders of interpreters in `/etc`.
+/// The folders of interpreters in `/etc`. It is long, and hardly ever changes: it is read again when it
+/// has.
 fn interpreters() -> Vec<String> {
+    static KNOWN: Mutex<Option<(SystemTime, Vec<String>)>> = Mutex::new(None);
+    // Taken before the folder is read: what changes meanwhile is seen the next time.
+    let changed = fs::metadata("/etc").and_then(|etc| etc.modified()).ok();
+    // Nobody panics while holding it.
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((when, found)) = &*known
+        && Some(*when) == changed
+    {
+        return found.clone();
+    }
+    let found = find_interpreters();
+    *known = changed.map(|changed| (changed, found.clone()));
+    found
+}
+
+fn find_interpreters() -> Vec<String> {
     let entries = fs::read_dir("/etc").into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
     let theirs = |name: &String| ETC_OF_INTERPRETERS.iter().any(|begin| name.starts_with(begin));

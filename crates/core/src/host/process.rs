@@ -4,6 +4,7 @@
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -27,7 +28,7 @@ impl ProcessIdentity {
     /// Fails if it cannot be looked at.
     pub fn of(pid: u32) -> io::Result<Self> {
         let pid = i32::try_from(pid).map_err(io::Error::other)?;
-        Ok(Self { pid, start_time: start_time(pid)?, boot_id: boot_id()? })
+        Ok(Self { pid, start_time: start_time(pid)?, boot_id: boot_id()?.to_owned() })
     }
 
     /// Its process id.
@@ -90,8 +91,14 @@ pub async fn ended(process: OwnedFd, most: Duration) -> io::Result<()> {
     tokio::task::spawn_blocking(wait).await.map_err(io::Error::other)?
 }
 
-fn boot_id() -> io::Result<String> {
-    Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
+/// This boot of the machine, which no process outlives.
+fn boot_id() -> io::Result<&'static str> {
+    static BOOT: OnceLock<String> = OnceLock::new();
+    if let Some(known) = BOOT.get() {
+        return Ok(known);
+    }
+    let read = fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned();
+    Ok(BOOT.get_or_init(|| read))
 }
 
 /// When a process started, in ticks since boot: the 20th field after its name, which stands in

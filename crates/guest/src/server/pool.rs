@@ -6,7 +6,9 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdStream;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bastide_wire::Quiet;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -18,22 +20,20 @@ use crate::launcher::ForkSupervisor;
 use crate::packet;
 use crate::supervisor::{ExecFailure, Orders, Word};
 
-/// How many supervisors wait at a time, once a second command has shown that there will be more.
+/// How many supervisors wait at a time.
 const AHEAD: usize = 2;
+
+/// How long after a session's first command more are ordered: many sessions have no other, and end.
+const LATER: Duration = Duration::from_millis(1);
 
 /// The supervisors that wait for a command.
 #[derive(Debug)]
 pub(crate) struct Pool {
     launcher: StdStream,
     launcher_pid: Pid,
-    waiting: Mutex<Waiting>,
-}
-
-/// The supervisors that wait, and how many should.
-#[derive(Debug)]
-struct Waiting {
-    spares: Vec<Spare>,
-    enough: usize,
+    waiting: Mutex<Vec<Spare>>,
+    /// Whether a command has ended.
+    was_used: AtomicBool,
 }
 
 /// A supervisor that has been ordered and may not exist yet.
@@ -59,8 +59,8 @@ impl Pool {
     /// they are ordered when the first command has ended.
     pub(crate) fn new(launcher: StdStream, launcher_pid: Pid) -> io::Result<Self> {
         let first = order(&launcher)?;
-        let waiting = Mutex::new(Waiting { spares: vec![first], enough: 1 });
-        Ok(Self { launcher, launcher_pid, waiting })
+        let waiting = Mutex::new(vec![first]);
+        Ok(Self { launcher, launcher_pid, waiting, was_used: AtomicBool::new(false) })
     }
 
     /// Whether the launcher is there: nothing it would say is waited for, so what can be read is its
@@ -87,7 +87,7 @@ impl Pool {
     /// A supervisor that is ready, with its process and the one that will be the command.
     async fn take(&self) -> io::Result<(Spare, Pid, Pid)> {
         loop {
-            let ahead = self.waiting.lock().map_err(|_| io::ErrorKind::Other)?.spares.pop();
+            let ahead = self.waiting.lock().map_err(|_| io::ErrorKind::Other)?.pop();
             let (mut spare, is_new) = match ahead {
                 Some(spare) => (spare, false),
                 None => (order(&self.launcher)?, true),
@@ -106,13 +106,24 @@ impl Pool {
     }
 
     /// Orders supervisors until enough wait. Meant for when a command has ended: forking while one
-    /// starts would take the processor from it.
-    pub(crate) fn refill(&self) -> io::Result<()> {
-        let mut waiting = self.waiting.lock().map_err(|_| io::ErrorKind::Other)?;
-        while waiting.spares.len() < waiting.enough {
-            waiting.spares.push(order(&self.launcher)?);
+    /// starts would take the processor from it. Where there is no room for more, the next command
+    /// finds out by itself.
+    pub(crate) fn refill(self: Arc<Self>) {
+        if self.was_used.swap(true, Ordering::Relaxed) {
+            drop(self.order_all());
+            return;
         }
-        waiting.enough = AHEAD;
+        tokio::spawn(async move {
+            tokio::time::sleep(LATER).await;
+            drop(self.order_all());
+        });
+    }
+
+    fn order_all(&self) -> io::Result<()> {
+        let mut waiting = self.waiting.lock().map_err(|_| io::ErrorKind::Other)?;
+        while waiting.len() < AHEAD {
+            waiting.push(order(&self.launcher)?);
+        }
         Ok(())
     }
 

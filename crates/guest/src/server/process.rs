@@ -366,10 +366,9 @@ async fn watch_over(
     process.end.send_replace(Some(end));
     // Whoever waits for the end is told first.
     tokio::task::yield_now().await;
+    pool.refill();
     // Where there is no room for more, the next command finds out by itself.
-    drop(pool.refill());
     drop(guest.pipes.refill());
-    drop(pool);
     // The supervisor lives as long as anything it has to look after does.
     started.gone().await;
     process.alive.send_replace(false);
