@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::accounts::Identity;
 use crate::jail::{
-    Blueprint, IdMap, Step, StepError, WallsReport, begin_root, finish_root, leave_host,
-    open_alone, reduce_guest,
+    Blueprint, IdMap, Step, StepError, WallsReport, begin_root, finish_root, give_up_unneeded,
+    leave_host, open_alone, reduce_guest,
 };
 use crate::launcher::{Charge, Joining};
 use crate::server::kill::kill_descendants;
@@ -147,6 +147,7 @@ fn lay(ground: &Groundwork, ids: &IdMap, warden: &OwnedFd) -> Result<(), BootFai
         return stay_on_host(ids).map_err(BootFailure::from);
     }
     ids.become_inside()?;
+    give_up_unneeded()?;
     begin_root(&ground.steps, ids.are_shifted().then_some(binds))?;
     if ids.are_shifted() {
         // Whatever else is shown of the host, the warden hands over.

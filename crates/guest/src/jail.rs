@@ -16,7 +16,9 @@ pub(crate) use ids::IdMap;
 pub(crate) use limits::limit_commands;
 pub(crate) use root::{begin_root, clone_binds, finish_root, leave_host, open_alone};
 pub(crate) use seccomp::{Protected, Shared};
-pub(crate) use walls::{OVER_USERS, WallsReport, raise_walls, reduce_guest};
+pub(crate) use walls::{
+    OVER_USERS, WallsReport, give_up_unneeded, prepare_filter, raise_walls, reduce_guest,
+};
 
 /// All there is to know about a sandbox that is to be built.
 #[derive(Debug)]

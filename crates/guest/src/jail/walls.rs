@@ -2,6 +2,7 @@
 //! stays outside.
 
 use std::io;
+use std::sync::OnceLock;
 
 use bastide_proto::boot::{BootSpec, Enforced, HostWalls, Rung};
 use landlock::{
@@ -9,12 +10,13 @@ use landlock::{
     RulesetCreated, RulesetCreatedAttr, Scope,
 };
 use rustix::io::Errno;
-use rustix::process::{DumpableBehavior, set_dumpable_behavior};
-use rustix::process::{Gid, Uid};
+use rustix::process::{DumpableBehavior, Gid, Pid, Uid, set_dumpable_behavior};
 use rustix::thread::{
-    CapabilitySet, CapabilitySets, capabilities, remove_capability_from_bounding_set,
-    set_capabilities, set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+    CapabilitySet, CapabilitySets, capabilities, capability_is_in_bounding_set,
+    remove_capability_from_bounding_set, set_capabilities, set_no_new_privs, set_thread_groups,
+    set_thread_res_gid, set_thread_res_uid,
 };
+use seccompiler::BpfProgram;
 use serde::{Deserialize, Serialize};
 
 use super::seccomp::{Protected, Shared, filter};
@@ -122,12 +124,36 @@ pub(crate) fn raise_walls(
     Ok(WallsReport { enforced: Enforced::default(), landlock_abi, adopts: true })
 }
 
+/// The filter that most launchers need, and whom it protects, where a process that is copied has made it.
+static PREPARED: OnceLock<(Protected, BpfProgram)> = OnceLock::new();
+
+/// Makes that filter. In a namespace of its own the guest is the second process, and the first launcher
+/// the third; any others get a filter of their own.
+pub(crate) fn prepare_filter() {
+    let protected = Protected([2, 3].into_iter().filter_map(Pid::from_raw).collect());
+    let filter = filter(&protected, Shared::Nothing);
+    drop(PREPARED.set((protected, filter)));
+}
+
+/// Gives up for ever what no process of a sandbox will need, before any other is forked: each of them
+/// would have to do it.
+pub(crate) fn give_up_unneeded() -> Result<(), StepError> {
+    if is_out(Wall::Capabilities) {
+        return Ok(());
+    }
+    give_up_for_ever(GUEST.union(ROOT_INSIDE).union(CapabilitySet::SETFCAP))
+}
+
 /// Puts the filter of system calls on this process and everything it forks.
 pub(super) fn install_filter(protected: &Protected, shared: Shared) -> Result<(), StepError> {
     if is_out(Wall::Seccomp) || is_out(Wall::NoNewPrivileges) {
         return Ok(());
     }
-    seccompiler::apply_filter(&filter(protected, shared))
+    let program = match PREPARED.get() {
+        Some((whom, prepared)) if (whom, shared) == (protected, Shared::Nothing) => prepared,
+        _ => &filter(protected, shared),
+    };
+    seccompiler::apply_filter(program)
         .map_err(|_| io::Error::last_os_error())
         .step(|| "install the system call filter".to_owned())
 }
@@ -163,6 +189,10 @@ pub(crate) fn become_user(who: &Identity) -> Result<(), StepError> {
 /// Keeps what is given up from coming back with a program.
 fn give_up_for_ever(keep: CapabilitySet) -> Result<(), StepError> {
     for capability in CapabilitySet::all().difference(keep).iter() {
+        // To ask is cheap, and to give up what is given up already is not.
+        if capability_is_in_bounding_set(capability) == Ok(false) {
+            continue;
+        }
         match remove_capability_from_bounding_set(capability) {
             // A kernel older than this list does not know its newest entries. Where this process may
             // not change the set, as in a container, that nobody gains new privileges has to do.

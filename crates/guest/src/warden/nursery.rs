@@ -10,6 +10,7 @@ use bastide_proto::boot::Born;
 use rustix::process::{PidfdFlags, pidfd_open, setsid};
 
 use super::{close_standard_streams, serve, take_owner};
+use crate::jail::prepare_filter;
 use crate::packet;
 use crate::sys::{Fork, close_inherited, exit_now, fork, hear_of_children, ignore_children};
 
@@ -29,6 +30,8 @@ pub fn run() -> io::Result<()> {
     rustix::process::chdir("/")?;
     // The kernel collects the dead for a parent that does not want to hear of them.
     ignore_children();
+    // Every launcher needs it.
+    prepare_filter();
     while let Some(((), sockets)) = packet::receive(&asker)? {
         let owner = <[OwnedFd; 1]>::try_from(sockets).map_err(|_| io::ErrorKind::InvalidData)?;
         let warden = match fork()? {

@@ -33,7 +33,7 @@ const F_SETSIG: u32 = 10;
 const CHANGES_MOUNTS: u32 = 0x20 | 0x1000 | 0x2000;
 
 /// The processes of ours that share the commands' own walls or user, and must outlive them.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Protected(pub(crate) Vec<Pid>);
 
 /// What else of the kernel commands share.
