@@ -118,11 +118,19 @@ impl LocalBackend {
     }
 
     /// Makes nothing ready ahead of need. Otherwise a program that has made two sessions has what the
-    /// next one stands on laid while it is busy with other things: two small processes, for half a
+    /// next one stands on laid while it is busy with other things: three small processes, for half a
     /// minute at most.
     #[must_use]
     pub fn without_spare(mut self) -> Self {
         self.spares = None;
+        self
+    }
+
+    /// Expects many sessions: what they have in common is made with the first of them, not after the
+    /// second.
+    #[must_use]
+    pub fn for_many(mut self) -> Self {
+        self.spares = Some(Arc::new(Spares::for_many()));
         self
     }
 

@@ -154,7 +154,10 @@ async fn attempt(
             built => return built,
         }
     }
-    let nursery = wardens.spares.and_then(|spares| spares.nursery());
+    let nursery = match wardens.spares {
+        Some(spares) => spares.nursery(wardens.guest, ground).await,
+        None => None,
+    };
     let waiting = Waiting::start(wardens.guest, nursery, ground.clone()).await?;
     build(waiting, folder, plan, boot).await
 }

@@ -1,6 +1,7 @@
 //! What is inside a sandbox, by allow-list.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
@@ -19,7 +20,7 @@ const SYSTEM: [&str; 8] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", 
 pub(crate) const DEVICES: [&str; 6] =
     ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 
-/// Where the files of users and groups really are.
+/// Where the files of users and groups really are, and what else of `/etc` is the session's own.
 const ACCOUNTS: &str = "/run/accounts";
 
 /// What of `/etc` programs need in order to run, and nobody needs to hide.
@@ -80,6 +81,15 @@ pub(crate) struct Inside<'a> {
     pub(crate) scratch: Option<u64>,
 }
 
+impl Inside<'_> {
+    /// Whether the workspace is a folder of its own right in the root.
+    pub(crate) fn has_plain_root(&self) -> bool {
+        let taken = ["/dev", "/etc", "/proc", "/run", "/tmp", "/var"];
+        let is_single = self.root.rfind('/') == Some(0) && self.root.len() > 1;
+        is_single && !taken.iter().chain(&SYSTEM).any(|taken| *taken == self.root)
+    }
+}
+
 /// The steps that begin the root of a sandbox, the same for every session that asks for the same.
 pub(crate) fn ground_steps(inside: &Inside<'_>, toolchains: &Toolchains) -> Vec<RootStep> {
     let mut steps = Vec::with_capacity(64);
@@ -99,6 +109,9 @@ pub(crate) fn ground_steps(inside: &Inside<'_>, toolchains: &Toolchains) -> Vec<
     devices(&mut steps, inside.scratch);
     folder(&mut steps, "/proc");
     steps.push(RootStep::Proc { target: "/proc".to_owned() });
+    if inside.has_plain_root() {
+        folder(&mut steps, inside.root);
+    }
     steps
 }
 
@@ -109,7 +122,7 @@ pub(crate) fn session_steps(hostname: &str, network: bool, files: &[HostFile]) -
     let hosts = format!("127.0.0.1 localhost {hostname}\n::1 localhost\n");
     let hosts = [hosts, shared("/etc/hosts", network)].concat();
     for (name, content) in [("hostname", format!("{hostname}\n")), ("hosts", hosts)] {
-        steps.push(RootStep::File { target: format!("/etc/{name}"), content });
+        steps.push(RootStep::File { target: format!("{ACCOUNTS}/{name}"), content });
     }
     let mut files: Vec<_> = files.iter().collect();
     // What lies in something else comes after it.
@@ -192,7 +205,16 @@ fn show(steps: &mut Vec<RootStep>, path: &str) {
     } else {
         steps.push(RootStep::File { target: target.clone(), content: String::new() });
     }
-    steps.push(RootStep::Bind { source: PathBuf::from(path), target, writable: false });
+    let version = version(&metadata);
+    steps.push(RootStep::Bind { source: PathBuf::from(path), target, writable: false, version });
+}
+
+/// What tells a file from one that takes its place, or from itself when it is changed; what is in a folder
+/// does not matter.
+fn version(metadata: &fs::Metadata) -> u64 {
+    let changed =
+        if metadata.is_file() { metadata.ctime_nsec() ^ metadata.ctime() << 30 } else { 0 };
+    metadata.ino() ^ changed.cast_unsigned().rotate_left(16)
 }
 
 /// A folder and its parents.
@@ -252,10 +274,16 @@ fn accounts(steps: &mut Vec<RootStep>, files: &[(&str, String)]) {
     steps.push(RootStep::Tmpfs { target: ACCOUNTS.to_owned(), mode: 0o755, size: Some(4 << 20) });
     for (name, content) in files {
         let place = format!("{ACCOUNTS}/{name}");
-        steps.push(RootStep::File { target: place.clone(), content: content.clone() });
-        let to = format!("..{place}");
-        steps.push(RootStep::Link { target: format!("/etc/{name}"), to });
+        steps.push(RootStep::File { target: place, content: content.clone() });
+        steps.push(link_to_accounts(name));
     }
+    for name in ["hostname", "hosts"] {
+        steps.push(link_to_accounts(name));
+    }
+}
+
+fn link_to_accounts(name: &str) -> RootStep {
+    RootStep::Link { target: format!("/etc/{name}"), to: format!("..{ACCOUNTS}/{name}") }
 }
 
 fn devices(steps: &mut Vec<RootStep>, size: Option<u64>) {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bastide::host::process::{ended, kill};
 use bastide::host::words;
 use bastide_guest_bin::GuestBinary;
-use bastide_proto::boot::Born;
+use bastide_proto::boot::{Born, Groundwork};
 use tokio::io::{AsyncReadExt, Interest};
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
@@ -78,25 +78,31 @@ impl Warden {
 /// The way to it is gone while somebody uses it, and for good if that was given up half-way: nobody
 /// shall take another's answer for its own.
 #[derive(Debug)]
-pub(crate) struct Nursery(Mutex<Option<UnixStream>>);
+pub(crate) struct Nursery {
+    stream: Mutex<Option<UnixStream>>,
+    ground: Groundwork,
+}
 
 impl Nursery {
-    pub(crate) fn start(guest: &GuestBinary) -> io::Result<Self> {
+    /// Starts one for wardens that stand on this, for the most part.
+    pub(crate) async fn start(guest: &GuestBinary, ground: &Groundwork) -> io::Result<Self> {
         let (near, far) = StdStream::pair()?;
-        let near = words::to_tokio(near)?;
+        let mut near = words::to_tokio(near)?;
         Warden::Own(command(guest, far).arg("nursery").spawn()?).let_live();
-        Ok(Self(Mutex::new(Some(near))))
+        words::send(&mut near, ground).await?;
+        Ok(Self { stream: Mutex::new(Some(near)), ground: ground.clone() })
     }
 
-    /// Whether nobody can have a warden of it any more.
-    pub(crate) fn has_ended(&self) -> bool {
+    /// Whether it serves for wardens that stand on this.
+    pub(crate) fn is_for(&self, ground: &Groundwork) -> bool {
         // Whoever holds it now has it for a moment.
-        self.0.try_lock().is_ok_and(|stream| stream.is_none())
+        let has_ended = self.stream.try_lock().is_ok_and(|stream| stream.is_none());
+        self.ground == *ground && !has_ended
     }
 
     /// Has a warden forked that hears its orders over a socket.
     pub(crate) async fn fork(&self, far_control: &StdStream) -> io::Result<Warden> {
-        let mut held = self.0.lock().await;
+        let mut held = self.stream.lock().await;
         let mut stream = held.take().ok_or(io::ErrorKind::NotConnected)?;
         let born = tokio::time::timeout(BIRTH, ask(&mut stream, far_control)).await??;
         *held = Some(stream);

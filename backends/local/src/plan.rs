@@ -148,9 +148,9 @@ impl Plan {
     /// What a warden is told first: what the sandbox stands on, whichever session it is for.
     pub(crate) fn groundwork(&self, ground: &Ground<'_>) -> Groundwork {
         let spec = ground.spec;
-        let (rung, steps) = match self.rung {
-            Rung::Landlock => (BootRung::Landlock(self.host_walls(ground)), Vec::new()),
-            Rung::Unconfined => (BootRung::Unconfined, Vec::new()),
+        let (rung, steps, is_common) = match self.rung {
+            Rung::Landlock => (BootRung::Landlock(self.host_walls(ground)), Vec::new(), false),
+            Rung::Unconfined => (BootRung::Unconfined, Vec::new(), false),
             _ => {
                 let inside = layout::Inside {
                     root: self.root.as_str(),
@@ -158,7 +158,10 @@ impl Plan {
                     network: spec.network != NetworkAccess::None,
                     scratch: spec.limits.disk,
                 };
-                (BootRung::Namespaces, layout::ground_steps(&inside, ground.toolchains))
+                let steps = layout::ground_steps(&inside, ground.toolchains);
+                // The workspace, and nothing else of the caller's.
+                let is_common = self.files.len() == 1 && inside.has_plain_root();
+                (BootRung::Namespaces, steps, is_common)
             }
         };
         Groundwork {
@@ -168,6 +171,7 @@ impl Plan {
             stand: ground.home.join(GUESTS),
             ids: self.who.ids.clone(),
             steps,
+            is_common,
         }
     }
 

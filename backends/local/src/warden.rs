@@ -102,9 +102,17 @@ struct Shelf {
     count: u64,
     /// Where wardens come from; it goes with a spare that nobody asked for.
     nursery: Option<Arc<Nursery>>,
+    /// Whether it is opened for the first session, too.
+    is_early: bool,
 }
 
 impl Spares {
+    /// For a program that will make many sessions.
+    pub(crate) fn for_many() -> Self {
+        let shelf = Shelf { had_session: true, is_early: true, ..Shelf::default() };
+        Self(Mutex::new(shelf))
+    }
+
     /// The one that is ready, if it is like this.
     pub(crate) fn take(&self, ground: &Groundwork) -> Option<Waiting> {
         self.shelf().spare.take_if(|spare| spare.ground == *ground)
@@ -120,8 +128,19 @@ impl Spares {
     }
 
     /// Where wardens come from, if somebody has asked for more than one.
-    pub(crate) fn nursery(&self) -> Option<Arc<Nursery>> {
-        self.shelf().nursery.clone()
+    pub(crate) async fn nursery(
+        self: &Arc<Self>,
+        guest: &GuestBinary,
+        ground: &Groundwork,
+    ) -> Option<Arc<Nursery>> {
+        let (open, is_early) = {
+            let shelf = self.shelf();
+            (shelf.nursery.clone(), shelf.is_early)
+        };
+        match open {
+            None if is_early => Self::open_nursery(&Arc::downgrade(self), guest, ground).await,
+            open => open,
+        }
     }
 
     /// Has one made for a session like the one that was just made.
@@ -154,7 +173,8 @@ impl Spares {
     /// Lays a foundation, and says the how-manieth it is.
     async fn lay(spares: &Weak<Self>, guest: &GuestBinary, ground: Groundwork) -> Option<u64> {
         // Nobody waits for one any more whose client is gone.
-        let nursery = spares.upgrade()?.open_nursery(guest);
+        spares.upgrade()?;
+        let nursery = Self::open_nursery(spares, guest, &ground).await;
         let laid = Waiting::start(guest, nursery, ground).await;
         let spares = spares.upgrade()?;
         let (unfit, count) = {
@@ -171,14 +191,20 @@ impl Spares {
         Some(count)
     }
 
-    /// Where wardens come from, from now on. One that has ended is replaced.
-    fn open_nursery(&self, guest: &GuestBinary) -> Option<Arc<Nursery>> {
-        let mut shelf = self.shelf();
-        if shelf.nursery.as_ref().is_none_or(|nursery| nursery.has_ended()) {
-            // Without one, wardens are executed.
-            shelf.nursery = Nursery::start(guest).ok().map(Arc::new);
+    /// Where wardens come from, from now on. One that is of no use any more is replaced.
+    async fn open_nursery(
+        spares: &Weak<Self>,
+        guest: &GuestBinary,
+        ground: &Groundwork,
+    ) -> Option<Arc<Nursery>> {
+        let open = spares.upgrade()?.shelf().nursery.clone();
+        if open.as_ref().is_some_and(|nursery| nursery.is_for(ground)) {
+            return open;
         }
-        shelf.nursery.clone()
+        // Without one, wardens are executed.
+        let nursery = Nursery::start(guest, ground).await.ok().map(Arc::new);
+        spares.upgrade()?.shelf().nursery.clone_from(&nursery);
+        nursery
     }
 
     fn shelf(&self) -> MutexGuard<'_, Shelf> {

@@ -23,9 +23,20 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// The wardens of this process.
-fn wardens() -> Vec<i32> {
+/// The children of this process: the warden of a first session, then the nursery.
+fn own() -> Vec<i32> {
     children().iter().map(|child| child.parse().unwrap()).collect()
+}
+
+/// The wardens that a nursery of this process has forked.
+fn wardens() -> Vec<i32> {
+    let lists = own().into_iter().map(|pid| format!("/proc/{pid}/task/{pid}/children"));
+    let lists = lists.filter_map(|list| std::fs::read_to_string(list).ok());
+    lists.flat_map(|list| numbers(&list)).collect()
+}
+
+fn numbers(list: &str) -> Vec<i32> {
+    list.split_whitespace().map(|number| number.parse().unwrap()).collect()
 }
 
 #[test]
@@ -48,13 +59,15 @@ fn keeps_one_foundation_ready_and_leaves_nothing_of_it() {
         })
     };
     let rung = session();
-    until("the first session leaves nothing", || guests(home.path()) == 0 && wardens().is_empty());
+    until("the first session leaves nothing", || guests(home.path()) == 0 && own().is_empty());
     session();
     if rung != bastide::Rung::Namespaces {
         return;
     }
-    // A warden, and the first process of a sandbox that has no session yet.
-    until("there is a foundation for the third", || guests(home.path()) == 2);
+    // A nursery, its warden, and the first process of a sandbox that has no session yet.
+    until("there is a foundation for the third", || {
+        guests(home.path()) == 3 && wardens().len() == 1
+    });
     let report = runtime.block_on(client.sweep()).unwrap();
     // Locks of ids are everybody's; those of sessions that were killed elsewhere may be among them.
     let ours: Vec<_> =
@@ -64,13 +77,17 @@ fn keeps_one_foundation_ready_and_leaves_nothing_of_it() {
     assert_eq!(ready.len(), 1);
     session();
     until("it was used, and there is another", || {
-        guests(home.path()) == 2 && wardens().iter().all(|warden| !ready.contains(warden))
+        let others = wardens();
+        guests(home.path()) == 3 && others.len() == 1 && others != ready
     });
     // Whoever ends it does no harm.
-    let spare = rustix::process::Pid::from_raw(wardens()[0]).unwrap();
-    rustix::process::kill_process(spare, rustix::process::Signal::KILL).unwrap();
-    session();
-    until("there is another", || guests(home.path()) == 2 && wardens().len() == 1);
+    for ended in [wardens()[0], own()[0]] {
+        let ended = rustix::process::Pid::from_raw(ended).unwrap();
+        rustix::process::kill_process(ended, rustix::process::Signal::KILL).unwrap();
+        session();
+        session();
+        until("there is another", || guests(home.path()) == 3 && wardens().len() == 1);
+    }
     drop(client);
-    until("it ends with its client", || guests(home.path()) == 0 && wardens().is_empty());
+    until("it ends with its client", || guests(home.path()) == 0 && own().is_empty());
 }

@@ -36,11 +36,15 @@ fn main() -> ExitCode {
     let lower = Context { backend: Arc::new(lower), full };
     let on_host =
         [conformance::trials_on_host(), chaos::trials(), escape::trials_on_host()].concat();
+    // Once more on copies of what sessions have in common.
+    let copied = LocalBackend::new(home.path()).expect("a home for local sessions").for_many();
+    let copied = Context { backend: Arc::new(copied), full };
     suite::run(&[
         ("local", &context, trials),
         ("walk", &walking, of_paths),
         ("landlock", &lower, on_host),
+        ("copy", &copied, escape::trials()),
         ("user", &context, escape::trials_as("4242")),
-        ("root", &context, escape::trials_as("0")),
+        ("root", &copied, escape::trials_as("0")),
     ])
 }

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::accounts::Identity;
 use crate::jail::{
-    Blueprint, IdMap, Step, StepError, WallsReport, begin_root, finish_root, give_up_unneeded,
-    leave_host, open_alone, reduce_guest,
+    Blueprint, IdMap, Step, StepError, WallsReport, add_own, begin_root, finish_root,
+    give_up_unneeded, leave_host, open_alone, reduce_guest,
 };
 use crate::launcher::{Charge, Joining};
 use crate::server::kill::kill_descendants;
@@ -32,6 +32,8 @@ pub(crate) struct Inheritance {
     pub(crate) warden: OwnedFd,
     /// Where the warden asks for connections to ports inside.
     pub(crate) porter: OwnedFd,
+    /// Whether its root is the copy of a pattern.
+    pub(crate) is_copy: bool,
 }
 
 /// What the warden tells init once there is a session.
@@ -96,8 +98,8 @@ pub(crate) fn run(inheritance: Inheritance) -> ! {
     block_signals();
     // The kernel collects the dead for a parent that does not want to hear of them.
     ignore_children();
-    let Inheritance { ground, ids, warden, porter } = inheritance;
-    if let Err(failure) = lay(&ground, &ids, &warden) {
+    let Inheritance { ground, ids, warden, porter, is_copy } = inheritance;
+    if let Err(failure) = lay(&ground, &ids, &warden, is_copy) {
         drop(packet::send(&warden, &BootReport::Failed(failure), &[]));
         exit_now(1)
     }
@@ -107,7 +109,7 @@ pub(crate) fn run(inheritance: Inheritance) -> ! {
         exit_now(1)
     };
     let plan = Blueprint { ground, session: task.session };
-    let started = start(&plan, &ids, Around { warden, porter, handed }, task.enforced);
+    let started = start(&plan, &ids, Around { warden, porter, handed, is_copy }, task.enforced);
     let told = match &started {
         // The warden numbers processes differently; a descriptor means the same to both.
         Ok(Started { ready, guest_fd, .. }) => {
@@ -141,17 +143,26 @@ pub(crate) fn run(inheritance: Inheritance) -> ! {
 }
 
 /// Lays what the sandbox stands on, once the warden has done its part from outside.
-fn lay(ground: &Groundwork, ids: &IdMap, warden: &OwnedFd) -> Result<(), BootFailure> {
+fn lay(
+    ground: &Groundwork,
+    ids: &IdMap,
+    warden: &OwnedFd,
+    is_copy: bool,
+) -> Result<(), BootFailure> {
     let binds = receive_binds(warden)?;
     if ground.rung != Rung::Namespaces {
         return stay_on_host(ids).map_err(BootFailure::from);
     }
     ids.become_inside()?;
     give_up_unneeded()?;
-    begin_root(&ground.steps, ids.are_shifted().then_some(binds))?;
-    if ids.are_shifted() {
-        // Whatever else is shown of the host, the warden hands over.
-        leave_host()?;
+    if is_copy {
+        add_own(&ground.steps)?;
+    } else {
+        begin_root(&ground.steps, ids.are_shifted().then_some(binds))?;
+        if ids.are_shifted() {
+            // Whatever else is shown of the host, the warden hands over.
+            leave_host()?;
+        }
     }
     if ground.own_network {
         use rustix::net::{AddressFamily, SocketType, socket};
@@ -168,6 +179,7 @@ struct Around {
     warden: OwnedFd,
     porter: OwnedFd,
     handed: Handed,
+    is_copy: bool,
 }
 
 /// A sandbox whose processes are up.
@@ -188,7 +200,7 @@ fn start(
     around: Around,
     enforced: Enforced,
 ) -> Result<Started, BootFailure> {
-    let Around { warden, porter, handed } = around;
+    let Around { warden, porter, handed, is_copy } = around;
     let Handed { listener, first, lock, logs, kills, doors } = handed;
     let groups = Joining { doors, enforced };
     let binds = receive_binds(&warden)?;
@@ -197,7 +209,7 @@ fn start(
         None => open_alone(&logs_of(&plan.session))?,
     };
     if plan.ground.rung == Rung::Namespaces {
-        finish_root(&plan.session.steps, ids.are_shifted().then_some(binds))?;
+        finish_root(&plan.session.steps, ids.are_shifted().then_some(binds), is_copy)?;
         if !ids.are_shifted() {
             leave_host()?;
         }

@@ -3,6 +3,7 @@
 pub(crate) mod container;
 mod ids;
 mod limits;
+mod pattern;
 mod root;
 mod seccomp;
 mod walls;
@@ -14,6 +15,7 @@ use rustix::io::Errno;
 
 pub(crate) use ids::IdMap;
 pub(crate) use limits::limit_commands;
+pub(crate) use pattern::{add_own, can_be_pattern, make_pattern};
 pub(crate) use root::{begin_root, clone_binds, finish_root, leave_host, open_alone};
 pub(crate) use seccomp::{Protected, Shared};
 pub(crate) use walls::{

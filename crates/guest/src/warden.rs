@@ -12,6 +12,7 @@ mod foundation;
 mod keep;
 mod limits;
 pub mod nursery;
+mod pattern;
 mod ports;
 mod pump;
 mod tree;
@@ -36,6 +37,7 @@ use folder::{EndNote, Folder};
 use foundation::Foundation;
 use keep::{Event, Keeper};
 use limits::Groups;
+use pattern::Pattern;
 use ports::Ports;
 
 /// The longest description of whose files are to be removed.
@@ -55,19 +57,20 @@ pub fn run() -> io::Result<()> {
     close_inherited()?;
     let owner = take_owner()?;
     close_standard_streams()?;
-    serve(owner)
+    serve(owner, None)
 }
 
-/// The life of a warden that has its owner, and nothing else open.
-fn serve(owner: UnixStream) -> io::Result<()> {
+/// The life of a warden that has its owner, and nothing else open but a pattern.
+fn serve(owner: UnixStream, pattern: Option<Pattern>) -> io::Result<()> {
     // Not the owner's terminal's business any more: an interrupt there is for the owner.
     setsid()?;
     owner.set_read_timeout(Some(BOOT))?;
     let Some((mut ground, _)) = packet::receive::<Groundwork>(&owner)? else { return Ok(()) };
     without::alter_ground(&mut ground);
+    let pattern = pattern.filter(|pattern| pattern.is_of(&ground));
     let (owner, early) = match ground.rung {
         Rung::Namespaces => {
-            let (owner, laid) = Foundation::lay(&ground, None, owner);
+            let (owner, laid) = Foundation::lay(&ground, None, pattern, owner);
             (owner, Some(laid))
         }
         // What these stand on is the session's own.
@@ -89,7 +92,7 @@ fn serve(owner: UnixStream) -> io::Result<()> {
     };
     let (owner, foundation) = match early {
         Some(laid) => (owner, laid),
-        None => Foundation::lay(&ground, Some(&spec), owner),
+        None => Foundation::lay(&ground, Some(&spec), None, owner),
     };
     let own_network = ground.own_network;
     let booted = foundation.and_then(|foundation| boot(&spec, foundation, streams));

@@ -99,8 +99,12 @@ mod removable {
             for step in &mut ground.steps {
                 if let RootStep::Proc { target } = step {
                     let target = target.clone();
-                    *step =
-                        RootStep::Bind { source: PathBuf::from("/proc"), target, writable: true };
+                    *step = RootStep::Bind {
+                        source: PathBuf::from("/proc"),
+                        target,
+                        writable: true,
+                        version: 0,
+                    };
                 }
             }
         }
@@ -114,7 +118,7 @@ mod removable {
             let target = folder.to_owned();
             spec.steps.push(RootStep::Dir { target: target.clone(), mode: 0o755 });
             let source = PathBuf::from(folder);
-            spec.steps.push(RootStep::Bind { source, target, writable: false });
+            spec.steps.push(RootStep::Bind { source, target, writable: false, version: 0 });
         }
     }
 }

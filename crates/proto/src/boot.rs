@@ -21,6 +21,8 @@ pub struct Groundwork {
     pub own_network: bool,
     /// What is built into the new root before anything of the session is, in order.
     pub steps: Vec<RootStep>,
+    /// Whether a session adds nothing to this root but in the places made for it.
+    pub is_common: bool,
 }
 
 /// Everything needed to build one local sandbox, besides what it stands on. With it come two descriptors:
@@ -232,6 +234,8 @@ pub enum RootStep {
         target: String,
         /// Whether it can be written to.
         writable: bool,
+        /// Which file it was when it was looked at: another number where there is another by now.
+        version: u64,
     },
     /// A file or folder of the host whose owners are shifted into the range of [`Ids::Range`]; a
     /// plain bind under [`Ids::Own`].

@@ -18,7 +18,7 @@ use crate::sys::{MountAttributes, set_mount_attributes};
 use crate::without::{Wall, is_out};
 
 /// Nothing mounted inside grants privileges or makes device nodes work.
-const CLOSED: MountAttrFlags =
+pub(super) const CLOSED: MountAttrFlags =
     MountAttrFlags::MOUNT_ATTR_NOSUID.union(MountAttrFlags::MOUNT_ATTR_NODEV);
 
 /// Copies the mounts of every bind step, from outside, where the caller's own rights count.
@@ -112,13 +112,15 @@ pub(crate) fn begin_root(steps: &[RootStep], binds: Option<Vec<OwnedFd>>) -> Res
     build_all(steps, binds)
 }
 
-/// Finishes the root that [`begin_root`] began. Nothing can be added to it from here on.
+/// Finishes the root that [`begin_root`] began, or a copy of a pattern, which is closed already. Nothing
+/// can be added to it from here on.
 pub(crate) fn finish_root(
     steps: &[RootStep],
     binds: Option<Vec<OwnedFd>>,
+    is_copy: bool,
 ) -> Result<(), StepError> {
     build_all(steps, binds)?;
-    if is_out(Wall::ReadOnly) {
+    if is_copy || is_out(Wall::ReadOnly) {
         return Ok(());
     }
     let closed = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
@@ -144,7 +146,10 @@ fn build_all(steps: &[RootStep], binds: Option<Vec<OwnedFd>>) -> Result<(), Step
     steps.iter().try_for_each(|step| build(step, &mut binds))
 }
 
-fn build(step: &RootStep, binds: &mut impl Iterator<Item = OwnedFd>) -> Result<(), StepError> {
+pub(super) fn build(
+    step: &RootStep,
+    binds: &mut impl Iterator<Item = OwnedFd>,
+) -> Result<(), StepError> {
     match step {
         RootStep::Dir { target, mode } => make_dir(target, *mode),
         RootStep::File { target, content } => {
@@ -172,7 +177,7 @@ fn build(step: &RootStep, binds: &mut impl Iterator<Item = OwnedFd>) -> Result<(
 }
 
 /// Where an absolute path inside is while the new root is the current folder.
-fn inside(target: &str) -> &str {
+pub(super) fn inside(target: &str) -> &str {
     match target.trim_start_matches('/') {
         "" => ".",
         relative => relative,
@@ -194,7 +199,7 @@ fn make_dir(target: &str, mode: RawMode) -> Result<(), StepError> {
     }
 }
 
-fn new_tmpfs(mode: u32, size: Option<u64>) -> Result<OwnedFd, StepError> {
+pub(super) fn new_tmpfs(mode: u32, size: Option<u64>) -> Result<OwnedFd, StepError> {
     let text = |text: String| std::ffi::CString::new(text).unwrap_or_default();
     let (mode, size) = (text(format!("{mode:o}")), size.map(|size| text(size.to_string())));
     let mut options = vec![(c"mode", mode.as_c_str())];
@@ -202,7 +207,7 @@ fn new_tmpfs(mode: u32, size: Option<u64>) -> Result<OwnedFd, StepError> {
     new_file_system(c"tmpfs", &options, CLOSED)
 }
 
-fn new_file_system(
+pub(super) fn new_file_system(
     kind: &std::ffi::CStr,
     options: &[(&std::ffi::CStr, &std::ffi::CStr)],
     attributes: MountAttrFlags,
@@ -218,7 +223,7 @@ fn new_file_system(
 
 /// Attaches a mount at a path inside. A target may lie in a folder whose content the caller does
 /// not vouch for, so no symbolic link on the way is followed.
-fn attach_at(mount: &OwnedFd, target: &str) -> Result<(), StepError> {
+pub(super) fn attach_at(mount: &OwnedFd, target: &str) -> Result<(), StepError> {
     let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
     let at = openat2(rustix::fs::CWD, inside(target), flags, Mode::empty(), resolve)
@@ -226,7 +231,7 @@ fn attach_at(mount: &OwnedFd, target: &str) -> Result<(), StepError> {
     attach(mount, &at, target)
 }
 
-fn attach(mount: &OwnedFd, at: impl AsFd, name: &str) -> Result<(), StepError> {
+pub(super) fn attach(mount: &OwnedFd, at: impl AsFd, name: &str) -> Result<(), StepError> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     move_mount(mount, c"", at, c"", flags).step(|| format!("mount {name}"))
 }

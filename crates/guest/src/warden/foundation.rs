@@ -18,6 +18,7 @@ use rustix::process::{
 };
 
 use super::BOOT;
+use super::pattern::Pattern;
 use crate::init::{self, Handed, Inheritance, Task};
 use crate::jail::{IdMap, Step, StepError, clone_binds};
 use crate::server::kill::kill_descendants;
@@ -42,10 +43,12 @@ pub(super) struct Foundation {
 
 impl Foundation {
     /// Forks the first process of a sandbox and does from outside what that cannot do from inside. The
-    /// owner's socket is handed back whatever happens. `session` is only asked for its ids on the host.
+    /// owner's socket is handed back whatever happens. `session` is only asked for its ids on the host; a
+    /// `pattern` must be of this ground.
     pub(super) fn lay(
         ground: &Groundwork,
         session: Option<&BootSpec>,
+        pattern: Option<Pattern>,
         owner: UnixStream,
     ) -> (UnixStream, Result<Self, BootFailure>) {
         let prepared = match Prepared::new(ground, session) {
@@ -54,12 +57,18 @@ impl Foundation {
         };
         let Prepared { ids, to_init, to_warden, porter, far_porter } = prepared;
         let on_host = ground.rung != Rung::Namespaces;
-        let forked = if on_host { fork() } else { fork_into(namespaces(ground.own_network)) };
+        let is_copy = pattern.is_some();
+        let flags = namespaces(ground.own_network);
+        let forked = match pattern {
+            _ if on_host => fork(),
+            Some(pattern) => pattern.fork_into(flags),
+            None => fork_into(flags),
+        };
         let init = match forked {
             Ok(Fork::Child) => {
                 drop((owner, to_init, porter));
                 let (warden, porter) = (to_warden.into(), far_porter);
-                init::run(Inheritance { ground: ground.clone(), ids, warden, porter })
+                init::run(Inheritance { ground: ground.clone(), ids, warden, porter, is_copy })
             }
             Ok(Fork::Parent(init)) => init,
             Err(error) => return (owner, Err(no_namespaces(&error))),
@@ -72,7 +81,7 @@ impl Foundation {
             Err(error) => return (owner, Err(error.into())),
         };
         let mut foundation = Self { ids, init, init_fd, to_init, porter, on_host, shifted: None };
-        match foundation.support(ground) {
+        match foundation.support(if is_copy { &[] } else { &ground.steps }) {
             Ok(()) => (owner, Ok(foundation)),
             Err(failure) => {
                 // The failure is what the owner must hear.
@@ -83,7 +92,7 @@ impl Foundation {
     }
 
     /// Writes the maps of ids, and hands over what only the host can reach.
-    fn support(&mut self, ground: &Groundwork) -> Result<(), BootFailure> {
+    fn support(&mut self, steps: &[RootStep]) -> Result<(), BootFailure> {
         // Init is ours, but what it does may take for ever: a file system that does not answer.
         self.to_init.set_read_timeout(Some(BOOT)).step(|| "watch the sandbox".to_owned())?;
         self.ids.write(self.init).map_err(|error| {
@@ -95,7 +104,7 @@ impl Foundation {
             let opened = File::open(path).step(|| "open the user namespace".to_owned())?;
             self.shifted = Some(opened);
         }
-        Ok(self.hand_binds(&ground.steps)?)
+        Ok(self.hand_binds(steps)?)
     }
 
     /// Hands over copies of the mounts of every bind among the steps, where init cannot make them. The

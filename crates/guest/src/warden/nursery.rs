@@ -6,16 +6,17 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use bastide_proto::boot::Born;
+use bastide_proto::boot::{Born, Groundwork};
 use rustix::process::{PidfdFlags, pidfd_open, setsid};
 
+use super::pattern::Pattern;
 use super::{close_standard_streams, serve, take_owner};
 use crate::jail::prepare_filter;
 use crate::packet;
 use crate::sys::{Fork, close_inherited, exit_now, fork, hear_of_children, ignore_children};
 
-/// The life of a nursery: it forks a warden for each socket to an owner that comes over its standard
-/// input, and answers with the new process. It ends when nobody can ask any more; its wardens do not.
+/// The life of a nursery: it hears what most of its wardens will stand on, then forks one for each socket
+/// to an owner that comes over its standard input, and answers with the new process. It ends when nobody can ask any more; its wardens do not.
 ///
 /// # Errors
 ///
@@ -26,10 +27,12 @@ pub fn run() -> io::Result<()> {
     setsid()?;
     let asker = take_owner()?;
     close_standard_streams()?;
-    // It keeps no folder of anybody's.
-    rustix::process::chdir("/")?;
     // The kernel collects the dead for a parent that does not want to hear of them.
     ignore_children();
+    let Some((ground, _)) = packet::receive::<Groundwork>(&asker)? else { return Ok(()) };
+    let pattern = Pattern::make(ground);
+    // It keeps no folder of anybody's.
+    rustix::process::chdir("/")?;
     // Every launcher needs it.
     prepare_filter();
     while let Some(((), sockets)) = packet::receive(&asker)? {
@@ -39,7 +42,7 @@ pub fn run() -> io::Result<()> {
                 drop(asker);
                 hear_of_children();
                 let [owner] = owner;
-                exit_now(i32::from(serve(owner.into()).is_err()))
+                exit_now(i32::from(serve(owner.into(), pattern).is_err()))
             }
             Fork::Parent(warden) => warden,
         };

@@ -1,0 +1,95 @@
+//! A root for many sandboxes, and what each of them adds to a copy of it.
+
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use bastide_proto::boot::RootStep;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::mount::{MountFlags, MountPropagationFlags, mount_change, mount_remount};
+use rustix::process::{fchdir, umask};
+
+use super::root::{
+    CLOSED, attach, attach_at, build, clone_binds, inside, leave_host, new_file_system, new_tmpfs,
+};
+use super::{Step, StepError};
+
+/// The largest file of the host that is copied: a mount of its own costs every sandbox more.
+const SMALL: u64 = 1 << 20;
+
+/// Whether nothing that sandboxes have in common lies in what each has for itself.
+pub(crate) fn can_be_pattern(steps: &[RootStep]) -> bool {
+    // Walls are taken away from single sandboxes.
+    !cfg!(bastide_removable_walls)
+        && !steps.iter().any(|step| matches!(step, RootStep::Bind { .. }) && is_own(step, steps))
+}
+
+/// Whether a sandbox must have it for itself: a file system that it writes to, and what lies in that.
+fn is_own(step: &RootStep, steps: &[RootStep]) -> bool {
+    let target = match step {
+        RootStep::Tmpfs { .. } | RootStep::Proc { .. } | RootStep::Devpts { .. } => return true,
+        RootStep::Dir { target, .. }
+        | RootStep::File { target, .. }
+        | RootStep::Link { target, .. }
+        | RootStep::Bind { target, .. }
+        | RootStep::BindOwned { target, .. } => Path::new(target),
+        _ => return true,
+    };
+    let holds = |other: &RootStep| match other {
+        RootStep::Tmpfs { target: own, .. } => target != Path::new(own) && target.starts_with(own),
+        _ => false,
+    };
+    steps.iter().any(holds)
+}
+
+/// Adds to a copy of the pattern, which is this process's root, what the sandbox has for itself.
+pub(crate) fn add_own(steps: &[RootStep]) -> Result<(), StepError> {
+    let mut no_binds = std::iter::empty::<OwnedFd>();
+    steps.iter().filter(|step| is_own(step, steps)).try_for_each(|step| build(step, &mut no_binds))
+}
+
+/// Makes this process's mount namespace, which must be its own, a pattern.
+pub(crate) fn make_pattern(stand: &Path, steps: &[RootStep]) -> Result<(), StepError> {
+    umask(Mode::from_raw_mode(0o022));
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
+        .step(|| "make the pattern's mounts private".to_owned())?;
+    rustix::process::chdir(stand).step(|| format!("enter {}", stand.display()))?;
+    let root = new_tmpfs(0o755, None)?;
+    attach(&root, CWD, "the new root")?;
+    fchdir(&root).step(|| "enter the new root".to_owned())?;
+    for step in steps.iter().filter(|step| !is_own(step, steps)) {
+        add_common(step)?;
+    }
+    for step in steps {
+        if let RootStep::Proc { target } = step {
+            attach_at(&new_file_system(c"proc", &[], CLOSED)?, target)?;
+        }
+    }
+    leave_host()?;
+    // Devices work: those in it are the pattern's own, and nobody inside can make one.
+    let closed = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID;
+    mount_remount(".", closed, c"").step(|| "close the pattern".to_owned())
+}
+
+/// Carries out a step; what can be copied needs no mount.
+fn add_common(step: &RootStep) -> Result<(), StepError> {
+    if let RootStep::Bind { source, target, writable: false, .. } = step {
+        let add = || format!("show {}", source.display());
+        let found = fs::metadata(source).step(add)?;
+        let place = inside(target);
+        if found.file_type().is_char_device() {
+            // A file was made for the device to be mounted on.
+            fs::remove_file(place).step(add)?;
+            let mode = Mode::from_raw_mode(0o666);
+            mknodat(CWD, place, FileType::CharacterDevice, mode, found.rdev()).step(add)?;
+            // Whatever the mask is.
+            return fs::set_permissions(place, fs::Permissions::from_mode(0o666)).step(add);
+        }
+        if found.is_file() && found.size() <= SMALL {
+            return fs::read(source).and_then(|content| fs::write(place, content)).step(add);
+        }
+    }
+    let binds = clone_binds(std::slice::from_ref(step), None)?;
+    build(step, &mut binds.into_iter())
+}
