@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bastide::model::{Entry, Manifest};
-use bastide::{Client, Command, CreateOptions};
+use bastide::{Client, Command, CreateOptions, SessionId};
 use bastide_local::LocalBackend;
 
 use processes::{children, guests};
 
-/// What a session could leave behind.
+/// What sessions of this test could leave behind; others may come and go meanwhile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Holdings {
     descriptors: Vec<String>,
@@ -29,13 +29,16 @@ struct Holdings {
 }
 
 impl Holdings {
-    fn of(home: &Path) -> Self {
+    fn of(home: &Path, ids: &[SessionId]) -> Self {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let home_text = fs::canonicalize(home).unwrap().to_string_lossy().into_owned();
+        let is_group = |name: &str| ids.iter().any(|id| name == format!("bastide-{id}"));
         Self {
             descriptors: descriptors(),
             children: children(),
             guests: guests(home),
-            mounts: fs::read_to_string("/proc/self/mountinfo").unwrap().lines().count(),
-            cgroups: count(Path::new("/sys/fs/cgroup"), &|name| name.contains("bastide")),
+            mounts: mounts.lines().filter(|line| line.contains(&home_text)).count(),
+            cgroups: count(Path::new("/sys/fs/cgroup"), &is_group),
             folders: fs::read_dir(home.join("sessions")).unwrap().count(),
             files: count(home, &|_| true),
         }
@@ -66,14 +69,17 @@ fn count(folder: &Path, is_wanted: &dyn Fn(&str) -> bool) -> usize {
     each.sum()
 }
 
-async fn use_session(client: &Client, number: usize) {
+async fn use_session(client: &Client, number: usize) -> SessionId {
     let mut manifest = Manifest::default();
     manifest.entries.insert("a/file".to_owned(), Entry::file("content"));
     let mut options = CreateOptions::default();
     options.tied_to_owner = number.is_multiple_of(2);
+    // So that there are control groups to be left behind, where the machine has them.
+    options.limits.pids = Some(64);
     let session = client.create(&manifest, options).await.unwrap();
-    let line = "cat a/file; mkdir -p b/c; (setsid sleep 8001 >/dev/null 2>&1 &)";
-    let output = session.exec(Command::shell(line)).await.unwrap();
+    let id = session.id().clone();
+    let line = format!("cat a/file; mkdir -p b/c; (setsid sleep {} >/dev/null 2>&1 &)", nap());
+    let output = session.exec(Command::shell(&line)).await.unwrap();
     assert_eq!((&output.stdout[..], output.exit.code), (&b"content"[..], 0));
     if number.is_multiple_of(3) {
         session.expose(8080).await.unwrap();
@@ -88,6 +94,12 @@ async fn use_session(client: &Client, number: usize) {
             other.delete().await.unwrap();
         }
     }
+    id
+}
+
+/// How long what a command leaves running sleeps: so that it can be told from what others run.
+fn nap() -> String {
+    format!("8001.{}", std::process::id())
 }
 
 #[test]
@@ -101,27 +113,31 @@ fn leaves_nothing_of_two_hundred_sessions() {
     let many = |numbers: std::ops::Range<usize>| {
         runtime.block_on(async {
             let numbers: Vec<_> = numbers.collect();
+            let mut ids = Vec::new();
             for batch in numbers.chunks(16) {
                 let uses = batch.iter().map(|number| use_session(&client, *number));
-                futures::future::join_all(uses).await;
+                ids.extend(futures::future::join_all(uses).await);
             }
             client.flush().await;
-        });
+            ids
+        })
     };
     // What is made once, such as the index and its thread, is made now.
-    many(0..4);
-    let before = Holdings::of(home.path());
+    let mut ids = many(0..4);
+    let before = Holdings::of(home.path(), &ids);
     assert_eq!((before.guests, before.folders, before.children.len()), (0, 0, 0));
-    many(0..total);
+    assert_eq!((before.mounts, before.cgroups), (0, 0));
+    ids.extend(many(0..total));
     // A warden whose session was let go of is collected in its own time.
     let deadline = Instant::now() + Duration::from_secs(20);
-    while Holdings::of(home.path()) != before && Instant::now() < deadline {
+    while Holdings::of(home.path(), &ids) != before && Instant::now() < deadline {
         std::thread::yield_now();
     }
-    assert_eq!(Holdings::of(home.path()), before);
+    assert_eq!(Holdings::of(home.path(), &ids), before);
     for entry in fs::read_dir("/proc").unwrap().flatten() {
         let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        assert!(line != b"sleep\x008001\x00", "a process outlived its session");
+        let left = format!("sleep\0{}\0", nap());
+        assert!(line != left.as_bytes(), "a process outlived its session");
     }
     let report = runtime.block_on(client.sweep()).unwrap();
     assert!(report.removed.iter().all(|swept| swept.id.is_none()), "{report:?}");
