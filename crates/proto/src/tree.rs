@@ -11,7 +11,7 @@
 //! Restore    host: Item(RestoreItem::Entries) Input*, for as many bytes as the files hold
 //!                  Item(Large) · guest: Item(RestoreWord::Ready) ·
 //!                  host: (Item(Hole) | Input)* Item(LargeEnd)
-//!                  Item(Commit)
+//!                  Item(Commit) · Item(Abandon)
 //! ```
 
 use serde::{Deserialize, Serialize};
@@ -235,6 +235,8 @@ pub enum RestoreItem {
     LargeEnd,
     /// That was all: it takes its place.
     Commit,
+    /// There will be no more: what was made is cleared away, and the call fails after that.
+    Abandon,
 }
 
 /// An entry to make.

@@ -76,6 +76,8 @@ struct Hearing {
     from_guest: Receiver,
     root: GuestPath,
     only_empty: bool,
+    /// Whether the guest has said its last word, or is lost.
+    is_over: bool,
 }
 
 impl<'a> Restoring<'a> {
@@ -89,7 +91,7 @@ impl<'a> Restoring<'a> {
     ) -> Result<Self> {
         let request = Request::Restore(Restore { base: root.clone(), kept, only_empty });
         let Stream { to_guest, from_guest, .. } = link.open(request).await?;
-        let hearing = Hearing { from_guest, root: root.clone(), only_empty };
+        let hearing = Hearing { from_guest, root: root.clone(), only_empty, is_over: false };
         Ok(Self { link, to_guest, hearing })
     }
 
@@ -147,8 +149,19 @@ impl<'a> Restoring<'a> {
         self.item(&RestoreItem::LargeEnd).await
     }
 
-    /// Everything has been sent: it takes its place.
-    pub(crate) async fn commit(mut self) -> Result<Restored> {
+    /// Everything was sent: it takes its place. If sending failed, what the guest made of it so far is
+    /// cleared away before the error comes back.
+    pub(crate) async fn finish(mut self, sent: Result<()>) -> Result<Restored> {
+        match sent {
+            Ok(()) => self.commit().await,
+            Err(error) => {
+                self.abandon().await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn commit(&mut self) -> Result<Restored> {
         self.item(&RestoreItem::Commit).await?;
         loop {
             match self.hearing.word().await? {
@@ -162,6 +175,15 @@ impl<'a> Restoring<'a> {
                 _ => return Err(broken("not the end of a tree")),
             }
         }
+    }
+
+    /// Has the guest clear away what it made, and waits for that. One that is lost does so by itself, or
+    /// its sandbox is gone.
+    async fn abandon(&mut self) {
+        if self.hearing.is_over || self.to_guest.item(&RestoreItem::Abandon).await.is_err() {
+            return;
+        }
+        while let Ok(Some(_)) = self.hearing.next().await {}
     }
 
     async fn item(&mut self, item: &RestoreItem) -> Result<()> {
@@ -222,7 +244,9 @@ impl Hearing {
     async fn next(&mut self) -> Result<Option<RestoreWord>> {
         let incoming = tokio::time::timeout(SILENCE, self.from_guest.next()).await;
         let silent = |_| agent_lost("the guest was silent while it restored a tree");
-        match incoming.map_err(silent)?? {
+        let incoming = incoming.map_err(silent).and_then(|incoming| incoming);
+        self.is_over = !matches!(incoming, Ok(Incoming::Item(_)));
+        match incoming? {
             Incoming::Item(item) => Ok(Some(decode(&item)?)),
             Incoming::End(End::Done) => Ok(None),
             Incoming::End(End::Failed(fault)) => Err(self.refuse(refused(fault))),

@@ -184,7 +184,12 @@ struct Sending<'a> {
 }
 
 impl Sending<'_> {
-    async fn run(mut self, mut coming: mpsc::Receiver<Result<Out>>) -> Result<Restored> {
+    async fn run(mut self, coming: mpsc::Receiver<Result<Out>>) -> Result<Restored> {
+        let sent = self.send(coming).await;
+        self.guest.finish(sent).await
+    }
+
+    async fn send(&mut self, mut coming: mpsc::Receiver<Result<Out>>) -> Result<()> {
         while let Some(out) = coming.recv().await {
             match out? {
                 Out::List(list) => {
@@ -204,7 +209,7 @@ impl Sending<'_> {
         if self.sent != self.info.entries {
             return Err(damaged(format!("the list of snapshot {}", self.info.name)));
         }
-        self.guest.commit().await
+        Ok(())
     }
 
     async fn large(&mut self, entry: Made, size: u64, pieces: Vec<Piece>) -> Result<()> {

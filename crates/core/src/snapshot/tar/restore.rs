@@ -34,10 +34,6 @@ pub(super) async fn restore(workspace: &Workspace<'_>, unpacked: Unpacked) -> Re
         ErrorKind::AgentLost | ErrorKind::Conflict => error,
         _ => Error::workspace_archive_write(workspace.root()).because(error),
     };
-    let kept = workspace.kept_paths().iter().map(|path| ByteBuf::from(path.as_str())).collect();
-    let (link, root) = (workspace.link(), workspace.root());
-    let guest = Restoring::begin(link, root, kept, workspace.must_be_empty()).await;
-    let guest = guest.map_err(failed)?;
     // An archive from elsewhere has somebody else's numbers in it: what is in it is the session's own.
     let own = match unpacked.has_owners {
         true => None,
@@ -46,6 +42,10 @@ pub(super) async fn restore(workspace: &Workspace<'_>, unpacked: Unpacked) -> Re
             Some((root.uid, root.gid))
         }
     };
+    let kept = workspace.kept_paths().iter().map(|path| ByteBuf::from(path.as_str())).collect();
+    let (link, root) = (workspace.link(), workspace.root());
+    let guest = Restoring::begin(link, root, kept, workspace.must_be_empty()).await;
+    let mut guest = guest.map_err(failed)?;
     let total_entries = Some(unpacked.entries.len() as u64);
     let progress = Progress { total_entries, ..Progress::default() };
     let (sender, pieces) = mpsc::channel(AHEAD);
@@ -55,7 +55,8 @@ pub(super) async fn restore(workspace: &Workspace<'_>, unpacked: Unpacked) -> Re
             drop(sender.blocking_send(Err(error)));
         }
     });
-    send(workspace, guest, progress, pieces).await.map_err(failed)
+    let sent = send(workspace, &mut guest, progress, pieces).await;
+    guest.finish(sent).await.map(drop).map_err(failed)
 }
 
 fn produce(
@@ -141,7 +142,7 @@ fn made(path: &[Vec<u8>], entry: &Unpacking, kind: MadeKind, own: Option<(u32, u
 
 async fn send(
     workspace: &Workspace<'_>,
-    mut guest: Restoring<'_>,
+    guest: &mut Restoring<'_>,
     mut progress: Progress,
     mut pieces: mpsc::Receiver<Result<Out>>,
 ) -> Result<()> {
@@ -165,5 +166,5 @@ async fn send(
         }
         workspace.report(progress);
     }
-    guest.commit().await.map(drop)
+    Ok(())
 }

@@ -302,6 +302,9 @@ async fn take_all(
                 outbox.item(&RestoreWord::Progress { made: made.await? }).await?;
             }
             RestoreItem::Commit => return commit(guest, restoring, outbox).await,
+            RestoreItem::Abandon => {
+                return Err(Fault::new(FaultKind::Invalid, "the host gave the tree up").into());
+            }
             _ => return Err(Refusal::Gone),
         }
     }
