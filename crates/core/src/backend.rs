@@ -128,13 +128,20 @@ pub enum MachineStatus {
 pub struct MachineEnd {
     /// When, in milliseconds since 1970, where somebody was there to note it.
     pub at_ms: Option<u64>,
-    /// Why, in a word: `stopped`, `agent_lost` or `backend_lost`.
+    /// Why, in a word: `stopped`, `agent_lost`, `backend_lost`, or `abandoned` if whoever started it was
+    /// gone before it could live on without.
     pub reason: String,
     /// What is known besides.
     pub detail: String,
 }
 
 impl MachineEnd {
+    /// Whether it never came to live on without whoever started it.
+    #[must_use]
+    pub fn is_abandoned(&self) -> bool {
+        self.reason == "abandoned"
+    }
+
     /// An end that nobody noted.
     pub fn unseen(detail: impl Into<String>) -> Self {
         Self { at_ms: None, reason: "backend_lost".to_owned(), detail: detail.into() }

@@ -206,7 +206,13 @@ impl Sandbox {
                 Event::Released => return Ok(()),
                 Event::OwnerGone | Event::OwnerGaveUp | Event::OwnerSaysUp => {
                     self.end_if_alive(&keeper)?;
-                    return if spec.keep_folder { Ok(()) } else { self.remove() };
+                    if !spec.keep_folder {
+                        return self.remove();
+                    }
+                    if keeper.init.is_some() {
+                        self.note(EndNote::Abandoned);
+                    }
+                    return Ok(());
                 }
                 Event::Asked { remove, caller } => {
                     self.end_if_alive(&keeper)?;

@@ -189,6 +189,11 @@ impl Client {
                         Ok(session) => session.stop().await,
                         Err(error) => Err(error),
                     };
+                    // Nor has one whose starter was killed at the last moment, and that goes with it: what
+                    // was saved is what it was started from.
+                    if saved.is_err() && self.is_abandoned(machine).await {
+                        saved = Ok(Saved::default());
+                    }
                 }
                 self.backend.stop(machine).await?;
             }
@@ -326,6 +331,12 @@ impl Client {
             guest_pid,
             end,
         }
+    }
+
+    /// Whether a machine never came to live on without whoever started it.
+    async fn is_abandoned(&self, machine: &Machine) -> bool {
+        let status = self.backend.inspect(machine).await;
+        matches!(status, Ok(MachineStatus::Ended(end)) if end.is_abandoned())
     }
 
     /// Says more than that nobody answers, if more is known.

@@ -186,6 +186,8 @@ pub(crate) enum EndNote {
     GuestEnded,
     /// A signal ended its first process, and all others with it.
     Killed { signal: i32 },
+    /// Whoever started it was gone before it could live on without.
+    Abandoned,
 }
 
 impl EndNote {
@@ -199,6 +201,7 @@ impl EndNote {
             Self::Killed { signal } => {
                 ("agent_lost", format!("signal {signal} ended its first process"))
             }
+            Self::Abandoned => ("abandoned", "whoever started it ended too early".to_owned()),
         };
         format!("{{\"at_ms\":{at_ms},\"reason\":\"{reason}\",\"detail\":\"{detail}\"}}\n")
     }
