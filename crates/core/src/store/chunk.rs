@@ -3,13 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
+use fastcdc::v2020::{FastCDC, Normalization};
 use serde::{Deserialize, Serialize};
 
-/// The shortest chunk, but for the last one of a file.
-pub(crate) const MIN_CHUNK: usize = 512 << 10;
-
-/// How long chunks are on average.
-pub(crate) const AVERAGE_CHUNK: usize = 1 << 20;
+/// The shortest chunk, but for the last one of a part of a file: its bytes need not be looked at for a place
+/// to cut. On average a chunk is a quarter longer.
+pub(crate) const MIN_CHUNK: usize = 1 << 20;
 
 /// The longest chunk.
 pub(crate) const MAX_CHUNK: usize = 4 << 20;
@@ -62,25 +61,48 @@ impl FromStr for ChunkId {
     }
 }
 
-/// Where the first chunk of `content` ends. `is_all` says that nothing follows.
-pub(crate) fn cut(content: &[u8], [min, average, max]: [usize; 3], is_all: bool) -> Option<usize> {
-    if content.len() < max && !is_all {
+/// How long chunks are.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sizes {
+    min: usize,
+    average: usize,
+    pub(crate) max: usize,
+    /// How strongly chunks that are longer than the average are made to end.
+    level: Normalization,
+}
+
+/// How files are cut.
+pub(crate) const FILES: Sizes =
+    Sizes { min: MIN_CHUNK, average: MIN_CHUNK, max: MAX_CHUNK, level: Normalization::Level2 };
+
+/// How lists of files are cut: finer, so that a small change touches little.
+pub(crate) const LISTS: Sizes =
+    Sizes { min: 16 << 10, average: 64 << 10, max: 256 << 10, level: Normalization::Level1 };
+
+/// Where the first chunk of `content` ends; nothing if that cannot be said before more of it is there.
+/// `is_all` says that nothing follows.
+pub(crate) fn cut(content: &[u8], sizes: Sizes, is_all: bool) -> Option<usize> {
+    let Sizes { min, average, max, level } = sizes;
+    // Most chunks end long before the longest one would: more is only waited for if this one does not.
+    if content.len() < 2 * average && !is_all {
         return None;
     }
     if content.len() <= min {
         return (!content.is_empty()).then_some(content.len());
     }
-    let content = &content[..content.len().min(max)];
-    let cutter = fastcdc::v2020::FastCDC::new(content, min, average, max);
-    let (_, end) = cutter.cut(0, content.len());
-    Some(end.clamp(1, content.len()))
+    let length = match is_all || content.len() >= max {
+        true => content.len().min(max),
+        // In pairs of bytes, as they are looked at.
+        false => content.len() / 2 * 2,
+    };
+    let content = &content[..length];
+    let cutter = FastCDC::with_level(content, min, average, max, level);
+    let (_, end) = cutter.cut(0, length);
+    let end = end.clamp(1, length);
+    // The end of what is there, but not an end that the content decides.
+    let is_end = end < length || length == max || is_all;
+    is_end.then_some(end)
 }
-
-/// How files are cut.
-pub(crate) const FILES: [usize; 3] = [MIN_CHUNK, AVERAGE_CHUNK, MAX_CHUNK];
-
-/// How lists of files are cut: finer, so that a small change touches little.
-pub(crate) const LISTS: [usize; 3] = [16 << 10, 64 << 10, 256 << 10];
 
 #[cfg(test)]
 mod tests {
@@ -97,7 +119,7 @@ mod tests {
         std::iter::repeat_with(step).take(length).collect()
     }
 
-    fn pieces(mut content: &[u8], sizes: [usize; 3]) -> Vec<ChunkId> {
+    fn pieces(mut content: &[u8], sizes: Sizes) -> Vec<ChunkId> {
         let mut ids = Vec::new();
         while let Some(end) = cut(content, sizes, true) {
             ids.push(ChunkId::of(&content[..end]));
@@ -115,6 +137,25 @@ mod tests {
         let after = pieces(&changed, LISTS);
         let shared = after.iter().filter(|id| before.contains(id)).count();
         assert!(shared + 3 >= before.len(), "{shared} of {}", before.len());
+    }
+
+    #[test]
+    fn cuts_the_same_however_much_is_there() {
+        let content = noise(2 << 20);
+        for (sizes, content) in [(LISTS, &content[..]), (LISTS, &[0; 1 << 20][..])] {
+            let whole = pieces(content, sizes);
+            let (mut ids, mut start, mut end) = (Vec::new(), 0, 0);
+            while start < content.len() {
+                match cut(&content[start..end], sizes, end == content.len()) {
+                    Some(length) => {
+                        ids.push(ChunkId::of(&content[start..start + length]));
+                        start += length;
+                    }
+                    None => end = (end + 10_007).min(content.len()),
+                }
+            }
+            assert_eq!(ids, whole);
+        }
     }
 
     #[test]

@@ -21,7 +21,10 @@ const GATHERED: usize = 256 << 10;
 const PACK: u64 = 128 << 20;
 
 /// How much of a file is held at a time.
-const WINDOW: usize = MAX_CHUNK + (2 << 20);
+const WINDOW: usize = 2 * MAX_CHUNK;
+
+/// How much is read at a time: what was just read is still near when it is looked at.
+const READ: usize = 2 << 20;
 
 /// Puts content into a store: what is there already is not written again. Nothing of it can be seen
 /// before it is [finished](Self::finish). Several threads may use it at once.
@@ -41,7 +44,8 @@ struct State {
     new: HashSet<ChunkId>,
     gathered: Vec<u8>,
     gathered_chunks: Vec<(ChunkId, u32)>,
-    open: Option<Arc<OpenPack>>,
+    /// Packs that grow: as many as are written to at once.
+    open: Vec<Arc<OpenPack>>,
     full: Vec<Arc<OpenPack>>,
     packs_made: u64,
     added: u64,
@@ -128,27 +132,31 @@ impl Writer {
 
     fn block(&self, content: &[u8], chunks: Vec<(ChunkId, u32)>) -> Result<()> {
         let mut scratch = self.scratch()?;
-        let pack = self.pack()?;
+        let pack = self.pack(content.len())?;
         let stored = pack.add(content, chunks, &mut scratch)?;
         self.give_back(scratch);
         self.state().written += stored;
         Ok(())
     }
 
-    /// The pack that grows now.
-    fn pack(&self) -> Result<Arc<OpenPack>> {
+    /// A pack to add so many bytes to. The kernel lets one thread at a time write to a file: where another
+    /// is at it, much content goes to a pack of its own.
+    fn pack(&self, length: usize) -> Result<Arc<OpenPack>> {
         let mut state = self.state();
-        if let Some(open) = &state.open {
-            if open.length() < PACK {
-                return Ok(Arc::clone(open));
-            }
-            let full = Arc::clone(open);
-            state.full.push(full);
+        let all = state.open.drain(..);
+        let (open, full): (Vec<_>, Vec<_>) = all.partition(|open| open.length() < PACK);
+        state.open = open;
+        state.full.extend(full);
+        let is_free = |open: &&Arc<OpenPack>| Arc::strong_count(open) == 1;
+        let free = state.open.iter().find(is_free);
+        let shared = state.open.first().filter(|_| length < MIN_CHUNK);
+        if let Some(open) = free.or(shared) {
+            return Ok(Arc::clone(open));
         }
         let name = format!("{}.{}", self.lease.name(), state.packs_made);
         state.packs_made += 1;
         let pack = Arc::new(OpenPack::create(self.temporary.join(name))?);
-        state.open = Some(Arc::clone(&pack));
+        state.open.push(Arc::clone(&pack));
         Ok(pack)
     }
 
@@ -176,22 +184,21 @@ impl Writer {
     ) -> Result<u64> {
         let (mut total, mut start, mut end, mut is_all) = (0_u64, 0, 0, false);
         loop {
-            while !is_all && end - start < MAX_CHUNK {
-                if start > 0 {
+            let Some(length) = cut(&window[start..end], FILES, is_all) else {
+                if is_all {
+                    return Ok(total);
+                }
+                if end + READ > WINDOW {
                     window.copy_within(start..end, 0);
                     (start, end) = (0, end - start);
                 }
                 // Small content needs no large window.
-                if window.len() < WINDOW {
-                    let more = if end == 0 { MIN_CHUNK } else { WINDOW };
-                    window.resize(window.len().max(more), 0);
-                }
-                let came = read(&mut window[end..])?;
+                let room = if end == 0 { MIN_CHUNK / 2 } else { READ };
+                window.resize(window.len().max(end + room), 0);
+                let came = read(&mut window[end..end + room])?;
                 is_all = came == 0;
                 end += came;
-            }
-            let Some(length) = cut(&window[start..end], FILES, is_all) else {
-                return Ok(total);
+                continue;
             };
             let chunk = &window[start..start + length];
             let id = self.put(chunk)?;
@@ -215,7 +222,7 @@ impl Writer {
         let (packs, written) = {
             let mut state = self.state();
             let mut packs = std::mem::take(&mut state.full);
-            packs.extend(state.open.take());
+            packs.append(&mut state.open);
             (packs, Written { added: state.added, stored: state.written })
         };
         let mut named = Vec::with_capacity(packs.len());
@@ -237,7 +244,7 @@ impl Drop for Writer {
     fn drop(&mut self) {
         let mut state = self.state();
         let mut packs = std::mem::take(&mut state.full);
-        packs.extend(state.open.take());
+        packs.append(&mut state.open);
         packs.into_iter().filter_map(Arc::into_inner).for_each(OpenPack::discard);
     }
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use super::{Block, END, HEADER, MAGIC, MAX_BLOCK, PackIndex, VERSION, read_index};
+use super::{Block, END, HEADER, MAGIC, PackIndex, VERSION, read_index};
 use crate::store::chunk::ChunkId;
 use crate::store::trouble::failed;
 use crate::{Error, ErrorKind, Result};
@@ -14,7 +14,8 @@ use crate::{Error, ErrorKind, Result};
 /// How hard blocks are compressed: as hard as can be without becoming what everything waits for.
 const LEVEL: i32 = 1;
 
-/// How much of a large block is tried before all of it is.
+/// How much of a large chunk is tried in three places before all of it is. If that does not shrink to half,
+/// the chunk is kept as it is: compressing and taking apart would take longer than everything else.
 const SAMPLE: usize = 4 << 10;
 
 /// A pack that is being written, by several threads.
@@ -55,22 +56,21 @@ impl Scratch {
     }
 
     /// Compresses a block; nothing if it is not worth it.
-    fn compress(&mut self, raw: &[u8]) -> Option<&[u8]> {
-        let room = MAX_BLOCK.max(raw.len());
-        self.compressed.resize(room, 0);
-        if raw.len() >= 8 * SAMPLE {
+    fn compress(&mut self, raw: &[u8], is_large: bool) -> Option<&[u8]> {
+        let mut sample = [0; 2 * SAMPLE];
+        if is_large && raw.len() >= 8 * SAMPLE {
             let mut tried = 0;
             for start in [0, raw.len() / 2, raw.len() - SAMPLE] {
-                let sample = &raw[start..start + SAMPLE];
-                tried +=
-                    self.compressor.compress_to_buffer(sample, &mut self.compressed[..]).ok()?;
+                let part = &raw[start..start + SAMPLE];
+                tried += self.compressor.compress_to_buffer(part, &mut sample[..]).ok()?;
             }
-            if tried * 16 > 3 * SAMPLE * 15 {
+            if tried * 2 > 3 * SAMPLE {
                 return None;
             }
         }
         // What does not fit into less than it was is not worth it.
         let most = raw.len() - raw.len() / 16;
+        self.compressed.resize(self.compressed.len().max(most), 0);
         let room = &mut self.compressed[..most];
         let length = self.compressor.compress_to_buffer(raw, room).ok()?;
         // What is written must be what can be read: a chunk that is lost here is lost for good.
@@ -104,7 +104,7 @@ impl OpenPack {
         chunks: Vec<(ChunkId, u32)>,
         scratch: &mut Scratch,
     ) -> Result<u64> {
-        let compressed = scratch.compress(raw);
+        let compressed = scratch.compress(raw, chunks.len() == 1);
         let bytes = compressed.unwrap_or(raw);
         let stored = u32::try_from(bytes.len()).map_err(|_| {
             Error::new(ErrorKind::Internal, "a block of a pack is longer than one can be")

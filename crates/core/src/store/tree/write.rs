@@ -47,7 +47,7 @@ impl TreeWriter {
         let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         self.buffer.extend(length.to_le_bytes());
         self.buffer.extend(bytes);
-        if self.buffer.len() >= 4 * LISTS[2] {
+        if self.buffer.len() >= 4 * LISTS.max {
             self.cut(false)?;
         }
         Ok(())
