@@ -15,6 +15,7 @@ from pathlib import Path
 from agents.sandbox.entries import LocalDir
 from agents.sandbox.manifest import Manifest
 from agents.sandbox.sandboxes.unix_local import UnixLocalSandboxClient
+from agents.sandbox.snapshot import LocalSnapshot
 
 
 class Local:
@@ -24,6 +25,8 @@ class Local:
         self.client = UnixLocalSandboxClient()
         self.live = await self.new()
         self.made = set()
+        self.workspaces = {}
+        self.changes = 0
 
     async def new(self, manifest=None):
         session = await self.client.create(manifest=manifest or Manifest())
@@ -110,6 +113,47 @@ class Local:
         started = time.perf_counter()
         session = await self.new(manifest)
         took = time.perf_counter() - started
+        await self.clear(session)
+        return took
+
+    async def loaded(self, source):
+        """A session with a folder of the host in its workspace, and where it is saved."""
+        if source not in self.workspaces:
+            session = await self.new()
+            shutil.copytree(source, Path(session.state.manifest.root) / "project")
+            snapshot = LocalSnapshot(id="saved", base_path=Path(tempfile.mkdtemp()))
+            self.workspaces[source] = (session, snapshot)
+            await self.save(source)
+        return self.workspaces[source]
+
+    async def save(self, source):
+        """What stopping a session does to keep its workspace: a tar archive in a file."""
+        session, snapshot = await self.loaded(source)
+        started = time.perf_counter()
+        archive = await session.persist_workspace()
+        await snapshot.persist(archive)
+        took = time.perf_counter() - started
+        archive.close()
+        return took
+
+    async def save_again(self, source):
+        session, _ = await self.loaded(source)
+        if (Path(source) / "0").is_dir():
+            change = self.changes % 100 * 100
+            line = f"for k in $(seq 0 99); do echo changed >> project/$k/$((k + {change})); done"
+            result = await session.exec(line)
+            assert result.exit_code == 0, result
+            self.changes += 1
+        return await self.save(source)
+
+    async def restore(self, source):
+        _, snapshot = await self.loaded(source)
+        session = await self.new()
+        started = time.perf_counter()
+        archive = await snapshot.restore()
+        await session.hydrate_workspace(archive)
+        took = time.perf_counter() - started
+        archive.close()
         await self.clear(session)
         return took
 

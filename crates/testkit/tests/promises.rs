@@ -3,10 +3,14 @@
 
 #[path = "../benches/scenarios/operation.rs"]
 mod operation;
+#[path = "../benches/scenarios/random.rs"]
+mod random;
 #[path = "../benches/scenarios/scenario.rs"]
 mod scenario;
 #[path = "../benches/scenarios/who.rs"]
 mod who;
+#[path = "../benches/scenarios/workload.rs"]
+mod workload;
 
 use scenario::SCENARIOS;
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::operation::Operation;
 use crate::packages;
+use crate::workload::Workload;
 
 /// Programs of this machine, as they are.
 #[derive(Debug)]
@@ -25,8 +26,18 @@ impl Bare {
             Operation::Exec => spawn(1),
             Operation::ExecMany(count) => spawn(count),
             Operation::Install => self.install(),
+            Operation::Restore(work) => self.copy(work),
             other => Err(io::Error::other(format!("`{other}` is not measured without a sandbox"))),
         }
+    }
+
+    /// A file read and written again, on the file system of everybody's workspaces.
+    fn copy(&self, work: Workload) -> io::Result<Duration> {
+        let target = tempfile::tempdir_in(&self.folder)?;
+        let (from, to) = (Workload::only_file(&work.folder()), Workload::only_file(target.path()));
+        let started = Instant::now();
+        std::fs::copy(from, to)?;
+        Ok(started.elapsed())
     }
 
     /// The command line, from its start to its end.

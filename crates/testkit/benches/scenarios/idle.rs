@@ -114,7 +114,7 @@ fn count(folder: &str) -> io::Result<usize> {
 }
 
 /// Every process of the sessions with these guests: from each one's warden down.
-fn families(guests: &[u32]) -> io::Result<Vec<u32>> {
+pub(crate) fn families(guests: &[u32]) -> io::Result<Vec<u32>> {
     let mut parents = HashMap::new();
     for entry in fs::read_dir("/proc")? {
         let name = entry?.file_name();

@@ -11,14 +11,18 @@ mod measured;
 mod operation;
 mod ours;
 mod packages;
+mod peak;
+mod random;
 mod record;
 mod reference;
 mod scenario;
+mod snapshots;
 mod statistics;
 mod subject;
 mod table;
 mod verdict;
 mod who;
+mod workload;
 
 use std::fs;
 use std::io;
@@ -31,9 +35,11 @@ use clap::Parser;
 use idle::Idle;
 use instructions::Counted;
 use measured::Measured;
+use peak::Peak;
 use scenario::{SCENARIOS, Scenario};
 use subject::{Available, Subjects};
 use verdict::Verdicts;
+use workload::Cleared;
 
 #[derive(Debug, Parser)]
 struct Arguments {
@@ -85,6 +91,9 @@ struct Arguments {
     /// How many times
     #[arg(long, hide = true)]
     rounds: Option<u32>,
+    /// Save and restore one large file in this folder, and say what memory that took
+    #[arg(long, hide = true)]
+    peak: Option<PathBuf>,
     /// Given by `cargo bench`
     #[arg(long, hide = true)]
     bench: bool,
@@ -103,7 +112,15 @@ fn main() -> ExitCode {
     // In a task, as programs that serve many sessions call the library: not from the thread that only
     // waits for them.
     let ran = runtime.and_then(|runtime| {
-        let task = runtime.spawn(async move { run(&arguments).await });
+        let task = runtime.spawn(async move {
+            match &arguments.peak {
+                Some(folder) => Peak::work(folder).await.map(|said| {
+                    println!("{said}");
+                    true
+                }),
+                None => run(&arguments).await,
+            }
+        });
         runtime.block_on(task).map_err(io::Error::other)?
     });
     match ran {
@@ -120,6 +137,7 @@ async fn run(arguments: &Arguments) -> io::Result<bool> {
     // Never on the machine's own disk: some file systems take a hundred times as long to make a file
     // after others were removed.
     let folder = tempfile::tempdir_in("/dev/shm")?;
+    let _cleared = Cleared;
     let mut subjects = Subjects::start(Available {
         folder: folder.path().to_owned(),
         python: arguments.python.clone(),
@@ -151,7 +169,16 @@ async fn run(arguments: &Arguments) -> io::Result<bool> {
         } else {
             println!("{}", idle.text());
         }
-        verdicts.add_idle(&idle);
+        verdicts.add_all(&idle.promises());
+    }
+    if arguments.only.as_ref().is_none_or(|part| peak::TITLE.contains(part.as_str())) {
+        let peak = Peak::measure(folder.path())?;
+        if arguments.json {
+            println!("{}", peak.json());
+        } else {
+            println!("{}", peak.text());
+        }
+        verdicts.add_all(&peak.promises());
     }
     for counted in Counted::all(arguments.only.as_deref()) {
         if arguments.json {

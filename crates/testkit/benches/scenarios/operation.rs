@@ -1,9 +1,8 @@
 //! What is measured, whoever does it.
 
 use std::fmt;
-use std::fs;
-use std::io;
-use std::path::PathBuf;
+
+use crate::workload::Workload;
 
 /// One thing a user waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -28,33 +27,32 @@ pub(crate) enum Operation {
     Echo,
     /// A sandbox made, used for one command and removed, so many at a time: the time for each.
     Sessions(usize),
-    /// A folder of the host with so many files of 1 KiB, copied into a new sandbox's workspace.
-    FolderIn(usize),
+    /// A folder of the host, copied into a new sandbox's workspace.
+    FolderIn(Workload),
+    /// A workspace, saved where nothing of it was saved before, until the snapshot is there.
+    Save(Workload),
+    /// A workspace that was saved before: a hundredth of its files changed since, or nothing where it is one
+    /// file.
+    SaveAgain(Workload),
+    /// A snapshot, restored into the empty workspace of a new sandbox.
+    Restore(Workload),
     /// So many events, told to an outbox until all are there: the time for each.
     Events(usize),
     /// Three hundred packages installed from a folder.
     Install,
 }
 
-/// The folder of the host with so many files; it lies in memory, and is made at its first use.
-pub(crate) fn folder_of(count: usize) -> PathBuf {
-    PathBuf::from(format!("/dev/shm/bastide-bench-{}-{count}", std::process::id()))
-}
-
-/// Makes that folder: a hundred folders with a hundredth of the files each.
-pub(crate) fn make_folder(count: usize) -> io::Result<PathBuf> {
-    let folder = folder_of(count);
-    if folder.exists() {
-        return Ok(folder);
-    }
-    for number in 0..count {
-        let part = folder.join((number % 100).to_string());
-        if number < 100 {
-            fs::create_dir_all(&part)?;
+impl Operation {
+    /// What it works on, if that lies on the host.
+    pub(crate) fn workload(self) -> Option<Workload> {
+        match self {
+            Self::FolderIn(work)
+            | Self::Save(work)
+            | Self::SaveAgain(work)
+            | Self::Restore(work) => Some(work),
+            _ => None,
         }
-        fs::write(part.join(number.to_string()), [b'x'; 1024])?;
     }
-    Ok(folder)
 }
 
 impl fmt::Display for Operation {
@@ -71,7 +69,10 @@ impl fmt::Display for Operation {
             Self::List(count) => write!(f, "list {count}"),
             Self::Echo => f.write_str("echo"),
             Self::Sessions(count) => write!(f, "sessions {count}"),
-            Self::FolderIn(count) => write!(f, "folder_in {}", folder_of(*count).display()),
+            Self::FolderIn(work) => write!(f, "folder_in {}", work.folder().display()),
+            Self::Save(work) => write!(f, "save {}", work.folder().display()),
+            Self::SaveAgain(work) => write!(f, "save_again {}", work.folder().display()),
+            Self::Restore(work) => write!(f, "restore {}", work.folder().display()),
             Self::Events(count) => write!(f, "events {count}"),
             Self::Install => f.write_str("install"),
         }

@@ -17,8 +17,10 @@ use bastide_local::LocalBackend;
 use bastide_testkit::engine::images;
 use futures::future::try_join_all;
 
-use crate::operation::{Operation, make_folder};
+use crate::operation::Operation;
 use crate::packages;
+use crate::snapshots::Snapshots;
+use crate::workload::Workload;
 
 /// Sessions on this machine, with every wall up, and one that stays.
 #[derive(Debug)]
@@ -31,12 +33,13 @@ pub(crate) struct Ours {
     /// What operations work on and has been made.
     made: HashSet<String>,
     python: Option<PathBuf>,
+    snapshots: Snapshots,
 }
 
 impl Ours {
     pub(crate) async fn start(folder: &Path, python: Option<&Path>) -> io::Result<Self> {
         let backend = LocalBackend::new(folder.join("bastide")).map_err(failed)?;
-        Self::on(Arc::new(backend), python).await
+        Self::on(Arc::new(backend), folder.join("snapshots"), python).await
     }
 
     /// Containers of an image, on a daemon.
@@ -44,20 +47,27 @@ impl Ours {
         let address = EngineAddress::parse(host, None).map_err(failed)?;
         let options = DockerOptions::new(images::BASE);
         let backend = DockerBackend::new(folder.join("docker"), address, options);
-        Self::on(Arc::new(backend.map_err(failed)?), None).await
+        Self::on(Arc::new(backend.map_err(failed)?), folder.join("docker-snapshots"), None).await
     }
 
-    async fn on(backend: Arc<dyn Backend>, python: Option<&Path>) -> io::Result<Self> {
+    async fn on(
+        backend: Arc<dyn Backend>,
+        stores: PathBuf,
+        python: Option<&Path>,
+    ) -> io::Result<Self> {
         let client = Client::new(backend);
         let live = new_session(&client).await?;
         let events = EventOptions::new().audit(AuditOptions::default());
         let audited = new_session(&client.clone().with_events(events)).await?;
         let python = python.map(Path::to_owned);
-        Ok(Self { client, live, audited, terminal: None, made: HashSet::new(), python })
+        let snapshots = Snapshots::new(client.clone(), stores);
+        let made = HashSet::new();
+        Ok(Self { client, live, audited, terminal: None, made, python, snapshots })
     }
 
     pub(crate) async fn end(mut self) -> io::Result<()> {
         drop(self.terminal.take());
+        self.snapshots.end().await?;
         self.audited.delete().await.map_err(failed)?;
         self.live.delete().await.map_err(failed)
     }
@@ -82,7 +92,10 @@ impl Ours {
             Operation::List(count) => self.list(count).await,
             Operation::Echo => self.echo().await,
             Operation::Sessions(at_once) => self.sessions(at_once).await,
-            Operation::FolderIn(count) => self.folder_in(count).await,
+            Operation::FolderIn(work) => self.folder_in(work).await,
+            Operation::Save(work) => self.snapshots.save(work).await,
+            Operation::SaveAgain(work) => self.snapshots.save_again(work).await,
+            Operation::Restore(work) => self.snapshots.restore(work).await,
             Operation::Events(count) => events(count).await,
             Operation::Install => self.install().await,
         }
@@ -188,15 +201,9 @@ impl Ours {
         Ok(started.elapsed() / count)
     }
 
-    async fn folder_in(&self, count: usize) -> io::Result<Duration> {
-        let folder = make_folder(count)?;
-        let entry = serde_json::json!({"type": "local_dir", "src": folder.to_string_lossy()});
-        let manifest = serde_json::json!({"entries": {"project": entry}});
-        let manifest: Manifest = bastide::model::lax::read(&manifest).map_err(failed)?;
-        let mut options = CreateOptions::default();
-        options.base_dir = folder.parent().map(Path::to_owned);
+    async fn folder_in(&self, work: Workload) -> io::Result<Duration> {
         let started = Instant::now();
-        let session = self.client.create(&manifest, options).await.map_err(failed)?;
+        let session = session_with(&self.client, work).await?;
         let took = started.elapsed();
         let listed = session.ls("project").await.map_err(failed)?;
         ensure(listed.len() == 100, "every folder")?;
@@ -261,7 +268,18 @@ async fn events(count: usize) -> io::Result<Duration> {
     Ok(took / u32::try_from(count).unwrap_or(u32::MAX))
 }
 
-async fn new_session(client: &Client) -> io::Result<Session> {
+/// A session with a folder of the host in its workspace.
+pub(crate) async fn session_with(client: &Client, work: Workload) -> io::Result<Session> {
+    let folder = work.make()?;
+    let entry = serde_json::json!({"type": "local_dir", "src": folder.to_string_lossy()});
+    let manifest = serde_json::json!({"entries": {"project": entry}});
+    let manifest: Manifest = bastide::model::lax::read(&manifest).map_err(failed)?;
+    let mut options = CreateOptions::default();
+    options.base_dir = folder.parent().map(Path::to_owned);
+    client.create(&manifest, options).await.map_err(failed)
+}
+
+pub(crate) async fn new_session(client: &Client) -> io::Result<Session> {
     client.create(&Manifest::default(), CreateOptions::default()).await.map_err(failed)
 }
 
@@ -269,10 +287,10 @@ fn content(bytes: u64) -> Vec<u8> {
     vec![b'x'; usize::try_from(bytes).unwrap_or(usize::MAX)]
 }
 
-fn failed(error: impl std::fmt::Display) -> io::Error {
+pub(crate) fn failed(error: impl std::fmt::Display) -> io::Error {
     io::Error::other(error.to_string())
 }
 
-fn ensure(holds: bool, what: &str) -> io::Result<()> {
+pub(crate) fn ensure(holds: bool, what: &str) -> io::Result<()> {
     if holds { Ok(()) } else { Err(io::Error::other(format!("there was not {what}"))) }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::operation::Operation::{self, *};
 use crate::who::Subject::{self, *};
+use crate::workload::Workload;
 
 /// One row: an operation of ours beside the same of others.
 #[derive(Debug, Clone, Copy)]
@@ -276,11 +277,59 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         title: "local: a folder of 10,000 files in",
-        operation: FolderIn(10_000),
+        operation: FolderIn(Workload::Files(10_000)),
         ours: Local,
         peers: &[Reference],
         promises: &[Promise::Times(1.0 / 8.0, Reference)],
         pace: Pace::Long,
+    },
+    Scenario {
+        title: "local: snapshot of 10,000 files",
+        operation: Save(Workload::Files(10_000)),
+        ours: Local,
+        peers: &[Reference],
+        promises: &[Promise::Times(1.0 / 4.0, Reference)],
+        pace: Pace::Slow,
+    },
+    Scenario {
+        title: "local: snapshot after 1 % of 10,000 files changed",
+        operation: SaveAgain(Workload::Files(10_000)),
+        ours: Local,
+        peers: &[Reference],
+        promises: &[Promise::Times(1.0 / 20.0, Reference)],
+        pace: Pace::Slow,
+    },
+    Scenario {
+        title: "local: restore of 10,000 files",
+        operation: Restore(Workload::Files(10_000)),
+        ours: Local,
+        peers: &[Reference],
+        promises: &[Promise::Times(1.0 / 6.0, Reference)],
+        pace: Pace::Slow,
+    },
+    Scenario {
+        title: "local: snapshot of 512 MiB",
+        operation: Save(Workload::Large(512 * MIB)),
+        ours: Local,
+        peers: &[Reference],
+        promises: &[Promise::Times(1.0 / 2.0, Reference)],
+        pace: Pace::Slow,
+    },
+    Scenario {
+        title: "local: snapshot of 512 MiB saved before",
+        operation: SaveAgain(Workload::Large(512 * MIB)),
+        ours: Local,
+        peers: &[Reference],
+        promises: &[Promise::Times(1.0 / 20.0, Reference)],
+        pace: Pace::Slow,
+    },
+    Scenario {
+        title: "local: restore of 512 MiB",
+        operation: Restore(Workload::Large(512 * MIB)),
+        ours: Local,
+        peers: &[Copy, Reference],
+        promises: &[Promise::Times(1.5, Copy)],
+        pace: Pace::Slow,
     },
     Scenario {
         title: "local: install of 300 packages",
@@ -348,7 +397,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         title: "docker: a folder of 10,000 files in (reference: reckoned from 20)",
-        operation: FolderIn(10_000),
+        operation: FolderIn(Workload::Files(10_000)),
         ours: Docker,
         peers: &[DockerReference],
         promises: &[Promise::Times(1.0 / 500.0, DockerReference)],

@@ -1,5 +1,7 @@
 //! Medians, and how sure a ratio of two of them is.
 
+use crate::random::Random;
+
 /// How often the measurements are drawn again.
 const DRAWS: usize = 1000;
 
@@ -15,7 +17,7 @@ pub(crate) fn percentile(all: &[f64], percent: usize) -> f64 {
 /// drawn together, so that a noisy moment weighs on both sides.
 pub(crate) fn ratio_interval(ours: &[f64], theirs: &[f64]) -> (f64, f64) {
     let rounds = ours.len().min(theirs.len());
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut random = Random::new(0x9e37_79b9_7f4a_7c15);
     let mut ratios: Vec<f64> = (0..DRAWS)
         .map(|_| {
             let drawn: Vec<usize> = (0..rounds).map(|_| random.below(rounds)).collect();
@@ -26,16 +28,4 @@ pub(crate) fn ratio_interval(ours: &[f64], theirs: &[f64]) -> (f64, f64) {
         .collect();
     ratios.sort_by(f64::total_cmp);
     (percentile(&ratios, 2), percentile(&ratios, 97))
-}
-
-/// Numbers that are the same in each run, so that a result can be looked at again (xorshift).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 >> 1).unwrap_or(0) % end.max(1)
-    }
 }

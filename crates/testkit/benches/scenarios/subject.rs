@@ -8,7 +8,7 @@ use bastide_testkit::engine::images;
 
 use crate::bare::Bare;
 use crate::bwrap;
-use crate::operation::{Operation, make_folder};
+use crate::operation::Operation;
 use crate::ours::Ours;
 use crate::reference::Reference as ReferenceProcess;
 pub(crate) use crate::who::Subject;
@@ -61,7 +61,7 @@ impl Subjects {
     /// Whether somebody is here.
     pub(crate) fn has(&self, subject: Subject) -> bool {
         match subject {
-            Subject::Local | Subject::Audited | Subject::Spawn => true,
+            Subject::Local | Subject::Audited | Subject::Spawn | Subject::Copy => true,
             Subject::Host => self.available.python.is_some(),
             Subject::Cli => self.available.cli.is_some(),
             Subject::Reference => self.reference.is_some(),
@@ -78,8 +78,8 @@ impl Subjects {
         operation: Operation,
     ) -> io::Result<Duration> {
         let missing = || io::Error::other(format!("{} is not here", subject.name()));
-        if let Operation::FolderIn(count) = operation {
-            make_folder(count)?;
+        if let Some(work) = operation.workload() {
+            work.make()?;
         }
         match subject {
             Subject::Local => self.ours.measure(operation).await,
@@ -88,7 +88,7 @@ impl Subjects {
                 let program = self.available.cli.as_deref().ok_or_else(missing)?;
                 self.bare.cli(program)
             }
-            Subject::Spawn | Subject::Host => self.bare.measure(operation).await,
+            Subject::Spawn | Subject::Host | Subject::Copy => self.bare.measure(operation).await,
             Subject::Reference => self.reference.as_mut().ok_or_else(missing)?.measure(operation),
             Subject::Docker => self.docker.as_mut().ok_or_else(missing)?.measure(operation).await,
             Subject::DockerReference => {

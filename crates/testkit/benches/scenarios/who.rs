@@ -21,6 +21,8 @@ pub(crate) enum Subject {
     Spawn,
     /// The same on this machine, without a sandbox.
     Host,
+    /// A plain copy of the file, on this machine.
+    Copy,
 }
 
 impl Subject {
@@ -36,6 +38,7 @@ impl Subject {
             Self::Bwrap => "bwrap",
             Self::Spawn => "posix_spawn",
             Self::Host => "host",
+            Self::Copy => "copy",
         }
     }
 }
