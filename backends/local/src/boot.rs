@@ -74,6 +74,7 @@ pub(crate) async fn boot(
         home,
         dir,
         storage: &storage,
+        was_there,
         id,
         spec,
         toolchains: &toolchains,
@@ -87,7 +88,7 @@ pub(crate) async fn boot(
             Err(_) if !failures.is_empty() => break,
             plan => plan?,
         };
-        match stand(wardens, folder, &ground, plan, was_there, resolver).await.map_err(failed)? {
+        match stand(wardens, folder, &ground, plan, resolver).await.map_err(failed)? {
             Ok(up) => {
                 climbed = Some(up);
                 break;
@@ -169,9 +170,9 @@ async fn build(
     boot: &BootSpec,
 ) -> io::Result<std::result::Result<Up, BootFailure>> {
     let (first, far_first) = StdStream::pair()?;
-    let first = match plan.rung {
-        Rung::Namespaces => Ok(side::connection(first, plan.devices())?),
-        // The warden makes folders here, and what they are on can be seen only then.
+    let first = match (plan.rung, plan.image.image()) {
+        (Rung::Namespaces, None) => Ok(side::connection(first, plan.devices(None))?),
+        // The warden makes what the files are on, and what that is can be seen only then.
         _ => Err(first),
     };
     let handed = [far_first.as_fd(), folder.lock().as_fd()];
@@ -183,7 +184,9 @@ async fn build(
     let Waiting { warden, control, .. } = waiting;
     match report {
         BootReport::Ready(ready) => {
-            let connection = first.or_else(|first| side::connection(first, plan.devices()))?;
+            let workspace = ready.image.as_ref().and_then(|image| image.as_ref().ok()).copied();
+            let late = |first| side::connection(first, plan.devices(workspace));
+            let connection = first.or_else(late)?;
             Ok(Ok(Up { warden, ready, control, connection }))
         }
         BootReport::Failed(failure) => {
@@ -200,12 +203,11 @@ async fn stand(
     folder: &SessionFolder,
     ground: &Ground<'_>,
     mut plan: Plan,
-    keep_folder: bool,
     resolver: Resolver,
 ) -> io::Result<std::result::Result<(Plan, Up), BootFailure>> {
     loop {
         let groundwork = plan.groundwork(ground);
-        let boot = BootSpec { keep_folder, ..plan.boot_spec(ground, resolver) };
+        let boot = plan.boot_spec(ground, resolver);
         match attempt(wardens, folder, &plan, &groundwork, &boot).await? {
             Ok(up) => {
                 if let Some(spares) = wardens.spares {

@@ -6,6 +6,7 @@ mod backend;
 mod boot;
 mod descriptors;
 mod host;
+mod image;
 mod ladder;
 mod layout;
 mod nursery;

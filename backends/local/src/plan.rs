@@ -14,6 +14,7 @@ use bastide_proto::boot::{
 
 use crate::backend::{GUESTS, NO_TOKEN};
 use crate::host::{self, HostFile};
+use crate::image::Choice;
 use crate::layout;
 use crate::toolchains::Toolchains;
 use crate::user::{ID_LOCKS, Identity};
@@ -41,6 +42,8 @@ pub(crate) struct Plan {
     own_folders: Vec<PathBuf>,
     /// What commands are told.
     pub(crate) environment: Vec<(String, String)>,
+    /// The file system of the workspace.
+    pub(crate) image: Choice,
 }
 
 /// What every plan starts from.
@@ -51,6 +54,8 @@ pub(crate) struct Ground<'a> {
     pub(crate) dir: &'a Path,
     /// The session's own storage in it.
     pub(crate) storage: &'a Path,
+    /// Whether that is from an earlier start of the session.
+    pub(crate) was_there: bool,
     pub(crate) id: &'a SessionId,
     pub(crate) spec: &'a MachineSpec,
     pub(crate) toolchains: &'a Toolchains,
@@ -78,6 +83,7 @@ impl Plan {
         Ok(Self {
             rung: Rung::Namespaces,
             root: ground.spec.root.clone(),
+            image: Choice::of(ground, &who.ids)?,
             who,
             files,
             own_folders: Vec::new(),
@@ -130,7 +136,8 @@ impl Plan {
         if let Some(scratch) = base.join("tmp").to_str() {
             environment.push(("TMPDIR".to_owned(), scratch.to_owned()));
         }
-        Ok(Self { rung, root, who, files, own_folders, environment })
+        let image = Choice::on_host(ground.spec.limits.disk);
+        Ok(Self { rung, root, who, files, own_folders, environment, image })
     }
 
     /// The same for a machine that does not give the ids it promises.
@@ -138,11 +145,12 @@ impl Plan {
         Self { who: self.who.without_range(why), ..self }
     }
 
-    /// The devices of its files. Where one of them cannot be passed, none is: the guest does not know
-    /// which.
-    pub(crate) fn devices(&self) -> Vec<u64> {
-        let devices = self.files.iter().map(|file| Side::device_of(&file.source));
-        devices.collect::<Option<_>>().unwrap_or_default()
+    /// The devices of its files; `workspace` is that of the file system of its own, if it has one. Where
+    /// one of them cannot be passed, none is: the guest does not know which.
+    pub(crate) fn devices(&self, workspace: Option<u64>) -> Vec<u64> {
+        let folders = self.files.iter().skip(usize::from(workspace.is_some()));
+        let devices = folders.map(|file| Side::device_of(&file.source));
+        workspace.map(Some).into_iter().chain(devices).collect::<Option<_>>().unwrap_or_default()
     }
 
     /// What a warden is told first: what the sandbox stands on, whichever session it is for.
@@ -201,11 +209,12 @@ impl Plan {
             },
             steps,
             hostname,
-            keep_folder: false,
+            keep_folder: ground.was_there,
             writable: targets(true),
             readable: targets(false),
             resolver,
             own_folders: self.own_folders.clone(),
+            image: self.image.image().cloned(),
         }
     }
 

@@ -5,6 +5,7 @@ use bastide::backend::ResourceLimits;
 use bastide::model::receipt::{Limit, Limits, NetworkAccess, Receipt, Rung};
 use bastide_proto::boot::{Enforced, HostIds, Ids, Ready};
 
+use crate::image::Choice;
 use crate::plan::Plan;
 
 /// The first Landlock version that keeps signals inside the domain.
@@ -80,6 +81,13 @@ pub(crate) fn receipt(ready: &Ready, spec: &MachineSpec, plan: &Plan) -> Receipt
             receipt.not_enforced.push(format!("the limit on {name}: nothing here can hold it"));
         }
     }
+    let whole = match (&plan.image, &ready.image) {
+        (Choice::Not(why), _) | (_, Some(Err(why))) => Some(why),
+        _ => None,
+    };
+    receipt.not_enforced.extend(whole.map(|why| {
+        format!("disk as a whole: the limit holds for each file of the workspace; {why}")
+    }));
     receipt
 }
 

@@ -23,8 +23,11 @@ fn main() -> ExitCode {
         let all = [escape::trials_in_container(), chaos::trials()].concat();
         return suite::run(&[("container", &context, all)]);
     }
-    let trials =
+    let mut trials =
         [conformance::trials(), chaos::trials(), escape::trials(), tools::trials()].concat();
+    if rustix::process::geteuid().is_root() {
+        trials.extend(chaos::bounded_trials());
+    }
     // Once more where the kernel cannot follow paths in one call.
     let walking = LocalBackend::new(home.path()).expect("a home for local sessions");
     let walking = walking.with_resolver(Resolver::Walk);

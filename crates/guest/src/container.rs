@@ -23,7 +23,7 @@ use rustix::process::{Pid, setsid};
 use crate::accounts::Identity;
 use crate::init::ToInit;
 use crate::jail::container::{become_user, raise_walls, reduce_first, reduce_guest};
-use crate::jail::{Protected, Shared, Step, StepError, WallsReport, limit_commands};
+use crate::jail::{Protected, Shared, Step, StepError, Surroundings, WallsReport, limit_commands};
 use crate::server::{self, Endpoints, Served};
 use crate::supervisor::adopts_or_goes_on;
 use crate::sys::{Fork, block_signals, close_inherited, exit_now, fork, ignore_children};
@@ -39,6 +39,10 @@ const SPEAK: Duration = Duration::from_secs(10);
 
 /// Why somebody cannot be anybody else in a container that was started as one user.
 const ONE_USER: &str = "its container runs as one user only";
+
+/// An engine gives no user or file system apart.
+const OF_ENGINE: Surroundings =
+    Surroundings { own_count: false, own_root: false, writes_elsewhere: false };
 
 /// The life of a container's first process.
 ///
@@ -253,7 +257,7 @@ fn enter(spec: &ContainerSpec, who: &Identity, others: &[Pid]) -> Result<WallsRe
     // A group of its own, so that no signal to somebody's group reaches it.
     let launcher = setsid().step(|| "start a session of processes".to_owned())?;
     // The ids are the host's, and so is the count of their processes; the engine limits those.
-    let enforced = limit_commands(&spec.limits, &Enforced::default(), false, false)?;
+    let enforced = limit_commands(&spec.limits, &Enforced::default(), OF_ENGINE)?;
     if rustix::process::geteuid().is_root() {
         become_user(who)?;
     }

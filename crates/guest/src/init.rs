@@ -255,6 +255,8 @@ fn start(
         uid: ids.on_host(),
         enforced: walls.enforced,
         landlock_abi: walls.landlock_abi,
+        // As is this.
+        image: None,
     };
     let others = [vec![guest, launcher], on_host(plan)].concat();
     Ok(Started { ready, to_guest, guest_fd, lock, groups, others })

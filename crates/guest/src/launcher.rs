@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::accounts::Identity;
 use crate::jail::{
-    Blueprint, Protected, Step, StepError, WallsReport, limit_commands, raise_walls,
+    Blueprint, Protected, Step, StepError, Surroundings, WallsReport, limit_commands, raise_walls,
 };
 use crate::sys::{Fork, exit_now, fork};
 use crate::{packet, supervisor};
@@ -86,10 +86,13 @@ fn enter(plan: &Blueprint, charge: Charge, groups: Joining) -> Result<WallsRepor
         // Nought is whoever writes it.
         rustix::io::write(&door, b"0").step(|| "join the group of the limits".to_owned())?;
     }
-    // Where the host counts, it counts all the caller's processes.
-    let own_count = !matches!(plan.ground.ids, Ids::Host(HostIds::Caller | HostIds::Given(_)));
-    let own_root = plan.ground.rung == Rung::Namespaces;
-    let enforced = limit_commands(&plan.session.limits, &groups.enforced, own_count, own_root)?;
+    let around = Surroundings {
+        // Where the host counts, it counts all the caller's processes.
+        own_count: !matches!(plan.ground.ids, Ids::Host(HostIds::Caller | HostIds::Given(_))),
+        own_root: plan.ground.rung == Rung::Namespaces,
+        writes_elsewhere: plan.session.writable.len() > 1,
+    };
+    let enforced = limit_commands(&plan.session.limits, &groups.enforced, around)?;
     let protected = Protected([charge.others, vec![launcher]].concat());
     let walls = raise_walls(plan, charge.who.as_ref(), &protected)?;
     Ok(WallsReport { enforced, ..walls })

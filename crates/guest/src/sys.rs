@@ -226,3 +226,74 @@ pub(crate) fn raise_loopback(socket: impl AsFd) -> io::Result<()> {
 
 #[expect(clippy::cast_possible_truncation, reason = "both flags are below 0x100")]
 const LOOPBACK_UP: libc::c_short = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+
+/// Asks the kernel for the number of a loop device that nobody uses.
+pub(crate) fn free_loop(control: impl AsFd) -> io::Result<u32> {
+    // SAFETY: the request takes no argument and answers with a number.
+    let result = unsafe { libc::ioctl(control.as_fd().as_raw_fd(), LOOP_CTL_GET_FREE) };
+    u32::try_from(result).map_err(|_| io::Error::last_os_error())
+}
+
+/// Has a loop device stand for a file until nobody has the device open or mounted any more.
+pub(crate) fn attach_loop(device: impl AsFd, file: impl AsFd) -> io::Result<()> {
+    let info = LoopInfo { flags: LO_FLAGS_AUTOCLEAR, ..LoopInfo::default() };
+    let file = file.as_fd().as_raw_fd().unsigned_abs();
+    let config = LoopConfig { file, block_size: 0, info, reserved: [0; 8] };
+    // SAFETY: the request reads the configuration, which has the kernel's layout and lives until the
+    // call returns.
+    let result =
+        unsafe { libc::ioctl(device.as_fd().as_raw_fd(), LOOP_CONFIGURE, &raw const config) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The device and the number of the file that a loop device stands for.
+pub(crate) fn behind_loop(device: impl AsFd) -> io::Result<(u64, u64)> {
+    let mut info = LoopInfo::default();
+    // SAFETY: the request fills in the structure, which has the kernel's layout and lives until the call
+    // returns.
+    let result =
+        unsafe { libc::ioctl(device.as_fd().as_raw_fd(), LOOP_GET_STATUS64, &raw mut info) };
+    if result == 0 { Ok((info.device, info.inode)) } else { Err(io::Error::last_os_error()) }
+}
+
+const LOOP_CTL_GET_FREE: libc::Ioctl = 0x4c82;
+const LOOP_CONFIGURE: libc::Ioctl = 0x4c0a;
+const LOOP_GET_STATUS64: libc::Ioctl = 0x4c05;
+const LO_FLAGS_AUTOCLEAR: u32 = 4;
+
+/// The kernel's `struct loop_info64`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct LoopInfo {
+    device: u64,
+    inode: u64,
+    rdevice: u64,
+    offset: u64,
+    size_limit: u64,
+    number: u32,
+    encrypt_type: u32,
+    encrypt_key_size: u32,
+    flags: u32,
+    file_name: [u8; 64],
+    crypt_name: [u8; 64],
+    encrypt_key: [u8; 32],
+    init: [u64; 2],
+}
+
+impl Default for LoopInfo {
+    fn default() -> Self {
+        // SAFETY: it is plain numbers, for which all zeroes are valid.
+        unsafe { mem::zeroed() }
+    }
+}
+
+/// The kernel's `struct loop_config`.
+#[repr(C)]
+struct LoopConfig {
+    file: u32,
+    block_size: u32,
+    info: LoopInfo,
+    reserved: [u64; 8],
+}
+
+const _: () = assert!(mem::size_of::<LoopConfig>() == 304);

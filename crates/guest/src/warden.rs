@@ -9,6 +9,7 @@ mod control;
 mod engine;
 mod folder;
 mod foundation;
+mod image;
 mod keep;
 mod limits;
 pub mod nursery;
@@ -35,6 +36,7 @@ use crate::{packet, without};
 use control::Control;
 use folder::{EndNote, Folder};
 use foundation::Foundation;
+use image::Workspace;
 use keep::{Event, Keeper};
 use limits::Groups;
 use pattern::Pattern;
@@ -271,11 +273,10 @@ pub(crate) fn logs_of(spec: &BootSpec) -> PathBuf {
 /// Builds the session's part of the sandbox; ends all of it if that fails.
 fn boot(spec: &BootSpec, foundation: Foundation, streams: Streams) -> Result<Sandbox, BootFailure> {
     let mut groups = Groups::make(&spec.session_dir, &spec.limits);
-    let by_groups = groups.enforced.clone();
     match stand(spec, &foundation, streams, &mut groups) {
         Ok(Standing { ready, folder, control, lock }) => Ok(Sandbox {
             foundation,
-            ready: Ready { enforced: by_groups.or(ready.enforced), ..ready },
+            ready: Ready { enforced: groups.enforced.clone().or(ready.enforced), ..ready },
             folder,
             control,
             _lock: lock,
@@ -324,7 +325,10 @@ fn stand(
         kills: groups.kills.take(),
         doors: std::mem::take(&mut groups.doors),
     };
-    let ready = foundation.carry(spec, &handed, &groups.enforced)?;
+    let Workspace { instead, device, limited_by } = Workspace::mount(spec, foundation)?;
+    groups.enforced.disk = limited_by;
+    let ready = foundation.carry(spec, &handed, &groups.enforced, instead)?;
+    let ready = Ready { image: device, ..ready };
     let control = folder.listen(CONTROL_NAME).and_then(Control::new).step(listen)?;
     Ok(Standing { ready, folder, control, lock })
 }

@@ -55,6 +55,22 @@ pub struct BootSpec {
     /// Folders of the session's own on the host that everything inside owns. Where they do not lie in
     /// the session's folder, the one they lie in is made for them, and removed with the session.
     pub own_folders: Vec<PathBuf>,
+    /// The file system the workspace lies on, where it has one of its own.
+    pub image: Option<Image>,
+}
+
+/// A file system of a fixed size in a file of the session's folder.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Image {
+    /// The file.
+    pub path: PathBuf,
+    /// How many bytes it has.
+    pub bytes: u64,
+    /// The program that makes it. Where there is one, the session can do without an image; where there
+    /// is none, its files lie in the one that is there.
+    pub maker: Option<PathBuf>,
+    /// The folder it is bound in the place of.
+    pub instead_of: PathBuf,
 }
 
 /// How commands are confined.
@@ -297,6 +313,9 @@ pub struct Ready {
     pub enforced: Enforced,
     /// The Landlock version the kernel enforces on commands.
     pub landlock_abi: u32,
+    /// The device of the workspace's own file system, or why it has none; nothing where none was asked
+    /// for.
+    pub image: Option<Result<u64, String>>,
 }
 
 /// Which step of a boot failed.

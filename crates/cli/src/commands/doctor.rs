@@ -122,7 +122,7 @@ impl Works {
     /// What is missing, and the command that would change it, where there is one.
     fn missing(&self) -> Vec<(String, Option<String>)> {
         let mut missing: Vec<_> =
-            self.receipt.not_enforced.iter().map(|gap| (gap.clone(), None)).collect();
+            self.receipt.not_enforced.iter().map(|gap| (gap.clone(), command_in(gap))).collect();
         let by_groups =
             |limit: &Limit| limit.enforced_by.as_ref().is_some_and(|by| by.starts_with("cgroup"));
         let all = self.limits();
@@ -133,8 +133,7 @@ impl Works {
             missing.push((what.to_owned(), Some(fix.to_owned())));
         }
         if let Some(why) = &self.no_users {
-            let fix = why.split('`').find(|part| part.starts_with("sudo "));
-            missing.push((format!("users: {why}"), fix.map(str::to_owned)));
+            missing.push((format!("users: {why}"), command_in(why)));
         }
         missing
     }
@@ -185,6 +184,11 @@ impl Finding {
         }
         lines
     }
+}
+
+/// The command that a reason says would change it.
+fn command_in(why: &str) -> Option<String> {
+    why.split('`').find(|part| part.starts_with("sudo ")).map(str::to_owned)
 }
 
 /// The command in a hint, where there is one.

@@ -125,3 +125,50 @@ fn removes_a_session_that_filled_the_disk_it_is_kept_on() {
     assert_eq!(say(&["ls"]), "");
     assert_eq!(say(&["audit", "verify", &id]).lines().count(), 1);
 }
+
+/// Takes something away that a workspace on a file system of its own needs, and says what the receipt says
+/// of the limit then.
+fn limit_without(home: &Home, line: &str, more: &[&str]) -> (String, Vec<String>) {
+    let mut wrapper = Command::new("unshare");
+    if !is_root() {
+        wrapper.args(["--user", "--map-current-user"]);
+    }
+    wrapper.args(["--mount", "sh", "-c", &format!("{line} && exec \"$@\""), "sh"]);
+    wrapper.arg(env!("CARGO_BIN_EXE_bastide"));
+    let arguments = [&["run", "--json", "--disk", "8M"], more, &["--", "true"]].concat();
+    let output = home.wrapped(wrapper, &arguments).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{line}: {}", text(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let open = report["receipt"]["not_enforced"].as_array().unwrap().iter();
+    let open = open.map(|open| open.as_str().unwrap().to_owned());
+    let by = report["receipt"]["limits"]["disk"]["enforced_by"].as_str().unwrap();
+    (by.to_owned(), open.filter(|open| open.starts_with("disk as a whole: ")).collect())
+}
+
+fn is_root() -> bool {
+    text(&Command::new("id").arg("-u").output().unwrap().stdout) == "0\n"
+}
+
+#[test]
+fn says_what_the_limit_on_disk_does_not_bound_and_why() {
+    const EACH: &str = "size of /tmp and /dev/shm; rlimit fsize, each file elsewhere";
+    let home = Home::new();
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().canonicalize().unwrap();
+    let folder = ["--workspace", folder.to_str().unwrap()];
+    let mut cases = vec![("true", &folder[..], "the workspace is a folder of the host")];
+    if is_root() {
+        let no_device = "mount --bind /dev/null /dev/loop-control";
+        let no_maker = "mount --bind /dev/null /usr/sbin/mkfs.ext4";
+        cases.push((no_device, &[], "cannot find a loop device"));
+        cases.push((no_maker, &[], "cannot run /usr/sbin/mkfs.ext4"));
+    } else {
+        cases.push(("true", &[], "only root can"));
+    }
+    for (line, more, why) in cases {
+        let (by, open) = limit_without(&home, line, more);
+        assert_eq!((by.as_str(), open.len()), (EACH, 1), "{line}: {open:?}");
+        assert!(open[0].contains(why), "{line}: {open:?}");
+    }
+    assert_eq!(home.folders(), Vec::<String>::new());
+}

@@ -10,14 +10,22 @@ use super::{Step, StepError};
 /// Makes commands likelier victims than anybody of ours when memory runs out.
 const VICTIM: &str = "500";
 
+/// What of the sandbox decides how a limit can be held.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Surroundings {
+    /// Whether the kernel counts the processes of these commands' user apart.
+    pub(crate) own_count: bool,
+    /// Whether there is a root of the sandbox's own, where what lies in memory is limited already.
+    pub(crate) own_root: bool,
+    /// Whether commands may write to files of the host besides their workspace.
+    pub(crate) writes_elsewhere: bool,
+}
+
 /// Puts what limits no group holds on this process and all it forks, and says which those are.
-/// `own_count` says whether the kernel counts the processes of these commands' user apart,
-/// `scratch_is_sized` whether what lies in memory is limited already.
 pub(crate) fn limit_commands(
     limits: &Limits,
     by_groups: &Enforced,
-    own_count: bool,
-    scratch_is_sized: bool,
+    around: Surroundings,
 ) -> Result<Enforced, StepError> {
     // A kernel that does not know the file kills somebody else; nothing is promised about that.
     drop(std::fs::write("/proc/self/oom_score_adj", VICTIM));
@@ -26,7 +34,7 @@ pub(crate) fn limit_commands(
         limit(Resource::Data, bytes)?;
         enforced.memory = Some("rlimit data, each process".to_owned());
     }
-    if let Some(count) = limits.pids.filter(|_| by_groups.pids.is_none() && own_count) {
+    if let Some(count) = limits.pids.filter(|_| by_groups.pids.is_none() && around.own_count) {
         // Counted within this user namespace: our own processes of the same user are few.
         limit(Resource::Nproc, count)?;
         enforced.pids = Some("rlimit nproc".to_owned());
@@ -35,9 +43,10 @@ pub(crate) fn limit_commands(
         restrict_processors(millis)?;
         enforced.cpu = Some("affinity".to_owned());
     }
-    if let Some(bytes) = limits.disk {
+    let by_file = by_groups.disk.is_none() || around.writes_elsewhere;
+    if let Some(bytes) = limits.disk.filter(|_| by_file) {
         limit(Resource::Fsize, bytes)?;
-        enforced.disk = Some(match scratch_is_sized {
+        enforced.disk = Some(match around.own_root {
             true => "size of /tmp and /dev/shm; rlimit fsize, each file elsewhere".to_owned(),
             false => "rlimit fsize, each file".to_owned(),
         });

@@ -90,6 +90,6 @@ fn add_common(step: &RootStep) -> Result<(), StepError> {
             return fs::read(source).and_then(|content| fs::write(place, content)).step(add);
         }
     }
-    let binds = clone_binds(std::slice::from_ref(step), None)?;
+    let binds = clone_binds(std::slice::from_ref(step), None, None)?;
     build(step, &mut binds.into_iter())
 }

@@ -21,6 +21,15 @@ use crate::without::{Wall, is_out};
 pub(super) const CLOSED: MountAttrFlags =
     MountAttrFlags::MOUNT_ATTR_NOSUID.union(MountAttrFlags::MOUNT_ATTR_NODEV);
 
+/// A mount that takes the place of a folder of the host.
+#[derive(Debug)]
+pub(crate) struct Instead<'a> {
+    /// The folder.
+    pub(crate) of: &'a Path,
+    /// The mount, attached nowhere.
+    pub(crate) mount: OwnedFd,
+}
+
 /// Copies the mounts of every bind step, from outside, where the caller's own rights count.
 ///
 /// Under a range of ids the first process inside may not even look at the caller's folders, and only
@@ -28,10 +37,16 @@ pub(super) const CLOSED: MountAttrFlags =
 pub(crate) fn clone_binds(
     steps: &[RootStep],
     user_namespace: Option<BorrowedFd<'_>>,
+    mut instead: Option<Instead<'_>>,
 ) -> Result<Vec<OwnedFd>, StepError> {
     steps
         .iter()
         .filter_map(|step| match step {
+            RootStep::BindOwned { source, .. }
+                if instead.as_ref().is_some_and(|instead| instead.of == source) =>
+            {
+                instead.take().map(|instead| Ok(instead.mount))
+            }
             RootStep::Bind { source, writable, .. } => {
                 Some(clone_bind(source, attributes(*writable), None))
             }
@@ -140,7 +155,7 @@ pub(crate) fn leave_host() -> Result<(), StepError> {
 fn build_all(steps: &[RootStep], binds: Option<Vec<OwnedFd>>) -> Result<(), StepError> {
     let mut binds = match binds {
         Some(binds) => binds,
-        None => clone_binds(steps, None)?,
+        None => clone_binds(steps, None, None)?,
     }
     .into_iter();
     steps.iter().try_for_each(|step| build(step, &mut binds))
@@ -205,6 +220,22 @@ pub(super) fn new_tmpfs(mode: u32, size: Option<u64>) -> Result<OwnedFd, StepErr
     let mut options = vec![(c"mode", mode.as_c_str())];
     options.extend(size.as_ref().map(|size| (c"size", size.as_c_str())));
     new_file_system(c"tmpfs", &options, CLOSED)
+}
+
+/// Mounts a file system that nothing is known to lie behind but a device, attached nowhere, so that
+/// nothing in it grants privileges or is a device.
+pub(crate) fn file_system(
+    kind: &std::ffi::CStr,
+    options: &[(&std::ffi::CStr, &std::ffi::CStr)],
+) -> Result<OwnedFd, StepError> {
+    new_file_system(kind, options, closed())
+}
+
+/// Shows the owners of a mount's files as a user namespace has them.
+pub(crate) fn shift(mount: &OwnedFd, user_namespace: BorrowedFd<'_>) -> Result<(), StepError> {
+    let user_namespace = Some(user_namespace.as_raw_fd());
+    set_mount_attributes(mount, MountAttributes { set: 0, user_namespace })
+        .step(|| "shift the owners of a mount".to_owned())
 }
 
 pub(super) fn new_file_system(

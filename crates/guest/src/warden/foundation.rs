@@ -20,7 +20,7 @@ use rustix::process::{
 use super::BOOT;
 use super::pattern::Pattern;
 use crate::init::{self, Handed, Inheritance, Task};
-use crate::jail::{IdMap, Step, StepError, clone_binds};
+use crate::jail::{IdMap, Instead, Step, StepError, clone_binds};
 use crate::server::kill::kill_descendants;
 use crate::sys::{Fork, fork, fork_into};
 use crate::without::{Wall, is_out};
@@ -38,7 +38,7 @@ pub(super) struct Foundation {
     /// Whether no namespace ends with its first process.
     on_host: bool,
     /// The namespace its ids are in, where files are shown with their owners shifted.
-    shifted: Option<File>,
+    pub(super) shifted: Option<File>,
 }
 
 impl Foundation {
@@ -104,14 +104,18 @@ impl Foundation {
             let opened = File::open(path).step(|| "open the user namespace".to_owned())?;
             self.shifted = Some(opened);
         }
-        Ok(self.hand_binds(steps)?)
+        Ok(self.hand_binds(steps, None)?)
     }
 
     /// Hands over copies of the mounts of every bind among the steps, where init cannot make them. The
     /// last packet has none.
-    fn hand_binds(&self, steps: &[RootStep]) -> Result<(), StepError> {
+    fn hand_binds(
+        &self,
+        steps: &[RootStep],
+        instead: Option<Instead<'_>>,
+    ) -> Result<(), StepError> {
         let binds = match &self.shifted {
-            Some(namespace) => clone_binds(steps, Some(namespace.as_fd()))?,
+            Some(namespace) => clone_binds(steps, Some(namespace.as_fd()), instead)?,
             None => Vec::new(),
         };
         for some in binds.chunks(packet::MAX_FDS) {
@@ -121,12 +125,14 @@ impl Foundation {
         packet::send(&self.to_init, &(), &[]).step(talk)
     }
 
-    /// Gives the sandbox its session, and waits until its guest is up.
+    /// Gives the sandbox its session, and waits until its guest is up. `workspace` takes the place of the
+    /// folder that would be it.
     pub(super) fn carry(
         &self,
         spec: &BootSpec,
         handed: &Handed,
         enforced: &Enforced,
+        workspace: Option<Instead<'_>>,
     ) -> Result<Ready, BootFailure> {
         let task = Task {
             session: spec.clone(),
@@ -136,7 +142,7 @@ impl Foundation {
         };
         let given = packet::send(&self.to_init, &task, &handed.as_fds())
             .step(talk)
-            .and_then(|()| self.hand_binds(&spec.steps));
+            .and_then(|()| self.hand_binds(&spec.steps, workspace));
         // An init that failed before says why, and hears nothing any more.
         match (packet::receive(&self.to_init).step(talk), given) {
             (Ok(Some((BootReport::Failed(failure), _))), _) => Err(failure),

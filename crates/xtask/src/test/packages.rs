@@ -32,6 +32,7 @@ const PACKAGES: &[Package] = &[
     light("ip", "iproute2"),
     light("openssl", "openssl"),
     light("busybox", "busybox-static"),
+    light("mkfs.ext4", "e2fsprogs"),
     light("runsc", "runsc"),
     light("docker-registry", "docker-registry"),
     heavy("debootstrap", "debootstrap"),

@@ -1,0 +1,91 @@
+//! Whether the workspace of a session lies on a file system of its own, so that the limit on disk holds
+//! for all of it.
+
+use std::fs;
+use std::path::Path;
+
+use bastide::{Error, ErrorKind, Result};
+use bastide_proto::boot::{Ids, Image};
+
+use crate::plan::Ground;
+
+/// The file it lies in, in the session's folder.
+const NAME: &str = "work.img";
+
+/// What makes one.
+const MAKER: &str = "mkfs.ext4";
+
+/// Where that is; whatever else is searched is the caller's own.
+const FOLDERS: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
+
+/// What was decided.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// There is no limit.
+    #[default]
+    NotAsked,
+    /// It shall have one.
+    Own(Image),
+    /// It cannot, for this reason.
+    Not(String),
+}
+
+impl Choice {
+    /// Decides for a session with a root of its own. Files that are in an image already stay there.
+    pub(crate) fn of(ground: &Ground<'_>, ids: &Ids) -> Result<Self> {
+        let path = ground.dir.join(NAME);
+        let limit = ground.spec.limits.disk;
+        let is_root = matches!(ids, Ids::Range { .. });
+        let own = |maker| Image {
+            path: path.clone(),
+            bytes: limit.unwrap_or_default(),
+            maker,
+            instead_of: ground.storage.to_owned(),
+        };
+        if fs::symlink_metadata(&path).is_ok() && ground.was_there {
+            if !is_root {
+                let message =
+                    format!("cannot start session {}: only root can mount its files", ground.id);
+                return Err(Error::new(ErrorKind::Unsupported, message)
+                    .with("path", path.display().to_string()));
+            }
+            return Ok(Self::Own(own(None)));
+        }
+        if limit.is_none() {
+            return Ok(Self::NotAsked);
+        }
+        let why = if ground.spec.host_workspace.is_some() {
+            "the workspace is a folder of the host"
+        } else if !is_root {
+            "only root can give a workspace a file system of its own"
+        } else if ground.was_there {
+            "the session was made without a file system of its own"
+        } else {
+            let mut found = FOLDERS.iter().map(|folder| Path::new(folder).join(MAKER));
+            match found.find(|path| path.exists()) {
+                Some(maker) => return Ok(Self::Own(own(Some(maker)))),
+                None => "mkfs.ext4 is missing; `sudo apt-get install e2fsprogs` brings it",
+            }
+        };
+        Ok(Self::Not(why.to_owned()))
+    }
+
+    /// Decides for a session on the host's own paths.
+    pub(crate) fn on_host(limit: Option<u64>) -> Self {
+        match limit {
+            Some(_) => {
+                let why = "only the rung `namespaces` has workspaces on a file system of their own";
+                Self::Not(why.to_owned())
+            }
+            None => Self::NotAsked,
+        }
+    }
+
+    /// The image, if there is to be one.
+    pub(crate) fn image(&self) -> Option<&Image> {
+        match self {
+            Self::Own(image) => Some(image),
+            Self::NotAsked | Self::Not(_) => None,
+        }
+    }
+}
