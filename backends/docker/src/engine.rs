@@ -50,7 +50,7 @@ impl Engine {
         let negotiated = tokio::time::timeout(SMALL, docker.negotiate_version()).await;
         let docker = negotiated
             .map_err(|_| silent(address))?
-            .map_err(|error| unreachable_engine(address, error))?;
+            .map_err(|error| failed(address, "agree with the Docker daemon", error))?;
         Ok(Self { docker, address: address.clone() })
     }
 

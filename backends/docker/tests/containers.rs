@@ -10,6 +10,8 @@ mod lifetime;
 mod setting;
 #[path = "containers/storage.rs"]
 mod storage;
+#[path = "containers/troubles.rs"]
+mod troubles;
 #[path = "containers/walls.rs"]
 mod walls;
 
@@ -25,7 +27,14 @@ fn main() -> ExitCode {
     if let Some(code) = probe::run_if_asked() {
         return code;
     }
-    let all = [walls::TRIALS, images::TRIALS, lifetime::TRIALS, daemons::TRIALS, storage::TRIALS];
+    let all = [
+        walls::TRIALS,
+        images::TRIALS,
+        lifetime::TRIALS,
+        daemons::TRIALS,
+        storage::TRIALS,
+        troubles::TRIALS,
+    ];
     let trials = all.concat();
     match engine::for_tests().map(|host| Setting::new(&host)) {
         Ok(Ok(setting)) => suite::run(&[("containers", &setting.context(), trials)]),

@@ -3,8 +3,10 @@
 use std::cell::OnceCell;
 use std::sync::Arc;
 
+use bastide::store::SaveReport;
 use bastide::{
-    Client, Result, ResumeOptions, Saved, Session, SessionId, SessionInfo, Store, SweepReport,
+    Client, Progress, Result, ResumeOptions, Saved, Session, SessionId, SessionInfo, Store,
+    SweepReport,
 };
 use bastide_docker::{DockerBackend, DockerOptions};
 use bastide_local::LocalBackend;
@@ -80,6 +82,17 @@ impl Clients {
     /// Saves a session and ends everything in it.
     pub(crate) async fn stop(&self, id: &SessionId) -> Result<Saved> {
         self.of(id)?.stop(id).await
+    }
+
+    /// Saves the workspace of a session.
+    pub(crate) async fn save_snapshot(
+        &self,
+        id: &SessionId,
+        store: &Store,
+        name: &str,
+        tell: &(dyn Fn(Progress) + Send + Sync),
+    ) -> Result<SaveReport> {
+        self.of(id)?.save_snapshot(id, store, name, Some(tell)).await
     }
 
     /// Goes on with a session that was stopped, or that ended.

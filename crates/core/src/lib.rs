@@ -19,6 +19,7 @@ mod output;
 mod process;
 mod pty;
 mod reference;
+mod retry;
 mod session;
 pub mod snapshot;
 mod state;

@@ -187,10 +187,10 @@ async fn save(
     name: &str,
     json: bool,
 ) -> Result<ExitCode> {
-    let session = attached(session).await?;
+    let clients = clients()?;
     let shown = ui.progress("saving");
     let tell = |progress| shown.tell(progress);
-    let saved = session.save_snapshot(store, name, Some(&tell)).await?;
+    let saved = clients.save_snapshot(&clients.find(session)?, store, name, &tell).await?;
     drop(shown);
     if json {
         let mut object = describe(&saved.info);

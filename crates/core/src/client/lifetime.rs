@@ -11,9 +11,10 @@ use super::Client;
 use super::told::up;
 use crate::backend::{Machine, MachineEnd, MachineStatus, SessionId};
 use crate::link::{Link, MuxLink};
-use crate::snapshot::Saved;
+use crate::snapshot::{Progress, Saved};
 use crate::state::{Claim, Life, Record, Stage, Summary, mark_unwanted};
-use crate::{Error, ErrorKind, Result, Session};
+use crate::store::{SaveReport, Store};
+use crate::{Error, ErrorKind, Result, Session, retry};
 
 /// How long a session that is just being made may take before it can be stopped or deleted.
 pub(super) const STARTING: Duration = Duration::from_secs(30);
@@ -183,17 +184,15 @@ impl Client {
             let mut saved = Ok(Saved::default());
             if let (Stage::Running, Some(machine)) = (record.stage, &record.machine) {
                 self.note(id, "stopping", || json!({})).await?;
-                // One whose machine is gone has nothing left to be asked for.
-                if let Ok(MachineStatus::Running { .. }) = self.backend.inspect(machine).await {
-                    saved = match self.attach(id).await {
-                        Ok(session) => session.stop().await,
-                        Err(error) => Err(error),
-                    };
-                    // Nor has one whose starter was killed at the last moment, and that goes with it: what
-                    // was saved is what it was started from.
-                    if saved.is_err() && self.is_abandoned(machine).await {
-                        saved = Ok(Saved::default());
-                    }
+                saved = match retry::saving(|| self.attach_if_up(id, machine)).await {
+                    Ok(Some(session)) => session.stop().await,
+                    Ok(None) => saved,
+                    Err(error) => Err(error),
+                };
+                // One whose starter was killed at the last moment goes with it, and has nothing left to be
+                // asked for: what was saved is what it was started from.
+                if saved.is_err() && self.is_abandoned(machine).await {
+                    saved = Ok(Saved::default());
                 }
                 self.backend.stop(machine).await?;
             }
@@ -212,6 +211,31 @@ impl Client {
                 }
             }
         }
+    }
+
+    /// Goes on with a session to save it. One whose machine is gone has nothing left to be asked for.
+    async fn attach_if_up(&self, id: &SessionId, machine: &Machine) -> Result<Option<Session>> {
+        match self.backend.inspect(machine).await? {
+            MachineStatus::Running { .. } => self.attach(id).await.map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Saves the workspace of a session that runs as the snapshot `name`: [`Session::save_snapshot`]. A
+    /// daemon on the way to it that cannot just now is asked again, twice at most.
+    ///
+    /// # Errors
+    ///
+    /// As [`attach`](Self::attach) and [`Store::save`].
+    pub async fn save_snapshot(
+        &self,
+        id: &SessionId,
+        store: &Store,
+        name: &str,
+        progress: Option<&(dyn Fn(Progress) + Send + Sync)>,
+    ) -> Result<SaveReport> {
+        let session = retry::saving(|| self.attach(id)).await?;
+        session.save_snapshot(store, name, progress).await
     }
 
     /// Ends a session, in whatever state it is, and removes every trace of it. Returns whether there was
