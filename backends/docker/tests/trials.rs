@@ -39,9 +39,9 @@ fn main() -> ExitCode {
     suite::run(&[("docker", &plain, trials), ("runsc", &other, elsewhere)])
 }
 
-/// What is tried behind a kernel that is not Linux as well: that commands, streams and files are the same
-/// there. It has no terminals, pipes in folders or streams for other users as we make them; walls, limits and ports are
-/// that kernel's own business, and lifetimes are the engine's.
+/// What is tried behind a kernel that is not Linux as well: that commands, streams, terminals, users and
+/// files are the same there. The README says what it does not have; walls, limits and ports are that
+/// kernel's own business, and lifetimes are the engine's.
 const BEHIND_ANOTHER_KERNEL: &[&str] = &[
     "reports_exit_codes",
     "keeps_output_apart",
@@ -51,6 +51,16 @@ const BEHIND_ANOTHER_KERNEL: &[&str] = &[
     "lays_out_the_manifest",
     "reads_what_it_wrote_whatever_its_size",
     "follows_links_that_stay_and_refuses_those_that_leave",
+    "t12_drives_a_shell_on_a_terminal",
+    "passes_split_characters_whole",
+    "prunes_and_ends_interactive_processes",
+    "runs_commands_as_users_by_name_and_number",
+    "ends_everything_of_a_user_at_the_timeout",
+    "serves_more_users_than_it_keeps_launchers_for",
+    "refuses_users_there_are_not",
+    "removes_what_users_made",
+    "restores_over_what_is_there",
+    "stops_and_resumes_with_its_files",
 ];
 
 /// Whether the daemon has gVisor.

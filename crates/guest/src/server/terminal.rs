@@ -4,9 +4,13 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use bastide_proto::TerminalSize;
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
+use rustix::fs::{FileType, Mode, OFlags, fcntl_getfl, fcntl_setfl, fstat, major, minor};
+use rustix::io::Errno;
+use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
+
+/// The device number of the far ends of terminals.
+const FAR_ENDS: u32 = 136;
 
 /// The near end of a terminal.
 #[derive(Debug)]
@@ -19,7 +23,10 @@ impl Terminal {
         unlockpt(&near)?;
         // Asked of the near end itself: no name is looked up that a command could have changed.
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-        let far = ioctl_tiocgptpeer(&near, flags)?;
+        let far = match ioctl_tiocgptpeer(&near, flags) {
+            Err(Errno::NOTTY | Errno::INVAL) => open_by_name(&near)?,
+            far => far?,
+        };
         fcntl_setfl(&near, fcntl_getfl(&near)? | OFlags::NONBLOCK)?;
         let terminal = Self(near);
         terminal.resize(size)?;
@@ -36,4 +43,18 @@ impl Terminal {
     pub(crate) fn handle(&self) -> io::Result<OwnedFd> {
         self.0.as_fd().try_clone_to_owned()
     }
+}
+
+/// Opens the far end by its name, where the kernel gives it in no other way. What is found there must be
+/// that very terminal.
+fn open_by_name(near: &OwnedFd) -> io::Result<OwnedFd> {
+    let name = ptsname(near, Vec::new())?;
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let far = rustix::fs::open(&name, flags, Mode::empty())?;
+    let found = fstat(&far)?;
+    let number = name.to_str().ok().and_then(|name| name.rsplit('/').next()?.parse().ok());
+    let is_it = FileType::from_raw_mode(found.st_mode) == FileType::CharacterDevice
+        && major(found.st_rdev) == FAR_ENDS
+        && number == Some(minor(found.st_rdev));
+    if is_it { Ok(far) } else { Err(io::ErrorKind::InvalidData.into()) }
 }
