@@ -80,15 +80,55 @@ fn missing(about: &About, address: &EngineAddress) -> Vec<(String, Option<String
 
 #[cfg(test)]
 mod tests {
+    use bollard::models::SystemInfo;
+
     use super::*;
+
+    /// What a daemon says of itself that runs without root, and what is made of it.
+    fn rootless(delegated: bool) -> About {
+        let security = ["name=seccomp,profile=default", "name=rootless", "name=cgroupns"];
+        About::from(SystemInfo {
+            security_options: Some(security.map(str::to_owned).to_vec()),
+            memory_limit: Some(delegated),
+            pids_limit: Some(delegated),
+            cpu_cfs_quota: Some(delegated),
+            ..SystemInfo::default()
+        })
+    }
 
     #[test]
     fn names_what_a_rootless_daemon_cannot_do() {
-        let about = About { rootless: true, seccomp: true, limits_cpu: true, ..About::default() };
+        let about = rootless(false);
+        assert!(about.rootless && about.seccomp && !about.user_namespace);
         let missing = missing(&about, &EngineAddress::default());
-        let named: Vec<_> = missing.iter().map(|(what, _)| what.as_str()).collect();
-        assert!(named.iter().any(|what| what.starts_with("the limit on memory")), "{named:?}");
-        assert!(named.iter().any(|what| what.starts_with("rootless")), "{named:?}");
-        assert!(!named.iter().any(|what| what.starts_with("ids")), "{named:?}");
+        let begins: Vec<_> =
+            missing.iter().map(|(what, _)| what.split(':').next().unwrap_or_default()).collect();
+        let limits = ["the limit on memory", "the limit on processes", "the limit on processors"];
+        assert_eq!(begins, [&limits[..], &["rootless"]].concat());
+        // What would change that is said of every limit.
+        for (what, fix) in &missing[..3] {
+            assert!(fix.as_ref().is_some_and(|fix| fix.contains("Delegate=yes")), "{what}");
+        }
+    }
+
+    #[test]
+    fn names_no_limit_that_a_rootless_daemon_holds() {
+        let missing = missing(&rootless(true), &EngineAddress::default());
+        assert_eq!(missing.len(), 1, "{missing:?}");
+        assert!(missing[0].0.starts_with("rootless: "), "{missing:?}");
+    }
+
+    #[test]
+    fn says_of_a_daemon_with_root_whose_ids_are_inside() {
+        let about = |options: &[&str]| {
+            let options = options.iter().map(|option| (*option).to_owned()).collect();
+            About::from(SystemInfo { security_options: Some(options), ..SystemInfo::default() })
+        };
+        let names_ids = |options: &[&str]| {
+            let missing = missing(&about(options), &EngineAddress::default());
+            missing.iter().any(|(what, fix)| what.starts_with("ids: ") && fix.is_some())
+        };
+        assert!(names_ids(&["name=seccomp"]));
+        assert!(!names_ids(&["name=seccomp", "name=userns"]));
     }
 }

@@ -107,17 +107,21 @@ fn silent(address: &EngineAddress) -> Error {
 
 /// Nobody is there, or nobody that may be talked to.
 fn unreachable_engine(address: &EngineAddress, error: EngineError) -> Error {
-    let kind = io_kind(&error);
-    let missing = matches!(error, EngineError::SocketNotFoundError(_))
-        || address.socket().is_some_and(|socket| !socket.exists());
+    // A socket in a folder that is closed to this user may be there all the same.
+    let found = address.socket().map(Path::try_exists);
+    let kind = match &found {
+        Some(Err(error)) => Some(error.kind()),
+        _ => io_kind(&error),
+    };
     let (why, hint) = match kind {
-        _ if missing => (
+        _ if matches!(found, Some(Ok(false))) => (
             "nothing listens there".to_owned(),
             "install Docker and start its daemon, or say where it is with DOCKER_HOST",
         ),
         Some(io::ErrorKind::PermissionDenied) => (
             "this user may not".to_owned(),
-            "join the group `docker` (that is as good as being root), or use a rootless daemon",
+            "join its group with `sudo usermod --append --groups docker $USER` (that is as good as \
+             being root), or use a rootless daemon",
         ),
         Some(io::ErrorKind::ConnectionRefused) => {
             ("nobody listens there any more".to_owned(), "start the Docker daemon")

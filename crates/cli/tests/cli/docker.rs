@@ -1,5 +1,9 @@
 //! `--backend docker`. The daemon is the one `cargo xtask test` prepared.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::process::{Command, Output};
 
 use crate::harness::{Home, text};
@@ -136,5 +140,40 @@ fn explains_a_daemon_that_is_not_there() {
         said.contains("docker      is not there") && said.contains("nothing listens there"),
         "{said}"
     );
+    assert_eq!(home.folders(), Vec::<String>::new());
+}
+
+/// A daemon that is there, and closed to whoever asks: by its socket, or by the folder that is in.
+#[test]
+fn explains_a_daemon_that_this_user_may_not_talk_to() {
+    let home = Home::new();
+    let folder = home.path().join("daemon");
+    let socket = folder.join("docker.sock");
+    std::fs::create_dir(&folder).unwrap();
+    let _daemon = UnixListener::bind(&socket).unwrap();
+    let host = format!("unix://{}", socket.display());
+    let close = |path: &Path, mode| {
+        std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    };
+    for closed in [&socket, &folder] {
+        close(closed, 0o000);
+        // Root may everything, unless it does without that.
+        let mut ordinary = Command::new("setpriv");
+        if rustix::process::geteuid().is_root() {
+            ordinary.arg("--bounding-set=-dac_override,-dac_read_search");
+        }
+        ordinary.arg(env!("CARGO_BIN_EXE_bastide"));
+        let mut doctor = home.wrapped(ordinary, &["doctor", "--json"]);
+        let output = doctor.env("DOCKER_HOST", &host).output().unwrap();
+        close(closed, 0o700);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let docker = &found["docker"];
+        let missing = &docker["missing"][0];
+        assert_eq!(docker["works"], false, "{docker}");
+        let what = missing["what"].as_str().unwrap();
+        assert!(what.ends_with("this user may not"), "{}: {what}", closed.display());
+        assert_eq!(missing["fix"], "sudo usermod --append --groups docker $USER");
+    }
     assert_eq!(home.folders(), Vec::<String>::new());
 }
