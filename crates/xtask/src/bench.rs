@@ -20,7 +20,10 @@ pub(crate) struct Arguments {
     /// Only scenarios whose title holds this
     #[arg(long)]
     only: Option<String>,
-    /// Only these peers: reference, bwrap, posix_spawn, host
+    /// Only scenarios of these backends of ours: local, docker
+    #[arg(long, value_name = "BACKENDS")]
+    backend: Option<String>,
+    /// Only these peers: reference, reference-docker, docker-exec, bwrap, posix_spawn, host
     #[arg(long, value_name = "PEERS")]
     against: Option<String>,
     /// Fail where a promise of SPECIFICATION.md does not hold, or could not be measured
@@ -70,6 +73,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     command.args(flags.into_iter().filter(|(_, set)| *set).map(|(flag, _)| flag));
     let words = [
         ("--only", &arguments.only),
+        ("--backend", &arguments.backend),
         ("--against", &arguments.against),
         ("--without", &arguments.without),
     ];

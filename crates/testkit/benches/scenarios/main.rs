@@ -5,6 +5,7 @@
 mod bare;
 mod bwrap;
 mod chart;
+mod docker_exec;
 mod idle;
 mod instructions;
 mod measured;
@@ -67,6 +68,9 @@ struct Arguments {
     /// Only these peers
     #[arg(long, value_delimiter = ',')]
     against: Vec<String>,
+    /// Only scenarios of these backends of ours
+    #[arg(long, value_delimiter = ',')]
+    backend: Vec<String>,
     /// Fail where a promise is not kept
     #[arg(long)]
     check: bool,
@@ -146,8 +150,13 @@ async fn run(arguments: &Arguments) -> io::Result<bool> {
         docker: arguments.docker.clone(),
     })
     .await?;
+    let of_backend = |name: Option<&str>| {
+        arguments.backend.is_empty()
+            || arguments.backend.iter().any(|one| Some(one.as_str()) == name)
+    };
     let chosen = |scenario: &&Scenario| {
-        arguments.only.as_ref().is_none_or(|part| scenario.title.contains(part.as_str()))
+        of_backend(scenario.ours.backend())
+            && arguments.only.as_ref().is_none_or(|part| scenario.title.contains(part.as_str()))
     };
     let mut verdicts = Verdicts::default();
     let mut all = Vec::new();
@@ -162,7 +171,8 @@ async fn run(arguments: &Arguments) -> io::Result<bool> {
         verdicts.add(&measured, &arguments.without);
         all.push(measured);
     }
-    if arguments.only.is_none() {
+    let local = of_backend(Some("local"));
+    if local && arguments.only.is_none() {
         let idle = Idle::measure(folder.path(), if arguments.quick { 20 } else { 100 }).await?;
         if arguments.json {
             println!("{}", idle.json());
@@ -171,7 +181,7 @@ async fn run(arguments: &Arguments) -> io::Result<bool> {
         }
         verdicts.add_all(&idle.promises());
     }
-    if arguments.only.as_ref().is_none_or(|part| peak::TITLE.contains(part.as_str())) {
+    if local && arguments.only.as_ref().is_none_or(|part| peak::TITLE.contains(part.as_str())) {
         let peak = Peak::measure(folder.path())?;
         if arguments.json {
             println!("{}", peak.json());

@@ -351,7 +351,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         title: "docker: exec round trip",
         operation: Exec,
         ours: Docker,
-        peers: &[DockerReference, Local],
+        peers: &[DockerReference, DockerExec, Local],
         promises: &[Promise::Times(1.0 / 30.0, DockerReference), Promise::Times(2.0, Local)],
         pace: Pace::Brisk,
     },

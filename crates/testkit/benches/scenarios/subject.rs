@@ -8,6 +8,7 @@ use bastide_testkit::engine::images;
 
 use crate::bare::Bare;
 use crate::bwrap;
+use crate::docker_exec::DockerExec;
 use crate::operation::Operation;
 use crate::ours::Ours;
 use crate::reference::Reference as ReferenceProcess;
@@ -37,6 +38,7 @@ pub(crate) struct Subjects {
     reference: Option<ReferenceProcess>,
     docker: Option<Ours>,
     docker_reference: Option<ReferenceProcess>,
+    docker_exec: Option<DockerExec>,
 }
 
 impl Subjects {
@@ -55,7 +57,8 @@ impl Subjects {
             host.zip(python).map(|(host, python)| (python, Some((host, images::BASE))));
         let start = |(python, docker)| ReferenceProcess::start(python, &available.folder, docker);
         let docker_reference = in_containers.map(start).transpose()?;
-        Ok(Self { available, ours, bare, reference, docker, docker_reference })
+        let docker_exec = available.docker.as_deref().map(DockerExec::start).transpose()?;
+        Ok(Self { available, ours, bare, reference, docker, docker_reference, docker_exec })
     }
 
     /// Whether somebody is here.
@@ -67,6 +70,7 @@ impl Subjects {
             Subject::Reference => self.reference.is_some(),
             Subject::Docker => self.docker.is_some(),
             Subject::DockerReference => self.docker_reference.is_some(),
+            Subject::DockerExec => self.docker_exec.is_some(),
             Subject::Bwrap => self.available.bwrap,
         }
     }
@@ -94,6 +98,7 @@ impl Subjects {
             Subject::DockerReference => {
                 self.docker_reference.as_mut().ok_or_else(missing)?.measure(operation)
             }
+            Subject::DockerExec => self.docker_exec.as_ref().ok_or_else(missing)?.run(),
             Subject::Bwrap => bwrap::run(&self.available.folder),
         }
     }
@@ -102,6 +107,9 @@ impl Subjects {
     pub(crate) async fn end(self) -> io::Result<()> {
         if let Some(docker) = self.docker {
             docker.end().await?;
+        }
+        if let Some(docker_exec) = self.docker_exec {
+            docker_exec.end()?;
         }
         self.ours.end().await
     }

@@ -15,6 +15,8 @@ pub(crate) enum Subject {
     Reference,
     /// The reference's Docker client, on the same daemon.
     DockerReference,
+    /// `docker exec` in a container of the same image.
+    DockerExec,
     /// bubblewrap.
     Bwrap,
     /// Starting a program and waiting for it.
@@ -35,10 +37,20 @@ impl Subject {
             Self::Docker => "bastide-docker",
             Self::Reference => "reference",
             Self::DockerReference => "reference-docker",
+            Self::DockerExec => "docker-exec",
             Self::Bwrap => "bwrap",
             Self::Spawn => "posix_spawn",
             Self::Host => "host",
             Self::Copy => "copy",
+        }
+    }
+
+    /// The backend of ours that does it; `None` for others.
+    pub(crate) fn backend(self) -> Option<&'static str> {
+        match self {
+            Self::Local | Self::Audited | Self::Cli => Some("local"),
+            Self::Docker => Some("docker"),
+            _ => None,
         }
     }
 }
