@@ -214,7 +214,8 @@ fn show(steps: &mut Vec<RootStep>, path: &str) {
 fn version(metadata: &fs::Metadata) -> u64 {
     let changed =
         if metadata.is_file() { metadata.ctime_nsec() ^ metadata.ctime() << 30 } else { 0 };
-    metadata.ino() ^ changed.cast_unsigned().rotate_left(16)
+    let which = metadata.ino() ^ metadata.dev().rotate_left(40);
+    which ^ changed.cast_unsigned().rotate_left(16)
 }
 
 /// A folder and its parents.

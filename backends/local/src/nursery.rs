@@ -10,6 +10,7 @@ use bastide::host::process::{ended, kill};
 use bastide::host::words;
 use bastide_guest_bin::GuestBinary;
 use bastide_proto::boot::{Born, Groundwork};
+use rustix::process::{Gid, Uid};
 use tokio::io::{AsyncReadExt, Interest};
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
@@ -33,9 +34,10 @@ pub(crate) enum Warden {
 }
 
 impl Warden {
-    /// Starts one that hears its orders over a socket.
-    pub(crate) fn start(guest: &GuestBinary, far_control: StdStream) -> io::Result<Self> {
-        command(guest, far_control).spawn().map(Self::Own)
+    /// Starts one, and says where it hears its orders.
+    pub(crate) fn start(guest: &GuestBinary) -> io::Result<(Self, StdStream)> {
+        let (control, far_control) = StdStream::pair()?;
+        Ok((Self::Own(command(guest, far_control).spawn()?), control))
     }
 
     /// Its process; `None` if it has ended.
@@ -81,6 +83,22 @@ impl Warden {
 pub(crate) struct Nursery {
     stream: Mutex<Option<UnixStream>>,
     ground: Groundwork,
+    caller: Caller,
+}
+
+/// Who this process is to files. A program may become somebody else, and its nursery does not.
+#[derive(Debug, PartialEq, Eq)]
+struct Caller {
+    uid: Uid,
+    gid: Gid,
+    groups: Vec<Gid>,
+}
+
+impl Caller {
+    fn now() -> io::Result<Self> {
+        let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+        Ok(Self { uid, gid, groups: rustix::process::getgroups()? })
+    }
 }
 
 impl Nursery {
@@ -90,23 +108,31 @@ impl Nursery {
         let mut near = words::to_tokio(near)?;
         Warden::Own(command(guest, far).arg("nursery").spawn()?).let_live();
         words::send(&mut near, ground).await?;
-        Ok(Self { stream: Mutex::new(Some(near)), ground: ground.clone() })
+        let (stream, ground) = (Mutex::new(Some(near)), ground.clone());
+        Ok(Self { stream, ground, caller: Caller::now()? })
     }
 
     /// Whether it serves for wardens that stand on this.
     pub(crate) fn is_for(&self, ground: &Groundwork) -> bool {
         // Whoever holds it now has it for a moment.
         let has_ended = self.stream.try_lock().is_ok_and(|stream| stream.is_none());
-        self.ground == *ground && !has_ended
+        self.ground == *ground && !has_ended && self.is_callers()
     }
 
-    /// Has a warden forked that hears its orders over a socket.
-    pub(crate) async fn fork(&self, far_control: &StdStream) -> io::Result<Warden> {
+    /// Whether its wardens may what this process may.
+    pub(crate) fn is_callers(&self) -> bool {
+        Caller::now().is_ok_and(|now| now == self.caller)
+    }
+
+    /// Has a warden forked, and says where it hears its orders. One that comes too late finds nobody
+    /// there, and ends.
+    pub(crate) async fn fork(&self) -> io::Result<(Warden, StdStream)> {
+        let (control, far_control) = StdStream::pair()?;
         let mut held = self.stream.lock().await;
         let mut stream = held.take().ok_or(io::ErrorKind::NotConnected)?;
-        let born = tokio::time::timeout(BIRTH, ask(&mut stream, far_control)).await??;
+        let born = tokio::time::timeout(BIRTH, ask(&mut stream, &far_control)).await??;
         *held = Some(stream);
-        Ok(born)
+        Ok((born, control))
     }
 }
 

@@ -47,14 +47,13 @@ impl Waiting {
         nursery: Option<Arc<Nursery>>,
         ground: Groundwork,
     ) -> io::Result<Self> {
-        let (control, far_control) = StdStream::pair()?;
         let forked = match nursery {
-            Some(nursery) => nursery.fork(&far_control).await.ok(),
+            Some(nursery) => nursery.fork().await.ok(),
             None => None,
         };
-        let warden = match forked {
-            Some(warden) => warden,
-            None => Warden::start(guest, far_control)?,
+        let (warden, control) = match forked {
+            Some(forked) => forked,
+            None => Warden::start(guest)?,
         };
         words::send(&mut words::to_tokio(control.try_clone()?)?, &ground).await?;
         Ok(Self { warden, control, ground })
@@ -139,7 +138,7 @@ impl Spares {
         };
         match open {
             None if is_early => Self::open_nursery(&Arc::downgrade(self), guest, ground).await,
-            open => open,
+            open => open.filter(|nursery| nursery.is_callers()),
         }
     }
 

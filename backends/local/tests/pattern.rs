@@ -28,6 +28,14 @@ fn copies_what_sessions_have_in_common() {
         mknod /tmp/null c 1 3 2>/dev/null && echo made; ls /proc | grep -c '^[0-9]'; ls /workspace";
     let (rung, said) = run(&serde_json::json!({}), line);
     if rung != bastide::Rung::Namespaces {
+        // Whoever is root, and may have namespaces, has the best rung with a pattern, too.
+        let plain = Client::new(Arc::new(LocalBackend::new(home.path()).unwrap()));
+        runtime.block_on(async {
+            let manifest = Manifest::default();
+            let session = plain.create(&manifest, CreateOptions::default()).await.unwrap();
+            assert_eq!(session.receipt().rung, rung);
+            session.delete().await.unwrap();
+        });
         return;
     }
     // Only root has ids to give, and so a pattern; in it a device is no mount.
@@ -42,4 +50,41 @@ fn copies_what_sessions_have_in_common() {
     let path = granted.path().to_str().unwrap();
     let manifest = serde_json::json!({"extra_path_grants": [{"path": path, "read_only": true}]});
     assert_eq!(run(&manifest, &format!("cat {path}/file")).1, "granted");
+}
+
+/// Where this very test is run again, by a process that has another root.
+const IN_A_CHROOT: &str = "BASTIDE_TEST_IN_A_CHROOT";
+
+#[test]
+fn takes_no_copy_where_the_root_is_not_the_machines_own() {
+    if std::env::var_os(IN_A_CHROOT).is_some() {
+        let home = tempfile::tempdir().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let client = Client::new(Arc::new(LocalBackend::new(home.path()).unwrap().for_many()));
+        let output = runtime.block_on(async {
+            let manifest = Manifest::default();
+            let session = client.create(&manifest, CreateOptions::default()).await.unwrap();
+            let output = session.exec(Command::shell("echo in")).await.unwrap();
+            session.delete().await.unwrap();
+            output
+        });
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "in\n");
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let around = tempfile::tempdir().unwrap();
+    // Outside of it there is what the steps of a sandbox look for.
+    let script = "set -e; mount --make-rprivate /; mkdir $1/jail; mount --rbind / $1/jail; \
+        mount -t tmpfs none /run; mkdir /run/accounts; \
+        exec chroot $1/jail \"$2\" --exact takes_no_copy_where_the_root_is_not_the_machines_own";
+    let itself = std::env::current_exe().unwrap();
+    let status = std::process::Command::new("unshare")
+        .args(["--mount", "sh", "-c", script, "sh"])
+        .args([around.path(), &itself])
+        .env(IN_A_CHROOT, "1")
+        .status()
+        .unwrap();
+    assert!(status.success());
 }

@@ -109,7 +109,11 @@ pub(crate) fn run(inheritance: Inheritance) -> ! {
         exit_now(1)
     };
     let plan = Blueprint { ground, session: task.session };
-    let started = start(&plan, &ids, Around { warden, porter, handed, is_copy }, task.enforced);
+    let around = Around { warden, porter, handed, is_copy };
+    // Only this process tells; those it forks let go of it.
+    let mut to_warden = Some(to_warden);
+    let started = start(&plan, &ids, around, task.enforced, &mut to_warden);
+    let Some(to_warden) = to_warden else { exit_now(1) };
     let told = match &started {
         // The warden numbers processes differently; a descriptor means the same to both.
         Ok(Started { ready, guest_fd, .. }) => {
@@ -199,6 +203,7 @@ fn start(
     ids: &IdMap,
     around: Around,
     enforced: Enforced,
+    to_warden: &mut Option<OwnedFd>,
 ) -> Result<Started, BootFailure> {
     let Around { warden, porter, handed, is_copy } = around;
     let Handed { listener, first, lock, logs, kills, doors } = handed;
@@ -222,7 +227,7 @@ fn start(
     let (to_guest, init) = pair()?;
     let guest = match fork().step(|| "fork the guest".to_owned())? {
         Fork::Child => {
-            drop((launcher_end, to_guest, lock, groups));
+            drop((launcher_end, to_guest, lock, groups, to_warden.take()));
             let (warden, porter) = (Some(UnixStream::from(warden)), Some(porter));
             let first = Some(first);
             let endpoints =
@@ -235,7 +240,7 @@ fn start(
     let guest_fd = pidfd_open(guest, PidfdFlags::empty()).step(|| "watch the guest".to_owned())?;
     let launcher = match fork().step(|| "fork the launcher".to_owned())? {
         Fork::Child => {
-            drop((to_guest, warden, guest_fd, lock));
+            drop((to_guest, warden, guest_fd, lock, to_warden.take()));
             let others = [vec![guest], on_host(plan)].concat();
             let charge = Charge { who: None, others };
             launcher::run(plan, charge, &launcher_end.into(), groups)

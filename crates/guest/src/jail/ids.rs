@@ -90,6 +90,10 @@ impl IdMap {
         before: Option<u32>,
     ) -> Result<Self, StepError> {
         match wanted {
+            // Whoever maps another's id has powers that must not reach a sandbox.
+            Ids::Own { outside, .. } if rustix::process::geteuid().as_raw() != outside.uid => {
+                Err(StepError::from_errno("be the user of the sandbox", libc::EPERM))
+            }
             Ids::Own { outside, inside } => Ok(Self::Own { outside: *outside, inside: *inside }),
             Ids::Subordinate { users, groups, newuidmap, newgidmap } => {
                 let writer = |program: &PathBuf, extents: &Vec<IdExtent>| Writer {

@@ -1,17 +1,19 @@
 //! A root for many sandboxes, and what each of them adds to a copy of it.
 
-use std::fs;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use bastide_proto::boot::RootStep;
-use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, chmodat, mknodat, unlinkat};
 use rustix::mount::{MountFlags, MountPropagationFlags, mount_change, mount_remount};
 use rustix::process::{fchdir, umask};
 
 use super::root::{
-    CLOSED, attach, attach_at, build, clone_binds, inside, leave_host, new_file_system, new_tmpfs,
+    CLOSED, attach, attach_at, build, clone_binds, leave_host, new_file_system, new_tmpfs, place,
+    write_file,
 };
 use super::{Step, StepError};
 
@@ -76,20 +78,56 @@ pub(crate) fn make_pattern(stand: &Path, steps: &[RootStep]) -> Result<(), StepE
 fn add_common(step: &RootStep) -> Result<(), StepError> {
     if let RootStep::Bind { source, target, writable: false, .. } = step {
         let add = || format!("show {}", source.display());
-        let found = fs::metadata(source).step(add)?;
-        let place = inside(target);
-        if found.file_type().is_char_device() {
-            // A file was made for the device to be mounted on.
-            fs::remove_file(place).step(add)?;
-            let mode = Mode::from_raw_mode(0o666);
-            mknodat(CWD, place, FileType::CharacterDevice, mode, found.rdev()).step(add)?;
-            // Whatever the mask is.
-            return fs::set_permissions(place, fs::Permissions::from_mode(0o666)).step(add);
-        }
-        if found.is_file() && found.size() <= SMALL {
-            return fs::read(source).and_then(|content| fs::write(place, content)).step(add);
+        match Copied::of(source).step(add)? {
+            Some(Copied::Device { number, mode }) => {
+                let (folder, name) = place(target)?;
+                // A file was made for the device to be mounted on.
+                unlinkat(&folder, name, AtFlags::empty()).step(add)?;
+                mknodat(&folder, name, FileType::CharacterDevice, mode, number).step(add)?;
+                // Whatever the mask is.
+                return chmodat(&folder, name, mode, AtFlags::empty()).step(add);
+            }
+            Some(Copied::File { content, mode }) => {
+                let file = write_file(target, &content)?;
+                return rustix::fs::fchmod(&file, mode).step(add);
+            }
+            None => {}
         }
     }
     let binds = clone_binds(std::slice::from_ref(step), None, None)?;
     build(step, &mut binds.into_iter())
+}
+
+/// What of the host needs no mount of its own.
+enum Copied {
+    Device { number: u64, mode: Mode },
+    File { content: Vec<u8>, mode: Mode },
+}
+
+impl Copied {
+    /// A device, or a small file that everybody may read; `None` for everything else, which keeps
+    /// its owner and so its secrets by being mounted.
+    fn of(source: &Path) -> io::Result<Option<Self>> {
+        let open = |flags: OFlags| {
+            let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+            rustix::fs::open(source, flags, Mode::empty())
+        };
+        let looked_at = rustix::fs::fstat(&open(OFlags::PATH)?)?;
+        let kind = FileType::from_raw_mode(looked_at.st_mode);
+        if kind == FileType::CharacterDevice {
+            let mode = Mode::from_raw_mode(looked_at.st_mode & 0o666);
+            return Ok(Some(Self::Device { number: looked_at.st_rdev, mode }));
+        }
+        if kind != FileType::RegularFile {
+            return Ok(None);
+        }
+        let file = File::from(open(OFlags::RDONLY)?);
+        let found = file.metadata()?;
+        if !found.is_file() || found.mode() & 0o004 == 0 || found.size() > SMALL {
+            return Ok(None);
+        }
+        let mut content = Vec::new();
+        file.take(SMALL).read_to_end(&mut content)?;
+        Ok(Some(Self::File { content, mode: Mode::from_raw_mode(found.mode() & 0o555) }))
+    }
 }

@@ -1,6 +1,7 @@
 //! The new root: an empty file system in memory, filled step by step, then made the only one.
 
-use std::fs;
+use std::fs::File;
+use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
@@ -20,6 +21,9 @@ use crate::without::{Wall, is_out};
 /// Nothing mounted inside grants privileges or makes device nodes work.
 pub(super) const CLOSED: MountAttrFlags =
     MountAttrFlags::MOUNT_ATTR_NOSUID.union(MountAttrFlags::MOUNT_ATTR_NODEV);
+
+/// How paths in the new root are followed: not out of it, and through no symbolic link.
+const WITHIN: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS);
 
 /// A mount that takes the place of a folder of the host.
 #[derive(Debug)]
@@ -167,9 +171,7 @@ pub(super) fn build(
 ) -> Result<(), StepError> {
     match step {
         RootStep::Dir { target, mode } => make_dir(target, *mode),
-        RootStep::File { target, content } => {
-            fs::write(inside(target), content).step(|| format!("write {target}"))
-        }
+        RootStep::File { target, content } => write_file(target, content.as_bytes()).map(drop),
         RootStep::Link { target, to } => {
             std::os::unix::fs::symlink(to, inside(target)).step(|| format!("link {target}"))
         }
@@ -192,7 +194,7 @@ pub(super) fn build(
 }
 
 /// Where an absolute path inside is while the new root is the current folder.
-pub(super) fn inside(target: &str) -> &str {
+fn inside(target: &str) -> &str {
     match target.trim_start_matches('/') {
         "" => ".",
         relative => relative,
@@ -202,16 +204,32 @@ pub(super) fn inside(target: &str) -> &str {
 /// Makes a folder. It may lie in one of the host's, whose content the caller does not vouch for, so
 /// no symbolic link on the way is followed.
 fn make_dir(target: &str, mode: RawMode) -> Result<(), StepError> {
-    let path = inside(target);
-    let (parent, name) = path.rsplit_once('/').unwrap_or((".", path));
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-    let made = openat2(rustix::fs::CWD, parent, flags, Mode::empty(), resolve)
-        .and_then(|parent| rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(mode)));
-    match made {
+    let (parent, name) = place(target)?;
+    match rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(mode)) {
         Err(rustix::io::Errno::EXIST) | Ok(()) => Ok(()),
         Err(errno) => Err(errno).step(|| format!("make {target}")),
     }
+}
+
+/// The folder that a path inside lies in, and its name there. No symbolic link on the way is followed.
+pub(super) fn place(target: &str) -> Result<(OwnedFd, &str), StepError> {
+    let path = inside(target);
+    let (parent, name) = path.rsplit_once('/').unwrap_or((".", path));
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    openat2(rustix::fs::CWD, parent, flags, Mode::empty(), WITHIN)
+        .map(|parent| (parent, name))
+        .step(|| format!("find the folder of {target}"))
+}
+
+/// Writes a file of the new root itself, through no symbolic link.
+pub(super) fn write_file(target: &str, content: &[u8]) -> Result<File, StepError> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
+    let mode = Mode::from_raw_mode(0o644);
+    let step = || format!("write {target}");
+    let file = openat2(rustix::fs::CWD, inside(target), flags, mode, WITHIN).step(step)?;
+    let mut file = File::from(file);
+    file.write_all(content).step(step)?;
+    Ok(file)
 }
 
 pub(super) fn new_tmpfs(mode: u32, size: Option<u64>) -> Result<OwnedFd, StepError> {
@@ -256,8 +274,7 @@ pub(super) fn new_file_system(
 /// not vouch for, so no symbolic link on the way is followed.
 pub(super) fn attach_at(mount: &OwnedFd, target: &str) -> Result<(), StepError> {
     let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-    let at = openat2(rustix::fs::CWD, inside(target), flags, Mode::empty(), resolve)
+    let at = openat2(rustix::fs::CWD, inside(target), flags, Mode::empty(), WITHIN)
         .step(|| format!("find {target} in the new root"))?;
     attach(mount, &at, target)
 }

@@ -18,7 +18,7 @@ use rustix::process::{
 };
 
 use super::BOOT;
-use super::pattern::Pattern;
+use super::pattern::{Pattern, Unforked};
 use crate::init::{self, Handed, Inheritance, Task};
 use crate::jail::{IdMap, Instead, Step, StepError, clone_binds};
 use crate::server::kill::kill_descendants;
@@ -57,21 +57,26 @@ impl Foundation {
         };
         let Prepared { ids, to_init, to_warden, porter, far_porter } = prepared;
         let on_host = ground.rung != Rung::Namespaces;
-        let is_copy = pattern.is_some();
         let flags = namespaces(ground.own_network);
+        let plainly =
+            |forked: io::Result<Fork>| forked.map(|fork| (fork, false)).map_err(Unforked::Refused);
         let forked = match pattern {
-            _ if on_host => fork(),
+            _ if on_host => plainly(fork()),
             Some(pattern) => pattern.fork_into(flags),
-            None => fork_into(flags),
+            None => plainly(fork_into(flags)),
         };
-        let init = match forked {
-            Ok(Fork::Child) => {
+        let (init, is_copy) = match forked {
+            Ok((Fork::Child, is_copy)) => {
                 drop((owner, to_init, porter));
                 let (warden, porter) = (to_warden.into(), far_porter);
                 init::run(Inheritance { ground: ground.clone(), ids, warden, porter, is_copy })
             }
-            Ok(Fork::Parent(init)) => init,
-            Err(error) => return (owner, Err(no_namespaces(&error))),
+            Ok((Fork::Parent(init), is_copy)) => (init, is_copy),
+            Err(Unforked::Refused(error)) => return (owner, Err(no_namespaces(&error))),
+            Err(Unforked::Lost(error)) => {
+                let step = format!("come back from the pattern of the root ({error})");
+                return (owner, Err(StepError::from_errno(&step, libc::EIO).into()));
+            }
         };
         drop((to_warden, far_porter));
         let watched = pidfd_open(init, PidfdFlags::empty()).step(|| "watch the sandbox".to_owned());

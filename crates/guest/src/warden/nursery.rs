@@ -3,11 +3,13 @@
 //! Starting a program costs more than all a warden does before its sandbox: a nursery has been started
 //! once, and is copied.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use bastide_proto::boot::{Born, Groundwork};
-use rustix::process::{PidfdFlags, pidfd_open, setsid};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{PidfdFlags, Signal, kill_process, pidfd_open, setsid};
 
 use super::pattern::Pattern;
 use super::{close_standard_streams, serve, take_owner};
@@ -30,25 +32,43 @@ pub fn run() -> io::Result<()> {
     // The kernel collects the dead for a parent that does not want to hear of them.
     ignore_children();
     let Some((ground, _)) = packet::receive::<Groundwork>(&asker)? else { return Ok(()) };
-    let pattern = Pattern::make(ground);
+    // Before the pattern is made: what changes meanwhile is noticed.
+    let mounts = File::open("/proc/self/mountinfo")?;
+    let mut pattern = Pattern::make(&ground);
     // It keeps no folder of anybody's.
     rustix::process::chdir("/")?;
     // Every launcher needs it.
     prepare_filter();
     while let Some(((), sockets)) = packet::receive(&asker)? {
         let owner = <[OwnedFd; 1]>::try_from(sockets).map_err(|_| io::ErrorKind::InvalidData)?;
+        if have_changed(&mounts)? {
+            pattern = Pattern::make(&ground);
+        }
         let warden = match fork()? {
             Fork::Child => {
-                drop(asker);
+                drop((asker, mounts));
                 hear_of_children();
                 let [owner] = owner;
                 exit_now(i32::from(serve(owner.into(), pattern).is_err()))
             }
             Fork::Parent(warden) => warden,
         };
-        let held = pidfd_open(warden, PidfdFlags::empty())?;
-        let born = Born { pid: warden.as_raw_pid().unsigned_abs() };
-        packet::send(&asker, &born, &[held.as_fd()])?;
+        let told =
+            pidfd_open(warden, PidfdFlags::empty()).map_err(io::Error::from).and_then(|held| {
+                let born = Born { pid: warden.as_raw_pid().unsigned_abs() };
+                packet::send(&asker, &born, &[held.as_fd()])
+            });
+        if told.is_err() {
+            // Whoever asked has another one made, or is gone.
+            let _ = kill_process(warden, Signal::KILL);
+            return told;
+        }
     }
     Ok(())
+}
+
+/// Whether something was mounted or unmounted on the host since this was asked the last time.
+fn have_changed(mounts: &File) -> io::Result<bool> {
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    Ok(poll(&mut [PollFd::new(mounts, PollFlags::PRI)], Some(&at_once))? > 0)
 }

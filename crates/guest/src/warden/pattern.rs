@@ -2,21 +2,25 @@
 //!
 //! Every mount costs a sandbox something, when it is made and when it goes. Only the host's root can have
 //! a pattern: what is in it belongs to nobody inside, nobody can write to it, and what a sandbox has for
-//! itself lies in file systems of its own on top.
+//! itself lies in file systems of its own on top. Where there cannot be one, each sandbox builds its root
+//! for itself, and says why it cannot.
 
-use std::fs::File;
-use std::io::{self, Read, Write};
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use bastide_proto::boot::{Groundwork, Ids, Rung};
 use rustix::fs::{Mode, OFlags};
-use rustix::process::{chdir, chroot, fchdir};
+use rustix::process::{Pid, Signal, chdir, chroot, fchdir, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use serde::{Deserialize, Serialize};
 
 use super::BOOT;
 use crate::jail::{can_be_pattern, make_pattern};
+use crate::packet;
 use crate::sys::{Fork, exit_now, fork_into};
 
 /// A root to be copied.
@@ -24,21 +28,45 @@ use crate::sys::{Fork, exit_now, fork_into};
 pub(super) struct Pattern {
     ground: Groundwork,
     namespace: OwnedFd,
+    root: Identity,
+}
+
+/// Which folder a root is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct Identity {
+    device: u64,
+    inode: u64,
+}
+
+impl Identity {
+    fn of_root() -> io::Result<Self> {
+        let found = fs::metadata("/")?;
+        Ok(Self { device: found.dev(), inode: found.ino() })
+    }
+}
+
+/// Why there is no first process.
+#[derive(Debug)]
+pub(super) enum Unforked {
+    /// The kernel made none.
+    Refused(io::Error),
+    /// This process did not find back to where it was, and is of no use any more.
+    Lost(io::Error),
 }
 
 impl Pattern {
-    /// Builds what sandboxes on this ground have in common. Where there cannot be a pattern, each of them
-    /// builds it for itself, and says why it cannot.
-    pub(super) fn make(ground: Groundwork) -> Option<Self> {
+    /// Builds what sandboxes on this ground have in common.
+    pub(super) fn make(ground: &Groundwork) -> Option<Self> {
         let fits = ground.rung == Rung::Namespaces
             && matches!(ground.ids, Ids::Range { .. })
             && ground.is_common
-            && can_be_pattern(&ground.steps);
+            && can_be_pattern(&ground.steps)
+            && has_plain_proc();
         if !fits {
             return None;
         }
-        let namespace = build(&ground).ok()?;
-        Some(Self { ground, namespace })
+        let (namespace, root) = build(ground).ok()?;
+        Some(Self { ground: ground.clone(), namespace, root })
     }
 
     /// Whether it is the pattern of sandboxes on this ground.
@@ -46,24 +74,54 @@ impl Pattern {
         self.ground == *ground
     }
 
-    /// Forks this process into new namespaces, with a copy of this for its root. The child has nothing
-    /// of the host's.
-    pub(super) fn fork_into(self, namespaces: libc::c_int) -> io::Result<Fork> {
+    /// Forks this process into new namespaces, if possible with a copy of this for its root: it is said
+    /// whether it has one. Such a child has nothing of the host's.
+    pub(super) fn fork_into(self, namespaces: libc::c_int) -> Result<(Fork, bool), Unforked> {
+        let Ok(place) = Place::here(&self.ground.stand) else {
+            return fork_into(namespaces).map(|fork| (fork, false)).map_err(Unforked::Refused);
+        };
+        // Where this process's root is not its namespace's own, the pattern's is not either.
+        let is_there = enter(&self.namespace).is_ok()
+            && Identity::of_root().is_ok_and(|root| root == self.root);
+        if !is_there {
+            place.back().map_err(Unforked::Lost)?;
+            return fork_into(namespaces).map(|fork| (fork, false)).map_err(Unforked::Refused);
+        }
+        let forked = match fork_into(namespaces) {
+            Ok(Fork::Child) => return Ok((Fork::Child, true)),
+            forked => forked,
+        };
+        if let Err(error) = place.back() {
+            if let Ok(Fork::Parent(child)) = forked {
+                // It has nothing to do yet, and is not to begin.
+                let _ = kill_process(child, Signal::KILL);
+            }
+            return Err(Unforked::Lost(error));
+        }
+        forked.map(|fork| (fork, true)).map_err(Unforked::Refused)
+    }
+}
+
+/// Where this process is.
+struct Place<'a> {
+    namespace: File,
+    root: OwnedFd,
+    folder: &'a Path,
+}
+
+impl<'a> Place<'a> {
+    fn here(folder: &'a Path) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open("/", flags, Mode::empty())?;
-        let own = File::open("/proc/self/ns/mnt")?;
+        Ok(Self { namespace: File::open("/proc/self/ns/mnt")?, root, folder })
+    }
+
+    fn back(&self) -> io::Result<()> {
         enter(&self.namespace)?;
-        let forked = fork_into(namespaces);
-        if matches!(forked, Ok(Fork::Child)) {
-            return forked;
-        }
-        // A child whose parent is lost ends by itself.
-        enter(&own)?;
-        fchdir(&root)?;
+        fchdir(&self.root)?;
         // Not every process has its namespace's root for its own.
         chroot(".")?;
-        chdir(&self.ground.stand)?;
-        forked
+        Ok(chdir(self.folder)?)
     }
 }
 
@@ -72,15 +130,14 @@ fn enter(namespace: impl AsFd) -> io::Result<()> {
 }
 
 /// Builds it in a process of its own, which ends once its namespace is held.
-fn build(ground: &Groundwork) -> io::Result<OwnedFd> {
-    let (mut near, mut far) = UnixStream::pair()?;
+fn build(ground: &Groundwork) -> io::Result<(OwnedFd, Identity)> {
+    let (near, mut far) = UnixStream::pair()?;
     // Processes are shown that there are none of: the kernel lets a sandbox mount its own only beside
     // others that can be seen.
     let builder = match fork_into(libc::CLONE_NEWNS | libc::CLONE_NEWPID)? {
         Fork::Child => {
             drop(near);
-            let made = make_pattern(&ground.stand, &ground.steps).is_ok();
-            if made && far.write_all(&[1]).is_ok() {
+            if hand_over(ground, &far).is_ok() {
                 // Until the namespace is held, or nobody wants it.
                 drop(far.read(&mut [0]));
             }
@@ -89,8 +146,52 @@ fn build(ground: &Groundwork) -> io::Result<OwnedFd> {
         Fork::Parent(builder) => builder,
     };
     drop(far);
-    near.set_read_timeout(Some(BOOT))?;
-    near.read_exact(&mut [0])?;
-    let process = Path::new("/proc").join(builder.as_raw_nonzero().to_string());
-    Ok(File::open(process.join("ns/mnt"))?.into())
+    let built = take_over(&near);
+    if built.is_err() {
+        end(builder);
+    }
+    built
+}
+
+fn hand_over(ground: &Groundwork, to: &UnixStream) -> io::Result<()> {
+    make_pattern(&ground.stand, &ground.steps).map_err(io::Error::other)?;
+    let namespace = File::open("/proc/self/ns/mnt")?;
+    packet::send(to, &Identity::of_root()?, &[namespace.as_fd()])
+}
+
+fn take_over(from: &UnixStream) -> io::Result<(OwnedFd, Identity)> {
+    from.set_read_timeout(Some(BOOT))?;
+    let (root, fds) = packet::receive(from)?.ok_or(io::ErrorKind::UnexpectedEof)?;
+    let [namespace] = <[OwnedFd; 1]>::try_from(fds).map_err(|_| io::ErrorKind::InvalidData)?;
+    Ok((namespace, root))
+}
+
+/// Ends a builder that does not come to an end: it may wait for a file system that does not answer.
+fn end(builder: Pid) {
+    // One that has ended already is what is wanted.
+    let _ = kill_process(builder, Signal::KILL);
+}
+
+/// Whether all of `/proc` is shown to this process. What hides some of it, as engines of containers do,
+/// would not hide it in the pattern.
+fn has_plain_proc() -> bool {
+    // Nothing can be hidden by what lies on a folder that is always empty.
+    const HARMLESS: &str = "/proc/sys/fs/binfmt_misc";
+    let Ok(mounts) = fs::read_to_string("/proc/self/mountinfo") else { return false };
+    let mut tops = 0;
+    for line in mounts.lines() {
+        let mut words = line.split(' ').skip(3);
+        let (Some(root), Some(at), Some(options)) = (words.next(), words.next(), words.next())
+        else {
+            return false;
+        };
+        match at {
+            "/proc" if root == "/" && !options.split(',').any(|one| one == "ro") => tops += 1,
+            "/proc" => return false,
+            HARMLESS => {}
+            below if below.starts_with("/proc/") => return false,
+            _ => {}
+        }
+    }
+    tops == 1
 }
