@@ -55,6 +55,9 @@ fn copies_what_sessions_have_in_common() {
 /// Where this very test is run again, by a process that has another root.
 const IN_A_CHROOT: &str = "BASTIDE_TEST_IN_A_CHROOT";
 
+/// What is only outside of it.
+const LOOK: &str = "test -e /run/only-outside && echo out; echo in";
+
 #[test]
 fn takes_no_copy_where_the_root_is_not_the_machines_own() {
     if std::env::var_os(IN_A_CHROOT).is_some() {
@@ -62,9 +65,11 @@ fn takes_no_copy_where_the_root_is_not_the_machines_own() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let client = Client::new(Arc::new(LocalBackend::new(home.path()).unwrap().for_many()));
         let output = runtime.block_on(async {
-            let manifest = Manifest::default();
+            // A place that is there outside, too.
+            let manifest = serde_json::json!({"root": "/srv"});
+            let manifest: Manifest = bastide::model::lax::read(&manifest).unwrap();
             let session = client.create(&manifest, CreateOptions::default()).await.unwrap();
-            let output = session.exec(Command::shell("echo in")).await.unwrap();
+            let output = session.exec(Command::shell(LOOK)).await.unwrap();
             session.delete().await.unwrap();
             output
         });
@@ -77,7 +82,7 @@ fn takes_no_copy_where_the_root_is_not_the_machines_own() {
     let around = tempfile::tempdir().unwrap();
     // Outside of it there is what the steps of a sandbox look for.
     let script = "set -e; mount --make-rprivate /; mkdir $1/jail; mount --rbind / $1/jail; \
-        mount -t tmpfs none /run; mkdir /run/accounts; \
+        mount -t tmpfs none /run; mkdir /run/accounts; touch /run/only-outside; \
         exec chroot $1/jail \"$2\" --exact takes_no_copy_where_the_root_is_not_the_machines_own";
     let itself = std::env::current_exe().unwrap();
     let status = std::process::Command::new("unshare")
