@@ -16,12 +16,16 @@ use super::setting::{Setting, base, container};
 
 pub(crate) const TRIALS: &[Trial] = trials![
     has_volumes_of_the_drivers_the_manifest_names,
+    leaves_nothing_of_a_container_that_did_not_come_up,
     opens_mounting_for_the_session_that_asks_and_no_other,
     refuses_mounts_inside_that_would_open_what_is_closed,
 ];
 
 /// The name of a driver that mounts such storage.
 const NAME: &str = "mountpoint";
+
+/// The option of a volume that can be made and not mounted.
+const BROKEN: &str = "broken";
 
 /// A driver of volumes that are folders, which remembers what it was told.
 struct Driver {
@@ -92,7 +96,13 @@ fn serve(
             "VolumeDriver.Create" => {
                 std::fs::create_dir_all(&place)?;
                 std::fs::write(place.join("object"), "stored elsewhere")?;
+                if !asked["Opts"][BROKEN].is_null() {
+                    std::fs::write(place.join(BROKEN), "")?;
+                }
                 json!({"Err": ""})
+            }
+            "VolumeDriver.Mount" if place.join(BROKEN).exists() => {
+                json!({"Err": "the storage does not answer"})
             }
             "VolumeDriver.Mount" | "VolumeDriver.Path" => {
                 json!({"Mountpoint": mountpoint, "Err": ""})
@@ -167,6 +177,37 @@ async fn has_volumes_of_the_drivers_the_manifest_names(_: Context) -> Outcome {
     assert_eq!(driver.told("VolumeDriver.Remove").len(), 1, "it is the session's own");
     let label = format!("label=bastide.session={id}");
     assert_eq!(setting.docker(&["volume", "ls", "--quiet", "--filter", &label])?, "");
+    Ok(())
+}
+
+async fn leaves_nothing_of_a_container_that_did_not_come_up(_: Context) -> Outcome {
+    let driver = Driver::start()?;
+    let folder = tempfile::tempdir()?;
+    let drivers = Some(driver.drivers.path().to_owned());
+    let own = DaemonOptions { drivers, ..DaemonOptions::default() };
+    let daemon = own_daemon(&folder.path().join("daemon"), &own)?;
+    let setting = Setting::new(&daemon.host())?;
+    let client = setting.client(base())?;
+    let broken = with_mount(&json!({
+        "type": "docker_volume", "driver": NAME, "driver_options": {BROKEN: "yes"},
+    }))?;
+    // It starts, and its workspace cannot be laid out.
+    let incomplete = json!({"entries": {"file": {"type": "local_file", "src": "not-there"}}});
+    let incomplete: Manifest = bastide::model::lax::read(&incomplete)?;
+    for (manifest, why) in [(broken, "does not answer"), (incomplete, "not-there")] {
+        let mut options = CreateOptions::default();
+        options.base_dir = Some(folder.path().to_owned());
+        let Err(error) = client.create(&manifest, options).await else {
+            return Err(format!("it came up: {why}").into());
+        };
+        let said = format!("{error} {:?}", error.context());
+        assert!(said.contains(why), "{said}");
+        assert_eq!(setting.docker(&["ps", "--all", "--quiet"])?, "", "{why}");
+        let label = "label=bastide.session";
+        assert_eq!(setting.docker(&["volume", "ls", "--quiet", "--filter", label])?, "", "{why}");
+        assert_eq!(client.list().await?.len(), 0, "{why}");
+    }
+    assert_eq!(driver.told("VolumeDriver.Remove").len(), 1, "the volume went");
     Ok(())
 }
 
