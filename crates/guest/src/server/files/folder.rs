@@ -78,25 +78,33 @@ pub(super) async fn run(
     let open = move |roots: &Roots| Ok((open(roots, &path)?, Accounts::read()));
     let (opened, accounts) = at(guest, "list", open).await?;
     let listing = Arc::new((opened, accounts));
+    let next = || {
+        let held = Arc::clone(&listing);
+        blocking(move || some_described(&held.0.file, &held.1))
+    };
     // An empty folder is listed, too: the host hears where it is.
     let mut empty = true;
+    let mut read = next().await?;
     loop {
-        let held = Arc::clone(&listing);
-        let read = move || some_described(&held.0.file, &held.1);
-        let read = blocking(read).await?;
-        let read = read.map_err(|errno| listing.0.failed(errno).fault("cannot list"))?;
-        let is_end = read.is_none();
+        let entries = read.map_err(|errno| listing.0.failed(errno).fault("cannot list"))?;
         let folder = ByteBuf::from(listing.0.path.as_slice());
-        for entries in batches(read.unwrap_or_default()) {
-            empty = false;
-            outbox.queue_item(&Listed { folder: folder.clone(), entries }).await?;
-        }
-        if is_end {
+        let Some(entries) = entries else {
             if empty {
                 outbox.queue_item(&Listed { folder, entries: Vec::new() }).await?;
             }
             return Ok(());
-        }
+        };
+        let send = async {
+            for entries in batches(entries) {
+                empty = false;
+                outbox.queue_item(&Listed { folder: folder.clone(), entries }).await?;
+            }
+            Ok::<_, Refusal>(())
+        };
+        // The next ones are looked at meanwhile.
+        let (looked_at, sent) = tokio::join!(next(), send);
+        sent?;
+        read = looked_at?;
     }
 }
 
