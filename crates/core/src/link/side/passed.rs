@@ -19,6 +19,9 @@ const PIECE_DEADLINE: Duration = Duration::from_secs(30);
 /// How much is read or written at a time.
 const PIECE: usize = 8 << 20;
 
+/// How much is worth a second thread: to be given the memory, page by page, takes longer than to read.
+const LARGE: usize = 2 * PIECE;
+
 /// File systems that answer by themselves: no process of anybody's stands behind them, and what
 /// they call a regular file is one.
 const FILE_SYSTEMS: [(&str, u64); 8] = [
@@ -105,16 +108,10 @@ impl PassedFile {
         let pieces = u32::try_from(most / PIECE + 1).unwrap_or(u32::MAX);
         within(PIECE_DEADLINE.saturating_mul(pieces), move || {
             let mut whole = vec![0; most];
-            let mut length = 0;
-            while length < whole.len() {
-                let at = offset.saturating_add(u64::try_from(length).unwrap_or(u64::MAX));
-                match file.read_at(&mut whole[length..], at) {
-                    Ok(0) => break,
-                    Ok(read) => length += read,
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    Err(error) => return Err(error),
-                }
-            }
+            let length = match most < LARGE {
+                true => fill(&file, &mut whole, offset)?,
+                false => fill_by_halves(&file, &mut whole, offset)?,
+            };
             whole.truncate(length);
             Ok(Bytes::from(whole))
         })
@@ -138,6 +135,37 @@ pub(crate) fn passable_device(path: &Path) -> Option<u64> {
     let system = statfs(path).ok()?;
     let metadata = std::fs::metadata(path).ok()?;
     is_usual(&system).then(|| metadata.dev())
+}
+
+/// Reads a file from `offset` on, until there is no room or nothing more; says how much that was.
+fn fill(file: &File, room: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut length = 0;
+    while length < room.len() {
+        let at = offset.saturating_add(u64::try_from(length).unwrap_or(u64::MAX));
+        match file.read_at(&mut room[length..], at) {
+            Ok(0) => break,
+            Ok(read) => length += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(length)
+}
+
+/// The same, with a thread for each half.
+fn fill_by_halves(file: &File, room: &mut [u8], offset: u64) -> io::Result<usize> {
+    let half = room.len() / 2;
+    let (first, second) = room.split_at_mut(half);
+    let middle = offset.saturating_add(u64::try_from(half).unwrap_or(u64::MAX));
+    let (first, second) = std::thread::scope(|threads| {
+        let beside = threads.spawn(|| fill(file, second, middle));
+        let first = fill(file, first, offset);
+        let gone = |_| Err(io::Error::other("a reading thread failed"));
+        (first, beside.join().unwrap_or_else(gone))
+    });
+    let first = first?;
+    // A file that ends in its first half has nothing in the second, whatever was read there before.
+    Ok(if first < half { first } else { half + second? })
 }
 
 /// Does a piece of work on another thread, under a deadline.
