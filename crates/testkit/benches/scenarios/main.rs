@@ -29,7 +29,7 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
 
@@ -38,9 +38,12 @@ use instructions::Counted;
 use measured::Measured;
 use peak::Peak;
 use scenario::{SCENARIOS, Scenario};
-use subject::{Available, Subjects};
+use subject::{Available, Subject, Subjects};
 use verdict::Verdicts;
 use workload::Cleared;
+
+/// How long a daemon is given to come to rest.
+const SETTLE: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Parser)]
 struct Arguments {
@@ -234,9 +237,15 @@ async fn measure(
     if !subjects.has(scenario.ours) {
         return Ok(measured);
     }
+    // What a daemon does after its turn is not to be part of the next one.
+    let daemons = [Subject::DockerReference, Subject::DockerExec];
+    let has_daemon = peers.iter().any(|peer| daemons.contains(peer));
     let started = Instant::now();
     for round in 0..rounds {
         for subject in std::iter::once(scenario.ours).chain(peers.iter().copied()) {
+            if has_daemon {
+                tokio::time::sleep(SETTLE).await;
+            }
             let took = subjects.measure(subject, scenario.operation).await?;
             // The first round only warms up.
             if round > 0 || rounds == 1 {
