@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use bastide::model::Manifest;
 use bastide::{CreateOptions, ErrorKind};
-use bastide_testkit::engine::DaemonOptions;
+use bastide_testkit::engine::{Daemon, DaemonOptions};
 use bastide_testkit::suite::{Context, Outcome, Trial, Trouble, say, sh, skip};
 use bastide_testkit::trials;
 use serde_json::{Value, json};
@@ -50,6 +50,12 @@ impl Driver {
             }
         });
         Ok(driver)
+    }
+
+    /// A daemon that knows it. Not the one everybody uses: engines keep asking for drivers they once knew.
+    fn daemon(&self, folder: &std::path::Path) -> Result<Daemon, Trouble> {
+        let drivers = Some(self.drivers.path().to_owned());
+        own_daemon(&folder.join("daemon"), &DaemonOptions { drivers, ..DaemonOptions::default() })
     }
 
     /// Everything it was told of one kind.
@@ -141,11 +147,8 @@ fn with_mount(strategy: &Value) -> Result<Manifest, Trouble> {
 
 async fn has_volumes_of_the_drivers_the_manifest_names(_: Context) -> Outcome {
     let driver = Driver::start()?;
-    // Not the one everybody uses: engines keep asking for drivers they once knew.
     let folder = tempfile::tempdir()?;
-    let drivers = Some(driver.drivers.path().to_owned());
-    let own = DaemonOptions { drivers, ..DaemonOptions::default() };
-    let daemon = own_daemon(&folder.path().join("daemon"), &own)?;
+    let daemon = driver.daemon(folder.path())?;
     let setting = Setting::new(&daemon.host())?;
     let manifest = with_mount(&json!({
         "type": "docker_volume", "driver": NAME, "driver_options": {"cache": "small"},
@@ -183,9 +186,7 @@ async fn has_volumes_of_the_drivers_the_manifest_names(_: Context) -> Outcome {
 async fn leaves_nothing_of_a_container_that_did_not_come_up(_: Context) -> Outcome {
     let driver = Driver::start()?;
     let folder = tempfile::tempdir()?;
-    let drivers = Some(driver.drivers.path().to_owned());
-    let own = DaemonOptions { drivers, ..DaemonOptions::default() };
-    let daemon = own_daemon(&folder.path().join("daemon"), &own)?;
+    let daemon = driver.daemon(folder.path())?;
     let setting = Setting::new(&daemon.host())?;
     let client = setting.client(base())?;
     let broken = with_mount(&json!({

@@ -18,7 +18,7 @@ use rustix::process::{
 };
 
 use super::BOOT;
-use super::pattern::{Pattern, Unforked};
+use super::pattern::{Pattern, Unforked, without_copy};
 use crate::init::{self, Handed, Inheritance, Task};
 use crate::jail::{IdMap, Instead, Step, StepError, clone_binds};
 use crate::server::kill::kill_descendants;
@@ -58,12 +58,10 @@ impl Foundation {
         let Prepared { ids, to_init, to_warden, porter, far_porter } = prepared;
         let on_host = ground.rung != Rung::Namespaces;
         let flags = namespaces(ground.own_network);
-        let plainly =
-            |forked: io::Result<Fork>| forked.map(|fork| (fork, false)).map_err(Unforked::Refused);
         let forked = match pattern {
-            _ if on_host => plainly(fork()),
+            _ if on_host => without_copy(fork()),
             Some(pattern) => pattern.fork_into(flags),
-            None => plainly(fork_into(flags)),
+            None => without_copy(fork_into(flags)),
         };
         let (init, is_copy) = match forked {
             Ok((Fork::Child, is_copy)) => {

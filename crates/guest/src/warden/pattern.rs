@@ -78,14 +78,14 @@ impl Pattern {
     /// whether it has one. Such a child has nothing of the host's.
     pub(super) fn fork_into(self, namespaces: libc::c_int) -> Result<(Fork, bool), Unforked> {
         let Ok(place) = Place::here(&self.ground.stand) else {
-            return fork_into(namespaces).map(|fork| (fork, false)).map_err(Unforked::Refused);
+            return without_copy(fork_into(namespaces));
         };
         // Where this process's root is not its namespace's own, the pattern's is not either.
         let is_there = enter(&self.namespace).is_ok()
             && Identity::of_root().is_ok_and(|root| root == self.root);
         if !is_there {
             place.back().map_err(Unforked::Lost)?;
-            return fork_into(namespaces).map(|fork| (fork, false)).map_err(Unforked::Refused);
+            return without_copy(fork_into(namespaces));
         }
         let forked = match fork_into(namespaces) {
             Ok(Fork::Child) => return Ok((Fork::Child, true)),
@@ -100,6 +100,11 @@ impl Pattern {
         }
         forked.map(|fork| (fork, true)).map_err(Unforked::Refused)
     }
+}
+
+/// What became of a fork that has no copy of a pattern.
+pub(super) fn without_copy(forked: io::Result<Fork>) -> Result<(Fork, bool), Unforked> {
+    forked.map(|fork| (fork, false)).map_err(Unforked::Refused)
 }
 
 /// Where this process is.

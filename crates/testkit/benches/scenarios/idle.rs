@@ -12,6 +12,8 @@ use bastide::{Client, CreateOptions};
 use bastide_local::LocalBackend;
 use serde_json::{Value, json};
 
+use crate::verdict;
+
 /// The most one idle session may take, with all its processes.
 const MOST_MEMORY: f64 = 8.0;
 
@@ -89,10 +91,7 @@ impl Idle {
              {:.2} threads here, {:.3} ms of work a second\n",
             self.sessions, self.memory, self.processes, self.descriptors, self.threads, self.busy
         );
-        for (promise, holds) in self.promises() {
-            let (mark, what) = if holds { ("✓", "holds") } else { ("✗", "does not hold") };
-            text.push_str(&format!("  {mark} {promise} {what}\n"));
-        }
+        text.push_str(&verdict::lines(&self.promises()));
         text
     }
 

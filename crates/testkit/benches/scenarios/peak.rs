@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::idle::families;
 use crate::ours::{failed, new_session, session_with};
+use crate::verdict;
 use crate::workload::{Cleared, Workload};
 
 /// What people call it.
@@ -78,10 +79,7 @@ impl Peak {
             "{TITLE}: {:.1} MiB to save, {:.1} MiB to restore\n",
             self.saving, self.restoring
         );
-        for (promise, holds) in self.promises() {
-            let (mark, what) = if holds { ("✓", "holds") } else { ("✗", "does not hold") };
-            text.push_str(&format!("  {mark} {promise} {what}\n"));
-        }
+        text.push_str(&verdict::lines(&self.promises()));
         text
     }
 

@@ -60,3 +60,12 @@ impl Verdicts {
         format!("bench: held={held} broken={broken} unmeasured={unmeasured}")
     }
 }
+
+/// Promises that need nobody to compare with, a line each.
+pub(crate) fn lines(promises: &[(&str, bool)]) -> String {
+    let line = |(promise, holds): &(&str, bool)| {
+        let (mark, what) = if *holds { ("✓", "holds") } else { ("✗", "does not hold") };
+        format!("  {mark} {promise} {what}\n")
+    };
+    promises.iter().map(line).collect()
+}
