@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bastide_model::receipt::Receipt;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::lane::Told;
 use super::recorder::now;
@@ -38,6 +38,7 @@ pub use verify::{AuditProblem, AuditProof, AuditReport, prove, verify};
 pub(super) use sync::settle;
 
 use log::AuditLog;
+use record::{Bounded, Fields, bounded_text};
 
 /// The folder of all audit logs, in the home of sessions.
 pub const AUDIT_FOLDER: &str = "audit";
@@ -106,8 +107,8 @@ pub fn audit_folder(home: &Path, id: &SessionId) -> PathBuf {
 #[derive(Clone)]
 pub(crate) struct Auditor {
     log: Arc<AuditLog>,
-    actor: Value,
-    receipt: Option<String>,
+    /// What every record ends with: who acts, and under which receipt.
+    always: Fields,
     on_error: OnError,
     report: Option<Report>,
 }
@@ -134,8 +135,7 @@ impl Auditor {
         );
         Self {
             log: Arc::new(log),
-            actor,
-            receipt: None,
+            always: Fields::default().with("actor", Bounded::value(&actor)),
             on_error: options.on_error,
             report: report.cloned(),
         }
@@ -143,7 +143,7 @@ impl Auditor {
 
     /// The same for a machine that is up: records name what is in force there.
     pub(crate) fn under(mut self, receipt: &Receipt) -> Self {
-        self.receipt = Some(digest_of(receipt));
+        self.always.put("receipt", digest_of(receipt));
         self
     }
 
@@ -154,15 +154,14 @@ impl Auditor {
 
     /// Puts an event on record without waiting for anybody.
     pub(crate) fn event_now(&self, told: &Told) {
-        let written = self.log.append_now("op", self.record(of_event(told)));
+        let written = self.log.append_now("op", &self.record(of_event(told)));
         // There is nobody left to fail.
         drop(self.judge(written));
     }
 
     /// Puts a change of the session's state on record.
     pub(crate) async fn state(&self, state: &str, data: Value) -> Result<()> {
-        let mut fields = Map::from_iter([("state".to_owned(), state.into())]);
-        fields.insert("data".to_owned(), data);
+        let fields = Fields::default().with("state", state).with("data", Bounded::value(&data));
         self.put("state", fields).await
     }
 
@@ -171,18 +170,14 @@ impl Auditor {
         self.log.sync().await;
     }
 
-    async fn put(&self, kind: &'static str, fields: Map<String, Value>) -> Result<()> {
-        let written = self.log.append(kind, self.record(fields)).await;
+    async fn put(&self, kind: &'static str, fields: Fields) -> Result<()> {
+        let written = self.log.append(kind, &self.record(fields)).await;
         self.judge(written)
     }
 
-    fn record(&self, fields: Map<String, Value>) -> Map<String, Value> {
-        let mut record = fields;
-        record.insert("actor".to_owned(), self.actor.clone());
-        if let Some(receipt) = &self.receipt {
-            record.insert("receipt".to_owned(), receipt.as_str().into());
-        }
-        record
+    fn record(&self, mut fields: Fields) -> Fields {
+        fields.join(&self.always);
+        fields
     }
 
     fn judge(&self, written: std::io::Result<()>) -> Result<()> {
@@ -213,29 +208,26 @@ pub(crate) fn digest_of(receipt: &Receipt) -> String {
     hex(&blake3::hash(text.as_bytes()).as_bytes()[..8])
 }
 
-fn of_event(told: &Told) -> Map<String, Value> {
+fn of_event(told: &Told) -> Fields {
     let event = &told.event;
-    let mut fields = Map::new();
-    let mut put = |key: &str, value: Value| fields.insert(key.to_owned(), value);
-    put("op", event.op.into());
-    put("phase", event.phase().into());
-    put("span", event.span_id.clone().into());
+    let mut fields = Fields::default();
+    fields.put("op", event.op);
+    fields.put("phase", event.phase());
+    fields.put("span", &event.span_id);
     if let (Some(trace), Some(parent)) = (&event.trace_id, &event.parent_span_id) {
-        put("trace", trace.clone().into());
-        put("parent", parent.clone().into());
+        fields.put("trace", trace);
+        fields.put("parent", parent);
     }
-    let mut data = event.data.clone();
-    data.extend(told.extra.clone());
-    put("data", Value::Object(data));
+    fields.put("data", Bounded::maps(&event.data, &told.extra));
     if let Some(finish) = &event.finish {
-        put("ok", finish.ok.into());
-        put("duration_ms", json!((finish.duration_ms * 1000.0).round() / 1000.0));
+        fields.put("ok", finish.ok);
+        fields.put("duration_ms", (finish.duration_ms * 1000.0).round() / 1000.0);
         if let Some(error) = &finish.error_type {
-            put("error_type", error.as_str().into());
-            put("error_code", finish.error_code.into());
-            put("error_message", finish.error_message.clone().into());
+            fields.put("error_type", error);
+            fields.put("error_code", finish.error_code);
+            fields.put("error_message", finish.error_message.as_deref().map(bounded_text));
             if is_refusal(finish.error_code, error) {
-                put("decision", "refused".into());
+                fields.put("decision", "refused");
             }
         }
     }

@@ -97,13 +97,8 @@ fn digits<const N: usize>(text: &str) -> Option<[u8; N]> {
 
 /// Bytes as lower-case digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    let mut out = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        // Text takes whatever it is given.
-        let _ = write!(out, "{byte:02x}");
-    }
-    out
+    let digit = |four: u8| char::from(b"0123456789abcdef"[usize::from(four)]);
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 /// The names of an operation: those in its events, and where its own work is in the trace.

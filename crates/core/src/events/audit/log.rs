@@ -1,17 +1,17 @@
 //! Writing a log that others write, too.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::io::{self, Seek, SeekFrom, Write};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::key::AuditKey;
-use super::record::{Digest, Line, MAX_LINE, line};
+use super::record::{Digest, Fields, Line, MAX_LINE, line};
 use super::sync;
 use crate::backend::SessionId;
 
@@ -65,14 +65,15 @@ impl AuditLog {
     pub(super) async fn append(
         self: &Arc<Self>,
         kind: &'static str,
-        mut fields: Map<String, Value>,
+        fields: &Fields,
     ) -> io::Result<()> {
         let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {
-            match self.try_append(kind, fields)? {
-                None => return Ok(()),
-                Some(back) if tokio::time::Instant::now() < deadline => fields = back,
-                Some(_) => return Err(io::Error::other("somebody else holds its lock")),
+            if self.try_append(kind, fields)? {
+                return Ok(());
+            }
+            if tokio::time::Instant::now() >= deadline {
+                return Err(io::Error::other("somebody else holds its lock"));
             }
             tokio::time::sleep(AGAIN).await;
         }
@@ -82,31 +83,26 @@ impl AuditLog {
     pub(super) fn append_now(
         self: &Arc<Self>,
         kind: &'static str,
-        mut fields: Map<String, Value>,
+        fields: &Fields,
     ) -> io::Result<()> {
         for _ in 0..LOOKS {
-            match self.try_append(kind, fields)? {
-                None => return Ok(()),
-                Some(back) => fields = back,
+            if self.try_append(kind, fields)? {
+                return Ok(());
             }
             std::thread::yield_now();
         }
         Err(io::Error::other("somebody else holds its lock"))
     }
 
-    /// Appends a record, or gives it back if somebody else writes.
-    fn try_append(
-        self: &Arc<Self>,
-        kind: &'static str,
-        fields: Map<String, Value>,
-    ) -> io::Result<Option<Map<String, Value>>> {
+    /// Appends a record unless somebody else writes. Returns whether it did.
+    fn try_append(self: &Arc<Self>, kind: &'static str, fields: &Fields) -> io::Result<bool> {
         let mut guard = self.writer();
         let writer = match &mut *guard {
             Some(writer) => writer,
             none => none.insert(Writer::open(&self.folder, &self.id)?),
         };
         if !writer.try_lock()? {
-            return Ok(Some(fields));
+            return Ok(false);
         }
         let written = writer.append(&self.folder, &self.id, self.most, kind, fields);
         let unlocked = writer.lock.unlock();
@@ -119,7 +115,7 @@ impl AuditLog {
         if !self.is_dirty.swap(true, Ordering::AcqRel) {
             sync::soon(self);
         }
-        Ok(None)
+        Ok(true)
     }
 
     fn writer(&self) -> MutexGuard<'_, Option<Writer>> {
@@ -210,14 +206,14 @@ impl Writer {
         id: &SessionId,
         most: u64,
         kind: &str,
-        fields: Map<String, Value>,
+        fields: &Fields,
     ) -> io::Result<()> {
         self.catch_up(folder, id)?;
         if self.end == 0 {
             self.begin(id)?;
         }
         if self.end >= most {
-            self.put("close", map(json!({"next": self.segment + 1})))?;
+            self.put("close", &Fields::default().with("next", self.segment + 1))?;
             sync::file(&self.file);
             self.segment += 1;
             self.file = segment_file(folder, self.segment)?;
@@ -228,14 +224,12 @@ impl Writer {
     }
 
     fn begin(&mut self, id: &SessionId) -> io::Result<()> {
-        let before = self.head.to_string();
-        let fields = json!({
-            "form": 1,
-            "session": id,
-            "segment": self.segment,
-            "before": before,
-        });
-        self.put("open", map(fields))
+        let fields = Fields::default()
+            .with("form", 1)
+            .with("session", id)
+            .with("segment", self.segment)
+            .with("before", self.head.to_string());
+        self.put("open", &fields)
     }
 
     /// Signs the chain as it is.
@@ -244,22 +238,21 @@ impl Writer {
         if self.seq == 0 || self.sealed == self.seq {
             return Ok(());
         }
-        let fields = json!({
-            "of": self.seq,
-            "head": self.head.to_string(),
-            "key": key.public().to_string(),
-            "sig": key.sign(id, self.seq, &self.head),
-        });
+        let fields = Fields::default()
+            .with("of", self.seq)
+            .with("head", self.head.to_string())
+            .with("key", key.public().to_string())
+            .with("sig", key.sign(id, self.seq, &self.head));
         // It belongs right after what it signs, however large the file is.
-        self.put("seal", map(fields))?;
+        self.put("seal", &fields)?;
         self.sealed = self.seq;
         Ok(())
     }
 
     /// Writes one record by one write.
-    fn put(&mut self, kind: &str, fields: Map<String, Value>) -> io::Result<()> {
+    fn put(&mut self, kind: &str, fields: &Fields) -> io::Result<()> {
         let (text, hash) = line(self.seq + 1, kind, fields, self.head);
-        self.file.write_all(text.as_bytes())?;
+        self.file.write_all(&text)?;
         self.end += text.len() as u64;
         self.seq += 1;
         self.head = hash;
@@ -269,7 +262,8 @@ impl Writer {
     /// Finds out what others have written since we last looked. Usually nothing.
     fn catch_up(&mut self, folder: &Path, id: &SessionId) -> io::Result<()> {
         loop {
-            let length = self.file.metadata()?.size();
+            // Cheaper than asking for everything that is known of the file.
+            let length = self.file.seek(SeekFrom::End(0))?;
             if length == self.end {
                 // Somebody made the file and got no further.
                 if self.seq == 0 && self.segment > 1 {
@@ -334,14 +328,13 @@ impl Writer {
         let size = usize::try_from(length - from).unwrap_or_default();
         let mut torn = vec![0; size];
         self.file.read_exact_at(&mut torn, from)?;
-        let fields = json!({
-            "from": from,
-            "bytes": length - from,
-            "blake3": Digest::of(&torn).to_string(),
-        });
-        let (text, hash) = line(self.seq + 1, "torn", map(fields), self.head);
-        let text = format!("\n{text}");
-        self.file.write_all(text.as_bytes())?;
+        let fields = Fields::default()
+            .with("from", from)
+            .with("bytes", length - from)
+            .with("blake3", Digest::of(&torn).to_string());
+        let (mut text, hash) = line(self.seq + 1, "torn", &fields, self.head);
+        text.insert(0, b'\n');
+        self.file.write_all(&text)?;
         self.end = length + text.len() as u64;
         self.seq += 1;
         self.head = hash;
@@ -359,13 +352,6 @@ fn last_of(folder: &Path, segment: u64, id: &SessionId) -> io::Result<(u64, Dige
     let last = lines.filter_map(Line::parse).next();
     let last = last.ok_or_else(|| io::Error::other("a file of the log holds no record"))?;
     Ok((last.seq, last.hash))
-}
-
-fn map(value: Value) -> Map<String, Value> {
-    match value {
-        Value::Object(map) => map,
-        _ => Map::new(),
-    }
 }
 
 /// A file only its owner can look at.

@@ -1,5 +1,8 @@
 //! One record: a line of JSON that ends with a hash over itself and everything before it.
 
+use std::borrow::Cow;
+
+use serde::ser::{Serialize, SerializeSeq, Serializer};
 use serde_json::{Map, Value};
 
 use crate::backend::SessionId;
@@ -20,6 +23,9 @@ const MAX_DEPTH: usize = 8;
 /// What stands before the hash at the end of a line, and after it.
 const BEFORE: &str = ",\"hash\":\"";
 const AFTER: &str = "\"}";
+
+/// More than the hash at the end takes.
+const ENDING: usize = 128;
 
 /// A hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,61 +106,115 @@ pub(super) fn split(line: &str) -> Option<(&str, Digest)> {
     Some((body, Digest::from_hex(hash)?))
 }
 
-/// Writes a record as the one after `before`; with its line end.
-pub(super) fn line(
-    seq: u64,
-    kind: &str,
-    fields: Map<String, Value>,
-    before: Digest,
-) -> (String, Digest) {
-    let mut text = encode(seq, kind, tame_map(fields, 0));
-    if text.len() + 128 > MAX_LINE {
-        // Whoever made it so long still has to be seen.
-        let cut = Map::from_iter([("cut".to_owned(), Value::from(text.len()))]);
-        text = encode(seq, kind, cut);
+/// What a record says besides its place and its time: a comma, a name and a value for each, as they
+/// are written. The names are ours: they need no escapes, and are not those of [`line`].
+#[derive(Debug, Clone, Default)]
+pub(super) struct Fields(Vec<u8>);
+
+impl Fields {
+    pub(super) fn with(mut self, name: &str, value: impl Serialize) -> Self {
+        self.put(name, value);
+        self
     }
-    // The brace at the end makes room for the hash.
-    text.pop();
-    let hash = before.then(Digest::of(text.as_bytes()));
-    text.push_str(&format!("{BEFORE}{hash}{AFTER}\n"));
+
+    pub(super) fn put(&mut self, name: &str, value: impl Serialize) {
+        self.0.extend_from_slice(b",\"");
+        self.0.extend_from_slice(name.as_bytes());
+        self.0.extend_from_slice(b"\":");
+        // Memory takes whatever it is given.
+        drop(serde_json::to_writer(&mut self.0, &value));
+    }
+
+    /// Says the same as others.
+    pub(super) fn join(&mut self, others: &Self) {
+        self.0.extend_from_slice(&others.0);
+    }
+}
+
+/// Writes a record as the one after `before`; with its line end.
+pub(super) fn line(seq: u64, kind: &str, fields: &Fields, before: Digest) -> (Vec<u8>, Digest) {
+    let begun = format!("{{\"seq\":{seq},\"at\":\"{}\",\"kind\":\"{kind}\"", super::time());
+    let length = begun.len() + fields.0.len();
+    // Whoever made it so long still has to be seen.
+    let cut = (length + ENDING > MAX_LINE).then(|| Fields::default().with("cut", length));
+    let mut text = Vec::with_capacity((length + ENDING).min(MAX_LINE));
+    text.extend_from_slice(begun.as_bytes());
+    text.extend_from_slice(&cut.as_ref().unwrap_or(fields).0);
+    let hash = before.then(Digest::of(&text));
+    text.extend_from_slice(BEFORE.as_bytes());
+    text.extend_from_slice(hash.to_string().as_bytes());
+    text.extend_from_slice(AFTER.as_bytes());
+    text.push(b'\n');
     (text, hash)
 }
 
-fn encode(seq: u64, kind: &str, fields: Map<String, Value>) -> String {
-    let mut record = Map::new();
-    record.insert("seq".to_owned(), seq.into());
-    record.insert("at".to_owned(), super::time().into());
-    record.insert("kind".to_owned(), kind.into());
-    record.extend(fields);
-    record.shift_remove("hash");
-    Value::Object(record).to_string()
+/// Something somebody else may have said, within bounds.
+pub(super) struct Bounded<'a> {
+    said: Said<'a>,
+    depth: usize,
 }
 
-/// Bounds everything somebody else may have said.
-fn tame(value: Value, depth: usize) -> Value {
-    match value {
-        Value::String(text) if text.len() > MAX_TEXT => {
-            let end = text.floor_char_boundary(MAX_TEXT);
-            format!("{}… ({} bytes)", &text[..end], text.len()).into()
-        }
-        Value::Array(_) | Value::Object(_) if depth >= MAX_DEPTH => "…".into(),
-        Value::Array(items) => {
-            let count = items.len();
-            let mut tamed: Vec<Value> =
-                items.into_iter().take(MAX_ITEMS).map(|item| tame(item, depth + 1)).collect();
-            if count > MAX_ITEMS {
-                tamed.push(format!("… ({count} items)").into());
-            }
-            Value::Array(tamed)
-        }
-        Value::Object(map) => Value::Object(tame_map(map, depth + 1)),
-        value => value,
+enum Said<'a> {
+    Value(&'a Value),
+    /// One map, and another that counts where both have something to say.
+    Maps(&'a Map<String, Value>, &'a Map<String, Value>),
+}
+
+impl<'a> Bounded<'a> {
+    pub(super) fn value(value: &'a Value) -> Self {
+        Self { said: Said::Value(value), depth: 0 }
+    }
+
+    pub(super) fn maps(map: &'a Map<String, Value>, further: &'a Map<String, Value>) -> Self {
+        Self { said: Said::Maps(map, further), depth: 0 }
+    }
+
+    fn inside(&self, value: &'a Value) -> Self {
+        Self { said: Said::Value(value), depth: self.depth + 1 }
     }
 }
 
-fn tame_map(map: Map<String, Value>, depth: usize) -> Map<String, Value> {
-    let pairs = map.into_iter().take(MAX_ITEMS);
-    pairs.map(|(key, value)| (key, tame(value, depth))).collect()
+impl Serialize for Bounded<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let value = match self.said {
+            Said::Maps(map, further) => {
+                let own = map.iter().map(|(key, value)| (key, further.get(key).unwrap_or(value)));
+                let added = further.iter().filter(|(key, _)| !map.contains_key(*key));
+                let pairs = own.chain(added).take(MAX_ITEMS);
+                return to.collect_map(pairs.map(|(key, value)| (key, self.inside(value))));
+            }
+            Said::Value(value) => value,
+        };
+        match value {
+            Value::String(text) => bounded_text(text).serialize(to),
+            Value::Array(_) | Value::Object(_) if self.depth >= MAX_DEPTH => "…".serialize(to),
+            Value::Array(items) => {
+                let more = items.len() > MAX_ITEMS;
+                let mut list = to.serialize_seq(None)?;
+                for item in items.iter().take(MAX_ITEMS) {
+                    list.serialize_element(&self.inside(item))?;
+                }
+                if more {
+                    list.serialize_element(&format!("… ({} items)", items.len()))?;
+                }
+                list.end()
+            }
+            Value::Object(map) => {
+                let pairs = map.iter().take(MAX_ITEMS);
+                to.collect_map(pairs.map(|(key, value)| (key, self.inside(value))))
+            }
+            value => value.serialize(to),
+        }
+    }
+}
+
+/// Text somebody else may have said, within bounds.
+pub(super) fn bounded_text(text: &str) -> Cow<'_, str> {
+    if text.len() <= MAX_TEXT {
+        return text.into();
+    }
+    let end = text.floor_char_boundary(MAX_TEXT);
+    format!("{}… ({} bytes)", &text[..end], text.len()).into()
 }
 
 #[cfg(test)]
@@ -169,12 +229,34 @@ mod tests {
         let deep = (0..50).fold(json!("x".repeat(10_000)), |value, _| json!([value, {"k": "é"}]));
         let long = json!({"command": vec!["y".repeat(9_000); 300], "hash": "mine", "seq": 7});
         for value in [deep, long, json!({"text": "\u{0}\n\u{1b}[2J\"}"})] {
-            let fields = Map::from_iter([("data".to_owned(), value)]);
-            let (text, hash) = line(3, "op", fields, Digest::first(&id));
+            let fields = Fields::default().with("data", Bounded::value(&value));
+            let (text, hash) = line(3, "op", &fields, Digest::first(&id));
             assert!(text.len() <= MAX_LINE, "{}", text.len());
-            let parsed = Line::parse(text.trim_end().as_bytes()).unwrap();
+            let parsed = Line::parse(text.trim_ascii_end()).unwrap();
             assert_eq!((parsed.seq, parsed.hash), (3, hash));
             assert_eq!(Digest::first(&id).then(parsed.body), hash);
         }
+    }
+
+    #[test]
+    fn bounds_what_it_says() {
+        let said = |value: &Value| serde_json::to_value(Bounded::value(value)).unwrap();
+        let plain = json!({"n": 1.5, "list": [null, true, {"é": "\u{0}"}], "empty": {}});
+        assert_eq!(said(&plain), plain);
+        let long = said(&json!("é".repeat(3_000)));
+        assert_eq!(long, json!(format!("{}… (6000 bytes)", "é".repeat(2_048))));
+        let many = said(&json!(vec![1; 300]));
+        assert_eq!(many.as_array().unwrap().len(), MAX_ITEMS + 1);
+        assert_eq!(many[MAX_ITEMS], "… (300 items)");
+        let deep = said(&(0..20).fold(json!(0), |value, _| json!([value])));
+        assert_eq!(deep.to_string(), format!("{}\"…\"{}", "[".repeat(8), "]".repeat(8)));
+    }
+
+    #[test]
+    fn says_what_is_said_besides() {
+        let map = |value: Value| value.as_object().cloned().unwrap();
+        let (own, further) = (map(json!({"a": 1, "b": 2})), map(json!({"c": 3, "a": 4})));
+        let text = serde_json::to_string(&Bounded::maps(&own, &further)).unwrap();
+        assert_eq!(text, r#"{"a":4,"b":2,"c":3}"#);
     }
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use super::log::AuditLog;
 use super::*;
@@ -17,14 +17,15 @@ fn log(home: &Path, id: &SessionId, segment_bytes: u64, key: Option<&AuditKey>) 
     Arc::new(AuditLog::new(audit_folder(home, id), id.clone(), segment_bytes, key.cloned()))
 }
 
-fn fields(number: usize) -> Map<String, Value> {
-    let data = json!({"op": "exec", "data": {"command": ["echo", number.to_string()]}});
-    data.as_object().cloned().unwrap()
+fn fields(number: usize) -> Fields {
+    Fields::default()
+        .with("op", "exec")
+        .with("data", json!({"command": ["echo", number.to_string()]}))
 }
 
 fn write(log: &Arc<AuditLog>, count: usize) {
     for number in 0..count {
-        log.append_now("op", fields(number)).unwrap();
+        log.append_now("op", &fields(number)).unwrap();
     }
 }
 
@@ -165,7 +166,7 @@ fn is_one_chain_whoever_writes_and_however_it_is_cut() {
             scope.spawn(move || {
                 let log = log(home, id, 4096, (writer % 2 == 0).then_some(key));
                 for number in 0..100 {
-                    while log.append_now("op", fields(number)).is_err() {
+                    while log.append_now("op", &fields(number)).is_err() {
                         std::thread::yield_now();
                     }
                     if number % 25 == 24 {
@@ -175,7 +176,7 @@ fn is_one_chain_whoever_writes_and_however_it_is_cut() {
             });
         }
     });
-    log(home.path(), &id, 4096, Some(&key)).append_now("op", fields(0)).unwrap();
+    log(home.path(), &id, 4096, Some(&key)).append_now("op", &fields(0)).unwrap();
     let report = verify(home.path(), &id, Some(key.public())).unwrap();
     assert_eq!(report.problems, []);
     assert!(report.files > 10, "{report:?}");
