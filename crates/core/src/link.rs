@@ -20,6 +20,7 @@ use tokio_util::compat::{Compat, FuturesAsyncReadCompatExt};
 use crate::fault::{agent_lost, refused};
 use crate::{Error, ErrorKind, Result};
 
+pub(crate) use mux::LATE;
 pub use mux::MuxLink;
 pub(crate) use side::{Access, PassedFile, passable_device};
 pub use side::{SideChannel, Ticket};
@@ -58,9 +59,9 @@ pub struct Sender(FramedWrite<WriteHalf<Wire>, FrameCodec>);
 
 /// The way from the guest.
 pub struct Receiver {
-    frames: FramedRead<ReadHalf<Wire>, FrameCodec>,
-    /// Counts this call among the open ones of its link.
+    /// Counts this call among the open ones of its link; it goes before the stream does.
     _permit: Option<OwnedSemaphorePermit>,
+    frames: FramedRead<ReadHalf<Wire>, FrameCodec>,
 }
 
 /// What comes from a guest during a call.

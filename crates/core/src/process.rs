@@ -1,6 +1,7 @@
 //! A command that runs, and how it ended.
 
 mod told;
+mod voice;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -8,22 +9,19 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bastide_proto::frame::MAX_DATA;
 use bastide_proto::{Control, End, FaultKind, Notice, ProcessRecord, Request, TerminalSize};
 use bytes::Bytes;
-use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::fault::{agent_lost, refused};
-use crate::link::{Incoming, Link, Receiver, Sender, Stream, decode};
+use crate::link::{Incoming, Link, Receiver, Stream, decode};
 use crate::output::{Output, OutputCollector};
 use crate::{Input, Result};
 
 pub(crate) use told::ToldProcess;
 
-/// How much later than the guest the host gives up on a command's end.
-const GRACE: Duration = Duration::from_secs(1);
+use voice::{Voice, Word};
 
-/// How many pieces of input may wait to be sent.
-const INPUT_QUEUE: usize = 16;
+/// How much later than the guest the host gives up on a command's end.
+pub(crate) const GRACE: Duration = Duration::from_secs(1);
 
 /// A command that runs in a session.
 ///
@@ -35,8 +33,7 @@ pub struct Process {
     id: ProcessId,
     offset: u64,
     from_guest: Receiver,
-    to_guest: mpsc::Sender<Word>,
-    speaking: JoinHandle<()>,
+    voice: Voice,
     /// The link by which the command is cancelled when this is dropped, if it is.
     owned: Option<Arc<dyn Link>>,
     /// When the guest must have reported the end, if ever.
@@ -163,25 +160,17 @@ impl ProcessInfo {
     }
 }
 
-/// What is sent to a process while it runs.
-#[derive(Debug)]
-enum Word {
-    Input(Bytes),
-    InputEnd,
-    Control(Control),
-}
-
 impl Process {
     /// A process this one started: dropping it cancels it.
     pub(crate) fn started(
         link: &Arc<dyn Link>,
         stream: Stream,
         input: Input,
-        timeout: Option<Duration>,
+        deadline: Option<Instant>,
     ) -> Result<Self> {
         let mut process = Self::attached(stream, input)?;
         process.owned = Some(Arc::clone(link));
-        process.deadline = timeout.map(|timeout| Instant::now() + timeout + GRACE);
+        process.deadline = deadline;
         Ok(process)
     }
 
@@ -190,13 +179,11 @@ impl Process {
         let Stream { accepted, to_guest, from_guest } = stream;
         let id = accepted.process.map(ProcessId);
         let id = id.ok_or_else(|| agent_lost("the guest broke the protocol: no process"))?;
-        let (words, waiting) = mpsc::channel(INPUT_QUEUE);
         Ok(Self {
             id,
             offset: accepted.from,
             from_guest,
-            to_guest: words,
-            speaking: tokio::spawn(speak(to_guest, input, waiting)),
+            voice: Voice::new(to_guest, input),
             owned: None,
             deadline: None,
             told: None,
@@ -308,7 +295,7 @@ impl Process {
     /// the command alive.
     #[must_use]
     pub fn writer(&self) -> ProcessWriter {
-        ProcessWriter { to_guest: self.to_guest.clone() }
+        ProcessWriter { voice: self.voice.clone() }
     }
 
     /// Writes to the command's standard input, or types on its terminal.
@@ -361,7 +348,7 @@ impl Process {
 /// Writes to a command that somebody else may be listening to; see [`Process::writer`].
 #[derive(Debug, Clone)]
 pub struct ProcessWriter {
-    to_guest: mpsc::Sender<Word>,
+    voice: Voice,
 }
 
 impl ProcessWriter {
@@ -374,7 +361,7 @@ impl ProcessWriter {
         let mut rest: Bytes = data.into();
         while !rest.is_empty() {
             let piece = rest.split_to(rest.len().min(MAX_DATA));
-            self.say(Word::Input(piece)).await?;
+            self.voice.say(Word::Input(piece)).await?;
         }
         Ok(())
     }
@@ -385,7 +372,7 @@ impl ProcessWriter {
     ///
     /// As [`Process::write`].
     pub async fn close(&self) -> Result<()> {
-        self.say(Word::InputEnd).await
+        self.voice.say(Word::InputEnd).await
     }
 
     /// As [`Process::resize`].
@@ -394,17 +381,14 @@ impl ProcessWriter {
     ///
     /// As [`Process::write`].
     pub async fn resize(&self, rows: u16, columns: u16) -> Result<()> {
-        self.say(Word::Control(Control::Resize(TerminalSize { rows, columns }))).await
-    }
-
-    async fn say(&self, word: Word) -> Result<()> {
-        self.to_guest.send(word).await.map_err(|_| agent_lost("the link closed"))
+        let size = TerminalSize { rows, columns };
+        self.voice.say(Word::Control(Control::Resize(size))).await
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        self.speaking.abort();
+        self.voice.fall_silent();
         let Some(link) = self.owned.take() else { return };
         // The stream is reset by dropping it, but a guest that waits for the command to read its input
         // does not see that; so it is told. Without a runtime the whole connection is going away, and
@@ -412,32 +396,6 @@ impl Drop for Process {
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let request = Request::Cancel { process: self.id.0 };
             runtime.spawn(async move { link.open(request).await.map(drop) });
-        }
-    }
-}
-
-/// Sends what there is to send, and keeps the way to the guest open: its closing means that we gave
-/// up.
-async fn speak(mut to_guest: Sender, input: Input, mut words: mpsc::Receiver<Word>) {
-    if let Input::Bytes(mut rest) = input {
-        while !rest.is_empty() {
-            let piece = rest.split_to(rest.len().min(MAX_DATA));
-            if to_guest.input(piece).await.is_err() {
-                return;
-            }
-        }
-        if to_guest.input_end().await.is_err() {
-            return;
-        }
-    }
-    while let Some(word) = words.recv().await {
-        let sent = match word {
-            Word::Input(data) => to_guest.input(data).await,
-            Word::InputEnd => to_guest.input_end().await,
-            Word::Control(control) => to_guest.control(&control).await,
-        };
-        if sent.is_err() {
-            return;
         }
     }
 }

@@ -9,16 +9,17 @@ use std::sync::Arc;
 
 use bastide_model::paths::WorkspacePathPolicy;
 use bastide_model::receipt::Receipt;
-use bastide_proto::{Attach, End, Exec, GuestPath, Request, Signal, Stdin};
+use bastide_proto::{Answer, Attach, End, Exec, GuestPath, Request, Signal, Stdin};
 use serde_bytes::ByteBuf;
 use serde_json::json;
+use tokio::time::Instant;
 
 use crate::backend::{Backend, Leash, Machine, SessionId};
 use crate::events::{EventOptions, Finished, Recorder, further, telling};
 use crate::fault::agent_lost;
 use crate::lifecycle::Lifecycle;
-use crate::link::{Incoming, Link, MuxLink, decode};
-use crate::process::ProcessInfo;
+use crate::link::{Incoming, LATE, Link, MuxLink, decode};
+use crate::process::{GRACE, ProcessInfo};
 use crate::pty::PtyProcesses;
 use crate::state::{Claim, State};
 use crate::{Command, Error, ErrorKind, Input, Output, Process, ProcessId, Result};
@@ -103,8 +104,12 @@ impl Session {
     /// Fails with [`AgentLost`](crate::ErrorKind::AgentLost) if the guest does not answer. A program
     /// that cannot be executed is no error here: the process ends with a code of 126 or 127.
     pub async fn spawn(&self, command: Command) -> Result<Process> {
+        self.start_command(command, Answer::AtOnce).await
+    }
+
+    async fn start_command(&self, command: Command, answer: Answer) -> Result<Process> {
         let told = self.tell_of_command(&command).await?;
-        match self.spawn_untold(command).await {
+        match self.start_command_untold(command, answer).await {
             Ok(process) => Ok(process.told(told)),
             Err(error) => {
                 if let Some(told) = told {
@@ -117,19 +122,34 @@ impl Session {
 
     /// As [`spawn`](Self::spawn), as part of something else that is told.
     pub(crate) async fn spawn_untold(&self, command: Command) -> Result<Process> {
+        self.start_command_untold(command, Answer::AtOnce).await
+    }
+
+    async fn start_command_untold(&self, command: Command, answer: Answer) -> Result<Process> {
         let (timeout, input) = (command.timeout, command.input.clone());
-        let stream = self.link.open(self.exec_request(command, false)).await?;
-        Process::started(&self.link, stream, input, timeout)
+        let asked = Instant::now();
+        let stream = self.link.open(self.exec_request(command, answer)).await?;
+        let begun = match answer {
+            // It was accepted with its first word, whenever that was.
+            Answer::Together => asked + (LATE - GRACE),
+            _ => Instant::now(),
+        };
+        let deadline = timeout.and_then(|timeout| begun.checked_add(timeout.saturating_add(GRACE)));
+        Process::started(&self.link, stream, input, deadline)
     }
 
     /// Runs a command to its end and collects what it says.
     ///
     /// # Errors
     ///
-    /// As [`spawn`](Self::spawn) and [`Process::next`].
+    /// As [`spawn`](Self::spawn) and [`Process::next`]; a guest that says nothing at all is given three
+    /// seconds after the command's deadline.
     pub async fn exec(&self, command: Command) -> Result<Output> {
         let limit = command.output_limit;
-        self.spawn(command).await?.output(limit).await
+        // What a command is to read is sent once it is accepted.
+        let is_mute = command.input == Input::None && command.terminal.is_none();
+        let answer = if is_mute { Answer::Together } else { Answer::AtOnce };
+        self.start_command(command, answer).await?.output(limit).await
     }
 
     /// Starts a command that lives on by itself, until it ends or the session does. Its input is empty
@@ -147,7 +167,7 @@ impl Session {
         }
         let told = self.further("spawn", || command.description());
         let work = async {
-            let mut stream = self.link.open(self.exec_request(command, true)).await?;
+            let mut stream = self.link.open(self.exec_request(command, Answer::Detached)).await?;
             let id = stream.accepted.process.map(ProcessId);
             match stream.from_guest.next().await? {
                 Incoming::End(End::Detached) => {
@@ -231,7 +251,7 @@ impl Session {
         }
     }
 
-    fn exec_request(&self, command: Command, detached: bool) -> Request {
+    fn exec_request(&self, command: Command, answer: Answer) -> Request {
         let Command { mut argv, env, cwd, user, input, timeout, terminal, is_shell, .. } = command;
         if let (true, Some(flag)) = (is_shell && !self.backend.has_host_files(), argv.get_mut(1)) {
             *flag = b"-lc".to_vec();
@@ -244,7 +264,7 @@ impl Session {
             stdin: if input == Input::None { Stdin::Null } else { Stdin::Stream },
             timeout,
             terminal,
-            detached,
+            answer,
         })
     }
 

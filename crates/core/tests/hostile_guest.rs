@@ -230,3 +230,16 @@ async fn cannot_flood_the_host() {
     assert!(sent < 64 << 20, "{sent} bytes were taken from a call nobody reads");
     drop(flooded);
 }
+
+/// A link nobody holds any more is closed: a program that looks into many sessions keeps none of them.
+#[tokio::test]
+async fn is_left_alone_once_nobody_holds_the_link() {
+    let (host, guest) = connection();
+    let done = honest(Tag::End, &bastide_proto::encode(&End::Done).unwrap());
+    let guest = tokio::spawn(answering(guest, [accepted(), done].concat()));
+    let link = MuxLink::connect(host).await.unwrap();
+    let open = link.open(Request::Ping).await.unwrap();
+    drop(link);
+    open.finish().await.unwrap();
+    tokio::time::timeout(PATIENCE, guest).await.expect("it is still connected").unwrap();
+}

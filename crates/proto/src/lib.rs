@@ -16,12 +16,12 @@ pub mod tree;
 pub mod warden;
 
 pub use frame::{Frame, FrameCodec, FrameError};
-pub use message::{MessageError, decode, encode};
+pub use message::{MessageError, decode, encode, encode_into};
 pub use path::{GuestPath, GuestPathError, GuestRoute};
 pub use reply::{Accepted, ChildRecord, End, Fault, FaultKind, Notice, ProcessRecord};
 pub use request::{
-    Attach, Control, Entry, EntryKind, Exec, Existing, Put, PutItem, PutWord, Request, Signal,
-    Stdin, TerminalSize,
+    Answer, Attach, Control, Entry, EntryKind, Exec, Existing, Put, PutItem, PutWord, Request,
+    Signal, Stdin, TerminalSize,
 };
 
 /// The version of this protocol. Two ends with different versions refuse each other.

@@ -17,6 +17,18 @@ pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, MessageError> {
     Ok(postcard::to_stdvec(message)?)
 }
 
+/// Encodes one message where there is room, without asking for memory.
+///
+/// # Errors
+///
+/// Fails if there is not enough room.
+pub fn encode_into<'a, T: Serialize>(
+    message: &T,
+    room: &'a mut [u8],
+) -> Result<&'a mut [u8], MessageError> {
+    Ok(postcard::to_slice(message, room)?)
+}
+
 /// Decodes one message, which must fill `bytes` exactly: what is left over would be a lie about
 /// the length.
 ///

@@ -64,8 +64,19 @@ pub struct Exec {
     pub timeout: Option<Duration>,
     /// The terminal it runs on, if it runs on one.
     pub terminal: Option<TerminalSize>,
-    /// Whether it lives on when this call is dropped. The call then ends as soon as it is accepted.
-    pub detached: bool,
+    /// When the call is accepted, and whether it ends with that.
+    pub answer: Answer,
+}
+
+/// When a call that runs a command is accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    /// As soon as the command has its orders: somebody waits for that.
+    AtOnce,
+    /// As soon as the command has its orders. It lives on by itself, and the call ends.
+    Detached,
+    /// With the command's first output or its end: nobody is woken for less.
+    Together,
 }
 
 /// The size of a terminal.

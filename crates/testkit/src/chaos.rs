@@ -132,6 +132,11 @@ async fn t1_ends_a_call_whose_guest_stands_still(context: Context) -> Outcome {
     assert!(took <= deadline + Duration::from_millis(1500), "took {took:?}");
     assert_eq!(say(&other, "echo unmoved").await?, "unmoved\n", "another session goes on");
     other.delete().await?;
+    let (started, deadline) = (Instant::now(), Duration::from_millis(100));
+    let ended = session.exec(sh("echo never").timeout(deadline)).await;
+    let took = started.elapsed();
+    assert_eq!(ended.map_err(|error| error.kind()).err(), Some(ErrorKind::AgentLost));
+    assert!(took <= deadline + Duration::from_millis(3500), "took {took:?}");
     // It comes back to its senses, and so does the session.
     kill_process(pid, Signal::CONT)?;
     assert_eq!(say(&session, "echo back").await?, "back\n");

@@ -6,6 +6,8 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod gathered;
+
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::Pin;
@@ -15,6 +17,8 @@ use rustix::io::Errno;
 use rustix::net::{SendFlags, Shutdown};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::unix::pipe;
+
+pub use gathered::Gathered;
 
 /// One end of a pair of connected sockets, which hears of room to write only while it waits for some.
 ///
@@ -54,15 +58,16 @@ impl Quiet {
         let reader = pipe::Receiver::from_owned_fd_unchecked(socket.try_clone()?)?;
         Ok(Self { socket, reader, waiting: None })
     }
+}
 
-    /// Waits until there is room to write.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the runtime cannot watch the socket.
-    pub async fn writable(&self) -> io::Result<()> {
-        pipe::Sender::from_owned_fd_unchecked(self.socket.try_clone()?)?.writable().await
-    }
+/// Waits until there is room to write to a socket that does not block.
+///
+/// # Errors
+///
+/// Fails if the runtime cannot watch the socket.
+pub async fn writable(socket: impl AsFd) -> io::Result<()> {
+    let same = socket.as_fd().try_clone_to_owned()?;
+    pipe::Sender::from_owned_fd_unchecked(same)?.writable().await
 }
 
 impl AsFd for Quiet {
@@ -161,7 +166,7 @@ mod tests {
         let (near, mut far) = pair();
         let full = [0; 65536];
         while rustix::net::send(&near, &full, SendFlags::DONTWAIT).is_ok() {}
-        let waiting = near.writable();
+        let waiting = writable(&near);
         tokio::pin!(waiting);
         let now = std::time::Duration::ZERO;
         assert!(tokio::time::timeout(now, &mut waiting).await.is_err());

@@ -1,13 +1,14 @@
 //! Many calls over one byte stream.
 
 use std::future::poll_fn;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bastide_proto::Request;
 use bastide_proto::hello::{WELCOME_BYTES, check_welcome, hello};
+use bastide_proto::{Answer, Exec, Request};
+use bastide_wire::Gathered;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -29,6 +30,9 @@ const GREETING: Duration = Duration::from_secs(5);
 /// How long a guest may take to accept a request. It does so before it starts the work.
 const ACCEPTANCE: Duration = Duration::from_secs(10);
 
+/// How much later than the command's own deadline its acceptance may come, where it comes with the end.
+pub(crate) const LATE: Duration = Duration::from_secs(3);
+
 /// How often a guest with open calls is asked whether it is alive. A call that has no deadline of its
 /// own would otherwise wait for a guest that stopped answering for ever.
 const HEARTBEAT: Duration = Duration::from_secs(5);
@@ -37,11 +41,14 @@ const HEARTBEAT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct MuxLink {
     openers: mpsc::Sender<Opener>,
+    /// The stream of the next call, which was ordered with the call before.
+    ahead: Mutex<Option<Opened>>,
     calls: Arc<Semaphore>,
     side: Option<SideChannel>,
 }
 
 type Opener = oneshot::Sender<Result<yamux::Stream>>;
+type Opened = oneshot::Receiver<Result<yamux::Stream>>;
 
 impl MuxLink {
     /// Shakes hands with the guest at the other end and starts carrying calls.
@@ -64,21 +71,46 @@ impl MuxLink {
             Ok(Err(error)) => return Err(agent_lost("the guest did not greet").because(error)),
             Err(_) => return Err(agent_lost("the guest did not greet in time")),
         }
-        let connection = yamux::Connection::new(stream.compat(), config(), Mode::Client);
+        let stream = Gathered::new(stream);
+        let connection = yamux::Connection::new(stream.clone().compat(), config(), Mode::Client);
         let (openers, waiting) = mpsc::channel(MAX_CALLS);
         let calls = Arc::new(Semaphore::new(MAX_CALLS));
-        let driving = tokio::spawn(drive(Driver { connection, waiting, next: None }));
+        let driving = tokio::spawn(drive(Driver {
+            connection,
+            stream,
+            waiting,
+            next: None,
+            calls: Arc::clone(&calls),
+        }));
         let link = openers.downgrade();
         tokio::spawn(watch_heart(link, Arc::clone(&calls), driving));
         // Without it everything goes over the link, only slower.
         let side = side.and_then(|side| SideChannel::new(side).ok());
-        Ok(Self { openers, calls, side })
+        Ok(Self { openers, ahead: Mutex::new(None), calls, side })
     }
+
+    /// A stream for a call. The guest hears of it with the first word on it, so one more costs nothing.
+    async fn stream(&self) -> Result<yamux::Stream> {
+        let (opener, opened) = oneshot::channel();
+        // Where there is no room for it, the next call orders its own.
+        let next = self.openers.try_send(opener).is_ok().then_some(opened);
+        let ahead = {
+            let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *ahead, next)
+        };
+        match ahead {
+            Some(opened) => opened.await.map_err(|_| gone())?,
+            None => open_stream(&self.openers).await,
+        }
+    }
+}
+
+fn gone() -> Error {
+    agent_lost("the link is closed")
 }
 
 async fn open_stream(openers: &mpsc::Sender<Opener>) -> Result<yamux::Stream> {
     let (opener, opened) = oneshot::channel();
-    let gone = || agent_lost("the link is closed");
     openers.send(opener).await.map_err(|_| gone())?;
     opened.await.map_err(|_| gone())?
 }
@@ -107,20 +139,33 @@ async fn watch_heart(
     }
 }
 
+/// How long a guest may take to accept; as long as it is alive where that comes with what a command says.
+fn patience(request: &Request) -> Option<Duration> {
+    match request {
+        Request::Exec(Exec { answer: Answer::Together, timeout, .. }) => {
+            timeout.map(|timeout| timeout.saturating_add(LATE))
+        }
+        _ => Some(ACCEPTANCE),
+    }
+}
+
 #[async_trait]
 impl Link for MuxLink {
     async fn open(&self, request: Request) -> Result<Stream> {
         let calls = Arc::clone(&self.calls);
-        let start = async {
+        let late = |_| agent_lost("the guest did not accept the request in time");
+        let ready = async {
             let permit = calls
                 .acquire_owned()
                 .await
                 .map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
-            Stream::start(open_stream(&self.openers).await?, Some(permit), &request).await
+            Ok((self.stream().await?, permit))
         };
-        match tokio::time::timeout(ACCEPTANCE, start).await {
-            Ok(started) => started,
-            Err(_) => Err(agent_lost("the guest did not accept the request in time")),
+        let (stream, permit) = tokio::time::timeout(ACCEPTANCE, ready).await.map_err(late)??;
+        let start = Stream::start(stream, Some(permit), &request);
+        match patience(&request) {
+            Some(patience) => tokio::time::timeout(patience, start).await.map_err(late)?,
+            None => start.await,
         }
     }
 
@@ -141,9 +186,11 @@ fn config() -> Config {
 
 /// Owns the connection and moves its bytes.
 struct Driver {
-    connection: yamux::Connection<Compat<Box<dyn Duplex>>>,
+    connection: yamux::Connection<Compat<Gathered<Box<dyn Duplex>>>>,
+    stream: Gathered<Box<dyn Duplex>>,
     waiting: mpsc::Receiver<Opener>,
     next: Option<Opener>,
+    calls: Arc<Semaphore>,
 }
 
 /// Runs until the connection closes, or until nobody can open calls any more and the last open one
@@ -153,8 +200,23 @@ async fn drive(mut driver: Driver) {
 }
 
 impl Driver {
+    /// Whether nobody can open calls any more, and none is open. Whoever ends a call says so before the
+    /// stream of it is dropped, which wakes this.
+    fn is_over(&self) -> bool {
+        self.waiting.is_closed()
+            && self.next.is_none()
+            && self.calls.available_permits() == MAX_CALLS
+    }
+
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         loop {
+            // First, so that streams that were dropped do not count any more.
+            match self.connection.poll_next_inbound(context) {
+                // A guest opens no calls to the host. One that does is not ours.
+                Poll::Ready(Some(Ok(_stream))) => return Poll::Ready(()),
+                Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(()),
+                Poll::Pending => {}
+            }
             if self.next.is_none()
                 && let Poll::Ready(Some(opener)) = self.waiting.poll_recv(context)
             {
@@ -170,12 +232,11 @@ impl Driver {
                 drop(opener.send(opened));
                 continue;
             }
-            match self.connection.poll_next_inbound(context) {
-                // A guest opens no calls to the host. One that does is not ours.
-                Poll::Ready(Some(Ok(_stream))) => return Poll::Ready(()),
-                Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(()),
-                Poll::Pending => return Poll::Pending,
-            }
+            return match self.stream.poll_write_out(context) {
+                _ if self.is_over() => Poll::Ready(()),
+                Poll::Ready(Err(_)) => Poll::Ready(()),
+                Poll::Ready(Ok(())) | Poll::Pending => Poll::Pending,
+            };
         }
     }
 }

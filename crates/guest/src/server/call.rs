@@ -60,6 +60,11 @@ impl Outbox {
         self.message(Tag::Accepted, &accepted).await
     }
 
+    /// As [`accept`](Self::accept), together with what is sent next.
+    pub(super) async fn queue_acceptance(&mut self, accepted: Accepted) -> Result<(), Gone> {
+        self.queue(Tag::Accepted, &accepted).await
+    }
+
     /// Sends data.
     pub(super) async fn data(&mut self, tag: Tag, data: Bytes) -> Result<(), Gone> {
         Ok(self.0.send(Frame::new(tag, data)).await?)
@@ -77,13 +82,17 @@ impl Outbox {
 
     /// Puts a typed message where the next one takes it along.
     pub(super) async fn queue_item<T: Serialize>(&mut self, item: &T) -> Result<(), Gone> {
-        let body = bastide_proto::encode(item).map_err(|_| Gone)?;
-        Ok(self.0.feed(Frame::new(Tag::Item, body)).await?)
+        self.queue(Tag::Item, item).await
     }
 
     /// Tells the host how the call ended.
     pub(super) async fn end(&mut self, end: &End) -> Result<(), Gone> {
         self.message(Tag::End, end).await
+    }
+
+    async fn queue<T: Serialize>(&mut self, tag: Tag, message: &T) -> Result<(), Gone> {
+        let body = bastide_proto::encode(message).map_err(|_| Gone)?;
+        Ok(self.0.feed(Frame::new(tag, body)).await?)
     }
 
     async fn message<T: Serialize>(&mut self, tag: Tag, message: &T) -> Result<(), Gone> {

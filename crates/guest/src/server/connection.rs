@@ -5,11 +5,12 @@ use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bastide_proto::container::WARDEN_CHANNEL;
 use bastide_proto::hello::{HELLO_BYTES, SIDE_CHANNEL, check_hello, welcome};
-use bastide_wire::Quiet;
+use bastide_wire::{Gathered, Quiet};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
@@ -33,10 +34,24 @@ pub(super) async fn serve(guest: Arc<Guest>, mut stream: UnixStream) {
     };
     let side = side.map(Arc::new);
     let Ok(stream) = stream.into_std().and_then(Quiet::new) else { return };
-    let mut connection = Connection::new(stream.compat(), link_config(), Mode::Server);
+    let stream = Gathered::new(stream);
+    let mut connection = Connection::new(stream.clone().compat(), link_config(), Mode::Server);
     // Calls that wait for something else than the host learn here that the host is gone.
     let (_connected, gone) = watch::channel(());
-    while let Some(Ok(stream)) = poll_fn(|context| connection.poll_next_inbound(context)).await {
+    let mut next = |context: &mut Context<'_>| match connection.poll_next_inbound(context) {
+        Poll::Pending => match stream.poll_write_out(context) {
+            Poll::Ready(Err(_)) => Poll::Ready(None),
+            Poll::Ready(Ok(())) | Poll::Pending => Poll::Pending,
+        },
+        next @ Poll::Ready(_) => next,
+    };
+    let mut calls = 0_u64;
+    while let Some(Ok(stream)) = poll_fn(&mut next).await {
+        calls += 1;
+        // Calls that are over free their streams when they run; too many of both would end the link.
+        if calls.is_multiple_of(16) {
+            tokio::task::yield_now().await;
+        }
         tokio::spawn(call::serve(Arc::clone(&guest), side.clone(), stream, gone.clone()));
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bastide_proto::frame::Tag;
-use bastide_proto::{Accepted, Attach, Control, End, Exec, Notice, Signal};
+use bastide_proto::{Accepted, Answer, Attach, Control, End, Exec, Notice, Signal};
 
 use super::Guest;
 use super::call::{Gone, Inbox, Outbox, Refusal, fault};
@@ -17,10 +17,10 @@ pub(super) async fn run(
     inbox: &mut Inbox,
     outbox: &mut Outbox,
 ) -> Result<(), Refusal> {
-    let detached = exec.detached;
+    let answer = exec.answer;
     let process = Process::start(guest, exec).await?;
     let accepted = Accepted { process: Some(process.id), from: 0 };
-    if detached {
+    if answer == Answer::Detached {
         outbox.accept(accepted).await?;
         return Ok(outbox.end(&End::Detached).await?);
     }
@@ -28,7 +28,10 @@ pub(super) async fn run(
     let ownership = Ownership(&process);
     let cursor = process.log.cursor(0).map_err(|error| fault("cannot read the log", &error))?;
     process.log.wait_for(Some(&cursor));
-    outbox.accept(accepted).await?;
+    match answer {
+        Answer::Together => outbox.queue_acceptance(accepted).await?,
+        _ => outbox.accept(accepted).await?,
+    }
     converse(&process, cursor, inbox, outbox).await?;
     process.set_owned(false);
     drop(ownership);

@@ -13,6 +13,7 @@ use std::time::Duration;
 use bastide_wire::Quiet;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
 use rustix::process::Pid;
 use tokio::io::AsyncReadExt;
 
@@ -40,7 +41,7 @@ pub(crate) struct Pool {
 #[derive(Debug)]
 struct Spare {
     supervisor: Quiet,
-    command: Quiet,
+    command: StdStream,
 }
 
 /// A command that has its orders.
@@ -51,7 +52,8 @@ pub(crate) struct Started {
     /// The command's process.
     pub(crate) command: Pid,
     words: Quiet,
-    execution: Quiet,
+    /// Not watched: nobody needs to wake when the command is executed.
+    execution: StdStream,
 }
 
 impl Pool {
@@ -138,7 +140,8 @@ fn order(launcher: &StdStream) -> io::Result<Spare> {
     let (command, far_command) = StdStream::pair()?;
     let fds = [far_supervisor.as_fd(), far_command.as_fd()];
     packet::send(launcher, &ForkSupervisor, &fds)?;
-    Ok(Spare { supervisor: Quiet::new(supervisor)?, command: Quiet::new(command)? })
+    command.set_nonblocking(true)?;
+    Ok(Spare { supervisor: Quiet::new(supervisor)?, command })
 }
 
 impl Started {
@@ -157,7 +160,17 @@ impl Started {
     pub(crate) async fn executed(&mut self) -> io::Result<Option<ExecFailure>> {
         // The socket closes when the program is executed; a failure is written to it before. A process
         // that was killed before it read its orders leaves them in the socket, which is a reset.
-        match read_packet(&mut self.execution).await {
+        let mut packet = [0; 64];
+        match recv(&self.execution, &mut packet, RecvFlags::DONTWAIT) {
+            Ok((_, 0)) | Err(Errno::CONNRESET) => return Ok(None),
+            // So little comes whole; its length is before it.
+            Ok((_, length)) => {
+                let body = packet.get(4..length).unwrap_or_default();
+                return bastide_proto::decode(body).map(Some).map_err(io::Error::other);
+            }
+            Err(_) => {}
+        }
+        match read_packet(&mut Quiet::new(self.execution.try_clone()?)?).await {
             Ok(body) => bastide_proto::decode(&body).map(Some).map_err(io::Error::other),
             Err(error) if has_closed(&error) => Ok(None),
             Err(error) => Err(error),
@@ -190,7 +203,7 @@ pub(crate) async fn read_packet(from: &mut Quiet) -> io::Result<Vec<u8>> {
 
 /// Sends the bytes of a packet, with descriptors.
 pub(crate) async fn send_packet(
-    to: &Quiet,
+    to: impl AsFd,
     bytes: &[u8],
     fds: &[BorrowedFd<'_>],
 ) -> io::Result<()> {
@@ -198,7 +211,7 @@ pub(crate) async fn send_packet(
     while !rest.is_empty() {
         match packet::send_some(to.as_fd(), rest, fds) {
             Ok(sent) => (rest, fds) = (&rest[sent..], &[]),
-            Err(Errno::AGAIN) => to.writable().await?,
+            Err(Errno::AGAIN) => bastide_wire::writable(&to).await?,
             Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }

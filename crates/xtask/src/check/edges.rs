@@ -11,7 +11,7 @@ const ALLOWED: [(&str, &[&str]); 12] = [
     ("bastide-wire", &[]),
     ("bastide-guest", &["bastide-proto", "bastide-wire"]),
     ("bastide-guest-bin", &[]),
-    ("bastide", &["bastide-model", "bastide-proto"]),
+    ("bastide", &["bastide-model", "bastide-proto", "bastide-wire"]),
     ("bastide-local", &["bastide", "bastide-guest-bin", "bastide-proto", "bastide-wire"]),
     ("bastide-docker", &["bastide", "bastide-guest-bin", "bastide-proto"]),
     ("bastide-remote", &["bastide"]),
