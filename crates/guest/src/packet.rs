@@ -28,11 +28,22 @@ pub(crate) fn send<T: Serialize>(
     message: &T,
     fds: &[BorrowedFd<'_>],
 ) -> io::Result<()> {
-    let bytes = encode(message)?;
-    let mut rest = &bytes[..];
-    let mut fds = fds;
+    send_all(socket.as_fd(), &encode(message)?, fds)
+}
+
+/// As [`send`], for a message of a few bytes, without asking for memory.
+pub(crate) fn send_brief<T: Serialize>(socket: impl AsFd, message: &T) -> io::Result<()> {
+    let mut bytes = [0; 64];
+    let (header, room) = bytes.split_at_mut(4);
+    let length = bastide_proto::encode_into(message, room).map_err(io::Error::other)?.len();
+    header.copy_from_slice(&u32::try_from(length).map_err(io::Error::other)?.to_le_bytes());
+    send_all(socket.as_fd(), &bytes[..4 + length], &[])
+}
+
+fn send_all(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let (mut rest, mut fds) = (bytes, fds);
     while !rest.is_empty() {
-        match send_some(socket.as_fd(), rest, fds) {
+        match send_some(socket, rest, fds) {
             Ok(sent) => {
                 rest = &rest[sent..];
                 fds = &[];

@@ -7,7 +7,8 @@
 
 use std::ffi::CString;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::Mode;
@@ -19,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
 use crate::packet;
-use crate::sys::{Fork, exec, exit_now, fork, hear_of_children, reset_signals};
+use crate::sys::{exec, exit_now, fork_sharing, hear_of_children, reset_signals};
 use crate::without::{Wall, is_out};
 
 /// What a supervisor tells the guest.
@@ -85,18 +86,17 @@ pub(crate) fn run(to_guest: &OwnedFd, to_command: OwnedFd) -> ! {
     if !adopt() && !MAY_LOSE.load(Ordering::Relaxed) {
         exit_now(1);
     }
-    let command = match fork() {
-        Ok(Fork::Child) => become_command(&to_command),
-        Ok(Fork::Parent(command)) => command,
-        Err(_) => exit_now(1),
-    };
-    // The command's socket must close with the command, or nobody could tell that it started.
-    drop(to_command);
+    // Without it everything is the same, only later.
+    drop(rehearse());
+    // This closes the command's socket here: it must close with the command, or nobody could tell that
+    // it started.
+    let Ok(command) = fork_sharing(become_command, to_command) else { exit_now(1) };
     let ready = Word::Ready {
         supervisor: rustix::process::getpid().as_raw_pid(),
         command: command.as_raw_pid(),
     };
-    if packet::send(to_guest, &ready, &[]).is_err() {
+    // From here on the heap is the other's, which waits for orders that come after this word.
+    if packet::send_brief(to_guest, &ready).is_err() {
         exit_now(1);
     }
     // Lives until nothing that descends from the command does.
@@ -109,23 +109,45 @@ pub(crate) fn run(to_guest: &OwnedFd, to_command: OwnedFd) -> ! {
             (Some(code), _) => Word::Exited(code),
             (None, signal) => Word::Signalled(signal.unwrap_or(libc::SIGKILL)),
         };
-        if packet::send(to_guest, &word, &[]).is_err() {
+        // A command that was killed on its way may have left the heap in the middle of something.
+        if packet::send_brief(to_guest, &word).is_err() {
             exit_now(1);
         }
     }
     exit_now(0)
 }
 
-/// The life of a process that waits to become a command.
-fn become_command(orders: &OwnedFd) -> ! {
-    let Ok(Some((message, streams))) = packet::receive::<Orders>(orders) else { exit_now(0) };
+/// The life of a process that waits to become a command. It touches no memory but its own stack until the
+/// supervisor waits for its end: both have the same.
+fn become_command(orders: OwnedFd) -> ! {
+    let alone = setsid();
+    let Ok(Some((message, streams))) = packet::receive::<Orders>(&orders) else { exit_now(0) };
     if is_out(Wall::CloseOnExec) {
-        let _ = rustix::io::fcntl_setfd(orders, rustix::io::FdFlags::empty());
+        let _ = rustix::io::fcntl_setfd(&orders, rustix::io::FdFlags::empty());
     }
-    let failure = execute(&message, &streams);
+    let failure = match alone {
+        Ok(_) => execute(&message, &streams),
+        Err(errno) => ExecFailure::Program(errno.raw_os_error()),
+    };
     // If the guest is gone, so is everybody who could want to know.
-    drop(packet::send(orders, &failure, &[]));
+    drop(packet::send(&orders, &failure, &[]));
     exit_now(127)
+}
+
+/// Takes orders nobody gave, as those that come will be taken. A forked process gets each page of its memory
+/// when it first touches it; that takes half as long as executing a program, and here nobody waits for it.
+/// These orders are long: memory for them is looked for everywhere.
+fn rehearse() -> io::Result<()> {
+    let (near, far) = UnixStream::pair()?;
+    let env = vec![(ByteBuf::from("PATH"), ByteBuf::from("/usr/local/bin:/usr/bin:/bin"))];
+    let argv = vec![ByteBuf::from("true"), ByteBuf::from(vec![b'-'; 4096])];
+    let orders = Orders { argv, env, cwd: "/".to_owned(), terminal: false };
+    packet::send(&near, &orders, &[near.as_fd()])?;
+    let taken = packet::receive::<Orders>(&far)?;
+    if let Some((orders, _streams)) = &taken {
+        to_c_strings(orders)?;
+    }
+    Ok(())
 }
 
 /// Carries out the orders; returns only if that failed.
@@ -134,7 +156,6 @@ fn execute(orders: &Orders, streams: &[OwnedFd]) -> ExecFailure {
         let [stdin, stdout, stderr] = streams else {
             return Err(io::ErrorKind::InvalidData.into());
         };
-        setsid()?;
         dup2_stdin(stdin)?;
         dup2_stdout(stdout)?;
         dup2_stderr(stderr)?;

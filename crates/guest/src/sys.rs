@@ -4,9 +4,10 @@
 use std::ffi::{CStr, CString};
 use std::io;
 use std::mem;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
 use rustix::process::Pid;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -46,6 +47,44 @@ fn forked(pid: libc::pid_t) -> io::Result<Fork> {
         0 => Ok(Fork::Child),
         pid if pid > 0 => Pid::from_raw(pid).map(Fork::Parent).ok_or_else(io::Error::last_os_error),
         _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// The stack of a process that shares its maker's memory.
+const STACK: usize = 256 << 10;
+
+/// Where such a process begins, and the descriptor it gets.
+struct Beginning {
+    life: fn(OwnedFd) -> !,
+    socket: RawFd,
+}
+
+/// Forks this process without copying its memory: the child lives in it, on a stack of its own, until it
+/// executes a program. That is twice as quick, and executing has nothing to clear away. The child has
+/// `socket`, and this process no longer does.
+///
+/// Whoever calls this must not touch the heap again: the child may, once it is told that nobody else does,
+/// and may be killed in the middle of that.
+pub(crate) fn fork_sharing(life: fn(OwnedFd) -> !, socket: OwnedFd) -> io::Result<Pid> {
+    extern "C" fn begin(beginning: *mut libc::c_void) -> libc::c_int {
+        // SAFETY: it was made below for this process alone, and is never freed.
+        let Beginning { life, socket } = unsafe { ptr::read(beginning.cast()) };
+        // SAFETY: descriptors are copied, not shared, so this one is nobody else's.
+        life(unsafe { OwnedFd::from_raw_fd(socket) })
+    }
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: new memory, at a place the kernel chooses.
+    let stack = unsafe { mmap_anonymous(ptr::null_mut(), STACK, protection, MapFlags::PRIVATE) }?;
+    // SAFETY: the lowest page of it, so that a stack that grows too long ends the process.
+    unsafe { mprotect(stack, 4096, MprotectFlags::empty()) }?;
+    let top = stack.wrapping_byte_add(STACK);
+    let beginning = Box::into_raw(Box::new(Beginning { life, socket: socket.as_raw_fd() }));
+    // SAFETY: the stack is new, whole pages long and grows down from its end; both processes keep to
+    // what is said above about the memory they share.
+    let pid = unsafe { libc::clone(begin, top, libc::CLONE_VM | libc::SIGCHLD, beginning.cast()) };
+    match forked(pid)? {
+        Fork::Parent(child) => Ok(child),
+        Fork::Child => Err(io::ErrorKind::Other.into()),
     }
 }
 

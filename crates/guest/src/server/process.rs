@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bastide_proto::frame::{MAX_DATA, Tag};
 use bastide_proto::{End, Exec, Fault, FaultKind, ProcessRecord, Stdin, TerminalSize};
 use bytes::BytesMut;
-use rustix::fs::{FileType, Gid, Mode, OFlags, Uid, fchown, fstat};
+use rustix::fs::{FileType, Gid, Uid, fchown, fstat};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, kill_process, kill_process_group};
@@ -186,7 +186,7 @@ impl Process {
             return Ok(());
         }
         let sent = match kill_process_group(self.command, signal) {
-            // It leads no group until it has read its orders; then the signal waits for it.
+            // It leads no group yet; the signal waits for it.
             Err(Errno::SRCH) if self.end().is_none() => kill_process(self.command, signal),
             sent => sent,
         };
@@ -262,17 +262,14 @@ fn shown(argv: &[serde_bytes::ByteBuf]) -> Vec<String> {
 
 fn pipe_streams(pipes: &Pipes, stdin: Stdin) -> io::Result<(Streams, [OwnedFd; 3])> {
     let (far_in, near_in) = match stdin {
-        Stdin::Null => {
-            let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-            (rustix::fs::open("/dev/null", flags, Mode::empty())?, None)
-        }
+        Stdin::Null => (pipes.empty_input()?, None),
         Stdin::Stream => {
             let (far, near) = pipe_with(PipeFlags::CLOEXEC)?;
             (far, Some(near))
         }
     };
-    let (near_out, far_out) = pipes.take()?;
-    let (near_err, far_err) = pipes.take()?;
+    let (near_out, far_out) = pipes.output()?;
+    let (near_err, far_err) = pipes.output()?;
     let streams = Streams {
         input: near_in.map(pipe::Sender::from_owned_fd).transpose()?,
         outputs: vec![(Tag::Stdout, near_out), (Tag::Stderr, near_err)],
@@ -368,8 +365,11 @@ async fn watch_over(
     }
     drop(tokio::time::timeout(DRAIN, process.log.closed()).await);
     process.end.send_replace(Some(end));
-    // Whoever waits for the end is told first.
+    // Whoever waits for the end is told first, and may need this very processor to hear it.
     tokio::task::yield_now().await;
+    if guest.processes.supervisors(process.supervisor).is_empty() {
+        rustix::thread::sched_yield();
+    }
     pool.refill();
     // Where there is no room for more, the next command finds out by itself.
     drop(guest.pipes.refill());
