@@ -15,8 +15,9 @@ use crate::Result;
 /// How many packs are open at once.
 const OPEN: usize = 64;
 
-/// How many blocks with many chunks are remembered.
-const BLOCKS: usize = 8;
+/// How many bytes of blocks with many chunks are remembered. What was saved bit by bit lies in many blocks,
+/// and a folder of it may need each of them.
+const REMEMBERED: usize = 16 << 20;
 
 /// Takes content out of a store. What it gives is what its name says, or an error. Several threads may
 /// use it at once.
@@ -27,7 +28,14 @@ pub(crate) struct Reader {
     /// Where packs are, and where those that were put aside are.
     folders: [PathBuf; 2],
     files: Mutex<HashMap<u32, Arc<PackFile>>>,
-    blocks: Mutex<VecDeque<Remembered>>,
+    blocks: Mutex<Blocks>,
+}
+
+/// Blocks that were read, the one used last at the end.
+#[derive(Debug, Default)]
+struct Blocks {
+    known: VecDeque<Remembered>,
+    bytes: usize,
 }
 
 /// A block that was read, by its pack and its number there.
@@ -111,16 +119,23 @@ impl Reader {
     }
 
     fn remembered(&self, key: (u32, u32)) -> Option<Arc<Vec<u8>>> {
-        let blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
-        blocks.iter().find(|(known, _)| *known == key).map(|(_, raw)| Arc::clone(raw))
+        let mut blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = blocks.known.iter().rposition(|(known, _)| *known == key)?;
+        let found = blocks.known.remove(at)?;
+        let raw = Arc::clone(&found.1);
+        blocks.known.push_back(found);
+        Some(raw)
     }
 
     fn remember(&self, key: (u32, u32), raw: Arc<Vec<u8>>) {
         let mut blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
-        if blocks.len() >= BLOCKS {
-            blocks.pop_front();
+        blocks.bytes += raw.len();
+        blocks.known.push_back((key, raw));
+        while blocks.bytes > REMEMBERED
+            && let Some((_, oldest)) = blocks.known.pop_front()
+        {
+            blocks.bytes -= oldest.len();
         }
-        blocks.push_back((key, raw));
     }
 }
 
