@@ -60,8 +60,8 @@ struct Beginning {
 }
 
 /// Forks this process without copying its memory: the child lives in it, on a stack of its own, until it
-/// executes a program. That is twice as quick, and executing has nothing to clear away. The child has
-/// `socket`, and this process no longer does.
+/// executes a program, which then has nothing to clear away. The child has `socket`, and this process no
+/// longer does.
 ///
 /// Whoever calls this must not touch the heap again: the child may, once it is told that nobody else does,
 /// and may be killed in the middle of that.
