@@ -33,14 +33,26 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-env-changed=BASTIDE_GUEST");
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let guest = match env::var_os("BASTIDE_GUEST") {
-        Some(given) => PathBuf::from(given),
+        Some(given) => {
+            let given = PathBuf::from(given);
+            println!("cargo::rerun-if-changed={}", given.display());
+            given
+        }
+        // A program this script writes itself is always newer than the script's last run: watched, it
+        // would be built again every time.
         None => build(&out)?,
     };
-    println!("cargo::rerun-if-changed={}", guest.display());
     let bytes = fs::read(&guest)?;
     fs::write(out.join("bastide-guest"), &bytes)?;
     println!("cargo::rustc-env=BASTIDE_GUEST_HASH={}", blake3::hash(&bytes).to_hex());
     Ok(())
+}
+
+/// One folder for all profiles and features of the outer build, beside them: the guest is the same for
+/// each, and its dependencies are compiled once. `OUT_DIR` is `target/PROFILE/build/NAME/out`.
+fn target_dir(out: &Path) -> PathBuf {
+    let outer = out.ancestors().find(|folder| folder.join("CACHEDIR.TAG").exists());
+    outer.unwrap_or(out).join("guest")
 }
 
 fn build(out: &Path) -> Result<PathBuf, Box<dyn Error>> {
@@ -49,7 +61,7 @@ fn build(out: &Path) -> Result<PathBuf, Box<dyn Error>> {
         println!("cargo::rerun-if-changed={}", workspace.join(source).display());
     }
     let target = env::var("TARGET")?;
-    let target_dir = out.join("build");
+    let target_dir = target_dir(out);
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(&workspace);
     for name in OUTER {
