@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bastide::model::Manifest;
-use bastide::{Client, CreateOptions, ErrorKind, SessionState};
+use bastide::{Client, CreateOptions, ErrorKind, NetworkAccess, SessionState};
 use bastide_docker::{DockerBackend, DockerOptions, EngineAddress};
 use bastide_testkit::engine::{self, Daemon, DaemonOptions, images};
 use bastide_testkit::suite::{Context, Outcome, Trial, Trouble, say, skip};
@@ -19,6 +19,7 @@ pub(crate) const TRIALS: &[Trial] = trials![
     says_that_its_daemon_is_gone,
     reaches_a_daemon_over_tcp_with_tls,
     pulls_from_a_registry,
+    refuses_a_bridge_its_daemon_does_not_have,
 ];
 
 /// How long something may take that happens by itself.
@@ -205,4 +206,29 @@ async fn pulls_from_a_registry(_: Context) -> Outcome {
     let refused = client.create(&Manifest::default(), CreateOptions::default()).await.map(drop);
     assert_eq!(refused.map_err(|error| error.kind()), Err(ErrorKind::NotFound));
     Ok(())
+}
+
+async fn refuses_a_bridge_its_daemon_does_not_have(_: Context) -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let arguments = vec!["--bridge=none".to_owned()];
+    let options = DaemonOptions { arguments, ..DaemonOptions::default() };
+    let daemon = own_daemon(&folder.path().join("daemon"), &options)?;
+    let setting = Setting::new(&daemon.host())?;
+    let client = setting.client(base())?;
+    let mut wanted = CreateOptions::default();
+    wanted.network = NetworkAccess::Bridge;
+    let refused = client.create(&Manifest::default(), wanted).await.map(drop);
+    let error = refused.err().ok_or("it has a bridge")?;
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    assert!(error.message().contains("bridge"), "{error}");
+    let hint = error.hint_text().unwrap_or_default();
+    assert!(hint.contains("--network none") && hint.contains("--network host"), "{hint}");
+    for list in [&["ps", "--all", "--quiet"][..], &["volume", "ls", "--quiet"][..]] {
+        assert_eq!(setting.docker(list)?, "", "nothing was made");
+    }
+    assert_eq!(client.list().await?.len(), 0);
+    // What it does have is to be had.
+    let session = client.create(&Manifest::default(), CreateOptions::default()).await?;
+    assert_eq!(say(&session, "echo up").await?, "up\n");
+    Ok(session.delete().await?)
 }
