@@ -153,7 +153,10 @@ fn start(
     first: UnixStream,
 ) -> Result<Started, BootFailure> {
     let who = DefaultUser::of(spec.user.as_deref())?;
-    make_workspace(&spec.writable, &who)?;
+    if let Some(root) = spec.writable.first() {
+        make_workspace(root, &who)?;
+    }
+    make_granted(spec, &who)?;
     let logs = open_logs(&who)?;
     let kills = open_kills();
     let pair = || UnixStream::pair().step(|| "make a pair of sockets".to_owned());
@@ -183,7 +186,8 @@ fn start(
     let to_guest = OwnedFd::from(to_guest);
     let heard = packet::receive(&to_guest).step(|| "start the guest".to_owned())?;
     let Some((ToInit::Up(walls), _)) = heard else {
-        return Err(StepError::from_errno("start the guest", libc::ECHILD).into());
+        let step = "start the guest, which ended without a word";
+        return Err(StepError::from_errno(step, libc::EPIPE).into());
     };
     let walls = walls?;
     let up = ContainerUp {
@@ -200,16 +204,34 @@ fn start(
 
 /// Makes the workspace if it is missing, for whom commands run as. One that the engine or a build made for
 /// them, with nothing in it yet, is theirs too.
-fn make_workspace(writable: &[String], who: &DefaultUser) -> Result<(), StepError> {
-    let Some(root) = writable.first().map(Path::new) else { return Ok(()) };
+fn make_workspace(root: &str, who: &DefaultUser) -> Result<(), StepError> {
+    let root = Path::new(root);
     let step = || format!("make the workspace {}", root.display());
     if who.many_users && is_nobodys(root) {
         return chown(root, Some(who.who.uid), Some(who.who.gid)).step(step);
     }
-    let missing: Vec<_> = root.ancestors().take_while(|path| !path.exists()).collect();
+    make_folder(root, Some(who)).step(step)
+}
+
+/// Makes folders that are granted and that the image does not have. One that can be written to belongs to
+/// whom commands run as.
+fn make_granted(spec: &ContainerSpec, who: &DefaultUser) -> Result<(), StepError> {
+    let writable = spec.writable.iter().skip(1).map(|path| (path, Some(who)));
+    let readable = spec.readable.iter().map(|path| (path, None));
+    for (path, owner) in writable.chain(readable) {
+        make_folder(Path::new(path), owner).step(|| format!("make the granted folder {path}"))?;
+    }
+    Ok(())
+}
+
+/// Makes a folder with all that leads to it, as far as it is missing.
+fn make_folder(path: &Path, owner: Option<&DefaultUser>) -> io::Result<()> {
+    let missing: Vec<_> = path.ancestors().take_while(|path| !path.exists()).collect();
     for path in missing.into_iter().rev() {
-        fs::DirBuilder::new().mode(0o755).create(path).step(step)?;
-        chown(path, Some(who.who.uid), Some(who.who.gid)).step(step)?;
+        fs::DirBuilder::new().mode(0o755).create(path)?;
+        if let Some(DefaultUser { who, .. }) = owner {
+            chown(path, Some(who.uid), Some(who.gid))?;
+        }
     }
     Ok(())
 }
@@ -281,10 +303,9 @@ fn be_guest(spec: &ContainerSpec, who: &DefaultUser, endpoints: Endpoints) -> ! 
         own_uid: who.who.uid,
     };
     let alone = setsid().step(|| "start a session of processes".to_owned());
-    let served = alone
-        .and_then(|_| reduce_guest())
-        .and_then(|()| who.use_files())
-        .map_err(io::Error::other)
-        .and_then(|()| server::run(&served, endpoints));
+    let served = match alone.and_then(|_| reduce_guest()).and_then(|()| who.use_files()) {
+        Ok(()) => server::run(&served, endpoints),
+        Err(error) => Err(server::give_up(&endpoints.init, error)),
+    };
     exit_now(i32::from(served.is_err()))
 }

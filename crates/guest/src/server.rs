@@ -33,6 +33,7 @@ use bastide_wire::Quiet;
 use rustix::process::Pid;
 
 use crate::init::ToInit;
+use crate::jail::{Step, StepError};
 use crate::launcher::LauncherReport;
 use crate::packet;
 
@@ -127,11 +128,22 @@ fn to_tokio(stream: UnixStream) -> io::Result<tokio::net::UnixStream> {
     tokio::net::UnixStream::from_std(stream)
 }
 
-/// Serves until the warden is gone. A sandbox that nobody watches over must not live on.
-pub(crate) fn run(served: &Served, endpoints: Endpoints) -> io::Result<()> {
+/// Tells init why there will be no guest.
+pub(crate) fn give_up(init: &UnixStream, error: StepError) -> io::Error {
+    let why = error.to_string();
+    // An init that is gone has nobody to tell it to.
+    drop(packet::send(init, &ToInit::Up(Err(error.into())), &[]));
+    io::Error::other(why)
+}
+
+/// What has to be there before anything is served.
+fn prepare(
+    served: &Served,
+    listener: &UnixListener,
+) -> Result<(Roots, tokio::runtime::Runtime), StepError> {
     // A host that connects learns from the kernel who listens: this process, not the first one. It comes
     // as soon as it hears that commands can be run, so by then this must be so.
-    rustix::net::listen(&endpoints.listener, BACKLOG)?;
+    rustix::net::listen(listener, BACKLOG).step(|| "listen for hosts".to_owned())?;
     // Held from before the first command ran: nothing a command does to a path changes what these
     // name.
     let roots = Roots::open(&served.writable, &served.readable, served.resolver)?;
@@ -142,7 +154,15 @@ pub(crate) fn run(served: &Served, endpoints: Endpoints) -> io::Result<()> {
         .enable_time()
         .thread_keep_alive(std::time::Duration::from_secs(1))
         .max_blocking_threads(blocking::MAX_THREADS)
-        .build()?;
+        .build()
+        .step(|| "start the guest's runtime".to_owned())?;
+    Ok((roots, runtime))
+}
+
+/// Serves until the warden is gone. A sandbox that nobody watches over must not live on.
+pub(crate) fn run(served: &Served, endpoints: Endpoints) -> io::Result<()> {
+    let prepared = prepare(served, &endpoints.listener);
+    let (roots, runtime) = prepared.map_err(|error| give_up(&endpoints.init, error))?;
     // All of the above was done while the launcher went behind its walls.
     let launcher = await_launcher(&endpoints)?;
     runtime.block_on(async {
