@@ -29,7 +29,7 @@ use tokio::net::UnixStream;
 use tokio::time::Instant;
 
 use crate::backend::NAME;
-use crate::container::Plan;
+use crate::container::{Plan, hostname};
 use crate::dial::dial;
 use crate::engine::{Engine, LARGE, SMALL, status, unless_missing};
 use crate::image::Image;
@@ -391,12 +391,21 @@ impl Boot<'_> {
             backend: NAME.to_owned(),
             state,
             receipt,
-            environment: self.image.environment.clone(),
+            environment: self.environment(),
         };
         let connection =
             Connection { stream: up.stream, token: token.clone(), side: None, greeted: false };
         let remains = if up.is_new { Remains::Nothing } else { Remains::System };
         Ok(Booted { machine, connection: Some(connection), leash, remains })
+    }
+
+    /// What commands start with: what engines set, and what the image says, which counts more.
+    fn environment(&self) -> Vec<(String, String)> {
+        let mut all = self.image.environment.clone();
+        if !all.iter().any(|(key, _)| key == "HOSTNAME") {
+            all.push(("HOSTNAME".to_owned(), hostname(self.folder.id())));
+        }
+        all
     }
 
     /// Clears away what a failed boot left; a container that was there before is only stopped. The first

@@ -49,6 +49,11 @@ pub(crate) struct Plan<'a> {
     pub(crate) limits_disk: bool,
 }
 
+/// The name of a session's container as a machine.
+pub(crate) fn hostname(id: &SessionId) -> String {
+    format!("bastide-{}", id.as_str().get(..8).unwrap_or_default())
+}
+
 /// The volume that holds the guest, one for all sessions of a version.
 pub(crate) fn guest_volume() -> String {
     format!("bastide-guest-{}", HASH.get(..16).unwrap_or(HASH))
@@ -69,7 +74,7 @@ impl Plan<'_> {
         let exposed = self.spec.exposed_ports.iter().map(|port| format!("{port}/tcp"));
         Ok(ContainerCreateBody {
             image: Some(self.image.id.clone()),
-            hostname: Some(format!("bastide-{}", self.id.as_str().get(..8).unwrap_or_default())),
+            hostname: Some(hostname(self.id)),
             entrypoint: Some(vec![GUEST_PATH.to_owned(), "container".to_owned()]),
             cmd: Some(Vec::new()),
             user: Some(user.unwrap_or_else(|| "0:0".to_owned())),

@@ -20,11 +20,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, setsid};
 
-use crate::accounts::Identity;
+use crate::accounts::{Identity, Nameless};
 use crate::init::ToInit;
 use crate::jail::container::{become_user, raise_walls, reduce_first, reduce_guest};
 use crate::jail::{Protected, Shared, Step, StepError, Surroundings, WallsReport, limit_commands};
-use crate::server::{self, Endpoints, Served};
+use crate::server::{self, Endpoints, Population, Served};
 use crate::supervisor::adopts_or_goes_on;
 use crate::sys::{Fork, block_signals, close_inherited, exit_now, fork, ignore_children};
 use crate::{launcher, packet};
@@ -299,8 +299,12 @@ fn be_guest(spec: &ContainerSpec, who: &DefaultUser, endpoints: Endpoints) -> ! 
         writable: spec.writable.clone(),
         readable: spec.readable.clone(),
         resolver: spec.resolver,
-        only_own: (!who.many_users).then(|| ONE_USER.to_owned()),
-        own_uid: who.who.uid,
+        population: Population {
+            own: who.who.clone(),
+            home: who.home.clone(),
+            only_own: (!who.many_users).then(|| ONE_USER.to_owned()),
+            nameless: Nameless::InRootsGroup,
+        },
     };
     let alone = setsid().step(|| "start a session of processes".to_owned());
     let served = match alone.and_then(|_| reduce_guest()).and_then(|()| who.use_files()) {

@@ -32,6 +32,7 @@ use bastide_proto::hello::{TOKEN_BYTES, Token};
 use bastide_wire::Quiet;
 use rustix::process::Pid;
 
+use crate::accounts::{Identity, Nameless};
 use crate::init::ToInit;
 use crate::jail::{Step, StepError};
 use crate::launcher::LauncherReport;
@@ -44,6 +45,8 @@ use pipes::Pipes;
 use pool::Pool;
 use processes::Processes;
 use users::Users;
+
+pub(crate) use users::Population;
 
 /// How many hosts may wait to be accepted.
 const BACKLOG: i32 = 128;
@@ -80,10 +83,8 @@ pub(crate) struct Served {
     pub(crate) readable: Vec<String>,
     /// How they are found.
     pub(crate) resolver: Resolver,
-    /// Why there is nobody but the default user, if so.
-    pub(crate) only_own: Option<String>,
-    /// Who the default user is.
-    pub(crate) own_uid: u32,
+    /// Who there is.
+    pub(crate) population: Population,
 }
 
 impl From<&BootSpec> for Served {
@@ -93,8 +94,17 @@ impl From<&BootSpec> for Served {
             writable: spec.writable.clone(),
             readable: spec.readable.clone(),
             resolver: spec.resolver,
-            only_own: spec.only_own.clone(),
-            own_uid: rustix::process::geteuid().as_raw(),
+            population: Population {
+                own: Identity {
+                    uid: rustix::process::geteuid().as_raw(),
+                    gid: rustix::process::getegid().as_raw(),
+                    groups: Vec::new(),
+                },
+                // Every command is told where its home is.
+                home: "/".to_owned(),
+                only_own: spec.only_own.clone(),
+                nameless: Nameless::InOwnGroup,
+            },
         }
     }
 }
@@ -171,8 +181,7 @@ pub(crate) fn run(served: &Served, endpoints: Endpoints) -> io::Result<()> {
             roots,
             users: Users::new(
                 Quiet::new(endpoints.init)?,
-                served.only_own.clone(),
-                served.own_uid,
+                served.population.clone(),
                 Pool::new(endpoints.launcher, launcher)?,
             ),
             processes: Processes::default(),
