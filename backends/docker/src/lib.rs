@@ -11,6 +11,7 @@ mod dial;
 mod engine;
 mod entry;
 mod image;
+mod meeting;
 mod network;
 mod options;
 mod receipt;
