@@ -24,7 +24,7 @@ use bollard::query_parameters::{
 use tokio::time::Instant;
 
 use crate::backend::NAME;
-use crate::container::{Plan, hostname};
+use crate::container::{Plan, hostname, transport_of};
 use crate::dial::dial;
 use crate::engine::{Engine, LARGE, SMALL, status, unless_missing};
 use crate::image::Image;
@@ -79,7 +79,7 @@ impl Boot<'_> {
     pub(crate) async fn run(self) -> Result<Booted> {
         let token = make_token(self.folder.path()).map_err(|error| self.failed(&error))?;
         forget_end(self.folder.path()).map_err(|error| self.failed(&error))?;
-        match self.transport() {
+        match self.transport().await? {
             Transport::Socket => match self.with_warden(&token).await {
                 Err(error) if is_elsewhere(&error) => self.without_warden(&token).await,
                 booted => booted,
@@ -88,15 +88,21 @@ impl Boot<'_> {
         }
     }
 
-    /// How the guest can be reached, as far as can be told before trying.
-    fn transport(&self) -> Transport {
+    /// How the guest can be reached, as far as can be told before trying. A container that is there is
+    /// reached as it was made to be.
+    async fn transport(&self) -> Result<Transport> {
+        if self.was_there
+            && let Some(found) = self.find().await?
+        {
+            return Ok(transport_of(&found));
+        }
         // Ids of a shifted container may not enter a folder that is only ours, and what is no Linux
         // kernel has no sockets of one.
         let foreign = self.about.user_namespace || is_own_kernel(self.options.runtime.as_deref());
-        match self.engine.address.socket() {
+        Ok(match self.engine.address.socket() {
             Some(_) if !foreign => Transport::Socket,
             _ => Transport::Dial,
-        }
+        })
     }
 
     /// With a folder shared with the container, and a warden beside it.
@@ -139,6 +145,10 @@ impl Boot<'_> {
         if transport == Transport::Socket && !entry::is_known(self.home, &self.about.id) {
             let proof = entry::leave_proof(run).map_err(|error| self.failed(&error))?;
             if !entry::is_shared(&self.engine, &container, &proof).await? {
+                if is_new {
+                    // Another takes its place and its name.
+                    remove(&self.engine, self.folder.id().as_str(), &[]).await?;
+                }
                 return Err(elsewhere());
             }
             entry::remove_proof(run);

@@ -57,6 +57,15 @@ pub(crate) fn hostname(id: &SessionId) -> String {
     format!("bastide-{}", id.as_str().get(..8).unwrap_or_default())
 }
 
+/// How a container that is there already was made to be reached: one that the guest came into by a volume
+/// shares no folder with us.
+pub(crate) fn transport_of(found: &ContainerInspectResponse) -> Transport {
+    let by_volume = found.mounts.iter().flatten().any(|mount| {
+        mount.typ.as_deref() == Some("volume") && mount.destination.as_deref() == Some(BIN_PATH)
+    });
+    if by_volume { Transport::Dial } else { Transport::Socket }
+}
+
 /// The volume that holds the guest, one for all sessions of a version.
 pub(crate) fn guest_volume() -> String {
     format!("bastide-guest-{}", HASH.get(..16).unwrap_or(HASH))

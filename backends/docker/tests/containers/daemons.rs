@@ -19,6 +19,7 @@ pub(crate) const TRIALS: &[Trial] = trials![
     says_that_its_daemon_is_gone,
     reaches_a_daemon_over_tcp_with_tls,
     pulls_from_a_registry,
+    resumes_on_a_daemon_that_does_not_see_this_hosts_files,
     refuses_a_bridge_its_daemon_does_not_have,
 ];
 
@@ -205,6 +206,37 @@ async fn pulls_from_a_registry(_: Context) -> Outcome {
     let client = setting.client(DockerOptions::new(&missing))?;
     let refused = client.create(&Manifest::default(), CreateOptions::default()).await.map(drop);
     assert_eq!(refused.map_err(|error| error.kind()), Err(ErrorKind::NotFound));
+    Ok(())
+}
+
+async fn resumes_on_a_daemon_that_does_not_see_this_hosts_files(_: Context) -> Outcome {
+    let (folder, home) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    let options =
+        DaemonOptions { hidden: Some(home.path().to_owned()), ..DaemonOptions::default() };
+    let daemon = own_daemon(&folder.path().join("daemon"), &options)?;
+    let address = EngineAddress::parse(&daemon.host(), None)?;
+    let client = Client::new(Arc::new(DockerBackend::new(home.path(), address, base())?));
+    let session = client.create(&Manifest::default(), untied()).await?;
+    let id = session.id().clone();
+    say(&session, "echo kept > file").await?;
+    drop(session);
+    client.stop(&id).await?;
+    let session = client.resume(&id).await?;
+    assert_eq!(say(&session, "cat file").await?, "kept\n");
+    drop(session);
+    client.stop(&id).await?;
+    // Its container is gone, and what the daemon finds at our paths is something else.
+    engine::docker(&daemon.host(), &["rm", &format!("bastide-{id}")])?;
+    let guest = std::fs::read_dir(home.path().join("guests"))?.next().ok_or("no guest")??.path();
+    let run = home.path().join("sessions").join(id.as_str()).join("run");
+    let mut nsenter = Program::new("nsenter");
+    nsenter.args(["--mount", "--target", &daemon.pid().to_string(), "sh", "-ec"]);
+    nsenter.arg("mkdir -p \"$0\" \"$(dirname \"$1\")\"; cp /bin/true \"$1\"").arg(run).arg(guest);
+    assert!(nsenter.status()?.success());
+    let session = client.resume(&id).await?;
+    assert_eq!(say(&session, "echo up").await?, "up\n");
+    session.delete().await?;
+    assert_eq!(engine::docker(&daemon.host(), &["ps", "--all", "--quiet"])?, "");
     Ok(())
 }
 
