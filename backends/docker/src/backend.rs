@@ -37,7 +37,7 @@ use crate::image::Image;
 use crate::receipt::About;
 use crate::state::{State, Transport, load_engine, load_token, run_dir, state_of, store_engine};
 use crate::storage::Storage;
-use crate::{DockerOptions, EngineAddress, entry, image, socket, sweep};
+use crate::{DockerOptions, EngineAddress, entry, image, network, socket, sweep};
 
 /// The word users choose this backend by.
 pub(crate) const NAME: &str = "docker";
@@ -189,6 +189,7 @@ impl Backend for DockerBackend {
         // A session stays where it was made, whoever resumes it.
         let address = load_engine(folder.path()).unwrap_or_else(|| self.address.clone());
         let (engine, about) = self.engine(&address).await?;
+        network::check(&engine, spec.network).await?;
         let progress = self.progress.as_deref();
         let progress = progress.map(|report| report as &(dyn Fn(&str) + Send + Sync));
         let image = image::ensure(&engine, &options.image, options.pull, progress).await?;

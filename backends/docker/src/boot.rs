@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, chown};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,45 +13,29 @@ use bastide::{
     SessionFolder,
 };
 use bastide_guest_bin::GuestBinary;
-use bastide_proto::boot::{Limits, Resolver};
-use bastide_proto::container::{
-    ContainerReport, ContainerSpec, ContainerUp, ContainerWardenSpec, MAX_SPEC,
-};
+use bastide_proto::container::{ContainerUp, ContainerWardenSpec};
 use bastide_proto::hello::Token;
 use bastide_proto::warden::{END_NAME, GUEST_NAME};
 use bollard::models::ContainerInspectResponse;
 use bollard::query_parameters::{
     CreateContainerOptionsBuilder, InspectContainerOptions, RemoveContainerOptionsBuilder,
-    RemoveVolumeOptions, StartContainerOptions, StopContainerOptionsBuilder,
+    RemoveVolumeOptions, StopContainerOptionsBuilder,
 };
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixStream;
 use tokio::time::Instant;
 
 use crate::backend::NAME;
-use crate::container::Plan;
+use crate::container::{Plan, hostname, transport_of};
 use crate::dial::dial;
 use crate::engine::{Engine, LARGE, SMALL, status, unless_missing};
 use crate::image::Image;
 use crate::receipt::{About, receipt};
-use crate::state::{
-    State, Transport, container_name, make_token, run_dir, run_volume, workspace_volume,
-};
+use crate::state::{State, Transport, container_name, make_token, run_dir, workspace_volume};
 use crate::storage::Storage;
 use crate::warden::Warden;
-use crate::{DockerOptions, entry, socket};
+use crate::{DockerOptions, entry};
 
-/// How long the guest may take to listen, once its container was started.
-const ARRIVAL: Duration = Duration::from_secs(30);
-
-/// How long the guest may take to start what it starts.
-const REPORT: Duration = Duration::from_secs(20);
-
-/// How long to wait before looking again for the guest's socket.
-const AGAIN: Duration = Duration::from_millis(2);
-
-/// After how many looks for the socket the container itself is looked at.
-const LOOKS: u32 = 50;
+/// How long to wait before trying a name again.
+const AGAIN: Duration = Duration::from_millis(20);
 
 /// How long a name may still be taken by a container that is being removed.
 const NAME_FREE: Duration = Duration::from_secs(15);
@@ -95,7 +79,7 @@ impl Boot<'_> {
     pub(crate) async fn run(self) -> Result<Booted> {
         let token = make_token(self.folder.path()).map_err(|error| self.failed(&error))?;
         forget_end(self.folder.path()).map_err(|error| self.failed(&error))?;
-        match self.transport() {
+        match self.transport().await? {
             Transport::Socket => match self.with_warden(&token).await {
                 Err(error) if is_elsewhere(&error) => self.without_warden(&token).await,
                 booted => booted,
@@ -104,22 +88,28 @@ impl Boot<'_> {
         }
     }
 
-    /// How the guest can be reached, as far as can be told before trying.
-    fn transport(&self) -> Transport {
+    /// How the guest can be reached, as far as can be told before trying. A container that is there is
+    /// reached as it was made to be.
+    async fn transport(&self) -> Result<Transport> {
+        if self.was_there
+            && let Some(found) = self.find().await?
+        {
+            return Ok(transport_of(&found));
+        }
         // Ids of a shifted container may not enter a folder that is only ours, and what is no Linux
         // kernel has no sockets of one.
         let foreign = self.about.user_namespace || is_own_kernel(self.options.runtime.as_deref());
-        match self.engine.address.socket() {
+        Ok(match self.engine.address.socket() {
             Some(_) if !foreign => Transport::Socket,
             _ => Transport::Dial,
-        }
+        })
     }
 
     /// With a folder shared with the container, and a warden beside it.
     async fn with_warden(&self, token: &Token) -> Result<Booted> {
         let dir = self.folder.path();
         let run = run_dir(dir);
-        self.make_run_dir(&run).map_err(|error| self.failed(&error))?;
+        Self::make_run_dir(&run).map_err(|error| self.failed(&error))?;
         let warden = Warden::start(self.guest, self.folder, &self.warden_spec(token, &run)).await;
         let warden = warden.map_err(|error| self.failed(&error))?;
         let identity = warden.identity.clone();
@@ -155,19 +145,24 @@ impl Boot<'_> {
         if transport == Transport::Socket && !entry::is_known(self.home, &self.about.id) {
             let proof = entry::leave_proof(run).map_err(|error| self.failed(&error))?;
             if !entry::is_shared(&self.engine, &container, &proof).await? {
+                if is_new {
+                    // Another takes its place and its name.
+                    remove(&self.engine, self.folder.id().as_str(), &[]).await?;
+                }
                 return Err(elsewhere());
             }
             entry::remove_proof(run);
             entry::remember(self.home, &self.about.id);
         }
-        let docker = &self.engine.docker;
-        let start = docker.start_container(&container, None::<StartContainerOptions>);
-        self.engine.ask(LARGE, "start the container", start).await?;
-        let mut stream: Box<dyn Duplex> = match transport {
-            Transport::Socket => Box::new(self.arrival(&container, run).await?),
-            Transport::Dial => dial(&self.engine, &container).await?,
+        let message = self.message(token, disk_by_driver).map_err(|error| self.failed(&error))?;
+        let (mut stream, rest) = match transport {
+            Transport::Socket => self.await_call(&container, run, &message).await?,
+            Transport::Dial => {
+                self.start(&container).await?;
+                (dial(&self.engine, &container).await?, &message[..])
+            }
         };
-        let report = self.exchange(&mut stream, token, disk_by_driver).await?;
+        let report = self.exchange(&mut stream, rest).await?;
         let guest = match transport {
             Transport::Socket => self.find_guest(run).await.map_err(|error| self.failed(&error))?,
             Transport::Dial => None,
@@ -230,7 +225,7 @@ impl Boot<'_> {
                 Err(error) if says_no_source(&error) => return Err(elsewhere()),
                 // Whoever had the name before is on its way out.
                 Err(error) if status(&error) == Some(409) && Instant::now() < deadline => {
-                    tokio::time::sleep(AGAIN * 10).await;
+                    tokio::time::sleep(AGAIN).await;
                 }
                 Err(error) => return Err(error),
             }
@@ -243,93 +238,6 @@ impl Boot<'_> {
 
     async fn stop(&self) -> Result<()> {
         stop(&self.engine, &container_name(self.folder.id())).await
-    }
-
-    /// Waits until the guest listens, or its container has ended.
-    async fn arrival(&self, container: &str, run: &Path) -> Result<UnixStream> {
-        let deadline = Instant::now() + ARRIVAL;
-        let mut looks = 0;
-        loop {
-            if let Ok(stream) = socket::connect(run).await {
-                return Ok(stream);
-            }
-            looks += 1;
-            if looks % LOOKS == 0 || Instant::now() >= deadline {
-                let found = inspect(&self.engine, container).await?;
-                let state = found.and_then(|found| found.state).unwrap_or_default();
-                if state.running != Some(true) || Instant::now() >= deadline {
-                    let code = state.exit_code.unwrap_or_default();
-                    let why = state.error.unwrap_or_default();
-                    let message = format!("the guest did not start in the container: {code} {why}");
-                    return Err(Error::new(ErrorKind::BackendLost, message.trim_end()));
-                }
-            }
-            tokio::time::sleep(AGAIN).await;
-        }
-    }
-
-    /// Tells the first process what the session is, and hears what became of it.
-    async fn exchange(
-        &self,
-        stream: &mut Box<dyn Duplex>,
-        token: &Token,
-        disk_by_driver: bool,
-    ) -> Result<ContainerUp> {
-        let spec = self.container_spec(token, disk_by_driver);
-        let exchange = async {
-            let body = bastide_proto::encode(&spec).map_err(io::Error::other)?;
-            let length = u32::try_from(body.len()).map_err(io::Error::other)?;
-            stream.write_all(&length.to_le_bytes()).await?;
-            stream.write_all(&body).await?;
-            stream.flush().await?;
-            let length = stream.read_u32_le().await?;
-            let length = usize::try_from(length).map_err(io::Error::other)?;
-            if length > MAX_SPEC {
-                return Err(io::ErrorKind::InvalidData.into());
-            }
-            let mut body = vec![0; length];
-            stream.read_exact(&mut body).await?;
-            bastide_proto::decode::<ContainerReport>(&body).map_err(io::Error::other)
-        };
-        let lost = |why: String| {
-            let message = format!("the guest of session {} {why}", self.folder.id());
-            Error::new(ErrorKind::AgentLost, message)
-        };
-        match tokio::time::timeout(REPORT, exchange).await {
-            Ok(Ok(ContainerReport::Up(up))) => Ok(up),
-            Ok(Ok(ContainerReport::Failed(failure))) => {
-                let system = io::Error::from_raw_os_error(failure.errno);
-                let message = format!("cannot {}: {system}", failure.step);
-                Err(Error::new(ErrorKind::Unsupported, message))
-            }
-            Ok(Err(error)) => Err(lost(format!("did not start: {error}"))),
-            Err(_) => Err(lost("did not start in time".to_owned())),
-        }
-    }
-
-    fn container_spec(&self, token: &Token, disk_by_driver: bool) -> ContainerSpec {
-        let grants = |read_only: bool| {
-            let kept = self.spec.grants.iter().filter(move |grant| grant.read_only == read_only);
-            kept.map(|grant| grant.path.as_str().to_owned())
-        };
-        let root = self.spec.root.as_str().to_owned();
-        let limits = &self.spec.limits;
-        ContainerSpec {
-            token: token.0,
-            user: self.image.user.clone(),
-            limits: Limits {
-                memory: None,
-                pids: None,
-                cpu_millis: limits.cpu_millis,
-                disk: limits.disk.filter(|_| !disk_by_driver),
-            },
-            writable: std::iter::once(root).chain(grants(false)).collect(),
-            readable: grants(true).collect(),
-            resolver: Resolver::default(),
-            filtered: !self.options.seccomp_unconfined,
-            new_privileges: self.options.new_privileges,
-            mounts: self.storage.inside.is_some(),
-        }
     }
 
     fn warden_spec(&self, token: &Token, run: &Path) -> ContainerWardenSpec {
@@ -353,12 +261,6 @@ impl Boot<'_> {
             to_stop: vec![own("POST", format!("/containers/{name}/stop?t=1"))],
             to_remove,
         }
-    }
-
-    /// The process that listens now: the guest.
-    async fn find_guest(&self, run: &Path) -> io::Result<Option<ProcessIdentity>> {
-        let pid = socket::peer(&socket::connect(run).await?)?;
-        pid.map(ProcessIdentity::of).transpose()
     }
 
     fn booted(
@@ -391,12 +293,21 @@ impl Boot<'_> {
             backend: NAME.to_owned(),
             state,
             receipt,
-            environment: self.image.environment.clone(),
+            environment: self.environment(),
         };
         let connection =
             Connection { stream: up.stream, token: token.clone(), side: None, greeted: false };
         let remains = if up.is_new { Remains::Nothing } else { Remains::System };
         Ok(Booted { machine, connection: Some(connection), leash, remains })
+    }
+
+    /// What commands start with: what engines set, and what the image says, which counts more.
+    fn environment(&self) -> Vec<(String, String)> {
+        let mut all = self.image.environment.clone();
+        if !all.iter().any(|(key, _)| key == "HOSTNAME") {
+            all.push(("HOSTNAME".to_owned(), hostname(self.folder.id())));
+        }
+        all
     }
 
     /// Clears away what a failed boot left; a container that was there before is only stopped. The first
@@ -411,25 +322,21 @@ impl Boot<'_> {
     }
 
     /// A fresh folder to share. What was in the one before may be anything.
-    fn make_run_dir(&self, run: &Path) -> io::Result<()> {
+    fn make_run_dir(run: &Path) -> io::Result<()> {
         if run.symlink_metadata().is_ok() && !is_cleared(run) {
             // It goes with the session's folder.
             let free = |number: &u32| !run.with_extension(number.to_string()).exists();
             let number = (0..).find(free).unwrap_or_default();
             fs::rename(run, run.with_extension(number.to_string()))?;
         }
-        fs::DirBuilder::new().mode(0o700).create(run)?;
-        if let Ok(Some((user, group))) = self.options.only_ids() {
-            chown(run, Some(user), Some(group))?;
-        }
-        Ok(())
+        fs::DirBuilder::new().mode(0o700).create(run)
     }
 
     fn home_label(&self) -> String {
         self.home.display().to_string()
     }
 
-    fn failed(&self, error: &io::Error) -> Error {
+    pub(crate) fn failed(&self, error: &io::Error) -> Error {
         let (id, dir) = (self.folder.id(), self.folder.path());
         Error::new(ErrorKind::Io, format!("cannot start session {id}: {error}"))
             .with("path", dir.display().to_string())
@@ -440,7 +347,6 @@ impl Boot<'_> {
 fn is_cleared(run: &Path) -> bool {
     // What is there besides, or is something else by now, is found by the last step.
     drop(fs::remove_file(run.join(GUEST_NAME)));
-    drop(fs::remove_dir(run.join("logs")));
     fs::remove_dir(run).is_ok()
 }
 
@@ -486,8 +392,7 @@ pub(crate) async fn remove(engine: &Engine, id: &str, volumes: &[String]) -> Res
         done => unless_missing(done)?,
     }
     // By name: an engine that is asked for a list asks all its drivers, and one of them may be gone.
-    let own = [workspace_volume(&id), run_volume(&id)];
-    for volume in own.iter().chain(volumes) {
+    for volume in [workspace_volume(&id)].iter().chain(volumes) {
         let asked = engine.docker.remove_volume(volume, None::<RemoveVolumeOptions>);
         unless_missing(engine.ask(LARGE, "remove a volume", asked).await)?;
     }

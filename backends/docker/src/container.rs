@@ -6,7 +6,7 @@ use std::path::Path;
 use bastide::model::docker::DockerMount;
 use bastide::{Error, ErrorKind, MachineSpec, NetworkAccess, Result, SessionId};
 use bastide_guest_bin::HASH;
-use bastide_proto::container::{BIN_PATH, GUEST_PATH, RUN_PATH};
+use bastide_proto::container::{BIN_PATH, CALLS, GUEST_PATH, HOST_PATH, RUN_PATH};
 use bollard::models::{
     ContainerCreateBody, ContainerInspectResponse, HostConfig, HostConfigLogConfig, Mount,
     MountType, MountVolumeOptions, PortBinding,
@@ -15,7 +15,7 @@ use bollard::models::{
 use crate::DockerOptions;
 use crate::engine::named;
 use crate::image::Image;
-use crate::state::{HOME_LABEL, SESSION_LABEL, Transport, run_volume, workspace_volume};
+use crate::state::{HOME_LABEL, SESSION_LABEL, Transport, workspace_volume};
 use crate::storage::{MOUNTS, Storage};
 
 /// What the guest uses, and what commands of root have besides.
@@ -28,6 +28,9 @@ pub(crate) const PIDS: u64 = 4096;
 /// How many of our own are counted among them: first process, guest with its threads, launcher, and the
 /// supervisors that wait.
 const OWN_PIDS: u64 = 48;
+
+/// How large the file system of the guest's socket is, where it has one.
+const RUN_BYTES: u32 = 64 * 1024;
 
 /// Everything that decides what a container is made of.
 #[derive(Debug, Clone, Copy)]
@@ -47,6 +50,20 @@ pub(crate) struct Plan<'a> {
     pub(crate) limits_swap: bool,
     /// Whether the storage driver is asked to limit the disk.
     pub(crate) limits_disk: bool,
+}
+
+/// The name of a session's container as a machine.
+pub(crate) fn hostname(id: &SessionId) -> String {
+    format!("bastide-{}", id.as_str().get(..8).unwrap_or_default())
+}
+
+/// How a container that is there already was made to be reached: one that the guest came into by a volume
+/// shares no folder with us.
+pub(crate) fn transport_of(found: &ContainerInspectResponse) -> Transport {
+    let by_volume = found.mounts.iter().flatten().any(|mount| {
+        mount.typ.as_deref() == Some("volume") && mount.destination.as_deref() == Some(BIN_PATH)
+    });
+    if by_volume { Transport::Dial } else { Transport::Socket }
 }
 
 /// The volume that holds the guest, one for all sessions of a version.
@@ -69,8 +86,8 @@ impl Plan<'_> {
         let exposed = self.spec.exposed_ports.iter().map(|port| format!("{port}/tcp"));
         Ok(ContainerCreateBody {
             image: Some(self.image.id.clone()),
-            hostname: Some(format!("bastide-{}", self.id.as_str().get(..8).unwrap_or_default())),
-            entrypoint: Some(vec![GUEST_PATH.to_owned(), "container".to_owned()]),
+            hostname: Some(hostname(self.id)),
+            entrypoint: Some(self.first_process()),
             cmd: Some(Vec::new()),
             user: Some(user.unwrap_or_else(|| "0:0".to_owned())),
             working_dir: Some("/".to_owned()),
@@ -81,6 +98,28 @@ impl Plan<'_> {
             host_config: Some(self.host_config()?),
             ..ContainerCreateBody::default()
         })
+    }
+
+    /// The first process: how it meets us depends on whether a folder is shared.
+    fn first_process(&self) -> Vec<String> {
+        let calls = (self.transport == Transport::Socket).then_some(CALLS);
+        [GUEST_PATH, "container"].into_iter().chain(calls).map(str::to_owned).collect()
+    }
+
+    /// File systems in memory. Whatever of ours can be written to inside is one, and small: nobody inside
+    /// fills a disk of the engine's by it.
+    fn tmpfs(&self) -> Result<HashMap<String, String>> {
+        let mut all = HashMap::new();
+        if self.options.read_only_root {
+            all.insert("/tmp".to_owned(), "rw,exec,nosuid,nodev,mode=1777".to_owned());
+        }
+        if self.transport == Transport::Dial {
+            let (user, group) = self.options.only_ids()?.unwrap_or_default();
+            let owned = format!("mode=700,uid={user},gid={group}");
+            let small = format!("rw,noexec,nosuid,nodev,size={RUN_BYTES},nr_inodes=16,{owned}");
+            all.insert(RUN_PATH.to_owned(), small);
+        }
+        Ok(all)
     }
 
     /// Whether the engine publishes the declared ports itself.
@@ -104,9 +143,6 @@ impl Plan<'_> {
             // Both loopback addresses, as everywhere else.
             sysctls.insert("net.ipv6.conf.lo.disable_ipv6".to_owned(), "0".to_owned());
         }
-        let tmpfs = self.options.read_only_root.then(|| {
-            HashMap::from([("/tmp".to_owned(), "rw,exec,nosuid,nodev,mode=1777".to_owned())])
-        });
         let storage = limits.disk.filter(|_| self.limits_disk).map(|bytes| format!("{bytes}"));
         Ok(HostConfig {
             mounts: Some(self.mounts()?),
@@ -122,7 +158,7 @@ impl Plan<'_> {
             nano_cpus: limits.cpu_millis.map(|millis| signed(millis.saturating_mul(1_000_000))),
             storage_opt: storage.map(|size| HashMap::from([("size".to_owned(), size)])),
             readonly_rootfs: Some(self.options.read_only_root),
-            tmpfs,
+            tmpfs: Some(self.tmpfs()?),
             sysctls: Some(sysctls),
             runtime: self.options.runtime.clone(),
             // What the guest says over its streams is nobody's log.
@@ -170,12 +206,11 @@ impl Plan<'_> {
         };
         let mut mounts = match self.transport {
             Transport::Socket => {
-                vec![bind(self.guest, GUEST_PATH, true)?, bind(self.run, RUN_PATH, false)?]
+                vec![bind(self.guest, GUEST_PATH, true)?, bind(self.run, HOST_PATH, true)?]
             }
-            Transport::Dial => vec![
-                Mount { volume_options: None, ..volume(guest_volume(), BIN_PATH, true) },
-                volume(run_volume(self.id), RUN_PATH, false),
-            ],
+            Transport::Dial => {
+                vec![Mount { volume_options: None, ..volume(guest_volume(), BIN_PATH, true) }]
+            }
         };
         let root = self.spec.root.as_str();
         let has_volume = self.image.volumes.iter().any(|path| path.trim_end_matches('/') == root);

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use bastide::model::archive::tar::{TarKind, TarMember, TarWriter};
 use bastide::{Error, ErrorKind, Result, SessionId};
 use bastide_guest_bin::{GuestBinary, HASH};
-use bastide_proto::container::{GUEST_PATH, RUN_PATH};
+use bastide_proto::container::{GUEST_PATH, HOST_PATH};
 use bollard::models::{ContainerCreateBody, HostConfig, Mount, MountType, VolumeCreateRequest};
 use bollard::query_parameters::{
     ContainerArchiveInfoOptionsBuilder, DownloadFromContainerOptionsBuilder,
@@ -66,7 +66,7 @@ pub(crate) fn leave_proof(run: &Path) -> io::Result<String> {
 
 /// Whether a container that was made and not started has the proof in it.
 pub(crate) async fn is_shared(engine: &Engine, container: &str, proof: &str) -> Result<bool> {
-    let path = format!("{RUN_PATH}/{PROOF}");
+    let path = format!("{HOST_PATH}/{PROOF}");
     let options = DownloadFromContainerOptionsBuilder::default().path(&path).build();
     let mut stream = engine.docker.download_from_container(container, Some(options));
     let mut read = Vec::new();

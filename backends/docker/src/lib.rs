@@ -11,6 +11,8 @@ mod dial;
 mod engine;
 mod entry;
 mod image;
+mod meeting;
+mod network;
 mod options;
 mod receipt;
 mod socket;

@@ -79,11 +79,6 @@ pub(crate) fn workspace_volume(id: &SessionId) -> String {
     format!("bastide-{id}-workspace")
 }
 
-/// The volume of the guest's socket where no folder can be shared.
-pub(crate) fn run_volume(id: &SessionId) -> String {
-    format!("bastide-{id}-run")
-}
-
 /// The folder that the container shares with this host.
 pub(crate) fn run_dir(dir: &Path) -> PathBuf {
     dir.join("run")

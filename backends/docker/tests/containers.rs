@@ -6,6 +6,8 @@ mod daemons;
 mod images;
 #[path = "containers/lifetime.rs"]
 mod lifetime;
+#[path = "containers/reference.rs"]
+mod reference;
 #[path = "containers/setting.rs"]
 mod setting;
 #[path = "containers/storage.rs"]
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
         daemons::TRIALS,
         storage::TRIALS,
         troubles::TRIALS,
+        reference::TRIALS,
     ];
     let trials = all.concat();
     match engine::for_tests().map(|host| Setting::new(&host)) {

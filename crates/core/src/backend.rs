@@ -32,6 +32,13 @@ pub trait Backend: fmt::Debug + Send + Sync {
         false
     }
 
+    /// Whether its sessions have a system of their own, as those of the reference's Docker client do:
+    /// users have their homes there, a shell reads its profile, and a signal is told by 128 and its
+    /// number.
+    fn has_own_system(&self) -> bool {
+        !self.has_host_files()
+    }
+
     /// The folder in which sessions of this backend are remembered.
     fn home(&self) -> &Path;
 

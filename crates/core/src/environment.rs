@@ -14,19 +14,20 @@ pub(crate) fn search_path(environment: &[(String, String)]) -> Vec<PathBuf> {
     path.map(|(_, path)| std::env::split_paths(path).collect()).unwrap_or_default()
 }
 
-/// What every command starts with: the caller's choice, then the manifest's, and `HOME`, which is
-/// always the workspace. Where nobody says otherwise there is a `PATH`, if it is wanted here.
+/// What every command starts with: the caller's choice, then the manifest's. A machine with a system of
+/// its own says itself where programs and homes are; elsewhere there is a `PATH`, and `HOME` is always the
+/// workspace.
 pub(crate) fn environment(
     root: &GuestPath,
     manifest: &Manifest,
     given: Vec<(String, String)>,
-    with_path: bool,
+    own_system: bool,
 ) -> Vec<(String, String)> {
     let path = ("PATH".to_owned(), PATH.to_owned());
-    let mut all = Vec::from_iter(with_path.then_some(path));
+    let mut all = Vec::from_iter((!own_system).then_some(path));
     let manifest = manifest.environment.fixed();
-    let home = ("HOME".to_owned(), root.as_str().to_owned());
-    for (key, value) in given.into_iter().chain(manifest).chain([home]) {
+    let home = (!own_system).then(|| ("HOME".to_owned(), root.as_str().to_owned()));
+    for (key, value) in given.into_iter().chain(manifest).chain(home) {
         all.retain(|(other, _)| *other != key);
         all.push((key, value));
     }

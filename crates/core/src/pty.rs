@@ -15,7 +15,9 @@ use serde_json::json;
 use tokio::sync::{Notify, mpsc};
 
 use crate::events::Finished;
-use crate::{Command, Error, ErrorKind, OutputEvent, Process, ProcessId, Reason, Result, Session};
+use crate::{
+    Command, Error, ErrorKind, Exit, OutputEvent, Process, ProcessId, Reason, Result, Session,
+};
 
 /// How much output of one process waits to be collected before the process has to wait.
 const MOST_PENDING: usize = 8 * 1024 * 1024;
@@ -83,6 +85,10 @@ impl Session {
     async fn start_pty(&self, command: Command, limits: PtyLimits) -> Result<PtyExecUpdate> {
         let terminal = command.terminal.is_some();
         let command = Command { timeout: None, ..command };
+        let manner = self.backend.has_own_system().then(|| OfContainers {
+            program: command.argv.first().cloned().unwrap_or_default(),
+            terminal,
+        });
         let process = self.spawn_untold(command).await?;
         let (to_process, words) = mpsc::channel(16);
         let entry = Entry {
@@ -93,7 +99,7 @@ impl Session {
             to_process,
         };
         let heard = Arc::clone(&entry.heard);
-        tokio::spawn(hear(process, Arc::clone(&heard), words));
+        tokio::spawn(hear(process, Arc::clone(&heard), words, manner));
         let (id, pruned) = self.ptys.insert(entry)?;
         if let Some(pruned) = pruned {
             // It may have ended by itself meanwhile.
@@ -234,8 +240,43 @@ fn prune(all: &mut HashMap<i64, Entry>) -> Option<Entry> {
     process_id_to_prune(&uses).and_then(|id| all.remove(&id))
 }
 
+/// How the reference's Docker client tells of ends: its interactive processes are started by a shell.
+#[derive(Debug)]
+struct OfContainers {
+    program: Vec<u8>,
+    terminal: bool,
+}
+
+impl OfContainers {
+    /// What that shell says of a program it cannot execute.
+    fn complaint(&self, exit: &Exit) -> Vec<u8> {
+        let detail = exit.detail.as_deref().unwrap_or_default();
+        let why = match exit.code {
+            // It may be the folder to start in that is missing.
+            127 if detail.starts_with("cannot execute") => "not found",
+            _ if detail.contains("Permission denied") => "Permission denied",
+            _ => detail,
+        };
+        let end = if self.terminal { "\r\n" } else { "\n" };
+        [b"sh: 1: exec: ", &self.program[..], format!(": {why}{end}").as_bytes()].concat()
+    }
+}
+
+/// What the reference would call the code of an end.
+fn exit_code(exit: &Exit, manner: Option<&OfContainers>) -> i64 {
+    match exit.reason {
+        Reason::Signalled if manner.is_none() => i64::from(128 - exit.code),
+        _ => i64::from(exit.code),
+    }
+}
+
 /// Listens to a process until it ends, and passes on what is typed.
-async fn hear(mut process: Process, heard: Arc<Heard>, mut words: mpsc::Receiver<String>) {
+async fn hear(
+    mut process: Process,
+    heard: Arc<Heard>,
+    mut words: mpsc::Receiver<String>,
+    manner: Option<OfContainers>,
+) {
     let mut typing = true;
     loop {
         // A process nobody listens to has to wait, so that nothing it says is lost or piles up.
@@ -259,10 +300,10 @@ async fn hear(mut process: Process, heard: Arc<Heard>, mut words: mpsc::Receiver
             Ok(OutputEvent::Stdout(data) | OutputEvent::Stderr(data)) => state.output.push(&data),
             Ok(OutputEvent::Lost(_)) => {}
             Ok(OutputEvent::Exit(exit)) => {
-                state.exit_code = Some(match exit.reason {
-                    Reason::Signalled => i64::from(128 - exit.code),
-                    _ => i64::from(exit.code),
-                });
+                if let (Reason::NotStarted, Some(manner)) = (exit.reason, &manner) {
+                    state.output.push(&manner.complaint(&exit));
+                }
+                state.exit_code = Some(exit_code(&exit, manner.as_ref()));
                 state.output.close();
             }
             Err(error) => {

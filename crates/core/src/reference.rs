@@ -1,5 +1,5 @@
-//! Commands as the reference runs them: what failed to run is an error, and a signal is a negative
-//! code.
+//! Commands as the reference runs them: what failed to run is an error, and a signal is told as the
+//! reference's client of that backend does.
 
 use serde_json::Number;
 
@@ -13,7 +13,8 @@ pub struct ExecResult {
     pub stdout: Vec<u8>,
     /// Its standard error.
     pub stderr: Vec<u8>,
-    /// Its exit code; minus N if signal N ended it.
+    /// Its exit code. If signal N ended it, 128 + N where the session has a system of its own, as
+    /// containers have, and minus N elsewhere.
     pub exit_code: i64,
 }
 
@@ -34,6 +35,7 @@ impl Session {
     /// `ExecTransportError` if it could not be executed, `ExecTimeoutError` if it took longer than its
     /// [timeout](Command::timeout); and as `exec`.
     pub async fn exec_result(&self, command: Command) -> Result<ExecResult> {
+        let command = self.as_run(command);
         let argv: Vec<String> =
             command.argv.iter().map(|part| String::from_utf8_lossy(part).into_owned()).collect();
         let timeout = command.timeout;
@@ -51,7 +53,7 @@ impl Session {
                 let seconds = timeout.and_then(|timeout| Number::from_f64(timeout.as_secs_f64()));
                 return Err(Error::exec_timeout(argv, seconds));
             }
-            Reason::Signalled | Reason::OutOfMemory => 128 - code,
+            Reason::Signalled | Reason::OutOfMemory if !self.backend.has_own_system() => 128 - code,
             _ => code,
         };
         Ok(ExecResult { stdout: stdout.to_vec(), stderr: stderr.to_vec(), exit_code })

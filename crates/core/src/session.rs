@@ -251,14 +251,28 @@ impl Session {
         }
     }
 
-    fn exec_request(&self, command: Command, answer: Answer) -> Request {
-        let Command { mut argv, env, cwd, user, input, timeout, terminal, is_shell, .. } = command;
-        if let (true, Some(flag)) = (is_shell && !self.backend.has_host_files(), argv.get_mut(1)) {
+    /// A command as it will really be run, for whoever tells of it.
+    pub(crate) fn as_run(&self, mut command: Command) -> Command {
+        let is_login = command.is_shell && self.backend.has_own_system();
+        if let (true, Some(flag)) = (is_login, command.argv.get_mut(1)) {
             *flag = b"-lc".to_vec();
+        }
+        command
+    }
+
+    fn exec_request(&self, command: Command, answer: Answer) -> Request {
+        let Command { argv, env, cwd, user, input, timeout, terminal, .. } = self.as_run(command);
+        let mut env = self.environment(env);
+        if terminal.is_some()
+            && self.backend.has_own_system()
+            && !env.iter().any(|(key, _)| &key[..] == b"TERM")
+        {
+            // As engines do.
+            env.push((ByteBuf::from("TERM"), ByteBuf::from("xterm")));
         }
         Request::Exec(Exec {
             argv: argv.into_iter().map(ByteBuf::from).collect(),
-            env: self.environment(env),
+            env,
             cwd: cwd.unwrap_or_else(|| self.root.clone()),
             user,
             stdin: if input == Input::None { Stdin::Null } else { Stdin::Stream },

@@ -30,6 +30,15 @@ pub(crate) struct Identity {
     pub(crate) groups: Vec<u32>,
 }
 
+/// Which group a number is in that no user has for a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Nameless {
+    /// The one of the same number.
+    InOwnGroup,
+    /// Root's, as with container engines.
+    InRootsGroup,
+}
+
 /// Users and groups by number and name.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Accounts {
@@ -37,6 +46,8 @@ pub(crate) struct Accounts {
     groups: Vec<(String, u32)>,
     /// The group each user of `users` belongs to before all others.
     own_groups: Vec<Option<u32>>,
+    /// The home of each user of `users`.
+    homes: Vec<Option<String>>,
     /// Whom each group of `groups` names.
     members: Vec<Vec<String>>,
 }
@@ -55,16 +66,47 @@ impl Accounts {
                 field.split(|byte| *byte == b',').filter_map(|name| str::from_utf8(name).ok());
             names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
         };
-        let (users, own_groups) =
-            parse(passwd).map(|(name, id, rest)| ((name, id), number(rest))).unzip();
-        let (groups, members) =
-            parse(group).map(|(name, id, rest)| ((name, id), names(rest))).unzip();
-        Self { users, groups, own_groups, members }
+        let home = |field: &[u8]| {
+            let home = str::from_utf8(field).ok().filter(|home| home.starts_with('/'));
+            home.filter(|home| !home.contains('\0')).map(str::to_owned)
+        };
+        let mut accounts = Self::default();
+        for (name, id, rest) in parse(passwd) {
+            accounts.users.push((name, id));
+            accounts.own_groups.push(rest.first().and_then(|field| number(field)));
+            accounts.homes.push(rest.get(2).and_then(|field| home(field)));
+        }
+        for (name, id, rest) in parse(group) {
+            accounts.groups.push((name, id));
+            accounts.members.push(rest.first().map(|field| names(field)).unwrap_or_default());
+        }
+        accounts
+    }
+
+    /// Who is meant by `user`, `user:group`, `user:` or `:group`, each a name or a number. As with
+    /// engines, whoever names a group means that one alone, and whoever names no user means root.
+    pub(crate) fn identity(&self, text: &str, nameless: Nameless) -> Option<Identity> {
+        let (user, group) = match text.split_once(':') {
+            Some(("", "")) => return None,
+            Some(("", group)) => ("0", group),
+            Some(parts) => parts,
+            None => (text, ""),
+        };
+        let who = self.user_identity(user)?;
+        match (group, nameless) {
+            ("", Nameless::InRootsGroup) if self.user_name(who.uid).is_none() => {
+                Some(Identity { gid: 0, ..who })
+            }
+            ("", _) => Some(who),
+            (group, _) => {
+                Some(Identity { gid: self.group(group)?, groups: Vec::new(), uid: who.uid })
+            }
+        }
     }
 
     /// Who a user is that is given by name or number. A number without a name is a user like any
     /// other, in a group of the same number, and in none besides.
-    pub(crate) fn identity(&self, text: &str) -> Option<Identity> {
+    fn user_identity(&self, text: &str) -> Option<Identity> {
         let uid = self.user(text)?;
         let at = self.users.iter().position(|(name, id)| *id == uid && name == text);
         let at = at.or_else(|| self.users.iter().position(|(_, id)| *id == uid));
@@ -78,6 +120,13 @@ impl Accounts {
         groups.dedup();
         groups.truncate(MAX_GROUPS);
         Some(Identity { uid, gid, groups })
+    }
+
+    /// The home of a user; the top of all files for one that has none.
+    pub(crate) fn home(&self, uid: u32) -> &str {
+        let at = self.users.iter().position(|(_, id)| *id == uid);
+        let home = at.and_then(|at| self.homes.get(at)).and_then(Option::as_deref);
+        home.unwrap_or("/")
     }
 
     /// The name of a user.
@@ -111,16 +160,16 @@ fn number_of(list: &[(String, u32)], text: &str) -> Option<u32> {
     named.or_else(|| text.parse().ok().filter(|id| *id != u32::MAX))
 }
 
-/// Both files have the name first and the number third; what follows that comes along.
-fn parse(text: &[u8]) -> impl Iterator<Item = (String, u32, &[u8])> {
-    let entry = |line| -> Option<(String, u32, &[u8])> {
+/// Both files have the name first and the number third; the fields after that come along.
+fn parse(text: &[u8]) -> impl Iterator<Item = (String, u32, Vec<&[u8]>)> {
+    let entry = |line| -> Option<(String, u32, Vec<&[u8]>)> {
         let mut fields = <[u8]>::split(line, |byte| *byte == b':');
         let name = std::str::from_utf8(fields.next()?).ok()?;
         let id = std::str::from_utf8(fields.nth(1)?).ok()?.parse().ok()?;
         // The highest number means "nobody in particular" to the kernel.
         let fits = !name.is_empty() && name.len() <= MAX_ACCOUNT_NAME && !name.starts_with('#');
         let fits = fits && id != u32::MAX;
-        fits.then(|| (name.to_owned(), id, fields.next().unwrap_or_default()))
+        fits.then(|| (name.to_owned(), id, fields.collect()))
     };
     text.split(|byte| *byte == b'\n').filter_map(entry)
 }
@@ -194,7 +243,43 @@ mod tests {
             ("-1", None),
         ];
         for (text, want) in cases {
-            assert_eq!(accounts.identity(text), want, "{text}");
+            assert_eq!(accounts.identity(text, Nameless::InOwnGroup), want, "{text}");
+        }
+        let nameless = accounts.identity("4242", Nameless::InRootsGroup);
+        assert_eq!(nameless, who(4242, 0, &[]), "as with engines");
+    }
+
+    #[test]
+    fn knows_users_by_their_group() {
+        let passwd = b"root:x:0:0\nann:x:1000:100::\n";
+        let group = b"root:x:0:\nwheel:x:10:ann\n";
+        let accounts = Accounts::parse(passwd, group);
+        let who = |uid, gid, groups: &[u32]| Some(Identity { uid, gid, groups: groups.to_vec() });
+        let cases = [
+            ("ann:wheel", who(1000, 10, &[])),
+            ("1000:10", who(1000, 10, &[])),
+            ("4242:77", who(4242, 77, &[])),
+            ("ann:", who(1000, 100, &[10])),
+            (":wheel", who(0, 10, &[])),
+            (":", None),
+            ("ann:nosuch", None),
+            ("ann:wheel:", None),
+            ("nosuch:wheel", None),
+            ("ann:4294967295", None),
+        ];
+        for (text, want) in cases {
+            assert_eq!(accounts.identity(text, Nameless::InRootsGroup), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn knows_homes() {
+        let passwd = b"root:x:0:0:root:/root:/bin/sh\nann:x:1:1::/home/ann\nbob:x:2:2:::\n\
+                       eve:x:3:3::not/absolute:\nzoe:x:4:4::/a\0b:\nann2:x:1:1::/other:\n";
+        let accounts = Accounts::parse(passwd, b"");
+        let homes = [(0, "/root"), (1, "/home/ann"), (2, "/"), (3, "/"), (4, "/"), (9, "/")];
+        for (uid, home) in homes {
+            assert_eq!(accounts.home(uid), home, "{uid}");
         }
     }
 }

@@ -1,12 +1,12 @@
-//! The first process of a container: listens, hears what the session is, starts guest and launcher, and
-//! from then on only collects the dead. It has one thread for all its life, so it may fork.
+//! The first process of a container: meets the host, hears what the session is, starts guest and launcher,
+//! and from then on only collects the dead. It has one thread for all its life, so it may fork.
 //!
 //! The container is the jail; what is built here are only the walls between commands and guest.
 
 mod identity;
 
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -14,17 +14,19 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bastide_proto::boot::{BootFailure, Enforced, UserAndGroup};
-use bastide_proto::container::{ContainerReport, ContainerSpec, ContainerUp, MAX_SPEC, RUN_PATH};
+use bastide_proto::container::{
+    ContainerReport, ContainerSpec, ContainerUp, FOLDER, HOST_PATH, RUN_PATH,
+};
 use bastide_proto::warden::GUEST_NAME;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, setsid};
 
-use crate::accounts::Identity;
+use crate::accounts::{Identity, Nameless};
 use crate::init::ToInit;
 use crate::jail::container::{become_user, raise_walls, reduce_first, reduce_guest};
 use crate::jail::{Protected, Shared, Step, StepError, Surroundings, WallsReport, limit_commands};
-use crate::server::{self, Endpoints, Served};
+use crate::server::{self, Endpoints, Population, Served};
 use crate::supervisor::adopts_or_goes_on;
 use crate::sys::{Fork, block_signals, close_inherited, exit_now, fork, ignore_children};
 use crate::{launcher, packet};
@@ -44,18 +46,37 @@ const ONE_USER: &str = "its container runs as one user only";
 const OF_ENGINE: Surroundings =
     Surroundings { own_count: false, own_root: false, writes_elsewhere: false };
 
+/// How the first process and the host meet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// It calls the host, in a folder they share.
+    Calls,
+    /// It waits for the host, which comes by `dial`.
+    Waits,
+}
+
+/// A host that has said what the session is.
+struct Met {
+    host: UnixStream,
+    spec: ContainerSpec,
+    /// Where other hosts connect.
+    listener: UnixListener,
+}
+
 /// The life of a container's first process.
 ///
 /// # Errors
 ///
 /// Fails if nobody says what the session is, or if guest and launcher cannot be started.
-pub fn run() -> io::Result<()> {
+pub fn run(way: Way) -> io::Result<()> {
     close_inherited()?;
     block_signals();
     // The kernel collects the dead for a parent that does not want to hear of them.
     ignore_children();
-    let listener = listen()?;
-    let (host, spec) = hear(&listener)?;
+    let Met { host, spec, listener } = match way {
+        Way::Calls => call()?,
+        Way::Waits => wait()?,
+    };
     let mut told = host.try_clone()?;
     match start(&spec, listener, host) {
         Ok(Started { up, to_guest, who, others }) => {
@@ -88,54 +109,38 @@ fn start_launchers(spec: &ContainerSpec, default: &DefaultUser, to_guest: OwnedF
     }
 }
 
-/// Makes the guest's socket, for whoever the folder belongs to on the host.
-fn listen() -> io::Result<UnixListener> {
-    let path = Path::new(RUN_PATH).join(GUEST_NAME);
-    match fs::remove_file(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let listener = UnixListener::bind(&path)?;
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
-    let owner = fs::metadata(RUN_PATH)?;
-    if owner.uid() == rustix::process::geteuid().as_raw() {
-        fs::set_permissions(RUN_PATH, fs::Permissions::from_mode(0o700))?;
-    } else {
-        chown(&path, Some(owner.uid()), Some(owner.gid()))?;
-    }
-    Ok(listener)
+/// Calls the host, which says what the session is and hands over the socket it listens on. So nothing
+/// is ever made in the folder from in here.
+fn call() -> io::Result<Met> {
+    let host = UnixStream::connect(Path::new(HOST_PATH).join(GUEST_NAME))?;
+    host.set_read_timeout(Some(ARRIVAL))?;
+    let (spec, mut sockets) = packet::receive(&host)?.ok_or(io::ErrorKind::UnexpectedEof)?;
+    let listener = sockets.pop().ok_or(io::ErrorKind::InvalidData)?;
+    host.set_read_timeout(None)?;
+    Ok(Met { host, spec, listener: listener.into() })
 }
 
-/// Waits for the host, and hears what the session is. Nobody else is here yet.
-fn hear(listener: &UnixListener) -> io::Result<(UnixStream, ContainerSpec)> {
+/// Listens, and waits for the host. Nobody else is here yet.
+fn wait() -> io::Result<Met> {
+    let path = Path::new(RUN_PATH).join(GUEST_NAME);
+    let listener = UnixListener::bind(&path)?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
     let deadline = Instant::now() + ARRIVAL;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let most = Timespec::try_from(left).map_err(io::Error::other)?;
-        let mut wait = [PollFd::new(listener, PollFlags::IN)];
+        let mut wait = [PollFd::new(&listener, PollFlags::IN)];
         if left.is_zero() || poll(&mut wait, Some(&most))? == 0 {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        let (mut host, _) = listener.accept()?;
+        let (host, _) = listener.accept()?;
+        host.set_read_timeout(Some(SPEAK))?;
         // One that only looks whether somebody listens says nothing.
-        if let Ok(spec) = read_spec(&mut host) {
+        if let Ok(Some((spec, _))) = packet::receive(&host) {
             host.set_read_timeout(None)?;
-            return Ok((host, spec));
+            return Ok(Met { host, spec, listener });
         }
     }
-}
-
-fn read_spec(host: &mut UnixStream) -> io::Result<ContainerSpec> {
-    host.set_read_timeout(Some(SPEAK))?;
-    let mut header = [0; 4];
-    host.read_exact(&mut header)?;
-    let length = usize::try_from(u32::from_le_bytes(header)).map_err(io::Error::other)?;
-    if length > MAX_SPEC {
-        return Err(io::ErrorKind::InvalidData.into());
-    }
-    let mut body = vec![0; length];
-    host.read_exact(&mut body)?;
-    bastide_proto::decode(&body).map_err(io::Error::other)
 }
 
 /// A container whose processes are up.
@@ -153,8 +158,11 @@ fn start(
     first: UnixStream,
 ) -> Result<Started, BootFailure> {
     let who = DefaultUser::of(spec.user.as_deref())?;
-    make_workspace(&spec.writable, &who)?;
-    let logs = open_logs(&who)?;
+    if let Some(root) = spec.writable.first() {
+        make_workspace(root, &who)?;
+    }
+    make_granted(spec, &who)?;
+    let logs = open_logs(spec.writable.first(), &who)?;
     let kills = open_kills();
     let pair = || UnixStream::pair().step(|| "make a pair of sockets".to_owned());
     let (launcher, launcher_end) = pair()?;
@@ -183,7 +191,8 @@ fn start(
     let to_guest = OwnedFd::from(to_guest);
     let heard = packet::receive(&to_guest).step(|| "start the guest".to_owned())?;
     let Some((ToInit::Up(walls), _)) = heard else {
-        return Err(StepError::from_errno("start the guest", libc::ECHILD).into());
+        let step = "start the guest, which ended without a word";
+        return Err(StepError::from_errno(step, libc::EPIPE).into());
     };
     let walls = walls?;
     let up = ContainerUp {
@@ -200,16 +209,34 @@ fn start(
 
 /// Makes the workspace if it is missing, for whom commands run as. One that the engine or a build made for
 /// them, with nothing in it yet, is theirs too.
-fn make_workspace(writable: &[String], who: &DefaultUser) -> Result<(), StepError> {
-    let Some(root) = writable.first().map(Path::new) else { return Ok(()) };
+fn make_workspace(root: &str, who: &DefaultUser) -> Result<(), StepError> {
+    let root = Path::new(root);
     let step = || format!("make the workspace {}", root.display());
     if who.many_users && is_nobodys(root) {
         return chown(root, Some(who.who.uid), Some(who.who.gid)).step(step);
     }
-    let missing: Vec<_> = root.ancestors().take_while(|path| !path.exists()).collect();
+    make_folder(root, Some(who)).step(step)
+}
+
+/// Makes folders that are granted and that the image does not have. One that can be written to belongs to
+/// whom commands run as.
+fn make_granted(spec: &ContainerSpec, who: &DefaultUser) -> Result<(), StepError> {
+    let writable = spec.writable.iter().skip(1).map(|path| (path, Some(who)));
+    let readable = spec.readable.iter().map(|path| (path, None));
+    for (path, owner) in writable.chain(readable) {
+        make_folder(Path::new(path), owner).step(|| format!("make the granted folder {path}"))?;
+    }
+    Ok(())
+}
+
+/// Makes a folder with all that leads to it, as far as it is missing.
+fn make_folder(path: &Path, owner: Option<&DefaultUser>) -> io::Result<()> {
+    let missing: Vec<_> = path.ancestors().take_while(|path| !path.exists()).collect();
     for path in missing.into_iter().rev() {
-        fs::DirBuilder::new().mode(0o755).create(path).step(step)?;
-        chown(path, Some(who.who.uid), Some(who.who.gid)).step(step)?;
+        fs::DirBuilder::new().mode(0o755).create(path)?;
+        if let Some(DefaultUser { who, .. }) = owner {
+            chown(path, Some(who.uid), Some(who.gid))?;
+        }
     }
     Ok(())
 }
@@ -226,23 +253,34 @@ fn is_nobodys(folder: &Path) -> bool {
     own.is_dir() && own.uid() == 0 && entries.all(is_mounted)
 }
 
-/// The folder for what commands say. It lies beneath one that only the first process's user may enter.
-fn open_logs(who: &DefaultUser) -> Result<OwnedFd, StepError> {
-    let path = Path::new(RUN_PATH).join("logs");
-    let step = || "make the folder for what commands say".to_owned();
+/// The folder for what commands say. Where the container's own files cannot be written to, it is the
+/// workspace: the files have no names.
+fn open_logs(workspace: Option<&String>, who: &DefaultUser) -> Result<OwnedFd, StepError> {
+    let logs = make_logs(who).or_else(|error| match workspace {
+        Some(workspace) => open_folder(Path::new(workspace)),
+        None => Err(error),
+    });
+    logs.step(|| "make the folder for what commands say".to_owned())
+}
+
+/// A folder of ours in the container's own files, which only the first process's user may enter.
+fn make_logs(who: &DefaultUser) -> io::Result<OwnedFd> {
+    let path = Path::new(FOLDER).join("logs");
     match fs::DirBuilder::new().mode(0o700).create(&path) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            return Err(error).step(step);
-        }
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let folder = rustix::fs::open(&path, flags, Mode::empty()).step(step)?;
+    let folder = open_folder(&path)?;
     if who.many_users {
         let (uid, gid) = who.ids();
-        rustix::fs::fchown(&folder, Some(uid), Some(gid)).step(step)?;
+        rustix::fs::fchown(&folder, Some(uid), Some(gid))?;
     }
     Ok(folder)
+}
+
+fn open_folder(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
 /// Where the kernel counts whom it killed for want of memory, in either version of control groups.
@@ -277,14 +315,17 @@ fn be_guest(spec: &ContainerSpec, who: &DefaultUser, endpoints: Endpoints) -> ! 
         writable: spec.writable.clone(),
         readable: spec.readable.clone(),
         resolver: spec.resolver,
-        only_own: (!who.many_users).then(|| ONE_USER.to_owned()),
-        own_uid: who.who.uid,
+        population: Population {
+            own: who.who.clone(),
+            home: who.home.clone(),
+            only_own: (!who.many_users).then(|| ONE_USER.to_owned()),
+            nameless: Nameless::InRootsGroup,
+        },
     };
     let alone = setsid().step(|| "start a session of processes".to_owned());
-    let served = alone
-        .and_then(|_| reduce_guest())
-        .and_then(|()| who.use_files())
-        .map_err(io::Error::other)
-        .and_then(|()| server::run(&served, endpoints));
+    let served = match alone.and_then(|_| reduce_guest()).and_then(|()| who.use_files()) {
+        Ok(()) => server::run(&served, endpoints),
+        Err(error) => Err(server::give_up(&endpoints.init, error)),
+    };
     exit_now(i32::from(served.is_err()))
 }

@@ -302,7 +302,9 @@ fn receive_binds(warden: &OwnedFd) -> Result<Vec<OwnedFd>, StepError> {
 fn receive<T: serde::de::DeserializeOwned>(from: &OwnedFd, step: &str) -> Result<T, StepError> {
     match packet::receive(from) {
         Ok(Some((message, _))) => Ok(message),
-        Ok(None) => Err(rustix::io::Errno::CHILD).step(|| step.to_owned()),
+        Ok(None) => {
+            Err(rustix::io::Errno::PIPE).step(|| format!("{step}, which ended without a word"))
+        }
         Err(error) => Err(error).step(|| step.to_owned()),
     }
 }
@@ -310,12 +312,13 @@ fn receive<T: serde::de::DeserializeOwned>(from: &OwnedFd, step: &str) -> Result
 fn be_guest(plan: &Blueprint, endpoints: Endpoints) -> ! {
     // A group of its own, so that no signal to somebody's group reaches it.
     let alone = setsid().step(|| "start a session of processes".to_owned());
-    let served = alone
-        .and_then(|_| match plan.ground.rung {
-            Rung::Unconfined => Ok(()),
-            Rung::Namespaces | Rung::Landlock(_) => reduce_guest(plan.session.only_own.is_none()),
-        })
-        .map_err(std::io::Error::other)
-        .and_then(|()| server::run(&(&plan.session).into(), endpoints));
+    let reduced = alone.and_then(|_| match plan.ground.rung {
+        Rung::Unconfined => Ok(()),
+        Rung::Namespaces | Rung::Landlock(_) => reduce_guest(plan.session.only_own.is_none()),
+    });
+    let served = match reduced {
+        Ok(()) => server::run(&(&plan.session).into(), endpoints),
+        Err(error) => Err(server::give_up(&endpoints.init, error)),
+    };
     exit_now(i32::from(served.is_err()))
 }

@@ -5,7 +5,9 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;
 
-use bastide_guest::{container, dial, warden};
+use bastide_guest::container::{self, Way};
+use bastide_guest::{dial, warden};
+use bastide_proto::container::CALLS;
 
 fn main() -> ExitCode {
     // The first word tells it who it is.
@@ -16,7 +18,11 @@ fn main() -> ExitCode {
             Some(word) if word == "nursery" => warden::nursery::run(),
             Some(_) => Err(std::io::ErrorKind::InvalidInput.into()),
         },
-        Some("container") => container::run(),
+        Some("container") => match words.next() {
+            None => container::run(Way::Waits),
+            Some(word) if word == CALLS => container::run(Way::Calls),
+            Some(_) => Err(std::io::ErrorKind::InvalidInput.into()),
+        },
         Some("container-warden") => warden::container::run(),
         Some("dial") => dial::run(),
         Some("remove") => match words.next() {

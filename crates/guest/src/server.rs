@@ -32,7 +32,9 @@ use bastide_proto::hello::{TOKEN_BYTES, Token};
 use bastide_wire::Quiet;
 use rustix::process::Pid;
 
+use crate::accounts::{Identity, Nameless};
 use crate::init::ToInit;
+use crate::jail::{Step, StepError};
 use crate::launcher::LauncherReport;
 use crate::packet;
 
@@ -43,6 +45,8 @@ use pipes::Pipes;
 use pool::Pool;
 use processes::Processes;
 use users::Users;
+
+pub(crate) use users::Population;
 
 /// How many hosts may wait to be accepted.
 const BACKLOG: i32 = 128;
@@ -79,10 +83,8 @@ pub(crate) struct Served {
     pub(crate) readable: Vec<String>,
     /// How they are found.
     pub(crate) resolver: Resolver,
-    /// Why there is nobody but the default user, if so.
-    pub(crate) only_own: Option<String>,
-    /// Who the default user is.
-    pub(crate) own_uid: u32,
+    /// Who there is.
+    pub(crate) population: Population,
 }
 
 impl From<&BootSpec> for Served {
@@ -92,8 +94,17 @@ impl From<&BootSpec> for Served {
             writable: spec.writable.clone(),
             readable: spec.readable.clone(),
             resolver: spec.resolver,
-            only_own: spec.only_own.clone(),
-            own_uid: rustix::process::geteuid().as_raw(),
+            population: Population {
+                own: Identity {
+                    uid: rustix::process::geteuid().as_raw(),
+                    gid: rustix::process::getegid().as_raw(),
+                    groups: Vec::new(),
+                },
+                // Every command is told where its home is.
+                home: "/".to_owned(),
+                only_own: spec.only_own.clone(),
+                nameless: Nameless::InOwnGroup,
+            },
         }
     }
 }
@@ -127,11 +138,22 @@ fn to_tokio(stream: UnixStream) -> io::Result<tokio::net::UnixStream> {
     tokio::net::UnixStream::from_std(stream)
 }
 
-/// Serves until the warden is gone. A sandbox that nobody watches over must not live on.
-pub(crate) fn run(served: &Served, endpoints: Endpoints) -> io::Result<()> {
+/// Tells init why there will be no guest.
+pub(crate) fn give_up(init: &UnixStream, error: StepError) -> io::Error {
+    let why = error.to_string();
+    // An init that is gone has nobody to tell it to.
+    drop(packet::send(init, &ToInit::Up(Err(error.into())), &[]));
+    io::Error::other(why)
+}
+
+/// What has to be there before anything is served.
+fn prepare(
+    served: &Served,
+    listener: &UnixListener,
+) -> Result<(Roots, tokio::runtime::Runtime), StepError> {
     // A host that connects learns from the kernel who listens: this process, not the first one. It comes
     // as soon as it hears that commands can be run, so by then this must be so.
-    rustix::net::listen(&endpoints.listener, BACKLOG)?;
+    rustix::net::listen(listener, BACKLOG).step(|| "listen for hosts".to_owned())?;
     // Held from before the first command ran: nothing a command does to a path changes what these
     // name.
     let roots = Roots::open(&served.writable, &served.readable, served.resolver)?;
@@ -142,7 +164,15 @@ pub(crate) fn run(served: &Served, endpoints: Endpoints) -> io::Result<()> {
         .enable_time()
         .thread_keep_alive(std::time::Duration::from_secs(1))
         .max_blocking_threads(blocking::MAX_THREADS)
-        .build()?;
+        .build()
+        .step(|| "start the guest's runtime".to_owned())?;
+    Ok((roots, runtime))
+}
+
+/// Serves until the warden is gone. A sandbox that nobody watches over must not live on.
+pub(crate) fn run(served: &Served, endpoints: Endpoints) -> io::Result<()> {
+    let prepared = prepare(served, &endpoints.listener);
+    let (roots, runtime) = prepared.map_err(|error| give_up(&endpoints.init, error))?;
     // All of the above was done while the launcher went behind its walls.
     let launcher = await_launcher(&endpoints)?;
     runtime.block_on(async {
@@ -151,8 +181,7 @@ pub(crate) fn run(served: &Served, endpoints: Endpoints) -> io::Result<()> {
             roots,
             users: Users::new(
                 Quiet::new(endpoints.init)?,
-                served.only_own.clone(),
-                served.own_uid,
+                served.population.clone(),
                 Pool::new(endpoints.launcher, launcher)?,
             ),
             processes: Processes::default(),

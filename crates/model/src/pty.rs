@@ -99,7 +99,7 @@ pub struct PtyExecUpdate {
     pub process_id: Option<i64>,
     /// What the process wrote since the last call, as UTF-8.
     pub output: Vec<u8>,
-    /// Its exit code, once it is over; negative for a signal.
+    /// Its exit code, once it is over; a signal is told as the reference's client of that backend does.
     pub exit_code: Option<i64>,
     /// How many tokens there were, if the output was cut.
     pub original_token_count: Option<i64>,

@@ -1,7 +1,11 @@
 //! What the host tells the first process of a container, and the warden that stands by it.
 //!
-//! The specification comes over the first connection to the guest's socket, before anything else runs
-//! inside. So the token is in no file, argument, variable or label that a command could read.
+//! The specification comes over the first connection, before anything else runs inside. So the token is
+//! in no file, argument, variable or label that a command could read.
+//!
+//! Where the host shares a folder with the container, the socket in it is the host's own, and the folder
+//! cannot be written to inside: the first process calls the host there, and is handed the listening
+//! socket with the specification.
 
 use std::path::PathBuf;
 
@@ -19,8 +23,16 @@ pub const BIN_PATH: &str = "/.bastide/bin";
 /// The guest program inside a container.
 pub const GUEST_PATH: &str = "/.bastide/bin/guest";
 
-/// The folder of the guest's socket inside a container.
+/// The folder of the guest's socket inside a container that shares none with its host: a small file
+/// system in memory.
 pub const RUN_PATH: &str = "/.bastide/run";
+
+/// The folder that the host shares with a container, for reading only. The guest's socket is in it.
+pub const HOST_PATH: &str = "/.bastide/host";
+
+/// The word that tells the first process of a container to call the host in the folder they share,
+/// instead of waiting for it.
+pub const CALLS: &str = "calls";
 
 /// The longest specification or report.
 pub const MAX_SPEC: usize = 1 << 20;

@@ -53,6 +53,8 @@ pub struct DaemonOptions {
     pub arguments: Vec<String>,
     /// The folder in which it finds drivers, instead of the one all daemons of this machine share.
     pub drivers: Option<PathBuf>,
+    /// A folder of this machine that it finds empty, as one of another machine would.
+    pub hidden: Option<PathBuf>,
 }
 
 impl Daemon {
@@ -168,13 +170,16 @@ fn spawn(folder: &Path, bridge: &str, options: &DaemonOptions) -> io::Result<Chi
     command.stdout(log.try_clone()?).stderr(log).spawn()
 }
 
-/// The daemon, with a view of its own on where drivers are if it shall have one.
+/// The daemon, with a view of its own on this machine's files if it shall have one.
 fn program(options: &DaemonOptions) -> Command {
-    let Some(drivers) = &options.drivers else { return Command::new("dockerd") };
-    let line = "mkdir -p /run/docker/plugins && mount --bind \"$0\" /run/docker/plugins && \
-                exec dockerd \"$@\"";
+    let line = match (&options.drivers, &options.hidden) {
+        (None, None) => return Command::new("dockerd"),
+        (Some(_), _) => "mkdir -p /run/docker/plugins && mount --bind \"$0\" /run/docker/plugins",
+        (None, Some(_)) => "mount -t tmpfs none \"$0\"",
+    };
     let mut command = Command::new("unshare");
-    command.args(["--mount", "sh", "-c", line]).arg(drivers);
+    command.args(["--mount", "sh", "-c", &format!("{line} && exec dockerd \"$@\"")]);
+    command.args(options.drivers.as_ref().or(options.hidden.as_ref()));
     command
 }
 

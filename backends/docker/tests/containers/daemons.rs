@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bastide::model::Manifest;
-use bastide::{Client, CreateOptions, ErrorKind, SessionState};
+use bastide::{Client, CreateOptions, ErrorKind, NetworkAccess, SessionState};
 use bastide_docker::{DockerBackend, DockerOptions, EngineAddress};
 use bastide_testkit::engine::{self, Daemon, DaemonOptions, images};
 use bastide_testkit::suite::{Context, Outcome, Trial, Trouble, say, skip};
@@ -19,6 +19,8 @@ pub(crate) const TRIALS: &[Trial] = trials![
     says_that_its_daemon_is_gone,
     reaches_a_daemon_over_tcp_with_tls,
     pulls_from_a_registry,
+    resumes_on_a_daemon_that_does_not_see_this_hosts_files,
+    refuses_a_bridge_its_daemon_does_not_have,
 ];
 
 /// How long something may take that happens by itself.
@@ -205,4 +207,60 @@ async fn pulls_from_a_registry(_: Context) -> Outcome {
     let refused = client.create(&Manifest::default(), CreateOptions::default()).await.map(drop);
     assert_eq!(refused.map_err(|error| error.kind()), Err(ErrorKind::NotFound));
     Ok(())
+}
+
+async fn resumes_on_a_daemon_that_does_not_see_this_hosts_files(_: Context) -> Outcome {
+    let (folder, home) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    let options =
+        DaemonOptions { hidden: Some(home.path().to_owned()), ..DaemonOptions::default() };
+    let daemon = own_daemon(&folder.path().join("daemon"), &options)?;
+    let address = EngineAddress::parse(&daemon.host(), None)?;
+    let client = Client::new(Arc::new(DockerBackend::new(home.path(), address, base())?));
+    let session = client.create(&Manifest::default(), untied()).await?;
+    let id = session.id().clone();
+    say(&session, "echo kept > file").await?;
+    drop(session);
+    client.stop(&id).await?;
+    let session = client.resume(&id).await?;
+    assert_eq!(say(&session, "cat file").await?, "kept\n");
+    drop(session);
+    client.stop(&id).await?;
+    // Its container is gone, and what the daemon finds at our paths is something else.
+    engine::docker(&daemon.host(), &["rm", &format!("bastide-{id}")])?;
+    let guest = std::fs::read_dir(home.path().join("guests"))?.next().ok_or("no guest")??.path();
+    let run = home.path().join("sessions").join(id.as_str()).join("run");
+    let mut nsenter = Program::new("nsenter");
+    nsenter.args(["--mount", "--target", &daemon.pid().to_string(), "sh", "-ec"]);
+    nsenter.arg("mkdir -p \"$0\" \"$(dirname \"$1\")\"; cp /bin/true \"$1\"").arg(run).arg(guest);
+    assert!(nsenter.status()?.success());
+    let session = client.resume(&id).await?;
+    assert_eq!(say(&session, "echo up").await?, "up\n");
+    session.delete().await?;
+    assert_eq!(engine::docker(&daemon.host(), &["ps", "--all", "--quiet"])?, "");
+    Ok(())
+}
+
+async fn refuses_a_bridge_its_daemon_does_not_have(_: Context) -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let arguments = vec!["--bridge=none".to_owned()];
+    let options = DaemonOptions { arguments, ..DaemonOptions::default() };
+    let daemon = own_daemon(&folder.path().join("daemon"), &options)?;
+    let setting = Setting::new(&daemon.host())?;
+    let client = setting.client(base())?;
+    let mut wanted = CreateOptions::default();
+    wanted.network = NetworkAccess::Bridge;
+    let refused = client.create(&Manifest::default(), wanted).await.map(drop);
+    let error = refused.err().ok_or("it has a bridge")?;
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    assert!(error.message().contains("bridge"), "{error}");
+    let hint = error.hint_text().unwrap_or_default();
+    assert!(hint.contains("--network none") && hint.contains("--network host"), "{hint}");
+    for list in [&["ps", "--all", "--quiet"][..], &["volume", "ls", "--quiet"][..]] {
+        assert_eq!(setting.docker(list)?, "", "nothing was made");
+    }
+    assert_eq!(client.list().await?.len(), 0);
+    // What it does have is to be had.
+    let session = client.create(&Manifest::default(), CreateOptions::default()).await?;
+    assert_eq!(say(&session, "echo up").await?, "up\n");
+    Ok(session.delete().await?)
 }

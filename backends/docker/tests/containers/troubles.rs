@@ -38,13 +38,13 @@ struct Troubled {
 
 /// A proxy on loopback before the daemon's socket. It ends with the process; nobody else knows its port.
 #[derive(Clone)]
-struct Proxy {
-    host: String,
+pub(crate) struct Proxy {
+    pub(crate) host: String,
     trouble: Arc<Mutex<Troubled>>,
 }
 
 impl Proxy {
-    fn start() -> Result<Self, Trouble> {
+    pub(crate) fn start() -> Result<Self, Trouble> {
         let daemon = engine::for_tests()?;
         let socket = daemon.strip_prefix("unix://");
         let socket = socket.ok_or_else(|| skip("the daemon has no socket here"))?.to_owned();

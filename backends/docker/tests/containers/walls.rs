@@ -1,5 +1,7 @@
 //! What stands around commands in a container, and between them and the guest.
 
+use std::io::Read;
+
 use bastide::model::{Manifest, PathGrant};
 use bastide::{Command, CreateOptions, NetworkAccess};
 use bastide_testkit::engine::images;
@@ -8,11 +10,13 @@ use bastide_testkit::suite::{Context, Outcome, Trial, say, sh};
 use bastide_testkit::trials;
 
 use super::setting::{Setting, base, container};
+use super::troubles::Proxy;
 
 pub(crate) const TRIALS: &[Trial] = trials![
     makes_no_docker_exec_for_its_commands,
     tells_nobody_inside_anything_without_the_token,
-    follows_nothing_that_root_inside_put_in_the_place_of_the_socket,
+    follows_nothing_that_was_put_in_the_place_of_the_socket,
+    writes_nothing_of_the_host_through_what_is_ours_inside,
     keeps_the_token_where_nobody_inside_finds_it,
     has_the_capabilities_it_uses_and_no_others,
     is_hardened_in_the_engines_own_words,
@@ -44,42 +48,82 @@ async fn makes_no_docker_exec_for_its_commands(_: Context) -> Outcome {
 async fn tells_nobody_inside_anything_without_the_token(_: Context) -> Outcome {
     let setting = Setting::prepared()?;
     let session = setting.probed().await?;
-    let attempt = Command::new(["./probe", probe::FLAG, "guest", "/.bastide/run/guest.sock"]);
+    let attempt = Command::new(["./probe", probe::FLAG, "guest", "/.bastide/host/guest.sock"]);
     let output = session.exec(attempt).await?;
     assert_eq!(String::from_utf8(output.stdout)?, "connected\nheard 0 bytes\n");
     // Nobody but root even gets there.
-    let attempt = Command::new(["./probe", probe::FLAG, "guest", "/.bastide/run/guest.sock"]);
+    let attempt = Command::new(["./probe", probe::FLAG, "guest", "/.bastide/host/guest.sock"]);
     let output = session.exec(attempt.user("nobody")).await?;
     assert_eq!(String::from_utf8(output.stdout)?, "cannot connect\n");
     assert_eq!(say(&session, "echo here").await?, "here\n");
     Ok(session.delete().await?)
 }
 
-async fn follows_nothing_that_root_inside_put_in_the_place_of_the_socket(_: Context) -> Outcome {
+async fn follows_nothing_that_was_put_in_the_place_of_the_socket(_: Context) -> Outcome {
     let setting = Setting::prepared()?;
-    let session = setting.probed().await?;
+    let session = setting.session(base()).await?;
     let run = setting.home.path().join("sessions").join(session.id().as_str()).join("run");
-    for trick in [
-        "ln -s /var/run/docker.sock guest.sock",
-        "mkfifo guest.sock",
-        "echo no socket > guest.sock",
-        "rm -rf guest.sock",
-    ] {
-        say(&session, &format!("cd /.bastide/run; rm -rf guest.sock; {trick}")).await?;
+    let place = run.join("guest.sock");
+    let daemon = setting.host.strip_prefix("unix://").ok_or("a daemon elsewhere")?;
+    let tricks: [&(dyn Fn() -> std::io::Result<()> + Sync); 4] = [
+        &|| std::os::unix::fs::symlink(daemon, &place),
+        &|| std::os::unix::fs::symlink("/proc/self/exe", &place),
+        &|| std::fs::write(&place, "no socket"),
+        &|| Ok(()),
+    ];
+    for (number, trick) in tricks.iter().enumerate() {
+        drop(std::fs::remove_file(&place));
+        trick()?;
         let again = session.reconnect().await.map(drop).map_err(|error| error.kind());
-        assert_eq!(again, Err(bastide::ErrorKind::BackendLost), "{trick}");
+        assert_eq!(again, Err(bastide::ErrorKind::BackendLost), "{number}");
     }
     // Somebody else who listens there hears nothing.
-    let listener = Command::new(["./probe", probe::FLAG, "listen", "/.bastide/run/guest.sock"]);
-    let mut liar = session.spawn(listener).await?;
-    assert_eq!(liar.next().await?, bastide::OutputEvent::Stdout("listening\n".into()));
-    assert!(run.join("guest.sock").exists());
+    let liar = std::os::unix::net::UnixListener::bind(&place)?;
+    let heard = std::thread::spawn(move || {
+        let mut all = Vec::new();
+        liar.accept()?.0.read_to_end(&mut all).map(|_| all)
+    });
     let again = session.reconnect().await.map(drop).map_err(|error| error.kind());
     assert_eq!(again, Err(bastide::ErrorKind::BackendLost));
-    assert_eq!(liar.next().await?, bastide::OutputEvent::Stdout("heard 0 bytes\n".into()));
-    drop(liar);
+    assert_eq!(heard.join().map_err(|_| "nobody listened")??, b"");
     assert_eq!(say(&session, "echo still here").await?, "still here\n");
     Ok(session.delete().await?)
+}
+
+/// Tries, as root, to put things into every folder of ours: more than may be there, a program with a
+/// set-id bit, a device, a link. What cannot be put anywhere is said with the folder.
+const PLANT: &str = "for f in $(find /.bastide -type d); do
+    ( head -c 2000000 /dev/zero > $f/large ) 2>/dev/null && echo $f large
+    { cp /bin/true $f/suid && chmod 4755 $f/suid && $f/suid; } 2>/dev/null && echo $f suid
+    ln -s /etc/passwd $f/link 2>/dev/null; mkfifo $f/pipe 2>/dev/null; mkdir $f/deep 2>/dev/null
+done
+mv /.bastide/host/guest.sock /.bastide/host/gone 2>/dev/null && echo socket; true";
+
+async fn writes_nothing_of_the_host_through_what_is_ours_inside(_: Context) -> Outcome {
+    let setting = Setting::prepared()?;
+    let far = Setting::new(&Proxy::start()?.host)?;
+    for (setting, is_near) in [(&setting, true), (&far, false)] {
+        let mut options = base();
+        options.read_only_root = true;
+        let session = setting.session(options).await?;
+        assert_eq!(say(&session, PLANT).await?, "", "near: {is_near}");
+        let folder = setting.home.path().join("sessions").join(session.id().as_str());
+        let run = std::fs::read_dir(folder.join("run")).into_iter().flatten();
+        let names = run.map(|entry| Ok(entry?.file_name())).collect::<std::io::Result<Vec<_>>>()?;
+        let want: &[&str] = if is_near { &["guest.sock"] } else { &[] };
+        assert_eq!(names, want, "near: {is_near}");
+        // Of all that is shown of a file system elsewhere, only the workspace can be written to.
+        let writable = "awk '$4 != \"/\" && $6 ~ /^rw/ && $5 !~ /^\\/proc\\// { print $5 }' \
+                        /proc/self/mountinfo";
+        assert_eq!(say(&session, writable).await?, "/workspace\n", "near: {is_near}");
+        if is_near {
+            // It is where it was, for everybody who comes.
+            let again = session.reconnect().await?;
+            assert_eq!(say(&again, "echo here").await?, "here\n");
+        }
+        session.delete().await?;
+    }
+    Ok(())
 }
 
 async fn keeps_the_token_where_nobody_inside_finds_it(_: Context) -> Outcome {

@@ -97,9 +97,8 @@ impl Client {
         reach::check(self.backend.home(), &spec)?;
         let mut record = Record::intent(id, self.backend.name(), spec);
         record.tied = options.tied_to_owner;
-        // A machine with a system of its own says itself where its programs are.
-        let path = self.backend.has_host_files();
-        record.env = environment(&record.spec.root, &manifest, options.env, path);
+        let own_system = self.backend.has_own_system();
+        record.env = environment(&record.spec.root, &manifest, options.env, own_system);
         record.spec.search_path = search_path(&record.env);
         record.exposed_ports = declared(options.exposed_ports)?;
         record.spec.exposed_ports.clone_from(&record.exposed_ports);

@@ -49,7 +49,9 @@ pub(crate) fn add(
             }
         };
         let uid = uid.ok_or("there are no more numbers for users")?;
-        passwd.lines.push(format!("{name}:x:{uid}:{gid}::/:/usr/sbin/nologin").into_bytes());
+        // As `useradd -M` does: a home by name, which nobody makes.
+        let line = format!("{name}:x:{uid}:{gid}::/home/{name}:/usr/sbin/nologin");
+        passwd.lines.push(line.into_bytes());
     }
     for (name, members) in &wanted.groups {
         for member in members {
@@ -148,8 +150,8 @@ mod tests {
         let shown = |text: &[u8]| String::from_utf8(text.to_vec()).unwrap();
         assert_eq!(
             shown(&passwd),
-            "agent:x:1000:1000::/w:/bin/sh\nodd\namy:x:1003:1003::/:/usr/sbin/nologin\n\
-             zoe:x:1004:1004::/:/usr/sbin/nologin\n"
+            "agent:x:1000:1000::/w:/bin/sh\nodd\namy:x:1003:1003::/home/amy:/usr/sbin/nologin\n\
+             zoe:x:1004:1004::/home/zoe:/usr/sbin/nologin\n"
         );
         assert_eq!(
             shown(&group),
@@ -165,7 +167,7 @@ mod tests {
     #[test]
     fn a_user_with_the_name_of_a_group_is_in_that_group() {
         let (passwd, group) = add(b"", b"", &wanted(&["team"], &[("team", &[])])).unwrap();
-        assert_eq!(passwd, b"team:x:1000:1000::/:/usr/sbin/nologin\n");
+        assert_eq!(passwd, b"team:x:1000:1000::/home/team:/usr/sbin/nologin\n");
         assert_eq!(group, b"team:x:1000:\n");
     }
 

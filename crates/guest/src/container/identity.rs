@@ -3,7 +3,7 @@
 use rustix::process::{Gid, Uid, getegid, geteuid};
 use rustix::thread::set_thread_groups;
 
-use crate::accounts::{Accounts, Identity};
+use crate::accounts::{Accounts, Identity, Nameless};
 use crate::jail::{Step, StepError};
 use crate::sys::{set_file_gid, set_file_uid};
 
@@ -13,6 +13,8 @@ pub(super) struct DefaultUser {
     pub(super) who: Identity,
     /// What the image calls it.
     pub(super) name: Option<String>,
+    /// Its home.
+    pub(super) home: String,
     /// Whether this process may become somebody else at all.
     pub(super) many_users: bool,
 }
@@ -26,7 +28,8 @@ impl DefaultUser {
         if own != 0 {
             let name = accounts.user_name(own).map(str::to_owned);
             let who = Identity { uid: own, gid: getegid().as_raw(), groups: Vec::new() };
-            return Ok(Self { who, name, many_users: false });
+            let home = accounts.home(own).to_owned();
+            return Ok(Self { who, name, home, many_users: false });
         }
         let text = text.filter(|text| !text.is_empty()).unwrap_or("0");
         Self::find(&accounts, text).ok_or_else(|| {
@@ -36,20 +39,10 @@ impl DefaultUser {
     }
 
     fn find(accounts: &Accounts, text: &str) -> Option<Self> {
-        let (user, group) = match text.split_once(':') {
-            Some((user, group)) => (user, Some(group)),
-            None => (text, None),
-        };
-        let mut who = accounts.identity(user)?;
+        let who = accounts.identity(text, Nameless::InRootsGroup)?;
         let name = accounts.user_name(who.uid).map(str::to_owned);
-        if let Some(group) = group {
-            // As engines do: whoever names a group means that one alone.
-            who = Identity { gid: accounts.group(group)?, groups: Vec::new(), ..who };
-        } else if name.is_none() {
-            // As engines do: a number that the image has no name for is in root's group.
-            who.gid = 0;
-        }
-        Some(Self { who, name, many_users: true })
+        let home = accounts.home(who.uid).to_owned();
+        Some(Self { who, name, home, many_users: true })
     }
 
     pub(super) fn ids(&self) -> (Uid, Gid) {

@@ -18,6 +18,8 @@ use bastide_proto::{Fault, FaultKind, GuestRoute};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, readlinkat};
 use rustix::io::Errno;
 
+use crate::jail::{Step, StepError};
+
 use mounts::Mounts;
 
 pub(crate) use mounts::{Node, look};
@@ -174,18 +176,20 @@ impl Roots {
         writable: &[String],
         readable: &[String],
         resolver: Resolver,
-    ) -> std::io::Result<Self> {
+    ) -> Result<Self, StepError> {
         let mut list = Vec::new();
         for (paths, writable) in [(writable, true), (readable, false)] {
             for path in paths {
-                let held = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-                let node = look(&held)?;
+                let step = || format!("open {path}");
+                let held = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+                let held = held.step(step)?;
+                let node = look(&held).step(step)?;
                 let is_dir = node.kind == FileType::Directory;
                 let stay = Stay { writable, device: node.device };
                 list.push(Root { names: names(path.as_bytes()), held, is_dir, stay });
             }
         }
-        let mounts = Mounts::learn(&list)?;
+        let mounts = Mounts::learn(&list).step(|| "look at what is mounted".to_owned())?;
         let works = list.first().is_none_or(|root| kernel::works(&root.held));
         let resolver = if works { resolver } else { Resolver::Walk };
         Ok(Self { list, mounts, resolver })

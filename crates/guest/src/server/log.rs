@@ -31,6 +31,9 @@ const AHEAD: u64 = 8 * 1024 * 1024;
 
 const HEADER: usize = 5;
 
+/// How many names may be taken where a file has to have one for a moment.
+const TAKEN: usize = 1000;
+
 /// The folder in which logs without a name are made.
 #[derive(Debug)]
 pub(crate) struct LogFolder(pub(crate) OwnedFd);
@@ -50,11 +53,20 @@ impl LogFolder {
     /// A file whose name is taken away at once.
     fn unnamed(&self) -> io::Result<File> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let name = format!("log-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let file = openat(self.0.as_fd(), &name, flags, Mode::RUSR | Mode::WUSR)?;
-        unlinkat(self.0.as_fd(), &name, AtFlags::empty())?;
-        Ok(file.into())
+        for _ in 0..TAKEN {
+            let name = format!(".bastide-log-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+            match openat(self.0.as_fd(), &name, flags, Mode::RUSR | Mode::WUSR) {
+                // The folder may be one that commands write to.
+                Err(Errno::EXIST) => {}
+                opened => {
+                    let file = opened?;
+                    unlinkat(self.0.as_fd(), &name, AtFlags::empty())?;
+                    return Ok(file.into());
+                }
+            }
+        }
+        Err(Errno::EXIST.into())
     }
 }
 

@@ -14,6 +14,7 @@ use rustix::fs::{FileType, Gid, Uid, fchown, fstat};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, kill_process, kill_process_group};
+use serde_bytes::ByteBuf;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::sync::{Notify, watch};
@@ -77,7 +78,7 @@ impl Process {
         if exec.argv.is_empty() {
             return Err(Fault::new(FaultKind::Invalid, "the command has no program"));
         }
-        let who = guest.users.find(exec.user.as_deref()).await?;
+        let (who, home) = guest.users.find_with_home(exec.user.as_deref()).await?;
         let pool = guest.users.pool(who.as_ref()).await?;
         let deadline = exec.timeout.map(|timeout| Instant::now() + timeout);
         let (streams, far) = match exec.terminal {
@@ -92,9 +93,13 @@ impl Process {
         })
         .map_err(|error| fault("cannot make the command's streams", &error))?;
         let argv = shown(&exec.argv);
+        let mut env = exec.env;
+        if !env.iter().any(|(key, _)| &key[..] == b"HOME") {
+            env.push((ByteBuf::from("HOME"), ByteBuf::from(home)));
+        }
         let orders = Orders {
             argv: exec.argv,
-            env: exec.env,
+            env,
             cwd: exec.cwd.into(),
             terminal: exec.terminal.is_some(),
         };
@@ -242,7 +247,7 @@ impl Process {
 }
 
 /// A command line as it is listed: readable, and bounded.
-fn shown(argv: &[serde_bytes::ByteBuf]) -> Vec<String> {
+fn shown(argv: &[ByteBuf]) -> Vec<String> {
     let mut room = MOST_SHOWN;
     let mut shown = Vec::new();
     for argument in argv {

@@ -15,7 +15,7 @@ use super::blocking::blocking;
 use super::call::fault;
 use super::kill::kill_strays;
 use super::pool::{Pool, read_packet, send_packet};
-use crate::accounts::{Accounts, Identity};
+use crate::accounts::{Accounts, Identity, Nameless};
 use crate::init::ToInit;
 use crate::launcher::LauncherReport;
 use crate::packet;
@@ -33,50 +33,82 @@ const MAX_NAME: usize = 256;
 /// A user; the default one if none.
 type Who = Option<Arc<Identity>>;
 
+/// Whom commands run as, and who else there can be.
+#[derive(Debug, Clone)]
+pub(crate) struct Population {
+    /// The default user.
+    pub(crate) own: Identity,
+    /// Its home.
+    pub(crate) home: String,
+    /// Why there is nobody but the default user, if so.
+    pub(crate) only_own: Option<String>,
+    /// Which group a number without a name is in.
+    pub(crate) nameless: Nameless,
+}
+
+impl Population {
+    /// Whether somebody who was asked for by `text` is the default user.
+    fn is_own(&self, text: &str, who: &Identity) -> bool {
+        // An engine gives a user all its groups, and the same one with another group is another.
+        if self.nameless == Nameless::InRootsGroup && self.only_own.is_none() {
+            return *who == self.own;
+        }
+        who.uid == self.own.uid && (!text.contains(':') || who.gid == self.own.gid)
+    }
+}
+
 /// The users of the session.
 #[derive(Debug)]
 pub(crate) struct Users {
     /// Where launchers are asked for.
     init: Quiet,
-    /// Why there is nobody but the default user, if so.
-    only_own: Option<String>,
-    /// The default user.
-    own_uid: u32,
+    population: Population,
     /// Those that have run something, the latest last; the default user has no identity.
     pools: Mutex<Vec<(Who, Arc<Pool>)>>,
 }
 
 impl Users {
     /// The default user, whose launcher is up.
-    pub(crate) fn new(init: Quiet, only_own: Option<String>, own_uid: u32, own: Pool) -> Self {
-        Self { init, only_own, own_uid, pools: Mutex::new(vec![(None, Arc::new(own))]) }
+    pub(crate) fn new(init: Quiet, population: Population, own: Pool) -> Self {
+        Self { init, population, pools: Mutex::new(vec![(None, Arc::new(own))]) }
     }
 
     /// Why there is nobody but the default user, if so.
     pub(crate) fn only_own(&self) -> Option<&str> {
-        self.only_own.as_deref()
+        self.population.only_own.as_deref()
     }
 
     /// Who a user is; `None` for the default user.
     pub(crate) async fn find(&self, user: Option<&str>) -> Result<Who, Fault> {
-        let Some(user) = user else { return Ok(None) };
+        self.find_with_home(user).await.map(|(who, _)| who)
+    }
+
+    /// Who a user is, `None` for the default user; and where its home is.
+    pub(crate) async fn find_with_home(&self, user: Option<&str>) -> Result<(Who, String), Fault> {
+        let Population { home, only_own, nameless, .. } = &self.population;
+        let Some(user) = user else { return Ok((None, home.clone())) };
         if user.is_empty() || user.len() > MAX_NAME || user.contains('\0') {
             return Err(Fault::new(FaultKind::Invalid, "the name of a user makes no sense"));
         }
-        let asked = user.to_owned();
-        let found = blocking(move || Accounts::read().identity(&asked)).await?;
-        let Some(who) = found else {
+        let (asked, nameless) = (user.to_owned(), *nameless);
+        let find = move || {
+            let accounts = Accounts::read();
+            let who = accounts.identity(&asked, nameless)?;
+            let home = accounts.home(who.uid).to_owned();
+            Some((who, home))
+        };
+        let Some((who, home)) = blocking(find).await? else {
             return Err(Fault::new(FaultKind::Invalid, format!("there is no user {user}")));
         };
-        if who.uid == self.own_uid {
-            return Ok(None);
+        if self.population.is_own(user, &who) {
+            return Ok((None, home));
         }
-        match &self.only_own {
+        match only_own {
             Some(why) => {
                 let message = format!("nothing can be done as {user}: {why}");
                 Err(Fault::new(FaultKind::Unsupported, message))
             }
-            None => Ok(Some(Arc::new(who))),
+            None => Ok((Some(Arc::new(who)), home)),
         }
     }
 

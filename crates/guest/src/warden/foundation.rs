@@ -157,7 +157,8 @@ impl Foundation {
                 Ok(Ready { init_pid, guest_pid, ..ready })
             }
             (Ok(None), Ok(())) => {
-                Err(StepError::from_errno("start inside the sandbox", libc::ECHILD).into())
+                let step = "start the sandbox, whose first process ended without a word";
+                Err(StepError::from_errno(step, libc::EPIPE).into())
             }
         }
     }

@@ -22,6 +22,11 @@ pub(super) const TRIALS: &[Trial] = trials![
 /// A number nobody has a name for.
 const NUMBER: &str = "4242";
 
+/// The group of that number: with engines it is root's, as whoever comes from one expects.
+fn group(context: &Context) -> u32 {
+    if context.backend.has_own_system() { 0 } else { 4242 }
+}
+
 /// A session that has users; where a machine gives none, that has to be said with a way out.
 async fn session(context: &Context) -> Result<Session, Trouble> {
     let session = context.session().await?;
@@ -52,8 +57,12 @@ async fn runs_commands_as_users_by_name_and_number(context: Context) -> Outcome 
     let session = session(&context).await?;
     let own = say(&session, "id -u").await?;
     let line = "id -u; id -g; id -G";
+    let group = group(&context);
     for (user, want) in [
-        (NUMBER, "4242\n4242\n4242\n"),
+        (NUMBER, format!("4242\n{group}\n{group}\n").as_str()),
+        ("4242:77", "4242\n77\n77\n"),
+        ("nobody:root", "65534\n0\n0\n"),
+        (":77", "0\n77\n77\n"),
         ("nobody", "65534\n65534\n65534\n"),
         ("0", "0\n0\n0\n"),
         ("root", "0\n0\n0\n"),
@@ -102,10 +111,13 @@ async fn does_with_files_what_the_user_may(context: Context) -> Outcome {
     his.mkdir("mine/deep/er", true).await?;
     his.mv("mine/new", "mine/deep/er/new").await?;
     let stat = his.stat("mine/deep/er/new").await?;
-    assert_eq!((stat.uid, stat.gid), (4242, 4242));
+    assert_eq!((stat.uid, stat.gid), (4242, group(&context)));
     assert_eq!(&his.read("mine/deep/er/new").await?[..], b"his");
     his.chmod("mine/deep/er/new", 0o640).await?;
     his.write("shared/his", "x").await?;
+    // In the group that was named, if one was.
+    session.files_as("4242:77").write("shared/grouped", "x").await?;
+    assert_eq!(session.files().stat("shared/grouped").await?.gid, 77);
     // What his commands could not do, his files cannot either.
     let denied = [
         ("read closed/file", his.read("closed/file").await.err()),
@@ -229,7 +241,9 @@ async fn serves_more_users_than_it_keeps_launchers_for(context: Context) -> Outc
 
 async fn refuses_users_there_are_not(context: Context) -> Outcome {
     let session = context.session().await?;
-    for user in ["no-such-user", "", "-1", "4294967295", "99999999999", "a\0b"] {
+    for user in
+        ["no-such-user", "", ":", "0:no-such", "0:0:0", "-1", "4294967295", "99999999999", "a\0b"]
+    {
         let error = session.exec(sh("true").user(user)).await.err();
         let error = error.ok_or_else(|| format!("{user:?} ran something"))?;
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{user:?}: {error}");
