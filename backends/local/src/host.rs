@@ -69,8 +69,8 @@ fn workspace(folder: &Path, root: &str, home: &Path) -> Result<HostFile> {
     let what = format!("{} cannot be a workspace", folder.display());
     refuse_place(&what, folder, home, true)?;
     let failed = |error: io::Error| {
-        let message = format!("{what}: {error}");
-        Error::new(ErrorKind::InvalidInput, message).with("path", folder.display().to_string())
+        let cause = Error::new(ErrorKind::InvalidInput, format!("{what}: {error}")).because(error);
+        Error::workspace_start(folder.display()).because(cause)
     };
     fs::create_dir_all(folder).map_err(failed)?;
     let source = folder.canonicalize().map_err(failed)?;

@@ -174,8 +174,7 @@ fn declared(ports: Vec<u16>) -> Result<Vec<u16>> {
     let mut declared = Vec::with_capacity(ports.len());
     for port in ports {
         if port == 0 {
-            let message = "exposed_ports entries must be between 1 and 65535";
-            return Err(Error::new(ErrorKind::InvalidInput, message));
+            return Err(Error::value_error("exposed_ports entries must be between 1 and 65535"));
         }
         if !declared.contains(&port) {
             declared.push(port);

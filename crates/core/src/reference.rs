@@ -3,7 +3,7 @@
 
 use serde_json::Number;
 
-use crate::{Command, Error, Output, Reason, Result, Session};
+use crate::{Command, Error, ErrorKind, Output, Reason, Result, Session};
 
 /// What a command said, and how it ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,13 +33,16 @@ impl Session {
     /// # Errors
     ///
     /// `ExecTransportError` if it could not be executed, `ExecTimeoutError` if it took longer than its
-    /// [timeout](Command::timeout); and as `exec`.
+    /// [timeout](Command::timeout), [`LimitExceeded`](ErrorKind::LimitExceeded) if it said more than its
+    /// [output limit](Command::output_limit) (it ran to its end then); and as `exec`.
     pub async fn exec_result(&self, command: Command) -> Result<ExecResult> {
         let command = self.as_run(command);
         let argv: Vec<String> =
             command.argv.iter().map(|part| String::from_utf8_lossy(part).into_owned()).collect();
         let timeout = command.timeout;
-        let Output { stdout, stderr, exit, .. } = self.exec(command).await?;
+        let output = self.exec(command).await?;
+        let is_whole = !output.is_truncated();
+        let Output { stdout, stderr, stdout_omitted, stderr_omitted, lost, exit, .. } = output;
         let code = i64::from(exit.code);
         let exit_code = match exit.reason {
             Reason::NotStarted => {
@@ -56,6 +59,16 @@ impl Session {
             Reason::Signalled | Reason::OutOfMemory if !self.backend.has_own_system() => 128 - code,
             _ => code,
         };
+        // A result has no place to say that something is missing from it.
+        if !is_whole {
+            let missing = stdout_omitted.saturating_add(stderr_omitted).saturating_add(lost);
+            let message = format!(
+                "the command ended with code {exit_code}, but {missing} bytes of its output are missing"
+            );
+            return Err(Error::new(ErrorKind::LimitExceeded, message)
+                .with("exit_code", exit_code)
+                .hint("give it a larger `output_limit`, read it piece by piece with `spawn`, or write it to a file"));
+        }
         Ok(ExecResult { stdout: stdout.to_vec(), stderr: stderr.to_vec(), exit_code })
     }
 }

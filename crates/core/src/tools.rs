@@ -5,6 +5,7 @@ mod skills;
 
 use std::time::{Duration, Instant};
 
+use bastide_model::PosixPath;
 use bastide_model::patch::{FileAnswer, FileRequest, PatchRun, PatchStep, WorkspaceEditor};
 use bastide_model::paths::SandboxWorkspaceScope;
 use bastide_model::tools::{
@@ -23,9 +24,6 @@ pub use skills::{Skill, SkillInfo, SkillSource, Skills};
 
 /// The size of the terminal a model types on.
 const TERMINAL: (u16, u16) = (24, 80);
-
-/// The largest file that is patched.
-const MAX_PATCHED: u64 = 64 << 20;
 
 /// The tools of one session.
 ///
@@ -203,7 +201,7 @@ impl<'a> Tools<'a> {
             Start::Refuse(text) => return Ok(ToolAnswer::Text(text)),
         };
         let most = u64::try_from(MAX_IMAGE_BYTES).unwrap_or(u64::MAX) + 1;
-        let content = self.files().read_bounded(run.path().as_str(), most).await;
+        let content = self.files().read_beginning(run.path().as_str(), most).await;
         Ok(match run.answer(content.map(|content| content.to_vec())) {
             ImageAnswer::Text(text) => ToolAnswer::Text(text),
             ImageAnswer::Image(url) => ToolAnswer::Image(url),
@@ -231,23 +229,25 @@ impl<'a> Tools<'a> {
     async fn edit(&self, request: FileRequest) -> Result<FileAnswer> {
         let files = self.files();
         match request {
-            // Where it leads is for the guest to find out, at the moment it is used.
-            FileRequest::Resolve(path) => Ok(FileAnswer::Resolved(path)),
-            FileRequest::Read(path) => {
-                match files.read_bounded(path.as_str(), MAX_PATCHED + 1).await {
-                    Ok(content) if content.len() as u64 > MAX_PATCHED => {
-                        let message = format!("{path} is too large to be patched");
-                        Err(Error::new(ErrorKind::LimitExceeded, message))
-                    }
-                    Ok(content) => Ok(FileAnswer::Content(content.to_vec())),
-                    Err(error) if error.class() == Some("WorkspaceReadNotFoundError") => {
-                        Ok(FileAnswer::Missing)
-                    }
-                    Err(error) => Err(error),
-                }
+            // The rest of the patch works on the file itself: what is done by one name and undone by
+            // another would lose it.
+            FileRequest::Resolve(path) => {
+                let place = files.resolve(path.as_str()).await?;
+                Ok(FileAnswer::Resolved(PosixPath::new(&place)))
             }
-            FileRequest::Write { path, content } | FileRequest::Replace { path, content } => {
-                files.write(path.as_str(), content).await?;
+            FileRequest::Read(path) => match files.read(path.as_str()).await {
+                Ok(content) => Ok(FileAnswer::Content(content.to_vec())),
+                Err(error) if error.class() == Some("WorkspaceReadNotFoundError") => {
+                    Ok(FileAnswer::Missing)
+                }
+                Err(error) => Err(error),
+            },
+            FileRequest::Write { path, content } => {
+                self.write_text(&path, content).await?;
+                Ok(FileAnswer::Done)
+            }
+            FileRequest::Replace { path, content } => {
+                self.replace_text(&path, content).await?;
                 Ok(FileAnswer::Done)
             }
             FileRequest::Create { path, content } => {
@@ -273,6 +273,38 @@ impl<'a> Tools<'a> {
                 Ok(FileAnswer::Done)
             }
         }
+    }
+
+    /// Writes a file, and the folders it lies in.
+    async fn write_text(&self, path: &PosixPath, content: Vec<u8>) -> Result<()> {
+        let files = self.files();
+        files.mkdir(folder_of(path).as_str(), true).await?;
+        files.write(path.as_str(), content).await
+    }
+
+    /// Writes a file under another name and renames it into place.
+    async fn replace_text(&self, path: &PosixPath, content: Vec<u8>) -> Result<()> {
+        let files = self.files();
+        let name = format!(".apply_patch-{}.tmp", uuid::Uuid::new_v4().simple());
+        let staged = folder_of(path).join(&PosixPath::new(&name));
+        let replaced = async {
+            self.write_text(&staged, content).await?;
+            files.mv(staged.as_str(), path.as_str()).await
+        };
+        let replaced = replaced.await;
+        if replaced.is_err() {
+            // The first failure is the one to tell.
+            drop(files.rm(staged.as_str(), false).await);
+        }
+        replaced
+    }
+}
+
+/// The folder an absolute path lies in.
+fn folder_of(path: &PosixPath) -> PosixPath {
+    match path.as_str().rsplit_once('/') {
+        None | Some(("", _)) => PosixPath::new("/"),
+        Some((folder, _)) => PosixPath::new(folder),
     }
 }
 

@@ -13,7 +13,7 @@ use crate::accounts::Identity;
 use crate::jail::{
     Blueprint, Protected, Step, StepError, Surroundings, WallsReport, limit_commands, raise_walls,
 };
-use crate::sys::{Fork, exit_now, fork};
+use crate::sys::{Fork, default_signals, exit_now, fork};
 use crate::{packet, supervisor};
 
 /// What the guest asks of a launcher: a supervisor on the two sockets that come with it, the
@@ -58,6 +58,8 @@ pub(crate) fn run(plan: &Blueprint, charge: Charge, requests: &OwnedFd, groups: 
 
 /// The life of a launcher from where it is behind its walls, or is not.
 pub(crate) fn serve(walls: Result<WallsReport, StepError>, requests: &OwnedFd) -> ! {
+    // Once for all commands: dispositions are inherited, and there are too many to set for each.
+    default_signals();
     let failed = walls.is_err();
     let pid = rustix::process::getpid().as_raw_pid();
     let message: LauncherReport =

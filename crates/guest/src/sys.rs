@@ -150,6 +150,18 @@ pub(crate) fn reset_signals() {
     set_signal_mask(&empty_signal_set());
 }
 
+/// Gives every signal its default disposition but `SIGCHLD` and `SIGPIPE`, which this process has uses
+/// for: what the program that started us ignores, its commands would ignore, too.
+pub(crate) fn default_signals() {
+    for signal in 1..=libc::SIGRTMAX() {
+        if !matches!(signal, libc::SIGCHLD | libc::SIGPIPE | libc::SIGKILL | libc::SIGSTOP) {
+            // SAFETY: the default disposition runs no code of ours; a number the C library keeps to
+            // itself is refused.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+    }
+}
+
 /// Lets the kernel collect this process's dead children.
 pub(crate) fn ignore_children() {
     // SAFETY: `SIGCHLD` is a valid signal, and ignoring it runs no code of ours.

@@ -107,6 +107,18 @@ impl Snapshot {
         }
     }
 
+    /// The file on the host a workspace is kept in, where it is one: what events of saving say.
+    #[must_use]
+    pub fn tar_path(&self) -> Option<String> {
+        match self {
+            Self::Local(local) if !local.id.is_empty() => {
+                let path = local.base_path.join(&PosixPath::new(&local.id));
+                Some(format!("{path}.tar"))
+            }
+            _ => None,
+        }
+    }
+
     /// Where errors say the snapshot is.
     ///
     /// # Errors

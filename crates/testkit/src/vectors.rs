@@ -46,9 +46,11 @@ mod token_truncation;
 mod unix_local;
 mod unix_local_live;
 
-pub(crate) use case::decode_base64;
+pub(crate) use archives::members;
 pub use case::{Case, Handler, Scratch};
+pub(crate) use case::{decode_base64, encode_base64};
 pub use class::Class;
+pub(crate) use compare::PYTHON_WORDING;
 pub use differences::{Difference, differences};
 pub use report::{Outcome, Report, Status};
 pub use run::{default_dir, run};

@@ -101,7 +101,7 @@ fn commit() -> String {
 }
 
 /// The interpreter of a virtual environment with the reference in it, made at the first use.
-fn reference() -> Outcome<PathBuf> {
+pub(crate) fn reference() -> Outcome<PathBuf> {
     let folder = top().join("target/reference");
     let python = folder.join("bin/python");
     let import = ["-c", "import agents.sandbox.sandboxes.unix_local, docker"];

@@ -5,6 +5,7 @@ mod check;
 mod ci;
 mod docs;
 mod fuzz;
+mod live;
 mod shell;
 mod test;
 mod vectors;
@@ -37,6 +38,8 @@ enum Task {
     Docs,
     /// Feed inputs nobody would write to whatever reads what strangers send
     Fuzz(fuzz::Arguments),
+    /// Make the same calls on the reference's clients and on ours, and compare
+    Live(live::Arguments),
     /// Run the recorded cases of the reference
     Vectors(vectors::Arguments),
     /// Take walls away, and see that trials notice; as root, with a user that is removed at the end
@@ -52,6 +55,7 @@ fn main() -> ExitCode {
         Task::Bench(arguments) => shell::finish(bench::run(&arguments)),
         Task::Docs => docs::run(),
         Task::Fuzz(arguments) => shell::finish(fuzz::run(&arguments)),
+        Task::Live(arguments) => shell::finish(live::run(&arguments)),
         Task::Vectors(arguments) => vectors::run(&arguments),
         Task::Walls => shell::finish(walls::walk()),
     }

@@ -53,6 +53,23 @@ fn exits_as_a_shell_would() {
     assert_eq!(home.folders(), Vec::<String>::new());
 }
 
+/// Whoever starts the tool with `&` or `nohup` has it ignore signals; commands do not.
+#[test]
+fn commands_ignore_and_block_nothing_they_did_not_choose() {
+    let home = Home::new();
+    let status = ["grep", "-E", "^Sig(Ign|Blk):", "/proc/self/status"];
+    for rung in ["namespaces", "landlock"] {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "trap '' INT HUP TERM QUIT USR1; exec \"$@\"", "sh"]);
+        shell.arg(env!("CARGO_BIN_EXE_bastide"));
+        let arguments = [&["run", "--isolation", rung, "--"][..], &status].concat();
+        let output = home.wrapped(shell, &arguments).output().unwrap();
+        let nothing = "0000000000000000";
+        let want = format!("SigBlk:\t{nothing}\nSigIgn:\t{nothing}\n");
+        assert_eq!(text(&output.stdout), want, "{rung}: {}", text(&output.stderr));
+    }
+}
+
 #[test]
 fn ends_a_stubborn_tree_at_the_timeout() {
     let home = Home::new();

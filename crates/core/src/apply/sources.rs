@@ -323,13 +323,15 @@ fn lossy(path: &[u8]) -> String {
 fn changed(shown: &str, child: Option<&[u8]>) -> Error {
     let error = Error::local_dir_read(shown).with("reason", "path_changed_during_copy");
     match child {
+        Some(b"") => error.with("child", "."),
         Some(child) => error.with("child", lossy(child)),
         None => error,
     }
 }
 
 fn link(shown: &str, child: &[u8]) -> Error {
-    Error::local_dir_read(shown).with("reason", "symlink_not_supported").with("child", lossy(child))
+    let child = if child.is_empty() { ".".to_owned() } else { lossy(child) };
+    Error::local_dir_read(shown).with("reason", "symlink_not_supported").with("child", child)
 }
 
 /// What it means that a name cannot be opened.

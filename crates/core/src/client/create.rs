@@ -1,11 +1,15 @@
 //! Making sessions, and bringing their machines up.
 
-use std::path::PathBuf;
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bastide_model::snapshot::Snapshot;
 use bastide_model::state::BackendState;
 use bastide_model::{Manifest, SessionState};
+use bastide_proto::GuestPathError;
 use uuid::Uuid;
 
 use super::{
@@ -144,6 +148,15 @@ impl Client {
         mut start: Start,
     ) -> Result<Session> {
         let (is_new, starts) = (start.is_new, start.starts);
+        if let Some(root) = &record.owned_root
+            && let Err(error) = make_private(root, is_new)
+        {
+            // What is at the root is not ours to clear.
+            if is_new {
+                drop(self.backend.discard(folder.path()).await);
+            }
+            return Err(Error::workspace_start(root.to_string_lossy()).because(error));
+        }
         let Booted { machine, connection, leash, remains } =
             match self.backend.boot(&folder, &record.spec).await {
                 Ok(booted) => booted,
@@ -296,9 +309,27 @@ impl Client {
     }
 }
 
+/// Makes the folder of a workspace that nobody else may look into. A new one must not exist: what is
+/// there may be anybody's.
+fn make_private(root: &Path, is_new: bool) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(root) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && !is_new => Ok(()),
+        made => made,
+    }
+}
+
 /// Where the workspace of a manifest is inside.
 pub(super) fn root_of(manifest: &Manifest) -> Result<bastide_proto::GuestPath> {
-    manifest.root.parse().map_err(|error| {
+    // A slash too many at either end means nothing to this system.
+    let root = manifest.root_path();
+    let root = match root.is_absolute() {
+        true => format!("/{}", root.as_str().trim_start_matches('/')),
+        false => root.to_string(),
+    };
+    root.parse().map_err(|error| {
+        if error == GuestPathError::NotAbsolute {
+            return Error::value_error("sandbox workspace root must be absolute");
+        }
         let message = format!("manifest root {:?}: {error}", manifest.root);
         Error::new(ErrorKind::InvalidInput, message)
     })

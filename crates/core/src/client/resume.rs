@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use bastide_model::snapshot::Snapshot;
+use bastide_model::state::BackendState;
 use bastide_model::{EntryKind, Manifest, PathGrant, PosixPath, SessionState};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -161,6 +162,14 @@ impl Client {
             false => state.rebind_path_grants(Some(&trusted))?,
         };
         let mut state = state.rebind_mount_authority(Some(&trusted), &kind, &self.registry)?;
+        let is_unix_local = matches!(state.backend, BackendState::UnixLocal { .. });
+        let is_owned =
+            matches!(state.backend, BackendState::UnixLocal { workspace_root_owned: true });
+        if is_owned && trusted.root == DEFAULT_ROOT {
+            // Its folder was made for it and went with it. It gets another one; which one is not for the
+            // state to say.
+            DEFAULT_ROOT.clone_into(&mut state.manifest.root);
+        }
         let uuid = state.session_id;
         let own_snapshot = match options.create.snapshot {
             Some(choice) => choice.build(state.snapshot.id()),
@@ -173,6 +182,7 @@ impl Client {
             id: Some(id),
             snapshot: Some(super::SnapshotChoice::Named(vouched.snapshot)),
             progress: options.progress,
+            unix_local: options.create.unix_local || is_unix_local,
             ..options.create
         };
         self.create(&state.manifest, create).await

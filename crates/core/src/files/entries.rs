@@ -1,5 +1,6 @@
 //! Folders and their entries.
 
+use bastide_model::PosixPath;
 use bastide_model::paths::WorkspacePathPolicy;
 use bastide_proto::files::{FileOp, Found, Glob, Listed, Resolved};
 use bastide_proto::{Fault, FaultKind, GuestRoute};
@@ -30,7 +31,9 @@ impl Files<'_> {
     pub async fn ls(&self, path: &str) -> Result<Vec<FileInfo>> {
         let told = self.further("ls", || json!({"path": path}));
         let work = async {
-            let target = Target::new(self.policy, path)?;
+            let target = Target::new(self.policy, path, |path| {
+                too_long(&["ls", "-la", "--", path.as_str()])
+            })?;
             let listed = self.try_ls(&target).await;
             listed.map_err(|trouble| {
                 trouble.into_error(self.policy, &target, |fault| {
@@ -87,7 +90,7 @@ impl Files<'_> {
     async fn describe(&self, path: &str, follow: bool) -> Result<FileInfo> {
         let told = self.further("stat", || json!({"path": path, "follow": follow}));
         let work = async {
-            let target = Target::new(self.policy, path)?;
+            let target = Target::new(self.policy, path, Error::workspace_read_not_found)?;
             let found = self.one::<Found>(FileOp::Stat { path: target.path.clone(), follow }).await;
             let found = found.map_err(|trouble| {
                 trouble.into_error(self.policy, &target, |fault| match is_missing(&fault) {
@@ -109,7 +112,7 @@ impl Files<'_> {
     pub async fn mkdir(&self, path: &str, parents: bool) -> Result<()> {
         let told = self.further("mkdir", || json!({"path": path, "parents": parents}));
         let work = async {
-            let target = Target::new(self.policy, path)?;
+            let target = Target::new(self.policy, path, Error::workspace_archive_write)?;
             let made = self.quiet(FileOp::MakeDir { path: target.path.clone(), parents }).await;
             made.map_err(|trouble| trouble.into_write_error(self.policy, &target))
         };
@@ -127,7 +130,8 @@ impl Files<'_> {
     pub async fn rm(&self, path: &str, recursive: bool) -> Result<()> {
         let told = self.further("rm", || json!({"path": path, "recursive": recursive}));
         let work = async {
-            let target = Target::new(self.policy, path)?;
+            let target =
+                Target::new(self.policy, path, |path| too_long(&["rm", "--", path.as_str()]))?;
             // What may only be read is not removed with what is around it. Whether the path itself may be
             // changed depends on where it leads.
             if recursive && self.policy.normalize_path(&target.given, true).is_ok() {
@@ -185,11 +189,36 @@ impl Files<'_> {
         told.around(work, |same| Finished::noted(json!({"same": same}))).await
     }
 
+    /// Where a path leads, links followed; what it names need not exist. It is what the guest says: a
+    /// path to be asked for, and nothing to rely on.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidManifestPathError` if it leads out.
+    pub(crate) async fn resolve(&self, path: &str) -> Result<String> {
+        let pair = self.pair([path, path], true).await?;
+        let [left, right] = pair.paths();
+        let mut resolved = None;
+        let looked = self.try_pair(FileOp::SameFile { left, right, follow: true }, &mut resolved);
+        match looked.await {
+            Err(Trouble::Other(error)) => return Err(error),
+            Err(Trouble::Fault(fault)) if fault.kind == FaultKind::Escape => {
+                return Err(pair.targets[0].escape());
+            }
+            // Whoever uses the path hears what is wrong with what it names.
+            Ok(_) | Err(Trouble::Fault(_)) => {}
+        }
+        let first = resolved.and_then(|resolved| resolved.first);
+        let first = first.and_then(|place| String::from_utf8(place.into_vec()).ok());
+        Ok(first.unwrap_or_else(|| pair.targets[0].path.as_str().to_owned()))
+    }
+
     /// Reads two paths. If the second is refused by its name, the first may still be by where it
     /// leads, and comes first.
     async fn pair(&self, paths: [&str; 2], follow: bool) -> Result<Pair> {
-        let first = Target::new(self.policy, paths[0])?;
-        match Target::new(self.policy, paths[1]) {
+        let refuse = |_: PosixPath| too_long(&["test", paths[0], "-ef", paths[1]]);
+        let first = Target::new(self.policy, paths[0], refuse)?;
+        match Target::new(self.policy, paths[1], refuse) {
             Ok(second) => Ok(Pair { targets: [first, second], follow }),
             Err(error) => {
                 let (left, right) = (first.path.clone(), first.path.clone());
@@ -249,7 +278,7 @@ impl Files<'_> {
     pub async fn chmod(&self, path: &str, mode: u32) -> Result<()> {
         let told = self.further("chmod", || json!({"path": path, "mode": format!("{mode:o}")}));
         let work = async {
-            let target = Target::new(self.policy, path)?;
+            let target = Target::new(self.policy, path, Error::workspace_archive_write)?;
             let set = self.quiet(FileOp::SetMode { path: target.path.clone(), mode }).await;
             set.map_err(|trouble| trouble.into_write_error(self.policy, &target))
         };
@@ -265,7 +294,7 @@ impl Files<'_> {
     pub async fn chown(&self, path: &str, owner: Option<&str>, group: Option<&str>) -> Result<()> {
         let told = self.further("chown", || json!({"path": path, "owner": owner, "group": group}));
         let work = async {
-            let target = Target::new(self.policy, path)?;
+            let target = Target::new(self.policy, path, Error::workspace_archive_write)?;
             let text = |text: Option<&str>| text.map(ToOwned::to_owned);
             let (path, owner, group) = (target.path.clone(), text(owner), text(group));
             let set = self.quiet(FileOp::SetOwner { path, owner, group, follow: true }).await;
@@ -282,7 +311,7 @@ impl Files<'_> {
     pub async fn symlink(&self, path: &str, points_to: &str) -> Result<()> {
         let told = self.further("symlink", || json!({"path": path, "points_to": points_to}));
         let work = async {
-            let target = Target::new(self.policy, path)?;
+            let target = Target::new(self.policy, path, Error::workspace_archive_write)?;
             let (path, text) = (target.path.clone(), ByteBuf::from(points_to));
             let made = self.quiet(FileOp::Symlink { path, target: text }).await;
             made.map_err(|trouble| trouble.into_write_error(self.policy, &target))
@@ -302,7 +331,7 @@ impl Files<'_> {
     pub async fn glob(&self, pattern: &str) -> Result<Vec<String>> {
         let told = self.further("glob", || json!({"pattern": pattern}));
         let work = async {
-            let target = Target::new(self.policy, ".")?;
+            let target = Target::new(self.policy, ".", Error::workspace_read_not_found)?;
             let found = self.try_glob(&target, pattern).await;
             let mut found = found.map_err(|trouble| match trouble {
                 Trouble::Fault(fault) => refused(fault),
@@ -377,6 +406,11 @@ impl Pair {
             }
         }
     }
+}
+
+/// The error of a path that no command could be given.
+fn too_long(command: &[&str]) -> Error {
+    Error::exec_nonzero(command, 1, Vec::new(), "File name too long")
 }
 
 /// The error of something that would have been a command.

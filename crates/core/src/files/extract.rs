@@ -13,7 +13,7 @@ use serde_json::json;
 use super::Files;
 use super::path::Target;
 use super::spool::{NotKept, Spool};
-use super::write::Content;
+use super::write::{Content, WriteOptions};
 use crate::{Error, Result};
 
 /// How to unpack an archive.
@@ -64,13 +64,14 @@ impl Files<'_> {
                 limits.validate()?;
             }
             let limits = options.limits.unwrap_or(ArchiveLimits::NONE);
-            let target = Target::new(self.policy, path)?;
+            let target = Target::new(self.policy, path, Error::workspace_archive_write)?;
             let scheme = ArchiveScheme::of(target.given.as_str(), options.scheme.as_deref());
             let scheme = scheme?;
             let spool = Spool::fill(data.into(), limits.max_input_bytes).await;
             let spool = spool.map_err(|why| not_kept(&target, &limits, why))?;
             let failed = |error| Error::workspace_archive_write(&target.path).because(error);
-            self.write(path, spool.content().map_err(failed)?).await?;
+            let content = spool.content().map_err(failed)?;
+            self.write_told(path, target.path.as_str(), content, WriteOptions::default()).await?;
             // Where it really is: its members go beside it.
             let archive = self.stat(path).await?.path;
             let folder = parent(&archive)?;

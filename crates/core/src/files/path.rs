@@ -1,10 +1,12 @@
 //! Paths as callers give them.
 
+use std::io;
+
 use bastide_model::PosixPath;
 use bastide_model::paths::WorkspacePathPolicy;
 use bastide_proto::{GuestPathError, GuestRoute};
 
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, Result};
 
 /// A path a caller gave, and the place it means.
 #[derive(Debug, Clone)]
@@ -16,22 +18,32 @@ pub(super) struct Target {
     pub(super) path: GuestRoute,
 }
 
+/// A path as events show it: its names, and nothing that means nothing.
+pub(super) fn shown(path: &str) -> String {
+    let path = PosixPath::new(path);
+    if path.is_empty() { ".".to_owned() } else { path.to_string() }
+}
+
 impl Target {
-    /// Reads a path by the rules of the session.
-    pub(super) fn new(policy: &WorkspacePathPolicy, path: &str) -> Result<Self> {
+    /// Reads a path by the rules of the session. What is too long for the system is refused by
+    /// `too_long`, which is given the path.
+    pub(super) fn new(
+        policy: &WorkspacePathPolicy,
+        path: &str,
+        too_long: impl FnOnce(PosixPath) -> Error,
+    ) -> Result<Self> {
         // A backslash is a letter here, as it is to the system.
         let given = PosixPath::new(path);
         let place = match given.is_absolute() {
-            true => given.clone(),
+            // Two slashes at the front are one to this system.
+            true => PosixPath::new(&format!("/{}", given.as_str().trim_start_matches('/'))),
             false => policy.normalize_path(&given, false)?,
         };
         let path = place.as_str().parse().map_err(|error| match error {
             GuestPathError::Nul => Error::value_error("embedded null byte"),
             GuestPathError::TooLong => {
-                let message = format!("{}...: the path is too long", first(&given));
-                Error::new(ErrorKind::InvalidInput, message)
+                too_long(given.clone()).because(io::Error::from_raw_os_error(36))
             }
-            // Two slashes at the front mean something else than one.
             GuestPathError::NotAbsolute | GuestPathError::NotNormalized => {
                 Error::invalid_manifest_path(&given, "absolute")
             }
@@ -44,8 +56,4 @@ impl Target {
         let reason = if self.given.is_absolute() { "absolute" } else { "escape_root" };
         Error::invalid_manifest_path(&self.given, reason)
     }
-}
-
-fn first(path: &PosixPath) -> String {
-    path.as_str().chars().take(80).collect()
 }

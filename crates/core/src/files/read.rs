@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use serde_json::json;
 
 use super::call::{self, Piece};
-use super::path::Target;
+use super::path::{Target, shown};
 use super::trouble::{Trouble, is_missing};
 use super::{Files, MAX_WHOLE, SILENCE, WORTH_PASSING};
 use crate::events::Finished;
@@ -43,7 +43,7 @@ impl Files<'_> {
     /// [`LimitExceeded`](ErrorKind::LimitExceeded) if it is larger.
     pub async fn read(&self, path: &str) -> Result<Bytes> {
         let told =
-            self.telling(|user| Operation::Read { path: path.to_owned(), user, max_bytes: None });
+            self.telling(|user| Operation::Read { path: shown(path), user, max_bytes: None });
         let work = async {
             let mut reader = self.open_untold(path, 0, None).await?;
             let too_large = || {
@@ -62,6 +62,15 @@ impl Files<'_> {
         told.around(work, |read| Finished::done().with("size", read.len())).await
     }
 
+    /// Reads the beginning of a file for somebody who would refuse a longer one; told and failing as
+    /// [`read`](Self::read).
+    pub(crate) async fn read_beginning(&self, path: &str, most: u64) -> Result<Bytes> {
+        let told =
+            self.telling(|user| Operation::Read { path: shown(path), user, max_bytes: None });
+        let work = async { self.open_untold(path, 0, Some(most)).await?.rest(most).await };
+        told.around(work, |read| Finished::done().with("size", read.len())).await
+    }
+
     /// Reads the first `max_bytes` bytes of a file, or all of a shorter one.
     ///
     /// # Errors
@@ -71,7 +80,7 @@ impl Files<'_> {
     pub async fn read_bounded(&self, path: &str, max_bytes: u64) -> Result<Bytes> {
         let told = self.telling(|user| {
             let max_bytes = Some(max_bytes);
-            Operation::Read { path: path.to_owned(), user, max_bytes }
+            Operation::Read { path: shown(path), user, max_bytes }
         });
         let work = async {
             if max_bytes == 0 {
@@ -125,7 +134,7 @@ impl Files<'_> {
     }
 
     async fn open_untold(&self, path: &str, offset: u64, max: Option<u64>) -> Result<FileReader> {
-        let target = Target::new(self.policy, path)?;
+        let target = Target::new(self.policy, path, Error::workspace_read_not_found)?;
         let opened = self.try_open(&target, offset, max).await;
         opened.map_err(|trouble| {
             trouble.into_error(self.policy, &target, |fault| match is_missing(&fault) {

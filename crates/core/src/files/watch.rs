@@ -87,7 +87,7 @@ impl Files<'_> {
     pub async fn watch(&self, path: &str, recursive: bool) -> Result<Watch> {
         let told = self.further("watch", || json!({"path": path, "recursive": recursive}));
         let work = async {
-            let target = Target::new(self.policy, path)?;
+            let target = Target::new(self.policy, path, Error::workspace_read_not_found)?;
             let begun = self.try_watch(&target, recursive).await;
             begun.map_err(|trouble| {
                 trouble.into_error(self.policy, &target, |fault| match is_missing(&fault) {

@@ -6,12 +6,12 @@ use bastide_model::PosixPath;
 use bastide_model::events::Operation;
 use bastide_proto::files::{FileOp, Ready, Write};
 use bastide_proto::frame::MAX_DATA;
-use bastide_proto::{End, FaultKind};
+use bastide_proto::{End, FaultKind, GuestPathError};
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::call;
-use super::path::Target;
+use super::path::{Target, shown};
 use super::trouble::{Trouble, place_of, read_only};
 use super::{Files, SILENCE, WORTH_PASSING};
 use crate::fault::{agent_lost, refused};
@@ -85,6 +85,12 @@ impl WriteOptions {
     }
 }
 
+/// The error of a file that should have been new.
+fn exists(place: &str) -> Error {
+    let message = format!("{place} exists already");
+    Error::new(ErrorKind::Conflict, message).class_is("FileExistsError").with("path", place)
+}
+
 impl Files<'_> {
     /// Writes a file; missing parents are made. The file is there whole, or as it was before; it
     /// keeps its permissions and its owner. A link is followed, and stays.
@@ -108,15 +114,25 @@ impl Files<'_> {
         content: impl Into<Content<'_>>,
         options: WriteOptions,
     ) -> Result<()> {
-        let content = content.into();
+        self.write_told(path, &shown(path), content.into(), options).await
+    }
+
+    /// As [`write_with`](Self::write_with); events call the file `called`.
+    pub(super) async fn write_told(
+        &self,
+        path: &str,
+        called: &str,
+        content: Content<'_>,
+        options: WriteOptions,
+    ) -> Result<()> {
         let told = self.telling(|user| {
             let bytes = content.length();
-            Operation::Write { path: path.to_owned(), user, bytes }
+            Operation::Write { path: called.to_owned(), user, bytes }
         });
         let work = async {
             let (target, leads) = match options.new {
                 false => {
-                    let target = Target::new(self.policy, path)?;
+                    let target = Target::new(self.policy, path, Error::workspace_archive_write)?;
                     (target.clone(), target)
                 }
                 // A new file's own name is not followed: it is its folder that may lead out.
@@ -125,11 +141,7 @@ impl Files<'_> {
             let written = self.try_write(&target, content, options).await;
             written.map_err(|trouble| match trouble {
                 Trouble::Fault(fault) if options.new && fault.kind == FaultKind::Exists => {
-                    let place = place_of(&fault, &target);
-                    let message = format!("{place} exists already");
-                    let error =
-                        Error::new(ErrorKind::Conflict, message).class_is("FileExistsError");
-                    error.with("path", place).because(refused(fault))
+                    exists(&place_of(&fault, &target)).because(refused(fault))
                 }
                 Trouble::Fault(fault) if fault.kind == FaultKind::Escape => leads.escape(),
                 Trouble::Fault(fault) if options.new && fault.kind == FaultKind::ReadOnly => {
@@ -144,15 +156,18 @@ impl Files<'_> {
     /// The place of a new file, and its folder.
     fn new_target(&self, path: &str) -> Result<(Target, Target)> {
         let (parent, name) = split(path);
-        let folder = Target::new(self.policy, &parent)?;
+        let folder = Target::new(self.policy, &parent, Error::workspace_archive_write)?;
         let given = PosixPath::new(path);
         let path = format!("{}/{name}", folder.path.as_str().trim_end_matches('/'));
-        let is_name = !matches!(name.as_str(), "" | "." | "..");
-        let path = path.parse().ok().filter(|_| is_name);
-        let path = path.ok_or_else(|| {
-            let place = format!("{}/{name}", folder.path.as_str().trim_end_matches('/'));
-            Error::invalid_manifest_path(place, "absolute")
-        })?;
+        if matches!(name.as_str(), "" | ".") {
+            // The folder itself, and that is there.
+            return Err(exists(folder.path.as_str()));
+        }
+        let path = match path.parse() {
+            Ok(path) if name != ".." => path,
+            Err(GuestPathError::Nul) => return Err(Error::value_error("embedded null byte")),
+            _ => return Err(Error::invalid_manifest_path(path, "absolute")),
+        };
         Ok((Target { given, path }, folder))
     }
 

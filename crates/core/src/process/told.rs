@@ -76,6 +76,7 @@ impl ToldProcess {
             Kind::Command { command, timeout_s } => {
                 let result = match exit.reason {
                     Reason::Timeout => Err(Error::exec_timeout(command, timeout_s)),
+                    Reason::NotStarted => Err(Error::exec_transport(command)),
                     _ => Ok(OperationResult::Exec {
                         exit_code,
                         stdout: self.stdout.bytes,

@@ -1,7 +1,8 @@
 //! Workspaces as tar archives, in the reference's layout.
 //!
-//! What a session saves itself comes back whole: owners, times, extended attributes, links of both
-//! kinds and pipes, wherever links lead. An archive from elsewhere is held to the reference's rules.
+//! What a session saves itself comes back with owners, times and extended attributes, wherever links
+//! lead. As in the reference's archives, each name of a file is a file, and pipes are left out; the
+//! store keeps both. An archive from elsewhere is held to the reference's rules.
 
 mod pack;
 mod restore;
@@ -67,7 +68,7 @@ impl Session {
     pub async fn persist_workspace(&self) -> Result<WorkspaceArchive> {
         let told = self.telling(|| Operation::PersistWorkspace {
             workspace_root: self.root().as_str().to_owned(),
-            tar_path: None,
+            tar_path: self.life.state().snapshot.tar_path(),
         });
         let bytes =
             |archive: &WorkspaceArchive| archive.file.metadata().ok().map(|file| file.len());

@@ -1,12 +1,12 @@
 //! Output of any size.
 
-use bastide::{OutputEvent, Reason};
+use bastide::{ErrorKind, OutputEvent, Reason};
 
 use crate::suite::{Context, Outcome, Trial, sh};
 use crate::trials;
 
 pub(super) const TRIALS: &[Trial] =
-    trials![t5_bounds_two_gigabytes_of_output, takes_input_and_output_at_once];
+    trials![t5_bounds_two_gigabytes_of_output, takes_input_and_output_at_once, a_result_is_whole];
 
 /// Head and tail are kept, what is missing is said, and the whole can still be read.
 async fn t5_bounds_two_gigabytes_of_output(context: Context) -> Outcome {
@@ -44,5 +44,20 @@ async fn takes_input_and_output_at_once(context: Context) -> Outcome {
     let input = vec![b'x'; 30_000_000];
     let output = session.exec(sh("cat; cat >/dev/null").input(input.clone())).await?;
     assert!(output.stdout == input);
+    Ok(session.delete().await?)
+}
+
+/// A result cannot say that something is missing from it, so it is none then.
+async fn a_result_is_whole(context: Context) -> Outcome {
+    let session = context.session().await?;
+    let whole = session.exec_result(sh("seq 100").output_limit(292)).await?;
+    assert_eq!((whole.stdout.len(), whole.exit_code), (292, 0));
+    match session.exec_result(sh("seq 100; exit 3").output_limit(100)).await {
+        Ok(_) => return Err("output is missing without a word".into()),
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::LimitExceeded);
+            assert_eq!(error.context()["exit_code"], 3);
+        }
+    }
     Ok(session.delete().await?)
 }

@@ -120,14 +120,14 @@ impl Workspace {
             FileRequest::Resolve(path) => {
                 Ok(FileAnswer::Resolved(self.policy.normalize_path_resolving(&path, false, &Disk)?))
             }
-            FileRequest::Read(path) => match fs::read(path.as_str()) {
+            FileRequest::Read(path) => match read_regular(path.as_str()) {
                 Ok(content) => Ok(FileAnswer::Content(content)),
                 Err(error) if error.kind() == IoKind::NotFound => Ok(FileAnswer::Missing),
                 Err(error) => Err(Error::workspace_archive_read(path).because(error)),
             },
             FileRequest::Write { path, content } => {
                 self.make_parents(Path::new(path.as_str()))?;
-                written(&path, fs::write(path.as_str(), content))
+                written(&path, write_regular(path.as_str(), &content))
             }
             FileRequest::Create { path, content } => self.create(&path, &content),
             FileRequest::Replace { path, content } => {
@@ -176,6 +176,24 @@ impl Workspace {
         let parent = self.policy.normalize_path_resolving(&PosixPath::new(&parent), true, &Disk)?;
         fs::create_dir_all(parent.as_str())
             .map_err(|error| Error::workspace_archive_write(parent).because(error))
+    }
+}
+
+/// Reads a file; a pipe would be waited for.
+fn read_regular(path: &str) -> std::io::Result<Vec<u8>> {
+    match fs::metadata(path)? {
+        file if file.is_file() || file.is_dir() => fs::read(path),
+        _ => Err(std::io::Error::other("Not a regular file")),
+    }
+}
+
+/// Writes a file; a pipe would be waited for.
+fn write_regular(path: &str, content: &[u8]) -> std::io::Result<()> {
+    match fs::metadata(path) {
+        Ok(there) if !there.is_file() && !there.is_dir() => {
+            Err(std::io::Error::other("Not a regular file"))
+        }
+        _ => fs::write(path, content),
     }
 }
 

@@ -51,7 +51,7 @@ fn persist(case: &Case<'_>) -> Result<Value> {
 }
 
 /// The members of an archive, by name.
-fn members(archive: fs::File) -> Result<Value> {
+pub(crate) fn members(archive: fs::File) -> Result<Value> {
     let mut reader = TarReader::open(archive)?;
     let mut members = Vec::new();
     while let Some(member) = reader.next_member()? {

@@ -48,7 +48,7 @@ enum Strictness {
 }
 
 /// Error classes whose words are the Python library's.
-const PYTHON_WORDING: &[&str] = &[
+pub(crate) const PYTHON_WORDING: &[&str] = &[
     "JSONDecodeError",
     "UnicodeDecodeError",
     "UnicodeEncodeError",

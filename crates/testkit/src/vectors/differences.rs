@@ -99,21 +99,6 @@ pub fn differences() -> &'static [Difference] {
             why: "a copy is the folder, not only its files",
         },
         Difference {
-            name: "archives_keep_pipes",
-            functions: &["unix_local_persist_workspace"],
-            applies: |input| {
-                let mut nodes = input["tree"].as_array().into_iter().flatten();
-                nodes.any(|node| node["type"] == "fifo")
-            },
-            holds: |answer| {
-                let mut members = answer.as_array().into_iter().flatten();
-                members.any(|member| member["type"] == "fifo")
-            },
-            reference: "leaves pipes out of the archive of a workspace",
-            ours: "keeps them",
-            why: "what a workspace holds comes back as far as an archive can hold it",
-        },
-        Difference {
             name: "what_was_saved_comes_back",
             functions: &["unix_local_snapshot_roundtrip"],
             applies: |input| {

@@ -97,7 +97,10 @@ pub(crate) fn build(class: &str, kwargs: &Map<String, Value>) -> Result<Error> {
         }
         ErrorClass::ExecNonZeroError => {
             let result = kwargs.get("exec_result").unwrap_or(&Value::Null);
-            let stream = |key: &str| decode_base64(result[key].as_str().unwrap_or_default());
+            let stream = |key: &str| match result[key.trim_end_matches("_b64")].as_str() {
+                Some(text) => Ok(text.as_bytes().to_vec()),
+                None => decode_base64(result[key].as_str().unwrap_or_default()),
+            };
             let code = result["exit_code"].as_i64().unwrap_or_default();
             let (stdout, stderr) = (stream("stdout_b64")?, stream("stderr_b64")?);
             Error::exec_nonzero(texts("command"), code, stdout, stderr)

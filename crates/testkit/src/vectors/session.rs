@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bastide::{Client, CreateOptions, Session, SnapshotTypes};
 use bastide_model::{Error, ErrorKind, Manifest, PathGrant, Result};
@@ -51,9 +52,13 @@ pub(crate) fn client(case: &Case<'_>) -> Result<Client> {
     }
 }
 
-/// Runs something to its end.
+/// How long a case may take.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Runs something to its end, or to the deadline.
 pub(crate) fn run<T>(work: impl Future<Output = T>) -> Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Error::new(ErrorKind::Io, error.to_string()))?;
-    Ok(runtime.block_on(work))
+    let done = runtime.block_on(async { tokio::time::timeout(PATIENCE, work).await });
+    done.map_err(|_| Error::new(ErrorKind::Timeout, "the case did not come to its end"))
 }

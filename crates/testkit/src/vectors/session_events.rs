@@ -8,6 +8,7 @@ use bastide::events::{
     Event, EventOptions, EventSource, Operation, OperationResult, PayloadPolicy, Sink, SinkOptions,
 };
 use bastide::{Client, Command, CreateOptions, Session};
+use bastide_model::snapshot::Snapshot;
 use bastide_model::{Entry, Error, ErrorKind, Manifest, PosixPath, Result, lax};
 use serde_json::{Map, Value, json};
 
@@ -54,7 +55,8 @@ fn is_plain(case: &Case<'_>) -> Result<bool> {
             && keys.clone().all(|key| KEYS.contains(&key))
     };
     let is_set = |key: &&str| !case.get(key).is_null();
-    let has_script = ["manifest", "exec_rules", "exposed_ports"].iter().any(is_set);
+    let has_script =
+        ["manifest", "exec_rules", "exposed_ports", "snapshot", "running"].iter().any(is_set);
     Ok(!has_script && case.list("steps")?.iter().all(is_known))
 }
 
@@ -111,11 +113,13 @@ fn scripted(case: &Case<'_>, options: &EventOptions) -> Result<()> {
     let source = |id: &str| EventSource::new(options, &id.parse()?);
     run(async {
         let source = source(SESSION)?;
+        let mut is_over = *case.get("running") == false;
         for step in case.list("steps")? {
             let operation = operation(case, step)?;
-            let work = async { outcome(case, step) };
+            let work = async { outcome(case, step, is_over) };
             // What becomes of it is in the events.
             drop(source.observe(operation, work, OperationResult::clone).await);
+            is_over |= step["op"] == "shutdown";
         }
         Ok(())
     })?
@@ -149,7 +153,12 @@ fn operation(case: &Case<'_>, step: &Value) -> Result<Operation> {
         "resolve_exposed_port" => {
             Operation::ResolveExposedPort { port: step["port"].as_i64().unwrap_or_default() }
         }
-        "persist_workspace" => Operation::PersistWorkspace { workspace_root: root, tar_path: None },
+        "persist_workspace" => {
+            let snapshot = case.get("snapshot");
+            let snapshot = (!snapshot.is_null()).then(|| lax::read::<Snapshot>(snapshot));
+            let tar_path = snapshot.transpose()?.and_then(|snapshot| snapshot.tar_path());
+            Operation::PersistWorkspace { workspace_root: root, tar_path }
+        }
         "hydrate_workspace" => Operation::HydrateWorkspace { untar_dir: root, bytes: left },
         op => return Err(Error::new(ErrorKind::Internal, format!("no operation `{op}`"))),
     })
@@ -161,7 +170,7 @@ fn command(step: &Value) -> Vec<String> {
 }
 
 /// What the case says comes of a step.
-fn outcome(case: &Case<'_>, step: &Value) -> Result<OperationResult> {
+fn outcome(case: &Case<'_>, step: &Value, is_over: bool) -> Result<OperationResult> {
     if let Some(class) = step["fail"]["class"].as_str() {
         let none = Map::new();
         let arguments = step["fail"]["kwargs"].as_object().unwrap_or(&none);
@@ -194,7 +203,10 @@ fn outcome(case: &Case<'_>, step: &Value) -> Result<OperationResult> {
                 false => OperationResult::Done,
             }
         }
-        "running" => OperationResult::Running { alive: true },
+        "running" => {
+            let alive = step["alive"].as_bool().or(step["running"].as_bool()).unwrap_or(!is_over);
+            OperationResult::Running { alive }
+        }
         "resolve_exposed_port" => {
             let (port, exposed) = (step["port"].as_i64(), case.list("exposed_ports")?);
             let number = port.and_then(|port| u16::try_from(port).ok()).unwrap_or_default();

@@ -17,7 +17,7 @@ const ALLOWED: [(&str, &[&str]); 12] = [
     ("bastide-remote", &["bastide"]),
     ("bastide-cli", &["bastide", "bastide-docker", "bastide-local", "bastide-remote"]),
     ("bastide-testkit", &["bastide", "bastide-model", "bastide-proto"]),
-    ("xtask", &["bastide", "bastide-local", "bastide-model", "bastide-testkit"]),
+    ("xtask", &["bastide", "bastide-docker", "bastide-local", "bastide-model", "bastide-testkit"]),
 ];
 
 /// What cargo knows about this workspace.

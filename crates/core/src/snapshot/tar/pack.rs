@@ -98,23 +98,29 @@ fn write(file: File, root: &str, mut pieces: mpsc::Receiver<Piece>) -> Result<(F
 }
 
 /// What an absolute link into the workspace says as seen from its own folder, so that it still leads
-/// there in another workspace.
+/// there in another workspace. What follows the root stays as it is written: `..` behind a link means
+/// what the link says.
 fn rebased(target: &[u8], link: &[u8], root: &str) -> Option<Vec<u8>> {
-    let names = |path: &[u8]| -> Vec<Vec<u8>> {
-        let names = path.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b"."));
-        names.map(<[u8]>::to_vec).collect()
+    let trimmed = |path: &[u8]| {
+        let slashes = path.iter().take_while(|byte| **byte == b'/').count();
+        path[slashes..].to_vec()
     };
     if !target.starts_with(b"/") {
         return None;
     }
-    let (target, root) = (names(target), names(root.as_bytes()));
-    let below = target.strip_prefix(root.as_slice())?;
-    if below.iter().any(|name| name == b"..") {
+    let root = trimmed(root.trim_end_matches('/').as_bytes());
+    let target = trimmed(target);
+    let rest = target.strip_prefix(root.as_slice())?;
+    if !(rest.is_empty() || rest.starts_with(b"/")) {
         return None;
     }
-    let depth = names(link).len().saturating_sub(1);
-    let climb = std::iter::repeat_n(b"..".to_vec(), depth);
-    let path: Vec<Vec<u8>> = climb.chain(below.iter().cloned()).collect();
+    let rest = trimmed(rest);
+    let names = link.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b"."));
+    let depth = names.count().saturating_sub(1);
+    let mut path = vec![b"..".to_vec(); depth];
+    if !rest.is_empty() {
+        path.push(rest);
+    }
     match path.is_empty() {
         true => Some(b".".to_vec()),
         false => Some(path.join(&b'/')),
@@ -214,7 +220,9 @@ mod tests {
             ("/ws", "./l", Some(".")),
             ("/ws/", "./d/l", Some("..")),
             ("/ws2/a", "./l", None),
-            ("/ws/../etc", "./l", None),
+            ("/ws/../etc", "./l", Some("../etc")),
+            ("/ws/d/../a", "./e/l", Some("../d/../a")),
+            ("//ws//d//b/", "./l", Some("d//b/")),
             ("d/b", "./l", None),
             ("/etc/hostname", "./l", None),
         ];

@@ -1,6 +1,6 @@
 //! Looking through a workspace, to pack it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use bastide_model::archive::tar::{Ownership, TarKind, TarMember};
 use bastide_proto::Request;
@@ -39,7 +39,6 @@ pub(super) async fn scan(
         path: Vec::new(),
         waiting: VecDeque::new(),
         lists: 0,
-        first_names: HashMap::new(),
         left_out: Vec::new(),
         progress: Progress::default(),
     };
@@ -65,8 +64,6 @@ struct Scanning<'a> {
     waiting: VecDeque<Told>,
     /// How many lists have not been sent on.
     lists: usize,
-    /// Where files with several names were first, by their number.
-    first_names: HashMap<u64, Vec<u8>>,
     left_out: LeftOut,
     progress: Progress,
 }
@@ -148,8 +145,9 @@ impl Scanning<'_> {
         let (kind, link, attributes) = match kind {
             SeenKind::Dir { attributes } => (TarKind::Dir, Vec::new(), attributes),
             SeenKind::Symlink { target } => (TarKind::Symlink, target.into_vec(), Vec::new()),
-            SeenKind::Fifo => (TarKind::Fifo, Vec::new(), Vec::new()),
             SeenKind::File => (TarKind::File, Vec::new(), Vec::new()),
+            // The reference unpacks none, and leaves them out itself.
+            SeenKind::Fifo => return leave_out("a pipe cannot be kept in an archive"),
             SeenKind::Socket => return leave_out("a socket cannot be kept"),
             SeenKind::Device => return leave_out("a device cannot be kept"),
             SeenKind::Mount => return leave_out("something is mounted there"),
@@ -161,14 +159,8 @@ impl Scanning<'_> {
         };
         let mut member = member(&shown, kind, &stat, attributes);
         member.link = link;
-        if kind == TarKind::File && stat.names > 1 {
-            if let Some(first) = self.first_names.get(&stat.inode) {
-                member.kind = TarKind::Hardlink;
-                member.link.clone_from(first);
-                return Ok(Some(Told::Member(Box::new(member))));
-            }
-            self.first_names.insert(stat.inode, shown);
-        }
+        // Each name of a file is a file of its own: nobody unpacks hard links of strangers, the reference
+        // neither.
         Ok(Some(match kind {
             TarKind::File => Told::File(Box::new(member)),
             _ => Told::Member(Box::new(member)),

@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 
+use bastide_model::PosixPath;
 use bastide_model::archive::tar::{LinkPolicy, Ownership, TarKind, TarReader};
 use bastide_model::archive::{Action, EntryPath, TarRestore};
 use bastide_proto::request::{Entry, EntryKind, Existing};
+
+use serde_json::Value;
 
 use super::OWNERS;
 use crate::apply::{Piece, Target, lay_out};
@@ -195,7 +198,8 @@ pub(super) async fn by_the_rules(
         through_links: false,
         progress: None,
     };
-    lay_out(&target, move |pieces| {
+    let at_root = |error: Error| not_unpacked(session.root().as_str(), error);
+    let laid_out = lay_out(&target, move |pieces| {
         while let Some(step) = plan.next_step().map_err(&refused)? {
             let place = path_of(&step.path);
             match step.action {
@@ -212,9 +216,39 @@ pub(super) async fn by_the_rules(
             }
         }
         Ok(())
-    })
-    .await
+    });
+    laid_out.await.map_err(at_root)
 }
+
+/// The error of a member that cannot be put where it belongs: as of the whole archive, with the member
+/// and the reason.
+fn not_unpacked(root: &str, error: Error) -> Error {
+    if error.class() != Some("WorkspaceArchiveWriteError") || error.context().contains_key("member")
+    {
+        return error;
+    }
+    let place = error.context().get("path").and_then(Value::as_str).map(PosixPath::new);
+    let member = place.and_then(|place| place.below(&PosixPath::new(root)));
+    let cause = std::error::Error::source(&error).and_then(|cause| cause.downcast_ref::<Error>());
+    let errno = cause.and_then(|cause| cause.context().get("errno")).and_then(Value::as_i64);
+    let told = Error::workspace_archive_write(root);
+    let told = match (member, errno) {
+        (Some(member), Some(EISDIR | EEXIST | ENOTEMPTY)) => told
+            .with("reason", format!("destination directory already exists: {member}"))
+            .with("member", member.to_string()),
+        (Some(member), Some(ELOOP)) => {
+            told.with("reason", "symlink in parent path").with("member", member.to_string())
+        }
+        _ => told,
+    };
+    told.because(error)
+}
+
+/// Numbers of errors, as every Linux has them.
+const EEXIST: i64 = 17;
+const EISDIR: i64 = 21;
+const ENOTEMPTY: i64 = 39;
+const ELOOP: i64 = 40;
 
 fn path_of(path: &EntryPath) -> Vec<u8> {
     match path.is_root() {

@@ -4,7 +4,7 @@ use std::io::Cursor;
 
 use bastide::model::archive::ArchiveLimits;
 use bastide::model::archive::tar::{TarKind, TarMember, TarWriter};
-use bastide::{Content, ExtractOptions};
+use bastide::{Content, ExtractOptions, Tools};
 
 use super::{class, error};
 use crate::suite::{Context, Outcome, Trial, Trouble, say, scratch};
@@ -17,6 +17,9 @@ pub(super) const TRIALS: &[Trial] = trials![
     keeps_to_the_limits_of_archives,
     unpacks_large_archives,
     says_that_a_member_of_a_zip_is_damaged,
+    takes_back_what_it_archived,
+    says_where_an_archive_does_not_fit,
+    patches_what_a_link_leads_to_and_loses_nothing,
 ];
 
 /// A name and what is in it.
@@ -201,5 +204,64 @@ async fn unpacks_large_archives(context: Context) -> Outcome {
     let line = "find . -name 'f*' -type f | wc -l; wc -c < large";
     assert_eq!(say(&session, line).await?, format!("{count}\n{}\n", large.len()));
     assert_eq!(session.read("d7/f57").await?, "d7/f57");
+    Ok(session.delete().await?)
+}
+
+/// Files with several names, pipes and links into the workspace: what is archived can be unpacked.
+async fn takes_back_what_it_archived(context: Context) -> Outcome {
+    let session = context.session().await?;
+    say(
+        &session,
+        "mkdir d; echo one > a; ln a d/b; mkfifo p; ln -s $PWD/a d/up; ln -s $PWD/d/../a dots",
+    )
+    .await?;
+    let archive = session.persist_workspace().await?;
+    let left_out: Vec<&str> = archive.left_out.iter().map(|(path, _)| path.as_str()).collect();
+    assert_eq!(left_out, ["./p"]);
+    let content = archive.into_content()?;
+    say(&session, "rm -r a d p dots").await?;
+    session.hydrate_workspace(content).await?;
+    let look = "find . -mindepth 1 | sort; stat -c %h a d/b; readlink d/up dots; cat d/up dots";
+    assert_eq!(
+        say(&session, look).await?,
+        "./a\n./d\n./d/b\n./d/up\n./dots\n1\n1\n../a\nd/../a\none\none\n"
+    );
+    Ok(session.delete().await?)
+}
+
+async fn says_where_an_archive_does_not_fit(context: Context) -> Outcome {
+    let session = context.session().await?;
+    say(&session, "mkdir folder real; ln -s real link").await?;
+    let root = session.root().as_str().to_owned();
+    let cases = [
+        ("folder", "destination directory already exists: folder"),
+        ("link/file", "symlink in parent path"),
+    ];
+    for (member, reason) in cases {
+        let archive = tar(&[(member, b"x")])?;
+        let failed = error(session.hydrate_workspace(archive).await)?;
+        assert_eq!(failed.class(), Some("WorkspaceArchiveWriteError"));
+        let told = |key: &str| failed.context()[key].as_str().unwrap_or_default().to_owned();
+        let told = (told("path"), told("member"), told("reason"));
+        assert_eq!(told, (root.clone(), member.to_owned(), reason.to_owned()));
+    }
+    Ok(session.delete().await?)
+}
+
+/// A file that is moved to a link to itself stays; a link that leads out is refused by its name.
+async fn patches_what_a_link_leads_to_and_loses_nothing(context: Context) -> Outcome {
+    let session = context.session().await?;
+    say(&session, "echo one > f; ln -s f l; ln -s /etc/hostname out; mkfifo p").await?;
+    let tools = Tools::new(&session);
+    let patch = |body: &str| format!("*** Begin Patch\n{body}\n*** End Patch");
+    tools.apply_patch(&patch("*** Update File: f\n*** Move to: l\n@@\n-one\n+two")).await?;
+    assert_eq!(say(&session, "cat f l; readlink l").await?, "two\ntwo\nf\n");
+    let out = patch("*** Update File: out\n@@\n-a\n+b");
+    let failed = error(tools.apply_patch(&out).await)?;
+    assert_eq!(failed.class(), Some("InvalidManifestPathError"));
+    let failed = error(tools.apply_patch(&patch("*** Update File: p\n@@\n-a\n+b")).await)?;
+    assert_eq!(failed.class(), Some("WorkspaceArchiveReadError"));
+    let place = format!("{}/p", session.root());
+    assert_eq!(failed.context()["path"], place.as_str(), "the whole path is told");
     Ok(session.delete().await?)
 }

@@ -1,0 +1,173 @@
+//! Our sessions, performing scenarios as the reference's driver does.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bastide::events::{Event, EventOptions, PayloadPolicy, Sink, SinkOptions};
+use bastide::{Backend, Client, CreateOptions, NetworkAccess, Session, SnapshotChoice};
+use bastide_model::snapshot::SnapshotSpec;
+use bastide_model::{Error, Manifest, PosixPath, Result, lax};
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::Side;
+use super::calls;
+
+/// No call of a scenario takes longer.
+const STEP: Duration = Duration::from_secs(60);
+
+/// A client of ours.
+pub(super) struct Ours {
+    backend: Arc<dyn Backend>,
+    side: Side,
+}
+
+/// What a scenario has come to so far.
+pub(super) struct Stage<'a> {
+    pub(super) client: Client,
+    pub(super) line: &'a Value,
+    pub(super) session: Option<Session>,
+    /// Archives that later calls use.
+    pub(super) archives: HashMap<String, Vec<u8>>,
+    /// The last interactive process.
+    pub(super) process: i64,
+    pub(super) heard: Arc<Heard>,
+    side: &'a Side,
+}
+
+impl Ours {
+    pub(super) fn new(backend: Arc<dyn Backend>, side: Side) -> Self {
+        Self { backend, side }
+    }
+
+    /// What we make of a scenario.
+    pub(super) async fn perform(&self, line: &Value) -> Value {
+        let heard = Arc::new(Heard::new());
+        let events = EventOptions::new().shared_sink(Arc::clone(&heard) as Arc<dyn Sink>);
+        let client = Client::new(Arc::clone(&self.backend)).with_events(events);
+        let mut stage = Stage {
+            client,
+            line,
+            session: None,
+            archives: HashMap::new(),
+            process: -1,
+            heard,
+            side: &self.side,
+        };
+        let mut steps = vec![json!({"op": "open"})];
+        steps.extend(line["steps"].as_array().into_iter().flatten().cloned());
+        let mut done = Vec::new();
+        for step in &steps {
+            stage.heard.take();
+            let mut call = match timeout(STEP, calls::perform(&mut stage, step)).await {
+                Ok(Ok(result)) => json!({"result": result}),
+                Ok(Err(error)) => json!({"error": told(&error)}),
+                Err(_) => json!({"error": {"type": "TimeoutError", "message": "no end"}}),
+            };
+            call["events"] = stage.heard.take();
+            let is_closed = done.is_empty() && call.get("error").is_some();
+            done.push(call);
+            if is_closed || stage.session.is_none() {
+                break;
+            }
+        }
+        let mut answer = json!({"calls": done});
+        if let Some(session) = stage.session.take() {
+            answer["session"] = session.id().to_string().into();
+            answer["root"] = session.root().as_str().into();
+            let id = session.id().clone();
+            drop(session);
+            // A scenario may have deleted it.
+            drop(stage.client.delete(&id).await);
+        }
+        answer
+    }
+}
+
+impl Stage<'_> {
+    pub(super) fn manifest(&self) -> Result<Manifest> {
+        lax::read(&self.line["manifest"])
+    }
+
+    pub(super) fn tmp(&self) -> &Path {
+        Path::new(self.line["tmp"].as_str().unwrap_or_default())
+    }
+
+    pub(super) fn options(&self) -> CreateOptions {
+        let mut options = CreateOptions::default();
+        // A session of the reference has what the host has.
+        let term = std::env::var("TERM").ok().filter(|_| *self.side == Side::Local);
+        options.env.extend(term.map(|term| ("TERM".to_owned(), term)));
+        let ports = self.line["exposed_ports"].as_array().into_iter().flatten();
+        let port = |port: &Value| port.as_u64().and_then(|port| u16::try_from(port).ok());
+        options.exposed_ports = ports.filter_map(port).collect();
+        options.base_dir = Some(self.tmp().to_owned());
+        if *self.side == Side::Local {
+            options.unix_local = true;
+            // The reference's sessions on this machine have its network.
+            options.network = NetworkAccess::Host;
+        } else if !options.exposed_ports.is_empty() {
+            options.network = NetworkAccess::Bridge;
+        }
+        if self.line["snapshot"] == true {
+            let base_path = PosixPath::new(&self.tmp().join("snapshots").to_string_lossy());
+            options.snapshot = Some(SnapshotChoice::Spec(SnapshotSpec::Local { base_path }));
+        }
+        options
+    }
+}
+
+/// An error as the reference's driver tells it.
+fn told(error: &Error) -> Value {
+    let mut told = json!({
+        "type": error.class().unwrap_or_default(),
+        "message": error.message(),
+        "context": error.context(),
+    });
+    if let Some(code) = error.error_code() {
+        told["code"] = code.into();
+        told["retryable"] = json!(error.is_retryable());
+    }
+    told
+}
+
+/// Keeps what it hears.
+#[derive(Debug)]
+pub(super) struct Heard {
+    options: SinkOptions,
+    events: Mutex<Vec<Arc<Event>>>,
+}
+
+impl Heard {
+    fn new() -> Self {
+        let mut options = SinkOptions::sync();
+        options.policy =
+            Some(PayloadPolicy { include_exec_output: Some(true), ..PayloadPolicy::default() });
+        Self { options, events: Mutex::default() }
+    }
+
+    pub(super) fn take(&self) -> Value {
+        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        events.drain(..).map(|event| event.to_json()).collect()
+    }
+}
+
+#[async_trait]
+impl Sink for Heard {
+    fn kind(&self) -> &'static str {
+        "Heard"
+    }
+
+    fn options(&self) -> &SinkOptions {
+        &self.options
+    }
+
+    async fn handle(&self, events: &[Arc<Event>]) -> Result<()> {
+        let mut heard = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        heard.extend(events.iter().cloned());
+        Ok(())
+    }
+}

@@ -1,0 +1,63 @@
+//! `cargo xtask live`: the same calls on the reference's clients and on ours.
+
+use std::sync::Arc;
+
+use bastide::Backend;
+use bastide_docker::{DockerBackend, DockerOptions, EngineAddress};
+use bastide_local::LocalBackend;
+use bastide_testkit::engine::images;
+use bastide_testkit::live::{Options, Side, run as run_scenarios};
+
+use crate::bench::reference;
+use crate::shell::{Outcome, say, step};
+use crate::test::engine::Engine;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Only scenarios whose name holds this
+    #[arg(long)]
+    only: Option<String>,
+    /// Only this backend: local or docker
+    #[arg(long)]
+    backend: Option<String>,
+    /// The order scenarios are run in; as they are written down unless given
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+}
+
+/// Runs the scenarios on each backend.
+pub(crate) fn run(arguments: &Arguments) -> Outcome {
+    let python = reference()?;
+    let home = tempfile::tempdir()?;
+    let is_wanted = |name: &str| arguments.backend.as_deref().is_none_or(|wanted| wanted == name);
+    if let Some(other) =
+        arguments.backend.as_deref().filter(|name| !["local", "docker"].contains(name))
+    {
+        return Err(format!("there is no backend `{other}`: `local` or `docker`").into());
+    }
+    let mut failed = false;
+    let mut compare = |side: Side, backend: Arc<dyn Backend>| -> Outcome {
+        step(&format!("live, {}", side.name()));
+        let (only, seed, python) = (arguments.only.clone(), arguments.seed, python.clone());
+        let report = run_scenarios(&Options { side, only, seed, python, backend }, say)?;
+        say(&report.text());
+        failed |= !report.is_success();
+        Ok(())
+    };
+    if is_wanted("local") {
+        let backend =
+            LocalBackend::new(home.path().join("local")).map_err(|error| error.to_string())?;
+        compare(Side::Local, Arc::new(backend))?;
+    }
+    if is_wanted("docker") {
+        let engine = Engine::prepare()??;
+        let host = engine.variable().1;
+        let address = EngineAddress::parse(&host, None).map_err(|error| error.to_string())?;
+        let options = DockerOptions::new(images::BASE);
+        let backend = DockerBackend::new(home.path().join("docker"), address, options);
+        let backend = backend.map_err(|error| error.to_string())?;
+        let image = images::BASE.to_owned();
+        compare(Side::Docker { host, image }, Arc::new(backend))?;
+    }
+    if failed { Err("the two sides differ".into()) } else { Ok(()) }
+}
