@@ -83,6 +83,10 @@ pub(crate) struct Served {
     pub(crate) only_own: Option<String>,
     /// Who the default user is.
     pub(crate) own_uid: u32,
+    /// How many bytes of disk the session may use, if that is limited.
+    pub(crate) disk: Option<u64>,
+    /// Who may connect besides root, where that can be seen.
+    pub(crate) caller: Option<u32>,
 }
 
 impl From<&BootSpec> for Served {
@@ -94,6 +98,8 @@ impl From<&BootSpec> for Served {
             resolver: spec.resolver,
             only_own: spec.only_own.clone(),
             own_uid: rustix::process::geteuid().as_raw(),
+            disk: spec.limits.disk,
+            caller: spec.caller,
         }
     }
 }
@@ -156,7 +162,7 @@ pub(crate) fn run(served: &Served, endpoints: Endpoints) -> io::Result<()> {
                 Pool::new(endpoints.launcher, launcher)?,
             ),
             processes: Processes::default(),
-            logs: LogFolder(endpoints.logs),
+            logs: LogFolder::new(endpoints.logs, served.disk),
             memory: MemoryBook::new(endpoints.kills),
             pipes: Pipes::default(),
             restores: Arc::default(),
@@ -174,12 +180,22 @@ pub(crate) fn run(served: &Served, endpoints: Endpoints) -> io::Result<()> {
         loop {
             tokio::select! {
                 accepted = listener.accept() => {
-                    tokio::spawn(connection::serve(Arc::clone(&guest), accepted?.0));
+                    let stream = accepted?.0;
+                    // A command may have opened the folder the socket lies in to everybody.
+                    if may_connect(&stream, served.caller) {
+                        tokio::spawn(connection::serve(Arc::clone(&guest), stream));
+                    }
                 }
                 gone = &mut gone => return gone,
             }
         }
     })
+}
+
+/// Whether whoever connects is the session's caller, where ids are the host's, or root.
+fn may_connect(stream: &tokio::net::UnixStream, caller: Option<u32>) -> bool {
+    let Some(caller) = caller else { return true };
+    stream.peer_cred().is_ok_and(|peer| [0, caller].contains(&peer.uid()))
 }
 
 /// Waits for the end of the warden, where there is one.
