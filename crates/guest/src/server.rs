@@ -138,6 +138,7 @@ pub(crate) fn run(served: &Served, endpoints: Endpoints) -> io::Result<()> {
     // A host that connects learns from the kernel who listens: this process, not the first one. It comes
     // as soon as it hears that commands can be run, so by then this must be so.
     rustix::net::listen(&endpoints.listener, BACKLOG)?;
+    kill::look_at_numbers();
     // Held from before the first command ran: nothing a command does to a path changes what these
     // name.
     let roots = Roots::open(&served.writable, &served.readable, served.resolver)?;

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -120,6 +121,15 @@ fn kill_all(find: impl Fn(&Tree) -> HashSet<Found>) {
     }
 }
 
+/// Whether processes are numbered apart from the host's. Only the guest knows: it begins as a child of the first one.
+static OWN_NUMBERS: AtomicBool = AtomicBool::new(false);
+
+/// Finds that out, at the beginning of the guest.
+pub(crate) fn look_at_numbers() {
+    let is_first = rustix::process::getppid() == Some(Pid::INIT);
+    OWN_NUMBERS.store(is_first, Ordering::Relaxed);
+}
+
 /// A process that was seen. Its number alone may be another's by now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Found {
@@ -144,6 +154,11 @@ impl Found {
 
     /// Sends it a signal; what is held can be waited for. One that is gone already is what we want.
     pub(crate) fn signal(self, signal: Signal) -> Option<OwnedFd> {
+        // Such numbers are nobody's outside; thousands are then ended in time.
+        if OWN_NUMBERS.load(Ordering::Relaxed) {
+            let _ = kill_process(self.pid, signal);
+            return None;
+        }
         match self.hold()? {
             Ok(held) => {
                 let _ = pidfd_send_signal(&held, signal);

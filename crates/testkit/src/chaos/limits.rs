@@ -23,6 +23,13 @@ async fn limited(context: &Context, limits: ResourceLimits) -> Result<Session, T
     Ok(context.client().create(&with_probe(Manifest::default())?, options).await?)
 }
 
+/// A session with little disk, and nothing in it.
+async fn with_disk(context: &Context, bytes: u64) -> Result<Session, Trouble> {
+    let mut options = CreateOptions::default();
+    options.limits = ResourceLimits { disk: Some(bytes), ..ResourceLimits::default() };
+    Ok(context.client().create(&Manifest::default(), options).await?)
+}
+
 /// Whether the receipt says that something does not hold.
 fn says(session: &Session, gap: &str) -> bool {
     session.receipt().unheld_limits().any(|open| open.starts_with(gap))
@@ -88,12 +95,11 @@ async fn number(process: &mut Process) -> Result<u64, Trouble> {
 }
 
 async fn bounds_the_number_of_files_in_memory(context: Context) -> Outcome {
-    let limits = ResourceLimits { disk: Some(4 << 20), ..ResourceLimits::default() };
-    let session = limited(&context, limits).await?;
+    let session = with_disk(&context, 4 << 20).await?;
     if session.receipt().rung == Rung::Namespaces {
         for folder in ["/tmp", "/dev/shm"] {
             let line = format!(
-                "cd {folder}; n=0; while [ $n -lt 3000 ] && {{ : > f$n; }} 2>/dev/null; do n=$((n+1)); done; echo $n"
+                "cd {folder}; n=0; while [ $n -lt 3000 ] && {{ true > f$n; }} 2>/dev/null; do n=$((n+1)); done; echo $n"
             );
             let made: usize = say(&session, &line).await?.trim().parse()?;
             assert!(made < 3000, "{folder} took {made} files");
@@ -104,8 +110,7 @@ async fn bounds_the_number_of_files_in_memory(context: Context) -> Outcome {
 
 /// What nobody listens to is kept on the disk, as far as the limit goes.
 async fn bounds_what_is_kept_of_what_commands_say(context: Context) -> Outcome {
-    let limits = ResourceLimits { disk: Some(2 << 20), ..ResourceLimits::default() };
-    let session = limited(&context, limits).await?;
+    let session = with_disk(&context, 2 << 20).await?;
     let id = session.launch(Command::shell("head -c 8000000 /dev/zero; touch said")).await?;
     say(&session, "until [ -e said ]; do sleep 0.01; done").await?;
     let output = session.attach(id, 0).await?.output(16 << 20).await?;
@@ -120,8 +125,7 @@ async fn bounds_what_is_kept_of_what_commands_say(context: Context) -> Outcome {
 }
 
 async fn loses_nothing_that_somebody_listens_to(context: Context) -> Outcome {
-    let limits = ResourceLimits { disk: Some(2 << 20), ..ResourceLimits::default() };
-    let session = limited(&context, limits).await?;
+    let session = with_disk(&context, 2 << 20).await?;
     let output = session.spawn(sh("head -c 8000000 /dev/zero")).await?.output(16 << 20).await?;
     assert_eq!((output.stdout.len(), output.lost), (8_000_000, 0));
     Ok(session.delete().await?)
