@@ -20,7 +20,6 @@ use bastide::{
 };
 use bastide_guest_bin::GuestBinary;
 use bastide_proto::boot::{Ids, Resolver};
-use bastide_proto::hello::{TOKEN_BYTES, Token};
 use bastide_proto::warden::{END_NAME, GUEST_NAME, Wish};
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncWriteExt;
@@ -29,7 +28,7 @@ use tokio::time::Instant;
 
 use crate::user::Identity;
 use crate::warden::Spares;
-use crate::{boot, side, strays};
+use crate::{boot, side, strays, token};
 
 /// The word users choose this backend by.
 pub(crate) const NAME: &str = "local";
@@ -49,10 +48,6 @@ const AGAIN: Duration = Duration::from_millis(5);
 
 /// How long the removal of a session's files may take. It goes on if it takes longer.
 const REMOVAL: Duration = Duration::from_secs(600);
-
-/// Nobody inside can reach the socket of a local guest, and outside its folder is the caller's alone,
-/// so there is nothing to prove.
-pub(crate) const NO_TOKEN: Token = Token([0; TOKEN_BYTES]);
 
 /// Sessions on this machine.
 pub struct LocalBackend {
@@ -197,11 +192,14 @@ impl Backend for LocalBackend {
 
     async fn connect(&self, machine: &Machine) -> Result<Connection> {
         let state = state_of(machine)?;
-        let stream = words::connect(&state.dir, GUEST_NAME).await.map_err(|error| {
+        let lost = |error: io::Error| {
             let message = format!("session {} is not running: {error}", machine.id);
             Error::new(ErrorKind::BackendLost, message)
-        })?;
-        stream.into_std().and_then(|stream| side::connection(stream, state.devices)).map_err(
+        };
+        let stream = words::connect(&state.dir, GUEST_NAME).await.map_err(lost)?;
+        let token = token::load(&state.dir).map_err(lost)?;
+        let connected = stream.into_std();
+        connected.and_then(|stream| side::connection(stream, state.devices, token)).map_err(
             |error| {
                 let message = format!("cannot connect to session {}: {error}", machine.id);
                 Error::new(ErrorKind::BackendLost, message)

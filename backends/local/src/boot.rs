@@ -17,6 +17,7 @@ use bastide::{
 };
 use bastide_guest_bin::GuestBinary;
 use bastide_proto::boot::{BootFailure, BootReport, BootSpec, Groundwork, Ready, Resolver};
+use bastide_proto::hello::Token;
 use bastide_proto::warden::{END_NAME, LET_GO};
 
 use crate::backend::{NAME, State};
@@ -25,7 +26,7 @@ use crate::plan::{Ground, Plan};
 use crate::receipt::receipt;
 use crate::refusal::because;
 use crate::warden::{Spares, Waiting};
-use crate::{ladder, layout, side};
+use crate::{ladder, layout, side, token};
 
 /// How long a sandbox may take to come up.
 const BOOT: Duration = Duration::from_secs(10);
@@ -70,6 +71,7 @@ pub(crate) async fn boot(
     let was_there = !new_folder(&storage, 0o755).map_err(failed)?;
     forget_end(dir).map_err(failed)?;
     let toolchains = layout::toolchains(&spec.search_path);
+    let token = token::make(dir).map_err(failed)?;
     let ground = Ground {
         home,
         dir,
@@ -78,6 +80,7 @@ pub(crate) async fn boot(
         id,
         spec,
         toolchains: &toolchains,
+        token: &token,
         by_itself: spec.isolation == Isolation::Auto,
     };
     let mut failures = Vec::new();
@@ -171,7 +174,9 @@ async fn build(
 ) -> io::Result<std::result::Result<Up, BootFailure>> {
     let (first, far_first) = StdStream::pair()?;
     let first = match (plan.rung, plan.image.image()) {
-        (Rung::Namespaces, None) => Ok(side::connection(first, plan.devices(None))?),
+        (Rung::Namespaces, None) => {
+            Ok(side::connection(first, plan.devices(None), Token(boot.token))?)
+        }
         // The warden makes what the files are on, and what that is can be seen only then.
         _ => Err(first),
     };
@@ -185,7 +190,8 @@ async fn build(
     match report {
         BootReport::Ready(ready) => {
             let workspace = ready.image.as_ref().and_then(|image| image.as_ref().ok()).copied();
-            let late = |first| side::connection(first, plan.devices(workspace));
+            let token = Token(boot.token);
+            let late = |first| side::connection(first, plan.devices(workspace), token);
             let connection = first.or_else(late)?;
             Ok(Ok(Up { warden, ready, control, connection }))
         }

@@ -16,6 +16,7 @@ mod refusal;
 mod side;
 mod strays;
 mod subordinate;
+mod token;
 mod toolchains;
 mod user;
 mod warden;

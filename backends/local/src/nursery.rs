@@ -37,7 +37,7 @@ impl Warden {
     /// Starts one, and says where it hears its orders.
     pub(crate) fn start(guest: &GuestBinary) -> io::Result<(Self, StdStream)> {
         let (control, far_control) = StdStream::pair()?;
-        Ok((Self::Own(command(guest, far_control).spawn()?), control))
+        Ok((Self::Own(command(guest, far_control, &[]).spawn()?), control))
     }
 
     /// Its process; `None` if it has ended.
@@ -106,7 +106,7 @@ impl Nursery {
     pub(crate) async fn start(guest: &GuestBinary, ground: &Groundwork) -> io::Result<Self> {
         let (near, far) = StdStream::pair()?;
         let mut near = words::to_tokio(near)?;
-        Warden::Own(command(guest, far).arg("nursery").spawn()?).let_live();
+        Warden::Own(command(guest, far, &["nursery"]).spawn()?).let_live();
         words::send(&mut near, ground).await?;
         let (stream, ground) = (Mutex::new(Some(near)), ground.clone());
         Ok(Self { stream, ground, caller: Caller::now()? })
@@ -159,9 +159,11 @@ async fn ask(stream: &mut UnixStream, far_control: &StdStream) -> io::Result<War
     Ok(Warden::Forked { pid, held })
 }
 
-fn command(guest: &GuestBinary, stdin: StdStream) -> Command {
+/// The last word says whose it is to whoever looks for strays: what it forks cannot be looked at otherwise.
+fn command(guest: &GuestBinary, stdin: StdStream, words: &[&str]) -> Command {
     let mut command = Command::new(guest.checked_path());
-    command.arg0("bastide-warden").arg("warden").env_clear();
+    command.arg0("bastide-warden").arg("warden").args(words).env_clear();
+    command.args(guest.path().parent());
     command.stdin(Stdio::from(OwnedFd::from(stdin))).stdout(Stdio::null()).stderr(Stdio::null());
     command
 }

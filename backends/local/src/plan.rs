@@ -12,7 +12,9 @@ use bastide_proto::boot::{
     BootSpec, Groundwork, HostIds, HostWalls, Ids, Limits, Resolver, Rung as BootRung, UserAndGroup,
 };
 
-use crate::backend::{GUESTS, NO_TOKEN};
+use crate::backend::GUESTS;
+use bastide_proto::hello::Token;
+
 use crate::host::{self, HostFile};
 use crate::image::Choice;
 use crate::layout;
@@ -59,6 +61,8 @@ pub(crate) struct Ground<'a> {
     pub(crate) id: &'a SessionId,
     pub(crate) spec: &'a MachineSpec,
     pub(crate) toolchains: &'a Toolchains,
+    /// What proves to the guest that somebody is the session's maker.
+    pub(crate) token: &'a Token,
     /// Whether nobody asked for a rung by name.
     pub(crate) by_itself: bool,
 }
@@ -112,7 +116,7 @@ impl Plan {
         let workspace = ground.spec.host_workspace.as_ref().and(files.first());
         let who = match rung {
             Rung::Unconfined => Identity::caller_itself(),
-            _ => Identity::on_host(workspace.and_then(|file| owner(&file.source))),
+            _ => Identity::on_host(workspace.map(|file| file.source.as_path()))?,
         };
         // Root's own folders are closed to everybody else, and nobody else is root here.
         let base = match &who.ids {
@@ -197,7 +201,12 @@ impl Plan {
             _ => layout::session_steps(&hostname, network, &self.files),
         };
         BootSpec {
-            token: NO_TOKEN.0,
+            token: ground.token.0,
+            caller: match self.rung {
+                Rung::Landlock | Rung::Unconfined => Some(rustix::process::geteuid().as_raw()),
+                // A guest in a namespace of its own does not see who is who outside.
+                _ => None,
+            },
             session_dir: ground.dir.to_owned(),
             only_own: self.who.only_own.clone(),
             nested_sandbox: spec.nested_sandbox,
@@ -230,20 +239,31 @@ impl Plan {
 }
 
 impl Identity {
-    /// Who commands are where they have the host's ids. Root's are never root, unless the folder they
-    /// are to work in is root's; then they are root without any of its powers.
-    fn on_host(owner: Option<UserAndGroup>) -> Self {
+    /// Who commands are where they have the host's ids. Root's are never root: Landlock does not keep anybody from
+    /// changing the permissions, owners and times of files that are theirs, and root's are everywhere.
+    fn on_host(workspace: Option<&Path>) -> Result<Self> {
         let only_own = Some(
             "the rung `landlock` has no ids of its own; `--isolation namespaces` has".to_owned(),
         );
         let caller = Self::caller_itself();
-        let ids = match owner {
-            _ if caller.inside.uid != 0 || !Self::has_ranges() => HostIds::Caller,
-            Some(owner) if owner.uid == 0 || owner.gid == 0 => HostIds::Caller,
-            Some(owner) => HostIds::Given(owner),
+        let ids = match workspace.map(|folder| (folder, owner(folder))) {
+            _ if caller.inside.uid != 0 => HostIds::Caller,
+            _ if !Self::has_ranges() => {
+                let why = "there is no id here that they could have instead";
+                return Err(never_root(why, "run Bastide as another user"));
+            }
             None => HostIds::Claimed { locks: PathBuf::from(ID_LOCKS) },
+            Some((_, Some(owner))) if owner.uid != 0 && owner.gid != 0 => HostIds::Given(owner),
+            Some((folder, _)) => {
+                let why = format!("the folder {} is root's", folder.display());
+                return Err(never_root(
+                    &why,
+                    "use `--isolation namespaces`, give the folder to another user with `chown`, \
+                     or leave `--workspace` out",
+                ));
+            }
         };
-        match ids {
+        Ok(match ids {
             HostIds::Caller => Self { only_own, ..caller },
             HostIds::Given(inside) => Self { name: "agent", inside, ids: Ids::Host(ids), only_own },
             HostIds::Claimed { .. } => {
@@ -251,7 +271,7 @@ impl Identity {
                 let inside = UserAndGroup { uid: u32::MAX, gid: u32::MAX };
                 Self { name: "agent", inside, ids: Ids::Host(ids), only_own }
             }
-        }
+        })
     }
 
     /// The caller, with all the caller may.
@@ -264,6 +284,13 @@ impl Identity {
         };
         Self { name, inside, ids: Ids::Host(HostIds::Caller), only_own }
     }
+}
+
+fn never_root(why: &str, hint: &str) -> Error {
+    let message = format!(
+        "on the rung `landlock` commands would be root, who can change the permissions of every file: {why}"
+    );
+    Error::new(ErrorKind::Unsupported, message).hint(hint)
 }
 
 fn own_storage(storage: &Path, root: &GuestPath) -> HostFile {

@@ -42,8 +42,16 @@ const NESTED: &str = "nested sandboxes: commands can make namespaces and mounts,
                       not limit files";
 
 /// What it cannot hold besides where commands are a user that has files outside.
-const OPEN_TO_USER: &str =
-    "file metadata: permissions and times of the user's files outside can be changed";
+const OPEN_TO_USER: &str = "file metadata: permissions and times of the user's files outside can be changed, \
+                            those of what Bastide keeps about sessions included";
+
+/// Where memory is counted for each process alone.
+const MEMORY_IN_PARTS: &str = "memory as a whole: the limit holds for the private memory of each process; what \
+                               they share and files in memory are not counted";
+
+/// Where processes are counted for each user alone.
+const PIDS_IN_PARTS: &str =
+    "pids as a whole: the limit holds for each user, and root inside can be any of them";
 
 pub(crate) fn receipt(ready: &Ready, spec: &MachineSpec, plan: &Plan) -> Receipt {
     let network = spec.network;
@@ -81,6 +89,16 @@ pub(crate) fn receipt(ready: &Ready, spec: &MachineSpec, plan: &Plan) -> Receipt
             receipt.not_enforced.push(format!("the limit on {name}: nothing here can hold it"));
         }
     }
+    let in_parts = [
+        (&all.memory, "rlimit", MEMORY_IN_PARTS),
+        (&all.pids, "rlimit nproc, each user", PIDS_IN_PARTS),
+    ];
+    let by = |limit: &Limit, what: &str| {
+        limit.enforced_by.as_ref().is_some_and(|by| by.starts_with(what))
+    };
+    let in_parts = in_parts.into_iter().filter(|(limit, what, _)| by(limit, what));
+    let in_parts: Vec<_> = in_parts.map(|(_, _, gap)| gap.to_owned()).collect();
+    receipt.not_enforced.extend(in_parts);
     let whole = match (&plan.image, &ready.image) {
         (Choice::Not(why), _) | (_, Some(Err(why))) => Some(why),
         _ => None,

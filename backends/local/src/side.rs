@@ -5,16 +5,19 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream as StdStream;
 
 use bastide::{Connection, Side};
-use bastide_proto::hello::{SIDE_CHANNEL, hello};
+use bastide_proto::hello::{SIDE_CHANNEL, Token, hello};
 use bastide_wire::Quiet;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socketpair};
 
-use crate::backend::NO_TOKEN;
 use crate::descriptors;
 
 /// Makes a connection of a fresh stream to a guest, and greets it: it need not be there yet. Where
 /// descriptors can be taken, one end of a pair of packet sockets goes to it ahead of everything else.
-pub(crate) fn connection(stream: StdStream, devices: Vec<u64>) -> io::Result<Connection> {
+pub(crate) fn connection(
+    stream: StdStream,
+    devices: Vec<u64>,
+    token: Token,
+) -> io::Result<Connection> {
     let mut side = None;
     if !devices.is_empty() {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -23,7 +26,7 @@ pub(crate) fn connection(stream: StdStream, devices: Vec<u64>) -> io::Result<Con
         side = Some(Side { socket, devices });
     }
     // Nothing else was sent on it yet, so there is room for a few bytes.
-    rustix::net::send(&stream, &hello(&NO_TOKEN), SendFlags::NOSIGNAL)?;
+    rustix::net::send(&stream, &hello(&token), SendFlags::NOSIGNAL)?;
     let stream = Box::new(Quiet::new(stream)?);
-    Ok(Connection { stream, token: NO_TOKEN, side, greeted: true })
+    Ok(Connection { stream, token, side, greeted: true })
 }

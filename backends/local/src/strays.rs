@@ -1,6 +1,7 @@
 //! What no session leads to any more: processes whose session's folder is gone or whose warden is, and
 //! files and locks of processes that were killed.
 
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use bastide::host::process::kill;
 use bastide_proto::warden::HOST_INIT;
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::backend::GUESTS;
 use crate::user::ID_LOCKS;
@@ -49,38 +50,61 @@ pub(crate) fn is_host_init(pid: i32) -> bool {
 /// nothing forks meanwhile.
 pub(crate) fn kill_descendants(ancestor: i32) -> io::Result<()> {
     const LOOKS: usize = 64;
-    let mut stopped: Vec<i32> = Vec::new();
+    let mut stopped: HashSet<(i32, u64)> = HashSet::new();
     for _ in 0..LOOKS {
-        let parents: Vec<_> =
-            processes()?.into_iter().filter_map(|pid| Some((pid, parent(pid)?))).collect();
-        let mut found = vec![ancestor];
-        let mut at = 0;
-        while let Some(above) = found.get(at).copied() {
-            found
-                .extend(parents.iter().filter(|(_, parent)| *parent == above).map(|(pid, _)| *pid));
-            at += 1;
-        }
-        let is_new = |pid: &i32| *pid != ancestor && !stopped.contains(pid);
-        let new: Vec<_> = found.into_iter().filter(is_new).collect();
+        let found = descendants(ancestor)?;
+        let new: Vec<_> = found.difference(&stopped).copied().collect();
         if new.is_empty() {
             break;
         }
-        for pid in &new {
-            signal(*pid, Signal::STOP);
+        for process in &new {
+            signal(*process, Signal::STOP);
         }
         stopped.extend(new);
     }
-    for pid in stopped {
-        signal(pid, Signal::KILL);
+    for process in stopped {
+        signal(process, Signal::KILL);
     }
     Ok(())
 }
 
-/// A process that is gone already is what we want.
-fn signal(pid: i32, signal: Signal) {
-    if let Some(pid) = Pid::from_raw(pid) {
-        let _ = kill_process(pid, signal);
+/// Everything that descends from a process, each with the time it started at.
+fn descendants(ancestor: i32) -> io::Result<HashSet<(i32, u64)>> {
+    let mut children: HashMap<i32, Vec<(i32, u64)>> = HashMap::new();
+    for pid in processes()? {
+        if let (Some(parent), Some(started)) = (parent(pid), started(pid)) {
+            children.entry(parent).or_default().push((pid, started));
+        }
     }
+    let mut found = HashSet::new();
+    let mut open = vec![ancestor];
+    while let Some(above) = open.pop() {
+        for child in children.get(&above).into_iter().flatten() {
+            if found.insert(*child) {
+                open.push(child.0);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Signals a process that was seen: its number may be another's by now. One that is gone already is what we want.
+fn signal((pid, seen): (i32, u64), signal: Signal) {
+    let Some(number) = Pid::from_raw(pid) else { return };
+    // Held before it is looked at: what is seen is then known to be about the process that is signalled.
+    if let Ok(held) = pidfd_open(number, PidfdFlags::empty())
+        && started(pid) == Some(seen)
+    {
+        let _ = pidfd_send_signal(&held, signal);
+    }
+}
+
+/// When a process started, in ticks since boot: the twentieth field after its name.
+fn started(pid: i32) -> Option<u64> {
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let name = stat.iter().rposition(|byte| *byte == b')')?;
+    let rest = std::str::from_utf8(stat.get(name + 1..)?).ok()?;
+    rest.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
 /// The wardens that live in a session's folder, and the first processes of their sandboxes, held.
@@ -142,16 +166,42 @@ impl Stray {
     }
 }
 
-/// Whether a process runs a guest program of this home.
+/// Whether a process runs a guest program of this home. What a warden forks cannot be looked at by its own user; it has
+/// its command line, which says where the program came from. Whoever lies about that is somebody inside, and is ended.
 fn is_ours(pid: i32, home: &Path) -> bool {
-    let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-    program.parent() == Some(&home.join(GUESTS))
-        && program.file_name().is_some_and(|name| name.as_bytes().starts_with(b"guest-"))
+    let guests = home.join(GUESTS);
+    match fs::read_link(format!("/proc/{pid}/exe")) {
+        Ok(program) => {
+            let name = program.file_name().map(OsStr::as_bytes).unwrap_or_default();
+            program.parent() == Some(&guests) && name.starts_with(b"guest-")
+        }
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            let own = rustix::process::geteuid().as_raw();
+            let is_callers = effective_user(pid) == Some(own);
+            let words = words(pid);
+            let last = words.iter().rfind(|word| !word.is_empty());
+            let from = last.map(|word| Path::new(OsStr::from_bytes(word)));
+            let from = from.and_then(|from| fs::canonicalize(from).ok());
+            is_callers && is_warden(pid) && from == Some(guests)
+        }
+        Err(_) => false,
+    }
+}
+
+/// The command line of a process.
+fn words(pid: i32) -> Vec<Vec<u8>> {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    line.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect()
 }
 
 fn is_warden(pid: i32) -> bool {
-    let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    command.split(|byte| *byte == 0).nth(1) == Some(b"warden")
+    words(pid).get(1).is_some_and(|word| word == b"warden")
+}
+
+fn effective_user(pid: i32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    ids.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
 /// What a process is numbered by in its own namespace, if that is another one than ours.

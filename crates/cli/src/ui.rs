@@ -134,8 +134,9 @@ impl Ui {
     /// Prints which session there is now: its id, or for a program all that is known of it.
     pub(crate) fn session(&mut self, session: &Session, json: bool, verbose: bool) -> Result<()> {
         let id = session.id().as_str();
-        if verbose {
-            self.receipt(id, session.receipt());
+        match verbose {
+            true => self.receipt(id, session.receipt()),
+            false => self.unheld_limits(session.receipt()),
         }
         if !json {
             return self.line(id);
@@ -159,6 +160,13 @@ impl Ui {
             text.push_str(&format!("{BAD}{:<8}{BAD:#} {missing}\n", "open"));
         }
         self.say(&text);
+    }
+
+    /// Says which limits that were asked for do not hold, or not for all there is. A program finds them in the receipt.
+    pub(crate) fn unheld_limits(&self, receipt: &Receipt) {
+        for gap in receipt.unheld_limits() {
+            self.note(&format!("{BAD}not enforced:{BAD:#} {gap}"));
+        }
     }
 
     /// Says something on standard error. Where nobody listens there, nobody is left to be told so.

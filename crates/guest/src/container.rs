@@ -25,7 +25,10 @@ use rustix::process::{Pid, setsid};
 use crate::accounts::{Identity, Nameless};
 use crate::init::ToInit;
 use crate::jail::container::{become_user, raise_walls, reduce_first, reduce_guest};
-use crate::jail::{Protected, Shared, Step, StepError, Surroundings, WallsReport, limit_commands};
+use crate::jail::{
+    Count, Processors, Protected, Shared, Step, StepError, Surroundings, WallsReport,
+    limit_commands,
+};
 use crate::server::{self, Endpoints, Population, Served};
 use crate::supervisor::adopts_or_goes_on;
 use crate::sys::{Fork, block_signals, close_inherited, exit_now, fork, ignore_children};
@@ -43,8 +46,12 @@ const SPEAK: Duration = Duration::from_secs(10);
 const ONE_USER: &str = "its container runs as one user only";
 
 /// An engine gives no user or file system apart.
-const OF_ENGINE: Surroundings =
-    Surroundings { own_count: false, own_root: false, writes_elsewhere: false };
+const OF_ENGINE: Surroundings = Surroundings {
+    count: Count::Shared,
+    own_root: false,
+    bounds_storms: false,
+    writes_elsewhere: false,
+};
 
 /// How the first process and the host meet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -299,11 +306,12 @@ fn enter(spec: &ContainerSpec, who: &Identity, others: &[Pid]) -> Result<WallsRe
     if rustix::process::geteuid().is_root() {
         become_user(who)?;
     }
-    let protected = Protected([others, &[launcher]].concat());
+    let first = rustix::process::getppid();
+    let protected = Protected(others.iter().copied().chain([launcher]).chain(first).collect());
     let shared = if spec.mounts { Shared::Mounting } else { Shared::Nothing };
     let landlock_abi = match spec.new_privileges {
         true => 0,
-        false => raise_walls(spec.filtered.then_some(&protected), shared)?,
+        false => raise_walls(spec.filtered.then_some(&protected), shared, Processors::Free)?,
     };
     let adopts = adopts_or_goes_on();
     Ok(WallsReport { enforced, landlock_abi, adopts })
@@ -321,6 +329,9 @@ fn be_guest(spec: &ContainerSpec, who: &DefaultUser, endpoints: Endpoints) -> ! 
             only_own: (!who.many_users).then(|| ONE_USER.to_owned()),
             nameless: Nameless::InRootsGroup,
         },
+        disk: spec.limits.disk,
+        // The host may be anybody inside; the token tells.
+        caller: None,
     };
     let alone = setsid().step(|| "start a session of processes".to_owned());
     let served = match alone.and_then(|_| reduce_guest()).and_then(|()| who.use_files()) {

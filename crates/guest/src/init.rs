@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 use crate::accounts::Identity;
 use crate::jail::{
     Blueprint, IdMap, Step, StepError, WallsReport, add_own, begin_root, finish_root,
-    give_up_unneeded, leave_host, open_alone, reduce_guest,
+    give_up_everything, give_up_unneeded, harden_init, leave_host, open_alone, reduce_guest,
 };
 use crate::launcher::{Charge, Joining};
-use crate::server::kill::kill_descendants;
+use crate::server::kill::end_session;
 use crate::server::{self, Endpoints};
 use crate::sys::{Fork, block_signals, exit_now, fork, ignore_children, raise_loopback};
 use crate::warden::logs_of;
@@ -141,7 +141,7 @@ pub(crate) fn run(inheritance: Inheritance) -> ! {
         }
     }
     if plan.ground.rung != Rung::Namespaces {
-        kill_descendants(rustix::process::getpid());
+        end_session(rustix::process::getpid());
     }
     exit_now(0)
 }
@@ -155,10 +155,11 @@ fn lay(
 ) -> Result<(), BootFailure> {
     let binds = receive_binds(warden)?;
     if ground.rung != Rung::Namespaces {
-        return stay_on_host(ids).map_err(BootFailure::from);
+        return stay_on_host(ids, &ground.rung).map_err(BootFailure::from);
     }
     ids.become_inside()?;
     give_up_unneeded()?;
+    harden_init()?;
     if is_copy {
         add_own(&ground.steps)?;
     } else {
@@ -241,7 +242,7 @@ fn start(
     let launcher = match fork().step(|| "fork the launcher".to_owned())? {
         Fork::Child => {
             drop((to_guest, warden, guest_fd, lock, to_warden.take()));
-            let others = [vec![guest], on_host(plan)].concat();
+            let others = [vec![guest], keepers(plan)].concat();
             let charge = Charge { who: None, others };
             launcher::run(plan, charge, &launcher_end.into(), groups)
         }
@@ -263,26 +264,31 @@ fn start(
         // As is this.
         image: None,
     };
-    let others = [vec![guest, launcher], on_host(plan)].concat();
+    let others = [vec![guest, launcher], keepers(plan)].concat();
     Ok(Started { ready, to_guest, guest_fd, lock, groups, others })
 }
 
-/// The processes of ours that commands could name where they see the host's: this one and the warden.
-fn on_host(plan: &Blueprint) -> Vec<Pid> {
+/// The other processes of ours that commands could name: this one, and the warden where they see the host's.
+fn keepers(plan: &Blueprint) -> Vec<Pid> {
     if plan.ground.rung == Rung::Namespaces {
-        return Vec::new();
+        return vec![Pid::INIT];
     }
     [Some(rustix::process::getpid()), rustix::process::getppid()].into_iter().flatten().collect()
 }
 
 /// Becomes the one all others descend from, where the kernel has no other name for that.
-fn stay_on_host(ids: &IdMap) -> Result<(), StepError> {
+fn stay_on_host(ids: &IdMap, rung: &Rung) -> Result<(), StepError> {
     let own = rustix::process::getpid();
     set_child_subreaper(Some(own)).step(|| "look after processes".to_owned())?;
     // Whoever clears away what nobody looks after knows it by this.
     rustix::thread::set_name(HOST_INIT).step(|| "take a name".to_owned())?;
     rustix::process::chdir("/").step(|| "leave the session's folder".to_owned())?;
-    ids.become_inside()
+    if *rung == Rung::Unconfined {
+        return ids.become_inside();
+    }
+    give_up_everything()?;
+    ids.become_inside()?;
+    harden_init()
 }
 
 /// The warden's word that the maps are written, with the mounts it copied. The last packet has none.

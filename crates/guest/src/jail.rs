@@ -14,14 +14,15 @@ use bastide_proto::boot::{BootFailure, BootSpec, Groundwork};
 use rustix::io::Errno;
 
 pub(crate) use ids::IdMap;
-pub(crate) use limits::{Surroundings, limit_commands};
+pub(crate) use limits::{Count, Surroundings, limit_commands};
 pub(crate) use pattern::{add_own, can_be_pattern, make_pattern};
 pub(crate) use root::{
     Instead, begin_root, clone_binds, file_system, finish_root, leave_host, open_alone, shift,
 };
-pub(crate) use seccomp::{Protected, Shared};
+pub(crate) use seccomp::{Processors, Protected, Shared};
 pub(crate) use walls::{
-    OVER_USERS, WallsReport, give_up_unneeded, prepare_filter, raise_walls, reduce_guest,
+    OVER_USERS, WallsReport, give_up_everything, give_up_unneeded, harden_init, prepare_filter,
+    raise_walls, reduce_guest,
 };
 
 /// All there is to know about a sandbox that is to be built.

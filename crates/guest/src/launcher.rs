@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::accounts::Identity;
 use crate::jail::{
-    Blueprint, Protected, Step, StepError, Surroundings, WallsReport, limit_commands, raise_walls,
+    Blueprint, Count, Processors, Protected, Step, StepError, Surroundings, WallsReport,
+    limit_commands, raise_walls,
 };
 use crate::sys::{Fork, default_signals, exit_now, fork};
 use crate::{packet, supervisor};
@@ -84,18 +85,33 @@ pub(crate) fn serve(walls: Result<WallsReport, StepError>, requests: &OwnedFd) -
 fn enter(plan: &Blueprint, charge: Charge, groups: Joining) -> Result<WallsReport, StepError> {
     // A group of its own, so that no signal to somebody's group reaches it.
     let launcher = setsid().step(|| "start a session of processes".to_owned())?;
-    for door in groups.doors {
+    for door in &groups.doors {
         // Nought is whoever writes it.
-        rustix::io::write(&door, b"0").step(|| "join the group of the limits".to_owned())?;
+        rustix::io::write(door, b"0").step(|| "join the group of the limits".to_owned())?;
     }
     let around = Surroundings {
-        // Where the host counts, it counts all the caller's processes.
-        own_count: !matches!(plan.ground.ids, Ids::Host(HostIds::Caller | HostIds::Given(_))),
+        count: match &plan.ground.ids {
+            // Where the host counts, it counts all the user's processes.
+            Ids::Host(HostIds::Caller | HostIds::Given(_)) => Count::Shared,
+            Ids::Host(HostIds::Claimed { .. }) | Ids::Own { .. } => Count::Session,
+            // Root inside can be any of them.
+            Ids::Range { .. } | Ids::Subordinate { .. } => Count::EachUser,
+        },
         own_root: plan.ground.rung == Rung::Namespaces,
+        bounds_storms: matches!(plan.ground.rung, Rung::Landlock(_)),
         writes_elsewhere: plan.session.writable.len() > 1,
     };
     let enforced = limit_commands(&plan.session.limits, &groups.enforced, around)?;
     let protected = Protected([charge.others, vec![launcher]].concat());
-    let walls = raise_walls(plan, charge.who.as_ref(), &protected)?;
+    let processors = processors(&enforced, &groups.enforced);
+    let walls = raise_walls(plan, charge.who.as_ref(), &protected, processors)?;
     Ok(WallsReport { enforced, ..walls })
+}
+
+/// Commands are kept on their processors where no group counts their time.
+pub(crate) fn processors(enforced: &Enforced, by_groups: &Enforced) -> Processors {
+    match (&enforced.cpu, &by_groups.cpu) {
+        (Some(_), None) => Processors::Pinned,
+        _ => Processors::Free,
+    }
 }

@@ -13,10 +13,10 @@ fn main() -> ExitCode {
     // The first word tells it who it is.
     let mut words = std::env::args_os().skip(1);
     let served = match words.next().as_deref().and_then(OsStr::to_str) {
+        // After that comes the folder it was started from, for whoever looks at its command line.
         Some("warden") => match words.next() {
-            None => warden::run(),
             Some(word) if word == "nursery" => warden::nursery::run(),
-            Some(_) => Err(std::io::ErrorKind::InvalidInput.into()),
+            Some(_) | None => warden::run(),
         },
         Some("container") => match words.next() {
             None => container::run(Way::Waits),

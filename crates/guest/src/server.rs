@@ -85,6 +85,10 @@ pub(crate) struct Served {
     pub(crate) resolver: Resolver,
     /// Who there is.
     pub(crate) population: Population,
+    /// How many bytes of disk the session may use, if that is limited.
+    pub(crate) disk: Option<u64>,
+    /// Who may connect besides root, where that can be seen.
+    pub(crate) caller: Option<u32>,
 }
 
 impl From<&BootSpec> for Served {
@@ -105,6 +109,8 @@ impl From<&BootSpec> for Served {
                 only_own: spec.only_own.clone(),
                 nameless: Nameless::InOwnGroup,
             },
+            disk: spec.limits.disk,
+            caller: spec.caller,
         }
     }
 }
@@ -154,6 +160,7 @@ fn prepare(
     // A host that connects learns from the kernel who listens: this process, not the first one. It comes
     // as soon as it hears that commands can be run, so by then this must be so.
     rustix::net::listen(listener, BACKLOG).step(|| "listen for hosts".to_owned())?;
+    kill::look_at_numbers();
     // Held from before the first command ran: nothing a command does to a path changes what these
     // name.
     let roots = Roots::open(&served.writable, &served.readable, served.resolver)?;
@@ -185,7 +192,7 @@ pub(crate) fn run(served: &Served, endpoints: Endpoints) -> io::Result<()> {
                 Pool::new(endpoints.launcher, launcher)?,
             ),
             processes: Processes::default(),
-            logs: LogFolder(endpoints.logs),
+            logs: LogFolder::new(endpoints.logs, served.disk),
             memory: MemoryBook::new(endpoints.kills),
             pipes: Pipes::default(),
             restores: Arc::default(),
@@ -203,12 +210,22 @@ pub(crate) fn run(served: &Served, endpoints: Endpoints) -> io::Result<()> {
         loop {
             tokio::select! {
                 accepted = listener.accept() => {
-                    tokio::spawn(connection::serve(Arc::clone(&guest), accepted?.0));
+                    let stream = accepted?.0;
+                    // A command may have opened the folder the socket lies in to everybody.
+                    if may_connect(&stream, served.caller) {
+                        tokio::spawn(connection::serve(Arc::clone(&guest), stream));
+                    }
                 }
                 gone = &mut gone => return gone,
             }
         }
     })
+}
+
+/// Whether whoever connects is the session's caller, where ids are the host's, or root.
+fn may_connect(stream: &tokio::net::UnixStream, caller: Option<u32>) -> bool {
+    let Some(caller) = caller else { return true };
+    stream.peer_cred().is_ok_and(|peer| [0, caller].contains(&peer.uid()))
 }
 
 /// Waits for the end of the warden, where there is one.

@@ -12,6 +12,8 @@ use bastide_proto::boot::{BootSpec, Groundwork};
 pub(crate) enum Wall {
     /// The filter of system calls.
     Seccomp,
+    /// The filters of guest and init themselves.
+    OwnFilters,
     /// Landlock over files.
     LandlockFiles,
     /// Landlock over signals and abstract sockets.

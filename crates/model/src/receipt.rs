@@ -39,6 +39,24 @@ impl Receipt {
             not_enforced: Vec::new(),
         }
     }
+
+    /// What is not enforced of the limits that were asked for.
+    ///
+    /// ```
+    /// use bastide_model::receipt::{NetworkAccess, Receipt, Rung};
+    ///
+    /// let mut receipt = Receipt::new(Rung::Landlock, NetworkAccess::None, "agent (1000)");
+    /// let gap = "the limit on pids: nothing here can hold it";
+    /// receipt.not_enforced = vec!["file names: can be seen".to_owned(), gap.to_owned()];
+    /// assert_eq!(receipt.unheld_limits().collect::<Vec<_>>(), [gap]);
+    /// ```
+    pub fn unheld_limits(&self) -> impl Iterator<Item = &str> {
+        let is_one = |gap: &&str| {
+            let what = gap.split(':').next().unwrap_or_default();
+            what.starts_with("the limit on ") || what.ends_with(" as a whole")
+        };
+        self.not_enforced.iter().map(String::as_str).filter(is_one)
+    }
 }
 
 /// How far a session is confined.

@@ -31,6 +31,8 @@ pub struct Groundwork {
 pub struct BootSpec {
     /// The token every connection must prove.
     pub token: [u8; crate::hello::TOKEN_BYTES],
+    /// Who may connect to the guest besides root, where ids inside are the host's.
+    pub caller: Option<u32>,
     /// The host name inside.
     pub hostname: String,
     /// The session's own folder on the host.

@@ -2,6 +2,8 @@
 //! notice, and nothing stays behind.
 
 mod disk;
+mod launcher;
+mod limits;
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +19,7 @@ use crate::trials;
 /// Every chaos trial.
 #[must_use]
 pub fn trials() -> Vec<Trial> {
-    [TRIALS, disk::EVERYWHERE].concat()
+    [TRIALS, disk::EVERYWHERE, launcher::TRIALS, limits::TRIALS].concat()
 }
 
 /// Those about workspaces on a file system of their own, which only

@@ -82,7 +82,11 @@ async fn session(context: &Context) -> Result<Session, Trouble> {
 }
 
 /// Runs a probe inside; what it says is what it reached.
-async fn attempt(session: &Session, name: &str, arguments: &[&str]) -> Result<String, Trouble> {
+pub(crate) async fn attempt(
+    session: &Session,
+    name: &str,
+    arguments: &[&str],
+) -> Result<String, Trouble> {
     let argv = ["./probe", probe::FLAG, name].into_iter().chain(arguments.iter().copied());
     let command = as_asked(Command::new(argv).timeout(std::time::Duration::from_secs(30)));
     let output = session.exec(command).await?;

@@ -41,8 +41,9 @@ pub(crate) struct RunArgs {
 
 pub(crate) async fn run(ui: &mut Ui, args: RunArgs) -> Result<ExitCode> {
     let (_, session) = args.session.create(ui, true).await?;
-    if args.verbose {
-        ui.receipt(session.id().as_str(), session.receipt());
+    match args.verbose {
+        true => ui.receipt(session.id().as_str(), session.receipt()),
+        false => ui.unheld_limits(session.receipt()),
     }
     let mut command = Command::new(args.argv.into_iter().map(OsString::into_vec));
     if let Some(timeout) = args.timeout {

@@ -101,7 +101,14 @@ impl Home {
         let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         let runs_guest = |pid: &i32| {
             let program: PathBuf = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-            program.parent() == Some(&guests)
+            // What a warden forks cannot be looked at but by root; it has the command line of its warden.
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let line = String::from_utf8_lossy(&line).into_owned();
+            let words: Vec<_> = line.split_terminator('\0').collect();
+            let is_forked = words.get(1) == Some(&"warden")
+                && words.last().and_then(|last| fs::canonicalize(last).ok()).as_ref()
+                    == Some(&guests);
+            program.parent() == Some(&guests) || is_forked
         };
         pids.filter(runs_guest).collect()
     }

@@ -11,3 +11,4 @@ mod json;
 mod lifetime;
 mod run;
 mod snapshots;
+mod strangers;

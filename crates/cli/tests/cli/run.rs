@@ -272,3 +272,21 @@ fn boots_in_a_root_whose_name_service_is_hostile() {
         assert!(!mark.exists(), "{rung}: the module was loaded");
     }
 }
+
+#[test]
+fn says_without_being_asked_which_limit_does_not_hold() {
+    let home = Home::new();
+    let arguments = ["run", "--isolation", "landlock", "--memory", "1G", "--pids", "50"];
+    let output = home.run(&[&arguments[..], &["--json", "--", "true"]].concat());
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let open = said["receipt"]["not_enforced"].as_array().unwrap();
+    let open = open.iter().filter_map(serde_json::Value::as_str);
+    let about_limits = |gap: &&str| gap.starts_with("the limit on") || gap.contains("as a whole");
+    let unheld: Vec<_> = open.filter(about_limits).collect();
+    let output = home.run(&[&arguments[..], &["--", "true"]].concat());
+    let stderr = text(&output.stderr);
+    for gap in &unheld {
+        assert!(stderr.contains(gap), "nothing is said of {gap:?}: {stderr}");
+    }
+    assert_eq!(stderr.is_empty(), unheld.is_empty(), "{stderr}");
+}

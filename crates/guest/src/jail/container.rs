@@ -4,7 +4,7 @@ use landlock::{ABI, Access, CompatLevel, Compatible, Ruleset, RulesetAttr, Scope
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::thread::{CapabilitySet, capabilities, set_no_new_privs};
 
-use super::seccomp::{Protected, Shared};
+use super::seccomp::{Processors, Protected, Shared};
 use super::walls::{abi_number, install_filter, keep_capabilities};
 use super::{Step, StepError};
 
@@ -44,7 +44,11 @@ fn given() -> Result<CapabilitySet, StepError> {
 /// filter of system calls if there is somebody to protect by it, and signals and abstract sockets only
 /// among commands. Returns the Landlock version in force, 0 where there is none: what files commands
 /// reach is the engine's to say.
-pub(crate) fn raise_walls(protected: Option<&Protected>, shared: Shared) -> Result<u32, StepError> {
+pub(crate) fn raise_walls(
+    protected: Option<&Protected>,
+    shared: Shared,
+    processors: Processors,
+) -> Result<u32, StepError> {
     // What the engine gave, of which a user that is no root has lost everything by now.
     let given = given()?;
     keep_capabilities(given, given)?;
@@ -53,7 +57,7 @@ pub(crate) fn raise_walls(protected: Option<&Protected>, shared: Shared) -> Resu
         .step(|| "become untraceable".to_owned())?;
     let landlock_abi = keep_to_commands();
     if let Some(protected) = protected {
-        install_filter(protected, shared)?;
+        install_filter(protected, shared, processors)?;
     }
     Ok(landlock_abi)
 }

@@ -2,7 +2,10 @@
 //! holds them.
 
 use bastide_proto::boot::{Enforced, Limits};
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::process::{
+    DumpableBehavior, Resource, Rlimit, dumpable_behavior, getrlimit, set_dumpable_behavior,
+    setrlimit,
+};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::{Step, StepError};
@@ -10,13 +13,33 @@ use super::{Step, StepError};
 /// Makes commands likelier victims than anybody of ours when memory runs out.
 const VICTIM: &str = "500";
 
+/// How many processes and threads the user of commands may have at most where they have the host's own numbers and
+/// nobody asked for a limit: a fork storm must leave some for whoever ends it.
+const STORM: u64 = 32_768;
+
+/// What the kernel gives at most, and says in a file.
+const MAX_PID: &str = "/proc/sys/kernel/pid_max";
+
+/// Whose processes the kernel counts together for these commands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Count {
+    /// The session's, all of them.
+    Session,
+    /// Those of each of the session's users.
+    EachUser,
+    /// All of somebody who has processes outside, too.
+    Shared,
+}
+
 /// What of the sandbox decides how a limit can be held.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Surroundings {
-    /// Whether the kernel counts the processes of these commands' user apart.
-    pub(crate) own_count: bool,
+    /// Whose processes are counted together.
+    pub(crate) count: Count,
     /// Whether there is a root of the sandbox's own, where what lies in memory is limited already.
     pub(crate) own_root: bool,
+    /// Whether a fork storm is bounded though nobody asked: its processes take the host's own numbers.
+    pub(crate) bounds_storms: bool,
     /// Whether commands may write to files of the host besides their workspace.
     pub(crate) writes_elsewhere: bool,
 }
@@ -27,21 +50,28 @@ pub(crate) fn limit_commands(
     by_groups: &Enforced,
     around: Surroundings,
 ) -> Result<Enforced, StepError> {
-    // A kernel that does not know the file kills somebody else; nothing is promised about that.
-    drop(std::fs::write("/proc/self/oom_score_adj", VICTIM));
+    become_victim()?;
     let mut enforced = Enforced::default();
     if let Some(bytes) = limits.memory.filter(|_| by_groups.memory.is_none()) {
         limit(Resource::Data, bytes)?;
-        enforced.memory = Some("rlimit data, each process".to_owned());
+        // Not what is shared, nor what lies in files in memory.
+        enforced.memory = Some("rlimit data, private memory of each process".to_owned());
     }
-    if let Some(count) = limits.pids.filter(|_| by_groups.pids.is_none() && around.own_count) {
-        // Counted within this user namespace: our own processes of the same user are few.
-        limit(Resource::Nproc, count)?;
-        enforced.pids = Some("rlimit nproc".to_owned());
+    match limits.pids.filter(|_| by_groups.pids.is_none()) {
+        Some(count) if around.count != Count::Shared => {
+            // Our own processes of the same user are few.
+            limit(Resource::Nproc, count)?;
+            enforced.pids = Some(match around.count {
+                Count::EachUser => "rlimit nproc, each user".to_owned(),
+                Count::Session | Count::Shared => "rlimit nproc".to_owned(),
+            });
+        }
+        Some(_) | None if around.bounds_storms => weather_storms()?,
+        Some(_) | None => {}
     }
     if let Some(millis) = limits.cpu_millis {
         restrict_processors(millis)?;
-        enforced.cpu = Some("affinity".to_owned());
+        enforced.cpu = Some("affinity, whole processors".to_owned());
     }
     let by_file = by_groups.disk.is_none() || around.writes_elsewhere;
     if let Some(bytes) = limits.disk.filter(|_| by_file) {
@@ -52,6 +82,30 @@ pub(crate) fn limit_commands(
         });
     }
     Ok(enforced)
+}
+
+/// The file is root's while this process cannot be traced. A kernel that does not know it kills somebody else when memory
+/// runs out; nothing is promised about that.
+fn become_victim() -> Result<(), StepError> {
+    let step = || "be looked at".to_owned();
+    let was_open = dumpable_behavior().step(step)? == DumpableBehavior::Dumpable;
+    set_dumpable_behavior(DumpableBehavior::Dumpable).step(step)?;
+    drop(std::fs::write("/proc/self/oom_score_adj", VICTIM));
+    match was_open {
+        true => Ok(()),
+        false => set_dumpable_behavior(DumpableBehavior::NotDumpable).step(step),
+    }
+}
+
+/// Keeps a fork storm from taking every number of a process there is.
+fn weather_storms() -> Result<(), StepError> {
+    let text = std::fs::read_to_string(MAX_PID).unwrap_or_default();
+    let numbers = text.trim().parse().unwrap_or(STORM);
+    let most = (numbers / 2).min(STORM);
+    match getrlimit(Resource::Nproc).maximum {
+        Some(already) if already <= most => Ok(()),
+        _ => limit(Resource::Nproc, most),
+    }
 }
 
 fn limit(resource: Resource, most: u64) -> Result<(), StepError> {

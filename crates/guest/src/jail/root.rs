@@ -232,11 +232,21 @@ pub(super) fn write_file(target: &str, content: &[u8]) -> Result<File, StepError
     Ok(file)
 }
 
+/// The fewest files of a file system in memory whose size is limited.
+const LEAST_INODES: u64 = 1024;
+
 pub(super) fn new_tmpfs(mode: u32, size: Option<u64>) -> Result<OwnedFd, StepError> {
     let text = |text: String| std::ffi::CString::new(text).unwrap_or_default();
-    let (mode, size) = (text(format!("{mode:o}")), size.map(|size| text(size.to_string())));
+    let mode = text(format!("{mode:o}"));
+    let bounds = size.map(|size| {
+        // An empty file takes memory, too: as many as there are pages in the limit, but room to work with.
+        let inodes = (size / 4096).max(LEAST_INODES);
+        (text(size.to_string()), text(inodes.to_string()))
+    });
     let mut options = vec![(c"mode", mode.as_c_str())];
-    options.extend(size.as_ref().map(|size| (c"size", size.as_c_str())));
+    if let Some((size, inodes)) = &bounds {
+        options.extend([(c"size", size.as_c_str()), (c"nr_inodes", inodes.as_c_str())]);
+    }
     new_file_system(c"tmpfs", &options, CLOSED)
 }
 

@@ -8,4 +8,4 @@ mod filter;
 mod program;
 mod table;
 
-pub(crate) use filter::{Protected, Shared, filter};
+pub(crate) use filter::{Processors, Protected, Shared, filter, guest_filter, init_filter};

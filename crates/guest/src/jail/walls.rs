@@ -19,7 +19,7 @@ use rustix::thread::{
 use seccompiler::BpfProgram;
 use serde::{Deserialize, Serialize};
 
-use super::seccomp::{Protected, Shared, filter};
+use super::seccomp::{Processors, Protected, Shared, filter, guest_filter, init_filter};
 use super::{Blueprint, Step, StepError};
 use crate::accounts::Identity;
 use crate::without::{Wall, is_out};
@@ -68,6 +68,7 @@ pub(crate) fn raise_walls(
     plan: &Blueprint,
     who: Option<&Identity>,
     protected: &Protected,
+    processors: Processors,
 ) -> Result<WallsReport, StepError> {
     let spec = &plan.session;
     let (ground, shared, least_abi) = match &plan.ground.rung {
@@ -120,7 +121,7 @@ pub(crate) fn raise_walls(
         let step = format!("restrict files: Landlock is {landlock_abi} here, not {least_abi}");
         return Err(StepError::from_errno(&step, libc::EOPNOTSUPP));
     }
-    install_filter(protected, shared)?;
+    install_filter(protected, shared, processors)?;
     Ok(WallsReport { enforced: Enforced::default(), landlock_abi, adopts: true })
 }
 
@@ -130,9 +131,47 @@ static PREPARED: OnceLock<(Protected, BpfProgram)> = OnceLock::new();
 /// Makes that filter. In a namespace of its own the guest is the second process, and the first launcher
 /// the third; any others get a filter of their own.
 pub(crate) fn prepare_filter() {
-    let protected = Protected([2, 3].into_iter().filter_map(Pid::from_raw).collect());
-    let filter = filter(&protected, Shared::Nothing);
+    let protected = Protected([2, 1, 3].into_iter().filter_map(Pid::from_raw).collect());
+    let filter = filter(&protected, Shared::Nothing, Processors::Free);
     drop(PREPARED.set((protected, filter)));
+    drop(PREPARED_INIT.set(init_filter()));
+    drop(PREPARED_GUEST.set(guest_filter()));
+}
+
+/// The same for the filters of init and guest.
+static PREPARED_INIT: OnceLock<BpfProgram> = OnceLock::new();
+static PREPARED_GUEST: OnceLock<BpfProgram> = OnceLock::new();
+
+/// Keeps init, and all it will fork, from what none of them does: a command that took its place would gain no new
+/// privileges and find the kernel as closed. Once its maps of ids are written: from here on nobody of the same user
+/// may look at it.
+pub(crate) fn harden_init() -> Result<(), StepError> {
+    become_untraceable()?;
+    harden(&PREPARED_INIT, init_filter)
+}
+
+/// No new privileges, and a filter of its own.
+fn harden(
+    prepared: &OnceLock<BpfProgram>,
+    make: impl FnOnce() -> BpfProgram,
+) -> Result<(), StepError> {
+    if is_out(Wall::NoNewPrivileges) {
+        return Ok(());
+    }
+    set_no_new_privs(true).step(|| "give up new privileges".to_owned())?;
+    if is_out(Wall::OwnFilters) || is_out(Wall::Seccomp) {
+        return Ok(());
+    }
+    match prepared.get() {
+        Some(prepared) => apply(prepared),
+        None => apply(&make()),
+    }
+}
+
+fn apply(program: &BpfProgram) -> Result<(), StepError> {
+    seccompiler::apply_filter(program)
+        .map_err(|_| io::Error::last_os_error())
+        .step(|| "install the system call filter".to_owned())
 }
 
 /// Gives up for ever what no process of a sandbox will need, before any other is forked: each of them
@@ -144,18 +183,30 @@ pub(crate) fn give_up_unneeded() -> Result<(), StepError> {
     give_up_for_ever(GUEST.union(ROOT_INSIDE).union(CapabilitySet::SETFCAP))
 }
 
+/// Gives up for ever every capability, where a sandbox has the host's own ids. While this process is still root, if
+/// it is: nobody else may.
+pub(crate) fn give_up_everything() -> Result<(), StepError> {
+    if is_out(Wall::Capabilities) {
+        return Ok(());
+    }
+    // What it takes to become somebody else is in use until then; only programs could give it back.
+    give_up_for_ever(CapabilitySet::empty())
+}
+
 /// Puts the filter of system calls on this process and everything it forks.
-pub(super) fn install_filter(protected: &Protected, shared: Shared) -> Result<(), StepError> {
+pub(super) fn install_filter(
+    protected: &Protected,
+    shared: Shared,
+    processors: Processors,
+) -> Result<(), StepError> {
     if is_out(Wall::Seccomp) || is_out(Wall::NoNewPrivileges) {
         return Ok(());
     }
-    let program = match PREPARED.get() {
-        Some((whom, prepared)) if (whom, shared) == (protected, Shared::Nothing) => prepared,
-        _ => &filter(protected, shared),
-    };
-    seccompiler::apply_filter(program)
-        .map_err(|_| io::Error::last_os_error())
-        .step(|| "install the system call filter".to_owned())
+    let is_usual = (shared, processors) == (Shared::Nothing, Processors::Free);
+    match PREPARED.get() {
+        Some((whom, prepared)) if is_usual && whom == protected => apply(prepared),
+        _ => apply(&filter(protected, shared, processors)),
+    }
 }
 
 /// Leaves the guest only what it uses. Where there is but one user, that is nothing: it does with
@@ -166,7 +217,8 @@ pub(crate) fn reduce_guest(has_users: bool) -> Result<(), StepError> {
     give_up_for_ever(keep)?;
     let is_root = rustix::process::geteuid().is_root();
     keep_capabilities(keep, if is_root { keep } else { keep.intersection(OVER_USERS) })?;
-    become_untraceable()
+    become_untraceable()?;
+    harden(&PREPARED_GUEST, guest_filter)
 }
 
 fn become_untraceable() -> Result<(), StepError> {

@@ -1,10 +1,16 @@
 //! Ending everything that descends from a command.
 
 use std::collections::{HashMap, HashSet};
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
 /// How often the tree is looked at before it is killed as it is; each look stops what is new, so only
 /// a fork bomb that outruns us gets this far, and the next round catches what is left of it.
@@ -12,6 +18,9 @@ const LOOKS: usize = 64;
 
 /// How often strays that were killed are looked for, a millisecond apart.
 const BURIAL_LOOKS: usize = 900;
+
+/// How long processes of ours may take to be gone that were killed, in milliseconds.
+const GOING: u32 = 1000;
 
 /// How much of a command line is read for a listing.
 const MOST_SHOWN: usize = 4096;
@@ -25,18 +34,55 @@ const MOST_SHOWN: usize = 4096;
 pub(crate) fn kill_descendants(supervisor: Pid) {
     kill_all(|tree| tree.descendants(supervisor));
     // A command may have stopped its own supervisor.
-    signal(supervisor, Signal::CONT);
+    if let Some(supervisor) = Found::by_number(supervisor) {
+        drop(supervisor.signal(Signal::CONT));
+    }
 }
+
+/// Whether anything that descends from `supervisor` is in a group of processes; a number of a group that has nobody may
+/// be somebody else's by now.
+pub(crate) fn has_group(supervisor: Pid, group: Pid) -> bool {
+    let is_in = |found: &Found| stat_of(found.pid).and_then(|stat| group_of(&stat)) == Some(group);
+    Tree::look().descendants(supervisor).iter().any(is_in)
+}
+
+/// Ends everything that descends from `init`, but not init itself, where no namespace ends with it.
+///
+/// Whoever collects the dead is never stopped: the dead would take the numbers of the living. So what is ours goes
+/// first, from the top down: guest and launchers, which are init's children, so that there are no new supervisors; then
+/// those, which are its children by then. What they looked after falls to init, and is stopped and killed.
+pub(crate) fn end_session(init: Pid) {
+    for _generation in ["guest and launchers", "supervisors"] {
+        let children = Tree::look().children(init);
+        let going = children.into_iter().filter_map(|child| child.signal(Signal::KILL));
+        await_all(&going.collect::<Vec<_>>());
+    }
+    kill_all(|tree| tree.descendants(init));
+}
+
+/// Waits until all of these processes have ended, but not for long.
+fn await_all(processes: &[OwnedFd]) {
+    let mut left = GOING;
+    for process in processes {
+        let mut waits = [PollFd::new(process, PollFlags::IN)];
+        while left > 0 && !matches!(poll(&mut waits, Some(&STEP)), Ok(1..)) {
+            left = left.saturating_sub(10);
+        }
+    }
+}
+
+const STEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
 /// Ends what a supervisor left behind that was killed from inside: what descends from the first
 /// process but is neither this process nor one of `others` of ours nor looked after by one.
 pub(crate) async fn kill_strays(supervisor: Pid, others: &[Pid]) {
     let ours = rustix::process::getpid();
-    let strays = |tree: &Tree| -> HashSet<Pid> {
+    let strays = |tree: &Tree| -> HashSet<Found> {
         let first = rustix::process::getppid().unwrap_or(Pid::INIT);
-        let tops = tree.children(first).iter().copied();
-        let strays = tops.filter(|pid| *pid != ours && !others.contains(pid));
-        let strays = strays.flat_map(|pid| tree.descendants(pid).into_iter().chain([pid]));
+        let tops = tree.children(first).into_iter();
+        let strays = tops.filter(|found| found.pid != ours && !others.contains(&found.pid));
+        let strays =
+            strays.flat_map(|found| tree.descendants(found.pid).into_iter().chain([found]));
         // A process that is ending closes its sockets before it gives its children away.
         strays.chain(tree.descendants(supervisor)).collect()
     };
@@ -57,7 +103,7 @@ fn is_over(pid: Pid) -> bool {
     stat.ok().is_none_or(|stat| after_name(&stat).is_none_or(|rest| rest.starts_with(" Z")))
 }
 
-fn kill_all(find: impl Fn(&Tree) -> HashSet<Pid>) {
+fn kill_all(find: impl Fn(&Tree) -> HashSet<Found>) {
     let mut stopped = HashSet::new();
     for _ in 0..LOOKS {
         let found = find(&Tree::look());
@@ -65,47 +111,95 @@ fn kill_all(find: impl Fn(&Tree) -> HashSet<Pid>) {
         if new.is_empty() {
             break;
         }
-        for pid in &new {
-            signal(*pid, Signal::STOP);
+        for process in &new {
+            drop(process.signal(Signal::STOP));
         }
         stopped.extend(new);
     }
-    for pid in stopped {
-        signal(pid, Signal::KILL);
+    for process in stopped {
+        drop(process.signal(Signal::KILL));
     }
 }
 
-/// A process that is gone already is what we want.
-fn signal(pid: Pid, signal: Signal) {
-    let _ = kill_process(pid, signal);
+/// Whether processes are numbered apart from the host's. Only the guest knows: it begins as a child of the first one.
+static OWN_NUMBERS: AtomicBool = AtomicBool::new(false);
+
+/// Finds that out, at the beginning of the guest.
+pub(crate) fn look_at_numbers() {
+    let is_first = rustix::process::getppid() == Some(Pid::INIT);
+    OWN_NUMBERS.store(is_first, Ordering::Relaxed);
+}
+
+/// A process that was seen. Its number alone may be another's by now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Found {
+    pub(crate) pid: Pid,
+    /// In ticks since boot.
+    started: u64,
+}
+
+impl Found {
+    /// The process that has a number now.
+    fn by_number(pid: Pid) -> Option<Self> {
+        Some(Self { pid, started: started_at(&stat_of(pid)?)? })
+    }
+
+    /// Takes hold of it; nothing if it is gone.
+    ///
+    /// What is held stays one process, so what is seen of it then is about the one that is signalled.
+    fn hold(self) -> Option<Result<OwnedFd, Errno>> {
+        let held = pidfd_open(self.pid, PidfdFlags::empty());
+        (Self::by_number(self.pid)? == self).then_some(held)
+    }
+
+    /// Sends it a signal; what is held can be waited for. One that is gone already is what we want.
+    pub(crate) fn signal(self, signal: Signal) -> Option<OwnedFd> {
+        // Such numbers are nobody's outside; thousands are then ended in time.
+        if OWN_NUMBERS.load(Ordering::Relaxed) {
+            let _ = kill_process(self.pid, signal);
+            return None;
+        }
+        match self.hold()? {
+            Ok(held) => {
+                let _ = pidfd_send_signal(&held, signal);
+                Some(held)
+            }
+            // What only looks like a kernel may not know how to hold a process.
+            Err(Errno::NOSYS) => {
+                let _ = kill_process(self.pid, signal);
+                None
+            }
+            Err(_) => None,
+        }
+    }
 }
 
 /// Who is whose child inside, at one look.
 #[derive(Debug)]
-pub(crate) struct Tree(HashMap<Pid, Vec<Pid>>);
+pub(crate) struct Tree(HashMap<Pid, Vec<Found>>);
 
 impl Tree {
     /// Looks at every process inside.
     pub(crate) fn look() -> Self {
-        let mut children: HashMap<Pid, Vec<Pid>> = HashMap::new();
-        for (pid, parent) in processes() {
-            children.entry(parent).or_default().push(pid);
+        let mut children: HashMap<Pid, Vec<Found>> = HashMap::new();
+        for (found, parent) in processes() {
+            children.entry(parent).or_default().push(found);
         }
         Self(children)
     }
 
-    fn children(&self, of: Pid) -> &[Pid] {
-        self.0.get(&of).map_or(&[], Vec::as_slice)
+    fn children(&self, of: Pid) -> Vec<Found> {
+        self.0.get(&of).cloned().unwrap_or_default()
     }
 
     /// Everything that descends from `ancestor`.
-    pub(crate) fn descendants(&self, ancestor: Pid) -> HashSet<Pid> {
+    pub(crate) fn descendants(&self, ancestor: Pid) -> HashSet<Found> {
         let mut found = HashSet::new();
         let mut open = vec![ancestor];
         while let Some(pid) = open.pop() {
-            for child in self.children(pid) {
+            for child in self.0.get(&pid).into_iter().flatten() {
                 if found.insert(*child) {
-                    open.push(*child);
+                    open.push(child.pid);
                 }
             }
         }
@@ -114,17 +208,26 @@ impl Tree {
 }
 
 /// Every process inside, with its parent.
-fn processes() -> impl Iterator<Item = (Pid, Pid)> {
+fn processes() -> impl Iterator<Item = (Found, Pid)> {
     fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| {
         let pid = entry.file_name().to_str()?.parse().ok().and_then(Pid::from_raw)?;
-        let stat = fs::read(entry.path().join("stat")).ok()?;
-        Some((pid, parent_of(&stat)?))
+        let stat = stat_of(pid)?;
+        Some((Found { pid, started: started_at(&stat)? }, parent_of(&stat)?))
     })
+}
+
+/// The line of `/proc/PID/stat`. It is short; a file is read whole in one go.
+fn stat_of(pid: Pid) -> Option<Vec<u8>> {
+    let path = format!("/proc/{}/stat", pid.as_raw_pid());
+    let file = openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let mut line = vec![0; 1024];
+    let length = File::from(file).read(&mut line).ok()?;
+    line.truncate(length);
+    Some(line)
 }
 
 /// The command line of a process, readable and bounded.
 pub(crate) fn command_line(pid: Pid) -> String {
-    use std::io::Read;
     let mut line = Vec::new();
     if let Ok(file) = fs::File::open(format!("/proc/{}/cmdline", pid.as_raw_pid())) {
         // A process that ends meanwhile has no command line; it is listed without.
@@ -138,6 +241,16 @@ pub(crate) fn command_line(pid: Pid) -> String {
 /// parentheses and may hold anything, other parentheses included.
 fn parent_of(stat: &[u8]) -> Option<Pid> {
     after_name(stat)?.split_ascii_whitespace().nth(1)?.parse().ok().and_then(Pid::from_raw)
+}
+
+/// Its group of processes, in the same line: the third field after the name.
+fn group_of(stat: &[u8]) -> Option<Pid> {
+    after_name(stat)?.split_ascii_whitespace().nth(2)?.parse().ok().and_then(Pid::from_raw)
+}
+
+/// When it started, in ticks since boot: the twentieth field after the name.
+fn started_at(stat: &[u8]) -> Option<u64> {
+    after_name(stat)?.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
 fn after_name(stat: &[u8]) -> Option<&str> {
@@ -164,16 +277,28 @@ mod tests {
     }
 
     #[test]
+    fn tells_a_process_from_the_next_one_with_its_number() {
+        let mut child = std::process::Command::new("sleep").arg("7120").spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        let seen = Found::by_number(pid).unwrap();
+        let earlier = Found { started: seen.started - 1, ..seen };
+        assert!(earlier.signal(Signal::KILL).is_none(), "that is somebody else");
+        assert!(seen.signal(Signal::KILL).is_some());
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&child.wait().unwrap()), Some(9));
+    }
+
+    #[test]
     fn finds_descendants_however_deep() {
         let pid = |number| Pid::from_raw(number).unwrap();
+        let seen = |number| Found { pid: pid(number), started: 7 };
         let children = [(1, vec![2, 3]), (3, vec![4]), (4, vec![5, 6])];
         let tree = Tree(
             children
                 .into_iter()
-                .map(|(parent, all)| (pid(parent), all.into_iter().map(pid).collect()))
+                .map(|(parent, all)| (pid(parent), all.into_iter().map(seen).collect()))
                 .collect(),
         );
-        assert_eq!(tree.descendants(pid(3)), HashSet::from([4, 5, 6].map(pid)));
+        assert_eq!(tree.descendants(pid(3)), HashSet::from([4, 5, 6].map(seen)));
         assert_eq!(tree.descendants(pid(2)), HashSet::new());
     }
 }

@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bastide_proto::frame::{MAX_DATA, Tag};
 use bytes::Bytes;
@@ -20,7 +20,8 @@ use tokio::sync::Notify;
 /// How much of a log lives in memory.
 const IN_MEMORY: usize = 256 * 1024;
 
-/// How long a log grows. Of what comes after, only a count is kept.
+/// How much all logs of a session take on the disk, where nobody says less. Of what comes after, only a count is kept,
+/// unless somebody listens: then what was heard is forgotten instead.
 const MOST: u64 = 8 * 1024 * 1024 * 1024;
 
 /// How far apart the marks are by which an offset is found again.
@@ -34,15 +35,59 @@ const HEADER: usize = 5;
 /// How many names may be taken where a file has to have one for a moment.
 const TAKEN: usize = 1000;
 
-/// The folder in which logs without a name are made.
+/// The folder in which logs without a name are made, and how much they may take there together.
 #[derive(Debug)]
-pub(crate) struct LogFolder(pub(crate) OwnedFd);
+pub(crate) struct LogFolder {
+    folder: OwnedFd,
+    room: Arc<AtomicU64>,
+}
+
+/// What one log takes on the disk; given back with it.
+#[derive(Debug)]
+struct Taken {
+    room: Arc<AtomicU64>,
+    bytes: u64,
+}
+
+impl Taken {
+    fn take(&mut self, bytes: u64) -> io::Result<()> {
+        let take = |left: u64| left.checked_sub(bytes);
+        match self.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take) {
+            Ok(_) => {
+                self.bytes += bytes;
+                Ok(())
+            }
+            Err(_) => Err(io::ErrorKind::StorageFull.into()),
+        }
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.room.fetch_add(self.bytes, Ordering::Relaxed);
+    }
+}
 
 impl LogFolder {
+    /// Logs may take as much as the disk of the session may, if that is limited.
+    pub(crate) fn new(folder: OwnedFd, disk: Option<u64>) -> Self {
+        let room = disk.unwrap_or(MOST).min(MOST);
+        Self { folder, room: Arc::new(AtomicU64::new(room)) }
+    }
+
+    /// Whether there is hardly any room left.
+    pub(crate) fn is_short(&self) -> bool {
+        self.room.load(Ordering::Relaxed) < IN_MEMORY as u64
+    }
+
+    fn taken(&self) -> Taken {
+        Taken { room: Arc::clone(&self.room), bytes: 0 }
+    }
+
     fn new_file(&self) -> io::Result<File> {
         let mode = Mode::RUSR | Mode::WUSR;
         let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
-        match openat(self.0.as_fd(), ".", flags, mode) {
+        match openat(self.folder.as_fd(), ".", flags, mode) {
             Ok(file) => Ok(file.into()),
             // Not every file system knows files without a name.
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => self.unnamed(),
@@ -56,12 +101,12 @@ impl LogFolder {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         for _ in 0..TAKEN {
             let name = format!(".bastide-log-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
-            match openat(self.0.as_fd(), &name, flags, Mode::RUSR | Mode::WUSR) {
+            match openat(self.folder.as_fd(), &name, flags, Mode::RUSR | Mode::WUSR) {
                 // The folder may be one that commands write to.
                 Err(Errno::EXIST) => {}
                 opened => {
                     let file = opened?;
-                    unlinkat(self.0.as_fd(), &name, AtFlags::empty())?;
+                    unlinkat(self.folder.as_fd(), &name, AtFlags::empty())?;
                     return Ok(file.into());
                 }
             }
@@ -83,6 +128,8 @@ pub(crate) struct OutputLog {
 #[derive(Debug)]
 struct Inner {
     store: Store,
+    /// Where what is kept begins: what came before was heard, and is forgotten.
+    base: Place,
     /// Where the journal and the data end.
     end: Place,
     marks: Vec<Place>,
@@ -97,7 +144,7 @@ struct Inner {
 #[derive(Debug)]
 enum Store {
     Memory(Vec<u8>),
-    File(File),
+    File(File, Taken),
 }
 
 /// A place between two pieces: in the journal, and in the data.
@@ -119,6 +166,7 @@ impl OutputLog {
     pub(crate) fn new() -> Self {
         let inner = Inner {
             store: Store::Memory(Vec::new()),
+            base: Place::default(),
             end: Place::default(),
             marks: vec![Place::default()],
             lost: 0,
@@ -133,14 +181,17 @@ impl OutputLog {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a piece of at most [`MAX_DATA`] bytes, waiting first while the awaited reader is far behind.
+    /// Adds a piece of at most [`MAX_DATA`] bytes, waiting first while the awaited reader is far behind. Where there is no
+    /// room, it waits until that one has heard everything; where nobody is awaited, the piece is lost.
     pub(crate) async fn append(&self, folder: &LogFolder, tag: Tag, data: &[u8]) {
         loop {
             let read_on = self.read_on.notified();
             {
                 let mut inner = self.lock();
-                if inner.awaited.is_none_or(|at| inner.end.data.saturating_sub(at) < AHEAD) {
-                    inner.append(folder, tag, data);
+                let behind = inner.awaited.map(|at| inner.end.data.saturating_sub(at));
+                if behind.is_none_or(|behind| behind < AHEAD)
+                    && inner.append(folder, tag, data, behind)
+                {
                     break;
                 }
             }
@@ -233,13 +284,29 @@ impl Cursor {
 }
 
 impl Inner {
-    fn append(&mut self, folder: &LogFolder, tag: Tag, data: &[u8]) {
+    /// Whether the piece is seen to; if not, whoever is awaited has to read on first.
+    fn append(&mut self, folder: &LogFolder, tag: Tag, data: &[u8], behind: Option<u64>) -> bool {
         let length = data.len() as u64;
-        let full = self.end.journal + HEADER as u64 + length > MOST;
-        // A disk that is full makes the log full; the command goes on.
-        if self.lost > 0 || full || self.store(folder, tag, data).is_err() {
+        if self.lost > 0 {
             self.lost += length;
-            return;
+            return true;
+        }
+        // A disk that is full makes the log full; the command goes on.
+        if self.store(folder, tag, data).is_err() {
+            match behind {
+                None => {
+                    self.lost += length;
+                    return true;
+                }
+                Some(0) => {
+                    self.forget();
+                    if self.store(folder, tag, data).is_err() {
+                        self.lost += length;
+                        return true;
+                    }
+                }
+                Some(_) => return false,
+            }
         }
         self.end = Place {
             journal: self.end.journal + HEADER as u64 + length,
@@ -249,6 +316,14 @@ impl Inner {
         if self.end.data >= last + MARK_EVERY {
             self.marks.push(self.end);
         }
+        true
+    }
+
+    /// Keeps nothing of what there has been.
+    fn forget(&mut self) {
+        self.base = self.end;
+        self.marks = vec![self.end];
+        self.store = Store::Memory(Vec::new());
     }
 
     fn store(&mut self, folder: &LogFolder, tag: Tag, data: &[u8]) -> io::Result<()> {
@@ -262,21 +337,26 @@ impl Inner {
                 memory.extend_from_slice(&piece);
                 return Ok(());
             }
+            let mut taken = folder.taken();
+            taken.take(memory.len() as u64)?;
             let file = folder.new_file()?;
             file.write_all_at(memory, 0)?;
-            self.store = Store::File(file);
+            self.store = Store::File(file, taken);
         }
-        match &self.store {
-            Store::File(file) => file.write_all_at(&piece, self.end.journal),
+        match &mut self.store {
+            Store::File(file, taken) => {
+                taken.take(piece.len() as u64)?;
+                file.write_all_at(&piece, self.end.journal - self.base.journal)
+            }
             Store::Memory(_) => Err(io::ErrorKind::StorageFull.into()),
         }
     }
 
     fn cursor(&self, offset: u64) -> io::Result<Cursor> {
-        let offset = offset.min(self.end.data);
+        let offset = offset.clamp(self.base.data, self.end.data);
         let before = self.marks.partition_point(|mark| mark.data <= offset);
         let mut place = before.checked_sub(1).and_then(|at| self.marks.get(at)).copied();
-        let mut place = place.take().unwrap_or_default();
+        let mut place = place.take().unwrap_or(self.base);
         while place.journal < self.end.journal {
             let (_, length) = self.header(place.journal)?;
             let next = Place {
@@ -316,8 +396,10 @@ impl Inner {
     }
 
     fn read(&self, at: u64, buffer: &mut [u8]) -> io::Result<()> {
+        // A reader that nobody waited for may be behind what is kept.
+        let at = at.checked_sub(self.base.journal).ok_or(io::ErrorKind::NotFound)?;
         match &self.store {
-            Store::File(file) => file.read_exact_at(buffer, at),
+            Store::File(file, _) => file.read_exact_at(buffer, at),
             Store::Memory(memory) => {
                 let start = usize::try_from(at).map_err(io::Error::other)?;
                 let piece = memory.get(start..start + buffer.len());
@@ -332,9 +414,56 @@ impl Inner {
 mod tests {
     use super::*;
 
-    fn folder() -> LogFolder {
+    fn folder(room: Option<u64>) -> LogFolder {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        LogFolder(rustix::fs::open(std::env::temp_dir(), flags, Mode::empty()).unwrap())
+        LogFolder::new(rustix::fs::open(std::env::temp_dir(), flags, Mode::empty()).unwrap(), room)
+    }
+
+    const PIECE: [u8; 60_000] = [b'x'; 60_000];
+
+    #[tokio::test]
+    async fn keeps_no_more_than_there_is_room_for() {
+        let folder = folder(Some(1_000_000));
+        let (one, other) = (OutputLog::new(), OutputLog::new());
+        for _ in 0..100 {
+            one.append(&folder, Tag::Stdout, &PIECE).await;
+        }
+        let kept = 6_000_000 - one.lost();
+        assert!((900_000..=1_000_000).contains(&kept), "{kept}");
+        assert_eq!(read_all(&one, 0).0.len() as u64, kept);
+        assert!(folder.is_short());
+        drop(one);
+        for _ in 0..10 {
+            other.append(&folder, Tag::Stdout, &PIECE).await;
+        }
+        assert_eq!(other.lost(), 0, "what is forgotten makes room");
+    }
+
+    #[tokio::test]
+    async fn loses_nothing_for_a_reader_that_is_waited_for() {
+        let folder = folder(Some(300_000));
+        let log = OutputLog::new();
+        let mut cursor = log.cursor(0).unwrap();
+        log.wait_for(Some(&cursor));
+        let writing = async {
+            for _ in 0..100 {
+                log.append(&folder, Tag::Stdout, &PIECE).await;
+            }
+            log.close();
+        };
+        let reading = async {
+            let mut heard = 0;
+            loop {
+                log.ready(&cursor).await;
+                match log.next(&mut cursor).unwrap() {
+                    Some((_, data)) => heard += data.len(),
+                    None => return heard,
+                }
+            }
+        };
+        let ((), heard) = tokio::join!(writing, reading);
+        assert_eq!((heard, log.lost(), log.length()), (6_000_000, 0, 6_000_000));
+        assert!(log.cursor(0).unwrap().offset() > 0, "what was heard is forgotten");
     }
 
     fn read_all(log: &OutputLog, from: u64) -> (Vec<u8>, Vec<u8>) {
@@ -348,7 +477,7 @@ mod tests {
 
     #[tokio::test]
     async fn replays_from_any_offset_without_losing_a_byte() {
-        let (log, folder) = (OutputLog::new(), folder());
+        let (log, folder) = (OutputLog::new(), folder(None));
         let mut all = Vec::new();
         // Odd sizes, past the point where the log moves to a file and past a few marks.
         for number in 0..300u32 {
@@ -367,7 +496,7 @@ mod tests {
 
     #[tokio::test]
     async fn keeps_the_streams_apart_and_in_order() {
-        let (log, folder) = (OutputLog::new(), folder());
+        let (log, folder) = (OutputLog::new(), folder(None));
         log.append(&folder, Tag::Stdout, b"one").await;
         log.append(&folder, Tag::Stderr, b"two").await;
         log.append(&folder, Tag::Stdout, b"three").await;

@@ -14,7 +14,7 @@ use bastide_wire::Quiet;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
-use rustix::process::Pid;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::io::AsyncReadExt;
 
 use crate::launcher::ForkSupervisor;
@@ -23,6 +23,9 @@ use crate::supervisor::{ExecFailure, Orders, Word};
 
 /// How many supervisors wait at a time.
 const AHEAD: usize = 2;
+
+/// How long a supervisor may take to be there: the kernel takes a millisecond, a launcher that was stopped for ever.
+const BIRTH: Duration = Duration::from_secs(5);
 
 /// How long after a session's first command more are ordered: many sessions have no other, and end.
 const LATER: Duration = Duration::from_millis(1);
@@ -42,6 +45,23 @@ pub(crate) struct Pool {
 struct Spare {
     supervisor: Quiet,
     command: StdStream,
+}
+
+/// A supervisor that is ready.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    spare: Spare,
+    supervisor: Pid,
+    command: Pid,
+}
+
+/// Why there is no supervisor.
+#[derive(Debug)]
+pub(crate) enum NoSupervisor {
+    /// The launcher is gone or stands still; another one may do.
+    Launcher,
+    /// There is none to be had.
+    Refused(io::Error),
 }
 
 /// A command that has its orders.
@@ -68,41 +88,56 @@ impl Pool {
     /// Whether the launcher is there: nothing it would say is waited for, so what can be read is its
     /// end.
     pub(crate) fn is_alive(&self) -> bool {
-        let mut fds = [PollFd::new(&self.launcher, PollFlags::IN)];
-        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        matches!(poll(&mut fds, Some(&at_once)), Ok(0))
+        is_open(&self.launcher)
     }
 
-    /// Gives a waiting process its orders.
-    pub(crate) async fn start(
-        &self,
-        orders: &Orders,
-        streams: [OwnedFd; 3],
-    ) -> io::Result<Started> {
-        let (spare, supervisor, command) = self.take().await?;
-        let fds = [streams[0].as_fd(), streams[1].as_fd(), streams[2].as_fd()];
-        send_packet(&spare.command, &packet::encode(orders)?, &fds).await?;
-        let (words, execution) = (spare.supervisor, spare.command);
-        Ok(Started { supervisor, command, words, execution })
+    /// Ends the launcher, which does not answer. It is who it was: its socket is open.
+    pub(crate) fn end_launcher(&self) {
+        let held = pidfd_open(self.launcher_pid, PidfdFlags::empty());
+        if let (Ok(held), true) = (held, self.is_alive()) {
+            let _ = pidfd_send_signal(&held, Signal::KILL);
+        }
     }
 
-    /// A supervisor that is ready, with its process and the one that will be the command.
-    async fn take(&self) -> io::Result<(Spare, Pid, Pid)> {
+    /// A supervisor that is ready. It comes in time, or its launcher is of no use any more.
+    pub(crate) async fn take(&self) -> Result<Taken, NoSupervisor> {
+        match tokio::time::timeout(BIRTH, self.next()).await {
+            Ok(taken) => taken,
+            Err(_) => Err(NoSupervisor::Launcher),
+        }
+    }
+
+    async fn next(&self) -> Result<Taken, NoSupervisor> {
         loop {
-            let ahead = self.waiting.lock().map_err(|_| io::ErrorKind::Other)?.pop();
+            let ahead = self.waiting.lock().map_err(|_| refused(io::ErrorKind::Other))?.pop();
             let (mut spare, is_new) = match ahead {
                 Some(spare) => (spare, false),
-                None => (order(&self.launcher)?, true),
+                None => (self.order().await?, true),
             };
             match next_word(&mut spare.supervisor).await {
-                Ok(Word::Ready { supervisor, command }) => {
-                    let pid = |number| Pid::from_raw(number).ok_or(io::ErrorKind::InvalidData);
-                    return Ok((spare, pid(supervisor)?, pid(command)?));
-                }
-                Ok(_) => return Err(io::Error::other("the supervisor spoke out of turn")),
+                Ok(word) => return spare.taken(word).map_err(NoSupervisor::Refused),
                 // One that was ordered while there was no room for it never came to be.
                 Err(_) if !is_new => {}
-                Err(_) => return Err(io::Error::from_raw_os_error(libc::EAGAIN)),
+                Err(_) if self.is_alive() => {
+                    return Err(refused(io::Error::from_raw_os_error(libc::EAGAIN)));
+                }
+                Err(_) => return Err(NoSupervisor::Launcher),
+            }
+        }
+    }
+
+    /// Orders one, as soon as the launcher has room for the order.
+    async fn order(&self) -> Result<Spare, NoSupervisor> {
+        loop {
+            match order(&self.launcher) {
+                Ok(spare) => return Ok(spare),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    bastide_wire::writable(&self.launcher).await.map_err(refused)?;
+                }
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                    return Err(NoSupervisor::Launcher);
+                }
+                Err(error) => return Err(refused(error)),
             }
         }
     }
@@ -135,13 +170,47 @@ impl Pool {
     }
 }
 
+/// Whether nothing can be read from a socket that nobody says anything on: not even its end.
+fn is_open(socket: impl AsFd) -> bool {
+    let mut fds = [PollFd::new(&socket, PollFlags::IN)];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    matches!(poll(&mut fds, Some(&at_once)), Ok(0))
+}
+
+fn refused(error: impl Into<io::Error>) -> NoSupervisor {
+    NoSupervisor::Refused(error.into())
+}
+
+/// Orders a supervisor. A launcher that stands still is not waited for.
 fn order(launcher: &StdStream) -> io::Result<Spare> {
     let (supervisor, far_supervisor) = StdStream::pair()?;
     let (command, far_command) = StdStream::pair()?;
     let fds = [far_supervisor.as_fd(), far_command.as_fd()];
-    packet::send(launcher, &ForkSupervisor, &fds)?;
+    // So few bytes go whole, or not at all.
+    packet::send_now(launcher, &packet::encode(&ForkSupervisor)?, &fds)?;
     command.set_nonblocking(true)?;
     Ok(Spare { supervisor: Quiet::new(supervisor)?, command })
+}
+
+impl Spare {
+    fn taken(self, word: Word) -> io::Result<Taken> {
+        let Word::Ready { supervisor, command } = word else {
+            return Err(io::Error::other("the supervisor spoke out of turn"));
+        };
+        let pid = |number| Pid::from_raw(number).ok_or(io::ErrorKind::InvalidData);
+        Ok(Taken { spare: self, supervisor: pid(supervisor)?, command: pid(command)? })
+    }
+}
+
+impl Taken {
+    /// Gives the waiting process its orders.
+    pub(crate) async fn start(self, orders: &Orders, streams: [OwnedFd; 3]) -> io::Result<Started> {
+        let Self { spare, supervisor, command } = self;
+        let fds = [streams[0].as_fd(), streams[1].as_fd(), streams[2].as_fd()];
+        send_packet(&spare.command, &packet::encode(orders)?, &fds).await?;
+        let (words, execution) = (spare.supervisor, spare.command);
+        Ok(Started { supervisor, command, words, execution })
+    }
 }
 
 impl Started {

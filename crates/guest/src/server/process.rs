@@ -13,7 +13,9 @@ use bytes::BytesMut;
 use rustix::fs::{FileType, Gid, Uid, fchown, fstat};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, kill_process, kill_process_group};
+use rustix::process::{
+    Pid, PidfdFlags, kill_process, kill_process_group, pidfd_open, pidfd_send_signal,
+};
 use serde_bytes::ByteBuf;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
@@ -23,7 +25,7 @@ use tokio::time::Instant;
 use super::Guest;
 use super::acting::with_everything;
 use super::call::fault;
-use super::kill::kill_descendants;
+use super::kill::{has_group, kill_descendants};
 use super::log::OutputLog;
 use super::pipes::Pipes;
 use super::pool::{Pool, Started};
@@ -38,6 +40,9 @@ const DRAIN: Duration = Duration::from_millis(100);
 /// How long a killed command may take to be reported dead. The kernel needs far less; this only
 /// keeps a broken supervisor from holding the call.
 const BURIAL: Duration = Duration::from_millis(900);
+
+/// How long after its start a command is woken that may have been stopped before.
+const WAKE: Duration = Duration::from_secs(3);
 
 /// How much of a command line is kept for listings.
 const MOST_SHOWN: usize = 4096;
@@ -79,7 +84,7 @@ impl Process {
             return Err(Fault::new(FaultKind::Invalid, "the command has no program"));
         }
         let (who, home) = guest.users.find_with_home(exec.user.as_deref()).await?;
-        let pool = guest.users.pool(who.as_ref()).await?;
+        let (pool, taken) = guest.users.take(who.as_ref()).await?;
         let deadline = exec.timeout.map(|timeout| Instant::now() + timeout);
         let (streams, far) = match exec.terminal {
             Some(size) => terminal_streams(size),
@@ -103,7 +108,7 @@ impl Process {
             cwd: exec.cwd.into(),
             terminal: exec.terminal.is_some(),
         };
-        let started = pool.start(&orders, far).await;
+        let started = taken.start(&orders, far).await;
         let started = started.map_err(|error| fault("cannot start a process", &error))?;
         let process = Arc::new(Self {
             id: guest.processes.next_id(),
@@ -174,10 +179,10 @@ impl Process {
 
     /// Ends the command and everything descended from it, now or, if it is over, what is left of it.
     pub(crate) fn cancel(&self) {
-        if self.end().is_some() {
-            kill_descendants(self.supervisor);
-        } else {
+        if self.end().is_none() {
             self.cancelled.notify_one();
+        } else if self.is_alive() {
+            kill_descendants(self.supervisor);
         }
     }
 
@@ -187,12 +192,21 @@ impl Process {
             Fault::new(FaultKind::Invalid, format!("there is no signal {number}"))
         })?;
         if signal == rustix::process::Signal::KILL {
-            kill_descendants(self.supervisor);
+            // Once nothing is left of it, its supervisor's number may be another's.
+            if self.is_alive() {
+                kill_descendants(self.supervisor);
+            }
             return Ok(());
         }
-        let sent = match kill_process_group(self.command, signal) {
+        let is_over = self.end().is_some();
+        let is_gone = is_over && !(self.is_alive() && has_group(self.supervisor, self.command));
+        let sent = match is_gone {
+            true => Err(Errno::SRCH),
+            false => kill_process_group(self.command, signal),
+        };
+        let sent = match sent {
             // It leads no group yet; the signal waits for it.
-            Err(Errno::SRCH) if self.end().is_none() => kill_process(self.command, signal),
+            Err(Errno::SRCH) if !is_over => kill_process(self.command, signal),
             sent => sent,
         };
         match sent {
@@ -331,6 +345,9 @@ async fn pump(guest: &Guest, process: &Process, tag: Tag, mut from: pipe::Receiv
             // A terminal whose far end is closed fails with an error instead of an end.
             Ok(0) | Err(_) => return,
             Ok(read) => {
+                if guest.logs.is_short() {
+                    guest.processes.make_room(&guest.logs);
+                }
                 process.log.append(&guest.logs, tag, &buffer).await;
                 if read == most {
                     most = MAX_DATA;
@@ -350,10 +367,14 @@ async fn watch_over(
     deadline: Option<Instant>,
 ) {
     let kills_before = guest.memory.kills();
+    let both = [process.supervisor, process.command];
     let end = tokio::select! {
         end = ending(&mut started) => out_of_memory(&guest, kills_before, end),
         () = sleep_until(deadline) => End::Timeout,
         () = process.cancelled.notified() => End::Cancelled,
+        // An earlier command may have stopped both while they waited for their orders. As long as the supervisor has
+        // not ended, they are who they were.
+        () = wake_later(both) => End::Done,
     };
     match end {
         End::Timeout | End::Cancelled => {
@@ -418,6 +439,17 @@ fn not_started(failure: ExecFailure) -> Fault {
         ExecFailure::Program(errno) => ("cannot execute the program", errno),
     };
     fault(what, &io::Error::from_raw_os_error(errno))
+}
+
+/// Lets processes go on that may have been stopped, once, and never ends.
+async fn wake_later(processes: [Pid; 2]) {
+    tokio::time::sleep(WAKE).await;
+    for pid in processes {
+        if let Ok(held) = pidfd_open(pid, PidfdFlags::empty()) {
+            let _ = pidfd_send_signal(&held, rustix::process::Signal::CONT);
+        }
+    }
+    std::future::pending().await
 }
 
 async fn sleep_until(deadline: Option<Instant>) {

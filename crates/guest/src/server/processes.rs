@@ -8,6 +8,7 @@ use bastide_proto::{ChildRecord, Fault, FaultKind, ProcessRecord};
 use rustix::process::Pid;
 
 use super::kill::{Tree, command_line};
+use super::log::LogFolder;
 use super::process::Process;
 
 /// How many records of processes that are over are kept.
@@ -66,7 +67,7 @@ impl Processes {
         let with_children = |process: Arc<Process>| {
             let mut record = process.record();
             let alive = tree.descendants(process.supervisor).into_iter();
-            let others = alive.filter(|pid| pid.as_raw_pid() != record.pid);
+            let others = alive.map(|found| found.pid).filter(|pid| pid.as_raw_pid() != record.pid);
             record.children = others
                 .take(MOST_CHILDREN)
                 .map(|pid| ChildRecord { pid: pid.as_raw_pid(), command: command_line(pid) })
@@ -74,6 +75,16 @@ impl Processes {
             record
         };
         all.into_iter().map(with_children).collect()
+    }
+
+    /// Forgets the oldest of what is over and lies on the disk, until there is room for what others say.
+    pub(crate) fn make_room(&self, logs: &LogFolder) {
+        let mut table = self.lock();
+        let over = table.records.values().filter(|one| !one.is_alive() && !one.log.is_small());
+        let over: Vec<u64> = over.map(|process| process.id).collect();
+        for id in over.into_iter().take_while(|_| logs.is_short()) {
+            table.records.remove(&id);
+        }
     }
 
     /// Forgets what nobody needs any more: processes that were delivered whole, and the oldest of the

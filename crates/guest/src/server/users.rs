@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 use super::blocking::blocking;
 use super::call::fault;
 use super::kill::kill_strays;
-use super::pool::{Pool, read_packet, send_packet};
+use super::pool::{NoSupervisor, Pool, Taken, read_packet, send_packet};
 use crate::accounts::{Accounts, Identity, Nameless};
 use crate::init::ToInit;
 use crate::launcher::LauncherReport;
@@ -112,8 +112,37 @@ impl Users {
         }
     }
 
+    /// A supervisor for a command of a user. A launcher that is gone or stands still is replaced, once.
+    pub(crate) async fn take(
+        &self,
+        who: Option<&Arc<Identity>>,
+    ) -> Result<(Arc<Pool>, Taken), Fault> {
+        let failed = |error: io::Error| fault("cannot start a process", &error);
+        let mut pool = self.pool(who).await?;
+        for _ in 0..2 {
+            match pool.take().await {
+                Ok(taken) => return Ok((pool, taken)),
+                Err(NoSupervisor::Refused(error)) => return Err(failed(error)),
+                Err(NoSupervisor::Launcher) => pool = self.replace(who, &pool).await?,
+            }
+        }
+        Err(failed(io::ErrorKind::TimedOut.into()))
+    }
+
+    /// Ends a launcher that is of no use, and starts another; unless somebody else did before.
+    async fn replace(
+        &self,
+        who: Option<&Arc<Identity>>,
+        old: &Arc<Pool>,
+    ) -> Result<Arc<Pool>, Fault> {
+        self.pools.lock().await.retain(|(_, pool)| !Arc::ptr_eq(pool, old));
+        // What it started lives on.
+        old.end_launcher();
+        self.pool(who).await
+    }
+
     /// The supervisors that run a user's commands. The first time this has to wait for a launcher.
-    pub(crate) async fn pool(&self, who: Option<&Arc<Identity>>) -> Result<Arc<Pool>, Fault> {
+    async fn pool(&self, who: Option<&Arc<Identity>>) -> Result<Arc<Pool>, Fault> {
         let mut pools = self.pools.lock().await;
         let at = pools.iter().position(|(known, _)| known.as_ref() == who);
         let found = at.map(|at| pools.remove(at)).filter(|(_, pool)| pool.is_alive());

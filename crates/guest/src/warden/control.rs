@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use bastide_proto::warden::{Answer, MAX_WORD, Wish};
 
+use rustix::net::sockopt::socket_peercred;
+
 use crate::packet;
 
 /// The most hosts at a time; further ones wait to be accepted.
@@ -54,6 +56,7 @@ impl Control {
     pub(super) fn accept(&mut self) {
         // Whoever could not be taken in notices, and comes again.
         if let Ok((stream, _)) = self.listener.accept()
+            && is_ours(&stream)
             && stream.set_nonblocking(true).is_ok()
         {
             let deadline = Instant::now() + SPEAK;
@@ -75,6 +78,13 @@ impl Control {
         }
         wishes
     }
+}
+
+/// Whether whoever connected is the user of this process, or root: a command on the rung `landlock` may have opened the
+/// folder the socket lies in to everybody.
+fn is_ours(stream: &UnixStream) -> bool {
+    let own = rustix::process::geteuid();
+    socket_peercred(stream).is_ok_and(|peer| peer.uid == own || peer.uid.is_root())
 }
 
 impl Caller {

@@ -21,7 +21,7 @@ use super::BOOT;
 use super::pattern::{Pattern, Unforked, without_copy};
 use crate::init::{self, Handed, Inheritance, Task};
 use crate::jail::{IdMap, Instead, Step, StepError, clone_binds};
-use crate::server::kill::kill_descendants;
+use crate::server::kill::{end_session, kill_descendants};
 use crate::sys::{Fork, fork, fork_into};
 use crate::without::{Wall, is_out};
 use crate::{packet, porter};
@@ -166,7 +166,7 @@ impl Foundation {
     /// Ends the sandbox: with its first process the kernel ends all of them.
     pub(super) fn end(&self) -> io::Result<WaitStatus> {
         let status = if self.on_host && !is_out(Wall::Ending) {
-            end_descendants(self.init)?
+            end_descendants(self.init, &self.init_fd)?
         } else {
             kill(&self.init_fd)?;
             bury(self.init)?
@@ -244,11 +244,15 @@ fn pid_outside(process: &OwnedFd) -> io::Result<u32> {
 
 /// Ends everything that descends from this process, and says how `init` ended. What cannot be ended,
 /// because the kernel holds it, is not waited for long.
-fn end_descendants(init: Pid) -> io::Result<WaitStatus> {
+fn end_descendants(init: Pid, init_fd: &OwnedFd) -> io::Result<WaitStatus> {
     const TRIES: usize = 400;
     let own = rustix::process::getpid();
-    kill_descendants(own);
+    // While init lives, whatever loses its parent falls to it and is collected there.
+    end_session(init);
+    kill(init_fd)?;
     let status = bury(init)?;
+    // What init left, if it was gone before.
+    end_session(own);
     for _ in 0..TRIES {
         kill_descendants(own);
         loop {

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use bastide::model::Manifest;
-use bastide::{CreateOptions, OutputEvent, Reason, ResourceLimits, Session};
+use bastide::{Command, CreateOptions, OutputEvent, Reason, ResourceLimits, Session};
 
-use crate::suite::{Context, Outcome, Trial, Trouble, running, sh};
+use crate::escape::probe::FLAG;
+use crate::suite::{Context, Outcome, Trial, Trouble, running, sh, with_probe};
 use crate::trials;
 
 pub(super) const TRIALS: &[Trial] = trials![
@@ -15,6 +16,8 @@ pub(super) const TRIALS: &[Trial] = trials![
     ends_everything_descended_at_the_timeout,
     returns_though_a_child_holds_the_pipe,
     ends_everything_when_the_caller_gives_up,
+    ends_thousands_of_children_at_the_timeout,
+    deletes_a_session_with_thousands_of_processes,
 ];
 
 /// A tree that does its best to stay: it ignores every signal it can, leaves its session, forks twice,
@@ -104,4 +107,37 @@ async fn ends_everything_when_the_caller_gives_up(context: Context) -> Outcome {
         assert!(Instant::now() < deadline, "still alive after the call was dropped");
     }
     Ok(session.delete().await?)
+}
+
+/// How many processes a probe of this session's has, on this host or inside.
+async fn families(session: &Session) -> Result<usize, Trouble> {
+    running(session, "^./probe --bastide-probe family").await
+}
+
+async fn ends_thousands_of_children_at_the_timeout(context: Context) -> Outcome {
+    let session = context.session_with(&with_probe(Manifest::default())?).await?;
+    let many = "4000";
+    let command = Command::new(["./probe", FLAG, "family", many]);
+    let output = session.exec(command.timeout(Duration::from_secs(10))).await?;
+    assert_eq!((output.exit.reason, output.exit.code), (Reason::Timeout, 124));
+    assert_eq!(String::from_utf8(output.stdout)?, format!("{many}\n"), "all were there");
+    assert_eq!(families(&session).await?, 0);
+    Ok(session.delete().await?)
+}
+
+async fn deletes_a_session_with_thousands_of_processes(context: Context) -> Outcome {
+    let session = context.session_with(&with_probe(Manifest::default())?).await?;
+    let mark = (2000 + std::process::id() % 1000).to_string();
+    let mut process = session.spawn(Command::new(["./probe", FLAG, "family", &mark])).await?;
+    assert_eq!(process.next().await?, OutputEvent::Stdout(format!("{mark}\n").into()));
+    let place = session.root().to_string();
+    session.delete().await?;
+    for entry in fs::read_dir("/proc")? {
+        let path = entry?.path();
+        let line = fs::read(path.join("cmdline")).unwrap_or_default();
+        let is_family = line.ends_with(format!("family\0{mark}\0").as_bytes());
+        let is_there = fs::read_link(path.join("cwd")).is_ok_and(|cwd| cwd == Path::new(&place));
+        assert!(!(is_family && is_there), "{} outlived its session", path.display());
+    }
+    Ok(())
 }

@@ -1,9 +1,12 @@
 //! The kernel's own interfaces.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
 use bastide::Rung;
 
 use super::{attempt, session};
-use crate::suite::{Context, Outcome, Trial, say, sh};
+use crate::suite::{Context, Outcome, Trial, Trouble, say, sh, skip};
 use crate::trials;
 
 /// What root inside may have: `CHOWN DAC_OVERRIDE FOWNER FSETID KILL SETGID SETUID NET_BIND_SERVICE`.
@@ -14,6 +17,7 @@ pub(super) const TRIALS: &[Trial] = trials![
     cannot_type_into_a_terminal,
     is_seen_by_the_kernel_as_confined,
     does_not_kill_for_an_unknown_call,
+    has_guest_and_init_that_are_confined_themselves,
 ];
 
 async fn cannot_use_what_reaches_past_the_sandbox(context: Context) -> Outcome {
@@ -32,7 +36,8 @@ async fn cannot_type_into_a_terminal(context: Context) -> Outcome {
 async fn is_seen_by_the_kernel_as_confined(context: Context) -> Outcome {
     let session = session(&context).await?;
     let status =
-        say(&session, "grep -E '^(Uid|CapEff|NoNewPrivs|Seccomp):' /proc/self/status").await?;
+        say(&session, "grep -E '^(Uid|CapEff|CapBnd|NoNewPrivs|Seccomp):' /proc/self/status")
+            .await?;
     let field = |name: &str| {
         let line = status.lines().find(|line| line.starts_with(name)).unwrap_or_default();
         line.split_whitespace().nth(1).unwrap_or_default().to_owned()
@@ -45,6 +50,10 @@ async fn is_seen_by_the_kernel_as_confined(context: Context) -> Outcome {
         // It has no ids but the host's, so it must not be root there, nor have any of root's powers.
         assert_eq!(field("CapEff:"), "0000000000000000");
         assert_ne!(field("Uid:"), "0");
+        // Only root can give up what programs could give back.
+        if rustix::process::geteuid().is_root() {
+            assert_eq!(field("CapBnd:"), "0000000000000000");
+        }
         return Ok(session.delete().await?);
     }
     if session.receipt().rung == Rung::Container {
@@ -57,6 +66,7 @@ async fn is_seen_by_the_kernel_as_confined(context: Context) -> Outcome {
         assert_eq!(String::from_utf8(others.stdout)?, "0000000000000000\n", "others have none");
         return Ok(session.delete().await?);
     }
+    assert!(u64::from_str_radix(&field("CapBnd:"), 16)? & !ROOT_INSIDE == 0, "{status}");
     for map in ["uid_map", "gid_map"] {
         for line in say(&session, &format!("cat /proc/self/{map}")).await?.lines() {
             let outside = line.split_whitespace().nth(1).unwrap_or("0");
@@ -69,5 +79,30 @@ async fn is_seen_by_the_kernel_as_confined(context: Context) -> Outcome {
 async fn does_not_kill_for_an_unknown_call(context: Context) -> Outcome {
     let session = session(&context).await?;
     assert_eq!(attempt(&session, "unknown-call", &[]).await?, "no such call\n");
+    Ok(session.delete().await?)
+}
+
+/// Whoever takes the place of one of them finds it closed, too.
+async fn has_guest_and_init_that_are_confined_themselves(context: Context) -> Outcome {
+    let session = session(&context).await?;
+    let guest = context.client().inspect(session.id()).await?.guest_pid;
+    let Some(guest) = guest.filter(|_| session.receipt().rung != Rung::Container) else {
+        session.delete().await?;
+        return Err(skip("the engine confines them there"));
+    };
+    let field = |pid: &str, name: &str| -> Result<String, Trouble> {
+        let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+        let line = status.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+        Ok(line.split_whitespace().nth(1).unwrap_or_default().to_owned())
+    };
+    let guest = guest.to_string();
+    let init = field(&guest, "PPid:")?;
+    for (who, pid) in [("guest", &guest), ("init", &init)] {
+        let seen = (field(pid, "NoNewPrivs:")?, field(pid, "Seccomp:")?);
+        assert_eq!(seen, ("1".to_owned(), "2".to_owned()), "{who}");
+        // The files about a process that cannot be traced are root's, whoever it runs as.
+        let owner = fs::metadata(format!("/proc/{pid}/stat"))?.uid();
+        assert_eq!(owner, 0, "{who} can be traced");
+    }
     Ok(session.delete().await?)
 }

@@ -70,8 +70,23 @@ fn attempt(name: &str, arguments: &[String]) -> io::Result<Vec<String>> {
         "listen" => listen(argument(0)),
         "bind" => std::os::unix::net::UnixListener::bind(argument(0)).map(|_| Vec::new()),
         "swap" => swap::forever(argument(0)),
+        "family" => family(argument(0)),
+        "room" => Ok(vec![sys::family(number(argument(0))?).to_string()]),
+        "processors" => Ok(vec![sys::all_processors().to_string()]),
+        "share" => sys::share(number(argument(0))?).map(|()| vec!["had it".to_owned()]),
         _ => Err(io::Error::other(format!("unknown probe {name:?}"))),
     }
+}
+
+fn number(text: &str) -> io::Result<usize> {
+    text.parse().map_err(io::Error::other)
+}
+
+/// Forks many children, says how many, and stays.
+fn family(wanted: &str) -> io::Result<Vec<String>> {
+    let many = sys::family(number(wanted)?);
+    io::stdout().write_all(format!("{many}\n").as_bytes())?;
+    sys::forever()
 }
 
 /// Everything between this process and the first one, and that one's other children: the launcher, the

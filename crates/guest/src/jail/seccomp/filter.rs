@@ -3,8 +3,8 @@
 use rustix::process::Pid;
 use seccompiler::BpfProgram;
 
-use super::program::Condition::{AnyBit, Masked, NotWord, Whole, Word};
-use super::program::{Rule, Rules, program};
+use super::program::Condition::{AnyBit, Masked, NotWord, Word};
+use super::program::{Rule, Rules, denying, program};
 use super::table;
 
 /// Every kind of namespace a `clone` could ask for.
@@ -23,7 +23,7 @@ const NEW_NAMESPACES: [libc::c_int; 8] = [
 const CLONE_NEWTIME: libc::c_int = 0x80;
 
 /// The personalities Docker allows too: plain Linux, its 32-bit look, and asking.
-const PERSONALITIES: [u64; 5] = [0, 0x0008, 0x0002_0000, 0x0002_0008, 0xffff_ffff];
+const PERSONALITIES: [u32; 5] = [0, 0x0008, 0x0002_0000, 0x0002_0008, 0xffff_ffff];
 
 /// The `fcntl` request by which one process could have another one killed.
 const F_SETSIG: u32 = 10;
@@ -31,6 +31,16 @@ const F_SETSIG: u32 = 10;
 /// The flags of `mount` that do something to what is mounted already, or show it elsewhere: `MS_REMOUNT`,
 /// `MS_BIND`, `MS_MOVE`.
 const CHANGES_MOUNTS: u32 = 0x20 | 0x1000 | 0x2000;
+
+/// The families of sockets commands may have: of all the others the kernel's code is seldom used and often broken.
+const FAMILIES: [libc::c_int; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
+
+/// Those of them that lead to no server of the host by a path.
+const FAMILIES_ON_HOST: [libc::c_int; 3] = [libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
+
+/// What `setpriority` and `ioprio_set` call all processes of a user.
+const PRIORITIES_OF_USER: [(libc::c_long, u32); 2] =
+    [(libc::SYS_setpriority, 2), (libc::SYS_ioprio_set, 3)];
 
 /// The processes of ours that share the commands' own walls or user, and must outlive them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,8 +62,44 @@ pub(crate) enum Shared {
     },
 }
 
+/// Whether commands have to stay on the processors they were given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Processors {
+    /// They may choose among those of the machine.
+    Free,
+    /// Nothing else holds the limit on them.
+    Pinned,
+}
+
+/// The filter of the guest. It executes nothing, traces nobody, and mounts nothing.
+pub(crate) fn guest_filter() -> BpfProgram {
+    let mut refused = denied(table::REFUSED.iter().chain(table::REFUSED_HERE));
+    refused.extend(denied(table::NOT_THE_GUESTS.iter().chain(table::NOT_INITS)));
+    refused.insert(libc::SYS_clone, vec![vec![AnyBit(0, new_namespaces())]]);
+    // Threads are then made by `clone`, whose flags can be seen.
+    denying(&refused, &[libc::SYS_clone3])
+}
+
+/// The filter of init, which everything inside inherits: it denies nothing that any of them needs, and leaves init
+/// what mounts and networks are made with.
+pub(crate) fn init_filter() -> BpfProgram {
+    let refused = table::REFUSED.iter().chain(table::REFUSED_HERE);
+    let refused = refused.filter(|call| !table::INITS.contains(call));
+    let mut refused = denied(refused);
+    refused.extend(denied(table::NOT_INITS.iter()));
+    denying(&refused, &[])
+}
+
+fn denied<'a>(calls: impl Iterator<Item = &'a libc::c_long>) -> Rules {
+    calls.map(|call| (*call, Vec::new())).collect()
+}
+
+fn new_namespaces() -> u32 {
+    NEW_NAMESPACES.into_iter().fold(0, |all, flag| all | number(flag))
+}
+
 /// The filter of a command.
-pub(crate) fn filter(protected: &Protected, shared: Shared) -> BpfProgram {
+pub(crate) fn filter(protected: &Protected, shared: Shared, processors: Processors) -> BpfProgram {
     let (mut refused, mut allowed) = (refused(protected), allowed());
     match shared {
         Shared::Nothing => {}
@@ -75,29 +121,26 @@ pub(crate) fn filter(protected: &Protected, shared: Shared) -> BpfProgram {
                 allowed.insert(call, Vec::new());
             }
         }
-        Shared::Host { network } => refuse_shared(&mut refused, &mut allowed, network),
+        Shared::Host { network } => refuse_shared(&mut refused, network),
+    }
+    if processors == Processors::Pinned {
+        refused.insert(libc::SYS_sched_setaffinity, Vec::new());
     }
     program(&refused, &allowed)
 }
 
 /// Refuses what namespaces would keep apart and Landlock does not.
-fn refuse_shared(refused: &mut Rules, allowed: &mut Rules, network: bool) {
+fn refuse_shared(refused: &mut Rules, network: bool) {
     // Memory, queues and semaphores that other processes of the user can have.
     for call in table::SHARED_MEMORY {
         refused.insert(*call, Vec::new());
     }
     // Sockets to servers of the host. Pairs stay, but for those that can be connected again.
-    let families = [libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
-    if network {
-        refused.insert(libc::SYS_socket, vec![vec![Word(0, number(libc::AF_UNIX))]]);
-        let families = families.map(|family| vec![Word(0, number(family))]);
-        allowed.insert(libc::SYS_socket, families.to_vec());
-    } else {
-        refused.insert(libc::SYS_socket, Vec::new());
-    }
+    let families = if network { vec![none_of(&FAMILIES_ON_HOST)] } else { Vec::new() };
+    refused.insert(libc::SYS_socket, families);
     let kinds = [libc::SOCK_DGRAM, libc::SOCK_RAW];
     let kinds = kinds.map(|kind| vec![Masked(1, 0xf, number(kind))]);
-    refused.insert(libc::SYS_socketpair, kinds.to_vec());
+    refused.entry(libc::SYS_socketpair).or_default().extend(kinds);
     // Limits and priorities of processes that are not the caller itself.
     for call in table::ON_PROCESSES {
         refused.insert(*call, vec![vec![NotWord(0, 0)]]);
@@ -116,7 +159,7 @@ fn allowed() -> Rules {
     for call in [libc::SYS_clone, libc::SYS_socket] {
         rules.insert(call, Vec::new());
     }
-    let one_of = PERSONALITIES.into_iter().map(|value| vec![Whole(0, value)]).collect();
+    let one_of = PERSONALITIES.into_iter().map(|value| vec![Word(0, value)]).collect();
     rules.insert(libc::SYS_personality, one_of);
     rules
 }
@@ -127,22 +170,42 @@ fn refused(protected: &Protected) -> Rules {
     for call in table::REFUSED.iter().chain(table::REFUSED_HERE) {
         rules.insert(*call, Vec::new());
     }
-    let flags = NEW_NAMESPACES.into_iter().fold(0, |all, flag| all | number(flag));
-    rules.insert(libc::SYS_clone, vec![vec![AnyBit(0, flags)]]);
+    rules.insert(libc::SYS_clone, vec![vec![AnyBit(0, new_namespaces())]]);
     // Typing into somebody else's terminal.
     let terminal = [libc::TIOCSTI, libc::TIOCLINUX].map(|request| vec![Word(1, low(request))]);
     rules.insert(libc::SYS_ioctl, terminal.to_vec());
-    // Sockets to the hypervisor beside the network namespace.
-    rules.insert(libc::SYS_socket, vec![vec![Word(0, number(libc::AF_VSOCK))]]);
+    // Sockets to the hypervisor beside the network namespace are among the others.
+    rules.insert(libc::SYS_socket, vec![none_of(&FAMILIES)]);
+    rules.insert(libc::SYS_socketpair, vec![none_of(&[libc::AF_UNIX])]);
     rules.extend(signals(protected));
+    rules.extend(priorities(protected));
     rules
+}
+
+/// A rule that holds for none of these families of sockets.
+fn none_of(families: &[libc::c_int]) -> Rule {
+    families.iter().map(|family| NotWord(0, number(*family))).collect()
+}
+
+/// Every way to take the processor from the guest or the launcher, which have the commands' own user.
+fn priorities(protected: &Protected) -> Vec<(i64, Vec<Rule>)> {
+    let about = |argument: u32| -> Vec<Rule> {
+        protected.0.iter().map(|pid| vec![Word(argument, number(pid.as_raw_pid()))]).collect()
+    };
+    let own = table::ON_PROCESSES.iter().map(|call| (*call, about(0)));
+    let others = PRIORITIES_OF_USER.into_iter().map(|(call, user)| {
+        let all_of_user = vec![Word(0, user)];
+        (call, about(1).into_iter().chain([all_of_user]).collect())
+    });
+    own.chain(others).collect()
 }
 
 /// Every way to signal or take hold of the guest or the launcher.
 ///
 /// The launcher is inside the same Landlock domain as the commands, so only this keeps them apart;
-/// for the guest it is a second wall beside the domain.
-fn signals(protected: &Protected) -> [(i64, Vec<Rule>); 11] {
+/// for the guest it is a second wall beside the domain. `pidfd_send_signal` is in no table: it takes a folder of
+/// `/proc` for a process as well, and no filter can see whose.
+fn signals(protected: &Protected) -> [(i64, Vec<Rule>); 10] {
     let pids: Vec<_> = protected.0.iter().map(|pid| pid.as_raw_pid()).collect();
     let at = |argument: u32, values: &[libc::c_int]| -> Vec<Rule> {
         values.iter().map(|value| vec![Word(argument, number(*value))]).collect()
@@ -150,7 +213,7 @@ fn signals(protected: &Protected) -> [(i64, Vec<Rule>); 11] {
     let groups: Vec<_> = pids.iter().flat_map(|pid| [*pid, -*pid]).chain([-1]).collect();
     let either = [at(0, &pids), at(1, &pids)].concat();
     let deadly = [libc::SIGKILL, libc::SIGSTOP]
-        .map(|signal| vec![Word(1, F_SETSIG), Whole(2, u64::from(number(signal)))]);
+        .map(|signal| vec![Word(1, F_SETSIG), Word(2, number(signal))]);
     [
         (libc::SYS_kill, at(0, &groups)),
         (libc::SYS_tkill, at(0, &pids)),
@@ -161,7 +224,6 @@ fn signals(protected: &Protected) -> [(i64, Vec<Rule>); 11] {
         (libc::SYS_ptrace, at(1, &pids)),
         (libc::SYS_process_vm_readv, at(0, &pids)),
         (libc::SYS_process_vm_writev, at(0, &pids)),
-        (libc::SYS_prlimit64, at(0, &pids)),
         (libc::SYS_fcntl, deadly.to_vec()),
     ]
 }
@@ -191,10 +253,23 @@ mod tests {
             Shared::Host { network: false },
         ];
         for shared in all {
-            let program = filter(&Protected(vec![pid]), shared);
-            assert!(program.len() < 500, "{} instructions", program.len());
+            let program = filter(&Protected(vec![pid]), shared, Processors::Pinned);
+            assert!(program.len() < 600, "{} instructions", program.len());
             let kills = [libc::SECCOMP_RET_KILL_PROCESS, libc::SECCOMP_RET_KILL_THREAD];
             assert!(program.iter().all(|step| !(step.code == 0x06 && kills.contains(&step.k))));
+        }
+    }
+
+    /// Launchers and commands inherit init's filter.
+    #[test]
+    fn denies_init_nothing_that_a_command_may_do() {
+        for call in table::NOT_INITS {
+            let allowed = table::ALLOWED.contains(call) || table::ALLOWED_HERE.contains(call);
+            let inits = table::INITS.contains(call) || table::NESTED.contains(call);
+            assert!(!allowed && !inits, "system call {call} is denied to init");
+        }
+        for call in table::INITS {
+            assert!(table::REFUSED.contains(call), "system call {call} is not refused anyway");
         }
     }
 

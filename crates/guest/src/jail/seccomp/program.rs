@@ -17,14 +17,12 @@ pub(super) type Rule = Vec<Condition>;
 /// A condition on one argument of a system call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Condition {
-    /// The lower half of the argument is this; the kernel looks at no more of it.
+    /// The lower half of the argument is this.
     Word(u32, u32),
     /// The lower half of the argument is not this.
     NotWord(u32, u32),
     /// These bits of the lower half are this.
     Masked(u32, u32, u32),
-    /// The whole argument is this.
-    Whole(u32, u64),
     /// One of these bits of the lower half is set.
     AnyBit(u32, u32),
 }
@@ -41,7 +39,9 @@ const IF_AT_LEAST: u16 = 0x35;
 const IF_ANY_BIT: u16 = 0x45;
 const AND: u16 = 0x54;
 
-// Where the kernel shows what is asked.
+// Where the kernel shows what is asked. Both architectures are little-endian: at the address of an argument is
+// its lower half. No filter looks at the upper one, because every argument that is compared is an `int` or an
+// `unsigned int` to the kernel, which drops the rest without a word.
 const NUMBER_AT: u32 = 0;
 const ARCHITECTURE_AT: u32 = 4;
 const ARGUMENTS_AT: u32 = 16;
@@ -51,22 +51,48 @@ const ARCHITECTURE: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
 const ARCHITECTURE: u32 = 0xc000_00b7;
 
+/// The first number of the x32 calls, which have the architecture of 64-bit ones.
+const X32: u32 = 0x4000_0000;
+
 /// The program for two sets of calls: those refused with `EPERM`, and of the others those allowed.
 /// Every other call, and every call of another architecture, does not exist: `ENOSYS`.
 pub(super) fn program(refused: &Rules, allowed: &Rules) -> BpfProgram {
+    let numbers = refused.keys().chain(allowed.keys());
+    let of = |rules: &Rules, number: &i64| rules.get(number).cloned();
+    let decided = numbers.filter_map(|number| {
+        let code = decide(of(refused, number), of(allowed, number), no_such_call());
+        Some((u32::try_from(*number).ok()?, code))
+    });
+    assemble(decided.collect(), no_such_call())
+}
+
+/// The program that allows every call but those refused with `EPERM` and those that do not exist.
+pub(super) fn denying(refused: &Rules, missing: &[i64]) -> BpfProgram {
+    let refused = refused.iter().filter_map(|(number, rules)| {
+        Some((u32::try_from(*number).ok()?, decide(Some(rules.clone()), None, ALLOW)))
+    });
+    let missing = missing.iter().filter_map(|number| u32::try_from(*number).ok());
+    let missing = missing.map(|number| (number, vec![answer(no_such_call())]));
+    let mut decided: BTreeMap<u32, Code> = refused.chain(missing).collect();
+    decided.insert(X32, vec![answer(no_such_call())]);
+    // From there on nothing exists.
+    assemble(decided, ALLOW)
+}
+
+/// The program of all that was decided, with one answer for the numbers between.
+fn assemble(decided: BTreeMap<u32, Code>, between: u32) -> BpfProgram {
     let mut calls: Vec<(u32, Code)> = Vec::new();
-    let numbers = refused.keys().chain(allowed.keys()).filter_map(|call| u32::try_from(*call).ok());
-    let numbers: std::collections::BTreeSet<u32> = numbers.collect();
     let mut next = 0;
-    for number in numbers {
+    for (number, code) in decided {
         if number > next {
-            calls.push((next, vec![answer(no_such_call())]));
+            calls.push((next, vec![answer(between)]));
         }
-        let of = |rules: &Rules| rules.get(&i64::from(number)).cloned();
-        calls.push((number, decide(of(refused), of(allowed))));
+        calls.push((number, code));
         next = number + 1;
     }
-    calls.push((next, vec![answer(no_such_call())]));
+    if next <= X32 {
+        calls.push((next, vec![answer(between)]));
+    }
     // Neighbours with the same answer are one.
     calls.dedup_by(|later, earlier| later.1 == earlier.1);
     let mut program = vec![
@@ -122,7 +148,7 @@ fn choose(calls: &[(u32, Code)]) -> Code {
 }
 
 /// The answer for one call.
-fn decide(refused: Option<Vec<Rule>>, allowed: Option<Vec<Rule>>) -> Code {
+fn decide(refused: Option<Vec<Rule>>, allowed: Option<Vec<Rule>>, otherwise: u32) -> Code {
     let mut code = Code::new();
     for (rules, with) in [(refused, not_permitted()), (allowed, ALLOW)] {
         let Some(rules) = rules else { continue };
@@ -134,7 +160,7 @@ fn decide(refused: Option<Vec<Rule>>, allowed: Option<Vec<Rule>>) -> Code {
             code.extend(when(&rule, with));
         }
     }
-    code.push(answer(no_such_call()));
+    code.push(answer(otherwise));
     code
 }
 
@@ -143,45 +169,24 @@ fn when(rule: &[Condition], with: u32) -> Code {
     let mut code = vec![answer(with)];
     for condition in rule.iter().rev() {
         let rest = u8::try_from(code.len()).unwrap_or(u8::MAX);
-        let test = |code, argument: u32, half: u32, k, over: u8| {
-            let load = step(LOAD, ARGUMENTS_AT + 8 * argument + half);
-            [load, sock_filter { code, jt: 0, jf: over, k }]
+        let load = |argument: u32| step(LOAD, ARGUMENTS_AT + 8 * argument);
+        let test = |code, argument: u32, k, over: u8| {
+            [load(argument), sock_filter { code, jt: 0, jf: over, k }]
         };
         let steps = match *condition {
-            Condition::Word(argument, value) => {
-                test(IF_EQUAL, argument, LOWER, value, rest).to_vec()
-            }
+            Condition::Word(argument, value) => test(IF_EQUAL, argument, value, rest).to_vec(),
             Condition::NotWord(argument, value) => {
-                let load = step(LOAD, ARGUMENTS_AT + 8 * argument + LOWER);
-                vec![load, sock_filter { code: IF_EQUAL, jt: rest, jf: 0, k: value }]
+                vec![load(argument), sock_filter { code: IF_EQUAL, jt: rest, jf: 0, k: value }]
             }
             Condition::Masked(argument, mask, value) => {
-                let [load, compare] = test(IF_EQUAL, argument, LOWER, value, rest);
+                let [load, compare] = test(IF_EQUAL, argument, value, rest);
                 vec![load, step(AND, mask), compare]
             }
-            Condition::AnyBit(argument, bits) => {
-                test(IF_ANY_BIT, argument, LOWER, bits, rest).to_vec()
-            }
-            Condition::Whole(argument, value) => {
-                let [lower, upper] = halves(value);
-                let mut steps =
-                    test(IF_EQUAL, argument, UPPER, upper, rest.saturating_add(2)).to_vec();
-                steps.extend(test(IF_EQUAL, argument, LOWER, lower, rest));
-                steps
-            }
+            Condition::AnyBit(argument, bits) => test(IF_ANY_BIT, argument, bits, rest).to_vec(),
         };
         code.splice(0..0, steps);
     }
     code
-}
-
-// Where the halves of an argument are: both architectures are little-endian.
-const LOWER: u32 = 0;
-const UPPER: u32 = 4;
-
-fn halves(value: u64) -> [u32; 2] {
-    let [a, b, c, d, e, f, g, h] = value.to_le_bytes();
-    [u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h])]
 }
 
 #[cfg(test)]
@@ -201,7 +206,8 @@ mod tests {
                 LOAD => {
                     let offset = step.k - ARGUMENTS_AT;
                     let argument = arguments.get(offset as usize / 8).copied().unwrap_or(0);
-                    word = halves(argument)[offset as usize % 8 / 4];
+                    assert_eq!(offset % 8, 0, "the upper half of an argument is looked at");
+                    word = u32::try_from(argument & 0xffff_ffff).unwrap();
                 }
                 RETURN => return step.k,
                 JUMP => at += step.k as usize,
@@ -233,10 +239,33 @@ mod tests {
     }
 
     #[test]
+    fn denies_what_it_is_told_to_and_nothing_else() {
+        let refused = Rules::from([(5, Vec::new()), (9, vec![vec![Condition::Word(0, 7)]])]);
+        let program = denying(&refused, &[6]);
+        let cases: [(u32, &[u64], u32); 9] = [
+            (0, &[], ALLOW),
+            (4, &[], ALLOW),
+            (5, &[], not_permitted()),
+            (6, &[], no_such_call()),
+            (7, &[], ALLOW),
+            (9, &[7 | 1 << 33], not_permitted()),
+            (9, &[8], ALLOW),
+            (10_000, &[], ALLOW),
+            (5 | X32, &[], no_such_call()),
+        ];
+        for (call, arguments, want) in cases {
+            assert_eq!(run(&program, ARCHITECTURE, call, arguments), want, "{call} {arguments:?}");
+        }
+        assert_eq!(run(&program, ARCHITECTURE, X32, &[]), no_such_call());
+        assert_eq!(run(&program, ARCHITECTURE, u32::MAX, &[]), no_such_call());
+        assert_eq!(run(&program, 0x4000_0003, 0, &[]), no_such_call());
+    }
+
+    #[test]
     fn looks_at_arguments() {
-        use Condition::{AnyBit, Masked, NotWord, Whole, Word};
+        use Condition::{AnyBit, Masked, NotWord, Word};
         let refused = Rules::from([
-            (5, vec![vec![Word(0, 7)], vec![Word(1, 1), Whole(2, 9)]]),
+            (5, vec![vec![Word(0, 7)], vec![Word(1, 1), Word(2, 9)]]),
             (6, vec![vec![AnyBit(0, 0b110)]]),
             (8, vec![vec![NotWord(0, 0), Word(1, 3)], vec![NotWord(2, 4)]]),
             (9, vec![vec![Masked(0, 0xf, 2)]]),
@@ -246,7 +275,7 @@ mod tests {
             (6, Vec::new()),
             (8, Vec::new()),
             (9, Vec::new()),
-            (7, vec![vec![Whole(0, 0xffff_ffff)], vec![Whole(0, 1 << 40)]]),
+            (7, vec![vec![Word(0, 0xffff_ffff)], vec![Word(0, 1)]]),
         ]);
         let program = program(&refused, &allowed);
         let cases: [(u32, &[u64], u32); 20] = [
@@ -254,7 +283,7 @@ mod tests {
             (5, &[7 | 1 << 32], not_permitted()),
             (5, &[8, 1, 8], ALLOW),
             (5, &[8, 1, 9], not_permitted()),
-            (5, &[8, 1, 9 | 1 << 32], ALLOW),
+            (5, &[8, 1, 9 | 1 << 32], not_permitted()),
             (5, &[8, 2, 9], ALLOW),
             (6, &[0b1001], ALLOW),
             (6, &[0b0100], not_permitted()),
@@ -267,8 +296,8 @@ mod tests {
             (9, &[0x8_0802], not_permitted()),
             (9, &[0x8_0801], ALLOW),
             (7, &[0xffff_ffff], ALLOW),
-            (7, &[0xffff_ffff | 1 << 32], no_such_call()),
-            (7, &[1 << 40], ALLOW),
+            (7, &[0xffff_ffff | 1 << 32], ALLOW),
+            (7, &[1 | 1 << 40], ALLOW),
             (7, &[0], no_such_call()),
         ];
         for (call, arguments, want) in cases {

@@ -136,7 +136,6 @@ pub(super) const ALLOWED: &[libc::c_long] = &[
     libc::SYS_openat2,
     libc::SYS_pidfd_getfd,
     libc::SYS_pidfd_open,
-    libc::SYS_pidfd_send_signal,
     libc::SYS_pipe2,
     libc::SYS_pkey_alloc,
     libc::SYS_pkey_free,
@@ -425,6 +424,41 @@ pub(super) const NESTED: &[libc::c_long] = &[
     libc::SYS_setns,
     libc::SYS_umount2,
     libc::SYS_unshare,
+];
+
+/// Of what is refused, what init makes mounts, roots and namespaces with.
+pub(super) const INITS: &[libc::c_long] = &[
+    libc::SYS_chroot,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fsopen,
+    libc::SYS_fspick,
+    libc::SYS_mount,
+    libc::SYS_mount_setattr,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    libc::SYS_pivot_root,
+    libc::SYS_setdomainname,
+    libc::SYS_sethostname,
+    libc::SYS_setns,
+    libc::SYS_umount2,
+    libc::SYS_unshare,
+];
+
+/// What neither init nor anybody it forks ever does, besides what is refused: they are in none of the tables.
+pub(super) const NOT_INITS: &[libc::c_long] =
+    &[libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
+
+/// What commands may do, and the guest does not.
+pub(super) const NOT_THE_GUESTS: &[libc::c_long] = &[
+    libc::SYS_execve,
+    libc::SYS_execveat,
+    libc::SYS_personality,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_process_madvise,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_ptrace,
 ];
 
 /// The calls by which newer programs mount, a step at a time.

@@ -5,10 +5,10 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use bastide::model::{Entry, Manifest, PathGrant};
-use bastide::{ErrorKind, Session};
+use bastide::{ErrorKind, Rung, Session};
 
 use super::{class, error};
-use crate::suite::{Context, Outcome, Trial, Trouble, say, sh};
+use crate::suite::{Context, Outcome, Trial, Trouble, say, sh, skip};
 use crate::trials;
 
 pub(super) const TRIALS: &[Trial] = trials![
@@ -17,6 +17,7 @@ pub(super) const TRIALS: &[Trial] = trials![
     grants_folders_and_files_of_the_host,
     refuses_folders_that_are_nobodys_workspace,
     follows_links_between_the_workspace_and_grants,
+    is_never_root_where_ids_are_the_hosts,
 ];
 
 fn manifest(root: &Path, grants: &[(&Path, bool)]) -> Result<Manifest, Trouble> {
@@ -213,5 +214,39 @@ async fn follows_links_between_the_workspace_and_grants(context: Context) -> Out
     assert_eq!(class(session.write("to_beside/new", "x").await)?, "InvalidManifestPathError");
     session.rm("to_grant", true).await?;
     assert!(top.join("grant/file").exists(), "what a link points to was removed");
+    Ok(session.delete().await?)
+}
+
+/// Landlock does not cover permissions, owners and times: where ids are the host's, nobody is root.
+async fn is_never_root_where_ids_are_the_hosts(context: Context) -> Outcome {
+    if !context.backend.has_host_files() || !rustix::process::geteuid().is_root() {
+        return Err(skip("nobody here is root with folders of the host"));
+    }
+    let rung = {
+        let session = context.session().await?;
+        let rung = session.receipt().rung;
+        session.delete().await?;
+        rung
+    };
+    if rung != Rung::Landlock {
+        return Err(skip("ids inside are not the host's"));
+    }
+    let (_held, top) = host()?;
+    let root = top.join("project");
+    fs::create_dir(&root)?;
+    let refused = context.session_with(&manifest(&root, &[])?).await;
+    let error = refused.map(drop).err().ok_or("root's folder was taken")?;
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.hint_text().is_some_and(|hint| hint.contains("--isolation namespaces")));
+    // Somebody else's is worked in as that one, who cannot change what is root's.
+    fs::set_permissions(&top, fs::Permissions::from_mode(0o755))?;
+    std::os::unix::fs::chown(&root, Some(61_234), Some(61_234))?;
+    fs::write(top.join("roots"), "")?;
+    let session = context.session_with(&manifest(&root, &[])?).await?;
+    assert_eq!(say(&session, "id -u").await?, "61234\n");
+    let roots = top.join("roots").display().to_string();
+    let output =
+        session.exec(sh(&format!("chmod 777 {roots} || touch -d 2001-01-01 {roots}"))).await?;
+    assert_ne!(output.exit.code, 0);
     Ok(session.delete().await?)
 }

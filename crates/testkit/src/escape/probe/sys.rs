@@ -103,6 +103,18 @@ pub(super) fn reaching_calls() -> Vec<Attempt> {
             [family(libc::AF_PACKET), family(libc::SOCK_RAW), 0, 0, 0],
         ),
         ("vsock", libc::SYS_socket, [family(libc::AF_VSOCK), family(libc::SOCK_STREAM), 0, 0, 0]),
+        ("crypto", libc::SYS_socket, [family(libc::AF_ALG), family(libc::SOCK_SEQPACKET), 0, 0, 0]),
+        ("keys", libc::SYS_socket, [family(libc::AF_KEY), family(libc::SOCK_RAW), 2, 0, 0]),
+        ("tipc", libc::SYS_socket, [family(libc::AF_TIPC), family(libc::SOCK_SEQPACKET), 0, 0, 0]),
+        ("can", libc::SYS_socket, [family(libc::AF_CAN), family(libc::SOCK_DGRAM), 2, 0, 0]),
+        ("rds", libc::SYS_socket, [family(libc::AF_RDS), family(libc::SOCK_SEQPACKET), 0, 0, 0]),
+        ("smc", libc::SYS_socket, [43, family(libc::SOCK_STREAM), 0, 0, 0]),
+        ("xdp", libc::SYS_socket, [family(libc::AF_XDP), family(libc::SOCK_RAW), 0, 0, 0]),
+        (
+            "tipc pair",
+            libc::SYS_socketpair,
+            [family(libc::AF_TIPC), family(libc::SOCK_SEQPACKET), 0, 0, 0],
+        ),
     ])
 }
 
@@ -129,6 +141,13 @@ pub(super) fn unknown_call() -> String {
 pub(super) fn attack(pid: i32) -> Vec<Attempt> {
     let (pid, kill) = (libc::c_long::from(pid), libc::c_long::from(libc::SIGKILL));
     let stop = libc::c_long::from(libc::SIGSTOP);
+    // The kernel takes a folder of `/proc` for a process, too.
+    let folder = std::fs::File::open(format!("/proc/{pid}"));
+    let folder = folder.as_ref().map_or(-1, |folder| libc::c_long::from(folder.as_raw_fd()));
+    // It drops the upper half of what is an `int` to it.
+    let high = 1_i64 << 32;
+    let set_signal = 10; // F_SETSIG
+    let idle = 3 << 13; // IOPRIO_CLASS_IDLE
     let attach = 16; // PTRACE_ATTACH
     let seize = 0x4206; // PTRACE_SEIZE
     attempts(&[
@@ -140,6 +159,14 @@ pub(super) fn attack(pid: i32) -> Vec<Attempt> {
         ("ptrace attach", libc::SYS_ptrace, [attach, pid, 0, 0, 0]),
         ("ptrace seize", libc::SYS_ptrace, [seize, pid, 0, 0, 0]),
         ("process_vm_readv", libc::SYS_process_vm_readv, [pid, 0, 0, 0, 0]),
+        ("kill with high bits", libc::SYS_kill, [pid & 0xffff_ffff | high, stop, 0, 0, 0]),
+        ("pidfd_send_signal with stop", libc::SYS_pidfd_send_signal, [folder, stop, 0, 0, 0]),
+        ("pidfd_send_signal", libc::SYS_pidfd_send_signal, [folder, kill, 0, 0, 0]),
+        ("F_SETSIG", libc::SYS_fcntl, [0, set_signal, kill, 0, 0]),
+        ("F_SETSIG with high bits", libc::SYS_fcntl, [0, set_signal, kill | high, 0, 0]),
+        ("setpriority", libc::SYS_setpriority, [0, pid, 19, 0, 0]),
+        ("setpriority of the user", libc::SYS_setpriority, [2, 0, 19, 0, 0]),
+        ("ioprio_set", libc::SYS_ioprio_set, [1, pid, idle, 0, 0]),
     ])
 }
 
@@ -190,4 +217,56 @@ pub(super) fn find_segment(key: &str) -> Vec<String> {
         Ok(_) => vec![format!("found segment {key}")],
         Err(_) => Vec::new(),
     }
+}
+
+/// Forks processes that do nothing until they are killed, as many as are wanted or as there is room for; how many.
+pub(super) fn family(wanted: usize) -> usize {
+    (0..wanted).take_while(|_| fork_one()).count()
+}
+
+fn fork_one() -> bool {
+    // SAFETY: a probe has one thread, and the child does nothing but wait.
+    match unsafe { libc::fork() } {
+        0 => forever(),
+        pid => pid > 0,
+    }
+}
+
+/// Waits until it is killed.
+pub(super) fn forever() -> ! {
+    loop {
+        // SAFETY: it takes no arguments and only waits.
+        unsafe { libc::pause() };
+    }
+}
+
+/// Asks for every processor, and says how many this process may use after that.
+pub(super) fn all_processors() -> usize {
+    // SAFETY: a set of processors is plain data for which all zeroes is the empty one.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    let size = std::mem::size_of::<libc::cpu_set_t>();
+    for number in 0..1024 {
+        // SAFETY: the set has room for 1024 of them.
+        unsafe { libc::CPU_SET(number, &mut set) };
+    }
+    // SAFETY: the set lives until the call returns, and its size is passed beside it.
+    unsafe { libc::sched_setaffinity(0, size, &raw const set) };
+    // SAFETY: as above.
+    unsafe { libc::sched_getaffinity(0, size, &raw mut set) };
+    // SAFETY: the set is a valid one.
+    usize::try_from(unsafe { libc::CPU_COUNT(&set) }).unwrap_or(0)
+}
+
+/// Takes so many bytes of memory that could be shared, and uses them.
+pub(super) fn share(bytes: usize) -> io::Result<()> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+    // SAFETY: new memory, at a place the kernel chooses.
+    let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
+    if start == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: all of it was mapped just now, to be written to, and is nobody else's.
+    unsafe { std::ptr::write_bytes(start.cast::<u8>(), 7, bytes) };
+    Ok(())
 }

@@ -1,0 +1,67 @@
+//! Other users of the machine, beside a session whose commands opened to them what is kept about it.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use crate::harness::text;
+
+/// Whose session it is, and somebody else. Nobody has these ids.
+const OWNER: u32 = 61_231;
+const STRANGER: u32 = 61_232;
+
+fn bastide(program: &Path, home: &Path, who: u32, arguments: &[&str]) -> Output {
+    let mut command = Command::new(program);
+    command.args(arguments).env_clear().env("BASTIDE_HOME", home).current_dir("/");
+    command.env("PATH", "/usr/local/bin:/usr/bin:/bin").uid(who).gid(who);
+    command.output().unwrap()
+}
+
+/// On the rung `landlock` commands of an ordinary user are that user, and can change the permissions of what is kept
+/// about sessions. That gives nobody a session.
+#[test]
+fn nobody_else_gets_into_a_session_whose_folder_was_opened() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can be two others");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let program = folder.path().join("bastide");
+    fs::copy(env!("CARGO_BIN_EXE_bastide"), &program).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let home = folder.path().join("home");
+    fs::create_dir(&home).unwrap();
+    chown(&home, Some(OWNER), Some(OWNER)).unwrap();
+    let owner = |arguments: &[&str]| bastide(&program, &home, OWNER, arguments);
+    let created = owner(&["create", "--isolation", "landlock"]);
+    assert!(created.status.success(), "{}", text(&created.stderr));
+    let id = text(&created.stdout).trim().to_owned();
+    let line = format!("chmod -R go+rwX {0} {0}/sessions/{id} {0}/*; true", home.display());
+    let opened = owner(&["exec", &id, "--", "sh", "-c", &line]);
+    let session = home.join("sessions").join(&id);
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&session) & 0o007, 0o007, "it was not opened: {}", text(&opened.stderr));
+    // The stranger may have anything that lies there.
+    for name in ["guest.sock", "warden.sock", "machine.json", "token"] {
+        if let Ok(found) = fs::metadata(session.join(name)) {
+            let open = fs::Permissions::from_mode(found.permissions().mode() | 0o666);
+            fs::set_permissions(session.join(name), open).unwrap();
+        }
+    }
+    let ran = bastide(&program, &home, STRANGER, &["exec", &id, "--", "id", "-u"]);
+    let ended = bastide(&program, &home, STRANGER, &["rm", &id]);
+    let still = owner(&["exec", &id, "--", "id", "-u"]);
+    let removed = owner(&["rm", &id]);
+    assert!(!ran.status.success(), "a stranger ran a command: {}", text(&ran.stdout));
+    assert_eq!(
+        text(&still.stdout),
+        format!("{OWNER}\n"),
+        "{} {}",
+        text(&ended.stderr),
+        text(&still.stderr)
+    );
+    assert!(removed.status.success(), "{}", text(&removed.stderr));
+}

@@ -1,0 +1,145 @@
+//! Limits, each attacked in the way it would be got round; where one does not hold, the receipt says so.
+
+use bastide::model::Manifest;
+use bastide::{Command, CreateOptions, OutputEvent, Process, ResourceLimits, Rung, Session};
+
+use crate::escape::attempt;
+use crate::suite::{Context, Outcome, Trial, Trouble, say, sh, with_probe};
+use crate::trials;
+
+pub(super) const TRIALS: &[Trial] = trials![
+    keeps_commands_on_their_processors,
+    counts_shared_memory_or_says_that_it_does_not,
+    counts_processes_of_every_user_or_says_that_it_does_not,
+    bounds_the_number_of_files_in_memory,
+    bounds_what_is_kept_of_what_commands_say,
+    loses_nothing_that_somebody_listens_to,
+    leaves_processes_for_whoever_ends_a_fork_storm,
+];
+
+async fn limited(context: &Context, limits: ResourceLimits) -> Result<Session, Trouble> {
+    let mut options = CreateOptions::default();
+    options.limits = limits;
+    Ok(context.client().create(&with_probe(Manifest::default())?, options).await?)
+}
+
+/// A session with little disk, and nothing in it.
+async fn with_disk(context: &Context, bytes: u64) -> Result<Session, Trouble> {
+    let mut options = CreateOptions::default();
+    options.limits = ResourceLimits { disk: Some(bytes), ..ResourceLimits::default() };
+    Ok(context.client().create(&Manifest::default(), options).await?)
+}
+
+/// Whether the receipt says that something does not hold.
+fn says(session: &Session, gap: &str) -> bool {
+    session.receipt().unheld_limits().any(|open| open.starts_with(gap))
+}
+
+async fn keeps_commands_on_their_processors(context: Context) -> Outcome {
+    let limits = ResourceLimits { cpu_millis: Some(700), ..ResourceLimits::default() };
+    let session = limited(&context, limits).await?;
+    let by = session.receipt().limits.cpu.enforced_by.clone().unwrap_or_default();
+    let had = attempt(&session, "processors", &[]).await?;
+    // Where a group counts time, it does not matter on how many processors that is spent.
+    if by.starts_with("affinity") {
+        assert_eq!(had, "1\n", "held by {by}");
+    }
+    Ok(session.delete().await?)
+}
+
+async fn counts_shared_memory_or_says_that_it_does_not(context: Context) -> Outcome {
+    let limits = ResourceLimits { memory: Some(64 << 20), ..ResourceLimits::default() };
+    let session = limited(&context, limits).await?;
+    let more = (256_u64 << 20).to_string();
+    let had = attempt(&session, "share", &[&more]).await.is_ok();
+    assert_eq!(had, says(&session, "memory as a whole"), "{:?}", session.receipt());
+    assert_eq!(say(&session, "echo alive").await?, "alive\n");
+    Ok(session.delete().await?)
+}
+
+/// Somebody else inside is counted by the kernel apart, unless a group counts everybody.
+async fn counts_processes_of_every_user_or_says_that_it_does_not(context: Context) -> Outcome {
+    let most = 40;
+    let limits = ResourceLimits { pids: Some(most), ..ResourceLimits::default() };
+    let session = limited(&context, limits).await?;
+    if session.receipt().limits.pids.enforced_by.is_none() {
+        assert!(says(&session, "the limit on pids"), "{:?}", session.receipt());
+        return Ok(session.delete().await?);
+    }
+    let probe = |name: &str| Command::new(["./probe", crate::escape::probe::FLAG, name, "100"]);
+    let mut first = session.spawn(probe("family")).await?;
+    let first_had = number(&mut first).await?;
+    let other = session.exec(probe("room").user("4242")).await;
+    let other_had = match other {
+        Ok(output) => String::from_utf8_lossy(&output.stdout).trim().parse().unwrap_or(0),
+        // There is nobody else, or no room for as much as one process.
+        Err(_) => 0,
+    };
+    let is_over = first_had + other_had > most;
+    assert!(!is_over || says(&session, "pids as a whole"), "{first_had} and {other_had}");
+    drop(first);
+    Ok(session.delete().await?)
+}
+
+/// The number that a process says first.
+async fn number(process: &mut Process) -> Result<u64, Trouble> {
+    let mut said = String::new();
+    while !said.ends_with('\n') {
+        match process.next().await? {
+            OutputEvent::Stdout(data) => said.push_str(&String::from_utf8_lossy(&data)),
+            OutputEvent::Exit(exit) => return Err(format!("it ended: {exit:?}").into()),
+            _ => {}
+        }
+    }
+    Ok(said.trim().parse()?)
+}
+
+async fn bounds_the_number_of_files_in_memory(context: Context) -> Outcome {
+    let session = with_disk(&context, 4 << 20).await?;
+    if session.receipt().rung == Rung::Namespaces {
+        for folder in ["/tmp", "/dev/shm"] {
+            let line = format!(
+                "cd {folder}; n=0; while [ $n -lt 3000 ] && {{ true > f$n; }} 2>/dev/null; do n=$((n+1)); done; echo $n"
+            );
+            let made: usize = say(&session, &line).await?.trim().parse()?;
+            assert!(made < 3000, "{folder} took {made} files");
+        }
+    }
+    Ok(session.delete().await?)
+}
+
+/// What nobody listens to is kept on the disk, as far as the limit goes.
+async fn bounds_what_is_kept_of_what_commands_say(context: Context) -> Outcome {
+    let session = with_disk(&context, 2 << 20).await?;
+    let id = session.launch(Command::shell("head -c 8000000 /dev/zero; touch said")).await?;
+    say(&session, "until [ -e said ]; do sleep 0.01; done").await?;
+    let output = session.attach(id, 0).await?.output(16 << 20).await?;
+    let kept = output.stdout.len() as u64;
+    assert_eq!(kept + output.lost, 8_000_000);
+    assert!(kept <= 2 << 20, "{kept} bytes were kept");
+    // What is over makes way for what is said now.
+    let id = session.launch(Command::shell("head -c 1000000 /dev/zero")).await?;
+    let output = session.attach(id, 0).await?.output(16 << 20).await?;
+    assert_eq!((output.stdout.len(), output.lost), (1_000_000, 0));
+    Ok(session.delete().await?)
+}
+
+async fn loses_nothing_that_somebody_listens_to(context: Context) -> Outcome {
+    let session = with_disk(&context, 2 << 20).await?;
+    let output = session.spawn(sh("head -c 8000000 /dev/zero")).await?.output(16 << 20).await?;
+    assert_eq!((output.stdout.len(), output.lost), (8_000_000, 0));
+    Ok(session.delete().await?)
+}
+
+/// Where processes have the host's own numbers, there are more of those than a storm can take.
+async fn leaves_processes_for_whoever_ends_a_fork_storm(context: Context) -> Outcome {
+    let session = context.session().await?;
+    if session.receipt().rung == Rung::Landlock {
+        let numbers = std::fs::read_to_string("/proc/sys/kernel/pid_max")?;
+        let numbers: u64 = numbers.trim().parse()?;
+        let most = say(&session, "ulimit -H -u 2>/dev/null || ulimit -H -p").await?;
+        let most: u64 = most.trim().parse().unwrap_or(u64::MAX);
+        assert!(most <= numbers / 2, "{most} of {numbers}");
+    }
+    Ok(session.delete().await?)
+}
