@@ -63,7 +63,7 @@ pub use keeper::StoreSnapshot;
 pub use record::SnapshotInfo;
 pub use remote::{Objects, PushReport};
 pub use restore::RestoreReport;
-pub use save::SaveReport;
+pub use save::{SaveOptions, SaveReport};
 pub use verify::{SnapshotHealth, VerifyReport};
 
 /// What the file `format` says.
@@ -85,6 +85,8 @@ pub struct Tree<'a> {
     pub kept: Vec<Vec<u8>>,
     /// Whether nothing is restored over what is there already.
     pub only_empty: bool,
+    /// Whether every file is read when it is saved, whatever is remembered of it.
+    pub full_read: bool,
     /// Who wants to know how far it is.
     pub progress: Option<&'a (dyn Fn(Progress) + Send + Sync)>,
 }
@@ -93,7 +95,16 @@ impl<'a> Tree<'a> {
     /// A whole tree.
     pub fn new(link: &'a dyn Link, root: &'a GuestPath) -> Self {
         let (left_out, kept) = (Vec::new(), Vec::new());
-        Self { link, root, session: None, left_out, kept, only_empty: false, progress: None }
+        Self {
+            link,
+            root,
+            session: None,
+            left_out,
+            kept,
+            only_empty: false,
+            full_read: false,
+            progress: None,
+        }
     }
 
     /// The workspace of a session. A folder of the caller's is never restored over what it holds.
@@ -109,6 +120,7 @@ impl<'a> Tree<'a> {
             left_out: bytes(workspace.left_out()),
             kept: bytes(workspace.kept_paths()),
             only_empty: workspace.must_be_empty(),
+            full_read: false,
             progress: workspace.progress,
         }
     }

@@ -70,7 +70,28 @@ fn attempt(name: &str, arguments: &[String]) -> io::Result<Vec<String>> {
         "listen" => listen(argument(0)),
         "bind" => std::os::unix::net::UnixListener::bind(argument(0)).map(|_| Vec::new()),
         "swap" => swap::forever(argument(0)),
+        "map" => map(argument(0), argument(1), argument(2)),
         _ => Err(io::Error::other(format!("unknown probe {name:?}"))),
+    }
+}
+
+/// Stores each letter that comes in by one pipe at the front of a file through a shared mapping, and says so
+/// on another. The mapping has no descriptor; a plus makes it, a minus takes it away, a dot is the end.
+fn map(file: &str, orders: &str, answers: &str) -> io::Result<Vec<String>> {
+    let mut mapping = None;
+    loop {
+        let order = fs::read(orders)?;
+        match (order.first(), &mapping) {
+            (Some(b'+'), _) => {
+                let file = fs::File::options().read(true).write(true).open(file)?;
+                mapping = Some(sys::Mapping::new(&file)?);
+            }
+            (Some(b'-'), _) => mapping = None,
+            (Some(b'.') | None, _) => return Ok(Vec::new()),
+            (Some(letter), Some(mapping)) => mapping.store(*letter),
+            (Some(_), None) => return Err(io::Error::other("nothing is mapped")),
+        }
+        fs::write(answers, b"done\n")?;
     }
 }
 
