@@ -48,7 +48,7 @@ use bastide_model::PosixPath;
 use bastide_proto::GuestPath;
 
 use chunk::ChunkId;
-use index::{Index, Pack};
+use index::{Index, Pack, packs_in};
 use lease::Lease;
 use reader::Reader;
 use trouble::failed;
@@ -215,11 +215,26 @@ impl Store {
         Lease::take(&self.folder("leases"))
     }
 
+    /// Where packs are, and where those that were put aside are.
+    fn pack_folders(&self) -> [PathBuf; 2] {
+        [self.packs(), self.folder("aside")]
+    }
+
     /// Where every chunk is now. Whoever relies on it takes a lease before.
     fn index(&self) -> Result<Arc<Index>> {
+        let packs = {
+            let _lock = self.lock()?;
+            packs_in(&self.packs())?
+        };
+        self.index_of(&packs)
+    }
+
+    /// Where every chunk of these packs is.
+    fn index_of(&self, packs: &[ChunkId]) -> Result<Arc<Index>> {
         let mut known = self.inner.index.lock().unwrap_or_else(PoisonError::into_inner);
         let distrusted = self.distrusted()?;
-        let index = Arc::new(Index::read(&self.packs(), known.as_deref(), &distrusted)?);
+        let index = Index::read(packs, &self.pack_folders(), known.as_deref(), &distrusted)?;
+        let index = Arc::new(index);
         *known = Some(Arc::clone(&index));
         Ok(index)
     }
@@ -242,10 +257,21 @@ impl Store {
         Ok(ids)
     }
 
-    fn reader(&self) -> Result<Reader> {
+    /// What `look` finds in the store, and a reader that has everything this needs: nobody publishes a
+    /// snapshot, or puts packs aside, between the one look and the other, and nothing that is there now
+    /// goes away while the reader is held.
+    fn reading<T>(&self, look: impl FnOnce() -> Result<T>) -> Result<(Reader, T)> {
         let lease = self.lease()?;
-        let index = self.index()?;
-        Ok(Reader::new(index, Some(lease), [self.packs(), self.folder("aside")]))
+        let (packs, found) = {
+            let _lock = self.lock()?;
+            let found = look()?;
+            // What is aside comes first, so that a copy that is in its place counts more.
+            let mut packs = packs_in(&self.folder("aside"))?;
+            packs.extend(packs_in(&self.packs())?);
+            (packs, found)
+        };
+        let index = self.index_of(&packs)?;
+        Ok((Reader::new(index, Some(lease), self.pack_folders()), found))
     }
 
     fn writer(&self) -> Result<Writer> {

@@ -30,8 +30,8 @@ impl Store {
     /// [`ErrorKind::NotFound`] if there is none of that name; [`ErrorKind::Io`] if it is damaged or
     /// cannot be written. What was written before that is no whole archive.
     pub fn export(&self, name: &str, out: impl Write) -> Result<()> {
-        let reader = Arc::new(self.reader()?);
-        let info = self.inspect(name)?;
+        let (reader, info) = self.reading(|| self.inspect(name))?;
+        let reader = Arc::new(reader);
         let mut list = TreeReader::new(Arc::clone(&reader), info.chunks()?);
         let mut tar = TarWriter::new(out);
         let mut shared: HashMap<u64, Vec<u8>> = HashMap::new();
