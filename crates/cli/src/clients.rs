@@ -3,10 +3,9 @@
 use std::cell::OnceCell;
 use std::sync::Arc;
 
-use bastide::store::SaveReport;
+use bastide::store::{SaveOptions, SaveReport};
 use bastide::{
-    Client, Progress, Result, ResumeOptions, Saved, Session, SessionId, SessionInfo, Store,
-    SweepReport,
+    Client, Result, ResumeOptions, Saved, Session, SessionId, SessionInfo, Store, SweepReport,
 };
 use bastide_docker::{DockerBackend, DockerOptions};
 use bastide_local::LocalBackend;
@@ -90,9 +89,9 @@ impl Clients {
         id: &SessionId,
         store: &Store,
         name: &str,
-        tell: &(dyn Fn(Progress) + Send + Sync),
+        options: SaveOptions<'_>,
     ) -> Result<SaveReport> {
-        self.of(id)?.save_snapshot(id, store, name, Some(tell)).await
+        self.of(id)?.save_snapshot_with(id, store, name, options).await
     }
 
     /// Goes on with a session that was stopped, or that ended.

@@ -5,6 +5,7 @@
 //! [`SnapshotTypes`] leads from one to the other, and takes types of a program's own.
 
 mod local;
+pub(crate) mod paths;
 mod remote;
 pub(crate) mod restoring;
 pub(crate) mod scanning;

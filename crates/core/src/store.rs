@@ -48,7 +48,7 @@ use bastide_model::PosixPath;
 use bastide_proto::GuestPath;
 
 use chunk::ChunkId;
-use index::{Index, Pack};
+use index::{Index, Pack, packs_in};
 use lease::Lease;
 use reader::Reader;
 use trouble::failed;
@@ -63,7 +63,7 @@ pub use keeper::StoreSnapshot;
 pub use record::SnapshotInfo;
 pub use remote::{Objects, PushReport};
 pub use restore::RestoreReport;
-pub use save::SaveReport;
+pub use save::{SaveOptions, SaveReport};
 pub use verify::{SnapshotHealth, VerifyReport};
 
 /// What the file `format` says.
@@ -85,6 +85,8 @@ pub struct Tree<'a> {
     pub kept: Vec<Vec<u8>>,
     /// Whether nothing is restored over what is there already.
     pub only_empty: bool,
+    /// Whether every file is read when it is saved, whatever is remembered of it.
+    pub full_read: bool,
     /// Who wants to know how far it is.
     pub progress: Option<&'a (dyn Fn(Progress) + Send + Sync)>,
 }
@@ -93,7 +95,16 @@ impl<'a> Tree<'a> {
     /// A whole tree.
     pub fn new(link: &'a dyn Link, root: &'a GuestPath) -> Self {
         let (left_out, kept) = (Vec::new(), Vec::new());
-        Self { link, root, session: None, left_out, kept, only_empty: false, progress: None }
+        Self {
+            link,
+            root,
+            session: None,
+            left_out,
+            kept,
+            only_empty: false,
+            full_read: false,
+            progress: None,
+        }
     }
 
     /// The workspace of a session. A folder of the caller's is never restored over what it holds.
@@ -109,6 +120,7 @@ impl<'a> Tree<'a> {
             left_out: bytes(workspace.left_out()),
             kept: bytes(workspace.kept_paths()),
             only_empty: workspace.must_be_empty(),
+            full_read: false,
             progress: workspace.progress,
         }
     }
@@ -203,11 +215,26 @@ impl Store {
         Lease::take(&self.folder("leases"))
     }
 
+    /// Where packs are, and where those that were put aside are.
+    fn pack_folders(&self) -> [PathBuf; 2] {
+        [self.packs(), self.folder("aside")]
+    }
+
     /// Where every chunk is now. Whoever relies on it takes a lease before.
     fn index(&self) -> Result<Arc<Index>> {
+        let packs = {
+            let _lock = self.lock()?;
+            packs_in(&self.packs())?
+        };
+        self.index_of(&packs)
+    }
+
+    /// Where every chunk of these packs is.
+    fn index_of(&self, packs: &[ChunkId]) -> Result<Arc<Index>> {
         let mut known = self.inner.index.lock().unwrap_or_else(PoisonError::into_inner);
         let distrusted = self.distrusted()?;
-        let index = Arc::new(Index::read(&self.packs(), known.as_deref(), &distrusted)?);
+        let index = Index::read(packs, &self.pack_folders(), known.as_deref(), &distrusted)?;
+        let index = Arc::new(index);
         *known = Some(Arc::clone(&index));
         Ok(index)
     }
@@ -230,10 +257,21 @@ impl Store {
         Ok(ids)
     }
 
-    fn reader(&self) -> Result<Reader> {
+    /// What `look` finds in the store, and a reader that has everything this needs: nobody publishes a
+    /// snapshot, or puts packs aside, between the one look and the other, and nothing that is there now
+    /// goes away while the reader is held.
+    fn reading<T>(&self, look: impl FnOnce() -> Result<T>) -> Result<(Reader, T)> {
         let lease = self.lease()?;
-        let index = self.index()?;
-        Ok(Reader::new(index, Some(lease), [self.packs(), self.folder("aside")]))
+        let (packs, found) = {
+            let _lock = self.lock()?;
+            let found = look()?;
+            // What is aside comes first, so that a copy that is in its place counts more.
+            let mut packs = packs_in(&self.folder("aside"))?;
+            packs.extend(packs_in(&self.packs())?);
+            (packs, found)
+        };
+        let index = self.index_of(&packs)?;
+        Ok((Reader::new(index, Some(lease), self.pack_folders()), found))
     }
 
     fn writer(&self) -> Result<Writer> {

@@ -5,6 +5,7 @@
 //! for whoever holds the folder. What may be overwritten, with which mode, and what a refused
 //! archive leaves behind is decided by the plan; the executor only reports what it met.
 
+pub mod bounds;
 mod compression;
 mod entry_path;
 mod inventory;

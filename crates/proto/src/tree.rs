@@ -5,7 +5,8 @@
 //! that a deep tree costs no more than a wide one.
 //!
 //! ```text
-//! Scan       guest: Item(ScanWord::Entries) · host: Item(Wanted), one for each, in order
+//! Scan       guest: Item(ScanWord::Clock)
+//!            guest: Item(ScanWord::Entries) · host: Item(Wanted), one for each, in order
 //!            guest, for each wanted file in order: Item(ScanWord::Files) Stdout* ·
 //!                   Item(Large) (Item(Hole) | Stdout)* Item(LargeEnd) · Item(Passed)
 //! Restore    host: Item(RestoreItem::Entries) Input*, for as many bytes as the files hold
@@ -81,7 +82,22 @@ pub enum ScanWord {
     },
     /// The guest is busy looking; nothing else has changed.
     Busy,
+    /// Which clock the times of files are of. It comes before all entries, unless there is no telling.
+    Clock(Clock),
 }
+
+/// A clock, and how it is set. Times of files are comparable only under the same one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Clock {
+    /// What tells this run of the kernel from every other.
+    pub boot: ByteBuf,
+    /// The time of day, less the time since the kernel was started: it changes only if somebody sets the
+    /// clock.
+    pub offset_nanos: i64,
+}
+
+/// The longest name of a run of the kernel.
+pub const MAX_BOOT: usize = 64;
 
 /// Names and values of extended attributes, by name.
 pub type Attributes = Vec<(ByteBuf, ByteBuf)>;
@@ -165,7 +181,8 @@ pub struct SeenStat {
     pub modified: FileTime,
     /// When anything about it was last changed.
     pub changed: FileTime,
-    /// Whether that is so long ago that another change would show.
+    /// Whether every change of its content after this look shows in the time of the last change. Known
+    /// only of files that were opened.
     pub settled: bool,
 }
 

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use bastide::events::{
-    AUDIT_FOLDER, AuditKey, AuditProof, AuditPublicKey, AuditReport, audit_folder, prove, verify,
+    AUDIT_FOLDER, AuditKey, AuditProblem, AuditProof, AuditPublicKey, AuditReport, audit_folder,
+    audited, forget, prove, verify,
 };
 use bastide::{Error, ErrorKind, Result};
 use serde_json::{Value, json};
@@ -30,7 +31,8 @@ pub(crate) struct AuditArgs {
 enum AuditTask {
     /// Check that nothing on record was changed, removed or moved
     ///
-    /// Ends with 1 if something was. A last write that a crash cut off is not tampering, and is said.
+    /// Ends with 1 if something was. A last write that a crash cut off is not tampering, and is said. With a
+    /// key, a log that was cut back since it was last signed, or whose end is not signed, is not good.
     Verify {
         /// The session; all of them when left out
         #[arg(value_name = "ID")]
@@ -130,23 +132,41 @@ fn verify_all(
     let home = config::home()?;
     let ids = match id {
         Some(id) => vec![find(&home, id)?],
-        None => logs(&home)?,
+        None => audited(&home)?,
     };
     let mut is_good = true;
     let mut reports = Vec::new();
-    for id in &ids {
-        let report = verify(&home, id, key)?;
-        is_good &= report.is_good();
-        if json {
-            reports.push(object(&report));
-        } else {
-            show(ui, &report)?;
+    let mut unreadable = None;
+    for one in &ids {
+        match verify(&home, one, key) {
+            Ok(report) => {
+                is_good &= report.is_good();
+                match json {
+                    true => reports.push(object(&report)),
+                    false => show(ui, &report)?,
+                }
+            }
+            Err(error) if id.is_some() => return Err(error),
+            // The others are checked all the same.
+            Err(error) => {
+                match json {
+                    true => {
+                        reports.push(json!({"id": one, "good": false, "error": error.message()}))
+                    }
+                    false => ui.line(&format!("{one}\tUNREADABLE\t{}", error.message()))?,
+                }
+                unreadable = Some(error);
+            }
         }
     }
     if json {
         ui.json(&Value::Array(reports))?;
     }
-    Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::from(TAMPERED) })
+    match unreadable {
+        _ if !is_good => Ok(ExitCode::from(TAMPERED)),
+        Some(error) => Err(error),
+        None => Ok(ExitCode::SUCCESS),
+    }
 }
 
 fn show(ui: &mut Ui, report: &AuditReport) -> Result<()> {
@@ -161,7 +181,11 @@ fn show(ui: &mut Ui, report: &AuditReport) -> Result<()> {
     if report.torn > 0 {
         notes.push(format!("the last write was cut off after {} bytes", report.torn));
     }
-    let word = if report.is_good() { "good" } else { "TAMPERED" };
+    let word = match report.is_good() {
+        true => "good",
+        false if report.problems.iter().all(AuditProblem::is_only_unsigned) => "UNSIGNED",
+        false => "TAMPERED",
+    };
     let (id, records) = (&report.id, report.records);
     ui.line(&format!(
         "{id}\t{word}\t{records} records\t{}\thead {}",
@@ -200,12 +224,15 @@ fn prune(ui: &mut Ui, older_than: Duration, json: bool) -> Result<ExitCode> {
         let folder = audit_folder(&home, &id);
         let is_there = home.join("sessions").join(id.as_str()).exists();
         let files = std::fs::read_dir(&folder).map_err(failed)?.flatten();
-        let times = files.filter_map(|file| file.metadata().ok()?.modified().ok());
+        // An empty folder is as old as it is itself.
+        let own = std::fs::metadata(&folder).ok();
+        let times = files.filter_map(|file| file.metadata().ok()).chain(own);
+        let times = times.filter_map(|file| file.modified().ok());
         let age = times.max().and_then(|last| SystemTime::now().duration_since(last).ok());
         if is_there || age.is_none_or(|age| age < older_than) {
             continue;
         }
-        std::fs::remove_dir_all(&folder).map_err(failed)?;
+        forget(&home, &id)?;
         removed.push(id);
     }
     if json {

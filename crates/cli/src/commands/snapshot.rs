@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, UNIX_EPOCH};
 
-use bastide::store::{PushReport, SnapshotHealth, VerifyReport};
+use bastide::store::{PushReport, SaveOptions, SnapshotHealth, VerifyReport};
 use bastide::{Error, ErrorKind, Result, Session, SnapshotInfo, Store};
 use bastide_remote::Bucket;
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ pub(crate) struct SnapshotArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum SnapshotTask {
-    /// Save the workspace of a session; only what changed since the last time is read
+    /// Save the workspace of a session; only what may have changed since the last time is read
     Save {
         /// Session, or the beginning of its id
         #[arg(value_name = "ID")]
@@ -37,6 +37,9 @@ enum SnapshotTask {
         /// What the snapshot is called; one of that name is replaced
         #[arg(long, value_name = "NAME")]
         name: String,
+        /// Read every file, whatever is remembered of the last time
+        #[arg(long)]
+        full_read: bool,
         /// Print an object
         #[arg(long)]
         json: bool,
@@ -151,7 +154,9 @@ impl SnapshotArgs {
 pub(crate) async fn run(ui: &mut Ui, args: SnapshotArgs) -> Result<ExitCode> {
     let store = store()?;
     match args.task {
-        SnapshotTask::Save { session, name, json } => save(ui, &store, &session, &name, json).await,
+        SnapshotTask::Save { session, name, full_read, json } => {
+            save(ui, &store, (&session, &name), full_read, json).await
+        }
         SnapshotTask::Restore { session, name, json } => {
             restore(ui, &store, &session, &name, json).await
         }
@@ -183,14 +188,15 @@ async fn attached(id: &str) -> Result<Session> {
 async fn save(
     ui: &mut Ui,
     store: &Store,
-    session: &str,
-    name: &str,
+    (session, name): (&str, &str),
+    full_read: bool,
     json: bool,
 ) -> Result<ExitCode> {
     let clients = clients()?;
     let shown = ui.progress("saving");
     let tell = |progress| shown.tell(progress);
-    let saved = clients.save_snapshot(&clients.find(session)?, store, name, &tell).await?;
+    let options = SaveOptions::default().full_read(full_read).progress(&tell);
+    let saved = clients.save_snapshot(&clients.find(session)?, store, name, options).await?;
     drop(shown);
     if json {
         let mut object = describe(&saved.info);

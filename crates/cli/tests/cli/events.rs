@@ -89,6 +89,13 @@ fn verifies_and_proves_what_is_on_record() {
     assert_eq!(home.run(&["audit", "check", "proof"]).status.code(), Some(125));
     home.say(&["rm", &id]);
 
+    // A folder that was made and got no further stops nobody.
+    let other = format!("{}{}", &id[..id.len() - 1], if id.ends_with('0') { '1' } else { '0' });
+    fs::create_dir(home.path().join("audit").join(&other)).unwrap();
+    let all = home.say(&["audit", "verify"]);
+    assert_eq!(all.lines().filter(|line| line.contains("\tgood\t")).count(), 2, "{all}");
+    fs::remove_dir(home.path().join("audit").join(&other)).unwrap();
+
     let path = home.path().join("audit").join(&id).join("000001.jsonl");
     let mut bytes = fs::read(&path).unwrap();
     let at = bytes.len() / 3;

@@ -13,7 +13,7 @@ use crate::backend::{Machine, MachineEnd, MachineStatus, SessionId};
 use crate::link::{Link, MuxLink};
 use crate::snapshot::{Progress, Saved};
 use crate::state::{Claim, Life, Record, Stage, Summary, mark_unwanted};
-use crate::store::{SaveReport, Store};
+use crate::store::{SaveOptions, SaveReport, Store};
 use crate::{Error, ErrorKind, Result, Session, retry};
 
 /// How long a session that is just being made may take before it can be stopped or deleted.
@@ -234,8 +234,23 @@ impl Client {
         name: &str,
         progress: Option<&(dyn Fn(Progress) + Send + Sync)>,
     ) -> Result<SaveReport> {
+        self.save_snapshot_with(id, store, name, SaveOptions { full_read: false, progress }).await
+    }
+
+    /// As [`save_snapshot`](Self::save_snapshot), with a say in how.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub async fn save_snapshot_with(
+        &self,
+        id: &SessionId,
+        store: &Store,
+        name: &str,
+        options: SaveOptions<'_>,
+    ) -> Result<SaveReport> {
         let session = retry::saving(|| self.attach(id)).await?;
-        session.save_snapshot(store, name, progress).await
+        session.save_snapshot_with(store, name, options).await
     }
 
     /// Ends a session, in whatever state it is, and removes every trace of it. Returns whether there was

@@ -8,6 +8,7 @@
 //! Whichever process acts on the session writes, one record by one write, under a lock. What is
 //! written survives the end of the process at once, and the end of the machine after a second at most.
 
+mod head;
 mod key;
 mod log;
 mod read;
@@ -101,6 +102,48 @@ impl AuditOptions {
 #[must_use]
 pub fn audit_folder(home: &Path, id: &SessionId) -> PathBuf {
     home.join(AUDIT_FOLDER).join(id.as_str())
+}
+
+/// The sessions something is on record about, by name, or was when it was last signed.
+///
+/// # Errors
+///
+/// Fails if that cannot be listed.
+pub fn audited(home: &Path) -> Result<Vec<SessionId>> {
+    let audit = home.join(AUDIT_FOLDER);
+    let failed = |error: std::io::Error| {
+        Error::new(ErrorKind::Io, format!("cannot list what is on record: {error}")).because(error)
+    };
+    let entries = match std::fs::read_dir(&audit) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(failed(error)),
+    };
+    let mut ids = head::all(&audit);
+    for entry in entries {
+        ids.extend(entry.map_err(failed)?.file_name().to_str().and_then(|name| name.parse().ok()));
+    }
+    ids.sort_unstable();
+    ids.dedup();
+    Ok(ids)
+}
+
+/// Removes what is on record about a session.
+///
+/// # Errors
+///
+/// Fails if it cannot be removed.
+pub fn forget(home: &Path, id: &SessionId) -> Result<()> {
+    let folder = audit_folder(home, id);
+    let removed = match std::fs::remove_dir_all(&folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        // After the log, so that one that is only half gone is noticed.
+        _ => head::remove(&folder, id),
+    };
+    removed.map_err(|error| {
+        let message = format!("cannot remove what is on record about session {id}: {error}");
+        Error::new(ErrorKind::Io, message).because(error)
+    })
 }
 
 /// Puts what happens to one session on record.

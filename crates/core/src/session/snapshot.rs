@@ -6,7 +6,7 @@ use super::Session;
 use crate::Result;
 use crate::events::Finished;
 use crate::snapshot::{Progress, Workspace};
-use crate::store::{RestoreReport, SaveReport, Store, Tree};
+use crate::store::{RestoreReport, SaveOptions, SaveReport, Store, Tree};
 
 impl Session {
     /// Saves the workspace as the snapshot `name`: [`Store::save`].
@@ -20,10 +20,25 @@ impl Session {
         name: &str,
         progress: Option<&(dyn Fn(Progress) + Send + Sync)>,
     ) -> Result<SaveReport> {
+        self.save_snapshot_with(store, name, SaveOptions { full_read: false, progress }).await
+    }
+
+    /// As [`save_snapshot`](Self::save_snapshot), with a say in how.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub async fn save_snapshot_with(
+        &self,
+        store: &Store,
+        name: &str,
+        options: SaveOptions<'_>,
+    ) -> Result<SaveReport> {
+        let SaveOptions { full_read, progress } = options;
         let told = self.further("save_snapshot", || json!({"snapshot": name}));
         let manifest = self.manifest();
         let workspace = Workspace { progress, ..self.workspace(&manifest)? };
-        let tree = Tree::of(&workspace);
+        let tree = Tree { full_read, ..Tree::of(&workspace) };
         told.quietly(store.save(&tree, name), |_| Finished::done()).await
     }
 

@@ -7,7 +7,9 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bastide_proto::tree::{Attributes, LARGE, MAX_LINK, Seen, SeenKind, SeenStat, is_hidden};
+use bastide_proto::tree::{
+    Attributes, Clock, LARGE, MAX_BOOT, MAX_LINK, Seen, SeenKind, SeenStat, is_hidden,
+};
 
 use super::cache::{CacheReader, CacheWriter};
 use super::chunk::ChunkId;
@@ -30,6 +32,9 @@ const MAX_SHARED: usize = 4_000_000;
 pub(crate) struct Assembler {
     writer: Arc<Writer>,
     list: TreeWriter,
+    /// Where the cache is, and how a new one is called until it takes its place; until the guest has said
+    /// which clock it has.
+    cache: Option<CachePlace>,
     before: CacheReader,
     after: CacheWriter,
     order: Order,
@@ -39,6 +44,15 @@ pub(crate) struct Assembler {
     shared: HashMap<u64, u64>,
     seen: u64,
     pub(crate) report: Report,
+}
+
+/// Where a cache is.
+#[derive(Debug)]
+pub(crate) struct CachePlace {
+    pub(crate) path: PathBuf,
+    pub(crate) temporary: PathBuf,
+    /// Whether what is in it does not count this time.
+    pub(crate) full_read: bool,
 }
 
 /// What is to be told besides the list.
@@ -97,22 +111,37 @@ pub(crate) enum Got {
 }
 
 impl Assembler {
-    pub(crate) fn new(
-        writer: Arc<Writer>,
-        cache: Option<PathBuf>,
-        temporary: PathBuf,
-    ) -> Result<Self> {
-        Ok(Self {
+    pub(crate) fn new(writer: Arc<Writer>, cache: Option<CachePlace>) -> Self {
+        Self {
             list: TreeWriter::new(Arc::clone(&writer)),
             writer,
-            before: CacheReader::open(cache.as_deref()),
-            after: CacheWriter::create(cache, temporary)?,
+            cache,
+            before: CacheReader::empty(),
+            after: CacheWriter::nowhere(),
             order: Order::default(),
             outside: None,
             shared: HashMap::new(),
             seen: 0,
             report: Report::default(),
-        })
+        }
+    }
+
+    /// Which clock the times of files are of. Without one, nothing that was remembered counts, and nothing
+    /// is remembered.
+    pub(crate) fn clock(&mut self, clock: Clock) -> Result<()> {
+        if self.seen > 0 || clock.boot.len() > MAX_BOOT {
+            return Err(broken("a clock where there is none"));
+        }
+        let Some(CachePlace { path, temporary, full_read }) = self.cache.take() else {
+            return Ok(());
+        };
+        let known = if full_read { None } else { Some(CacheReader::open(&path, &clock)) };
+        // Rows may be taken over again and again: what counts is how the clock was when the first was made,
+        // so that many small steps do not go unnoticed where a large one would not.
+        let (before, first) = known.unwrap_or_else(|| (CacheReader::empty(), None));
+        self.before = before;
+        self.after = CacheWriter::create(path, temporary, first.unwrap_or(clock))?;
+        Ok(())
     }
 
     /// How many entries and bytes are in the list.

@@ -1,15 +1,16 @@
 //! What files looked like when they were last saved, so that only what changed is read again.
 //!
 //! A cache is a list like that of a snapshot, in blocks: a length (u32), the BLAKE3 of what follows,
-//! then rows in postcard's form. It can be deleted at any time, and so is one that is damaged: then
-//! everything is read again.
+//! then rows in postcard's form; the first block says which clock the times in it are of. It can be
+//! deleted at any time, and so is one that is damaged or of another clock: then everything is read again.
 
 use std::fs::{self, File};
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 use bastide_proto::files::FileTime;
-use bastide_proto::tree::{Attributes, SeenStat};
+use bastide_proto::tree::{Attributes, Clock, SeenStat};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
@@ -26,6 +27,30 @@ const BLOCK: usize = 64 << 10;
 
 /// Files of more pieces than this are read again.
 const MAX_PIECES: usize = 65_536;
+
+/// How far a clock may seem to be set without having been: two looks at it take some time. Well below what
+/// the guest asks a file to be older than when it is read.
+const SAME_CLOCK_NANOS: u64 = 20_000_000;
+
+/// What a cache begins with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Header {
+    /// By which rule files were put into it: one that was made by another is of no use.
+    rule: u32,
+    clock: Clock,
+}
+
+/// The rule of `docs/snapshots.md`.
+const RULE: u32 = 2;
+
+impl Header {
+    /// Whether times of files that were seen under both can be compared.
+    fn is_of(&self, clock: &Clock) -> bool {
+        self.rule == RULE
+            && self.clock.boot == clock.boot
+            && self.clock.offset_nanos.abs_diff(clock.offset_nanos) <= SAME_CLOCK_NANOS
+    }
+}
 
 /// Something that was seen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,10 +90,20 @@ pub(crate) struct CacheReader {
 }
 
 impl CacheReader {
-    /// Opens a cache; one that is not there is empty.
-    pub(crate) fn open(path: Option<&Path>) -> Self {
-        let input = path.and_then(|path| File::open(path).ok()).map(BufReader::new);
-        Self { input, rows: Vec::new().into_iter(), order: Order::default(), next: None }
+    /// A cache without anything.
+    pub(crate) fn empty() -> Self {
+        Self { input: None, rows: Vec::new().into_iter(), order: Order::default(), next: None }
+    }
+
+    /// Opens a cache; one that is not there, or of another clock, is empty. Says how the clock was set
+    /// when the oldest of its rows was made.
+    pub(crate) fn open(path: &Path, clock: &Clock) -> (Self, Option<Clock>) {
+        let mut input = File::open(path).ok().map(BufReader::new);
+        let header: Option<Header> = input.as_mut().and_then(read_block);
+        match header.filter(|header| header.is_of(clock)) {
+            Some(header) => (Self { input, ..Self::empty() }, Some(header.clock)),
+            None => (Self::empty(), None),
+        }
     }
 
     /// What is known of the file at this path; paths are asked for in order.
@@ -90,7 +125,7 @@ impl CacheReader {
         let row = match self.rows.next() {
             Some(row) => row,
             None => {
-                let rows = self.input.as_mut().and_then(read_block);
+                let rows: Option<Vec<Row>> = self.input.as_mut().and_then(read_block);
                 if rows.is_none() {
                     self.input = None;
                 }
@@ -107,7 +142,7 @@ impl CacheReader {
     }
 }
 
-fn read_block(input: &mut BufReader<File>) -> Option<Vec<Row>> {
+fn read_block<T: DeserializeOwned>(input: &mut BufReader<File>) -> Option<T> {
     let mut header = [0; 36];
     input.read_exact(&mut header).ok()?;
     let (length, hash) = header.split_at(4);
@@ -132,17 +167,19 @@ pub(crate) struct CacheWriter {
 }
 
 impl CacheWriter {
-    /// Begins a cache that will be at `path`.
-    pub(crate) fn create(path: Option<PathBuf>, temporary: PathBuf) -> Result<Self> {
-        let output = match path {
-            None => None,
-            Some(path) => {
-                let file = File::create_new(&temporary)
-                    .map_err(|error| failed("make", &temporary, error))?;
-                Some((BufWriter::new(file), temporary, path))
-            }
-        };
-        Ok(Self { output, rows: Vec::new(), weight: 0 })
+    /// A cache that is not kept.
+    pub(crate) fn nowhere() -> Self {
+        Self { output: None, rows: Vec::new(), weight: 0 }
+    }
+
+    /// Begins a cache that will be at `path`, with rows of this clock.
+    pub(crate) fn create(path: PathBuf, temporary: PathBuf, clock: Clock) -> Result<Self> {
+        let file =
+            File::create_new(&temporary).map_err(|error| failed("make", &temporary, error))?;
+        let output = Some((BufWriter::new(file), temporary, path));
+        let mut cache = Self { output, rows: Vec::new(), weight: 0 };
+        cache.block(&Header { rule: RULE, clock })?;
+        Ok(cache)
     }
 
     /// Remembers a folder.
@@ -181,8 +218,12 @@ impl CacheWriter {
     fn flush(&mut self) -> Result<()> {
         let rows = std::mem::take(&mut self.rows);
         self.weight = 0;
+        self.block(&rows)
+    }
+
+    fn block(&mut self, content: &impl Serialize) -> Result<()> {
         let Some((output, path, _)) = &mut self.output else { return Ok(()) };
-        let bytes = bastide_proto::encode(&rows).unwrap_or_default();
+        let bytes = bastide_proto::encode(content).unwrap_or_default();
         let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         let mut write = || -> std::io::Result<()> {
             output.write_all(&length.to_le_bytes())?;

@@ -5,13 +5,13 @@
 //! that snapshot is published. They are removed when everybody who was there before is gone.
 
 use std::collections::HashSet;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 use super::chunk::ChunkId;
-use super::index::Pack;
+use super::index::{Pack, packs_in};
 use super::lease;
 use super::pack::pack_name;
 use super::reader::{Reader, Room};
@@ -55,14 +55,14 @@ impl Store {
         // Most of the work is done while others go on.
         let mut seen = HashSet::new();
         let mut needed = HashSet::new();
-        self.mark(&reader, &mut seen, &mut needed)?;
+        self.mark(&reader, &mut seen, &mut needed, None)?;
         let (rewritten, fresh) = rewrite(&writer, &reader, &needed)?;
         report.packs_rewritten = u64::try_from(rewritten.len()).unwrap_or(0);
         let fresh: HashSet<ChunkId> = fresh.iter().map(|pack| pack.id).collect();
         {
-            let _lock = self.lock()?;
+            let lock = self.lock()?;
             // What was published meanwhile counts, too.
-            self.mark(&reader, &mut seen, &mut needed)?;
+            self.mark(&reader, &mut seen, &mut needed, Some(&lock))?;
             let packs = self.packs();
             for pack in &writer.index.packs {
                 let is_needed =
@@ -93,6 +93,7 @@ impl Store {
         reader: &Reader,
         seen: &mut HashSet<(String, String)>,
         needed: &mut HashSet<ChunkId>,
+        lock: Option<&File>,
     ) -> Result<()> {
         let folder = self.folder("snapshots");
         for name in record::names(&folder)? {
@@ -111,18 +112,36 @@ impl Store {
             match marked {
                 Ok(()) => {}
                 Err(_) if self.is_newer(reader, &info)? => {
-                    let fresh = self.index()?;
+                    let fresh = match lock {
+                        Some(_) => self.index_of(&packs_in(&self.packs())?)?,
+                        None => self.index()?,
+                    };
                     let folders = [self.packs(), self.folder("aside")];
                     let reader = Reader::new(fresh, None, folders);
-                    each_chunk(&reader, &info, |id| {
+                    let marked = each_chunk(&reader, &info, |id| {
                         needed.insert(id);
-                    })
-                    .map_err(|error| unreadable(&name, error))?;
+                    });
+                    match marked {
+                        Err(error) if self.is_still_there(&info)? => {
+                            return Err(unreadable(&name, error));
+                        }
+                        // Somebody removed it meanwhile, and somebody else what it needed.
+                        _ => {}
+                    }
                 }
                 Err(error) => return Err(unreadable(&name, error)),
             }
         }
         Ok(())
+    }
+
+    /// Whether a snapshot is what it was when it was looked at.
+    fn is_still_there(&self, info: &record::SnapshotInfo) -> Result<bool> {
+        match record::read(&self.folder("snapshots"), &info.name) {
+            Ok(now) => Ok(now.fingerprint == info.fingerprint),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Whether a snapshot needs chunks that were not there when the reader looked.

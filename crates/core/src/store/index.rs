@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::chunk::ChunkId;
@@ -50,27 +50,37 @@ pub(crate) struct Index {
     pub(crate) broken: Vec<(ChunkId, String)>,
 }
 
+/// The packs in a folder. They come and go unless the store's lock is held.
+pub(crate) fn packs_in(folder: &Path) -> Result<Vec<ChunkId>> {
+    let reading = |error| failed("read", folder, error);
+    let mut packs = Vec::new();
+    for entry in fs::read_dir(folder).map_err(reading)? {
+        let name = entry.map_err(reading)?.file_name();
+        let id = name.to_str().and_then(|name| name.strip_suffix(".pack"));
+        packs.extend(id.and_then(|id| id.parse::<ChunkId>().ok()));
+    }
+    Ok(packs)
+}
+
 impl Index {
-    /// Reads the indexes of all packs in a folder, but those that are known already.
+    /// Reads the indexes of packs, but those that are known already. Each is in one of the folders, and
+    /// may be moved to another at any time.
     pub(crate) fn read(
-        folder: &Path,
+        packs: &[ChunkId],
+        folders: &[PathBuf; 2],
         known: Option<&Self>,
         distrusted: &[(ChunkId, ChunkId)],
     ) -> Result<Self> {
-        let reading = |error| failed("read", folder, error);
         let mut before: HashMap<ChunkId, Arc<Pack>> = known
             .map(|known| known.packs.iter().map(|pack| (pack.id, Arc::clone(pack))).collect())
             .unwrap_or_default();
         let mut index = Self::default();
-        for entry in fs::read_dir(folder).map_err(reading)? {
-            let name = entry.map_err(reading)?.file_name();
-            let id = name.to_str().and_then(|name| name.strip_suffix(".pack"));
-            let Some(id) = id.and_then(|id| id.parse::<ChunkId>().ok()) else { continue };
+        for id in packs.iter().copied() {
             let pack = match before.remove(&id) {
                 Some(pack) => pack,
-                None => match read_index(&folder.join(pack_name(id)), id) {
+                None => match read_index_in(folders, id) {
                     Ok(read) => Arc::new(Pack::new(id, read)),
-                    // Somebody who collects garbage put it aside meanwhile.
+                    // Somebody who collects garbage removed it: then nobody needs it.
                     Err(error) if error.kind() == crate::ErrorKind::NotFound => continue,
                     Err(error) if is_damage(&error) => {
                         index.broken.push((id, error.message().to_owned()));
@@ -115,4 +125,15 @@ impl Index {
     pub(crate) fn pack_of(&self, id: &ChunkId) -> Option<&Arc<Pack>> {
         self.packs.get(usize::try_from(self.find(id)?.pack).ok()?)
     }
+}
+
+/// Reads the index of a pack, in whichever folder it is by now.
+fn read_index_in(folders: &[PathBuf; 2], id: ChunkId) -> Result<PackIndex> {
+    let name = pack_name(id);
+    let [usual, aside] = folders;
+    let is_missing = |read: &Result<PackIndex>| matches!(read, Err(error) if error.kind() == crate::ErrorKind::NotFound);
+    // It may be put aside, and brought back, between two looks.
+    let looks = [usual, aside, usual].map(|folder| folder.join(&name));
+    let read = looks.iter().map(|path| read_index(path, id)).find(|read| !is_missing(read));
+    read.unwrap_or_else(|| read_index(&usual.join(&name), id))
 }

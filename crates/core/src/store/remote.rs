@@ -79,8 +79,7 @@ impl Store {
         })?;
         let place = folder.path().to_owned();
         let (info, packs, chunks, bytes) = blocking(move || {
-            let reader = store.reader()?;
-            let info = store.inspect(&wanted)?;
+            let (reader, info) = store.reading(|| store.inspect(&wanted))?;
             let lease = Lease::take(&place)?;
             // Packs of its own: what else the packs here hold is nobody's business there.
             let writer = Writer::new(known, lease, place.clone(), place);
@@ -150,7 +149,7 @@ impl Store {
             let store = self.clone();
             blocking(move || {
                 let (packs, _) = held.finish()?;
-                let reader = store.reader()?;
+                let (reader, ()) = store.reading(|| Ok(()))?;
                 let mut needed = Vec::new();
                 each_chunk(&reader, &described, |id| needed.push(id))?;
                 Ok((packs, needed))

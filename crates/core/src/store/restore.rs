@@ -55,9 +55,7 @@ impl Store {
     pub async fn restore(&self, tree: &Tree<'_>, name: &str) -> Result<RestoreReport> {
         let (store, name) = (self.clone(), name.to_owned());
         let (reader, info) = blocking(move || {
-            // In this order: what the record needs stays while the lease is held.
-            let reader = store.reader()?;
-            let info = store.inspect(&name)?;
+            let (reader, info) = store.reading(|| store.inspect(&name))?;
             Ok((Arc::new(reader), info))
         })
         .await?;

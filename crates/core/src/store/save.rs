@@ -3,6 +3,7 @@
 mod content;
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::Arc;
 
 use bastide_proto::Request;
@@ -14,7 +15,7 @@ use serde_bytes::ByteBuf;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
-use super::assemble::{Assembler, Batch, Got, WORTH_A_TICKET, check_stat};
+use super::assemble::{Assembler, Batch, CachePlace, Got, WORTH_A_TICKET, check_stat};
 use super::chunk::ChunkId;
 use super::record::{self, SnapshotInfo};
 use super::tree::check_attributes;
@@ -51,12 +52,44 @@ pub struct SaveReport {
     pub changed: Vec<String>,
 }
 
+/// How to save a workspace.
+#[derive(Clone, Copy, Default)]
+#[non_exhaustive]
+pub struct SaveOptions<'a> {
+    /// Whether every file is read, whatever is remembered of it.
+    pub full_read: bool,
+    /// Who wants to know how far it is.
+    pub progress: Option<&'a (dyn Fn(Progress) + Send + Sync)>,
+}
+
+impl<'a> SaveOptions<'a> {
+    /// Has every file read, whatever is remembered of it.
+    #[must_use]
+    pub fn full_read(mut self, full_read: bool) -> Self {
+        self.full_read = full_read;
+        self
+    }
+
+    /// Tells how far it is.
+    #[must_use]
+    pub fn progress(mut self, tell: &'a (dyn Fn(Progress) + Send + Sync)) -> Self {
+        self.progress = Some(tell);
+        self
+    }
+}
+
+impl fmt::Debug for SaveOptions<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SaveOptions").field("full_read", &self.full_read).finish_non_exhaustive()
+    }
+}
+
 impl Store {
     /// Saves a tree as the snapshot `name`, in the place of one of that name. The old one stays until
     /// the new one is whole and on the disk, whatever happens on the way.
     ///
-    /// Only what changed since the session was last saved is read, and only what no snapshot has yet
-    /// is written.
+    /// Only what changed since the session was last saved is read, or may have changed where that cannot be
+    /// told, and only what no snapshot has yet is written. [`Tree::full_read`] has everything read.
     ///
     /// # Errors
     ///
@@ -114,16 +147,17 @@ impl Store {
 
     async fn scan(&self, tree: &Tree<'_>) -> Result<(Arc<Writer>, Scanned)> {
         let (store, session) = (self.clone(), tree.session.clone());
-        let root = tree.root.clone();
+        let (root, full_read) = (tree.root.clone(), tree.full_read);
         let (writer, assembler) = blocking(move || {
             let writer = Arc::new(store.writer()?);
             let cache = session.map(|session| {
                 let key = ChunkId::of(format!("{session}\n{root}").as_bytes());
-                store.folder("cache").join(key.to_string())
+                let path = store.folder("cache").join(key.to_string());
+                let temporary = format!("{}.cache", writer.lease.name());
+                let temporary = store.folder("temporary").join(temporary);
+                CachePlace { path, temporary, full_read }
             });
-            let temporary = format!("{}.cache", writer.lease.name());
-            let temporary = store.folder("temporary").join(temporary);
-            let assembler = Assembler::new(Arc::clone(&writer), cache, temporary)?;
+            let assembler = Assembler::new(Arc::clone(&writer), cache);
             Ok((writer, assembler))
         })
         .await?;
@@ -199,6 +233,7 @@ impl Saving<'_> {
     async fn take(&mut self, word: ScanWord) -> Result<()> {
         match word {
             ScanWord::Busy => Ok(()),
+            ScanWord::Clock(clock) => self.with(move |assembler| assembler.clock(clock)).await,
             ScanWord::Entries(told) => {
                 while self.batches.len() >= AHEAD + QUEUED {
                     // All that was wanted has come, or else the guest is too far ahead.

@@ -1,6 +1,6 @@
 //! Snapshots as tar archives.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
@@ -17,10 +17,14 @@ use super::tree::{
 use super::trouble::damaged;
 use super::writer::segments;
 use super::{Store, now_ms};
+use crate::snapshot::paths::{PathTree, Place, Step};
 use crate::{Error, ErrorKind, Result};
 
-/// How many members an archive may have.
-const MAX_MEMBERS: usize = 10_000_000;
+/// How many members that are left out are named.
+const MAX_LEFT_OUT: usize = 1000;
+
+/// How many names of a file lead to one another. More than one come of files that were replaced by links.
+const MAX_HOPS: usize = 40;
 
 impl Store {
     /// Writes a snapshot as a tar archive. Everything but holes in files survives: these are zeros then.
@@ -30,8 +34,8 @@ impl Store {
     /// [`ErrorKind::NotFound`] if there is none of that name; [`ErrorKind::Io`] if it is damaged or
     /// cannot be written. What was written before that is no whole archive.
     pub fn export(&self, name: &str, out: impl Write) -> Result<()> {
-        let reader = Arc::new(self.reader()?);
-        let info = self.inspect(name)?;
+        let (reader, info) = self.reading(|| self.inspect(name))?;
+        let reader = Arc::new(reader);
         let mut list = TreeReader::new(Arc::clone(&reader), info.chunks()?);
         let mut tar = TarWriter::new(out);
         let mut shared: HashMap<u64, Vec<u8>> = HashMap::new();
@@ -106,7 +110,10 @@ impl Store {
                 TarKind::Hardlink => {
                     let mut to = TarMember::new(&member.link, TarKind::File);
                     to.mode = 0;
-                    NodeKind::Link(names_of(&to)?)
+                    let to = nodes.file_at(&names_of(&to)?);
+                    NodeKind::Link(
+                        to.ok_or_else(|| refused(&member, "it is another name of no file"))?,
+                    )
                 }
                 TarKind::File => {
                     let mut content = tar.content();
@@ -131,11 +138,13 @@ impl Store {
                 }
                 TarKind::CharDevice | TarKind::BlockDevice | TarKind::Other => {
                     let path = String::from_utf8_lossy(&member.name).into_owned();
-                    left_out.push((path, "it is a device, or something unknown".to_owned()));
+                    if left_out.len() < MAX_LEFT_OUT {
+                        left_out.push((path, "it is a device, or something unknown".to_owned()));
+                    }
                     continue;
                 }
             };
-            nodes.put(&member, names, kind)?;
+            nodes.put(&member, &names, kind)?;
         }
         let mut list = TreeWriter::new(Arc::clone(&writer));
         nodes.write(&mut list)?;
@@ -192,10 +201,10 @@ fn names_of(member: &TarMember) -> Result<Vec<Vec<u8>>> {
     Ok(names)
 }
 
-/// What an archive holds, in order.
+/// What an archive holds; where nothing is said there is a folder.
 #[derive(Default)]
 struct Nodes {
-    all: BTreeMap<Vec<Vec<u8>>, Node>,
+    all: PathTree<Node>,
 }
 
 struct Node {
@@ -209,47 +218,49 @@ enum NodeKind {
     Fifo,
     Symlink(Vec<u8>),
     File { size: u64, pieces: Vec<Piece> },
-    Link(Vec<Vec<u8>>),
+    Link(Place),
 }
 
 impl Nodes {
-    fn put(&mut self, member: &TarMember, names: Vec<Vec<u8>>, kind: NodeKind) -> Result<()> {
-        if self.all.len() >= MAX_MEMBERS {
-            return Err(refused(member, "the archive has too many members"));
-        }
-        if names.is_empty() && !matches!(kind, NodeKind::Dir) {
+    /// What is at a path that another name leads to.
+    fn file_at(&self, names: &[Vec<u8>]) -> Option<Place> {
+        self.target(self.all.find(names)?)
+    }
+
+    fn put(&mut self, member: &TarMember, names: &[Vec<u8>], kind: NodeKind) -> Result<()> {
+        let is_dir = matches!(kind, NodeKind::Dir);
+        if names.is_empty() && !is_dir {
             return Err(refused(member, "the top must be a folder"));
         }
-        // A folder that something else takes the place of loses what is in it, as it would on a disk.
-        let is_dir = matches!(kind, NodeKind::Dir);
-        if !is_dir && self.all.get(&names).is_some_and(|node| matches!(node.kind, NodeKind::Dir)) {
+        let place = self.all.reach(names);
+        let place = place.ok_or_else(|| refused(member, "the archive has too many folders"))?;
+        // A folder that something else takes the place of would lose what is in it.
+        let before = self.all.get(place).map(|node| &node.kind);
+        if !is_dir && (matches!(before, Some(NodeKind::Dir)) || self.all.is_above(place)) {
             return Err(refused(member, "it takes the place of a folder"));
         }
-        for depth in 0..names.len() {
-            let above = self.all.entry(names[..depth].to_vec()).or_insert_with(Node::folder);
-            if !matches!(above.kind, NodeKind::Dir) {
-                return Err(refused(member, "it lies in something that is no folder"));
-            }
+        let is_dir_at = |place| {
+            self.all.get(place).is_none_or(|node: &Node| matches!(node.kind, NodeKind::Dir))
+        };
+        if !self.all.above(place).all(is_dir_at) {
+            return Err(refused(member, "it lies in something that is no folder"));
         }
-        if let NodeKind::Link(to) = &kind {
-            let is_file =
-                |node: &Node| matches!(node.kind, NodeKind::File { .. } | NodeKind::Link(_));
-            if to == &names || !self.all.get(to).is_some_and(is_file) {
-                return Err(refused(member, "it is another name of no file"));
-            }
+        if let NodeKind::Link(to) = &kind
+            && *to == place
+        {
+            return Err(refused(member, "it is another name of no file"));
         }
         let node = Node { kind, mode: member.mode & 0o7777, details: member.details() };
-        self.all.insert(names, node);
+        self.all.put(place, node);
         Ok(())
     }
 
-    /// The file a link leads to in the end.
-    fn target(&self, names: &[Vec<u8>]) -> Option<Vec<Vec<u8>>> {
-        let mut at = names.to_vec();
-        // A member that was replaced may have left links in a circle.
-        for _ in 0..self.all.len() + 1 {
-            match &self.all.get(&at)?.kind {
-                NodeKind::Link(to) => at.clone_from(to),
+    /// The file a name leads to in the end.
+    fn target(&self, place: Place) -> Option<Place> {
+        let mut at = place;
+        for _ in 0..MAX_HOPS {
+            match &self.all.get(at)?.kind {
+                NodeKind::Link(to) => at = *to,
                 NodeKind::File { .. } => return Some(at),
                 _ => return None,
             }
@@ -257,29 +268,26 @@ impl Nodes {
         None
     }
 
-    fn write(mut self, list: &mut TreeWriter) -> Result<()> {
-        self.all.entry(Vec::new()).or_insert_with(Node::folder);
-        let mut groups: HashMap<Vec<Vec<u8>>, Option<u64>> = HashMap::new();
-        for (names, node) in &self.all {
-            if let NodeKind::Link(_) = node.kind {
-                let target = self.target(names).ok_or_else(|| {
-                    let path = String::from_utf8_lossy(&names.join(&b'/')).into_owned();
-                    let message = format!("cannot import {path}: it is another name of no file");
-                    Error::new(ErrorKind::InvalidInput, message)
-                })?;
+    fn write(&self, list: &mut TreeWriter) -> Result<()> {
+        let bad = |place: Place, what: &str| {
+            let path = String::from_utf8_lossy(&self.all.names(place).join(&b'/')).into_owned();
+            Error::new(ErrorKind::InvalidInput, format!("cannot import {path}: {what}"))
+        };
+        let no_file = |place| bad(place, "it is another name of no file");
+        let mut groups: HashMap<Place, Option<u64>> = HashMap::new();
+        for step in self.all.walk() {
+            if let Some(Node { kind: NodeKind::Link(_), .. }) = step.value {
+                let target = self.target(step.place).ok_or_else(|| no_file(step.place))?;
                 groups.insert(target, None);
             }
         }
+        let folder = Node::folder();
         let mut order = Order::default();
-        for (names, node) in &self.all {
-            let name = names.last().map(Vec::as_slice).unwrap_or_default();
-            let depth = u32::try_from(names.len()).unwrap_or(u32::MAX);
+        for Step { depth, name, place, value, .. } in self.all.walk() {
+            let node = value.unwrap_or(&folder);
+            let depth = u32::try_from(depth).unwrap_or(u32::MAX);
             let is_dir = matches!(node.kind, NodeKind::Dir);
-            let bad = |what: &str| {
-                let path = String::from_utf8_lossy(&names.join(&b'/')).into_owned();
-                Error::new(ErrorKind::InvalidInput, format!("cannot import {path}: {what}"))
-            };
-            order.next(depth, name, is_dir).map_err(bad)?;
+            order.next(depth, name, is_dir).map_err(|what| bad(place, what))?;
             let mut source = node;
             let kind = match &node.kind {
                 NodeKind::Dir => Kind::Dir,
@@ -288,45 +296,42 @@ impl Nodes {
                     Kind::Symlink { target: ByteBuf::from(target.as_slice()) }
                 }
                 NodeKind::File { .. } | NodeKind::Link(_) => {
-                    let target = self.target(names).unwrap_or_default();
+                    let target = self.target(place).ok_or_else(|| no_file(place))?;
                     let first = groups.get(&target).copied();
-                    source = self.all.get(&target).unwrap_or(node);
+                    source = self.all.get(target).unwrap_or(node);
                     match (first, &source.kind) {
                         (Some(Some(entry)), _) => Kind::Link { entry },
                         (shared, NodeKind::File { size, pieces }) => {
                             if shared.is_some() {
-                                groups.insert(target.clone(), Some(list.entries));
+                                groups.insert(target, Some(list.entries));
                             }
                             let (size, pieces) = (*size, pieces.clone());
                             Kind::File { size, shared: shared.is_some(), pieces }
                         }
-                        _ => return Err(bad("it is another name of no file")),
+                        _ => return Err(no_file(place)),
                     }
                 }
             };
-            let TarDetails { uid, gid, seconds, nanos, attributes } = source.details.clone();
-            let attributes: Attributes = match kind {
-                Kind::Link { .. } | Kind::Symlink { .. } | Kind::Fifo => Vec::new(),
-                Kind::Dir | Kind::File { .. } => attributes
-                    .into_iter()
-                    .filter(|(name, _)| name.starts_with(b"user."))
-                    .map(|(name, value)| (ByteBuf::from(name), ByteBuf::from(value)))
-                    .collect(),
-            };
-            check_attributes(&attributes).map_err(bad)?;
-            list.add(Entry {
-                depth,
-                name: ByteBuf::from(name),
-                kind,
-                mode: source.mode,
-                uid,
-                gid,
-                modified: FileTime { seconds, nanos },
-                attributes,
-            })?;
+            let entry = entry_of(depth, name, kind, source);
+            check_attributes(&entry.attributes).map_err(|what| bad(place, what))?;
+            list.add(entry)?;
         }
         Ok(())
     }
+}
+
+fn entry_of(depth: u32, name: &[u8], kind: Kind, source: &Node) -> Entry {
+    let TarDetails { uid, gid, seconds, nanos, attributes } = source.details.clone();
+    let attributes: Attributes = match kind {
+        Kind::Link { .. } | Kind::Symlink { .. } | Kind::Fifo => Vec::new(),
+        Kind::Dir | Kind::File { .. } => attributes
+            .into_iter()
+            .filter(|(name, _)| name.starts_with(b"user."))
+            .map(|(name, value)| (ByteBuf::from(name), ByteBuf::from(value)))
+            .collect(),
+    };
+    let (mode, modified) = (source.mode, FileTime { seconds, nanos });
+    Entry { depth, name: ByteBuf::from(name), kind, mode, uid, gid, modified, attributes }
 }
 
 impl Node {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::chunk::ChunkId;
-use super::index::Index;
+use super::index::{Index, packs_in};
 use super::reader::{Reader, Room};
 use super::record::SnapshotInfo;
 use super::tree::{Kind, TreeReader, chunks_of};
@@ -79,17 +79,15 @@ impl Store {
         progress: Option<&(dyn Fn(Progress) + Send + Sync)>,
     ) -> Result<VerifyReport> {
         let lease = self.lease()?;
-        // What was read before says nothing about what is there now.
-        let index = Index::read(&self.packs(), None, &self.distrusted()?)?;
-        let folders = [self.packs(), self.folder("aside")];
-        let reader = Reader::new(Arc::new(index), Some(lease), folders);
-        let listed = match name {
-            None => self.list()?,
-            Some(name) => match self.inspect(name) {
-                Err(error) if error.kind() == ErrorKind::NotFound => return Err(error),
-                read => vec![(name.to_owned(), read)],
-            },
+        let (packs, listed) = {
+            // Snapshots and packs of one moment: under the lock every snapshot that is listed has its packs
+            // in their place. They may be put aside after that, but stay while the lease is held.
+            let _lock = self.lock()?;
+            (packs_in(&self.packs())?, self.to_verify(name)?)
         };
+        // What was read before says nothing about what is there now.
+        let index = Index::read(&packs, &self.pack_folders(), None, &self.distrusted()?)?;
+        let reader = Reader::new(Arc::new(index), Some(lease), self.pack_folders());
         let wanted = name.map(|_| self.needed(&reader, &listed));
         let mut report = VerifyReport::default();
         let bad = check_packs(&reader, wanted.as_ref(), progress, &mut report)?;
@@ -118,6 +116,16 @@ impl Store {
             }
         }
         Ok(report)
+    }
+
+    fn to_verify(&self, name: Option<&str>) -> Result<Vec<(String, Result<SnapshotInfo>)>> {
+        match name {
+            None => self.list(),
+            Some(name) => match self.inspect(name) {
+                Err(error) if error.kind() == ErrorKind::NotFound => Err(error),
+                read => Ok(vec![(name.to_owned(), read)]),
+            },
+        }
     }
 
     /// The chunks these snapshots need, as far as that can be read.

@@ -6,7 +6,9 @@ mod closed;
 mod fetch;
 mod restore;
 mod scan;
+mod stability;
 mod swap;
+mod sys;
 
 pub(super) use closed::unlock;
 pub(super) use restore::run as restore;

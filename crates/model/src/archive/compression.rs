@@ -2,20 +2,34 @@
 
 use std::fmt;
 use std::io::{self, BufReader, Chain, Cursor, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bzip2::bufread::MultiBzDecoder;
 use flate2::bufread::MultiGzDecoder;
 use lzma_rust2::{LzmaReader, XzReader};
+
+use super::bounds::{Expanded, expansion};
 
 /// Memory for one stream's dictionary: what the best preset needs, with room to spare. A header
 /// can ask for four gibibytes.
 pub(crate) const DICTIONARY_KIB: u32 = 256 << 10;
 
 /// The stream below, with the bytes that were looked at put back in front.
-type Input<R> = BufReader<Chain<Cursor<Vec<u8>>, R>>;
+type Input<R> = BufReader<Chain<Cursor<Vec<u8>>, Counted<R>>>;
 
-/// A stream that decompresses what its first bytes say it holds.
-pub(crate) enum Decompressed<R: Read> {
+/// A stream that decompresses what its first bytes say it holds, and no more than an archive of its size
+/// may hold.
+#[derive(Debug)]
+pub(crate) struct Decompressed<R: Read> {
+    kind: Kind<R>,
+    /// How long the stream below is, if that is known; else how much of it was read counts.
+    length: Option<u64>,
+    consumed: Arc<AtomicU64>,
+    produced: u64,
+}
+
+enum Kind<R: Read> {
     Plain(Input<R>),
     Gzip(Box<MultiGzDecoder<Input<R>>>),
     Bzip2(Box<MultiBzDecoder<Input<R>>>),
@@ -23,55 +37,89 @@ pub(crate) enum Decompressed<R: Read> {
     Lzma(Box<LzmaReader<Input<R>>>),
 }
 
+/// Counts what is read of a stream.
+pub(crate) struct Counted<R> {
+    below: R,
+    count: Arc<AtomicU64>,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.below.read(buffer)?;
+        self.count.fetch_add(u64::try_from(read).unwrap_or(u64::MAX), Ordering::Relaxed);
+        Ok(read)
+    }
+}
+
 impl<R: Read> Decompressed<R> {
-    /// Looks at the first bytes and opens the stream.
-    pub(crate) fn open(mut input: R) -> io::Result<Self> {
+    /// Looks at the first bytes and opens the stream, of which the length may be known.
+    pub(crate) fn open(input: R, length: Option<u64>) -> io::Result<Self> {
         const LONGEST_MAGIC: u64 = 10;
+        let consumed = Arc::new(AtomicU64::new(0));
+        let mut input = Counted { below: input, count: Arc::clone(&consumed) };
         let mut start = Vec::new();
         input.by_ref().take(LONGEST_MAGIC).read_to_end(&mut start)?;
         let rest = Cursor::new(start.clone()).chain(input);
         let input = BufReader::with_capacity(64 << 10, rest);
-        Ok(if start.starts_with(b"\x1f\x8b\x08") {
-            Self::Gzip(Box::new(MultiGzDecoder::new(input)))
+        let kind = if start.starts_with(b"\x1f\x8b\x08") {
+            Kind::Gzip(Box::new(MultiGzDecoder::new(input)))
         } else if start.starts_with(b"BZh") && start.get(4..10) == Some(b"1AY&SY") {
-            Self::Bzip2(Box::new(MultiBzDecoder::new(input)))
+            Kind::Bzip2(Box::new(MultiBzDecoder::new(input)))
         } else if start.starts_with(b"\xfd7zXZ") {
-            Self::Xz(Box::new(XzReader::new_mem_limit(input, true, DICTIONARY_KIB)))
+            Kind::Xz(Box::new(XzReader::new_mem_limit(input, true, DICTIONARY_KIB)))
         } else if start.starts_with(b"\x5d\x00\x00\x80") {
             let reader = LzmaReader::new_mem_limit(input, DICTIONARY_KIB, None)?;
-            Self::Lzma(Box::new(reader))
+            Kind::Lzma(Box::new(reader))
         } else {
-            Self::Plain(input)
-        })
+            Kind::Plain(input)
+        };
+        Ok(Self { kind, length, consumed, produced: 0 })
+    }
+
+    /// How long the stream below is, if that is known.
+    pub(crate) fn length(&self) -> Option<u64> {
+        self.length
+    }
+
+    /// How many bytes the archive may unpack to.
+    pub(crate) fn allowance(&self) -> u64 {
+        let consumed = self.consumed.load(Ordering::Relaxed);
+        expansion(self.length.map_or(consumed, |length| length.max(consumed)))
     }
 
     /// The stream below, wherever it stands.
     pub(crate) fn into_inner(self) -> R {
-        let input = match self {
-            Self::Plain(input) => input,
-            Self::Gzip(decoder) => decoder.into_inner(),
-            Self::Bzip2(decoder) => decoder.into_inner(),
-            Self::Xz(decoder) => decoder.into_inner(),
-            Self::Lzma(decoder) => decoder.into_inner(),
+        let input = match self.kind {
+            Kind::Plain(input) => input,
+            Kind::Gzip(decoder) => decoder.into_inner(),
+            Kind::Bzip2(decoder) => decoder.into_inner(),
+            Kind::Xz(decoder) => decoder.into_inner(),
+            Kind::Lzma(decoder) => decoder.into_inner(),
         };
-        let (_, below) = input.into_inner().into_inner();
-        below
+        let (_, counted) = input.into_inner().into_inner();
+        counted.below
     }
 }
 
 impl<R: Read> Read for Decompressed<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Plain(input) => input.read(buffer),
-            Self::Gzip(decoder) => decoder.read(buffer),
-            Self::Bzip2(decoder) => decoder.read(buffer),
-            Self::Xz(decoder) => decoder.read(buffer),
-            Self::Lzma(decoder) => decoder.read(buffer),
+        let read = match &mut self.kind {
+            Kind::Plain(input) => return input.read(buffer),
+            Kind::Gzip(decoder) => decoder.read(buffer),
+            Kind::Bzip2(decoder) => decoder.read(buffer),
+            Kind::Xz(decoder) => decoder.read(buffer),
+            Kind::Lzma(decoder) => decoder.read(buffer),
+        }?;
+        self.produced = self.produced.saturating_add(u64::try_from(read).unwrap_or(u64::MAX));
+        let (limit, actual) = (self.allowance(), self.produced);
+        match actual > limit {
+            true => Err(io::Error::other(Expanded { limit, actual })),
+            false => Ok(read),
         }
     }
 }
 
-impl<R: Read> fmt::Debug for Decompressed<R> {
+impl<R: Read> fmt::Debug for Kind<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Plain(_) => "Plain",
@@ -80,5 +128,34 @@ impl<R: Read> fmt::Debug for Decompressed<R> {
             Self::Xz(_) => "Xz",
             Self::Lzma(_) => "Lzma",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::super::bounds::FREE_EXPANSION;
+    use super::*;
+
+    #[test]
+    fn a_stream_holds_no_more_than_its_size_allows() {
+        let mut packer = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::best());
+        packer.write_all(&[0; 100_000]).unwrap();
+        let packed = packer.finish().unwrap();
+        let mut stream = Decompressed::open(packed.as_slice(), None).unwrap();
+        // As if so much had been read before.
+        stream.produced = FREE_EXPANSION + 1000;
+        let read = io::copy(&mut stream, &mut io::sink());
+        let error = read.unwrap_err();
+        let expanded = error.get_ref().unwrap().downcast_ref::<Expanded>().unwrap();
+        assert_eq!(expanded.limit, expansion(packed.len() as u64));
+        let error = super::super::bounds::tar_read_failure(error);
+        assert_eq!(error.kind(), crate::ErrorKind::LimitExceeded);
+        assert!(error.hint_text().is_some());
+        // A plain one holds what it is.
+        let mut plain = Decompressed::open(&[b'x'; 5000][..], None).unwrap();
+        plain.produced = u64::MAX;
+        assert_eq!(io::copy(&mut plain, &mut io::sink()).unwrap(), 5000);
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::EntryPath;
+use super::bounds::{MAX_RETAINED, implies_too_much};
 
 /// What an archive puts in a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,10 +23,6 @@ pub(crate) struct Nested {
     pub(crate) above_is: Occupant,
 }
 
-/// Names of all paths together. Every name of a hostile path costs memory, so there is an end to
-/// it far beyond any real archive.
-const MAX_NAMES: usize = 4_000_000;
-
 const ROOT: usize = 0;
 
 /// The members seen so far, as a tree of names: one node per name, so that deep paths cost what
@@ -35,6 +32,8 @@ pub(crate) struct Inventory {
     children: HashMap<(usize, Box<[u8]>), usize>,
     nodes: Vec<Node>,
     members: Vec<(usize, Box<[u8]>)>,
+    /// How many bytes the names of members have.
+    retained: u64,
 }
 
 #[derive(Debug)]
@@ -58,7 +57,7 @@ pub(crate) enum Clash {
 impl Default for Inventory {
     fn default() -> Self {
         let root = Node { parent: ROOT, name: Box::default(), occupant: None, first_below: None };
-        Self { children: HashMap::new(), nodes: vec![root], members: Vec::new() }
+        Self { children: HashMap::new(), nodes: vec![root], members: Vec::new(), retained: 0 }
     }
 }
 
@@ -80,6 +79,10 @@ impl Inventory {
             _ => return Err(Clash::Taken),
         }
         node.occupant = Some(occupant);
+        self.retained += u64::try_from(member.len()).unwrap_or(u64::MAX);
+        if self.retained > MAX_RETAINED {
+            return Err(Clash::TooMany);
+        }
         self.members.push((at, member.into()));
         Ok(())
     }
@@ -155,7 +158,7 @@ impl Inventory {
             return Some(*child);
         }
         let child = self.nodes.len();
-        if child > MAX_NAMES {
+        if implies_too_much(child, self.members.len()) {
             return None;
         }
         let name = key.1.clone();

@@ -40,6 +40,17 @@ pub(crate) fn over_limit(reason: &str, limit: u64, actual: u64, member: &[u8]) -
         .with("member", String::from_utf8_lossy(member).as_ref())
 }
 
+/// An archive that goes beyond what any may cost: see [`bounds`](super::bounds).
+pub(crate) fn over_bound(reason: &str, limit: u64, actual: u64, member: &[u8]) -> Error {
+    let message = format!("{reason}: {actual}, of {limit} at most");
+    Error::new(ErrorKind::LimitExceeded, message)
+        .class_is(OVER_LIMIT)
+        .with("reason", reason)
+        .with("limit", limit)
+        .with("actual", actual)
+        .with("member", String::from_utf8_lossy(member).as_ref())
+}
+
 /// Bytes that are not a whole tar archive.
 pub(crate) fn unreadable_tar(detail: impl Display) -> Error {
     Error::new(ErrorKind::InvalidInput, format!("not a readable tar archive: {detail}"))
@@ -65,6 +76,9 @@ pub(crate) fn archive_write_error(path: &str, cause: Error) -> Error {
         for (key, value) in cause.context() {
             error = error.with(key, Value::clone(value));
         }
+    }
+    if let Some(hint) = cause.hint_text() {
+        error = error.hint(hint);
     }
     error.because(cause)
 }

@@ -2,6 +2,7 @@
 
 mod projects;
 mod trees;
+mod writes;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,12 +16,19 @@ use crate::suite::{Context, Outcome, Trial, Trouble, say, sh};
 use crate::trials;
 
 use projects::{brings_back_a_git_repository, brings_back_a_python_environment};
+use writes::{
+    reads_everything_when_asked, saves_what_is_written_through_a_mapping,
+    sees_changes_whose_times_were_set_back,
+};
 
 pub(super) const TRIALS: &[Trial] = trials![
     brings_back_everything_a_workspace_holds,
     brings_back_a_python_environment,
     brings_back_a_git_repository,
     reads_only_what_changed,
+    saves_what_is_written_through_a_mapping,
+    sees_changes_whose_times_were_set_back,
+    reads_everything_when_asked,
     leaves_out_sockets_and_says_so,
     restores_over_what_is_there,
     keeps_what_is_there_when_a_snapshot_is_damaged,

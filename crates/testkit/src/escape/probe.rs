@@ -74,6 +74,7 @@ fn attempt(name: &str, arguments: &[String]) -> io::Result<Vec<String>> {
         "room" => Ok(vec![sys::family(number(argument(0))?).to_string()]),
         "processors" => Ok(vec![sys::all_processors().to_string()]),
         "share" => sys::share(number(argument(0))?).map(|()| vec!["had it".to_owned()]),
+        "map" => map(argument(0), argument(1), argument(2)),
         _ => Err(io::Error::other(format!("unknown probe {name:?}"))),
     }
 }
@@ -87,6 +88,26 @@ fn family(wanted: &str) -> io::Result<Vec<String>> {
     let many = sys::family(number(wanted)?);
     io::stdout().write_all(format!("{many}\n").as_bytes())?;
     sys::forever()
+}
+
+/// Stores each letter that comes in by one pipe at the front of a file through a shared mapping, and says so
+/// on another. The mapping has no descriptor; a plus makes it, a minus takes it away, a dot is the end.
+fn map(file: &str, orders: &str, answers: &str) -> io::Result<Vec<String>> {
+    let mut mapping = None;
+    loop {
+        let order = fs::read(orders)?;
+        match (order.first(), &mapping) {
+            (Some(b'+'), _) => {
+                let file = fs::File::options().read(true).write(true).open(file)?;
+                mapping = Some(sys::Mapping::new(&file)?);
+            }
+            (Some(b'-'), _) => mapping = None,
+            (Some(b'.') | None, _) => return Ok(Vec::new()),
+            (Some(letter), Some(mapping)) => mapping.store(*letter),
+            (Some(_), None) => return Err(io::Error::other("nothing is mapped")),
+        }
+        fs::write(answers, b"done\n")?;
+    }
 }
 
 /// Everything between this process and the first one, and that one's other children: the launcher, the

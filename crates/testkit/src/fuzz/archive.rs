@@ -2,6 +2,7 @@
 
 use std::io::{Cursor, Read as _};
 
+use bastide_model::archive::bounds;
 use bastide_model::archive::tar::{
     LinkPolicy, TarKind, TarMember, TarReader, TarRules, TarWriter, check_workspace_tar,
     strip_prefix,
@@ -16,7 +17,7 @@ use super::seeds::recorded;
 use super::{Target, Verdict, equal};
 use crate::vectors::decode_base64;
 
-/// A sparse file of a few bytes may unpack to more than any disk holds.
+/// What an archive may unpack to is bounded, but too much to be read each time.
 const READ_OF_EACH: u64 = 64 << 10;
 
 pub(super) const TAR_BYTES: Target = Target {
@@ -36,6 +37,10 @@ pub(super) const TAR_BYTES: Target = Target {
         "GNU.sparse.map=0,1,2,3",
         "22 GNU.sparse.major=1\n",
         "size=18446744073709551615",
+        "32 GNU.sparse.size=4294967296\n",
+        "35 GNU.sparse.realsize=1099511627776\n",
+        "a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/",
+        "BZh91AY&SY",
         "\0",
         "../",
         "/",
@@ -156,8 +161,30 @@ fn read_back(tar: &[u8]) -> Result<Vec<TarMember>> {
     Ok(members)
 }
 
+/// Whether what a reader of tars tells stays within what any archive may cost.
+fn is_bounded(tar: &[u8]) -> bool {
+    let most = bounds::expansion(u64::try_from(tar.len()).unwrap_or(u64::MAX));
+    let Ok(mut reader) = TarReader::open(tar) else { return true };
+    let names = |path: &[u8]| path.split(|byte| *byte == b'/').filter(|n| !n.is_empty()).count();
+    let (mut total, mut last) = (0_u64, 0_u64);
+    // A header may lie about its member: what that has is known when the next one is read.
+    while let Ok(member) = reader.next_member() {
+        total = total.saturating_add(last);
+        let Some(member) = member else { break };
+        last = if member.kind == TarKind::File { member.size } else { 0 };
+        if names(&member.name).max(names(&member.link)) > bounds::MAX_DEPTH {
+            return false;
+        }
+    }
+    // What is in the stream, and what is left out of it.
+    total <= most.saturating_mul(2)
+}
+
 /// Everything that reads tars, over one.
 fn check_tar(tar: &[u8]) -> Verdict {
+    if !is_bounded(tar) {
+        return Verdict::Broken("it unpacks to more than any archive may".to_owned());
+    }
     drop(strip_prefix(tar, std::io::sink(), "workspace", Some("/workspace")));
     let limits = ArchiveLimits { max_members: Some(1000), ..ArchiveLimits::default() };
     if let Err(error) = unpack(tar, ArchiveScheme::Tar, limits)

@@ -35,7 +35,11 @@ impl AuditKey {
             let mut options = OpenOptions::new();
             let mut file = options.write(true).create_new(true).mode(0o600).open(path)?;
             file.write_all(format!("{}\n", hex(&seed)).as_bytes())?;
-            file.sync_all()
+            file.sync_all()?;
+            match path.parent() {
+                Some(folder) if !folder.as_os_str().is_empty() => File::open(folder)?.sync_all(),
+                _ => File::open(".")?.sync_all(),
+            }
         });
         written.map_err(|error| failed(path, &error))?;
         Ok(Self(SigningKey::from_bytes(&seed)))

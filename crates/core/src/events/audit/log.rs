@@ -1,8 +1,8 @@
 //! Writing a log that others write, too.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Seek, SeekFrom, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::head::{make_folder, sync_above, sync_folder};
 use super::key::AuditKey;
 use super::record::{Digest, Fields, Line, MAX_LINE, line};
-use super::sync;
+use super::{head as signed, sync};
 use crate::backend::SessionId;
 
 /// Held while somebody writes.
@@ -54,6 +55,10 @@ struct Writer {
     head: Digest,
     /// The last record we signed, or were told is signed.
     sealed: u64,
+    /// What was signed last, if we did.
+    signed: Option<(u64, Digest)>,
+    /// Whether a folder or a file was made whose name may not be on the disk.
+    has_new_names: bool,
 }
 
 impl AuditLog {
@@ -139,11 +144,18 @@ impl AuditLog {
             // The seal itself is covered below.
             self.is_dirty.store(false, Ordering::Release);
         }
-        let (file, seq, head) = match &*self.writer() {
-            Some(writer) => (writer.file.try_clone()?, writer.seq, writer.head),
+        let (file, seq, head, has_new_names) = match &mut *self.writer() {
+            Some(writer) => {
+                let has_new_names = std::mem::take(&mut writer.has_new_names);
+                (writer.file.try_clone()?, writer.seq, writer.head, has_new_names)
+            }
             None => return Ok(()),
         };
         file.sync_data()?;
+        if has_new_names {
+            sync_folder(&self.folder)?;
+            sync_above(&self.folder)?;
+        }
         self.note(seq, head)
     }
 
@@ -176,19 +188,33 @@ impl AuditLog {
             true => Ok(()),
             false => write_head(&self.folder, seq, hash),
         };
-        written.and(writer.lock.unlock())
+        let kept = match (&self.key, writer.signed) {
+            (Some(key), Some(last)) => signed::write(&self.folder, &self.id, last, key),
+            _ => Ok(()),
+        };
+        written.and(kept).and(writer.lock.unlock())
     }
 }
 
 impl Writer {
     fn open(folder: &Path, id: &SessionId) -> io::Result<Self> {
-        let mut builder = DirBuilder::new();
-        builder.recursive(true).mode(0o700).create(folder)?;
+        make_folder(folder)?;
         let lock = private().write(true).create(true).truncate(false).open(folder.join(LOCK))?;
-        let segment = segments(folder)?.last().copied().unwrap_or(1);
+        let last = segments(folder)?.last().copied();
+        let segment = last.unwrap_or(1);
         let file = segment_file(folder, segment)?;
         // Where the log ends is found out under the lock.
-        Ok(Self { lock, file, segment, end: 0, seq: 0, head: Digest::first(id), sealed: 0 })
+        Ok(Self {
+            lock,
+            file,
+            segment,
+            end: 0,
+            seq: 0,
+            head: Digest::first(id),
+            sealed: 0,
+            signed: None,
+            has_new_names: last.is_none(),
+        })
     }
 
     /// Whether the lock is ours now.
@@ -217,6 +243,7 @@ impl Writer {
             sync::file(&self.file);
             self.segment += 1;
             self.file = segment_file(folder, self.segment)?;
+            self.has_new_names = true;
             self.end = 0;
             self.begin(id)?;
         }
@@ -243,8 +270,10 @@ impl Writer {
             .with("head", self.head.to_string())
             .with("key", key.public().to_string())
             .with("sig", key.sign(id, self.seq, &self.head));
+        let last = (self.seq, self.head);
         // It belongs right after what it signs, however large the file is.
         self.put("seal", &fields)?;
+        self.signed = Some(last);
         self.sealed = self.seq;
         Ok(())
     }
@@ -283,8 +312,10 @@ impl Writer {
 
     /// Reads the end of the file. Returns whether it goes on in the next one.
     fn read_on(&mut self, folder: &Path, id: &SessionId, length: u64) -> io::Result<bool> {
-        let window = (2 * MAX_LINE as u64).min(length);
-        let start = length - window;
+        // Where a power failure left zeros at the end, however many, the last record is before them.
+        let data = without_zeros(&self.file, length)?;
+        let window = (2 * MAX_LINE as u64).min(data);
+        let start = data - window;
         let mut tail = vec![0; usize::try_from(window).unwrap_or_default()];
         self.file.read_exact_at(&mut tail, start)?;
         let mut is_closed = false;
@@ -297,7 +328,9 @@ impl Writer {
             }
             at += length + 1;
         }
-        if let Some(line) = Line::parse(&tail[at..]) {
+        if data == length
+            && let Some(line) = Line::parse(&tail[at..])
+        {
             // Only its line end was cut off: the record is whole.
             self.file.write_all(b"\n")?;
             (self.seq, self.head, self.end) = (line.seq, line.hash, length + 1);
@@ -325,13 +358,11 @@ impl Writer {
 
     /// Goes on after a write that was cut off, and says so: nothing that was written is removed.
     fn mend(&mut self, from: u64, length: u64) -> io::Result<()> {
-        let size = usize::try_from(length - from).unwrap_or_default();
-        let mut torn = vec![0; size];
-        self.file.read_exact_at(&mut torn, from)?;
+        let torn = digest_between(&self.file, from, length)?;
         let fields = Fields::default()
             .with("from", from)
             .with("bytes", length - from)
-            .with("blake3", Digest::of(&torn).to_string());
+            .with("blake3", torn.to_string());
         let (mut text, hash) = line(self.seq + 1, "torn", &fields, self.head);
         text.insert(0, b'\n');
         self.file.write_all(&text)?;
@@ -352,6 +383,39 @@ fn last_of(folder: &Path, segment: u64, id: &SessionId) -> io::Result<(u64, Dige
     let last = lines.filter_map(Line::parse).next();
     let last = last.ok_or_else(|| io::Error::other("a file of the log holds no record"))?;
     Ok((last.seq, last.hash))
+}
+
+/// How much is read at a time.
+const PIECE: usize = 64 << 10;
+
+/// Where a file ends that goes on with zeros up to `length`.
+fn without_zeros(file: &File, length: u64) -> io::Result<u64> {
+    let mut end = length;
+    let mut piece = vec![0; PIECE];
+    while end > 0 {
+        let start = end.saturating_sub(PIECE as u64);
+        let piece = &mut piece[..usize::try_from(end - start).unwrap_or(PIECE)];
+        file.read_exact_at(piece, start)?;
+        if let Some(last) = piece.iter().rposition(|byte| *byte != 0) {
+            return Ok(start + last as u64 + 1);
+        }
+        end = start;
+    }
+    Ok(0)
+}
+
+/// The hash of a part of a file.
+fn digest_between(file: &File, from: u64, to: u64) -> io::Result<Digest> {
+    let mut hasher = blake3::Hasher::new();
+    let mut piece = vec![0; PIECE];
+    let mut at = from;
+    while at < to {
+        let most = usize::try_from(to - at).unwrap_or(PIECE).min(PIECE);
+        file.read_exact_at(&mut piece[..most], at)?;
+        hasher.update(&piece[..most]);
+        at += most as u64;
+    }
+    Ok(Digest(*hasher.finalize().as_bytes()))
 }
 
 /// A file only its owner can look at.
@@ -399,5 +463,6 @@ fn write_head(folder: &Path, seq: u64, hash: Digest) -> io::Result<()> {
     let mut file = private().write(true).create(true).truncate(true).open(&next)?;
     file.write_all(format!("{}\n", json!({"seq": seq, "hash": hash.to_string()})).as_bytes())?;
     file.sync_all()?;
-    fs::rename(next, folder.join(HEAD))
+    fs::rename(next, folder.join(HEAD))?;
+    sync_folder(folder)
 }

@@ -52,9 +52,14 @@ impl AuditReader {
     pub fn open(home: &Path, id: &SessionId) -> Result<Self> {
         let folder = super::audit_folder(home, id);
         let segments = segments(&folder).map_err(|error| unreadable(&folder, error))?;
-        let Some(segment) = segments.first().copied() else {
-            let message = format!("there is no audit log of session {id}");
-            return Err(Error::new(ErrorKind::NotFound, message));
+        let segment = match segments.first() {
+            Some(segment) => *segment,
+            // Its first record is not written yet.
+            None if folder.exists() => 1,
+            None => {
+                let message = format!("there is no audit log of session {id}");
+                return Err(Error::new(ErrorKind::NotFound, message));
+            }
         };
         Ok(Self { folder, segment, file: None, offset: 0, waiting: Vec::new() })
     }

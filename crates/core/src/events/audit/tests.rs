@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::log::AuditLog;
+use super::record::Digest;
 use super::*;
 
 fn home() -> (tempfile::TempDir, SessionId) {
@@ -176,7 +177,9 @@ fn is_one_chain_whoever_writes_and_however_it_is_cut() {
             });
         }
     });
-    log(home.path(), &id, 4096, Some(&key)).append_now("op", &fields(0)).unwrap();
+    let last = log(home.path(), &id, 4096, Some(&key));
+    last.append_now("op", &fields(0)).unwrap();
+    last.sync_here().unwrap();
     let report = verify(home.path(), &id, Some(key.public())).unwrap();
     assert_eq!(report.problems, []);
     assert!(report.files > 10, "{report:?}");
@@ -200,8 +203,7 @@ fn is_one_chain_whoever_writes_and_however_it_is_cut() {
         let text = fs::read(&path).unwrap();
         fs::remove_file(&path).unwrap();
         let without = verify(home.path(), &id, None).unwrap();
-        // The end may not have been on the disk yet, which only a signature would tell.
-        assert!(!without.is_good() || number == report.files, "{number}");
+        assert!(!without.is_good(), "{number}");
         fs::write(&path, text).unwrap();
     }
 }
@@ -259,4 +261,98 @@ fn fails_what_cannot_be_put_on_record() {
     assert_eq!(put(OnError::Raise).map_err(|error| error.kind()), Err(ErrorKind::Io));
     put(OnError::Log).unwrap();
     put(OnError::Ignore).unwrap();
+}
+
+#[test]
+fn any_number_of_zeros_at_the_end_is_no_tampering() {
+    let (home, id) = home();
+    let first = log(home.path(), &id, SEGMENT, None);
+    write(&first, 3);
+    first.sync_here().unwrap();
+    let path = file(home.path(), &id);
+    let synced = fs::read(&path).unwrap();
+    let beside = files_of(&audit_folder(home.path(), &id));
+    write(&first, 1);
+    let whole = fs::read(&path).unwrap();
+    drop(first);
+    // A page, more than any record, more than is read at once; after all, some and nothing of a record.
+    for zeros in [1, 4096, 200_000, 1 << 20] {
+        for kept in
+            [synced.len(), synced.len() + 1, synced.len() + 40, whole.len() - 1, whole.len()]
+        {
+            let home = tempfile::tempdir().unwrap();
+            let path = put_back(home.path(), &id, &beside);
+            let torn = [&whole[..kept], &vec![0; zeros]].concat();
+            fs::write(&path, &torn).unwrap();
+            let report = verify(home.path(), &id, None).unwrap();
+            assert_eq!(report.problems, [], "{zeros} zeros after {kept} bytes");
+            write(&log(home.path(), &id, SEGMENT, None), 2);
+            let report = verify(home.path(), &id, None).unwrap();
+            assert_eq!((&report.problems[..], report.mended), (&[][..], 1), "{zeros} after {kept}");
+            assert!(fs::read(&path).unwrap().starts_with(&torn));
+            // A record that hides there is found.
+            let mut bad = fs::read(&path).unwrap();
+            bad[torn.len() - 1] = b'x';
+            fs::write(&path, bad).unwrap();
+            assert!(!verify(home.path(), &id, None).unwrap().is_good());
+        }
+    }
+}
+
+#[test]
+fn a_folder_without_a_record_is_a_log_without_one() {
+    let (home, id) = home();
+    assert_eq!(
+        verify(home.path(), &id, None).map_err(|error| error.kind()),
+        Err(ErrorKind::NotFound)
+    );
+    fs::create_dir_all(audit_folder(home.path(), &id)).unwrap();
+    let report = verify(home.path(), &id, None).unwrap();
+    assert_eq!((report.is_good(), report.records), (true, 0));
+    assert!(AuditReader::open(home.path(), &id).unwrap().more().unwrap().is_empty());
+}
+
+#[test]
+fn a_signed_log_is_not_good_when_it_was_cut_back_or_goes_on_unsigned() {
+    let (home, id) = home();
+    let key = AuditKey::generate(&home.path().join("key")).unwrap();
+    let is_good = || verify(home.path(), &id, Some(key.public())).unwrap().is_good();
+    let folder = audit_folder(home.path(), &id);
+    let log = log(home.path(), &id, SEGMENT, Some(&key));
+    write(&log, 3);
+    log.sync_here().unwrap();
+    assert!(is_good());
+    let early = files_of(&folder);
+    // Somebody without the key goes on.
+    write(&self::log(home.path(), &id, SEGMENT, None), 1);
+    let report = verify(home.path(), &id, Some(key.public())).unwrap();
+    let last = report.records;
+    assert_eq!(report.problems, [AuditProblem::UnsignedEnd { from: last, to: last }]);
+    write(&log, 1);
+    log.sync_here().unwrap();
+    assert!(is_good());
+    let late = files_of(&folder);
+    // The whole folder as it was, with a signature at its end and a note of how far it was.
+    put_back(home.path(), &id, &early);
+    assert!(!is_good(), "cut back to an earlier signature");
+    assert!(!verify(home.path(), &id, None).unwrap().is_good());
+    fs::remove_dir_all(&folder).unwrap();
+    assert!(!is_good(), "removed");
+    assert_eq!(audited(home.path()).unwrap(), [id.clone()]);
+    put_back(home.path(), &id, &late);
+    assert!(is_good());
+    // What says how far it was cannot be written by others, nor taken away.
+    let head = super::head::path(&folder, &id);
+    let good = fs::read_to_string(&head).unwrap();
+    let other = AuditKey::generate(&home.path().join("other")).unwrap();
+    fs::remove_file(&head).unwrap();
+    assert!(!is_good());
+    super::head::write(&folder, &id, (1, Digest::first(&id)), &other).unwrap();
+    assert!(!is_good());
+    fs::write(&head, good.replace("\"seq\":", "\"seq\":1")).unwrap();
+    assert!(!is_good());
+    fs::write(&head, &good).unwrap();
+    assert!(is_good());
+    forget(home.path(), &id).unwrap();
+    assert_eq!(audited(home.path()).unwrap(), []);
 }

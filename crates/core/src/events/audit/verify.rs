@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::head::{KnownHead, SignedHead};
 use super::key::AuditPublicKey;
 use super::log::{head, segment_path, segments};
 use super::read::unreadable;
@@ -46,6 +47,17 @@ pub enum AuditProblem {
     },
     /// A key was asked for, and nothing in the log is signed by it.
     Unsigned,
+    /// A key was asked for, and the end of the log is not signed.
+    UnsignedEnd {
+        /// The first record that is not.
+        from: u64,
+        /// The last one.
+        to: u64,
+    },
+    /// A key was asked for, and nothing outside the log says how far it was signed.
+    NoHead,
+    /// What says how far the log was signed is not signed itself, or by another key.
+    BadHead,
 }
 
 impl std::fmt::Display for AuditProblem {
@@ -60,7 +72,23 @@ impl std::fmt::Display for AuditProblem {
             }
             Self::BadSeal { seq } => write!(f, "the signature in record {seq} is not valid"),
             Self::Unsigned => f.write_str("nothing is signed by the key"),
+            Self::UnsignedEnd { from, to } if from == to => {
+                write!(f, "record {from} at the end is not signed")
+            }
+            Self::UnsignedEnd { from, to } => {
+                write!(f, "records {from} to {to} at the end are not signed")
+            }
+            Self::NoHead => f.write_str("nothing says how far it was signed: it may be cut back"),
+            Self::BadHead => f.write_str("what says how far it was signed is not valid"),
         }
+    }
+}
+
+impl AuditProblem {
+    /// Whether this may be because the log is being written, or its last writer had no key or was killed.
+    #[must_use]
+    pub fn is_only_unsigned(&self) -> bool {
+        matches!(self, Self::UnsignedEnd { .. })
     }
 }
 
@@ -98,7 +126,8 @@ impl AuditReport {
     }
 }
 
-/// Checks the whole log of a session; with a key, also that the log is signed by it.
+/// Checks the whole log of a session; with a key, also that the log is signed by it to its end, and goes as
+/// far as it did when it was last signed.
 ///
 /// # Errors
 ///
@@ -106,8 +135,12 @@ impl AuditReport {
 /// wrong with the log itself is in the report.
 pub fn verify(home: &Path, id: &SessionId, key: Option<AuditPublicKey>) -> Result<AuditReport> {
     let folder = super::audit_folder(home, id);
-    let mut check = Check::new(id, key, head(&folder));
-    walk(&folder, id, |step| {
+    let signed = super::head::read(&folder, id).map_err(|error| unreadable(&folder, error))?;
+    if matches!(signed, KnownHead::None) && !folder.exists() {
+        return Err(no_log(id));
+    }
+    let mut check = Check::new(id, key, head(&folder), signed);
+    walk(&folder, |step| {
         check.step(step);
         true
     })?;
@@ -126,14 +159,14 @@ enum Step {
     },
 }
 
-/// Goes through a log until `visit` has enough.
-fn walk(folder: &Path, id: &SessionId, mut visit: impl FnMut(Step) -> bool) -> Result<()> {
+fn no_log(id: &SessionId) -> Error {
+    Error::new(ErrorKind::NotFound, format!("there is no audit log of session {id}"))
+}
+
+/// Goes through a log until `visit` has enough. One that has no file yet has no records.
+fn walk(folder: &Path, mut visit: impl FnMut(Step) -> bool) -> Result<()> {
     let failed = |error| unreadable(folder, error);
     let numbers = segments(folder).map_err(failed)?;
-    if numbers.is_empty() {
-        let message = format!("there is no audit log of session {id}");
-        return Err(Error::new(ErrorKind::NotFound, message));
-    }
     for number in numbers {
         if !visit(Step::File) {
             return Ok(());
@@ -174,12 +207,67 @@ struct Check {
     last: u64,
     hash: Digest,
     /// What is no record and may turn out to be a write that was cut off.
-    open: Option<(u64, Vec<u8>, bool)>,
+    open: Option<Open>,
     signer: Option<AuditPublicKey>,
+    /// The last record that is a signature, or signed.
+    covered: u64,
+    /// What was signed last, as is kept elsewhere.
+    signed: KnownHead,
+}
+
+/// Something that is no record.
+struct Open {
+    from: u64,
+    hasher: blake3::Hasher,
+    length: u64,
+    /// The front of it.
+    front: Vec<u8>,
+    is_zeros: bool,
+    has_end: bool,
+}
+
+impl Open {
+    fn new(from: u64) -> Self {
+        let hasher = blake3::Hasher::new();
+        Self { from, hasher, length: 0, front: Vec::new(), is_zeros: true, has_end: false }
+    }
+
+    fn add(&mut self, bytes: &[u8], has_end: bool) {
+        if self.has_end {
+            self.push(b"\n");
+        }
+        self.push(bytes);
+        self.has_end = has_end;
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        self.hasher.update(bytes);
+        self.length += bytes.len() as u64;
+        let room = (4 * MAX_LINE).saturating_sub(self.front.len());
+        self.front.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        self.is_zeros &= bytes.iter().all(|byte| *byte == 0);
+    }
+
+    /// Whether it can be the beginning of a record, or what a file system leaves of one: no line end, and
+    /// zeros where nothing reached the disk.
+    fn is_torn(&self) -> bool {
+        let data = self.front.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        let is_padded = (data as u64) < self.length;
+        let data = &self.front[..data];
+        let is_longer =
+            !is_padded && data.split_last().is_some_and(|(_, bytes)| Line::parse(bytes).is_some());
+        let begins = data.starts_with(b"{\"seq\":") || b"{\"seq\":".starts_with(data);
+        !self.has_end && (self.is_zeros || (begins && !is_longer && !data.contains(&b'\n')))
+    }
 }
 
 impl Check {
-    fn new(id: &SessionId, key: Option<AuditPublicKey>, noted: Option<(u64, Digest)>) -> Self {
+    fn new(
+        id: &SessionId,
+        key: Option<AuditPublicKey>,
+        noted: Option<(u64, Digest)>,
+        signed: KnownHead,
+    ) -> Self {
         let hash = Digest::first(id);
         let report = AuditReport {
             id: id.clone(),
@@ -194,7 +282,8 @@ impl Check {
             is_ended: false,
         };
         let (id, wanted) = (id.clone(), key);
-        Self { id, wanted, noted, report, last: 0, hash, open: None, signer: None }
+        let (open, signer, covered) = (None, None, 0);
+        Self { id, wanted, noted, report, last: 0, hash, open, signer, covered, signed }
     }
 
     fn step(&mut self, step: Step) {
@@ -204,15 +293,9 @@ impl Check {
                 self.report.files += 1;
             }
             Step::Record(line) => self.record(&line),
-            Step::Other { from, bytes, has_end } => match &mut self.open {
-                Some((_, before, had_end)) if before.len() <= 4 * MAX_LINE => {
-                    before.push(b'\n');
-                    before.extend(bytes);
-                    *had_end = has_end;
-                }
-                Some(_) => {}
-                None => self.open = Some((from, bytes, has_end)),
-            },
+            Step::Other { from, bytes, has_end } => {
+                self.open.get_or_insert_with(|| Open::new(from)).add(&bytes, has_end);
+            }
         }
     }
 
@@ -225,10 +308,11 @@ impl Check {
 
     fn record(&mut self, line: &Line) {
         self.report.records += 1;
-        if let Some((from, bytes, _)) = self.open.take() {
+        if let Some(open) = self.open.take() {
+            let hash = Digest(*open.hasher.finalize().as_bytes());
             let says_so = line.text("kind") == Some("torn")
-                && line.number("from") == Some(from)
-                && line.text("blake3") == Some(&Digest::of(&bytes).to_string());
+                && line.number("from") == Some(open.from)
+                && line.text("blake3") == Some(&hash.to_string());
             match says_so {
                 true => self.report.mended += 1,
                 false => self.problem(AuditProblem::Damaged { after: self.last }),
@@ -242,7 +326,8 @@ impl Check {
         } else if self.hash.then(line.body) != line.hash {
             self.problem(AuditProblem::Changed { seq });
         }
-        if self.noted.is_some_and(|(noted, hash)| noted == seq && hash != line.hash) {
+        let is_other = |(known, hash): (u64, Digest)| known == seq && hash != line.hash;
+        if self.noted.is_some_and(is_other) || self.signed_last().is_some_and(is_other) {
             self.problem(AuditProblem::Changed { seq });
         }
         match line.text("kind") {
@@ -274,6 +359,33 @@ impl Check {
         }
         self.signer = signer;
         self.report.signed = Some(self.last);
+        self.covered = line.seq;
+    }
+
+    /// The last record that was signed, as is kept elsewhere.
+    fn signed_last(&self) -> Option<(u64, Digest)> {
+        match &self.signed {
+            KnownHead::Signed(head) => Some((head.seq, head.hash)),
+            KnownHead::None | KnownHead::Bad => None,
+        }
+    }
+
+    /// What the head that is kept elsewhere says about the log.
+    fn compare_with_head(&mut self) {
+        let is_by_another = |head: &SignedHead| {
+            self.wanted.or(self.signer).is_some_and(|expected| expected != head.key)
+        };
+        match &self.signed {
+            KnownHead::None if self.wanted.is_some() => self.problem(AuditProblem::NoHead),
+            KnownHead::None => {}
+            KnownHead::Signed(head) if !is_by_another(head) => {
+                let seq = head.seq;
+                if seq > self.last && self.noted.is_none_or(|(noted, _)| noted < seq) {
+                    self.problem(AuditProblem::Missing { from: self.last + 1, to: seq });
+                }
+            }
+            KnownHead::Signed(_) | KnownHead::Bad => self.problem(AuditProblem::BadHead),
+        }
     }
 
     /// What is no record, and nothing after it says why.
@@ -285,7 +397,7 @@ impl Check {
 
     fn report(mut self) -> AuditReport {
         match self.open.take() {
-            Some((_, bytes, false)) if is_torn(&bytes) => self.report.torn = bytes.len() as u64,
+            Some(open) if open.is_torn() => self.report.torn = open.length,
             Some(_) => self.problem(AuditProblem::Damaged { after: self.last }),
             None => {}
         }
@@ -294,21 +406,19 @@ impl Check {
         {
             self.problem(AuditProblem::Missing { from: self.last + 1, to: noted });
         }
-        if self.wanted.is_some() && self.report.signed.is_none() {
-            self.problem(AuditProblem::Unsigned);
+        self.compare_with_head();
+        match (self.wanted, self.report.signed) {
+            (Some(_), None) => self.problem(AuditProblem::Unsigned),
+            (Some(_), Some(_)) if self.covered < self.last => {
+                let (from, to) = (self.covered + 1, self.last);
+                self.problem(AuditProblem::UnsignedEnd { from, to });
+            }
+            _ => {}
         }
         self.report.head = self.hash.to_string();
         self.report.key = self.signer.map(|key| key.to_string());
         self.report
     }
-}
-
-/// Whether bytes without a line end can be the beginning of a record, or what a file system leaves of
-/// one.
-fn is_torn(bytes: &[u8]) -> bool {
-    let is_longer = bytes.split_last().is_some_and(|(_, bytes)| Line::parse(bytes).is_some());
-    let begins = bytes.starts_with(b"{\"seq\":") || b"{\"seq\":".starts_with(bytes);
-    (begins && !is_longer) || bytes.iter().all(|byte| *byte == 0)
 }
 
 /// A proof that a record is part of a log, which needs nothing but itself, and says nothing of other
@@ -343,7 +453,10 @@ pub fn prove(home: &Path, id: &SessionId, seq: u64) -> Result<AuditProof> {
     let folder = super::audit_folder(home, id);
     let mut hash = Digest::first(id);
     let mut proof: Option<AuditProof> = None;
-    walk(&folder, id, |step| {
+    if !folder.exists() {
+        return Err(no_log(id));
+    }
+    walk(&folder, |step| {
         let Step::Record(line) = step else { return true };
         if let Some(proof) = &mut proof {
             if line.text("kind") == Some("seal") && line.number("of") == Some(proof.of) {

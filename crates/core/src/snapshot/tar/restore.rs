@@ -70,18 +70,21 @@ fn produce(
         |error: std::io::Error| Error::new(ErrorKind::Io, error.to_string()).because(error);
     let send = |piece: Out| out.blocking_send(Ok(piece)).map_err(gone);
     let mut list = List::default();
-    for (path, entry) in entries {
+    // A folder that the archive does not name.
+    let folder = Unpacking { kind: Kind::Dir, mode: 0o755, ownership: Ownership::default() };
+    for step in entries.walk() {
+        let entry = step.value.unwrap_or(&folder);
         let (kind, file) = match &entry.kind {
             Kind::Dir => (MadeKind::Dir, None),
             Kind::Symlink { target } => (MadeKind::Symlink { target: target.clone().into() }, None),
             Kind::Fifo => (MadeKind::Fifo, None),
             Kind::Link { to } => {
-                let to = to.iter().map(|name| ByteBuf::from(name.as_slice())).collect();
+                let to = entries.names(*to).into_iter().map(ByteBuf::from).collect();
                 (MadeKind::Link { to }, None)
             }
             Kind::File { at, size } => (MadeKind::File { extents: Vec::new() }, Some((*at, *size))),
         };
-        let mut made = made(&path, &entry, kind, own);
+        let mut made = made((step.depth, step.name), entry, kind, own);
         match file {
             Some((at, size)) if size >= LARGE => {
                 if !list.entries.is_empty() {
@@ -122,13 +125,18 @@ fn produce(
     }
 }
 
-fn made(path: &[Vec<u8>], entry: &Unpacking, kind: MadeKind, own: Option<(u32, u32)>) -> Made {
+fn made(
+    (depth, name): (usize, &[u8]),
+    entry: &Unpacking,
+    kind: MadeKind,
+    own: Option<(u32, u32)>,
+) -> Made {
     let Ownership { uid, gid, seconds, nanos, attributes } = &entry.ownership;
     let (uid, gid) = own.unwrap_or((*uid, *gid));
     let attributes = attributes.iter();
     Made {
-        depth: u32::try_from(path.len()).unwrap_or(u32::MAX),
-        name: path.last().map(|name| ByteBuf::from(name.as_slice())).unwrap_or_default(),
+        depth: u32::try_from(depth).unwrap_or(u32::MAX),
+        name: ByteBuf::from(name),
         kind,
         mode: entry.mode,
         uid,

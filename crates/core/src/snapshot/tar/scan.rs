@@ -72,7 +72,7 @@ impl Scanning<'_> {
     async fn run(mut self) -> Result<LeftOut> {
         loop {
             match next(&mut self.stream).await? {
-                Said::Word(ScanWord::Busy) => {}
+                Said::Word(ScanWord::Busy | ScanWord::Clock(_)) => {}
                 Said::Word(ScanWord::Entries(entries)) => self.told(entries).await?,
                 Said::Word(ScanWord::Files(files)) => self.small(files).await?,
                 Said::Word(ScanWord::Large { stat, attributes }) => {

@@ -1,6 +1,5 @@
 //! Reading an archive: all of it, before anything is touched.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 
@@ -14,16 +13,14 @@ use serde_json::Value;
 use super::OWNERS;
 use crate::apply::{Piece, Target, lay_out};
 use crate::files::{NotKept, Spool};
+use crate::snapshot::paths::{PathTree, Place};
 use crate::{Content, Error, ErrorKind, Result, Session};
-
-/// The most entries an archive may have.
-const MAX_ENTRIES: usize = 4_000_000;
 
 /// Everything in an archive, with the contents of its files in a file of our own.
 pub(super) struct Unpacked {
     pub(super) contents: File,
-    /// By the names that lead there: a folder before what is in it.
-    pub(super) entries: BTreeMap<Vec<Vec<u8>>, Unpacking>,
+    /// By the names that lead there; where nothing is said there is a folder.
+    pub(super) entries: PathTree<Unpacking>,
     /// Whether the owners are those of a session.
     pub(super) has_owners: bool,
 }
@@ -46,7 +43,7 @@ pub(super) enum Kind {
         target: Vec<u8>,
     },
     Link {
-        to: Vec<Vec<u8>>,
+        to: Place,
     },
     Fifo,
 }
@@ -67,14 +64,25 @@ fn read(archive: File, root: &str) -> Result<Unpacked> {
             .with("reason", reason)
     };
     let failed = |error: io::Error| Error::workspace_archive_write(root).because(error);
-    let damaged = |error: Error| Error::workspace_archive_write(root).because(error);
+    let damaged = |error: Error| {
+        let told = Error::workspace_archive_write(root);
+        let reason = error.context().get("reason").cloned();
+        let told = match reason {
+            Some(reason) => told.with("reason", reason),
+            None => told,
+        };
+        told.because(error)
+    };
     let mut contents = tempfile::tempfile().map_err(failed)?;
-    let mut reader = TarReader::open(io::BufReader::with_capacity(1 << 20, archive));
+    let length = archive.metadata().ok().map(|archive| archive.len());
+    let archive = io::BufReader::with_capacity(1 << 20, archive);
+    let mut reader = TarReader::open_sized(archive, length);
     let reader = reader.as_mut().map_err(|error| {
         Error::workspace_archive_write(root).because(error.message().to_owned())
     })?;
-    let mut entries: BTreeMap<Vec<Vec<u8>>, Unpacking> = BTreeMap::new();
+    let mut entries: PathTree<Unpacking> = PathTree::default();
     let (mut at, mut has_owners) = (0, false);
+    let is_dir = |entry: &Unpacking| matches!(entry.kind, Kind::Dir);
     while let Some(member) = reader.next_member().map_err(damaged)? {
         let names = names(&member.name).ok_or_else(|| refuse(&member.name, "path leads out"))?;
         let kind = match member.kind {
@@ -90,9 +98,9 @@ fn read(archive: File, root: &str) -> Result<Unpacked> {
             }
             TarKind::Symlink => Kind::Symlink { target: member.link.clone() },
             TarKind::Hardlink => {
-                let to = self::names(&member.link);
+                let to = self::names(&member.link).and_then(|to| entries.find(&to));
                 let to = to.filter(|to| {
-                    let first = entries.get(to).map(|entry| &entry.kind);
+                    let first = entries.get(*to).map(|entry| &entry.kind);
                     matches!(first, Some(Kind::File { .. }))
                 });
                 Kind::Link { to: to.ok_or_else(|| refuse(&member.name, "hardlink to no file"))? }
@@ -103,8 +111,9 @@ fn read(archive: File, root: &str) -> Result<Unpacked> {
         has_owners |= names.is_empty() && member.note(OWNERS.0) == Some(OWNERS.1);
         let mode = member.mode & 0o7777;
         let entry = Unpacking { kind, mode, ownership: member.ownership() };
-        let is_dir = |entry: &Unpacking| matches!(entry.kind, Kind::Dir);
-        match entries.get(&names) {
+        let place = entries.reach(&names);
+        let place = place.ok_or_else(|| refuse(&member.name, "archive has too many folders"))?;
+        match entries.get(place) {
             None => {}
             Some(before) if is_dir(before) && is_dir(&entry) => {}
             Some(_) => return Err(refuse(&member.name, "duplicate member")),
@@ -112,13 +121,14 @@ fn read(archive: File, root: &str) -> Result<Unpacked> {
         if names.is_empty() && !is_dir(&entry) {
             return Err(refuse(&member.name, "the workspace is no folder"));
         }
-        entries.insert(names, entry);
-        if entries.len() > MAX_ENTRIES {
-            return Err(refuse(&member.name, "archive has too many members"));
-        }
+        entries.put(place, entry);
     }
-    add_parents(&mut entries)
-        .map_err(|name| refuse(&name, "member below something that is no folder"))?;
+    let mut walked = entries.walk();
+    let odd = walked.find(|step| step.is_above && step.value.is_some_and(|entry| !is_dir(entry)));
+    if let Some(odd) = odd {
+        let name = entries.names(odd.place).join(&b'/');
+        return Err(refuse(&name, "something lies below it, and it is no folder"));
+    }
     contents.flush().and_then(|()| contents.seek(SeekFrom::Start(0))).map_err(failed)?;
     Ok(Unpacked { contents, entries, has_owners })
 }
@@ -134,28 +144,6 @@ fn names(name: &[u8]) -> Option<Vec<Vec<u8>>> {
     parts.iter().all(fits).then_some(parts)
 }
 
-/// Adds folders that members lie in and that are no members themselves.
-fn add_parents(entries: &mut BTreeMap<Vec<Vec<u8>>, Unpacking>) -> Result<(), Vec<u8>> {
-    let mut missing = Vec::new();
-    for path in entries.keys() {
-        for depth in 0..path.len() {
-            match entries.get(&path[..depth]).map(|entry| &entry.kind) {
-                Some(Kind::Dir) => {}
-                Some(_) => return Err(path.join(&b'/')),
-                None => missing.push(path[..depth].to_vec()),
-            }
-        }
-    }
-    if !entries.contains_key(&Vec::new()) {
-        missing.push(Vec::new());
-    }
-    for path in missing {
-        let ownership = Ownership::default();
-        entries.entry(path).or_insert(Unpacking { kind: Kind::Dir, mode: 0o755, ownership });
-    }
-    Ok(())
-}
-
 /// Unpacks an archive of whomever, by the reference's rules.
 pub(super) async fn by_the_rules(
     session: &Session,
@@ -167,10 +155,13 @@ pub(super) async fn by_the_rules(
         let root = root.clone();
         move |error: Error| {
             let mut told = Error::workspace_archive_write(&root);
-            for key in ["reason", "member"] {
+            for key in ["reason", "member", "limit", "actual"] {
                 if let Some(value) = error.context().get(key) {
                     told = told.with(key, value.clone());
                 }
+            }
+            if let Some(hint) = error.hint_text() {
+                told = told.hint(hint);
             }
             told.because(error)
         }

@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bastide_proto::frame::{MAX_DATA, Tag};
 use bastide_proto::tree::{
@@ -12,7 +13,9 @@ use bytes::{Bytes, BytesMut};
 use rustix::fs::{FileType, OFlags, SeekFrom, fstat, seek};
 use rustix::io::Errno;
 
+use super::restore::WORD;
 use super::scan::{Told, seen};
+use super::stability::Stability;
 use super::{attributes, closed};
 use crate::server::Guest;
 use crate::server::beneath::Roots;
@@ -29,10 +32,16 @@ const LIST_BYTES: usize = 40 * 1024;
 /// How much of a large file is read at a time.
 const PIECE: usize = 4 * MAX_DATA;
 
+/// How long writing what waits to be written may take. A disk that needs longer does not keep anybody from
+/// saving: what is read now is only read again the next time.
+const PROTECTION: Duration = Duration::from_secs(60);
+
 /// Opens wanted files, and reads them.
 #[derive(Debug)]
 pub(super) struct Fetcher {
     base: Arc<OwnedFd>,
+    /// Not known before the first file is wanted.
+    stability: Option<Stability>,
     /// The folder the last file was in: the next one often is there too.
     folder: Option<(Arc<Vec<Vec<u8>>>, OwnedFd)>,
 }
@@ -59,7 +68,30 @@ enum Next {
 
 impl Fetcher {
     pub(super) fn new(base: Arc<OwnedFd>) -> Self {
-        Self { base, folder: None }
+        Self { base, stability: None, folder: None }
+    }
+
+    /// Makes sure, before the first file is read, that a later change of one will show.
+    pub(super) async fn prepare(&mut self, outbox: &mut Outbox) -> Result<(), Refusal> {
+        if self.stability.is_some() {
+            return Ok(());
+        }
+        let base = Arc::clone(&self.base);
+        let work = move || match Stability::needs_protection(&base) {
+            true => Stability::protect(&base),
+            false => Stability::default(),
+        };
+        let mut work = tokio::task::spawn_blocking(work);
+        let until = tokio::time::Instant::now() + PROTECTION;
+        let stability = loop {
+            match tokio::time::timeout(WORD, &mut work).await {
+                Ok(done) => break done.unwrap_or_default(),
+                Err(_) if tokio::time::Instant::now() >= until => break Stability::default(),
+                Err(_) => outbox.item(&ScanWord::Busy).await?,
+            }
+        };
+        self.stability = Some(stability);
+        Ok(())
     }
 
     /// Sends every wanted file.
@@ -152,12 +184,13 @@ impl Fetcher {
         // Attributes can be read only as long as the file may be.
         let attributes = attributes::read(&file);
         drop(unlocked);
-        let stat = fstat(&file)?;
+        let unknown = Stability::default();
+        let (stat, settled) = self.stability.as_ref().unwrap_or(&unknown).look(&file)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(Errno::INVAL);
         }
         let has_holes = stat.st_blocks.saturating_mul(512) < stat.st_size;
-        Ok(Open { file, stat: seen(&stat), has_holes, attributes })
+        Ok(Open { file, stat: SeenStat { settled, ..seen(&stat) }, has_holes, attributes })
     }
 }
 

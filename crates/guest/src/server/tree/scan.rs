@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use bastide_proto::files::{BATCH_BYTES, FileTime};
 use bastide_proto::frame::Tag;
@@ -19,7 +19,7 @@ use serde_bytes::ByteBuf;
 
 use super::closed::Unlocked;
 use super::restore::WORD;
-use super::{attributes, closed, fetch};
+use super::{attributes, closed, fetch, stability};
 use crate::server::Guest;
 use crate::server::beneath::{Leaf, Missing, Node, PathError, Roots, look, look_at, names, reopen};
 use crate::server::blocking::blocking;
@@ -38,9 +38,6 @@ const UNLOCKED: usize = 512;
 
 /// How often an entry that changes while it is looked at is looked at again.
 const ATTEMPTS: usize = 8;
-
-/// How long after a change another one is sure to have another time.
-const TICK: Duration = Duration::from_millis(50);
 
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 
@@ -294,7 +291,6 @@ fn enter(
 pub(super) fn seen(stat: &Stat) -> SeenStat {
     let time =
         |seconds: i64, nanos: u64| FileTime { seconds, nanos: u32::try_from(nanos).unwrap_or(0) };
-    let changed = time(stat.st_ctime, stat.st_ctime_nsec);
     #[expect(clippy::useless_conversion, reason = "narrower on some machines")]
     SeenStat {
         mode: stat.st_mode & 0o7777,
@@ -304,16 +300,9 @@ pub(super) fn seen(stat: &Stat) -> SeenStat {
         names: u64::from(stat.st_nlink),
         inode: stat.st_ino,
         modified: time(stat.st_mtime, stat.st_mtime_nsec),
-        changed,
-        settled: is_past(changed),
+        changed: time(stat.st_ctime, stat.st_ctime_nsec),
+        settled: false,
     }
-}
-
-/// Whether a time is so long ago that whatever happens now gets a later one.
-fn is_past(time: FileTime) -> bool {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let seconds = u64::try_from(time.seconds).unwrap_or(0);
-    Duration::new(seconds, time.nanos.min(999_999_999)) + TICK < now
 }
 
 /// Answers a request to look through a tree.
@@ -354,6 +343,9 @@ async fn tell(
     inbox: &mut Inbox,
     outbox: &mut Outbox,
 ) -> Result<(), Refusal> {
+    if let Some(clock) = stability::clock() {
+        outbox.item(&ScanWord::Clock(clock)).await?;
+    }
     let mut fetcher = fetch::Fetcher::new(scanner.base());
     let mut ahead: VecDeque<Vec<Told>> = VecDeque::new();
     let mut is_end = false;
@@ -385,6 +377,9 @@ async fn tell(
             Tag::Item => bastide_proto::decode(&frame.body).map_err(|_| Gone)?,
             _ => return Err(Refusal::Gone),
         };
+        if !wanted.files.is_empty() {
+            fetcher.prepare(outbox).await?;
+        }
         fetcher = fetcher.send(guest, told, wanted, side, outbox).await?;
     }
 }

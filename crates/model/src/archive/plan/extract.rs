@@ -61,7 +61,7 @@ pub struct Extraction<R: Read> {
 
 #[derive(Debug)]
 enum Members<R: Read> {
-    Tar(TarReader<R>),
+    Tar(Box<TarReader<R>>),
     Zip { zip: ZipReader<R>, next: usize },
 }
 
@@ -81,9 +81,11 @@ impl<R: Read + Seek> Extraction<R> {
     ) -> Result<Self> {
         let members = match scheme {
             ArchiveScheme::Tar => {
-                let reader = check_tar_for_extraction(data, limits);
+                let reader = TarReader::open_whole(data);
+                let reader = reader.and_then(|reader| check_members(reader, limits));
                 let reader = reader.and_then(TarReader::rewound);
-                Members::Tar(reader.map_err(|error| archive_write_error(path, error))?)
+                let reader = reader.map_err(|error| archive_write_error(path, error))?;
+                Members::Tar(Box::new(reader))
             }
             ArchiveScheme::Zip => {
                 Members::Zip { zip: zip::open_checked(data, limits, path)?, next: 0 }
@@ -145,7 +147,10 @@ impl<R: Read + Seek> Extraction<R> {
 /// # Errors
 /// A member may not be unpacked, they are too many or too large, or the archive cannot be read.
 pub fn check_tar_for_extraction<R: Read>(tar: R, limits: ArchiveLimits) -> Result<TarReader<R>> {
-    let mut reader = TarReader::open(tar)?;
+    check_members(TarReader::open(tar)?, limits)
+}
+
+fn check_members<R: Read>(mut reader: TarReader<R>, limits: ArchiveLimits) -> Result<TarReader<R>> {
     let mut check = ExtractionCheck::new(limits);
     while let Some(member) = reader.next_member()? {
         check.add(&member)?;

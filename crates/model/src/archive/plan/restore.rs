@@ -49,7 +49,7 @@ impl<R: Read + Seek> TarRestore<R> {
     pub fn open(tar: R, links: LinkPolicy, folder: &str) -> Result<Self> {
         let rules = TarRules { links, ..TarRules::PERMISSIVE };
         let mut check = WorkspaceCheck::new(&rules);
-        let mut reader = TarReader::open(tar)?;
+        let mut reader = TarReader::open_whole(tar)?;
         // An archive that is cut off is that, whatever its members are.
         let mut first_refusal = None;
         while let Some(member) = reader.next_member()? {

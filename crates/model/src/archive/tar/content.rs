@@ -63,6 +63,15 @@ impl Content {
         self.pieces.reverse();
         data <= available
     }
+
+    /// How many bytes of the file are not in the archive.
+    pub(super) fn zeros(&self) -> u64 {
+        let zeros = self.pieces.iter().map(|piece| match piece {
+            Piece::Zeros(count) => *count,
+            Piece::Data(_) => 0,
+        });
+        zeros.fold(0, u64::saturating_add)
+    }
 }
 
 /// Reads the content of one member, with the holes of a sparse file filled in.

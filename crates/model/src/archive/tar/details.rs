@@ -33,13 +33,7 @@ impl TarMember {
             Some(time) => time,
             None => (i64::try_from(self.owner.mtime).unwrap_or(0), 0),
         };
-        let mut attributes: Vec<(Vec<u8>, Vec<u8>)> = self
-            .records
-            .pairs()
-            .filter_map(|(keyword, value)| {
-                Some((keyword.strip_prefix(ATTRIBUTE)?.to_vec(), value.to_vec()))
-            })
-            .collect();
+        let mut attributes = self.records.own_beginning_with(ATTRIBUTE);
         attributes.sort();
         let (uid, gid) = (id(b"uid", self.owner.uid), id(b"gid", self.owner.gid));
         TarDetails { uid, gid, seconds, nanos, attributes }

@@ -167,7 +167,7 @@ impl TarMember {
             Some(time) => time,
             None => (i64::try_from(self.owner.mtime).unwrap_or(0), 0),
         };
-        let attributes = self.records.beginning_with(ATTRIBUTE);
+        let attributes = self.records.own_beginning_with(ATTRIBUTE);
         Ownership {
             uid: number(b"uid", self.owner.uid),
             gid: number(b"gid", self.owner.gid),

@@ -1,12 +1,24 @@
 //! Extended headers: records that overrule what the header of a member says.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-/// The keyword and value of every record.
+/// The keyword and value of every record: of those a member has itself, and of those all members after
+/// some header have. The latter are not copied for each member.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Records(BTreeMap<Vec<u8>, Vec<u8>>);
+pub(super) struct Records {
+    own: BTreeMap<Vec<u8>, Vec<u8>>,
+    shared: Arc<BTreeMap<Vec<u8>, Vec<u8>>>,
+}
 
 impl Records {
+    /// The same records as those of every member after this.
+    pub(super) fn for_all(&self) -> Self {
+        let mut all = BTreeMap::clone(&self.shared);
+        all.extend(self.own.clone());
+        Self { own: BTreeMap::new(), shared: Arc::new(all) }
+    }
+
     /// Reads the records of an extended header on top of these. `None` is a header that is none.
     pub(super) fn extend_from(&mut self, payload: &[u8]) -> Option<()> {
         let mut rest = payload;
@@ -25,48 +37,61 @@ impl Records {
     }
 
     pub(super) fn get(&self, keyword: &[u8]) -> Option<&[u8]> {
-        self.0.get(keyword).map(Vec::as_slice)
+        self.own.get(keyword).or_else(|| self.shared.get(keyword)).map(Vec::as_slice)
     }
 
     pub(super) fn pairs(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        self.0.iter().map(|(keyword, value)| (keyword.as_slice(), value.as_slice()))
+        let shared = self.shared.iter().filter(|(keyword, _)| !self.own.contains_key(*keyword));
+        self.own.iter().chain(shared).map(|(keyword, value)| (keyword.as_slice(), value.as_slice()))
     }
 
     pub(super) fn set(&mut self, keyword: &[u8], value: &[u8]) {
-        self.0.insert(keyword.to_vec(), value.to_vec());
+        self.own.insert(keyword.to_vec(), value.to_vec());
     }
 
     /// Drops records that do not hold for the member any more.
     pub(super) fn retain(&mut self, keep: impl Fn(&[u8]) -> bool) {
-        self.0.retain(|keyword, _| keep(keyword));
+        self.own.retain(|keyword, _| keep(keyword));
+        if self.shared.keys().any(|keyword| !keep(keyword)) {
+            Arc::make_mut(&mut self.shared).retain(|keyword, _| keep(keyword));
+        }
     }
 
-    /// The records whose keywords begin so, without that.
-    pub(super) fn beginning_with(&self, prefix: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
+    /// The member's own records whose keywords begin so, without that.
+    pub(super) fn own_beginning_with(&self, prefix: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
         let named = |(keyword, value): (&Vec<u8>, &Vec<u8>)| {
             let name = keyword.strip_prefix(prefix)?;
             Some((name.to_vec(), value.clone()))
         };
-        self.0.iter().filter_map(named).collect()
+        self.own.iter().filter_map(named).collect()
     }
 
-    /// How many bytes the records hold.
+    /// How many bytes the member's own records hold, without those that say what has a place of its own.
     pub(super) fn weight(&self) -> usize {
-        self.0.iter().map(|(keyword, value)| keyword.len() + value.len()).sum()
+        let is_other = |(keyword, _): &(&Vec<u8>, &Vec<u8>)| {
+            !matches!(keyword.as_slice(), b"path" | b"linkpath")
+        };
+        self.own.iter().filter(is_other).map(|(keyword, value)| keyword.len() + value.len()).sum()
+    }
+
+    /// How many bytes the records for all members hold.
+    pub(super) fn shared_weight(&self) -> usize {
+        self.shared.iter().map(|(keyword, value)| keyword.len() + value.len()).sum()
     }
 
     pub(super) fn values(&self) -> impl Iterator<Item = &[u8]> {
-        self.0.values().map(Vec::as_slice)
+        self.pairs().map(|(_, value)| value)
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.own.is_empty() && self.shared.is_empty()
     }
 
     /// The payload of an extended header with these records.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut payload = Vec::new();
-        for (keyword, value) in &self.0 {
+        let sorted: BTreeMap<&[u8], &[u8]> = self.pairs().collect();
+        for (keyword, value) in sorted {
             let rest = keyword.len() + value.len() + 3;
             // The length counts its own digits.
             let mut length = rest;

@@ -7,23 +7,16 @@ use super::header::{Header, sparse_pairs, trim_slashes, until_nul};
 use super::member::{TarKind, TarMember};
 use super::pax::{Records, integer};
 use super::{BLOCK, padded};
+use crate::archive::bounds::{
+    Expanded, MAX_EXTENSIONS, MAX_GLOBAL_HEADERS, MAX_GLOBALS, MAX_HEADER, MAX_PIECES, Spent,
+    tar_read_failure,
+};
 use crate::archive::compression::Decompressed;
 use crate::archive::refusal::unreadable_tar;
 use crate::{Error, Result};
 
-/// The longest extended header that is read into memory.
-const MAX_EXTENSION: u64 = 1 << 20;
-
-/// The most that headers for all members together may hold.
-const MAX_GLOBALS: usize = 64 << 10;
-
-/// The most extended headers in front of one member.
-const MAX_EXTENSIONS: usize = 16;
-
-/// The most pieces of one sparse file.
-const MAX_PIECES: usize = 1 << 16;
-
-/// Reads a tar stream: plain, or compressed with gzip, bzip2, xz or lzma.
+/// Reads a tar stream: plain, or compressed with gzip, bzip2, xz or lzma. What it may cost is bounded, see
+/// [`bounds`](crate::archive::bounds).
 ///
 /// ```
 /// use bastide_model::archive::tar::{TarKind, TarMember, TarReader, TarWriter};
@@ -47,8 +40,13 @@ pub struct TarReader<R: Read> {
     next: u64,
     /// What extended headers say about all members after them.
     globals: Records,
+    /// How many of those headers there were.
+    global_headers: usize,
     /// What is left of the last member's content.
     content: Content,
+    /// How many bytes of sparse files are not in the archive.
+    zeros: u64,
+    spent: Spent,
     ended: bool,
 }
 
@@ -79,12 +77,23 @@ impl<R: Read> TarReader<R> {
     /// # Errors
     /// The stream cannot be read or decompressed.
     pub fn open(input: R) -> Result<Self> {
+        Self::open_sized(input, None)
+    }
+
+    /// Opens a stream that is so long, if that is known: a small one may not unpack to much.
+    ///
+    /// # Errors
+    /// The stream cannot be read or decompressed.
+    pub fn open_sized(input: R, length: Option<u64>) -> Result<Self> {
         Ok(Self {
-            input: Decompressed::open(input).map_err(unreadable_tar)?,
+            input: Decompressed::open(input, length).map_err(tar_read_failure)?,
             position: 0,
             next: 0,
             globals: Records::default(),
+            global_headers: 0,
             content: Content::default(),
+            zeros: 0,
+            spent: Spent::default(),
             ended: false,
         })
     }
@@ -92,14 +101,17 @@ impl<R: Read> TarReader<R> {
     /// The next member, or `None` at the end. What is left of the last one's content is skipped.
     ///
     /// # Errors
-    /// The stream ends inside a member, or is no tar archive at all.
+    /// The stream ends inside a member, is no tar archive at all, or costs more than any may.
     pub fn next_member(&mut self) -> Result<Option<TarMember>> {
         if self.ended {
             return Ok(None);
         }
         self.skip_to_next()?;
         match self.read_member()? {
-            Ok(member) => Ok(Some(member)),
+            Ok(member) => {
+                self.spent.add(&member.name, &member.link, member.records.weight())?;
+                Ok(Some(member))
+            }
             // Anything at the front of the stream must be a header; later, the reference takes
             // whatever is none for the end.
             Err(ending) if self.next == 0 && ending != Ending::Zeros => {
@@ -161,11 +173,16 @@ impl<R: Read> TarReader<R> {
     fn read_records(&mut self, flag: u8, size: u64) -> Result<Option<Extension>> {
         let payload = self.read_payload(size)?;
         if flag == b'g' {
-            if self.globals.extend_from(&payload).is_none() {
+            let mut globals = self.globals.clone();
+            if globals.extend_from(&payload).is_none() {
                 return Ok(None);
             }
-            if self.globals.weight() > MAX_GLOBALS {
-                return Err(unreadable_tar("headers for all members hold too much"));
+            self.globals = globals.for_all();
+            self.global_headers += 1;
+            let is_large = self.globals.shared_weight() > MAX_GLOBALS;
+            if is_large || self.global_headers > MAX_GLOBAL_HEADERS {
+                let most = format!("{MAX_GLOBALS} bytes in {MAX_GLOBAL_HEADERS} headers");
+                return Err(unreadable_tar(format!("headers for all members exceed {most}")));
             }
             return Ok(Some(Extension::Globals));
         }
@@ -189,7 +206,7 @@ impl<R: Read> TarReader<R> {
                 map.extend(pairs.filter(|(offset, length)| *offset != 0 && *length != 0));
                 continues = block[504] != 0;
                 if map.len() > MAX_PIECES {
-                    return Err(unreadable_tar("a sparse file has too many pieces"));
+                    return Err(too_many_pieces());
                 }
             }
             member.size = sparse.real_size;
@@ -237,8 +254,9 @@ impl<R: Read> TarReader<R> {
     fn sparse_map(&mut self, records: &Records, payload: &[u8]) -> Result<Option<Vec<(u64, u64)>>> {
         let invalid = || unreadable_tar("the map of a sparse file is invalid");
         if let Some(map) = records.get(b"GNU.sparse.map") {
-            let numbers: Result<Vec<_>> = map.split(|byte| *byte == b',').map(size_of).collect();
-            return Ok(Some(pairs(&numbers?)));
+            let numbers = map.split(|byte| *byte == b',').take(2 * MAX_PIECES + 1).map(size_of);
+            let map = pairs(&numbers.collect::<Result<Vec<_>>>()?);
+            return if map.len() < MAX_PIECES { Ok(Some(map)) } else { Err(too_many_pieces()) };
         }
         if records.get(b"GNU.sparse.size").is_some() {
             // Here one keyword stands in many records, so they are read from the payload itself.
@@ -252,10 +270,9 @@ impl<R: Read> TarReader<R> {
             };
             let offsets = values(b"GNU.sparse.offset");
             let map = offsets.zip(values(b"GNU.sparse.numbytes"));
-            return map
-                .map(|(offset, length)| Ok((offset?, length?)))
-                .collect::<Result<_>>()
-                .map(Some);
+            let map = map.take(MAX_PIECES).map(|(offset, length)| Ok((offset?, length?)));
+            let map = map.collect::<Result<Vec<_>>>()?;
+            return if map.len() < MAX_PIECES { Ok(Some(map)) } else { Err(too_many_pieces()) };
         }
         let version = (records.get(b"GNU.sparse.major"), records.get(b"GNU.sparse.minor"));
         if version != (Some(b"1"), Some(b"0")) {
@@ -285,9 +302,14 @@ impl<R: Read> TarReader<R> {
     }
 
     fn start_content(&mut self, member: TarMember) -> Result<TarMember> {
-        match self.content.start(&member) && self.position <= self.next {
-            true => Ok(member),
-            false => Err(unreadable_tar("the sizes of a member do not fit together")),
+        if !self.content.start(&member) || self.position > self.next {
+            return Err(unreadable_tar("the sizes of a member do not fit together"));
+        }
+        self.zeros = self.zeros.saturating_add(self.content.zeros());
+        let (limit, actual) = (self.input.allowance(), self.zeros);
+        match actual > limit {
+            true => Err(Expanded { limit, actual }.error(&member.name)),
+            false => Ok(member),
         }
     }
 
@@ -313,7 +335,7 @@ impl<R: Read> TarReader<R> {
 
     /// The payload of an extended header, without what fills up its last block.
     fn read_payload(&mut self, size: u64) -> Result<Vec<u8>> {
-        if size > MAX_EXTENSION {
+        if size > MAX_HEADER {
             return Err(unreadable_tar("an extended header is too long"));
         }
         let padded = padded(size).and_then(|size| usize::try_from(size).ok()).unwrap_or(0);
@@ -326,7 +348,7 @@ impl<R: Read> TarReader<R> {
     fn skip_to_next(&mut self) -> Result<()> {
         let ahead = self.next.saturating_sub(self.position);
         let skipped = io::copy(&mut self.input.by_ref().take(ahead), &mut io::sink());
-        let skipped = skipped.map_err(unreadable_tar)?;
+        let skipped = skipped.map_err(tar_read_failure)?;
         self.position += skipped;
         if skipped < ahead { Err(cut_off()) } else { Ok(()) }
     }
@@ -343,7 +365,7 @@ impl<R: Read> TarReader<R> {
                 Ok(0) => break,
                 Ok(read) => filled += read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(unreadable_tar(error)),
+                Err(error) => return Err(tar_read_failure(error)),
             }
         }
         self.position += u64::try_from(filled).unwrap_or_default();
@@ -354,9 +376,17 @@ impl<R: Read> TarReader<R> {
 impl<R: Read + Seek> TarReader<R> {
     /// Starts over; the archive starts where the stream did.
     pub(crate) fn rewound(self) -> Result<Self> {
+        let length = self.input.length();
         let mut input = self.input.into_inner();
         input.seek(SeekFrom::Start(0)).map_err(unreadable_tar)?;
-        Self::open(input)
+        Self::open_sized(input, length)
+    }
+
+    /// Opens a stream from its start, and finds out how long it is.
+    pub(crate) fn open_whole(mut input: R) -> Result<Self> {
+        let length = input.seek(SeekFrom::End(0)).map_err(unreadable_tar)?;
+        input.seek(SeekFrom::Start(0)).map_err(unreadable_tar)?;
+        Self::open_sized(input, Some(length))
     }
 }
 
@@ -390,6 +420,10 @@ fn size_of(value: &[u8]) -> Result<u64> {
 
 fn pairs(numbers: &[u64]) -> Vec<(u64, u64)> {
     numbers.chunks_exact(2).filter_map(|pair| Some((*pair.first()?, *pair.get(1)?))).collect()
+}
+
+fn too_many_pieces() -> Error {
+    unreadable_tar(format!("a sparse file has more than {MAX_PIECES} pieces"))
 }
 
 fn cut_off() -> Error {

@@ -219,7 +219,9 @@ fn take_place(inventory: &mut Inventory, member: &TarMember, path: &EntryPath) -
     };
     inventory.add(&member.name, path, occupant).map_err(|clash| match clash {
         Clash::Taken => unsafe_tar_member(&member.name, format!("duplicate archive path: {path}")),
-        Clash::TooMany => unreadable_tar("it has too many members"),
+        Clash::TooMany => {
+            unreadable_tar("it has more folders and longer names than members account for")
+        }
     })
 }
 

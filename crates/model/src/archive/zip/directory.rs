@@ -4,6 +4,7 @@ use std::io::{BufReader, Read, Seek, SeekFrom};
 
 use super::member::ZipMember;
 use super::name;
+use crate::archive::bounds::{Expanded, Spent, expansion};
 use crate::archive::refusal::unreadable_zip;
 use crate::{Error, Result};
 
@@ -27,6 +28,8 @@ const NEWEST_VERSION: u8 = 63;
 struct Place {
     start: u64,
     size: u64,
+    /// How long the archive is.
+    length: u64,
     /// How far everything is from where the archive says it is; other data may be in front.
     shift: i128,
 }
@@ -38,13 +41,21 @@ pub(super) fn read(input: &mut (impl Read + Seek)) -> Result<Vec<ZipMember>> {
     let mut directory = BufReader::new(input.take(place.size));
     let mut members = Vec::new();
     let mut read: u64 = 0;
+    let (mut spent, mut total) = (Spent::default(), 0_u64);
     while read < place.size {
         let fixed: [u8; ENTRY_SIZE] = bytes(&mut directory).ok_or_else(cut_off)?;
         let lengths = [u16_at(&fixed, 28), u16_at(&fixed, 30), u16_at(&fixed, 32)];
         let name = take(&mut directory, lengths[0])?;
         let extra = take(&mut directory, lengths[1])?;
         take(&mut directory, lengths[2])?;
-        members.push(entry(&fixed, &name, &extra, place.shift)?);
+        let member = entry(&fixed, &name, &extra, place.shift)?;
+        spent.add(member.name.as_bytes(), &[], 0)?;
+        total = total.saturating_add(member.size);
+        let limit = expansion(place.length);
+        if total > limit {
+            return Err(Expanded { limit, actual: total }.error(member.name.as_bytes()));
+        }
+        members.push(member);
         let variable: u64 = lengths.into_iter().map(u64::from).sum();
         read += 46 + variable;
     }
@@ -139,7 +150,7 @@ fn find(input: &mut (impl Read + Seek)) -> Result<Place> {
     }
     let shift = directory_end - i128::from(size) - i128::from(offset);
     let start = u64::try_from(i128::from(offset) + shift);
-    Ok(Place { start: start.map_err(|_| cut_off())?, size, shift })
+    Ok(Place { start: start.map_err(|_| cut_off())?, size, length, shift })
 }
 
 /// Size and offset of a directory that does not fit into 32 bits.

@@ -79,7 +79,9 @@ pub fn check_zip(members: &[ZipMember], limits: ArchiveLimits) -> Result<()> {
         let occupant = if member.is_dir() { Occupant::Dir } else { Occupant::File };
         inventory.add(name, &path, occupant).map_err(|clash| match clash {
             Clash::Taken => unsafe_zip_member(name, format!("duplicate archive path: {path}")),
-            Clash::TooMany => unreadable_zip("it has too many members"),
+            Clash::TooMany => {
+                unreadable_zip("it has more folders and longer names than members account for")
+            }
         })?;
     }
     match inventory.first_nested() {

@@ -15,6 +15,7 @@ pub(super) const TRIALS: &[Trial] = trials![
     t29_refuses_archives_that_play_tricks,
     unpacks_nothing_through_a_link,
     keeps_to_the_limits_of_archives,
+    no_few_bytes_fill_a_workspace,
     unpacks_large_archives,
     says_that_a_member_of_a_zip_is_damaged,
     takes_back_what_it_archived,
@@ -45,6 +46,56 @@ fn tar(members: &[(&str, &[u8])]) -> Result<Vec<u8>, Trouble> {
     }
     writer.finish()?;
     Ok(bytes)
+}
+
+/// A header of a tar.
+fn header(name: &[u8], flag: u8, size: usize) -> Vec<u8> {
+    let mut block = vec![0; 512];
+    block[..name.len()].copy_from_slice(name);
+    block[100..108].copy_from_slice(b"0000644\0");
+    block[124..136].copy_from_slice(format!("{size:011o}\0").as_bytes());
+    block[148..156].copy_from_slice(b"        ");
+    block[156] = flag;
+    block[257..265].copy_from_slice(b"ustar\x0000");
+    let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
+    block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    block
+}
+
+/// A tar of one empty file with a record about it.
+fn tar_with_record(keyword: &str, value: &str) -> Vec<u8> {
+    let rest = keyword.len() + value.len() + 3;
+    let length =
+        (1..8).map(|digits| rest + digits).find(|all| all.to_string().len() + rest == *all);
+    let mut record = format!("{} {keyword}={value}\n", length.unwrap_or(rest)).into_bytes();
+    let mut tar = header(b"record", b'x', record.len());
+    record.resize(record.len().next_multiple_of(512), 0);
+    tar.extend(record);
+    tar.extend(header(b"file", b'0', 0));
+    tar.resize(tar.len() + 1024, 0);
+    tar
+}
+
+async fn no_few_bytes_fill_a_workspace(context: Context) -> Outcome {
+    let session = context.session().await?;
+    say(&session, "echo here > file").await?;
+    let bombs = [
+        (tar_with_record("GNU.sparse.size", "1099511627776"), "archive expands too far"),
+        (tar_with_record("path", &"a/".repeat(100_000)), "archive path is too deep"),
+    ];
+    for (bomb, reason) in bombs {
+        let refused = error(session.hydrate_workspace(bomb.clone()).await)?;
+        assert_eq!(refused.context()["reason"], reason, "{refused:?}");
+        assert!(refused.hint_text().is_some(), "{refused:?}");
+        let unpacked = session.extract("in/a.tar", bomb, ExtractOptions::default()).await;
+        let refused = error(unpacked)?;
+        assert_eq!(refused.context()["reason"], reason, "{refused:?}");
+        assert_eq!(
+            say(&session, "cat file; find . -type f | sort").await?,
+            "here\n./file\n./in/a.tar\n"
+        );
+    }
+    Ok(session.delete().await?)
 }
 
 async fn unpacks_archives_beside_themselves(context: Context) -> Outcome {

@@ -36,6 +36,41 @@ fn attempts(list: &[(&str, libc::c_long, [libc::c_long; 5])]) -> Vec<Attempt> {
         .collect()
 }
 
+/// One page of a file, mapped shared and writable.
+pub(super) struct Mapping(*mut u8);
+
+impl Mapping {
+    const PAGE: usize = 4096;
+
+    /// Maps the first page, and reads from it: so it is mapped before anything is stored.
+    pub(super) fn new(file: &std::fs::File) -> io::Result<Self> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let (none, file) = (std::ptr::null_mut(), file.as_raw_fd());
+        // SAFETY: new memory, at a place the kernel chooses.
+        let at = unsafe { libc::mmap(none, Self::PAGE, protection, libc::MAP_SHARED, file, 0) };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let mapping = Self(at.cast());
+        // SAFETY: the page is mapped, and nothing else in this process refers to it.
+        unsafe { mapping.0.read_volatile() };
+        Ok(mapping)
+    }
+
+    /// Stores a byte at its front.
+    pub(super) fn store(&self, byte: u8) {
+        // SAFETY: as above.
+        unsafe { self.0.write_volatile(byte) };
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped above with this length, and is not used after this.
+        unsafe { libc::munmap(self.0.cast(), Self::PAGE) };
+    }
+}
+
 /// Mounts and namespaces.
 pub(super) fn mounts() -> Vec<Attempt> {
     let flag = libc::c_long::from;
