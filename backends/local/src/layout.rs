@@ -8,8 +8,9 @@ use std::time::SystemTime;
 
 use bastide_proto::boot::{RootStep, UserAndGroup};
 
+use crate::homes;
 use crate::host::HostFile;
-use crate::toolchains::Toolchains;
+use crate::toolchains::{Look, Toolchains};
 use crate::user::Identity;
 
 /// Folders of the host that commands see, read-only. On most systems all but the first are links
@@ -172,7 +173,9 @@ pub(crate) fn readable(toolchains: &Toolchains, network: bool) -> Vec<String> {
 /// The compilers and interpreters of a search path that are not among the system folders.
 pub(crate) fn toolchains(search_path: &[PathBuf]) -> Toolchains {
     let is_system = |path: &Path| SYSTEM.iter().any(|system| path.starts_with(system));
-    Toolchains::find(search_path.iter().map(PathBuf::as_path), is_system, Path::exists)
+    let homes = homes::all();
+    let look = Look { is_system: &is_system, exists: &Path::exists, homes: &homes };
+    Toolchains::find(search_path.iter().map(PathBuf::as_path), look)
 }
 
 /// Something of the host that keeps its owners.

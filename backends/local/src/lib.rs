@@ -5,6 +5,7 @@
 mod backend;
 mod boot;
 mod descriptors;
+mod homes;
 mod host;
 mod image;
 mod ladder;

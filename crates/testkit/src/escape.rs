@@ -7,6 +7,7 @@
 mod audit;
 mod files;
 mod gaps;
+mod homes;
 mod kernel;
 mod ladder;
 mod paths;
@@ -34,6 +35,7 @@ pub fn trials() -> Vec<Trial> {
         audit::TRIALS,
         files::TRIALS,
         gaps::TRIALS,
+        homes::TRIALS,
         paths::TRIALS,
         kernel::TRIALS,
         processes::TRIALS,
