@@ -10,6 +10,7 @@ mod host;
 mod image;
 mod ladder;
 mod layout;
+mod namespaces;
 mod nursery;
 mod plan;
 mod receipt;

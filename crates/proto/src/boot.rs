@@ -325,8 +325,38 @@ pub struct BootFailure {
     pub step: String,
     /// The system's error number.
     pub errno: i32,
-    /// Whether user namespaces themselves were refused.
-    pub no_user_namespaces: bool,
+    /// Whether what failed was making the namespaces.
+    pub no_namespaces: bool,
+    /// Whether what failed was about the session's own files, which its commands may have changed: it
+    /// says nothing of what the machine can do.
+    pub of_session: bool,
     /// Whether the range of ids could not be had; without it the boot may succeed.
     pub no_range: bool,
+}
+
+/// The system's errors that say that something is not there or that nobody gets it, whenever they ask: `EPERM`,
+/// `ENOENT`, `ENXIO`, `EACCES`, `ENODEV`, `EINVAL`, `ENOSYS`, `EOPNOTSUPP`.
+const MISSING: [i32; 8] = [1, 2, 6, 13, 19, 22, 38, 95];
+
+/// Whether an error of the system says that the machine does not have something, or gives it to nobody. That
+/// there is no room, or too many of something, is no such error: somebody can bring it about.
+#[must_use]
+pub fn is_missing(errno: i32) -> bool {
+    MISSING.contains(&errno)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_missing;
+
+    #[test]
+    fn takes_no_want_of_room_for_a_missing_feature() {
+        // EINTR, EIO, E2BIG, EAGAIN, ENOMEM, EBUSY, ENFILE, EMFILE, ENOSPC, EROFS, EUSERS, ETIMEDOUT.
+        for errno in [4, 5, 7, 11, 12, 16, 23, 24, 28, 30, 87, 110] {
+            assert!(!is_missing(errno), "{errno}");
+        }
+        for errno in [1, 13, 22, 38, 95] {
+            assert!(is_missing(errno), "{errno}");
+        }
+    }
 }

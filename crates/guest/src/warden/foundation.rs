@@ -99,7 +99,8 @@ impl Foundation {
         // Init is ours, but what it does may take for ever: a file system that does not answer.
         self.to_init.set_read_timeout(Some(BOOT)).step(|| "watch the sandbox".to_owned())?;
         self.ids.write(self.init).map_err(|error| {
-            let no_range = matches!(self.ids, IdMap::Subordinate { .. });
+            // Only where the machine gives no range, not where there is no room to ask for one.
+            let no_range = matches!(self.ids, IdMap::Subordinate { .. }) && error.is_missing();
             BootFailure { no_range, ..BootFailure::from(error) }
         })?;
         if self.ids.are_shifted() {
@@ -229,7 +230,8 @@ fn no_namespaces(error: &io::Error) -> BootFailure {
     BootFailure {
         step: "make the sandbox's namespaces".to_owned(),
         errno: error.raw_os_error().unwrap_or(libc::EIO),
-        no_user_namespaces: true,
+        no_namespaces: true,
+        of_session: false,
         no_range: false,
     }
 }

@@ -64,7 +64,8 @@ impl<'a> Workspace<'a> {
                     limited_by: spec.limits.disk.map(|_| by.to_owned()),
                 })
             }
-            Err(why) if image.maker.is_some() => {
+            // A machine that cannot is not one that has no room just now.
+            Err(why) if image.maker.is_some() && why.is_missing() => {
                 // Where there is an image, the files are in it.
                 drop(fs::remove_file(&image.path));
                 Ok(Self { device: Some(Err(why.to_string())), ..Self::default() })
