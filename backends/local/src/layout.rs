@@ -180,15 +180,11 @@ pub(crate) fn toolchains(search_path: &[PathBuf]) -> Toolchains {
 
 /// Something of the host that keeps its owners.
 fn own(steps: &mut Vec<RootStep>, file: &HostFile) {
-    let HostFile { source, target, writable, is_dir, .. } = file;
+    let HostFile { source, target, writable, is_dir, owner, .. } = file;
     let (source, target, writable) = (source.clone(), target.clone(), *writable);
-    if *is_dir {
-        folder(steps, &target);
-    } else {
-        parents(steps, &target);
-        steps.push(RootStep::File { target: target.clone(), content: String::new() });
-    }
-    steps.push(RootStep::BindOwned { source, target, writable });
+    parents(steps, &target);
+    steps.push(RootStep::MountPoint { target: target.clone(), is_dir: *is_dir });
+    steps.push(RootStep::BindOwned { source, target, writable, owner: Some(*owner) });
 }
 
 /// Shows a file or folder of the host as it is, read-only; a link stays a link; what the host does
@@ -323,6 +319,8 @@ mod tests {
             target: target.to_owned(),
             writable: true,
             is_dir,
+            is_own: false,
+            owner: UserAndGroup { uid: 0, gid: 0 },
         };
         let files = [
             file("/srv/deep/work/inner/file", false),
@@ -338,6 +336,7 @@ mod tests {
             let target = match step {
                 RootStep::Dir { target, .. }
                 | RootStep::File { target, .. }
+                | RootStep::MountPoint { target, .. }
                 | RootStep::Link { target, .. } => {
                     made.push(target.clone());
                     target

@@ -276,6 +276,8 @@ fn be_guest(spec: &ContainerSpec, who: &DefaultUser, endpoints: Endpoints) -> ! 
         token: spec.token,
         writable: spec.writable.clone(),
         readable: spec.readable.clone(),
+        // Folders of the host are the engine's to give.
+        writes_to_host: false,
         resolver: spec.resolver,
         only_own: (!who.many_users).then(|| ONE_USER.to_owned()),
         own_uid: who.who.uid,

@@ -17,7 +17,8 @@ pub(crate) use ids::IdMap;
 pub(crate) use limits::{Surroundings, limit_commands};
 pub(crate) use pattern::{add_own, can_be_pattern, make_pattern};
 pub(crate) use root::{
-    Instead, begin_root, clone_binds, file_system, finish_root, leave_host, open_alone, shift,
+    Instead, begin_root, clone_binds, file_system, finish_root, leave_host, make_exclusively,
+    open_alone, shift,
 };
 pub(crate) use seccomp::{Protected, Shared};
 pub(crate) use walls::{

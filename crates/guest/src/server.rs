@@ -10,6 +10,7 @@ mod files;
 pub(crate) mod kill;
 mod log;
 mod memory;
+mod modes;
 mod pipes;
 mod pool;
 mod ports;
@@ -35,6 +36,7 @@ use rustix::process::Pid;
 use crate::init::ToInit;
 use crate::launcher::LauncherReport;
 use crate::packet;
+use crate::without::{Wall, is_out};
 
 use beneath::Roots;
 use log::LogFolder;
@@ -77,6 +79,8 @@ pub(crate) struct Served {
     pub(crate) writable: Vec<String>,
     /// Where they may only be read.
     pub(crate) readable: Vec<String>,
+    /// Whether some of the former are folders of the host.
+    pub(crate) writes_to_host: bool,
     /// How they are found.
     pub(crate) resolver: Resolver,
     /// Why there is nobody but the default user, if so.
@@ -91,6 +95,7 @@ impl From<&BootSpec> for Served {
             token: spec.token,
             writable: spec.writable.clone(),
             readable: spec.readable.clone(),
+            writes_to_host: spec.writes_to_host,
             resolver: spec.resolver,
             only_own: spec.only_own.clone(),
             own_uid: rustix::process::geteuid().as_raw(),
@@ -137,6 +142,9 @@ pub(crate) fn run(served: &Served, endpoints: Endpoints) -> io::Result<()> {
     let roots = Roots::open(&served.writable, &served.readable, served.resolver)?;
     // What the guest makes has the same permissions as what commands make.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    if served.writes_to_host && !is_out(Wall::SetIdModes) {
+        modes::forbid_set_id();
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()

@@ -4,7 +4,7 @@ use landlock::{ABI, Access, CompatLevel, Compatible, Ruleset, RulesetAttr, Scope
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::thread::{CapabilitySet, capabilities, set_no_new_privs};
 
-use super::seccomp::{Protected, Shared};
+use super::seccomp::{Lasting, Protected, Shared};
 use super::walls::{abi_number, install_filter, keep_capabilities};
 use super::{Step, StepError};
 
@@ -51,15 +51,17 @@ pub(crate) fn raise_walls(protected: Option<&Protected>, shared: Shared) -> Resu
     set_no_new_privs(true).step(|| "give up new privileges".to_owned())?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .step(|| "become untraceable".to_owned())?;
-    let landlock_abi = keep_to_commands();
+    let landlock_abi = keep_to_commands()?;
     if let Some(protected) = protected {
-        install_filter(protected, shared)?;
+        // What is in a container is the engine's.
+        install_filter(protected, shared, Lasting::Inside)?;
     }
     Ok(landlock_abi)
 }
 
-/// An engine may refuse Landlock altogether; that is said, and no reason not to start.
-fn keep_to_commands() -> u32 {
+/// An engine may refuse Landlock altogether; that is said, and no reason not to start. Where there is
+/// Landlock, it has to hold.
+fn keep_to_commands() -> Result<u32, StepError> {
     let build = || -> Result<_, landlock::RulesetError> {
         Ruleset::default()
             .set_compatibility(CompatLevel::BestEffort)
@@ -67,8 +69,11 @@ fn keep_to_commands() -> u32 {
             .create()?
             .restrict_self()
     };
-    match build().map(|status| status.landlock) {
-        Ok(landlock::LandlockStatus::Available { effective_abi, .. }) => abi_number(effective_abi),
-        Ok(_) | Err(_) => 0,
-    }
+    let status = build()
+        .map_err(|error| std::io::Error::other(error.to_string()))
+        .step(|| "restrict commands with Landlock".to_owned())?;
+    Ok(match status.landlock {
+        landlock::LandlockStatus::Available { effective_abi, .. } => abi_number(effective_abi),
+        _ => 0,
+    })
 }

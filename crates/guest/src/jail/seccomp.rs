@@ -5,7 +5,9 @@
 //! killed for a call.
 
 mod filter;
+mod lasting;
 mod program;
 mod table;
 
 pub(crate) use filter::{Protected, Shared, filter};
+pub(crate) use lasting::Lasting;

@@ -19,7 +19,7 @@ use rustix::thread::{
 use seccompiler::BpfProgram;
 use serde::{Deserialize, Serialize};
 
-use super::seccomp::{Protected, Shared, filter};
+use super::seccomp::{Lasting, Protected, Shared, filter};
 use super::{Blueprint, Step, StepError};
 use crate::accounts::Identity;
 use crate::without::{Wall, is_out};
@@ -120,7 +120,11 @@ pub(crate) fn raise_walls(
         let step = format!("restrict files: Landlock is {landlock_abi} here, not {least_abi}");
         return Err(StepError::from_errno(&step, libc::EOPNOTSUPP));
     }
-    install_filter(protected, shared)?;
+    let lasting = match spec.writes_to_host && !is_out(Wall::SetIdModes) {
+        true => Lasting::OnHost,
+        false => Lasting::Inside,
+    };
+    install_filter(protected, shared, lasting)?;
     Ok(WallsReport { enforced: Enforced::default(), landlock_abi, adopts: true })
 }
 
@@ -131,7 +135,7 @@ static PREPARED: OnceLock<(Protected, BpfProgram)> = OnceLock::new();
 /// the third; any others get a filter of their own.
 pub(crate) fn prepare_filter() {
     let protected = Protected([2, 3].into_iter().filter_map(Pid::from_raw).collect());
-    let filter = filter(&protected, Shared::Nothing);
+    let filter = filter(&protected, Shared::Nothing, Lasting::Inside);
     drop(PREPARED.set((protected, filter)));
 }
 
@@ -145,13 +149,21 @@ pub(crate) fn give_up_unneeded() -> Result<(), StepError> {
 }
 
 /// Puts the filter of system calls on this process and everything it forks.
-pub(super) fn install_filter(protected: &Protected, shared: Shared) -> Result<(), StepError> {
+pub(super) fn install_filter(
+    protected: &Protected,
+    shared: Shared,
+    lasting: Lasting,
+) -> Result<(), StepError> {
     if is_out(Wall::Seccomp) || is_out(Wall::NoNewPrivileges) {
         return Ok(());
     }
     let program = match PREPARED.get() {
-        Some((whom, prepared)) if (whom, shared) == (protected, Shared::Nothing) => prepared,
-        _ => &filter(protected, shared),
+        Some((whom, prepared))
+            if (whom, shared, lasting) == (protected, Shared::Nothing, Lasting::Inside) =>
+        {
+            prepared
+        }
+        _ => &filter(protected, shared, lasting),
     };
     seccompiler::apply_filter(program)
         .map_err(|_| io::Error::last_os_error())

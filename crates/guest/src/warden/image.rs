@@ -16,9 +16,8 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use bastide_proto::boot::{BootSpec, Image};
+use bastide_proto::boot::{BootSpec, Image, UserAndGroup};
 use rustix::fs::{AtFlags, unlinkat};
-use rustix::io::Errno;
 
 use super::foundation::Foundation;
 use crate::jail::{Instead, Step, StepError, file_system, shift};
@@ -77,8 +76,8 @@ impl<'a> Workspace<'a> {
 
 /// Mounts an image, attached nowhere, and says what its device is.
 fn mount(image: &Image, foundation: &Foundation) -> Result<(OwnedFd, u64), StepError> {
-    let owners = || "shift the owners of the workspace".to_owned();
-    let owners = foundation.shifted.as_ref().ok_or(Errno::PERM).step(owners)?;
+    // Whoever made the file system owns its top folder.
+    let owners = foundation.namespace_of(Some(UserAndGroup { uid: 0, gid: 0 }))?;
     if let Some(maker) = &image.maker {
         make(image, maker)?;
     }

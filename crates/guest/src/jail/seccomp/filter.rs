@@ -3,6 +3,7 @@
 use rustix::process::Pid;
 use seccompiler::BpfProgram;
 
+use super::lasting::{Lasting, refuse_lasting};
 use super::program::Condition::{AnyBit, Masked, NotWord, Whole, Word};
 use super::program::{Rule, Rules, program};
 use super::table;
@@ -53,7 +54,7 @@ pub(crate) enum Shared {
 }
 
 /// The filter of a command.
-pub(crate) fn filter(protected: &Protected, shared: Shared) -> BpfProgram {
+pub(crate) fn filter(protected: &Protected, shared: Shared, lasting: Lasting) -> BpfProgram {
     let (mut refused, mut allowed) = (refused(protected), allowed());
     match shared {
         Shared::Nothing => {}
@@ -76,6 +77,9 @@ pub(crate) fn filter(protected: &Protected, shared: Shared) -> BpfProgram {
             }
         }
         Shared::Host { network } => refuse_shared(&mut refused, &mut allowed, network),
+    }
+    if lasting == Lasting::OnHost {
+        refuse_lasting(&mut refused, &mut allowed, shared);
     }
     program(&refused, &allowed)
 }
@@ -190,8 +194,9 @@ mod tests {
             Shared::Host { network: true },
             Shared::Host { network: false },
         ];
-        for shared in all {
-            let program = filter(&Protected(vec![pid]), shared);
+        let both = [Lasting::Inside, Lasting::OnHost];
+        for (shared, lasting) in all.into_iter().flat_map(|one| both.map(|both| (one, both))) {
+            let program = filter(&Protected(vec![pid]), shared, lasting);
             assert!(program.len() < 500, "{} instructions", program.len());
             let kills = [libc::SECCOMP_RET_KILL_PROCESS, libc::SECCOMP_RET_KILL_THREAD];
             assert!(program.iter().all(|step| !(step.code == 0x06 && kills.contains(&step.k))));
