@@ -242,7 +242,7 @@ impl Sandbox {
         let status = self.foundation.end()?;
         // A group that stays is found by its name, and a mount point by its note.
         drop(self.groups.remove());
-        drop(mount_points::remove(self.folder.path()));
+        drop(mount_points::remove(&self.folder.held_path()));
         Ok(status)
     }
 

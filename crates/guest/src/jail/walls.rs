@@ -120,7 +120,10 @@ pub(crate) fn raise_walls(
         let step = format!("restrict files: Landlock is {landlock_abi} here, not {least_abi}");
         return Err(StepError::from_errno(&step, libc::EOPNOTSUPP));
     }
-    let lasting = match spec.writes_to_host && !is_out(Wall::SetIdModes) {
+    // Where commands have an id and the paths of the host, every file they own is one there, also those
+    // that Landlock keeps them from: it does not look at modes.
+    let is_on_host = spec.writes_to_host || plan.ground.rung != Rung::Namespaces;
+    let lasting = match is_on_host && !is_out(Wall::SetIdModes) {
         true => Lasting::OnHost,
         false => Lasting::Inside,
     };

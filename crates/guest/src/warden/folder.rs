@@ -34,9 +34,9 @@ impl Folder {
         Ok(Self { path: path.to_owned(), held })
     }
 
-    /// Where it is, unless somebody moved it.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
+    /// A path that leads to it as long as this process holds it, whatever became of its own.
+    pub(crate) fn held_path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.held.as_raw_fd()))
     }
 
     /// Makes a socket in the folder. It is bound through the held folder, because the name of a

@@ -52,7 +52,7 @@ printf 'not utf-8' > "$(printf 'n\377me')"
 ln -s /absolute/target absolute && ln -s missing dangling && ln -s plain relative
 ln plain second && mkdir other && ln plain other/third
 mkfifo pipe && chmod 640 pipe
-echo run > script && chmod 755 script && echo s > special && chmod 4755 special
+echo run > script && chmod 755 script && echo s > special && { chmod 4755 special 2>/dev/null || chmod 1755 special; }
 echo secret > unreadable && chmod 000 unreadable
 echo inside > closed/file && chmod 000 closed
 dd if=/dev/zero of=sparse bs=1 count=1 seek=3000000 2>/dev/null

@@ -20,6 +20,7 @@ pub(super) const TRIALS: &[Trial] = trials![
     leaves_nothing_that_gives_more_by_files,
     leaves_only_files_of_the_folders_owner,
     keeps_set_id_modes_in_storage_of_its_own,
+    makes_no_program_of_the_caller_set_id,
     never_touches_what_a_grant_is_mounted_on,
     leaves_no_mount_points_in_the_callers_folder,
     refuses_what_is_granted_for_reading_and_could_be_written,
@@ -232,12 +233,32 @@ async fn leaves_only_files_of_the_folders_owner(context: Context) -> Outcome {
 
 async fn keeps_set_id_modes_in_storage_of_its_own(context: Context) -> Outcome {
     let session = context.session().await?;
+    if session.receipt().rung == Rung::Landlock {
+        // There its storage is a folder of the host like any other.
+        let exit = session.exec(sh("touch program && chmod 2755 program")).await?.exit;
+        assert_ne!(exit.code, 0);
+        return Ok(session.delete().await?);
+    }
     // As packages are installed: some programs have a group of their own.
     let line = "touch program && chmod 2755 program && stat -c %a program";
     assert_eq!(say(&session, line).await?, "2755\n");
     session.chmod("program", 0o4711).await?;
     assert_eq!(say(&session, "stat -c %a program").await?, "4711\n");
     Ok(session.delete().await?)
+}
+
+/// Whatever else commands can do to files of the caller that are outside.
+async fn makes_no_program_of_the_caller_set_id(context: Context) -> Outcome {
+    let (_held, top) = host()?;
+    let program = top.join("program");
+    fs::write(&program, "#!/bin/sh\n")?;
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+    let session = context.session().await?;
+    let line = format!("chmod 6755 {}", program.display());
+    assert_ne!(session.exec(sh(&line)).await?.exit.code, 0);
+    session.delete().await?;
+    assert_eq!(fs::metadata(&program)?.mode() & 0o7777, 0o755);
+    Ok(())
 }
 
 /// A file of the caller's that is granted for reading inside the workspace is neither emptied nor written.

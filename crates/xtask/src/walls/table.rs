@@ -107,6 +107,7 @@ pub(super) const CASES: &[Case] = &[
             "leaves_nothing_on_the_host_that_gives_more",
             "leaves_nothing_in_a_granted_folder_that_gives_more",
             "leaves_nothing_that_gives_more_by_files",
+            "makes_no_program_of_the_caller_set_id",
         ],
     ),
     host(
