@@ -2,9 +2,11 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use bastide::{Error, ErrorKind, Grant, MachineSpec, Result};
+use bastide::{Error, ErrorKind, Grant, MachineSpec, Result, Rung};
+use bastide_proto::boot::{MountPoint, UserAndGroup};
 
 use crate::user::ID_LOCKS;
 
@@ -41,6 +43,10 @@ pub(crate) struct HostFile {
     pub(crate) target: String,
     pub(crate) writable: bool,
     pub(crate) is_dir: bool,
+    /// Whether it is the session's own storage, and not the caller's.
+    pub(crate) is_own: bool,
+    /// Whose it is on the host.
+    pub(crate) owner: UserAndGroup,
 }
 
 /// Everything of the host a session works in, what lies in something else after it. The first is
@@ -101,7 +107,61 @@ fn look(source: PathBuf, target: &str, writable: bool) -> io::Result<HostFile> {
         return Err(io::Error::other("it is neither a folder nor a regular file"));
     }
     let (target, is_dir) = (target.to_owned(), metadata.is_dir());
-    Ok(HostFile { source, target, writable, is_dir })
+    let owner = UserAndGroup { uid: metadata.uid(), gid: metadata.gid() };
+    Ok(HostFile { source, target, writable, is_dir, is_own: false, owner })
+}
+
+/// Refuses what is granted for reading only, but lies in something that may be written. A rung with mounts
+/// covers it, where it is mounted in its own place; everywhere else it could be written by its other name.
+pub(crate) fn refuse_overlaps(files: &[HostFile], rung: Rung) -> Result<()> {
+    for closed in files.iter().filter(|file| !file.writable) {
+        for open in files.iter().filter(|file| file.writable && !file.is_own) {
+            let Ok(beneath) = closed.source.strip_prefix(&open.source) else { continue };
+            let in_place = Path::new(&open.target).join(beneath) == Path::new(&closed.target);
+            if rung == Rung::Unconfined || rung == Rung::Namespaces && in_place {
+                continue;
+            }
+            let (what, around) = (closed.source.display(), open.source.display());
+            let message = format!(
+                "{what} cannot be granted for reading only: it lies in {around}, which may be written"
+            );
+            let error = Error::new(ErrorKind::Unsupported, message).with("path", what.to_string());
+            return Err(error.hint(match rung {
+                Rung::Landlock if in_place => {
+                    "use `--isolation namespaces`, or move one out of the other".to_owned()
+                }
+                _ => format!(
+                    "grant it at {}, or move one out of the other",
+                    Path::new(&open.target).join(beneath).display()
+                ),
+            }));
+        }
+    }
+    Ok(())
+}
+
+/// What has to be in folders of the host for others of them to be mounted there.
+pub(crate) fn mount_points(files: &[HostFile]) -> Vec<MountPoint> {
+    let mut points = Vec::new();
+    for file in files {
+        let lies_in = |other: &&HostFile| {
+            other.is_dir && other.target != file.target && is_beneath(&file.target, &other.target)
+        };
+        let around = files.iter().filter(lies_in).max_by_key(|other| other.target.len());
+        // The session's own storage is its own affair, and what may only be read is not written for this.
+        let Some(around) = around.filter(|around| around.writable && !around.is_own) else {
+            continue;
+        };
+        if let Ok(beneath) = Path::new(&file.target).strip_prefix(&around.target) {
+            let (folder, beneath) = (around.source.clone(), beneath.to_owned());
+            points.push(MountPoint { folder, beneath, is_dir: file.is_dir });
+        }
+    }
+    points
+}
+
+fn is_beneath(path: &str, folder: &str) -> bool {
+    Path::new(path).starts_with(folder)
 }
 
 /// Refuses a place that must not be a sandbox's: on the host, where links lead, and inside.
@@ -180,6 +240,62 @@ mod tests {
         std::os::unix::fs::symlink("/etc", &link).unwrap();
         let workspace = workspace(&link, link.to_str().unwrap(), &home);
         assert!(workspace.unwrap_err().message().contains("system folder"));
+    }
+
+    fn file(source: &str, target: &str, writable: bool) -> HostFile {
+        HostFile {
+            source: PathBuf::from(source),
+            target: target.to_owned(),
+            writable,
+            is_dir: !source.ends_with(".txt"),
+            is_own: false,
+            owner: UserAndGroup { uid: 0, gid: 0 },
+        }
+    }
+
+    #[test]
+    fn refuses_grants_that_a_rung_cannot_hold() {
+        let work = || file("/p", "/p", true);
+        let cases = [
+            // A part of the workspace, covered in its own place.
+            (vec![work(), file("/p/a.txt", "/p/a.txt", false)], true, false),
+            (vec![file("/p", "/w", true), file("/p/a", "/w/a", false)], true, false),
+            // It could be written by the name it has in the workspace.
+            (vec![work(), file("/p/a.txt", "/x/a.txt", false)], false, false),
+            (vec![work(), file("/p", "/x", false)], false, false),
+            (vec![file("/p", "/w", true), work(), file("/p/a", "/w/a", false)], false, false),
+            // More inside less is what was asked for, and so is what lies beside.
+            (vec![work(), file("/p/a", "/p/a", true)], true, true),
+            (vec![file("/p/a", "/p/a", true), file("/p", "/p", false)], true, true),
+            (vec![work(), file("/pa", "/pa", false)], true, true),
+        ];
+        for (files, namespaces, landlock) in cases {
+            let got = refuse_overlaps(&files, Rung::Namespaces);
+            assert_eq!(got.is_ok(), namespaces, "{files:?}: {got:?}");
+            let got = refuse_overlaps(&files, Rung::Landlock);
+            assert_eq!(got.is_ok(), landlock, "{files:?}: {got:?}");
+        }
+    }
+
+    #[test]
+    fn knows_what_is_mounted_in_folders_of_the_host() {
+        let mut own = file("/storage", "/workspace", true);
+        own.is_own = true;
+        let files = [
+            own,
+            file("/p", "/p", true),
+            file("/data", "/p/deep/data", false),
+            file("/one.txt", "/p/deep/data/one.txt", false),
+            file("/two.txt", "/p/two.txt", true),
+            file("/q", "/workspace/q", false),
+            file("/pp", "/pp", true),
+        ];
+        let point = |beneath: &str, is_dir| MountPoint {
+            folder: PathBuf::from("/p"),
+            beneath: PathBuf::from(beneath),
+            is_dir,
+        };
+        assert_eq!(mount_points(&files), [point("deep/data", true), point("two.txt", false)]);
     }
 
     #[test]

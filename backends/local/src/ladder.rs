@@ -8,6 +8,7 @@ use bastide::{Error, ErrorKind, Isolation, Result, Rung};
 use bastide_proto::boot::BootFailure;
 use rustix::io::Errno;
 
+use crate::namespaces::{self, Setting};
 use crate::refusal::{because, refused};
 
 /// Where the rung of a session is noted, in its folder: what was stopped goes on as it was.
@@ -18,7 +19,7 @@ const LADDER: [Rung; 2] = [Rung::Namespaces, Rung::Landlock];
 
 /// Which rungs are tried for a session, in order.
 pub(crate) fn rungs(asked: Isolation, dir: &Path) -> Result<Vec<Rung>> {
-    match (asked, noted(dir)) {
+    match (asked, noted(dir)?) {
         (Isolation::Exactly(rung), _) => Ok(vec![rung]),
         (Isolation::Auto, Some(rung)) => Ok(vec![rung]),
         (Isolation::Auto, None) => Ok(LADDER.to_vec()),
@@ -29,10 +30,25 @@ pub(crate) fn rungs(asked: Isolation, dir: &Path) -> Result<Vec<Rung>> {
     }
 }
 
-fn noted(dir: &Path) -> Option<Rung> {
-    let word = fs::read_to_string(dir.join(NOTE)).ok()?;
+/// The rung a session stood on before. One that cannot be told is no leave to stand lower.
+fn noted(dir: &Path) -> Result<Option<Rung>> {
+    let path = dir.join(NOTE);
+    let failed = |why: String| {
+        let message = format!("cannot tell how the session was confined: {why}");
+        Error::new(ErrorKind::Io, message)
+            .with("path", path.display().to_string())
+            .hint("ask for a rung by name with `--isolation`")
+    };
+    let word = match fs::read_to_string(&path) {
+        Ok(word) => word,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed(error.to_string())),
+    };
     let all = [Rung::Namespaces, Rung::Landlock, Rung::Unconfined];
-    all.into_iter().find(|rung| rung.as_str() == word)
+    match all.into_iter().find(|rung| rung.as_str() == word) {
+        Some(rung) => Ok(Some(rung)),
+        None => Err(failed(format!("{word:?} is no rung"))),
+    }
 }
 
 /// Notes on which rung a session stands.
@@ -40,20 +56,23 @@ pub(crate) fn note(dir: &Path, rung: Rung) -> io::Result<()> {
     fs::write(dir.join(NOTE), rung.as_str())
 }
 
-/// Whether a boot failed because the machine does not have the rung, and not for a reason that would
-/// meet the next one too.
+/// Whether a boot failed because the machine does not have the rung. Not where there is no room for one more
+/// sandbox, nor where the session's own files are in the way: who is inside could bring both about, and would
+/// be less confined for it.
 pub(crate) fn is_missing(failure: &BootFailure) -> bool {
-    let errnos = [
-        Errno::PERM,
-        Errno::ACCESS,
-        Errno::NOSYS,
-        Errno::INVAL,
-        Errno::OPNOTSUPP,
-        Errno::NODEV,
-        Errno::NOSPC,
-        Errno::USERS,
-    ];
-    failure.no_user_namespaces || errnos.iter().any(|errno| errno.raw_os_error() == failure.errno)
+    says_missing(failure, namespaces::forbids)
+}
+
+fn says_missing(failure: &BootFailure, forbids: impl FnOnce() -> Option<Setting>) -> bool {
+    let errnos =
+        [Errno::PERM, Errno::ACCESS, Errno::NOSYS, Errno::INVAL, Errno::OPNOTSUPP, Errno::NODEV];
+    let errno = Errno::from_raw_os_error(failure.errno);
+    match errno {
+        _ if failure.of_session => false,
+        // The kernel says the same of a limit that is reached and of one that allows none at all.
+        Errno::NOSPC => failure.no_namespaces && forbids().is_some(),
+        _ => errnos.contains(&errno),
+    }
 }
 
 /// The error where no rung could be had: that of the first, with what the others said.
@@ -91,6 +110,48 @@ mod tests {
         note(folder.path(), Rung::Landlock).unwrap();
         assert_eq!(rungs(Isolation::Auto), [Rung::Landlock]);
         assert_eq!(rungs(Isolation::Exactly(Rung::Namespaces)), [Rung::Namespaces]);
+    }
+
+    #[test]
+    fn takes_no_note_it_cannot_read_for_leave_to_stand_lower() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join(NOTE), "something newer").unwrap();
+        assert!(rungs(Isolation::Auto, folder.path()).is_err());
+        fs::remove_file(folder.path().join(NOTE)).unwrap();
+        fs::create_dir(folder.path().join(NOTE)).unwrap();
+        assert!(rungs(Isolation::Auto, folder.path()).is_err());
+    }
+
+    #[test]
+    fn falls_only_where_the_machine_does_not_have_the_rung() {
+        let failure = |errno: Errno, no_namespaces, of_session| BootFailure {
+            step: "make the sandbox's namespaces".to_owned(),
+            errno: errno.raw_os_error(),
+            no_namespaces,
+            of_session,
+            no_range: false,
+        };
+        let zero = || namespaces::setting_of("user", "0\n");
+        for errno in [Errno::PERM, Errno::INVAL, Errno::NOSYS, Errno::ACCESS] {
+            assert!(says_missing(&failure(errno, true, false), || None), "{errno}");
+            assert!(!says_missing(&failure(errno, false, true), || None), "{errno} of a file");
+        }
+        let full = [
+            Errno::NOSPC,
+            Errno::USERS,
+            Errno::AGAIN,
+            Errno::MFILE,
+            Errno::NFILE,
+            Errno::NOMEM,
+            Errno::BUSY,
+            Errno::IO,
+        ];
+        for errno in full {
+            assert!(!says_missing(&failure(errno, true, false), || None), "{errno}");
+        }
+        assert!(says_missing(&failure(Errno::NOSPC, true, false), zero), "none are allowed");
+        assert!(!says_missing(&failure(Errno::NOSPC, false, false), zero), "a disk is full");
+        assert!(!says_missing(&failure(Errno::AGAIN, true, false), zero));
     }
 
     #[test]

@@ -8,8 +8,9 @@ use std::time::SystemTime;
 
 use bastide_proto::boot::{RootStep, UserAndGroup};
 
+use crate::homes;
 use crate::host::HostFile;
-use crate::toolchains::Toolchains;
+use crate::toolchains::{Look, Toolchains};
 use crate::user::Identity;
 
 /// Folders of the host that commands see, read-only. On most systems all but the first are links
@@ -172,20 +173,18 @@ pub(crate) fn readable(toolchains: &Toolchains, network: bool) -> Vec<String> {
 /// The compilers and interpreters of a search path that are not among the system folders.
 pub(crate) fn toolchains(search_path: &[PathBuf]) -> Toolchains {
     let is_system = |path: &Path| SYSTEM.iter().any(|system| path.starts_with(system));
-    Toolchains::find(search_path.iter().map(PathBuf::as_path), is_system, Path::exists)
+    let homes = homes::all();
+    let look = Look { is_system: &is_system, exists: &Path::exists, homes: &homes };
+    Toolchains::find(search_path.iter().map(PathBuf::as_path), look)
 }
 
 /// Something of the host that keeps its owners.
 fn own(steps: &mut Vec<RootStep>, file: &HostFile) {
-    let HostFile { source, target, writable, is_dir, .. } = file;
+    let HostFile { source, target, writable, is_dir, owner, .. } = file;
     let (source, target, writable) = (source.clone(), target.clone(), *writable);
-    if *is_dir {
-        folder(steps, &target);
-    } else {
-        parents(steps, &target);
-        steps.push(RootStep::File { target: target.clone(), content: String::new() });
-    }
-    steps.push(RootStep::BindOwned { source, target, writable });
+    parents(steps, &target);
+    steps.push(RootStep::MountPoint { target: target.clone(), is_dir: *is_dir });
+    steps.push(RootStep::BindOwned { source, target, writable, owner: Some(*owner) });
 }
 
 /// Shows a file or folder of the host as it is, read-only; a link stays a link; what the host does
@@ -320,6 +319,8 @@ mod tests {
             target: target.to_owned(),
             writable: true,
             is_dir,
+            is_own: false,
+            owner: UserAndGroup { uid: 0, gid: 0 },
         };
         let files = [
             file("/srv/deep/work/inner/file", false),
@@ -335,6 +336,7 @@ mod tests {
             let target = match step {
                 RootStep::Dir { target, .. }
                 | RootStep::File { target, .. }
+                | RootStep::MountPoint { target, .. }
                 | RootStep::Link { target, .. } => {
                     made.push(target.clone());
                     target

@@ -5,10 +5,12 @@
 mod backend;
 mod boot;
 mod descriptors;
+mod homes;
 mod host;
 mod image;
 mod ladder;
 mod layout;
+mod namespaces;
 mod nursery;
 mod plan;
 mod receipt;

@@ -19,7 +19,7 @@ use crate::host::{self, HostFile};
 use crate::image::Choice;
 use crate::layout;
 use crate::toolchains::Toolchains;
-use crate::user::{ID_LOCKS, Identity};
+use crate::user::{ID_LOCKS, Identity, only_owner};
 
 /// The oldest version of Landlock that keeps file contents apart: before it, anybody can cut a file
 /// short.
@@ -81,8 +81,13 @@ impl Plan {
 
     fn namespaces(ground: &Ground<'_>, who: Identity) -> Result<Self> {
         let mut files = host::files(ground.spec, ground.home)?;
+        host::refuse_overlaps(&files, Rung::Namespaces)?;
+        let who = match files.iter().find(|file| file.writable) {
+            Some(file) => who.over_host_folder(&file.source),
+            None => who,
+        };
         if ground.spec.host_workspace.is_none() {
-            files.insert(0, own_storage(ground.storage, &ground.spec.root));
+            files.insert(0, own_storage(ground.storage, &ground.spec.root)?);
         }
         Ok(Self {
             rung: Rung::Namespaces,
@@ -113,10 +118,10 @@ impl Plan {
                     .hint("grant it at its own path, or use `--isolation namespaces`"));
             }
         }
-        let workspace = ground.spec.host_workspace.as_ref().and(files.first());
+        host::refuse_overlaps(&files, rung)?;
         let who = match rung {
             Rung::Unconfined => Identity::caller_itself(),
-            _ => Identity::on_host(workspace.map(|file| file.source.as_path()))?,
+            _ => Identity::on_host(&files)?,
         };
         // Root's own folders are closed to everybody else, and nobody else is root here.
         let base = match &who.ids {
@@ -131,7 +136,8 @@ impl Plan {
             None => {
                 let work = base.join("work");
                 let root = guest_path(&work)?;
-                files.insert(0, own_storage(&work, &root));
+                let owner = who.inside;
+                files.insert(0, HostFile { owner, ..own_file(&work, &root) });
                 own_folders.insert(0, work);
                 root
             }
@@ -147,6 +153,11 @@ impl Plan {
     /// The same for a machine that does not give the ids it promises.
     pub(crate) fn without_range(self, why: &str) -> Self {
         Self { who: self.who.without_range(why), ..self }
+    }
+
+    /// Whether commands can write to folders of the host.
+    pub(crate) fn writes_to_host(&self) -> bool {
+        self.files.iter().any(|file| file.writable && !file.is_own)
     }
 
     /// The devices of its files; `workspace` is that of the file system of its own, if it has one. Where
@@ -196,9 +207,12 @@ impl Plan {
         let spec = ground.spec;
         let hostname = format!("bastide-{}", ground.id.as_str().get(..8).unwrap_or_default());
         let network = spec.network != NetworkAccess::None;
-        let steps = match self.rung {
-            Rung::Landlock | Rung::Unconfined => Vec::new(),
-            _ => layout::session_steps(&hostname, network, &self.files),
+        let (steps, mount_points) = match self.rung {
+            Rung::Landlock | Rung::Unconfined => (Vec::new(), Vec::new()),
+            _ => (
+                layout::session_steps(&hostname, network, &self.files),
+                host::mount_points(&self.files),
+            ),
         };
         BootSpec {
             token: ground.token.0,
@@ -221,6 +235,8 @@ impl Plan {
             keep_folder: ground.was_there,
             writable: targets(true),
             readable: targets(false),
+            writes_to_host: self.writes_to_host(),
+            mount_points,
             resolver,
             own_folders: self.own_folders.clone(),
             image: self.image.image().cloned(),
@@ -241,27 +257,43 @@ impl Plan {
 impl Identity {
     /// Who commands are where they have the host's ids. Root's are never root: Landlock does not keep anybody from
     /// changing the permissions, owners and times of files that are theirs, and root's are everywhere.
-    fn on_host(workspace: Option<&Path>) -> Result<Self> {
-        let only_own = Some(
-            "the rung `landlock` has no ids of its own; `--isolation namespaces` has".to_owned(),
-        );
+    fn on_host(files: &[HostFile]) -> Result<Self> {
+        let mut open = files.iter().filter(|file| file.writable);
+        let first = open.next();
+        let only_own = Some(match first {
+            Some(file) => only_owner(&file.source),
+            None => {
+                "the rung `landlock` has no ids of its own; `--isolation namespaces` has".to_owned()
+            }
+        });
         let caller = Self::caller_itself();
-        let ids = match workspace.map(|folder| (folder, owner(folder))) {
+        let has_ranges = || {
+            Self::has_ranges().map_err(|error| {
+                let message = format!("cannot tell which ids there are: {error}");
+                Error::new(ErrorKind::Io, message)
+            })
+        };
+        let ids = match first {
             _ if caller.inside.uid != 0 => HostIds::Caller,
-            _ if !Self::has_ranges() => {
+            _ if !has_ranges()? => {
                 let why = "there is no id here that they could have instead";
                 return Err(never_root(why, "run Bastide as another user"));
             }
-            None => HostIds::Claimed { locks: PathBuf::from(ID_LOCKS) },
-            Some((_, Some(owner))) if owner.uid != 0 && owner.gid != 0 => HostIds::Given(owner),
-            Some((folder, _)) => {
-                let why = format!("the folder {} is root's", folder.display());
+            Some(HostFile { source, owner, .. }) if owner.uid == 0 || owner.gid == 0 => {
+                let why = format!("the folder {} is root's", source.display());
                 return Err(never_root(
                     &why,
                     "use `--isolation namespaces`, give the folder to another user with `chown`, \
-                     or leave `--workspace` out",
+                     or leave it out",
                 ));
             }
+            Some(HostFile { source, owner, .. }) => {
+                if let Some(other) = open.find(|file| file.owner != *owner) {
+                    return Err(two_owners(&source.display().to_string(), other));
+                }
+                HostIds::Given(*owner)
+            }
+            None => HostIds::Claimed { locks: PathBuf::from(ID_LOCKS) },
         };
         Ok(match ids {
             HostIds::Caller => Self { only_own, ..caller },
@@ -293,18 +325,36 @@ fn never_root(why: &str, hint: &str) -> Error {
     Error::new(ErrorKind::Unsupported, message).hint(hint)
 }
 
-fn own_storage(storage: &Path, root: &GuestPath) -> HostFile {
+/// The error where folders belong to different users, and commands can be but one.
+fn two_owners(first: &str, other: &HostFile) -> Error {
+    let other = other.source.display().to_string();
+    let message = format!(
+        "{first} and {other} belong to different users, and the rung `landlock` has one for both"
+    );
+    Error::new(ErrorKind::Unsupported, message)
+        .with("path", other)
+        .hint("use `--isolation namespaces`, or grant one of them read-only")
+}
+
+/// The session's own storage, which is there.
+fn own_storage(storage: &Path, root: &GuestPath) -> Result<HostFile> {
+    let found = std::fs::metadata(storage).map_err(|error| {
+        let message = format!("cannot look at {}: {error}", storage.display());
+        Error::new(ErrorKind::Io, message).with("path", storage.display().to_string())
+    })?;
+    let owner = UserAndGroup { uid: found.uid(), gid: found.gid() };
+    Ok(HostFile { owner, ..own_file(storage, root) })
+}
+
+fn own_file(storage: &Path, root: &GuestPath) -> HostFile {
     HostFile {
         source: storage.to_owned(),
         target: root.as_str().to_owned(),
         writable: true,
         is_dir: true,
+        is_own: true,
+        owner: UserAndGroup { uid: 0, gid: 0 },
     }
-}
-
-fn owner(folder: &Path) -> Option<UserAndGroup> {
-    let found = std::fs::metadata(folder).ok()?;
-    Some(UserAndGroup { uid: found.uid(), gid: found.gid() })
 }
 
 fn guest_path(path: &Path) -> Result<GuestPath> {

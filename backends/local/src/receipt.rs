@@ -37,6 +37,10 @@ const OPEN_ON_HOST: [&str; 2] = [
     "process list: command lines of the host's processes can be seen",
 ];
 
+/// What holds where commands can write to folders of the host.
+const CLEAN_HOST: &str =
+    "no set-id modes, file capabilities, devices or other owners in folders of the host";
+
 /// What is open where sandboxes inside the sandbox were asked for.
 const NESTED: &str = "nested sandboxes: commands can make namespaces and mounts, and Landlock does \
                       not limit files";
@@ -73,6 +77,9 @@ pub(crate) fn receipt(ready: &Ready, spec: &MachineSpec, plan: &Plan) -> Receipt
         (Rung::Landlock, NetworkAccess::None) => receipt.walls.push("no sockets".to_owned()),
         (_, NetworkAccess::None) => receipt.walls.push("own network namespace".to_owned()),
         _ => receipt.not_enforced.push("network: the host's, its loopback included".to_owned()),
+    }
+    if plan.rung != Rung::Unconfined && plan.writes_to_host() {
+        receipt.walls.push(CLEAN_HOST.to_owned());
     }
     if plan.rung != Rung::Unconfined {
         landlock(&mut receipt, ready.landlock_abi);

@@ -7,6 +7,8 @@ use bastide::{Error, ErrorKind};
 use bastide_proto::boot::BootFailure;
 use rustix::io::Errno;
 
+use crate::{ladder, namespaces};
+
 /// Settings that forbid user namespaces: the file, the value that forbids, and the command that allows.
 const SETTINGS: [(&str, &str, &str); 3] = [
     (
@@ -21,6 +23,9 @@ const SETTINGS: [(&str, &str, &str); 3] = [
     ),
     ("/proc/sys/user/max_user_namespaces", "0", "sudo sysctl -w user.max_user_namespaces=15000"),
 ];
+
+/// What a setting says that limits nothing.
+const UNLIMITED: u64 = i32::MAX.unsigned_abs() as u64;
 
 /// What a boot failed at, in words.
 pub(crate) fn because(failure: &BootFailure) -> String {
@@ -43,11 +48,48 @@ fn way_out(failure: &BootFailure) -> Option<String> {
     })
 }
 
+/// The error where the machine has what a sandbox is made of, but no room for one more.
+fn no_room(failure: &BootFailure, message: &str) -> Option<Error> {
+    let (why, hint) = match Errno::from_raw_os_error(failure.errno) {
+        _ if ladder::is_missing(failure) => return None,
+        Errno::NOSPC if failure.no_namespaces => {
+            let all: Vec<_> = namespaces::all()
+                .iter()
+                .filter(|setting| setting.value < UNLIMITED)
+                .map(|setting| format!("{}={}", setting.name, setting.value))
+                .collect();
+            let why =
+                format!("as many namespaces exist as this machine allows ({})", all.join(", "));
+            (why, "end sandboxes that are not needed, or raise the setting with `sudo sysctl -w`")
+        }
+        Errno::USERS if failure.no_namespaces => (
+            "namespaces are nested as deep as the kernel allows".to_owned(),
+            "start it outside the sandboxes it is in",
+        ),
+        Errno::AGAIN => (
+            "as many processes exist as this user or its control group may have".to_owned(),
+            "end some, or raise `ulimit -u` or the group's `pids.max`",
+        ),
+        Errno::MFILE | Errno::NFILE => (
+            "as many files are open as may be".to_owned(),
+            "close some, or raise `ulimit -n` or `fs.file-max`",
+        ),
+        Errno::NOMEM => ("the machine is out of memory".to_owned(), "end something else"),
+        _ => return None,
+    };
+    Some(Error::new(ErrorKind::LimitExceeded, format!("{message}: {why}")).hint(hint))
+}
+
 /// The error of a boot that failed.
 pub(crate) fn refused(failure: &BootFailure) -> Error {
     let message = because(failure);
-    if !failure.no_user_namespaces {
-        let error = Error::new(ErrorKind::Unsupported, message)
+    if let Some(error) = no_room(failure, &message) {
+        return error.with("step", failure.step.as_str()).with("errno", failure.errno);
+    }
+    let is_missing = ladder::is_missing(failure);
+    if !failure.no_namespaces || !is_missing {
+        let kind = if is_missing { ErrorKind::Unsupported } else { ErrorKind::Io };
+        let error = Error::new(kind, message)
             .with("step", failure.step.as_str())
             .with("errno", failure.errno);
         return match way_out(failure) {

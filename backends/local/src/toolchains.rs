@@ -5,6 +5,8 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use crate::homes::Homes;
+
 /// Neighbours of a folder of programs that hold programs and libraries, and nobody's secrets.
 const NEIGHBOURS: [&str; 15] = [
     "bin",
@@ -40,6 +42,16 @@ const VARIABLES: [(&str, &str, &str); 2] =
 /// Folders that only exist for the machine, and must not be shown even if somebody searches them.
 const NEVER: [&str; 9] = ["/", "/boot", "/dev", "/etc", "/proc", "/run", "/sys", "/tmp", "/var"];
 
+/// What is known of the host.
+#[derive(Clone, Copy)]
+pub(crate) struct Look<'a> {
+    /// Whether a path is in a folder that is shown anyway.
+    pub(crate) is_system: &'a dyn Fn(&Path) -> bool,
+    /// Whether a path exists.
+    pub(crate) exists: &'a dyn Fn(&Path) -> bool,
+    pub(crate) homes: &'a Homes,
+}
+
 /// What to show, and what to tell programs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Toolchains {
@@ -51,12 +63,11 @@ pub(crate) struct Toolchains {
 
 impl Toolchains {
     /// What the folders of a search path need, beyond the system folders that are there anyway.
-    /// `exists` says whether a path of the host exists.
     pub(crate) fn find<'a>(
         search_path: impl IntoIterator<Item = &'a Path>,
-        is_system: impl Fn(&Path) -> bool,
-        exists: impl Fn(&Path) -> bool,
+        look: Look<'_>,
     ) -> Self {
+        let Look { is_system, exists, homes } = look;
         let mut found = Self::default();
         for folder in search_path {
             if is_system(folder) || !is_plain(folder) || !exists(folder) {
@@ -66,7 +77,15 @@ impl Toolchains {
             if NEVER.iter().any(|never| Path::new(never) == around || Path::new(never) == folder) {
                 continue;
             }
+            // Somebody's home is nobody's toolchain, however it got into the search path.
+            if homes.has_home(folder) {
+                continue;
+            }
             found.show(folder.to_owned());
+            // Beside `bin` in a home lies whatever its owner keeps there under the same names.
+            if homes.is_home(around) {
+                continue;
+            }
             // In a folder of programs that is no `bin`, such as a project's own, only the programs
             // themselves are meant.
             let conventional = folder.file_name().is_some_and(|name| {
@@ -133,7 +152,7 @@ fn resolve(folder: &Path, relative: &str) -> Option<PathBuf> {
 mod tests {
     use super::*;
 
-    const HOST: [&str; 22] = [
+    const HOST: [&str; 26] = [
         "/usr/bin",
         "/home/me/.cargo",
         "/home/me/.cargo/bin",
@@ -156,14 +175,19 @@ mod tests {
         "/tmp/bin",
         "/opt/tool/bin",
         "/home/me",
+        "/home/me/bin",
+        "/home/me/git",
+        "/home/me/lib",
+        "/home",
     ];
 
     fn find(search: &[&str]) -> (Vec<String>, Vec<String>) {
-        let found = Toolchains::find(
-            search.iter().map(Path::new),
-            |path| path.starts_with("/usr") || path.starts_with("/opt"),
-            |path| HOST.iter().any(|known| Path::new(known) == path),
-        );
+        let look = Look {
+            is_system: &|path| path.starts_with("/usr") || path.starts_with("/opt"),
+            exists: &|path| HOST.iter().any(|known| Path::new(known) == path),
+            homes: &Homes::default(),
+        };
+        let found = Toolchains::find(search.iter().map(Path::new), look);
         let shown = found.shown.into_iter().map(|path| path.display().to_string()).collect();
         let told = found.variables.into_iter().map(|(name, value)| format!("{name}={value}"));
         (shown, told.collect())
@@ -193,6 +217,8 @@ mod tests {
             ),
             (&["/home/me/.local/bin"], &["/home/me/.local/bin", "/home/me/.local/lib"]),
             (&["/home/me/project/scripts"], &["/home/me/project/scripts"]),
+            (&["/home/me/bin"], &["/home/me/bin"]),
+            (&["/home/me", "/home"], &[]),
             (&["/tmp/bin", "relative", "/home/me/../other/bin", "/missing/bin"], &[]),
         ];
         for (search, want) in cases {

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bastide_proto::boot::{FIRST_RANGE_ID, Ids, UserAndGroup};
 
@@ -51,21 +51,50 @@ impl Identity {
         Self { ids: Ids::Own { outside, inside: self.inside }, only_own, ..self }
     }
 
+    /// The same where commands can write to folders of the host, the first of which is `folder`. One user is
+    /// inside, who is each folder's owner there: nobody else's files can be left behind.
+    pub(crate) fn over_host_folder(self, folder: &Path) -> Self {
+        let only_own = Some(only_owner(folder));
+        match self.ids {
+            Ids::Range { locks, .. } => {
+                let ids = Ids::Range { locks, only: Some(ORDINARY) };
+                Self { name: "agent", inside: ORDINARY, ids, only_own }
+            }
+            Ids::Subordinate { .. } => {
+                let outside = UserAndGroup {
+                    uid: rustix::process::geteuid().as_raw(),
+                    gid: rustix::process::getegid().as_raw(),
+                };
+                Self { ids: Ids::Own { outside, inside: self.inside }, only_own, ..self }
+            }
+            Ids::Own { .. } | Ids::Host(_) => Self { only_own, ..self },
+        }
+    }
+
     /// Whether ids of root's ranges exist here.
-    pub(crate) fn has_ranges() -> bool {
-        fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| has_ranges(&map))
+    pub(crate) fn has_ranges() -> io::Result<bool> {
+        Ok(has_ranges(&fs::read_to_string("/proc/self/uid_map")?))
     }
 
     fn choose(caller: UserAndGroup, uid_map: &str) -> Self {
         let root = UserAndGroup { uid: 0, gid: 0 };
         if caller.uid == 0 && has_ranges(uid_map) {
-            let ids = Ids::Range { locks: PathBuf::from(ID_LOCKS) };
+            let ids = Ids::Range { locks: PathBuf::from(ID_LOCKS), only: None };
             return Self { name: "root", inside: root, ids, only_own: None };
         }
         let inside = if caller.uid == 0 || caller.gid == 0 { ORDINARY } else { caller };
         let ids = Ids::Own { outside: caller, inside };
         Self { name: "agent", inside, ids, only_own: None }
     }
+}
+
+/// Why there is nobody but one user over a folder of the host, and what helps.
+pub(crate) fn only_owner(folder: &Path) -> String {
+    format!(
+        "what this session leaves in {} has to be its owner's, so `agent` is the only user there; use a \
+         workspace of the session's own, or grant the folder read-only",
+        folder.display()
+    )
 }
 
 /// Whether the ids that sessions of root take exist here: in a user namespace they may not.
@@ -84,6 +113,24 @@ fn has_ranges(uid_map: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn has_one_user_over_a_folder_of_the_host() {
+        let caller = UserAndGroup { uid: 0, gid: 0 };
+        let who = Identity::choose(caller, "0 0 4294967295\n").over_host_folder(Path::new("/ws"));
+        assert_eq!((who.name, who.inside), ("agent", ORDINARY));
+        assert!(matches!(who.ids, Ids::Range { only: Some(ORDINARY), .. }), "{:?}", who.ids);
+        assert!(who.only_own.is_some_and(|why| why.contains("/ws")));
+        let range = Ids::Subordinate {
+            users: Vec::new(),
+            groups: Vec::new(),
+            newuidmap: PathBuf::new(),
+            newgidmap: PathBuf::new(),
+        };
+        let who = Identity { name: "agent", inside: ORDINARY, ids: range, only_own: None };
+        let ids = who.over_host_folder(Path::new("/ws")).ids;
+        assert!(matches!(ids, Ids::Own { inside: ORDINARY, .. }), "{ids:?}");
+    }
 
     #[test]
     fn never_maps_the_hosts_root() {

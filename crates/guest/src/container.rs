@@ -322,6 +322,8 @@ fn be_guest(spec: &ContainerSpec, who: &DefaultUser, endpoints: Endpoints) -> ! 
         token: spec.token,
         writable: spec.writable.clone(),
         readable: spec.readable.clone(),
+        // Folders of the host are the engine's to give.
+        writes_to_host: false,
         resolver: spec.resolver,
         population: Population {
             own: who.who.clone(),

@@ -17,7 +17,8 @@ pub(crate) use ids::IdMap;
 pub(crate) use limits::{Count, Surroundings, limit_commands};
 pub(crate) use pattern::{add_own, can_be_pattern, make_pattern};
 pub(crate) use root::{
-    Instead, begin_root, clone_binds, file_system, finish_root, leave_host, open_alone, shift,
+    Instead, begin_root, clone_binds, file_system, finish_root, leave_host, make_exclusively,
+    open_alone, shift,
 };
 pub(crate) use seccomp::{Processors, Protected, Shared};
 pub(crate) use walls::{
@@ -41,12 +42,24 @@ pub(crate) struct Blueprint {
 pub(crate) struct StepError {
     step: String,
     errno: Errno,
+    of_session: bool,
 }
 
 impl StepError {
     /// A step that failed for a reason that was no system call's.
     pub(crate) fn from_errno(step: &str, errno: i32) -> Self {
-        Self { step: step.to_owned(), errno: Errno::from_raw_os_error(errno) }
+        Self { step: step.to_owned(), errno: Errno::from_raw_os_error(errno), of_session: false }
+    }
+
+    /// The same, about files that the session's commands may have changed.
+    pub(crate) fn of_session(self) -> Self {
+        Self { of_session: true, ..self }
+    }
+
+    /// Whether it says that the machine does not have something, or gives it to nobody. Whatever else may
+    /// be over in a moment, or somebody's doing.
+    pub(crate) fn is_missing(&self) -> bool {
+        bastide_proto::boot::is_missing(self.errno.raw_os_error()) && !self.of_session
     }
 }
 
@@ -55,7 +68,8 @@ impl From<StepError> for BootFailure {
         Self {
             step: error.step,
             errno: error.errno.raw_os_error(),
-            no_user_namespaces: false,
+            no_namespaces: false,
+            of_session: error.of_session,
             no_range: false,
         }
     }
@@ -72,7 +86,7 @@ impl<T, E: Into<io::Error>> Step<T> for Result<T, E> {
         self.map_err(|error| {
             let error: io::Error = error.into();
             let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-            StepError { step: name(), errno }
+            StepError { step: name(), errno, of_session: false }
         })
     }
 }

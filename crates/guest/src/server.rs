@@ -10,6 +10,7 @@ mod files;
 pub(crate) mod kill;
 mod log;
 mod memory;
+mod modes;
 mod pipes;
 mod pool;
 mod ports;
@@ -37,6 +38,7 @@ use crate::init::ToInit;
 use crate::jail::{Step, StepError};
 use crate::launcher::LauncherReport;
 use crate::packet;
+use crate::without::{Wall, is_out};
 
 use beneath::Roots;
 use log::LogFolder;
@@ -81,6 +83,8 @@ pub(crate) struct Served {
     pub(crate) writable: Vec<String>,
     /// Where they may only be read.
     pub(crate) readable: Vec<String>,
+    /// Whether some of the former are folders of the host.
+    pub(crate) writes_to_host: bool,
     /// How they are found.
     pub(crate) resolver: Resolver,
     /// Who there is.
@@ -97,6 +101,7 @@ impl From<&BootSpec> for Served {
             token: spec.token,
             writable: spec.writable.clone(),
             readable: spec.readable.clone(),
+            writes_to_host: spec.writes_to_host,
             resolver: spec.resolver,
             population: Population {
                 own: Identity {
@@ -166,6 +171,9 @@ fn prepare(
     let roots = Roots::open(&served.writable, &served.readable, served.resolver)?;
     // What the guest makes has the same permissions as what commands make.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    if served.writes_to_host && !is_out(Wall::SetIdModes) {
+        modes::forbid_set_id();
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()

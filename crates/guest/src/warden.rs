@@ -12,6 +12,7 @@ mod foundation;
 mod image;
 mod keep;
 mod limits;
+mod mount_points;
 pub mod nursery;
 mod pattern;
 mod ports;
@@ -30,7 +31,7 @@ use bastide_proto::warden::{Answer, CONTROL_NAME, GUEST_NAME};
 use rustix::process::{WaitStatus, setsid};
 
 use crate::init::Handed;
-use crate::jail::{IdMap, Step};
+use crate::jail::{IdMap, Step, StepError};
 use crate::sys::close_inherited;
 use crate::{packet, without};
 use control::Control;
@@ -239,8 +240,9 @@ impl Sandbox {
     /// Ends the sandbox, and with it the groups of its commands.
     fn end(&self) -> io::Result<WaitStatus> {
         let status = self.foundation.end()?;
-        // A group that stays is found by its name.
+        // A group that stays is found by its name, and a mount point by its note.
         drop(self.groups.remove());
+        drop(mount_points::remove(&self.folder.held_path()));
         Ok(status)
     }
 
@@ -286,6 +288,7 @@ fn boot(spec: &BootSpec, foundation: Foundation, streams: Streams) -> Result<San
             // The failure is what the owner must hear.
             drop(foundation.end());
             drop(groups.remove());
+            drop(mount_points::remove(&spec.session_dir));
             Err(failure)
         }
     }
@@ -307,10 +310,12 @@ fn stand(
     groups: &mut Groups,
 ) -> Result<Standing, BootFailure> {
     let ids = &foundation.ids;
+    mount_points::make(&spec.session_dir, &spec.mount_points).map_err(StepError::of_session)?;
     for folder in &spec.own_folders {
         folder::make_around(&spec.session_dir, folder)
-            .step(|| format!("make {}", folder.display()))?;
-        ids.own_folder(folder)?;
+            .step(|| format!("make {}", folder.display()))
+            .and_then(|()| ids.own_folder(folder))
+            .map_err(StepError::of_session)?;
     }
     // Whoever looks for this session's warden finds it here.
     rustix::process::chdir(&spec.session_dir).step(|| "enter the session's folder".to_owned())?;

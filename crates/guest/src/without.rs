@@ -42,6 +42,10 @@ pub(crate) enum Wall {
     OwnRoot,
     /// The pid namespace, and a `/proc` of its own.
     Processes,
+    /// That nothing with a set-id mode is left in folders of the host.
+    SetIdModes,
+    /// That what is left there has the owner of the folder.
+    OneOwner,
 }
 
 /// Whether this guest does without a wall.
@@ -65,7 +69,7 @@ pub(crate) use removable::{alter_ground, alter_session, is_out};
 mod removable {
     use std::path::{Path, PathBuf};
 
-    use bastide_proto::boot::{BootSpec, Groundwork, RootStep, Rung};
+    use bastide_proto::boot::{BootSpec, Groundwork, Ids, RootStep, Rung};
 
     use super::Wall;
 
@@ -91,6 +95,11 @@ mod removable {
     }
 
     pub(crate) fn alter_ground(ground: &mut Groundwork) {
+        if is_out(Wall::OneOwner)
+            && let Ids::Range { only, .. } = &mut ground.ids
+        {
+            *only = None;
+        }
         if is_out(Wall::Network) {
             ground.own_network = false;
             if let Rung::Landlock(walls) = &mut ground.rung {
@@ -113,6 +122,14 @@ mod removable {
     }
 
     pub(crate) fn alter_session(ground: &Groundwork, spec: &mut BootSpec) {
+        if is_out(Wall::OneOwner) {
+            for step in &mut spec.steps {
+                if let RootStep::BindOwned { owner, .. } = step {
+                    *owner = None;
+                }
+            }
+            spec.only_own = None;
+        }
         if ground.rung != Rung::Namespaces || !is_out(Wall::OwnRoot) {
             return;
         }

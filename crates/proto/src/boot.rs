@@ -50,6 +50,11 @@ pub struct BootSpec {
     pub keep_folder: bool,
     /// Where commands may write, besides their own `/tmp` and `/dev`; the first is the workspace.
     pub writable: Vec<String>,
+    /// Whether one of those is a folder of the host: nothing may be left there that gives anybody more
+    /// than its owner had.
+    pub writes_to_host: bool,
+    /// What has to be in folders of the host for something else to be mounted there, outermost first.
+    pub mount_points: Vec<MountPoint>,
     /// What else is granted, for reading only.
     pub readable: Vec<String>,
     /// How the guest finds files beneath these folders.
@@ -59,6 +64,18 @@ pub struct BootSpec {
     pub own_folders: Vec<PathBuf>,
     /// The file system the workspace lies on, where it has one of its own.
     pub image: Option<Image>,
+}
+
+/// A name in a folder of the host on which something is mounted inside. If it is missing it is made, and
+/// removed again when the session ends.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MountPoint {
+    /// The folder of the host.
+    pub folder: PathBuf,
+    /// The name, beneath the folder.
+    pub beneath: PathBuf,
+    /// Whether a folder is mounted there, or a file.
+    pub is_dir: bool,
 }
 
 /// A file system of a fixed size in a file of the session's folder.
@@ -122,6 +139,9 @@ pub enum Ids {
     Range {
         /// The folder of the locks by which sessions keep out of each other's ranges.
         locks: PathBuf,
+        /// The one id of the range that exists inside, and what it looks like there, where commands
+        /// can write to folders of the host: whatever they leave there has one owner.
+        only: Option<UserAndGroup>,
     },
     /// The caller's own ids, and around them a range that the machine set aside for the caller. Only
     /// two programs with privileges of their own can give it.
@@ -264,6 +284,16 @@ pub enum RootStep {
         target: String,
         /// Whether it can be written to.
         writable: bool,
+        /// The owner on disk that is shown as the one user of [`Ids::Range`] where there is but one;
+        /// files of anybody else belong to nobody inside.
+        owner: Option<UserAndGroup>,
+    },
+    /// Something of the right kind to mount on. What is there is used as it is, whatever it holds.
+    MountPoint {
+        /// Where.
+        target: String,
+        /// Whether a folder is mounted there, or a file.
+        is_dir: bool,
     },
     /// A private file system in memory.
     Tmpfs {
@@ -327,8 +357,38 @@ pub struct BootFailure {
     pub step: String,
     /// The system's error number.
     pub errno: i32,
-    /// Whether user namespaces themselves were refused.
-    pub no_user_namespaces: bool,
+    /// Whether what failed was making the namespaces.
+    pub no_namespaces: bool,
+    /// Whether what failed was about the session's own files, which its commands may have changed: it
+    /// says nothing of what the machine can do.
+    pub of_session: bool,
     /// Whether the range of ids could not be had; without it the boot may succeed.
     pub no_range: bool,
+}
+
+/// The system's errors that say that something is not there or that nobody gets it, whenever they ask: `EPERM`,
+/// `ENOENT`, `ENXIO`, `EACCES`, `ENODEV`, `EINVAL`, `ENOSYS`, `EOPNOTSUPP`.
+const MISSING: [i32; 8] = [1, 2, 6, 13, 19, 22, 38, 95];
+
+/// Whether an error of the system says that the machine does not have something, or gives it to nobody. That
+/// there is no room, or too many of something, is no such error: somebody can bring it about.
+#[must_use]
+pub fn is_missing(errno: i32) -> bool {
+    MISSING.contains(&errno)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_missing;
+
+    #[test]
+    fn takes_no_want_of_room_for_a_missing_feature() {
+        // EINTR, EIO, E2BIG, EAGAIN, ENOMEM, EBUSY, ENFILE, EMFILE, ENOSPC, EROFS, EUSERS, ETIMEDOUT.
+        for errno in [4, 5, 7, 11, 12, 16, 23, 24, 28, 30, 87, 110] {
+            assert!(!is_missing(errno), "{errno}");
+        }
+        for errno in [1, 13, 22, 38, 95] {
+            assert!(is_missing(errno), "{errno}");
+        }
+    }
 }

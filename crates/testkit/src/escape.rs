@@ -7,6 +7,8 @@
 mod audit;
 mod files;
 mod gaps;
+mod homes;
+mod host;
 mod kernel;
 mod ladder;
 mod paths;
@@ -34,6 +36,8 @@ pub fn trials() -> Vec<Trial> {
         audit::TRIALS,
         files::TRIALS,
         gaps::TRIALS,
+        homes::TRIALS,
+        host::TRIALS,
         paths::TRIALS,
         kernel::TRIALS,
         processes::TRIALS,
@@ -59,8 +63,10 @@ pub fn trials_in_container() -> Vec<Trial> {
 /// Every claim once more, with commands run as another user of the session.
 #[must_use]
 pub fn trials_as(user: &'static str) -> Vec<Trial> {
-    // Those swap names under operations of the guest, and are about nobody's commands.
-    let others = |trial: &Trial| paths::TRIALS.iter().all(|path| path.name != trial.name);
+    // Those swap names under operations of the guest, and are about nobody's commands; or there is nobody
+    // else where they are tried.
+    let left_out = [paths::TRIALS, host::TRIALS].concat();
+    let others = |trial: &Trial| left_out.iter().all(|other| other.name != trial.name);
     trials().into_iter().filter(others).map(|trial| trial.as_user(user)).collect()
 }
 

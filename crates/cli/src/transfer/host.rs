@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use bastide::{Error, ErrorKind, FileReader, Result};
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, fstat, mkdirat, openat, symlinkat, unlinkat,
+    AtFlags, CWD, FileType, Mode, OFlags, fchmod, fstat, mkdirat, openat, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 use tokio::io::AsyncReadExt;
@@ -117,7 +117,7 @@ impl HostSink {
         }
         let (above, name) = self.above(path)?;
         // Its owner has to be able to go on writing into it.
-        match mkdirat(&above, name, Mode::from_raw_mode(mode | 0o700)) {
+        match mkdirat(&above, name, permissions(mode | 0o700)) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(errno) => return Err(fails(errno)),
         }
@@ -176,7 +176,7 @@ impl HostSink {
     /// Makes a file, or empties the one there is. Nothing but a regular file is written to.
     fn create(&mut self, path: &str, mode: u32) -> Result<fs::File> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let mode = Mode::from_raw_mode(mode);
+        let mode = permissions(mode);
         let opened = if path.is_empty() {
             // Where the caller says; a link there is the caller's.
             openat(CWD, &self.top, flags, mode)
@@ -188,6 +188,10 @@ impl HostSink {
         let stat = fstat(&file).map_err(|errno| self.failed(path, errno))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(self.failed(path, Errno::INVAL));
+        }
+        if stat.st_mode & SET_ID != 0 {
+            // Whatever is written to it is not what was trusted with that.
+            fchmod(&file, permissions(stat.st_mode)).map_err(|errno| self.failed(path, errno))?;
         }
         let file = fs::File::from(file);
         file.set_len(0).map_err(|error| failed("write", &self.at(path), error))?;
@@ -216,6 +220,15 @@ impl HostSink {
     fn failed(&self, path: &str, errno: Errno) -> Error {
         failed("write", &self.at(path), errno.into())
     }
+}
+
+/// Set-user-id and set-group-id.
+const SET_ID: u32 = 0o6000;
+
+/// What a file of this machine may get of the permissions a session says: nothing that makes it more than
+/// what its owner runs.
+fn permissions(mode: u32) -> Mode {
+    Mode::from_raw_mode(mode & 0o777)
 }
 
 fn failed(what: &str, path: &Path, error: io::Error) -> Error {
@@ -259,6 +272,24 @@ mod tests {
         let mode = fs::metadata(to.join("a/b/file")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o750);
         assert!(fs::symlink_metadata(to.join("outside")).is_err());
+    }
+
+    /// Nor what a session that lies could say of permissions.
+    #[test]
+    fn leaves_no_set_id_file_behind() {
+        let scratch = tempfile::tempdir().unwrap();
+        let mut sink = HostSink::new(scratch.path().join("to"));
+        sink.make_folder("", 0o755).unwrap();
+        sink.make_folder("folder", 0o6755).unwrap();
+        let was = scratch.path().join("to/was");
+        fs::write(&was, "trusted").unwrap();
+        fs::set_permissions(&was, fs::Permissions::from_mode(0o4755)).unwrap();
+        sink.create("new", 0o6755).unwrap();
+        sink.create("was", 0o755).unwrap();
+        for name in ["folder", "new", "was"] {
+            let found = fs::metadata(scratch.path().join("to").join(name)).unwrap();
+            assert_eq!(found.permissions().mode() & 0o6000, 0, "{name}");
+        }
     }
 
     /// What a session that lies could try: a link where a folder or a file is to be written.

@@ -4,7 +4,7 @@ use landlock::{ABI, Access, CompatLevel, Compatible, Ruleset, RulesetAttr, Scope
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::thread::{CapabilitySet, capabilities, set_no_new_privs};
 
-use super::seccomp::{Processors, Protected, Shared};
+use super::seccomp::{Lasting, Processors, Protected, Shared, Walled};
 use super::walls::{abi_number, install_filter, keep_capabilities};
 use super::{Step, StepError};
 
@@ -55,15 +55,17 @@ pub(crate) fn raise_walls(
     set_no_new_privs(true).step(|| "give up new privileges".to_owned())?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .step(|| "become untraceable".to_owned())?;
-    let landlock_abi = keep_to_commands();
+    let landlock_abi = keep_to_commands()?;
     if let Some(protected) = protected {
-        install_filter(protected, shared, processors)?;
+        // What is in a container is the engine's.
+        install_filter(protected, Walled { shared, processors, lasting: Lasting::Inside })?;
     }
     Ok(landlock_abi)
 }
 
-/// An engine may refuse Landlock altogether; that is said, and no reason not to start.
-fn keep_to_commands() -> u32 {
+/// An engine may refuse Landlock altogether; that is said, and no reason not to start. Where there is
+/// Landlock, it has to hold.
+fn keep_to_commands() -> Result<u32, StepError> {
     let build = || -> Result<_, landlock::RulesetError> {
         Ruleset::default()
             .set_compatibility(CompatLevel::BestEffort)
@@ -71,8 +73,11 @@ fn keep_to_commands() -> u32 {
             .create()?
             .restrict_self()
     };
-    match build().map(|status| status.landlock) {
-        Ok(landlock::LandlockStatus::Available { effective_abi, .. }) => abi_number(effective_abi),
-        Ok(_) | Err(_) => 0,
-    }
+    let status = build()
+        .map_err(|error| std::io::Error::other(error.to_string()))
+        .step(|| "restrict commands with Landlock".to_owned())?;
+    Ok(match status.landlock {
+        landlock::LandlockStatus::Available { effective_abi, .. } => abi_number(effective_abi),
+        _ => 0,
+    })
 }

@@ -6,14 +6,17 @@ use std::io::{self, Read, Seek, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown, lchown};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use bastide_proto::boot::{HostIds, IdExtent, Ids, UserAndGroup};
-use rustix::process::{Gid, Pid, Uid};
+use rustix::io::Errno;
+use rustix::process::{Gid, Pid, Uid, WaitOptions, waitpid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
 use super::{Step, StepError, open_alone};
+use crate::sys::{Fork, exit_now, fork_into};
 
 /// How many ids a range has: all that programs expect to exist.
 const RANGE: u32 = 65_536;
@@ -27,10 +30,12 @@ const RANGES: u32 = 4096;
 /// The ids of one session.
 #[derive(Debug)]
 pub(crate) enum IdMap {
-    /// [`RANGE`] ids from 0 up inside are as many from `base` up outside.
+    /// [`RANGE`] ids from 0 up inside are as many from `base` up outside; or one is `base`.
     Range {
         /// The first id outside.
         base: u32,
+        /// What that one looks like inside, where it is the only one.
+        only: Option<UserAndGroup>,
         /// Locked for as long as any process of the session lives: the kernel lets go of it,
         /// whatever happens.
         _lock: File,
@@ -103,9 +108,9 @@ impl IdMap {
                 let writers = [writer(newuidmap, users), writer(newgidmap, groups)];
                 Ok(Self::Subordinate { writers })
             }
-            Ids::Range { locks } => {
+            Ids::Range { locks, only } => {
                 let (base, _lock, path) = claim_range(locks, None, None)?;
-                Ok(Self::Range { base, _lock, path })
+                Ok(Self::Range { base, only: *only, _lock, path })
             }
             Ids::Host(HostIds::Caller) => Ok(Self::Host { who: None, claim: None }),
             Ids::Host(HostIds::Given(who)) => Ok(Self::Host { who: Some(*who), claim: None }),
@@ -141,9 +146,13 @@ impl IdMap {
             fs::write(&path, text).step(|| format!("write the {file} of the sandbox"))
         };
         match self {
-            Self::Range { base, .. } => {
+            Self::Range { base, only: None, .. } => {
                 write("uid_map", format!("0 {base} {RANGE}\n"))?;
                 write("gid_map", format!("0 {base} {RANGE}\n"))
+            }
+            Self::Range { base, only: Some(one), .. } => {
+                write("uid_map", format!("{} {base} 1\n", one.uid))?;
+                write("gid_map", format!("{} {base} 1\n", one.gid))
             }
             Self::Host { .. } => Ok(()),
             Self::Subordinate { writers } => {
@@ -180,6 +189,40 @@ impl IdMap {
             }
             Self::Subordinate { .. } | Self::Own { .. } => Ok(None),
         }
+    }
+
+    /// A user namespace through which files of `owner` on disk belong to the only user inside, and files
+    /// of anybody else to nobody: what is made through it can have no other owner.
+    pub(crate) fn namespace_of(&self, owner: UserAndGroup) -> Result<File, StepError> {
+        let Self::Range { base, only: Some(_), .. } = self else {
+            return Err(StepError::from_errno("show one owner only", libc::EINVAL));
+        };
+        let step = || format!("show files of {}:{} as the sandbox's", owner.uid, owner.gid);
+        let (near, far) = UnixStream::pair().step(step)?;
+        let child = match fork_into(libc::CLONE_NEWUSER).step(step)? {
+            Fork::Child => {
+                drop(near);
+                // Until the namespace is held, or nobody wants it.
+                drop((&far).read(&mut [0]));
+                exit_now(0)
+            }
+            Fork::Parent(child) => child,
+        };
+        drop(far);
+        let of_child = format!("/proc/{}", child.as_raw_nonzero());
+        let opened = fs::write(format!("{of_child}/uid_map"), format!("{} {base} 1\n", owner.uid))
+            .and_then(|()| {
+                fs::write(format!("{of_child}/gid_map"), format!("{} {base} 1\n", owner.gid))
+            })
+            .and_then(|()| File::open(format!("{of_child}/ns/user")));
+        drop(near);
+        while let Err(Errno::INTR) = waitpid(Some(child), WaitOptions::empty()) {}
+        opened.step(step)
+    }
+
+    /// Whether there is one user inside, out of a range.
+    pub(crate) fn has_one(&self) -> bool {
+        matches!(self, Self::Range { only: Some(_), .. })
     }
 
     /// Whether only the host can show its files inside, because owners are shifted on the way.
@@ -232,7 +275,8 @@ impl IdMap {
     /// range do not exist inside and can create nothing there.
     pub(crate) fn become_inside(&self) -> Result<(), StepError> {
         let (uid, gid) = match self {
-            Self::Range { .. } => (Uid::ROOT, Gid::ROOT),
+            Self::Range { only: None, .. } => (Uid::ROOT, Gid::ROOT),
+            Self::Range { only: Some(one), .. } => (Uid::from_raw(one.uid), Gid::from_raw(one.gid)),
             Self::Host { who: Some(who), .. } => (Uid::from_raw(who.uid), Gid::from_raw(who.gid)),
             Self::Host { who: None, .. } | Self::Subordinate { .. } | Self::Own { .. } => {
                 return Ok(());

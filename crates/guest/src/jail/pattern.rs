@@ -35,6 +35,7 @@ fn is_own(step: &RootStep, steps: &[RootStep]) -> bool {
         | RootStep::File { target, .. }
         | RootStep::Link { target, .. }
         | RootStep::Bind { target, .. }
+        | RootStep::MountPoint { target, .. }
         | RootStep::BindOwned { target, .. } => Path::new(target),
         _ => return true,
     };
@@ -94,7 +95,7 @@ fn add_common(step: &RootStep) -> Result<(), StepError> {
             None => {}
         }
     }
-    let binds = clone_binds(std::slice::from_ref(step), None, None)?;
+    let binds = clone_binds(std::slice::from_ref(step), &|_| Ok(None), None)?;
     build(step, &mut binds.into_iter())
 }
 

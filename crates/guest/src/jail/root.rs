@@ -5,8 +5,11 @@ use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use bastide_proto::boot::RootStep;
-use rustix::fs::{Mode, OFlags, RawMode, ResolveFlags, openat2};
+use bastide_proto::boot::{RootStep, UserAndGroup};
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, RawMode, ResolveFlags, mkdirat, openat, openat2, statat,
+};
+use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, MoveMountFlags,
     OpenTreeFlags, UnmountFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen,
@@ -34,13 +37,17 @@ pub(crate) struct Instead<'a> {
     pub(crate) mount: OwnedFd,
 }
 
+/// Says which user namespace shows files of an owner on disk, or of all owners, as whose inside; none
+/// where everybody stays who they are.
+pub(crate) type Owners<'a> = &'a dyn Fn(Option<UserAndGroup>) -> Result<Option<File>, StepError>;
+
 /// Copies the mounts of every bind step, from outside, where the caller's own rights count.
 ///
 /// Under a range of ids the first process inside may not even look at the caller's folders, and only
 /// the host may shift owners, so the warden does this and hands the copies over.
 pub(crate) fn clone_binds(
     steps: &[RootStep],
-    user_namespace: Option<BorrowedFd<'_>>,
+    owners: Owners<'_>,
     mut instead: Option<Instead<'_>>,
 ) -> Result<Vec<OwnedFd>, StepError> {
     steps
@@ -54,8 +61,11 @@ pub(crate) fn clone_binds(
             RootStep::Bind { source, writable, .. } => {
                 Some(clone_bind(source, attributes(*writable), None))
             }
-            RootStep::BindOwned { source, writable, .. } => {
-                Some(clone_bind(source, attributes(*writable), user_namespace))
+            RootStep::BindOwned { source, writable, owner, .. } => {
+                Some(owners(*owner).and_then(|namespace| {
+                    let namespace = namespace.as_ref().map(AsFd::as_fd);
+                    clone_bind(source, attributes(*writable), namespace)
+                }))
             }
             _ => None,
         })
@@ -113,9 +123,8 @@ fn clone_bind(
 }
 
 fn without_nodev_for_devices(mount: &OwnedFd, attributes: MountAttrFlags) -> MountAttrFlags {
-    let is_device = rustix::fs::fstat(mount).is_ok_and(|stat| {
-        rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::CharacterDevice
-    });
+    let is_device = rustix::fs::fstat(mount)
+        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice);
     if is_device { attributes - MountAttrFlags::MOUNT_ATTR_NODEV } else { attributes }
 }
 
@@ -159,7 +168,7 @@ pub(crate) fn leave_host() -> Result<(), StepError> {
 fn build_all(steps: &[RootStep], binds: Option<Vec<OwnedFd>>) -> Result<(), StepError> {
     let mut binds = match binds {
         Some(binds) => binds,
-        None => clone_binds(steps, None, None)?,
+        None => clone_binds(steps, &|_| Ok(None), None)?,
     }
     .into_iter();
     steps.iter().try_for_each(|step| build(step, &mut binds))
@@ -178,10 +187,11 @@ pub(super) fn build(
         RootStep::Bind { target, .. } | RootStep::BindOwned { target, .. } => {
             let mount = binds
                 .next()
-                .ok_or(rustix::io::Errno::BADMSG)
+                .ok_or(Errno::BADMSG)
                 .step(|| format!("receive the mount of {target}"))?;
             attach_at(&mount, target)
         }
+        RootStep::MountPoint { target, is_dir } => make_mount_point(target, *is_dir),
         RootStep::Tmpfs { target, mode, size } => attach_at(&new_tmpfs(*mode, *size)?, target),
         RootStep::Proc { target } => attach_at(&new_file_system(c"proc", &[], CLOSED)?, target),
         RootStep::Devpts { target } => {
@@ -189,7 +199,7 @@ pub(super) fn build(
             let devices_work = CLOSED - MountAttrFlags::MOUNT_ATTR_NODEV;
             attach_at(&new_file_system(c"devpts", &options, devices_work)?, target)
         }
-        _ => Err(rustix::io::Errno::NOSYS).step(|| format!("carry out {step:?}")),
+        _ => Err(Errno::NOSYS).step(|| format!("carry out {step:?}")),
     }
 }
 
@@ -205,9 +215,42 @@ fn inside(target: &str) -> &str {
 /// no symbolic link on the way is followed.
 fn make_dir(target: &str, mode: RawMode) -> Result<(), StepError> {
     let (parent, name) = place(target)?;
-    match rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(mode)) {
-        Err(rustix::io::Errno::EXIST) | Ok(()) => Ok(()),
-        Err(errno) => Err(errno).step(|| format!("make {target}")),
+    match mkdirat(&parent, name, Mode::from_raw_mode(mode)) {
+        Err(Errno::EXIST) | Ok(()) => Ok(()),
+        Err(errno) => Err(errno).step(|| format!("make {target}")).map_err(StepError::of_session),
+    }
+}
+
+/// Makes something to mount on. What is there already may be somebody's, and is not touched.
+fn make_mount_point(target: &str, is_dir: bool) -> Result<(), StepError> {
+    let (parent, name) = place(target)?;
+    let made = make_exclusively(&parent, name, is_dir).map(drop);
+    made.step(|| format!("mount on {target}")).map_err(StepError::of_session)
+}
+
+/// Makes an empty file or folder, and says whether it did; one of the same kind may be there already.
+pub(crate) fn make_exclusively(
+    parent: &OwnedFd,
+    name: impl rustix::path::Arg + Copy,
+    is_dir: bool,
+) -> Result<bool, Errno> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let made = match is_dir {
+        true => mkdirat(parent, name, Mode::from_raw_mode(0o755)),
+        false => openat(parent, name, flags, Mode::from_raw_mode(0o644)).map(drop),
+    };
+    let wanted = if is_dir { FileType::Directory } else { FileType::RegularFile };
+    match made {
+        Ok(()) => Ok(true),
+        Err(Errno::EXIST) => {
+            let found = statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            match FileType::from_raw_mode(found.st_mode) {
+                kind if kind == wanted => Ok(false),
+                _ if is_dir => Err(Errno::NOTDIR),
+                _ => Err(Errno::EXIST),
+            }
+        }
+        Err(errno) => Err(errno),
     }
 }
 
@@ -219,6 +262,7 @@ pub(super) fn place(target: &str) -> Result<(OwnedFd, &str), StepError> {
     openat2(rustix::fs::CWD, parent, flags, Mode::empty(), WITHIN)
         .map(|parent| (parent, name))
         .step(|| format!("find the folder of {target}"))
+        .map_err(StepError::of_session)
 }
 
 /// Writes a file of the new root itself, through no symbolic link.
@@ -285,7 +329,8 @@ pub(super) fn new_file_system(
 pub(super) fn attach_at(mount: &OwnedFd, target: &str) -> Result<(), StepError> {
     let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let at = openat2(rustix::fs::CWD, inside(target), flags, Mode::empty(), WITHIN)
-        .step(|| format!("find {target} in the new root"))?;
+        .step(|| format!("find {target} in the new root"))
+        .map_err(StepError::of_session)?;
     attach(mount, &at, target)
 }
 

@@ -5,7 +5,9 @@
 //! killed for a call.
 
 mod filter;
+mod lasting;
 mod program;
 mod table;
 
-pub(crate) use filter::{Processors, Protected, Shared, filter, guest_filter, init_filter};
+pub(crate) use filter::{Processors, Protected, Shared, Walled, filter, guest_filter, init_filter};
+pub(crate) use lasting::Lasting;

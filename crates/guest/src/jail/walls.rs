@@ -19,7 +19,9 @@ use rustix::thread::{
 use seccompiler::BpfProgram;
 use serde::{Deserialize, Serialize};
 
-use super::seccomp::{Processors, Protected, Shared, filter, guest_filter, init_filter};
+use super::seccomp::{
+    Lasting, Processors, Protected, Shared, Walled, filter, guest_filter, init_filter,
+};
 use super::{Blueprint, Step, StepError};
 use crate::accounts::Identity;
 use crate::without::{Wall, is_out};
@@ -121,7 +123,14 @@ pub(crate) fn raise_walls(
         let step = format!("restrict files: Landlock is {landlock_abi} here, not {least_abi}");
         return Err(StepError::from_errno(&step, libc::EOPNOTSUPP));
     }
-    install_filter(protected, shared, processors)?;
+    // Where commands have an id and the paths of the host, every file they own is one there, also those
+    // that Landlock keeps them from: it does not look at modes.
+    let is_on_host = spec.writes_to_host || plan.ground.rung != Rung::Namespaces;
+    let lasting = match is_on_host && !is_out(Wall::SetIdModes) {
+        true => Lasting::OnHost,
+        false => Lasting::Inside,
+    };
+    install_filter(protected, Walled { shared, processors, lasting })?;
     Ok(WallsReport { enforced: Enforced::default(), landlock_abi, adopts: true })
 }
 
@@ -132,7 +141,7 @@ static PREPARED: OnceLock<(Protected, BpfProgram)> = OnceLock::new();
 /// the third; any others get a filter of their own.
 pub(crate) fn prepare_filter() {
     let protected = Protected([2, 1, 3].into_iter().filter_map(Pid::from_raw).collect());
-    let filter = filter(&protected, Shared::Nothing, Processors::Free);
+    let filter = filter(&protected, Walled::USUAL);
     drop(PREPARED.set((protected, filter)));
     drop(PREPARED_INIT.set(init_filter()));
     drop(PREPARED_GUEST.set(guest_filter()));
@@ -197,15 +206,14 @@ pub(crate) fn give_up_everything() -> Result<(), StepError> {
 pub(super) fn install_filter(
     protected: &Protected,
     shared: Shared,
-    processors: Processors,
+    walled: Walled,
 ) -> Result<(), StepError> {
     if is_out(Wall::Seccomp) || is_out(Wall::NoNewPrivileges) {
         return Ok(());
     }
-    let is_usual = (shared, processors) == (Shared::Nothing, Processors::Free);
     match PREPARED.get() {
-        Some((whom, prepared)) if is_usual && whom == protected => apply(prepared),
-        _ => apply(&filter(protected, shared, processors)),
+        Some((whom, prepared)) if walled == Walled::USUAL && whom == protected => apply(prepared),
+        _ => apply(&filter(protected, walled)),
     }
 }
 

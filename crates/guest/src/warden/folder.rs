@@ -15,6 +15,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat, renameat, statat, unlinkat}
 use rustix::io::Errno;
 
 use super::limits::remove_noted;
+use super::mount_points;
 use super::tree::remove_tree;
 use crate::jail::IdMap;
 use crate::sys::{Fork, exit_now, fork_into};
@@ -31,6 +32,11 @@ impl Folder {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let held = openat(CWD, path, flags, Mode::empty())?;
         Ok(Self { path: path.to_owned(), held })
+    }
+
+    /// A path that leads to it as long as this process holds it, whatever became of its own.
+    pub(crate) fn held_path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.held.as_raw_fd()))
     }
 
     /// Makes a socket in the folder. It is bound through the held folder, because the name of a
@@ -84,6 +90,8 @@ pub(crate) fn remove(path: &Path, ids: Option<&IdMap>) -> io::Result<()> {
         return Err(io::ErrorKind::InvalidInput.into());
     };
     remove_noted(path)?;
+    // An empty folder too many in the caller's own is no reason to keep the session.
+    drop(mount_points::remove(path));
     remove_outside(path)?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let above = match openat(CWD, above, flags, Mode::empty()) {

@@ -11,7 +11,9 @@ use std::path::PathBuf;
 
 use bastide_proto::boot::{
     BootFailure, BootReport, BootSpec, Enforced, FIRST_RANGE_ID, Groundwork, Ready, RootStep, Rung,
+    UserAndGroup,
 };
+use rustix::io::Errno;
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, pidfd_open, pidfd_send_signal,
     set_child_subreaper, waitpid,
@@ -38,7 +40,7 @@ pub(super) struct Foundation {
     /// Whether no namespace ends with its first process.
     on_host: bool,
     /// The namespace its ids are in, where files are shown with their owners shifted.
-    pub(super) shifted: Option<File>,
+    shifted: Option<File>,
 }
 
 impl Foundation {
@@ -99,7 +101,8 @@ impl Foundation {
         // Init is ours, but what it does may take for ever: a file system that does not answer.
         self.to_init.set_read_timeout(Some(BOOT)).step(|| "watch the sandbox".to_owned())?;
         self.ids.write(self.init).map_err(|error| {
-            let no_range = matches!(self.ids, IdMap::Subordinate { .. });
+            // Only where the machine gives no range, not where there is no room to ask for one.
+            let no_range = matches!(self.ids, IdMap::Subordinate { .. }) && error.is_missing();
             BootFailure { no_range, ..BootFailure::from(error) }
         })?;
         if self.ids.are_shifted() {
@@ -117,15 +120,26 @@ impl Foundation {
         steps: &[RootStep],
         instead: Option<Instead<'_>>,
     ) -> Result<(), StepError> {
-        let binds = match &self.shifted {
-            Some(namespace) => clone_binds(steps, Some(namespace.as_fd()), instead)?,
-            None => Vec::new(),
+        let binds = match self.ids.are_shifted() {
+            true => clone_binds(steps, &|owner| self.namespace_of(owner).map(Some), instead)?,
+            false => Vec::new(),
         };
         for some in binds.chunks(packet::MAX_FDS) {
             let fds: Vec<_> = some.iter().map(AsFd::as_fd).collect();
             packet::send(&self.to_init, &(), &fds).step(talk)?;
         }
         packet::send(&self.to_init, &(), &[]).step(talk)
+    }
+
+    /// The user namespace by which files of `owner` on disk, or of everybody, are shown inside, where
+    /// they are shown as somebody else's.
+    pub(super) fn namespace_of(&self, owner: Option<UserAndGroup>) -> Result<File, StepError> {
+        if let Some(owner) = owner.filter(|_| self.ids.has_one()) {
+            return self.ids.namespace_of(owner);
+        }
+        let step = || "shift the owners of files".to_owned();
+        let shifted = self.shifted.as_ref().ok_or(Errno::PERM).step(step)?;
+        shifted.try_clone().step(step)
     }
 
     /// Gives the sandbox its session, and waits until its guest is up. `workspace` takes the place of the
@@ -230,7 +244,8 @@ fn no_namespaces(error: &io::Error) -> BootFailure {
     BootFailure {
         step: "make the sandbox's namespaces".to_owned(),
         errno: error.raw_os_error().unwrap_or(libc::EIO),
-        no_user_namespaces: true,
+        no_namespaces: true,
+        of_session: false,
         no_range: false,
     }
 }
@@ -257,7 +272,7 @@ fn end_descendants(init: Pid, init_fd: &OwnedFd) -> io::Result<WaitStatus> {
         kill_descendants(own);
         loop {
             match waitpid(None, WaitOptions::NOHANG) {
-                Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
+                Ok(Some(_)) | Err(Errno::INTR) => {}
                 Ok(None) => break,
                 Err(_) => return Ok(status),
             }
@@ -271,7 +286,7 @@ fn end_descendants(init: Pid, init_fd: &OwnedFd) -> io::Result<WaitStatus> {
 
 fn kill(init: &OwnedFd) -> io::Result<()> {
     match pidfd_send_signal(init, Signal::KILL) {
-        Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+        Ok(()) | Err(Errno::SRCH) => Ok(()),
         Err(errno) => Err(errno.into()),
     }
 }
@@ -280,7 +295,7 @@ pub(super) fn bury(init: Pid) -> io::Result<WaitStatus> {
     loop {
         match waitpid(Some(init), WaitOptions::empty()) {
             Ok(Some((_, status))) => return Ok(status),
-            Ok(None) | Err(rustix::io::Errno::INTR) => {}
+            Ok(None) | Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }
     }

@@ -16,9 +16,8 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use bastide_proto::boot::{BootSpec, Image};
+use bastide_proto::boot::{BootSpec, Image, UserAndGroup};
 use rustix::fs::{AtFlags, unlinkat};
-use rustix::io::Errno;
 
 use super::foundation::Foundation;
 use crate::jail::{Instead, Step, StepError, file_system, shift};
@@ -64,7 +63,8 @@ impl<'a> Workspace<'a> {
                     limited_by: spec.limits.disk.map(|_| by.to_owned()),
                 })
             }
-            Err(why) if image.maker.is_some() => {
+            // A machine that cannot is not one that has no room just now.
+            Err(why) if image.maker.is_some() && why.is_missing() => {
                 // Where there is an image, the files are in it.
                 drop(fs::remove_file(&image.path));
                 Ok(Self { device: Some(Err(why.to_string())), ..Self::default() })
@@ -76,8 +76,8 @@ impl<'a> Workspace<'a> {
 
 /// Mounts an image, attached nowhere, and says what its device is.
 fn mount(image: &Image, foundation: &Foundation) -> Result<(OwnedFd, u64), StepError> {
-    let owners = || "shift the owners of the workspace".to_owned();
-    let owners = foundation.shifted.as_ref().ok_or(Errno::PERM).step(owners)?;
+    // Whoever made the file system owns its top folder.
+    let owners = foundation.namespace_of(Some(UserAndGroup { uid: 0, gid: 0 }))?;
     if let Some(maker) = &image.maker {
         make(image, maker)?;
     }

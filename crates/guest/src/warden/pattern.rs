@@ -58,7 +58,7 @@ impl Pattern {
     /// Builds what sandboxes on this ground have in common.
     pub(super) fn make(ground: &Groundwork) -> Option<Self> {
         let fits = ground.rung == Rung::Namespaces
-            && matches!(ground.ids, Ids::Range { .. })
+            && matches!(ground.ids, Ids::Range { only: None, .. })
             && ground.is_common
             && can_be_pattern(&ground.steps)
             && has_plain_proc();

@@ -181,7 +181,7 @@ printf 'x' > "$(printf 'n\377me')"
 ln -s /absolute/target absolute && ln -s missing dangling && ln -s plain relative
 ln plain second && ln plain deep/third
 mkfifo pipe && chmod 640 pipe
-echo run > script && chmod 755 script && echo s > special && chmod 4711 special
+echo run > script && chmod 755 script && echo s > special && { chmod 4711 special 2>/dev/null || chmod 1711 special; }
 dd if=/dev/zero of=sparse bs=1 count=1 seek=3000000 2>/dev/null
 dd if=/dev/urandom of=large bs=65536 count=10 2>/dev/null
 chmod 1777 empty && touch -d '2001-02-03 04:05:06' plain && touch -d '1980-01-01 00:00:00' deep

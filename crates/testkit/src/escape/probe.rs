@@ -4,6 +4,7 @@
 //! needs nothing that an image may not have.
 
 mod gaps;
+mod lasting;
 mod swap;
 mod sys;
 
@@ -63,6 +64,8 @@ fn attempt(name: &str, arguments: &[String]) -> io::Result<Vec<String>> {
         "sockets" => sockets(argument(0), argument(1), argument(2)),
         "families" => Ok(sys::not_refused(&sys::sockets())),
         "gaps" => gaps(argument(0), argument(1), argument(2), argument(3)),
+        "lasting" => lasting::lasting(),
+        "lasting-nested" => lasting::lasting_nested(),
         "segment" => Ok(sys::find_segment(argument(0))),
         "read" => Ok(fs::read(argument(0)).map(|_| "read".to_owned()).into_iter().collect()),
         "echo" => echo(argument(0)),

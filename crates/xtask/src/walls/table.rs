@@ -34,6 +34,11 @@ const fn own(out: &'static [&'static str], trials: &'static [&'static str]) -> C
     Case { out, rung: "local", who: Who::User, trials }
 }
 
+/// A case on the rung `namespaces`, as root.
+const fn root(out: &'static [&'static str], trials: &'static [&'static str]) -> Case {
+    Case { out, rung: "local", who: Who::Root, trials }
+}
+
 /// A case on the rung `landlock`.
 const fn host(out: &'static [&'static str], trials: &'static [&'static str]) -> Case {
     Case { out, rung: "landlock", who: Who::User, trials }
@@ -76,12 +81,38 @@ pub(super) const CASES: &[Case] = &[
     own(&["CloseOnExec"], &["has_no_inherited_descriptors"]),
     own(&["Network"], &["cannot_reach_the_network"]),
     own(&["Ipc"], &["cannot_reach_shared_memory_of_the_host"]),
-    Case {
-        out: &["FoldersAlone"],
-        rung: "local",
-        who: Who::Root,
-        trials: &["gives_the_guest_no_way_up_to_the_host"],
-    },
+    root(&["FoldersAlone"], &["gives_the_guest_no_way_up_to_the_host"]),
+    own(
+        &["SetIdModes"],
+        &[
+            "leaves_nothing_on_the_host_that_gives_more",
+            "leaves_nothing_in_a_granted_folder_that_gives_more",
+            "leaves_nothing_that_gives_more_by_files",
+            "leaves_no_file_capability_out_of_a_nested_sandbox",
+        ],
+    ),
+    root(
+        &["SetIdModes"],
+        &[
+            "leaves_nothing_on_the_host_that_gives_more",
+            "leaves_nothing_that_gives_more_by_files",
+            "leaves_no_file_capability_out_of_a_nested_sandbox",
+        ],
+    ),
+    root(
+        &["OneOwner"],
+        &["leaves_nothing_on_the_host_that_gives_more", "leaves_only_files_of_the_folders_owner"],
+    ),
+    own(&["ReadOnly", "LandlockFiles"], &["never_touches_what_a_grant_is_mounted_on"]),
+    host(
+        &["SetIdModes"],
+        &[
+            "leaves_nothing_on_the_host_that_gives_more",
+            "leaves_nothing_in_a_granted_folder_that_gives_more",
+            "leaves_nothing_that_gives_more_by_files",
+            "makes_no_program_of_the_caller_set_id",
+        ],
+    ),
     host(
         &["LandlockFiles"],
         &[

@@ -3,6 +3,7 @@
 use rustix::process::Pid;
 use seccompiler::BpfProgram;
 
+use super::lasting::{Lasting, refuse_lasting};
 use super::program::Condition::{AnyBit, Masked, NotWord, Word};
 use super::program::{Rule, Rules, denying, program};
 use super::table;
@@ -71,6 +72,23 @@ pub(crate) enum Processors {
     Pinned,
 }
 
+/// What a filter depends on besides whom it protects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Walled {
+    pub(crate) shared: Shared,
+    pub(crate) processors: Processors,
+    pub(crate) lasting: Lasting,
+}
+
+impl Walled {
+    /// Most sessions'.
+    pub(crate) const USUAL: Self = Self {
+        shared: Shared::Nothing,
+        processors: Processors::Free,
+        lasting: Lasting::Inside,
+    };
+}
+
 /// The filter of the guest. It executes nothing, traces nobody, and mounts nothing.
 pub(crate) fn guest_filter() -> BpfProgram {
     let mut refused = denied(table::REFUSED.iter().chain(table::REFUSED_HERE));
@@ -99,7 +117,8 @@ fn new_namespaces() -> u32 {
 }
 
 /// The filter of a command.
-pub(crate) fn filter(protected: &Protected, shared: Shared, processors: Processors) -> BpfProgram {
+pub(crate) fn filter(protected: &Protected, walled: Walled) -> BpfProgram {
+    let Walled { shared, processors, lasting } = walled;
     let (mut refused, mut allowed) = (refused(protected), allowed());
     match shared {
         Shared::Nothing => {}
@@ -125,6 +144,9 @@ pub(crate) fn filter(protected: &Protected, shared: Shared, processors: Processo
     }
     if processors == Processors::Pinned {
         refused.insert(libc::SYS_sched_setaffinity, Vec::new());
+    }
+    if lasting == Lasting::OnHost {
+        refuse_lasting(&mut refused, &mut allowed, shared);
     }
     program(&refused, &allowed)
 }
@@ -252,9 +274,11 @@ mod tests {
             Shared::Host { network: true },
             Shared::Host { network: false },
         ];
-        for shared in all {
-            let program = filter(&Protected(vec![pid]), shared, Processors::Pinned);
-            assert!(program.len() < 600, "{} instructions", program.len());
+        let both = [Lasting::Inside, Lasting::OnHost];
+        for (shared, lasting) in all.into_iter().flat_map(|one| both.map(|both| (one, both))) {
+            let walled = Walled { shared, processors: Processors::Pinned, lasting };
+            let program = filter(&Protected(vec![pid]), walled);
+            assert!(program.len() < 650, "{} instructions", program.len());
             let kills = [libc::SECCOMP_RET_KILL_PROCESS, libc::SECCOMP_RET_KILL_THREAD];
             assert!(program.iter().all(|step| !(step.code == 0x06 && kills.contains(&step.k))));
         }

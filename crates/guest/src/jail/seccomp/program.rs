@@ -190,11 +190,16 @@ fn when(rule: &[Condition], with: u32) -> Code {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     /// What the kernel does with a program.
-    fn run(program: &[sock_filter], architecture: u32, call: u32, arguments: &[u64]) -> u32 {
+    pub(in crate::jail::seccomp) fn run(
+        program: &[sock_filter],
+        architecture: u32,
+        call: u32,
+        arguments: &[u64],
+    ) -> u32 {
         let (mut at, mut word) = (0, 0_u32);
         loop {
             let step = &program[at];
@@ -217,6 +222,19 @@ mod tests {
                 AND => word &= step.k,
                 other => panic!("no instruction {other}"),
             }
+        }
+    }
+
+    /// What a filter answers to a call of this machine's own kind: nothing, or the error.
+    pub(in crate::jail::seccomp) fn answer_to(
+        program: &[sock_filter],
+        call: libc::c_long,
+        arguments: &[u64],
+    ) -> Option<i32> {
+        let call = u32::try_from(call).unwrap();
+        match run(program, ARCHITECTURE, call, arguments) {
+            ALLOW => None,
+            refused => Some(i32::try_from(refused & 0xffff).unwrap()),
         }
     }
 

@@ -10,6 +10,7 @@ use crate::accounts::Accounts;
 use crate::server::beneath::{
     Leaf, Missing, Opened, PathError, Roots, Why, held_path, look, look_at, names_of,
 };
+use crate::server::modes::allowed;
 
 /// Makes a folder; one that is there already is fine.
 pub(super) fn make_dir(roots: &Roots, path: &GuestRoute, parents: bool) -> Result<(), PathError> {
@@ -42,10 +43,9 @@ pub(super) fn symlink(roots: &Roots, path: &GuestRoute, target: &[u8]) -> Result
 /// Sets permission bits.
 pub(super) fn set_mode(roots: &Roots, path: &GuestRoute, mode: u32) -> Result<(), PathError> {
     let opened = roots.open_at(path, OFlags::PATH, Leaf::Target)?.changeable()?;
-    let mode = Mode::from_raw_mode(mode & 0o7777);
     // Held without any right to it, so that it need not be readable; by a path that leads to the
     // held file itself.
-    let set = chmodat(CWD, held_path(&opened.file), mode, AtFlags::empty());
+    let set = chmodat(CWD, held_path(&opened.file), allowed(mode), AtFlags::empty());
     set.map_err(|errno| opened.failed(errno))
 }
 

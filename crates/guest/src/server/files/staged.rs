@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::server::beneath::look_at;
+use crate::server::modes::allowed;
 
 /// What permissions a new file has where nobody says otherwise.
 const USUAL: u32 = 0o644;
@@ -167,7 +168,7 @@ impl Staged {
         if self.temporary.is_some() || finish.mode.is_some() {
             let before = self.replaced.map(|replaced| replaced.mode);
             let mode = finish.mode.or(before).unwrap_or(USUAL);
-            fchmod(self.file()?, Mode::from_raw_mode(mode & 0o7777))?;
+            fchmod(self.file()?, allowed(mode))?;
         }
         if let Some(modified) = finish.modified {
             set_time(self.file()?, modified)?;

@@ -17,6 +17,7 @@ use crate::server::beneath::{
     Leaf, Missing, PathError, Place, Roots, Why, held_path, look_at, names, reopen,
 };
 use crate::server::files::{Finish, Staged, timestamps};
+use crate::server::modes::allowed;
 
 /// Why a tree cannot be laid out any further.
 #[derive(Debug)]
@@ -351,8 +352,7 @@ fn set_attributes(folder: impl AsFd, entry: &Entry) -> Result<(), Errno> {
         chownat(&folder, c"", uid, gid, AtFlags::EMPTY_PATH)?;
     }
     if let Some(mode) = entry.mode {
-        let mode = Mode::from_raw_mode(mode & 0o7777);
-        chmodat(CWD, held_path(&folder), mode, AtFlags::empty())?;
+        chmodat(CWD, held_path(&folder), allowed(mode), AtFlags::empty())?;
     }
     if let Some(modified) = entry.modified {
         utimensat(CWD, held_path(&folder), &timestamps(modified), AtFlags::empty())?;

@@ -13,6 +13,7 @@ use rustix::process::{getegid, geteuid};
 
 use super::{attributes, closed};
 use crate::server::beneath::{Node, Roots, held_path, look, look_at};
+use crate::server::modes::allowed;
 
 /// How many folders are held at once.
 const HELD: usize = 32;
@@ -246,7 +247,7 @@ impl Builder {
             }
         }
         if !has_mode {
-            fchmod(&file, Mode::from_raw_mode(entry.mode & 0o7777))?;
+            fchmod(&file, allowed(entry.mode))?;
         }
         futimens(&file, &times(entry.modified))
     }
@@ -260,7 +261,7 @@ impl Builder {
             self.losses.unowned += 1;
         }
         let path = held_path(held);
-        chmodat(CWD, &path, Mode::from_raw_mode(entry.mode & 0o7777), AtFlags::empty())?;
+        chmodat(CWD, &path, allowed(entry.mode), AtFlags::empty())?;
         utimensat(CWD, &path, &times(entry.modified), AtFlags::empty())
     }
 }

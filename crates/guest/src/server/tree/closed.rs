@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use crate::server::beneath::{Roots, held_path, reopen};
+use crate::server::modes::can_come_back;
 
 /// Opens a file in a folder that is held. One that its owner has closed is open for as long as what
 /// comes with it is held.
@@ -25,7 +26,7 @@ pub(super) fn open(folder: &OwnedFd, name: &[u8]) -> Result<(OwnedFd, Option<Unl
         openat(folder, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
     let stat = fstat(&held)?;
     let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-    if !is_file || stat.st_uid != geteuid().as_raw() {
+    if !is_file || stat.st_uid != geteuid().as_raw() || !can_come_back(stat.st_mode) {
         return Err(Errno::ACCESS);
     }
     let mode = Mode::from_raw_mode((stat.st_mode | 0o400) & 0o7777);

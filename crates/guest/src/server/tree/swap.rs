@@ -15,6 +15,7 @@ use rustix::io::Errno;
 
 use crate::server::beneath::{Roots, held_path};
 use crate::server::files::{random_name, some_entries};
+use crate::server::modes::allowed;
 
 /// How often something that turns up in the way is moved aside.
 const ATTEMPTS: usize = 16;
@@ -166,7 +167,7 @@ fn like(folder: &OwnedFd, other: &OwnedFd) -> Result<(), Errno> {
     let uid = rustix::fs::Uid::from_raw(stat.st_uid);
     // As far as may be; the rest is the caller's to see.
     let _ = fchown(folder, Some(uid), Some(rustix::fs::Gid::from_raw(stat.st_gid)));
-    fchmod(folder, Mode::from_raw_mode(stat.st_mode & 0o7777))?;
+    fchmod(folder, allowed(stat.st_mode))?;
     let time =
         Timespec { tv_sec: stat.st_mtime, tv_nsec: i64::try_from(stat.st_mtime_nsec).unwrap_or(0) };
     futimens(folder, &Timestamps { last_access: time, last_modification: time })

@@ -1,6 +1,7 @@
 //! The system calls a probe tries. The only module of the test kit that may hold `unsafe`.
 #![expect(unsafe_code, reason = "the calls that must be refused have no safe wrapper")]
 
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::AsRawFd;
 
@@ -69,6 +70,74 @@ impl Drop for Mapping {
         // SAFETY: it was mapped above with this length, and is not used after this.
         unsafe { libc::munmap(self.0.cast(), Self::PAGE) };
     }
+}
+
+/// Makes a call of whose arguments one is the name of a file, and all others are plain numbers.
+fn call_on(
+    number: libc::c_long,
+    path: &CStr,
+    at: usize,
+    mut arguments: [libc::c_long; 4],
+) -> io::Result<i64> {
+    if let Some(place) = arguments.get_mut(at) {
+        *place = path.as_ptr() as libc::c_long;
+    }
+    let [a, b, c, d] = arguments;
+    // SAFETY: every caller is in this module; the one pointer is to a name that ends in a nul and outlives
+    // the call, and the calls it is passed to read that name alone.
+    let result = unsafe { libc::syscall(number, a, b, c, d) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// Every call that takes a mode, with set-id bits in it, and with bits set that the kernel does not look
+/// at. What they are called on is beneath the current folder.
+#[cfg(target_arch = "x86_64")]
+pub(super) fn set_id_calls() -> Vec<Attempt> {
+    /// The kernel takes a mode and flags as integers, and ignores this.
+    const HIGH: libc::c_long = 1 << 40;
+    /// Added to the number of a call of the ABI with 32-bit pointers.
+    const X32: libc::c_long = 0x4000_0000;
+    const FCHMODAT2: libc::c_long = 452;
+    let (here, set) = (libc::c_long::from(libc::AT_FDCWD), 0o4755);
+    let made = libc::c_long::from(libc::O_CREAT | libc::O_WRONLY);
+    let regular = libc::c_long::from(libc::S_IFREG);
+    let list: [(&str, &CStr, libc::c_long, usize, [libc::c_long; 4]); 16] = [
+        ("chmod", c"sys-chmod", libc::SYS_chmod, 0, [0, set, 0, 0]),
+        ("chmod group", c"sys-chmod-group", libc::SYS_chmod, 0, [0, 0o2755, 0, 0]),
+        ("chmod high", c"sys-chmod-high", libc::SYS_chmod, 0, [0, set | HIGH, 0, 0]),
+        ("chmod x32", c"sys-chmod-x32", libc::SYS_chmod | X32, 0, [0, set, 0, 0]),
+        ("fchmodat", c"sys-fchmodat", libc::SYS_fchmodat, 1, [here, 0, set, 0]),
+        ("fchmodat high", c"sys-fchmodat-high", libc::SYS_fchmodat, 1, [here, 0, set | HIGH, 0]),
+        ("fchmodat2", c"sys-fchmodat2", FCHMODAT2, 1, [here, 0, set, 0]),
+        ("creat", c"sys-creat-new", libc::SYS_creat, 0, [0, set, 0, 0]),
+        ("open", c"sys-open-new", libc::SYS_open, 0, [0, made, set, 0]),
+        ("open high", c"sys-open-high-new", libc::SYS_open, 0, [0, made | HIGH, set | HIGH, 0]),
+        ("openat", c"sys-openat-new", libc::SYS_openat, 1, [here, 0, made, set]),
+        ("openat high", c"sys-openat-high-new", libc::SYS_openat, 1, [here, 0, made | HIGH, set]),
+        ("mknod", c"sys-mknod-new", libc::SYS_mknod, 0, [0, regular | set, 0, 0]),
+        ("mknod high", c"sys-mknod-high-new", libc::SYS_mknod, 0, [0, regular | set | HIGH, 0, 0]),
+        ("mknodat", c"sys-mknodat-new", libc::SYS_mknodat, 1, [here, 0, regular | set, 0]),
+        ("mq_open", c"bastide-canary", libc::SYS_mq_open, 0, [0, made, set, 0]),
+    ];
+    let one = |(what, path, number, at, arguments): (&str, &CStr, _, _, _)| {
+        let name = path.to_string_lossy();
+        if !name.ends_with("-new") && name.starts_with("sys-") {
+            drop(std::fs::write(&*name, "#!/bin/sh\n"));
+        }
+        (what.to_owned(), call_on(number, path, at, arguments))
+    };
+    list.into_iter().map(one).collect()
+}
+
+/// There are only the calls that have safe wrappers.
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) fn set_id_calls() -> Vec<Attempt> {
+    Vec::new()
+}
+
+/// Puts this process, which must have one thread, into a user namespace of its own.
+pub(super) fn own_user_namespace() -> io::Result<()> {
+    call(libc::SYS_unshare, [libc::c_long::from(libc::CLONE_NEWUSER), 0, 0, 0, 0]).map(drop)
 }
 
 /// Mounts and namespaces.
