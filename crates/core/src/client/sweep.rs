@@ -63,7 +63,7 @@ enum Verdict {
     Keep,
     KeepEnded(MachineEnd),
     Unclear(String),
-    Remove { why: String, end: Option<MachineEnd>, record: Option<Record> },
+    Remove { why: String, end: Option<MachineEnd>, record: Option<Box<Record>> },
 }
 
 impl Client {
@@ -159,9 +159,9 @@ impl Client {
         &self,
         folder: &SessionFolder,
         transition: Transition,
-        record: Option<Record>,
+        record: Option<Box<Record>>,
     ) -> Result<()> {
-        let backend = self.backend.as_ref();
+        let (backend, record) = (self.backend.as_ref(), record.map(|record| *record));
         Removal::of_held(backend, &self.state, folder, transition, record)?.carry_out().await
     }
 
@@ -244,7 +244,7 @@ impl Client {
         let remove = |why: &str, end: Option<MachineEnd>, record: Record| Verdict::Remove {
             why: why.to_owned(),
             end,
-            record: Some(record),
+            record: Some(Box::new(record)),
         };
         if is_unwanted(&self.state.path_of(id)) {
             return Ok(remove("its removal was interrupted", None, record));
@@ -273,7 +273,11 @@ impl Client {
 /// One that ended has its files, and somebody may want to go on with it.
 fn verdict_on(end: MachineEnd, record: Record, options: SweepOptions) -> Verdict {
     match options.ended {
-        true => Verdict::Remove { why: end.detail.clone(), end: Some(end), record: Some(record) },
+        true => Verdict::Remove {
+            why: end.detail.clone(),
+            end: Some(end),
+            record: Some(Box::new(record)),
+        },
         false => Verdict::KeepEnded(end),
     }
 }
