@@ -21,19 +21,19 @@ use bastide::model::paths::HostFiles;
 use bastide::model::state::{BackendState, NetworkMode};
 use bastide::{
     Backend, Booted, Connection, Error, ErrorKind, Isolation, Machine, MachineEnd, MachineSpec,
-    MachineStatus, NetworkAccess, Result, Rung, SessionFolder,
+    MachineStatus, NetworkAccess, Result, Rung, SessionFolder, Strays, SweepMode,
 };
 use bastide_guest_bin::GuestBinary;
 use bastide_proto::GuestPath;
-use bastide_proto::warden::{END_NAME, GONE_PREFIX, Wish};
-use bollard::models::{ContainerState, ContainerStateStatusEnum};
+use bastide_proto::warden::Wish;
 use tokio::process::Command;
-use tokio::time::Instant;
 
-use crate::boot::{Boot, inspect, remove, stop};
+use crate::boot::{Boot, inspect, stop};
 use crate::dial::dial;
+use crate::end::{how_it_ended, noted};
 use crate::engine::{Engine, SMALL};
 use crate::image::Image;
+use crate::own::{COPIED, Home, copied, own, remove, session_of};
 use crate::receipt::About;
 use crate::state::{State, Transport, load_engine, load_token, run_dir, state_of, store_engine};
 use crate::storage::Storage;
@@ -47,12 +47,6 @@ const ANSWER: Duration = Duration::from_secs(5);
 
 /// How long the engine may take to remove a container, asked by a warden.
 const REMOVAL: Duration = Duration::from_secs(120);
-
-/// How long a warden may take to note an end.
-const NOTE: Duration = Duration::from_secs(2);
-
-/// How long to wait before looking again.
-const AGAIN: Duration = Duration::from_millis(5);
 
 type Report = Box<dyn Fn(&str) + Send + Sync>;
 
@@ -141,8 +135,8 @@ impl DockerBackend {
         Ok((engine, about))
     }
 
-    /// Removes a session's folder, whatever is in it.
-    async fn remove_folder(&self, dir: &Path) -> Result<()> {
+    /// Removes a folder, whatever is in it: a session's (`remove`), or any (`remove-tree`).
+    async fn remove_folder(&self, dir: &Path, how: &str) -> Result<()> {
         if !dir.exists() {
             return Ok(());
         }
@@ -152,7 +146,7 @@ impl DockerBackend {
         };
         let mut remover = Command::new(self.guest.checked_path())
             .arg0("bastide-remover")
-            .arg("remove")
+            .arg(how)
             .arg(dir)
             .env_clear()
             .stdin(Stdio::null())
@@ -204,14 +198,14 @@ impl Backend for DockerBackend {
                 Error::new(ErrorKind::Io, message)
             })?;
         }
-        let (guest, home) = (&self.guest, self.home.as_path());
+        let (guest, home) = (&self.guest, &Home::of(&self.home)?);
         let boot =
             Boot { engine, about, guest, home, folder, spec, options, image, storage, was_there };
         boot.run().await
     }
 
     async fn connect(&self, machine: &Machine) -> Result<Connection> {
-        let state = state_of(machine)?;
+        let (_, Some(state)) = own(&self.home, machine)? else { return Err(copied(machine)) };
         let lost = |error: io::Error| {
             let message = format!("session {} is not running: {error}", machine.id);
             Error::new(ErrorKind::BackendLost, message)
@@ -232,7 +226,9 @@ impl Backend for DockerBackend {
     }
 
     async fn inspect(&self, machine: &Machine) -> Result<MachineStatus> {
-        let state = state_of(machine)?;
+        let (_, Some(state)) = own(&self.home, machine)? else {
+            return Ok(MachineStatus::Ended(MachineEnd::unseen(COPIED)));
+        };
         let alive = |process: &ProcessIdentity| process.open().is_ok_and(|held| held.is_some());
         if state.guest.as_ref().is_some_and(|guest| !alive(guest)) {
             // The container goes with its guest, whatever the engine knows of that yet.
@@ -262,7 +258,7 @@ impl Backend for DockerBackend {
     }
 
     async fn stop(&self, machine: &Machine) -> Result<()> {
-        let state = state_of(machine)?;
+        let (_, Some(state)) = own(&self.home, machine)? else { return Ok(()) };
         if ended_by_warden(&state, false).await {
             return Ok(());
         }
@@ -271,31 +267,40 @@ impl Backend for DockerBackend {
     }
 
     async fn destroy(&self, machine: &Machine) -> Result<()> {
-        let state = state_of(machine)?;
-        if !ended_by_warden(&state, true).await {
+        let (dir, state) = own(&self.home, machine)?;
+        if let Some(state) = state
+            && !ended_by_warden(&state, true).await
+        {
             let (engine, _) = self.engine(&state.engine).await?;
-            remove(&engine, machine.id.as_str(), &state.volumes).await?;
+            remove(&engine, &Home::of(&self.home)?, &machine.id, &state.volumes).await?;
         }
-        self.remove_folder(&state.dir).await
+        self.remove_folder(&dir, "remove").await
     }
 
     async fn discard(&self, folder: &Path) -> Result<()> {
         if words::end(folder, true, REMOVAL, REMOVAL).await.is_err()
             && DockerOptions::load(folder).is_ok_and(|options| options.is_some())
         {
-            let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let id = name.strip_prefix(GONE_PREFIX).unwrap_or(&name);
-            let id = id.split('.').next().unwrap_or(id);
             let address = load_engine(folder).unwrap_or_else(|| self.address.clone());
             let (engine, _) = self.engine(&address).await?;
-            remove(&engine, id, &[]).await?;
+            if let Some(id) = session_of(&self.home, folder) {
+                remove(&engine, &Home::of(&self.home)?, &id, &[]).await?;
+            }
         }
-        self.remove_folder(folder).await
+        self.remove_folder(folder, "remove").await
     }
 
-    async fn sweep(&self) -> Result<Vec<String>> {
+    fn is_own(&self, machine: &Machine) -> Result<bool> {
+        Ok(own(&self.home, machine)?.1.is_some())
+    }
+
+    async fn remove_tree(&self, folder: &Path) -> Result<()> {
+        self.remove_folder(folder, "remove-tree").await
+    }
+
+    async fn sweep(&self, mode: SweepMode) -> Result<Strays> {
         let (engine, _) = self.engine(&self.address).await?;
-        sweep::sweep(&engine, &self.home).await
+        sweep::sweep(&engine, &Home::of(&self.home)?, mode).await
     }
 
     fn stored(&self, machine: &Machine) -> BackendState {
@@ -333,7 +338,7 @@ impl Expose for DockerBackend {
         if let Some((_, outside)) = by_engine.iter().find(|(inside, _)| *inside == port) {
             return Ok(*outside);
         }
-        let published = ports(machine, Wish::Publish { port }).await?;
+        let published = self.ports(machine, Wish::Publish { port }).await?;
         let found = published.into_iter().find(|(inside, _)| *inside == port);
         found.map(|(_, outside)| outside).ok_or_else(|| words::nonsense(&machine.id))
     }
@@ -341,13 +346,23 @@ impl Expose for DockerBackend {
     async fn published(&self, machine: &Machine) -> Result<Vec<(u16, u16)>> {
         let mut all = self.published_by_engine(machine).await?;
         if state_of(machine)?.transport == Transport::Socket {
-            all.extend(ports(machine, Wish::Ports).await?);
+            all.extend(self.ports(machine, Wish::Ports).await?);
         }
         Ok(all)
     }
 }
 
 impl DockerBackend {
+    async fn ports(&self, machine: &Machine, wish: Wish) -> Result<Vec<(u16, u16)>> {
+        let (_, Some(state)) = own(&self.home, machine)? else { return Err(copied(machine)) };
+        if state.transport == Transport::Dial {
+            let message = "ports of this container can only be published when it is made";
+            return Err(Error::new(ErrorKind::Unsupported, message)
+                .hint("declare them, and ask for the network `bridge`"));
+        }
+        words::ports(&state.dir, &machine.id, wish, ANSWER).await
+    }
+
     /// The ports the engine itself publishes.
     async fn published_by_engine(&self, machine: &Machine) -> Result<Vec<(u16, u16)>> {
         let state = state_of(machine)?;
@@ -372,41 +387,6 @@ async fn ended_by_warden(state: &State, remove: bool) -> bool {
     let Some(Ok(Some(warden))) = held else { return false };
     let asked = words::end(&state.dir, remove, REMOVAL, REMOVAL).await;
     asked.is_ok() && ended(warden, ANSWER).await.is_ok()
-}
-
-async fn ports(machine: &Machine, wish: Wish) -> Result<Vec<(u16, u16)>> {
-    let state = state_of(machine)?;
-    if state.transport == Transport::Dial {
-        let message = "ports of this container can only be published when it is made";
-        return Err(Error::new(ErrorKind::Unsupported, message)
-            .hint("declare them, and ask for the network `bridge`"));
-    }
-    words::ports(&state.dir, &machine.id, wish, ANSWER).await
-}
-
-/// What the warden noted, if it could. It sees the end a moment after it happened.
-async fn noted(state: &State) -> Option<MachineEnd> {
-    let deadline = Instant::now() + NOTE;
-    loop {
-        let alive = state.warden.as_ref().and_then(|warden| warden.open().ok().flatten());
-        let text = fs::read_to_string(state.dir.join(END_NAME)).ok();
-        let note = text.and_then(|text| serde_json::from_str(&text).ok());
-        if note.is_some() || alive.is_none() || Instant::now() >= deadline {
-            return note;
-        }
-        tokio::time::sleep(AGAIN).await;
-    }
-}
-
-/// What the engine knows, if nobody else does.
-fn how_it_ended(state: &ContainerState) -> MachineEnd {
-    let code = state.exit_code.unwrap_or_default();
-    let detail = match (state.oom_killed, state.status) {
-        (Some(true), _) => "its container ran out of memory".to_owned(),
-        (_, Some(ContainerStateStatusEnum::CREATED)) => "its container never started".to_owned(),
-        _ => format!("its container ended with {code}"),
-    };
-    MachineEnd::unseen(detail)
 }
 
 /// The files of this host, as they are now.

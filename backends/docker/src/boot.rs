@@ -18,16 +18,16 @@ use bastide_proto::hello::Token;
 use bastide_proto::warden::{END_NAME, GUEST_NAME};
 use bollard::models::ContainerInspectResponse;
 use bollard::query_parameters::{
-    CreateContainerOptionsBuilder, InspectContainerOptions, RemoveContainerOptionsBuilder,
-    RemoveVolumeOptions, StopContainerOptionsBuilder,
+    CreateContainerOptionsBuilder, InspectContainerOptions, StopContainerOptionsBuilder,
 };
 use tokio::time::Instant;
 
 use crate::backend::NAME;
 use crate::container::{Plan, hostname, transport_of};
 use crate::dial::dial;
-use crate::engine::{Engine, LARGE, SMALL, status, unless_missing};
+use crate::engine::{Engine, LARGE, SMALL, status};
 use crate::image::Image;
+use crate::own::{Home, find, remove};
 use crate::receipt::{About, receipt};
 use crate::state::{State, Transport, container_name, make_token, run_dir, workspace_volume};
 use crate::storage::Storage;
@@ -46,7 +46,7 @@ pub(crate) struct Boot<'a> {
     pub(crate) engine: Engine,
     pub(crate) about: About,
     pub(crate) guest: &'a GuestBinary,
-    pub(crate) home: &'a Path,
+    pub(crate) home: &'a Home,
     pub(crate) folder: &'a SessionFolder,
     pub(crate) spec: &'a MachineSpec,
     pub(crate) options: DockerOptions,
@@ -77,6 +77,10 @@ struct Up {
 impl Boot<'_> {
     /// Brings the container of a session up.
     pub(crate) async fn run(self) -> Result<Booted> {
+        if self.was_there {
+            // A container of that name which is another home's is not touched, also not by a warden.
+            find(&self.engine, self.home, self.folder.id()).await?;
+        }
         let token = make_token(self.folder.path()).map_err(|error| self.failed(&error))?;
         forget_end(self.folder.path()).map_err(|error| self.failed(&error))?;
         match self.transport().await? {
@@ -129,8 +133,8 @@ impl Boot<'_> {
 
     /// With volumes of the engine alone.
     async fn without_warden(&self, token: &Token) -> Result<Booted> {
-        let home = self.home_label();
-        entry::fill_volume(&self.engine, &self.image.id, self.guest, &home).await?;
+        let home = &self.home.identity;
+        entry::fill_volume(&self.engine, &self.image.id, self.guest, home).await?;
         match self.bring_up(Transport::Dial, token, Path::new("")).await {
             Ok(up) => self.booted(Transport::Dial, up, token, None, None),
             Err(error) => {
@@ -142,17 +146,17 @@ impl Boot<'_> {
 
     async fn bring_up(&self, transport: Transport, token: &Token, run: &Path) -> Result<Up> {
         let Made { container, disk_by_driver, is_new } = self.make(transport, run).await?;
-        if transport == Transport::Socket && !entry::is_known(self.home, &self.about.id) {
+        if transport == Transport::Socket && !entry::is_known(&self.home.path, &self.about.id) {
             let proof = entry::leave_proof(run).map_err(|error| self.failed(&error))?;
             if !entry::is_shared(&self.engine, &container, &proof).await? {
                 if is_new {
                     // Another takes its place and its name.
-                    remove(&self.engine, self.folder.id().as_str(), &[]).await?;
+                    remove(&self.engine, self.home, self.folder.id(), &[]).await?;
                 }
                 return Err(elsewhere());
             }
             entry::remove_proof(run);
-            entry::remember(self.home, &self.about.id);
+            entry::remember(&self.home.path, &self.about.id);
         }
         let message = self.message(token, disk_by_driver).map_err(|error| self.failed(&error))?;
         let (mut stream, rest) = match transport {
@@ -170,10 +174,11 @@ impl Boot<'_> {
         Ok(Up { container, report, stream, guest, disk_by_driver, is_new })
     }
 
-    fn plan<'a>(&'a self, home: &'a str, transport: Transport, run: &'a Path) -> Plan<'a> {
+    fn plan<'a>(&'a self, transport: Transport, run: &'a Path) -> Plan<'a> {
         Plan {
             id: self.folder.id(),
-            home,
+            home: &self.home.identity,
+            home_path: &self.home.path,
             spec: self.spec,
             options: &self.options,
             image: &self.image,
@@ -189,8 +194,7 @@ impl Boot<'_> {
     /// Makes the container, or finds the one the session had. One that is gone is replaced; what was
     /// saved of the session is then all there is.
     async fn make(&self, transport: Transport, run: &Path) -> Result<Made> {
-        let home = self.home_label();
-        let plan = self.plan(&home, transport, run);
+        let plan = self.plan(transport, run);
         if self.was_there
             && let Some(found) = self.find().await?
         {
@@ -255,7 +259,7 @@ impl Boot<'_> {
             session_dir: self.folder.path().to_owned(),
             run_dir: run.to_owned(),
             token: token.0,
-            keep_folder: self.was_there,
+            keep_folder: self.was_there || !self.folder.is_new(),
             own_network: self.spec.network != NetworkAccess::Host,
             engine: self.engine.address.socket().map(Path::to_owned).unwrap_or_default(),
             to_stop: vec![own("POST", format!("/containers/{name}/stop?t=1"))],
@@ -313,11 +317,13 @@ impl Boot<'_> {
     /// Clears away what a failed boot left; a container that was there before is only stopped. The first
     /// failure is the one to tell.
     async fn undo(&self) {
-        if self.was_there {
-            drop(self.stop().await);
+        if self.was_there || !self.folder.is_new() {
+            if let Ok(Some(container)) = find(&self.engine, self.home, self.folder.id()).await {
+                drop(stop(&self.engine, &container).await);
+            }
         } else {
             let volumes = self.storage.names();
-            drop(remove(&self.engine, self.folder.id().as_str(), &volumes).await);
+            drop(remove(&self.engine, self.home, self.folder.id(), &volumes).await);
         }
     }
 
@@ -330,10 +336,6 @@ impl Boot<'_> {
             fs::rename(run, run.with_extension(number.to_string()))?;
         }
         fs::DirBuilder::new().mode(0o700).create(run)
-    }
-
-    fn home_label(&self) -> String {
-        self.home.display().to_string()
     }
 
     pub(crate) fn failed(&self, error: &io::Error) -> Error {
@@ -378,25 +380,6 @@ pub(crate) async fn stop(engine: &Engine, container: &str) -> Result<()> {
         Err(error) if !matches!(status(&error), Some(304 | 404)) => Err(error),
         _ => Ok(()),
     }
-}
-
-/// Removes everything an engine has of a session; what is missing is what is wanted.
-pub(crate) async fn remove(engine: &Engine, id: &str, volumes: &[String]) -> Result<()> {
-    let Ok(id) = id.parse() else { return Ok(()) };
-    let options = RemoveContainerOptionsBuilder::default().force(true).v(true).build();
-    let name = container_name(&id);
-    let asked = engine.docker.remove_container(&name, Some(options));
-    match engine.ask(LARGE, "remove the container", asked).await {
-        // Somebody else is at it.
-        Err(error) if status(&error) == Some(409) => {}
-        done => unless_missing(done)?,
-    }
-    // By name: an engine that is asked for a list asks all its drivers, and one of them may be gone.
-    for volume in [workspace_volume(&id)].iter().chain(volumes) {
-        let asked = engine.docker.remove_volume(volume, None::<RemoveVolumeOptions>);
-        unless_missing(engine.ask(LARGE, "remove a volume", asked).await)?;
-    }
-    Ok(())
 }
 
 /// The engine does not see this host's files.

@@ -36,7 +36,10 @@ const RUN_BYTES: u32 = 64 * 1024;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan<'a> {
     pub(crate) id: &'a SessionId,
+    /// What is on everything of this home.
     pub(crate) home: &'a str,
+    /// Where the home is: what earlier versions put on everything.
+    pub(crate) home_path: &'a Path,
     pub(crate) spec: &'a MachineSpec,
     pub(crate) options: &'a DockerOptions,
     pub(crate) image: &'a Image,
@@ -238,8 +241,10 @@ impl Plan<'_> {
         let config = found.config.as_ref();
         let has = config.and_then(|config| config.labels.clone()).unwrap_or_default();
         let wanted = self.body()?;
+        let earlier = self.home_path.display().to_string();
         for (key, value) in wanted.labels.unwrap_or_default() {
-            if has.get(&key) != Some(&value) {
+            let is_earlier = key == HOME_LABEL && has.get(&key) == Some(&earlier);
+            if has.get(&key) != Some(&value) && !is_earlier {
                 return refuse(format!("has another label {key}"));
             }
         }

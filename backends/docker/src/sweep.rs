@@ -1,18 +1,51 @@
 //! What an engine has of ours that no session leads to.
 
-use std::collections::{BTreeSet, HashMap};
-use std::path::Path;
+use std::collections::{BTreeMap, HashMap};
 
-use bastide::{Result, SessionId};
+use bastide::{Result, SessionId, Strays, SweepMode};
 use bollard::query_parameters::{ListContainersOptionsBuilder, ListVolumesOptionsBuilder};
 
-use crate::boot::remove;
 use crate::engine::{Engine, LARGE, SMALL};
+use crate::own::{Home, remove_container, remove_volume};
 use crate::state::{HOME_LABEL, SESSION_LABEL};
 
-/// Removes what belongs to sessions of `home` that are gone, and says what it was.
-pub(crate) async fn sweep(engine: &Engine, home: &Path) -> Result<Vec<String>> {
-    let label = format!("{HOME_LABEL}={}", home.display());
+/// What an engine has of one session.
+#[derive(Debug, Default)]
+struct Things {
+    containers: Vec<String>,
+    volumes: Vec<String>,
+}
+
+/// Removes what belongs to sessions of this home that are gone, if `mode` says so, and says what it was.
+/// What earlier versions made is labelled with a path, and any machine may have a home there: that is left
+/// alone.
+pub(crate) async fn sweep(engine: &Engine, home: &Home, mode: SweepMode) -> Result<Strays> {
+    let mut strays = Strays::default();
+    for (id, things) in left(engine, home, &home.identity).await? {
+        if mode == SweepMode::Remove {
+            for container in &things.containers {
+                remove_container(engine, container).await?;
+            }
+            for volume in &things.volumes {
+                remove_volume(engine, home, &id, volume).await?;
+            }
+        }
+        strays.removed.push(format!("what the Docker daemon had of session {id}"));
+    }
+    for (id, things) in left(engine, home, &home.earlier()).await? {
+        let names: Vec<_> = things.containers.iter().chain(&things.volumes).cloned().collect();
+        let what = format!("what the Docker daemon has of session {id}: {}", names.join(", "));
+        let why = "an earlier version labelled it with the path of a home, which another machine's home \
+                   may have, too; remove it with `docker` if it is yours";
+        strays.unclear.push((what, why.to_owned()));
+    }
+    Ok(strays)
+}
+
+/// What has this label and belongs to sessions that have no folder. The engine is asked first: what is made
+/// after that has a folder already.
+async fn left(engine: &Engine, home: &Home, label: &str) -> Result<BTreeMap<SessionId, Things>> {
+    let label = format!("{HOME_LABEL}={label}");
     let filters: HashMap<String, Vec<String>> = [("label".to_owned(), vec![label])].into();
     let options = ListContainersOptionsBuilder::default().all(true).filters(&filters).build();
     let listed = engine.docker.list_containers(Some(options));
@@ -21,20 +54,21 @@ pub(crate) async fn sweep(engine: &Engine, home: &Path) -> Result<Vec<String>> {
     let listed = engine.docker.list_volumes(Some(options));
     // A driver that is gone makes an engine try for a quarter of a minute before it answers.
     let volumes = engine.ask(LARGE, "list the volumes", listed).await?;
-    let volumes = volumes.volumes.unwrap_or_default();
-    let ours = containers.into_iter().filter_map(|container| container.labels);
-    let labels = ours.chain(volumes.iter().map(|volume| volume.labels.clone()));
-    let sessions: BTreeSet<SessionId> = labels
-        .filter_map(|labels| labels.get(SESSION_LABEL)?.parse().ok())
-        .filter(|id: &SessionId| !home.join("sessions").join(id.as_str()).exists())
-        .collect();
-    let mut swept = Vec::new();
-    for id in sessions {
-        let is_its = |label: Option<&String>| label.is_some_and(|label| label == id.as_str());
-        let its = volumes.iter().filter(|volume| is_its(volume.labels.get(SESSION_LABEL)));
-        let names: Vec<_> = its.map(|volume| volume.name.clone()).collect();
-        remove(engine, id.as_str(), &names).await?;
-        swept.push(format!("what the Docker daemon had of session {id}"));
+    let session = |labels: &HashMap<String, String>| -> Option<SessionId> {
+        let id: SessionId = labels.get(SESSION_LABEL)?.parse().ok()?;
+        (!home.path.join("sessions").join(id.as_str()).exists()).then_some(id)
+    };
+    let mut left: BTreeMap<SessionId, Things> = BTreeMap::new();
+    for container in containers {
+        if let (Some(id), Some(name)) = (container.labels.as_ref().and_then(session), container.id)
+        {
+            left.entry(id).or_default().containers.push(name);
+        }
     }
-    Ok(swept)
+    for volume in volumes.volumes.unwrap_or_default() {
+        if let Some(id) = session(&volume.labels) {
+            left.entry(id).or_default().volumes.push(volume.name);
+        }
+    }
+    Ok(left)
 }

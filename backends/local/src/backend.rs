@@ -16,7 +16,8 @@ use bastide::host::process::{ProcessIdentity, ended, kill};
 use bastide::host::words;
 use bastide::{
     Backend, Booted, Connection, Error, ErrorKind, GuestPath, Isolation, Machine, MachineEnd,
-    MachineSpec, MachineStatus, NetworkAccess, Receipt, Result, Rung, SessionFolder,
+    MachineSpec, MachineStatus, NetworkAccess, Origin, Receipt, Result, Rung, SessionFolder,
+    Strays, SweepMode,
 };
 use bastide_guest_bin::GuestBinary;
 use bastide_proto::boot::{Ids, Resolver};
@@ -61,6 +62,8 @@ pub struct LocalBackend {
 /// What is needed to find a local machine again.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct State {
+    /// Where its session's folder was when it was booted. Nothing is done there because of that: homes are
+    /// moved and copied.
     pub(crate) dir: PathBuf,
     pub(crate) warden: ProcessIdentity,
     pub(crate) init: ProcessIdentity,
@@ -129,9 +132,21 @@ impl LocalBackend {
         self
     }
 
-    /// Removes a session's folder, whatever is in it. A process of its own does that: a tree may be
-    /// deep, wide and hostile.
-    async fn remove(&self, dir: &Path) -> io::Result<()> {
+    /// A machine on record with its session's folder in this home; `None` for the machine if it is that of
+    /// another home, from which the folder was copied.
+    fn own(&self, machine: &Machine) -> Result<(PathBuf, Option<State>)> {
+        let state = state_of(machine)?;
+        let dir = self.home.join("sessions").join(machine.id.as_str());
+        let is_own = Origin::is_original(&dir, &state.dir).map_err(|error| {
+            let message = format!("cannot tell whose session {} is: {error}", machine.id);
+            Error::new(ErrorKind::Io, message).with("path", dir.display().to_string())
+        })?;
+        Ok((dir, is_own.then_some(state)))
+    }
+
+    /// Removes a folder, whatever is in it: a session's, with what it says is the session's (`remove`), or
+    /// any (`remove-tree`). A process of its own does that: a tree may be deep, wide and hostile.
+    async fn remove(&self, dir: &Path, how: &str) -> io::Result<()> {
         if !dir.exists() {
             return Ok(());
         }
@@ -144,7 +159,7 @@ impl LocalBackend {
         };
         let mut remover = Command::new(self.guest.checked_path())
             .arg0("bastide-remover")
-            .arg("remove")
+            .arg(how)
             .arg(dir)
             .env_clear()
             .stdin(Stdio::piped())
@@ -191,13 +206,13 @@ impl Backend for LocalBackend {
     }
 
     async fn connect(&self, machine: &Machine) -> Result<Connection> {
-        let state = state_of(machine)?;
+        let (dir, Some(state)) = self.own(machine)? else { return Err(copied(machine)) };
         let lost = |error: io::Error| {
             let message = format!("session {} is not running: {error}", machine.id);
             Error::new(ErrorKind::BackendLost, message)
         };
-        let stream = words::connect(&state.dir, GUEST_NAME).await.map_err(lost)?;
-        let token = token::load(&state.dir).map_err(lost)?;
+        let stream = words::connect(&dir, GUEST_NAME).await.map_err(lost)?;
+        let token = token::load(&dir).map_err(lost)?;
         let connected = stream.into_std();
         connected.and_then(|stream| side::connection(stream, state.devices, token)).map_err(
             |error| {
@@ -208,11 +223,13 @@ impl Backend for LocalBackend {
     }
 
     async fn inspect(&self, machine: &Machine) -> Result<MachineStatus> {
-        let state = state_of(machine)?;
+        let (dir, Some(state)) = self.own(machine)? else {
+            return Ok(MachineStatus::Ended(MachineEnd::unseen(COPIED)));
+        };
         // A sandbox that has just ended is one whose warden has still to note how.
         let deadline = Instant::now() + NOTED;
         let found = loop {
-            let found = status(&state);
+            let found = status(&state, &dir);
             let unseen = matches!(&found, Ok(MachineStatus::Ended(end)) if end.at_ms.is_none());
             let is_noted = !unseen || !matches!(state.warden.open(), Ok(Some(_)));
             if is_noted || Instant::now() >= deadline {
@@ -227,20 +244,24 @@ impl Backend for LocalBackend {
     }
 
     async fn stop(&self, machine: &Machine) -> Result<()> {
-        let state = state_of(machine)?;
-        end(&state, false).await.map_err(|error| {
+        let (dir, Some(state)) = self.own(machine)? else { return Ok(()) };
+        end(&state, &dir, false).await.map_err(|error| {
             let message = format!("cannot stop session {}: {error}", machine.id);
             Error::new(ErrorKind::Io, message)
         })
     }
 
     async fn destroy(&self, machine: &Machine) -> Result<()> {
-        let state = state_of(machine)?;
-        let removed = match end(&state, true).await {
-            Ok(()) => self.remove(&state.dir).await,
+        let (dir, state) = self.own(machine)?;
+        let ended = match &state {
+            Some(state) => end(state, &dir, true).await,
+            None => Ok(()),
+        };
+        let removed = match ended {
+            Ok(()) => self.remove(&dir, "remove").await,
             Err(error) => Err(error),
         };
-        removed.map_err(|error| not_removed(&machine.id.to_string(), &state.dir, &error))
+        removed.map_err(|error| not_removed(&machine.id.to_string(), &dir, &error))
     }
 
     async fn discard(&self, folder: &Path) -> Result<()> {
@@ -258,16 +279,27 @@ impl Backend for LocalBackend {
                 end_process(pid, process).await.map_err(failed)?;
             }
         }
-        self.remove(folder).await.map_err(failed)
+        self.remove(folder, "remove").await.map_err(failed)
     }
 
-    async fn sweep(&self) -> Result<Vec<String>> {
+    fn is_own(&self, machine: &Machine) -> Result<bool> {
+        Ok(self.own(machine)?.1.is_some())
+    }
+
+    async fn remove_tree(&self, folder: &Path) -> Result<()> {
+        let name = folder.display().to_string();
+        let removed = self.remove(folder, "remove-tree").await;
+        removed.map_err(|error| not_removed(&name, folder, &error))
+    }
+
+    async fn sweep(&self, mode: SweepMode) -> Result<Strays> {
         let home = self.home.clone();
-        let swept = tokio::task::spawn_blocking(move || strays::sweep(&home)).await;
-        swept.map_err(io::Error::other).and_then(|swept| swept).map_err(|error| {
+        let swept = tokio::task::spawn_blocking(move || strays::sweep(&home, mode)).await;
+        let removed = swept.map_err(io::Error::other).and_then(|swept| swept).map_err(|error| {
             let message = format!("cannot look for stray processes: {error}");
             Error::new(ErrorKind::Io, message)
-        })
+        })?;
+        Ok(Strays { removed, unclear: Vec::new() })
     }
 
     fn root(&self, machine: &Machine) -> Option<GuestPath> {
@@ -288,19 +320,30 @@ impl Expose for LocalBackend {
             return Err(Error::new(ErrorKind::Unsupported, message)
                 .hint("use `--isolation namespaces`, which has a loopback of its own"));
         }
-        let published = ports(machine, Wish::Publish { port }).await?;
+        let published = self.ports(machine, Wish::Publish { port }).await?;
         let found = published.into_iter().find(|(inside, _)| *inside == port);
         found.map(|(_, outside)| outside).ok_or_else(|| words::nonsense(&machine.id))
     }
 
     async fn published(&self, machine: &Machine) -> Result<Vec<(u16, u16)>> {
-        ports(machine, Wish::Ports).await
+        self.ports(machine, Wish::Ports).await
     }
 }
 
-async fn ports(machine: &Machine, wish: Wish) -> Result<Vec<(u16, u16)>> {
-    let state = state_of(machine)?;
-    words::ports(&state.dir, &machine.id, wish, ANSWER).await
+impl LocalBackend {
+    async fn ports(&self, machine: &Machine, wish: Wish) -> Result<Vec<(u16, u16)>> {
+        let (dir, Some(_)) = self.own(machine)? else { return Err(copied(machine)) };
+        words::ports(&dir, &machine.id, wish, ANSWER).await
+    }
+}
+
+/// What there is to say about the machine of a session that was copied.
+const COPIED: &str = "it was copied here from elsewhere, and its machine is the original's";
+
+fn copied(machine: &Machine) -> Error {
+    let message = format!("session {} is not running: {COPIED}", machine.id);
+    Error::new(ErrorKind::BackendLost, message)
+        .hint(format!("go on with the copy: `bastide resume {}`", machine.id))
 }
 
 impl fmt::Debug for LocalBackend {
@@ -321,7 +364,7 @@ fn not_removed(name: &str, dir: &Path, error: &io::Error) -> Error {
     Error::new(ErrorKind::Io, message).with("path", dir.display().to_string())
 }
 
-fn status(state: &State) -> io::Result<MachineStatus> {
+fn status(state: &State, dir: &Path) -> io::Result<MachineStatus> {
     let (warden, init) = (state.warden.open()?, state.init.open()?);
     Ok(match (warden, init) {
         (Some(_), Some(_)) => {
@@ -331,7 +374,7 @@ fn status(state: &State) -> io::Result<MachineStatus> {
         (None, Some(_)) => {
             MachineStatus::Broken { why: "its warden is gone, and it did not end".to_owned() }
         }
-        (_, None) => MachineStatus::Ended(how_it_ended(&state.dir)),
+        (_, None) => MachineStatus::Ended(how_it_ended(dir)),
     })
 }
 
@@ -343,10 +386,10 @@ fn how_it_ended(dir: &Path) -> MachineEnd {
 }
 
 /// Ends the sandbox, and waits until its warden has seen to what is left of it.
-async fn end(state: &State, remove: bool) -> io::Result<()> {
+async fn end(state: &State, dir: &Path, remove: bool) -> io::Result<()> {
     let (warden, init) = (state.warden.open()?, state.init.open()?);
     if let Some(warden) = warden {
-        if words::end(&state.dir, remove, ANSWER, REMOVAL).await.is_ok() {
+        if words::end(dir, remove, ANSWER, REMOVAL).await.is_ok() {
             return ended(warden, END).await;
         }
         // It may be on its way out already, or unable to do anything at all.

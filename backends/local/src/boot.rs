@@ -68,7 +68,7 @@ pub(crate) async fn boot(
     let storage = dir.join("work");
     // A session that was there before has its files, and keeps them whatever becomes of this boot.
     // Nobody outside gets past the folder it lies in; inside, users besides the owner may look.
-    let was_there = !new_folder(&storage, 0o755).map_err(failed)?;
+    let was_there = !new_folder(&storage, 0o755).map_err(failed)? || !folder.is_new();
     forget_end(dir).map_err(failed)?;
     let toolchains = layout::toolchains(&spec.search_path);
     let token = token::make(dir).map_err(failed)?;

@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use bastide::SweepMode;
 use bastide::host::process::kill;
 use bastide_proto::warden::HOST_INIT;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -17,8 +18,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use crate::backend::GUESTS;
 use crate::user::ID_LOCKS;
 
-/// Ends and removes what no session under `home` leads to, and says what it was.
-pub(crate) fn sweep(home: &Path) -> io::Result<Vec<String>> {
+/// Ends and removes what no session under `home` leads to, if `mode` says so, and says what it was.
+pub(crate) fn sweep(home: &Path, mode: SweepMode) -> io::Result<Vec<String>> {
     let home = fs::canonicalize(home)?;
     let mut swept = Vec::new();
     for process in processes()? {
@@ -27,15 +28,17 @@ pub(crate) fn sweep(home: &Path) -> io::Result<Vec<String>> {
         let Some(pid) = Pid::from_raw(process) else { continue };
         let Ok(held) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
         if let Some(why) = Stray::of(process, &home) {
-            if is_host_init(process) {
-                kill_descendants(process)?;
+            if mode == SweepMode::Remove {
+                if is_host_init(process) {
+                    kill_descendants(process)?;
+                }
+                kill(&held)?;
             }
-            kill(&held)?;
             swept.push(format!("process {process}, {}", why.as_str()));
         }
     }
-    unfinished_guests(&home.join(GUESTS), &mut swept)?;
-    free_ranges(Path::new(ID_LOCKS), &mut swept)?;
+    unfinished_guests(&home.join(GUESTS), mode, &mut swept)?;
+    free_ranges(Path::new(ID_LOCKS), mode, &mut swept)?;
     Ok(swept)
 }
 
@@ -221,14 +224,14 @@ fn parent(pid: i32) -> Option<i32> {
 }
 
 /// Guest programs whose writer was killed before it was done. Its process id is in the name.
-fn unfinished_guests(guests: &Path, swept: &mut Vec<String>) -> io::Result<()> {
+fn unfinished_guests(guests: &Path, mode: SweepMode, swept: &mut Vec<String>) -> io::Result<()> {
     for entry in fs::read_dir(guests)? {
         let path = entry?.path();
         let name = path.file_name().map(OsStr::to_string_lossy).unwrap_or_default();
         let Some(rest) = name.strip_suffix(".tmp") else { continue };
         let writer = rest.rsplit('.').next().unwrap_or_default();
         if !PathBuf::from("/proc").join(writer).exists() {
-            remove(&path, swept)?;
+            remove(&path, mode, swept)?;
         }
     }
     Ok(())
@@ -236,7 +239,7 @@ fn unfinished_guests(guests: &Path, swept: &mut Vec<String>) -> io::Result<()> {
 
 /// Locks of ranges of ids that nobody has. Removed while they are held, so that nobody takes one that
 /// is about to go.
-fn free_ranges(locks: &Path, swept: &mut Vec<String>) -> io::Result<()> {
+fn free_ranges(locks: &Path, mode: SweepMode, swept: &mut Vec<String>) -> io::Result<()> {
     let Ok(entries) = fs::read_dir(locks) else { return Ok(()) };
     for entry in entries {
         let path = entry?.path();
@@ -251,14 +254,18 @@ fn free_ranges(locks: &Path, swept: &mut Vec<String>) -> io::Result<()> {
         let owner = fs::read(&path).unwrap_or_default();
         let is_kept = !owner.is_empty() && Path::new(OsStr::from_bytes(&owner)).exists();
         if is_free && in_place && !is_kept {
-            remove(&path, swept)?;
+            remove(&path, mode, swept)?;
         }
     }
     Ok(())
 }
 
-fn remove(path: &Path, swept: &mut Vec<String>) -> io::Result<()> {
-    match fs::remove_file(path) {
+fn remove(path: &Path, mode: SweepMode, swept: &mut Vec<String>) -> io::Result<()> {
+    let removed = match mode {
+        SweepMode::Remove => fs::remove_file(path),
+        SweepMode::Report => Ok(()),
+    };
+    match removed {
         Ok(()) => swept.push(path.display().to_string()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),

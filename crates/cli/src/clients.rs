@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use bastide::store::{SaveOptions, SaveReport};
 use bastide::{
-    Client, Result, ResumeOptions, Saved, Session, SessionId, SessionInfo, Store, SweepReport,
+    Client, Result, ResumeOptions, Saved, Session, SessionId, SessionInfo, Store, SweepOptions,
+    SweepReport, Swept,
 };
 use bastide_docker::{DockerBackend, DockerOptions};
 use bastide_local::LocalBackend;
@@ -115,7 +116,11 @@ impl Clients {
     pub(crate) async fn list(&self) -> Result<Vec<SessionInfo>> {
         let mut all = self.local.list().await?;
         if bastide_docker::was_used(&config::home()?) {
-            all.extend(self.docker()?.list().await?);
+            let more = self.docker()?.list().await?;
+            // Each of them lists those that nobody can tell where they are.
+            let is_new = |info: &SessionInfo| !all.iter().any(|known| known.id == info.id);
+            let more: Vec<_> = more.into_iter().filter(is_new).collect();
+            all.extend(more);
         }
         all.sort_by(|one, other| {
             (one.created_at_ms, &one.id).cmp(&(other.created_at_ms, &other.id))
@@ -123,16 +128,21 @@ impl Clients {
         Ok(all)
     }
 
-    /// Removes everything that no live or stopped session needs.
-    pub(crate) async fn sweep(&self) -> Result<SweepReport> {
-        let report = self.local.sweep().await?;
+    /// Removes what no session needs.
+    pub(crate) async fn sweep(&self, options: SweepOptions) -> Result<SweepReport> {
+        let report = self.local.sweep_with(options).await?;
         if !bastide_docker::was_used(&config::home()?) {
             return Ok(report);
         }
         // Who comes last sees all that was kept.
-        let mut last = self.docker()?.sweep().await?;
+        let mut last = self.docker()?.sweep_with(options).await?;
         last.removed.splice(0..0, report.removed);
         last.failed.splice(0..0, report.failed);
+        last.ended.splice(0..0, report.ended);
+        // Each of them finds those that nobody can tell whose they are.
+        let is_new = |swept: &Swept| !last.unclear.contains(swept);
+        let unclear: Vec<_> = report.unclear.into_iter().filter(is_new).collect();
+        last.unclear.splice(0..0, unclear);
         Ok(last)
     }
 

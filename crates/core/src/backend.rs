@@ -64,9 +64,25 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// interrupted, and removes the session's folder.
     async fn discard(&self, folder: &Path) -> Result<()>;
 
-    /// Removes what no folder of a session leads to, and says what that was.
-    async fn sweep(&self) -> Result<Vec<String>> {
-        Ok(Vec::new())
+    /// Whether a machine on record is this home's: not if the session's folder was copied here, because the
+    /// machine is the original's then.
+    ///
+    /// # Errors
+    ///
+    /// Fails if that cannot be told.
+    fn is_own(&self, machine: &Machine) -> Result<bool> {
+        let _ = machine;
+        Ok(true)
+    }
+
+    /// Removes a folder of the host that was made for a session and whose content its commands wrote.
+    /// Nothing in it is believed. A missing one is no failure.
+    async fn remove_tree(&self, folder: &Path) -> Result<()>;
+
+    /// Looks for what no folder of a session leads to, and removes it if `mode` says so.
+    async fn sweep(&self, mode: SweepMode) -> Result<Strays> {
+        let _ = mode;
+        Ok(Strays::default())
     }
 
     /// Where the workspace of a machine is, if not where its specification says: a machine that sees
@@ -98,6 +114,24 @@ pub trait Backend: fmt::Debug + Send + Sync {
     fn expose(&self) -> Option<&dyn Expose> {
         None
     }
+}
+
+/// Whether a sweep removes what it finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SweepMode {
+    /// It does.
+    Remove,
+    /// It only says what it would remove.
+    Report,
+}
+
+/// What a backend has that no folder of a session leads to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Strays {
+    /// What is, or would be, removed.
+    pub removed: Vec<String>,
+    /// What was left alone because nobody can tell whether it is this home's, and why.
+    pub unclear: Vec<(String, String)>,
 }
 
 /// Publishing ports of machines on the host.

@@ -1,6 +1,7 @@
 //! Making sessions, and finding them again.
 
 mod create;
+mod ending;
 mod lifetime;
 mod options;
 mod reach;
@@ -25,9 +26,10 @@ use crate::snapshot::SnapshotTypes;
 use crate::state::State;
 use crate::{Error, ErrorKind, Result};
 
+pub(crate) use ending::{Removal, shut_down};
 pub use lifetime::{SessionInfo, SessionState};
 pub use resume::ResumeOptions;
-pub use sweep::{SweepReport, Swept};
+pub use sweep::{SweepOptions, SweepReport, Swept};
 
 /// The root of a workspace that nobody chose.
 pub(crate) const DEFAULT_ROOT: &str = "/workspace";

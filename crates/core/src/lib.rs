@@ -29,14 +29,14 @@ mod tools;
 pub use apply::{GitFetch, GitOptions, Materialized, MaterializedFile};
 pub use backend::{
     Backend, Booted, Connection, Grant, Machine, MachineEnd, MachineSpec, MachineStatus,
-    ResourceLimits, SessionId, Side,
+    ResourceLimits, SessionId, Side, Strays, SweepMode,
 };
 pub use bastide_model::receipt::{Isolation, NetworkAccess, Receipt, Rung};
 pub use bastide_model::{Error, ErrorKind, ExposedPort, Result};
 pub use bastide_proto::GuestPath;
 pub use client::{
-    Client, CreateOptions, ResumeOptions, SessionInfo, SessionState, SnapshotChoice, SweepReport,
-    Swept,
+    Client, CreateOptions, ResumeOptions, SessionInfo, SessionState, SnapshotChoice, SweepOptions,
+    SweepReport, Swept,
 };
 pub use command::{Command, Input};
 pub use dependencies::{Dependencies, Dependency};
@@ -52,7 +52,7 @@ pub use session::Session;
 pub use snapshot::{
     Progress, RemoteSnapshots, Saved, SnapshotKeeper, SnapshotTypes, Workspace, WorkspaceArchive,
 };
-pub use state::SessionFolder;
+pub use state::{Origin, SessionFolder, home_identity};
 pub use store::{SnapshotInfo, Store};
 pub use tools::{Skill, SkillInfo, SkillSource, Skills, ToolAnswer, Tools};
 

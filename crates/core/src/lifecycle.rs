@@ -11,7 +11,6 @@ mod limits;
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -24,7 +23,7 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use crate::apply::{self, GitOptions, Materialized, Sources};
-use crate::client::DEFAULT_ROOT;
+use crate::client::{DEFAULT_ROOT, shut_down};
 use crate::dependencies::Dependencies;
 use crate::events::Finished;
 use crate::snapshot::{Progress, Saved, SnapshotKeeper, Workspace};
@@ -93,8 +92,8 @@ pub(crate) struct Terms {
     pub(crate) progress: Option<ProgressListener>,
     /// Whether the workspace is a folder of the caller's.
     pub(crate) is_callers: bool,
-    /// The folder of the host that goes with the session, if there is one.
-    pub(crate) owned_root: Option<PathBuf>,
+    /// Whether the session ends with its owner.
+    pub(crate) is_tied: bool,
     pub(crate) keeper: Arc<dyn SnapshotKeeper>,
     /// Whether changes that no snapshot has are given up for the snapshot at a start.
     pub(crate) discards_changes: bool,
@@ -436,8 +435,7 @@ impl Session {
         }
         self.pty_terminate_all().await;
         self.life.is_started.store(false, Ordering::Release);
-        self.backend.stop(&self.machine).await?;
-        self.state.set_stopped(self.id()).await?;
+        shut_down(self.backend.as_ref(), &self.state, &self.machine).await?;
         self.life.is_shut_down.store(true, Ordering::Release);
         Ok(())
     }
@@ -484,7 +482,7 @@ impl Session {
         // A manifest that cannot be written is no reason not to have a session; it cannot be told to
         // anybody else, and whoever resumes the session finds its files.
         match self.state_json() {
-            Ok(state) => self.state.remember(self.id(), &state),
+            Ok(state) => self.state.remember(self.id(), &state, self.life.terms.is_tied),
             Err(_) => Ok(()),
         }
     }

@@ -15,13 +15,14 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use crate::backend::{Backend, Leash, Machine, SessionId};
+use crate::client::Removal;
 use crate::events::{EventOptions, Finished, Recorder, further, telling};
 use crate::fault::agent_lost;
 use crate::lifecycle::Lifecycle;
 use crate::link::{Incoming, LATE, Link, MuxLink, decode};
 use crate::process::{GRACE, ProcessInfo};
 use crate::pty::PtyProcesses;
-use crate::state::{Claim, State};
+use crate::state::State;
 use crate::{Command, Error, ErrorKind, Input, Output, Process, ProcessId, Result};
 
 /// The most processes a guest is believed to have; it keeps fewer records of what is over, and the
@@ -318,18 +319,14 @@ async fn remove(
     life: &Lifecycle,
 ) -> Result<()> {
     drop(link);
-    let mut destroyed = backend.destroy(&machine).await;
-    if let Some(root) = &life.terms.owned_root {
-        destroyed = destroyed.and(backend.discard(root).await);
-    }
+    let id = &machine.id;
+    let removed = match Removal::announce(backend.as_ref(), &state, id).await {
+        Ok(Some(removal)) => removal.carry_out().await,
+        // Somebody else removed it. Whatever runs of it ends, too.
+        Ok(None) => backend.stop(&machine).await,
+        Err(error) => Err(error),
+    };
     life.terms.dependencies.close().await;
-    if let Claim::Ours(folder) = state.claim(&machine.id)? {
-        destroyed = destroyed.and(backend.discard(folder.path()).await);
-    }
-    // Only sessions that outlive their owners are in the index.
-    if leash.is_none() {
-        state.forget(&machine.id);
-    }
     drop(leash);
-    destroyed
+    removed
 }

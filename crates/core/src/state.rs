@@ -2,11 +2,14 @@
 //!
 //! The folder of a session is the truth: `machine.json` says what the session is, written whole or not
 //! at all, and first of all as an intent, before anything else happens. Whoever keeps the session
-//! alive holds a lock on the file `lock`, which the kernel lets go of whatever happens to them. The
-//! database beside the folders is an index over them and can be rebuilt at any time.
+//! alive holds a lock on the file `lock`, which the kernel lets go of whatever happens to them; whoever
+//! changes what the session is, one on `transition.lock`. The database beside the folders is an index over
+//! them and can be rebuilt at any time.
 
 mod folder;
+mod identity;
 mod index;
+mod origin;
 mod record;
 mod saved;
 
@@ -18,12 +21,15 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use bastide_proto::warden::GONE_PREFIX;
+use tokio::time::Instant;
 
 use crate::backend::SessionId;
 use crate::{Error, ErrorKind, Result};
 
 pub use folder::SessionFolder;
-pub(crate) use folder::{Claim, Life, mark_unwanted};
+pub(crate) use folder::{Claim, Life, Transition, Turn, is_unwanted, mark_unwanted};
+pub use identity::home_identity;
+pub use origin::Origin;
 pub(crate) use record::{Record, Stage, Stamp, Summary};
 
 use index::Index;
@@ -33,6 +39,12 @@ const SESSIONS: &str = "sessions";
 
 /// How long the index may take to answer before the folders are read instead.
 const INDEX: Duration = Duration::from_secs(2);
+
+/// How long whoever is changing a session is waited for.
+pub(crate) const BUSY: Duration = Duration::from_secs(30);
+
+/// How long to wait before looking again.
+pub(crate) const AGAIN: Duration = Duration::from_millis(5);
 
 /// Everything remembered under one home.
 #[derive(Debug)]
@@ -69,13 +81,35 @@ impl State {
     pub(crate) async fn reserve(&self, intent: &Record) -> Result<SessionFolder> {
         let folder = folder::reserve(self.path_of(&intent.id), intent.id.clone()).await?;
         match folder.write(intent) {
-            Ok(_) => Ok(folder),
+            Ok(_) => {
+                if !intent.tied {
+                    // Its name is worth as much as what is in it.
+                    record::sync_folder(&self.sessions()).map_err(|error| self.unlisted(&error))?;
+                }
+                Ok(folder)
+            }
             Err(error) => {
                 // There is nothing in it yet.
                 drop(fs::remove_dir_all(folder.path()));
                 Err(error)
             }
         }
+    }
+
+    /// Takes the right to change what a session is, once nobody else has it.
+    pub(crate) async fn turn(&self, id: &SessionId) -> Result<Turn> {
+        let deadline = Instant::now() + BUSY;
+        loop {
+            match self.try_turn(id)? {
+                Turn::Taken if Instant::now() < deadline => tokio::time::sleep(AGAIN).await,
+                turn => return Ok(turn),
+            }
+        }
+    }
+
+    /// Takes the right to change what a session is, if nobody has it.
+    pub(crate) fn try_turn(&self, id: &SessionId) -> Result<Turn> {
+        folder::turn(&self.path_of(id), id)
     }
 
     /// Takes hold of a session nobody keeps alive.
@@ -96,19 +130,20 @@ impl State {
         Ok(ids)
     }
 
-    /// Folders of sessions that are gone and whose removal was interrupted.
-    pub(crate) fn remains(&self) -> Result<Vec<PathBuf>> {
-        let gone = self.names()?.into_iter().filter(|name| name.starts_with(GONE_PREFIX));
+    /// Folders of sessions that are gone and whose removal was interrupted: of all, or of one.
+    pub(crate) fn remains(&self, of: Option<&SessionId>) -> Result<Vec<PathBuf>> {
+        let is_its = |name: &String| {
+            let rest = name.strip_prefix(GONE_PREFIX);
+            rest.is_some_and(|rest| of.is_none_or(|id| rest.starts_with(id.as_str())))
+        };
+        let gone = self.names()?.into_iter().filter(is_its);
         let gone = gone.map(|name| self.sessions().join(name));
         // Whoever removes one right now holds its lock.
         Ok(gone.filter(|path| folder::life(path) != Life::Kept).collect())
     }
 
     fn names(&self) -> Result<Vec<String>> {
-        let failed = |error: io::Error| {
-            let message = format!("cannot list {}: {error}", self.sessions().display());
-            Error::new(ErrorKind::Io, message)
-        };
+        let failed = |error: io::Error| self.unlisted(&error);
         let entries = match fs::read_dir(self.sessions()) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -118,25 +153,48 @@ impl State {
         names.collect::<io::Result<_>>().map_err(failed)
     }
 
+    fn unlisted(&self, error: &io::Error) -> Error {
+        let message = format!("cannot list {}: {error}", self.sessions().display());
+        Error::new(ErrorKind::Io, message)
+    }
+
+    /// The backend a session is on, also where nothing else on record can be read.
+    pub(crate) fn backend_of(&self, id: &SessionId) -> Option<String> {
+        record::backend_in(&self.path_of(id))
+    }
+
+    /// Whether a session's folder holds nothing but what is made before the first record.
+    pub(crate) fn is_bare(&self, id: &SessionId) -> io::Result<bool> {
+        record::is_bare(&self.path_of(id))
+    }
+
     /// What is on record about a session; `None` if there is no such session, or nothing about it.
     pub(crate) fn record(&self, id: &SessionId) -> Result<Option<Record>> {
         Ok(record::read(&self.path_of(id), id)?.map(|(record, _)| record))
     }
 
-    /// Every session there is, as far as it has a record. The index saves reading those that did not
-    /// change.
-    pub(crate) async fn summaries(&self) -> Result<Vec<Summary>> {
+    /// Every session there is, as far as it has a record, and those whose record cannot be read, with the
+    /// reason. The index saves reading those that did not change.
+    pub(crate) async fn summaries(&self) -> Result<(Vec<Summary>, Vec<(SessionId, Error)>)> {
         let ids = self.ids()?;
         let mut known = self.indexed().await;
         let mut found = Vec::with_capacity(ids.len());
+        let mut unread = Vec::new();
         for id in ids {
-            let Some(stamp) = record::stamp(&self.path_of(&id)) else { continue };
+            let Some(stamp) = record::stamp(&self.path_of(&id)) else {
+                unread.extend(self.trouble_with(&id).map(|error| (id, error)));
+                continue;
+            };
             let summary = match known.remove(&id) {
                 Some((known, summary)) if known == stamp => summary,
                 _ => match record::read(&self.path_of(&id), &id) {
                     Ok(Some((record, stamp))) => self.note(&record, stamp),
-                    // Gone in the meantime, or damaged: either way nothing is known about it.
-                    Ok(None) | Err(_) => continue,
+                    // Gone in the meantime.
+                    Ok(None) => continue,
+                    Err(error) => {
+                        unread.push((id, error));
+                        continue;
+                    }
                 },
             };
             found.push(summary);
@@ -145,7 +203,31 @@ impl State {
         for id in known.into_keys() {
             self.index().forget(id);
         }
-        Ok(found)
+        Ok((found, unread))
+    }
+
+    /// Why a session has no record that could be looked at; `None` if it is just being made or removed.
+    pub(crate) fn trouble_with(&self, id: &SessionId) -> Option<Error> {
+        match (self.record(id), self.is_bare(id)) {
+            (Err(error), _) => Some(error),
+            (Ok(None), Ok(false)) => {
+                let message = format!("session {id} has files, and no record");
+                let path = self.path_of(id).display().to_string();
+                Some(
+                    Error::new(ErrorKind::InvalidInput, message).with("path", path).hint(
+                        "`bastide rm` removes the session; what it left can be copied before",
+                    ),
+                )
+            }
+            (Ok(_), _) => None,
+        }
+    }
+
+    /// Changes what is on record about a session.
+    pub(crate) fn write(&self, record: &Record, _transition: &Transition) -> Result<()> {
+        let stamp = record::write(&self.path_of(&record.id), record)?;
+        self.note(record, stamp);
+        Ok(())
     }
 
     async fn indexed(&self) -> HashMap<SessionId, (Stamp, Summary)> {
@@ -275,7 +357,9 @@ mod tests {
             scope.spawn(move || {
                 // Until the other one is done, or gone.
                 while matches!(stopped.try_recv(), Err(std::sync::mpsc::TryRecvError::Empty)) {
-                    if let Ok(Claim::Ours(folder)) = state.claim(id) {
+                    if let Ok(Turn::Ours(_turn)) = state.try_turn(id)
+                        && let Ok(Claim::Ours(folder)) = state.claim(id)
+                    {
                         remove(state, folder, "sweeper");
                     }
                 }
@@ -320,7 +404,7 @@ mod tests {
         let mut record = intent();
         let folder = run(state.reserve(&record)).unwrap();
         let roots = |state: &State| -> Vec<String> {
-            run(state.summaries()).unwrap().into_iter().map(|summary| summary.root).collect()
+            run(state.summaries()).unwrap().0.into_iter().map(|summary| summary.root).collect()
         };
         assert_eq!(roots(&state), ["/workspace"]);
         run(state.flush());
@@ -350,7 +434,7 @@ mod tests {
         database.execute_batch("CREATE TABLE later (x); PRAGMA user_version = 99;").unwrap();
         let record = intent();
         let folder = run(state.reserve(&record)).unwrap();
-        assert_eq!(run(state.summaries()).unwrap().len(), 1);
+        assert_eq!(run(state.summaries()).unwrap().0.len(), 1);
         assert!(run(state.rebuild()).is_err());
         let form: i64 = database.query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();
         assert_eq!(form, 99);

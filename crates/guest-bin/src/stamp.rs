@@ -40,7 +40,8 @@ pub(crate) fn remember(guest: &Path, file: &Metadata) {
         let stamp = path_for(guest);
         let temporary = stamp.with_extension(format!("checked.{}.tmp", std::process::id()));
         let mut options = File::options();
-        let opened = options.write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+        let opened =
+            options.write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
         (&opened).write_all(line(file).as_bytes())?;
         fs::rename(&temporary, &stamp)
     };

@@ -1,11 +1,13 @@
 //! The one program of every sandbox. Hosts start it; people do not.
 #![forbid(unsafe_code)]
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
+use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
 use bastide_guest::container::{self, Way};
+use bastide_guest::warden::Removed;
 use bastide_guest::{dial, warden};
 use bastide_proto::container::CALLS;
 
@@ -21,15 +23,18 @@ fn main() -> ExitCode {
         Some("container") => match words.next() {
             None => container::run(Way::Waits),
             Some(word) if word == CALLS => container::run(Way::Calls),
-            Some(_) => Err(std::io::ErrorKind::InvalidInput.into()),
+            Some(_) => Err(io::ErrorKind::InvalidInput.into()),
         },
         Some("container-warden") => warden::container::run(),
         Some("dial") => dial::run(),
-        Some("remove") => match words.next() {
-            Some(folder) => warden::remove(Path::new(&folder)),
-            None => Err(std::io::ErrorKind::InvalidInput.into()),
-        },
-        _ => Err(std::io::ErrorKind::InvalidInput.into()),
+        Some("remove") => remove(words.next(), Removed::Session),
+        Some("remove-tree") => remove(words.next(), Removed::Tree),
+        _ => Err(io::ErrorKind::InvalidInput.into()),
     };
     if served.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn remove(folder: Option<OsString>, what: Removed) -> io::Result<()> {
+    let folder = folder.ok_or(io::ErrorKind::InvalidInput)?;
+    warden::remove(Path::new(&folder), what)
 }

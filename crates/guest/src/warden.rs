@@ -123,13 +123,22 @@ fn serve(owner: UnixStream, pattern: Option<Pattern>) -> io::Result<()> {
     }
 }
 
-/// Removes a session's folder, whatever a sandbox left in it, if no warden is there to do so. Standard
+/// What a folder is that is removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Removed {
+    /// A session's own, which says what else belongs to the session.
+    Session,
+    /// One that commands wrote: nothing in it is believed.
+    Tree,
+}
+
+/// Removes a folder, whatever a sandbox left in it, if no warden is there to do so. Standard
 /// input says which ids files in it may belong to, besides the caller's own; it may be empty.
 ///
 /// # Errors
 ///
 /// Fails if something in it can be neither removed nor made removable.
-pub fn remove(path: &Path) -> io::Result<()> {
+pub fn remove(path: &Path, what: Removed) -> io::Result<()> {
     let mut said = Vec::new();
     io::stdin().take(MAX_IDS).read_to_end(&mut said)?;
     let ids = match said.is_empty() {
@@ -143,7 +152,10 @@ pub fn remove(path: &Path) -> io::Result<()> {
         .map(|ids| IdMap::claim(ids, Some(path), None))
         .transpose()
         .map_err(io::Error::other)?;
-    folder::remove(path, ids.as_ref())
+    match what {
+        Removed::Session => folder::remove(path, ids.as_ref()),
+        Removed::Tree => folder::remove_only(path, ids.as_ref()),
+    }
 }
 
 /// What comes with a session.

@@ -17,6 +17,17 @@ pub const END_NAME: &str = "end.json";
 /// Held open, and locked, by every process that keeps the sandbox alive; in the session's folder.
 pub const LOCK_NAME: &str = "lock";
 
+/// Held, and locked, by whoever makes, starts, stops or removes the session, for as long as that takes; in
+/// the session's folder. Nobody inherits it.
+pub const TRANSITION_NAME: &str = "transition.lock";
+
+/// What the lock file of a session says about itself: its own inode number and when that was born. In a
+/// folder that was copied the two do not agree, and nothing outside the folder is the copy's.
+#[must_use]
+pub fn origin_mark(inode: u64, born_s: i64, born_ns: u32) -> String {
+    format!("{inode} {born_s}.{born_ns:09}\n")
+}
+
 /// What the process is called that everything in a sandbox without namespaces descends from.
 pub const HOST_INIT: &std::ffi::CStr = c"bastide-init";
 

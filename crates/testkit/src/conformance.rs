@@ -1,6 +1,7 @@
 //! What a session does, whatever backend it runs on.
 
 mod commands;
+mod deletion;
 mod ending;
 mod events;
 mod files;
@@ -24,6 +25,7 @@ use crate::suite::Trial;
 pub fn trials() -> Vec<Trial> {
     [
         commands::TRIALS,
+        deletion::TRIALS,
         ending::TRIALS,
         idle::TRIALS,
         lifecycle::TRIALS,

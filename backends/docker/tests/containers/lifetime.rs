@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bastide::model::{Entry, Manifest};
-use bastide::{Client, CreateOptions, ErrorKind, Session, SessionId, SessionState};
+use bastide::{Client, CreateOptions, ErrorKind, Session, SessionId, SessionState, SweepOptions};
 use bastide_testkit::suite::{Context, Outcome, Trial, say};
 use bastide_testkit::trials;
 
@@ -16,6 +16,8 @@ pub(crate) const TRIALS: &[Trial] = trials![
     is_stopped_by_others_at_once,
     refuses_a_container_that_is_not_what_it_was,
     sweeps_away_what_no_session_leads_to,
+    sweeps_away_nothing_of_another_machine,
+    removes_nothing_of_the_original_with_a_copy,
     labels_everything_it_makes,
 ];
 
@@ -125,27 +127,94 @@ async fn refuses_a_container_that_is_not_what_it_was(_: Context) -> Outcome {
     let resumed = client.resume(&id).await.map(drop).map_err(|error| error.kind());
     assert_eq!(resumed, Err(ErrorKind::Conflict));
     assert!(client.delete(&id).await?);
+    // What has the name of ours and not its labels is somebody else's.
+    let state = setting.docker(&["inspect", "--format", "{{.State.Status}}", &name])?;
+    assert_eq!(state.trim(), "created");
+    setting.docker(&["rm", "--force", &name])?;
     Ok(())
+}
+
+/// A container that looks like that of a session of some home.
+fn stray(setting: &Setting, home: &str) -> std::io::Result<SessionId> {
+    let id = SessionId::random();
+    let labels = [format!("bastide.session={id}"), format!("bastide.home={home}")];
+    let name = format!("bastide-{id}");
+    let image = bastide_testkit::engine::images::BASE;
+    let create = ["create", "--name", &name, "--label", &labels[0], "--label", &labels[1], image];
+    setting.docker(&[&create[..], &["sleep", "1"]].concat())?;
+    Ok(id)
+}
+
+fn is_there(setting: &Setting, id: &SessionId) -> std::io::Result<bool> {
+    let left = setting.docker(&["ps", "--all", "--quiet", "--filter", &format!("name={id}")])?;
+    Ok(!left.is_empty())
 }
 
 async fn sweeps_away_what_no_session_leads_to(_: Context) -> Outcome {
     let setting = Setting::prepared()?;
     let client = setting.client(base())?;
     let live = untied(&client, &Manifest::default()).await?;
-    let stray = SessionId::random();
-    let home = setting.home.path().canonicalize()?;
-    let labels = [format!("bastide.session={stray}"), format!("bastide.home={}", home.display())];
-    let name = format!("bastide-{stray}");
-    let image = bastide_testkit::engine::images::BASE;
-    let create = ["create", "--name", &name, "--label", &labels[0], "--label", &labels[1], image];
-    setting.docker(&[&create[..], &["sleep", "1"]].concat())?;
+    let own = stray(&setting, &bastide::home_identity(setting.home.path())?)?;
+    let mut options = SweepOptions::default();
+    options.dry_run = true;
+    let report = client.sweep_with(options).await?;
+    assert!(report.removed.iter().any(|swept| swept.what.contains(own.as_str())), "{report:?}");
+    assert!(is_there(&setting, &own)?, "it was only said");
     let report = client.sweep().await?;
     assert_eq!(report.failed, []);
-    assert!(report.removed.iter().any(|swept| swept.what.contains(stray.as_str())), "{report:?}");
-    let left = setting.docker(&["ps", "--all", "--quiet", "--filter", &format!("name={stray}")])?;
-    assert_eq!(left, "");
+    assert!(report.removed.iter().any(|swept| swept.what.contains(own.as_str())), "{report:?}");
+    assert!(!is_there(&setting, &own)?);
     assert_eq!(say(&live, "echo here").await?, "here\n");
     Ok(live.delete().await?)
+}
+
+/// Machines share a daemon, and have homes at the same path. Containers of earlier versions say only the
+/// path.
+async fn sweeps_away_nothing_of_another_machine(_: Context) -> Outcome {
+    let setting = Setting::prepared()?;
+    let client = setting.client(base())?;
+    let path = setting.home.path().canonicalize()?.display().to_string();
+    let (earlier, other) = (stray(&setting, &path)?, stray(&setting, "0123456789abcdef")?);
+    let report = client.sweep().await?;
+    assert_eq!((&report.removed[..], &report.failed[..]), (&[][..], &[][..]));
+    let named = report.unclear.iter().filter(|swept| swept.what.contains(earlier.as_str()));
+    assert_eq!(named.count(), 1, "{report:?}");
+    for id in [earlier, other] {
+        assert!(is_there(&setting, &id)?, "{id}");
+        setting.docker(&["rm", "--force", &format!("bastide-{id}")])?;
+    }
+    Ok(())
+}
+
+async fn removes_nothing_of_the_original_with_a_copy(_: Context) -> Outcome {
+    let setting = Setting::prepared()?;
+    let client = setting.client(base())?;
+    let session = untied(&client, &Manifest::default()).await?;
+    let id = session.id().clone();
+    say(&session, "echo kept > file").await?;
+    for verb in ["rm", "stop", "resume", "sweep"] {
+        let copy = Setting::new(&setting.host)?;
+        let (from, to) = (setting.home.path().join("."), copy.home.path().join("."));
+        let copied = std::process::Command::new("cp").arg("-a").arg(from).arg(to).status()?;
+        assert!(copied.success());
+        let other = copy.client(base())?;
+        assert_eq!(other.inspect(&id).await?.state, SessionState::Ended);
+        match verb {
+            "rm" => assert!(other.delete(&id).await?),
+            "stop" => drop(other.stop(&id).await?),
+            "resume" => {
+                let refused = other.resume(&id).await.map(drop).map_err(|error| error.kind());
+                assert_eq!(refused, Err(ErrorKind::Conflict));
+            }
+            _ => {
+                std::fs::remove_dir_all(copy.home.path().join("sessions").join(id.as_str()))?;
+                let swept = other.sweep().await?;
+                assert_eq!(swept.removed, [], "{swept:?}");
+            }
+        }
+        assert_eq!(say(&session, "cat file").await?, "kept\n", "after {verb}");
+    }
+    Ok(session.delete().await?)
 }
 
 async fn labels_everything_it_makes(_: Context) -> Outcome {

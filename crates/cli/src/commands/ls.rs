@@ -29,14 +29,27 @@ pub(crate) async fn run(ui: &mut Ui, args: LsArgs) -> Result<ExitCode> {
                 session.id.to_string(),
                 session.state.as_str().to_owned(),
                 session.backend.clone(),
-                ago(UNIX_EPOCH + Duration::from_millis(session.created_at_ms)),
+                made(session),
                 session.root.clone(),
             ]);
         }
         ui.table(&table)?;
+        for session in &sessions {
+            if let Some(trouble) = &session.trouble {
+                ui.note(trouble);
+            }
+        }
     }
     client.flush().await;
     Ok(ExitCode::SUCCESS)
+}
+
+/// When a session was made, if that is known.
+fn made(session: &SessionInfo) -> String {
+    match session.trouble {
+        None => ago(UNIX_EPOCH + Duration::from_millis(session.created_at_ms)),
+        Some(_) => "?".to_owned(),
+    }
 }
 
 /// Everything that is known about a session.
@@ -51,6 +64,7 @@ pub(super) fn object(session: &SessionInfo) -> Value {
         "created_at_ms": session.created_at_ms,
         "tied_to_owner": session.tied_to_owner,
         "end": session.end,
+        "trouble": session.trouble,
     })
 }
 

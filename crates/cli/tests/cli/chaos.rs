@@ -22,6 +22,12 @@ pub(crate) fn random(below: u64) -> u64 {
     (number ^ (number >> 31)) % below
 }
 
+/// Some moment of something that takes about as long as this; now and then, one after it.
+pub(crate) fn moment(usual: Duration) -> Duration {
+    let most = u64::try_from(usual.as_micros()).unwrap_or(u64::MAX).max(1000);
+    Duration::from_micros(random(most + most / 8))
+}
+
 /// Nothing of any session is left.
 fn assert_nothing_left(home: &Home) {
     until("its processes end", || home.processes().is_empty());
@@ -100,13 +106,13 @@ fn serves_many_processes_at_once_on_one_home() {
 }
 
 /// The warden and the first process of a session, as the host numbers them.
-fn keepers(home: &Home, id: &str) -> (i32, i32) {
+pub(crate) fn keepers(home: &Home, id: &str) -> (i32, i32) {
     let guest = home.json(&["inspect", "--json", id])["guest"]["pid"].as_i64().unwrap();
     let init = parent(i32::try_from(guest).unwrap());
     (parent(init), init)
 }
 
-fn state(home: &Home, id: &str) -> String {
+pub(crate) fn state(home: &Home, id: &str) -> String {
     home.json(&["inspect", "--json", id])["state"].as_str().unwrap().to_owned()
 }
 
@@ -120,7 +126,7 @@ fn ends_with_its_warden_and_is_swept() {
     until("the sandbox ends", || !is_running("sleep 7901@") && state(&home, &id) == "ended");
     assert_eq!(home.run(&["exec", &id, "--", "true"]).status.code(), Some(125));
     until("it is swept away", || {
-        home.say(&["sweep"]);
+        home.say(&["sweep", "--ended"]);
         !home.folders().contains(&id)
     });
     assert_eq!(home.say(&["exec", &other, "--", "echo", "here"]), "here\n");
@@ -147,7 +153,7 @@ fn removes_control_groups_though_the_warden_is_gone() {
     kill(warden, "KILL");
     until("the sandbox ends", || state(&home, &id) == "ended");
     until("it is swept away", || {
-        home.say(&["sweep"]);
+        home.say(&["sweep", "--ended"]);
         !home.folders().contains(&id)
     });
     assert_eq!(groups(&id), "");
@@ -164,9 +170,13 @@ fn sweeps_a_sandbox_that_can_do_nothing_any_more() {
     kill(warden, "KILL");
     until("the warden is gone", || state(&home, &id) == "ended");
     until("it runs", || is_running("sleep 7902@"));
+    // What runs there can be reached by nobody, and ends; what lies there stays.
     let swept = home.json(&["sweep", "--json"]);
-    assert_eq!(swept["removed"][0]["id"], id.as_str(), "{swept}");
+    assert_eq!(swept["removed"], serde_json::json!([]), "{swept}");
+    assert_eq!(swept["ended"][0]["id"], id.as_str(), "{swept}");
     assert!(!is_running("sleep 7902@"));
+    let swept = home.json(&["sweep", "--ended", "--json"]);
+    assert_eq!(swept["removed"][0]["id"], id.as_str(), "{swept}");
     assert_nothing_left(&home);
 }
 

@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::io::{Read, Write};
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc;
@@ -14,14 +16,34 @@ use tempfile::TempDir;
 /// How long something may take that happens by itself.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
+/// An ordinary user that nothing on a machine belongs to.
+const SOMEBODY: u32 = 57_411;
+
 /// A home. Whatever a test left in it ends with it.
 pub(crate) struct Home {
     folder: TempDir,
+    program: PathBuf,
+    user: Option<u32>,
 }
 
 impl Home {
     pub(crate) fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap() }
+        let program = PathBuf::from(env!("CARGO_BIN_EXE_bastide"));
+        Self { folder: tempfile::tempdir().unwrap(), program, user: None }
+    }
+
+    /// The home of an ordinary user, with a copy of the tool where that user can look; `None` if we cannot
+    /// be anybody else.
+    pub(crate) fn of_somebody() -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            return None;
+        }
+        let mut home = Self::new();
+        let program = home.path().join("program");
+        fs::copy(&home.program, &program).unwrap();
+        chown(home.path(), Some(SOMEBODY), Some(SOMEBODY)).unwrap();
+        (home.program, home.user) = (program, Some(SOMEBODY));
+        Some(home)
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -30,7 +52,11 @@ impl Home {
 
     /// The tool, with these arguments.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
-        self.wrapped(Command::new(env!("CARGO_BIN_EXE_bastide")), arguments)
+        let mut command = Command::new(&self.program);
+        if let Some(user) = self.user {
+            command.uid(user).gid(user);
+        }
+        self.wrapped(command, arguments)
     }
 
     /// Another program that is given these arguments.

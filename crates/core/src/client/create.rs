@@ -137,7 +137,7 @@ impl Client {
             return Err(error);
         }
         let started = self.bring_up(folder, record, start).await;
-        self.note_start(&id, "running", started).await
+        self.note_made(&id, started).await
     }
 
     /// Boots the machine of a session whose folder is ours, and puts the session on record.
@@ -157,6 +157,11 @@ impl Client {
             }
             return Err(Error::workspace_start(root.to_string_lossy()).because(error));
         }
+        let before = record.clone();
+        folder.settle().map_err(|error| {
+            let message = format!("cannot start session {}: {error}", record.id);
+            Error::new(ErrorKind::Io, message).with("path", folder.path().display().to_string())
+        })?;
         let Booted { machine, connection, leash, remains } =
             match self.backend.boot(&folder, &record.spec).await {
                 Ok(booted) => booted,
@@ -225,6 +230,11 @@ impl Client {
             }
             Err(error) => {
                 self.undo(&folder, Some(&machine), &record, is_new).await;
+                if !is_new && !folder.is_unwanted() {
+                    // It is what it was before. Where that cannot be written it has ended, and has its
+                    // files either way.
+                    drop(folder.write(&before));
+                }
                 Err(error)
             }
         }
@@ -246,7 +256,7 @@ impl Client {
             None => {}
         }
         if let (Some(root), true) = (&record.owned_root, is_new) {
-            drop(self.backend.discard(root).await);
+            drop(self.backend.remove_tree(root).await);
         }
     }
 
@@ -276,7 +286,7 @@ impl Client {
             dependencies: self.dependencies.template_copy(),
             progress: start.progress,
             is_callers: record.spec.host_workspace.is_some() && record.owned_root.is_none(),
-            owned_root: record.owned_root,
+            is_tied: record.tied,
             keeper: self.types.keeper(&state.snapshot)?,
             discards_changes: start.discards_changes,
             has_moved,

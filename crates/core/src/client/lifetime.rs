@@ -1,26 +1,21 @@
 //! Sessions that are there already: finding, stopping, resuming, deleting them.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bastide_model::receipt::Receipt;
 use serde_json::json;
-use tokio::time::Instant;
 
 use super::Client;
+use super::ending::{
+    Removal, Stopped, being_removed, busy, check_backend, finish_removal, never_made, shut_down,
+};
 use super::told::up;
 use crate::backend::{Machine, MachineEnd, MachineStatus, SessionId};
 use crate::link::{Link, MuxLink};
 use crate::snapshot::{Progress, Saved};
-use crate::state::{Claim, Life, Record, Stage, Summary, mark_unwanted};
+use crate::state::{Life, Record, Stage, Summary, Turn, is_unwanted};
 use crate::store::{SaveOptions, SaveReport, Store};
 use crate::{Error, ErrorKind, Result, Session, retry};
-
-/// How long a session that is just being made may take before it can be stopped or deleted.
-pub(super) const STARTING: Duration = Duration::from_secs(30);
-
-/// How long to wait before looking again at a session somebody else is busy with.
-pub(super) const AGAIN: Duration = Duration::from_millis(5);
 
 /// How a session is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -30,12 +25,18 @@ pub enum SessionState {
     Starting,
     /// It runs.
     Running,
+    /// It was saved and is about to end; or that was interrupted, and stopping or resuming it again helps.
+    Stopping,
     /// It was stopped; its files are there, and it can be resumed.
     Stopped,
     /// It ended by itself or was lost; its files are there until somebody deletes it.
     Ended,
     /// Making it was interrupted; nothing in it is of use.
     Failed,
+    /// It is being removed; or that was interrupted, and removing it again or a sweep finishes it.
+    Removing,
+    /// Its record cannot be read, and nobody touches it.
+    Unknown,
 }
 
 impl SessionState {
@@ -45,9 +46,12 @@ impl SessionState {
         match self {
             Self::Starting => "starting",
             Self::Running => "running",
+            Self::Stopping => "stopping",
             Self::Stopped => "stopped",
             Self::Ended => "ended",
             Self::Failed => "failed",
+            Self::Removing => "removing",
+            Self::Unknown => "unknown",
         }
     }
 }
@@ -74,6 +78,8 @@ pub struct SessionInfo {
     pub guest_pid: Option<u32>,
     /// How it ended, if it did.
     pub end: Option<MachineEnd>,
+    /// Why nothing is known about it, if nothing is.
+    pub trouble: Option<String>,
 }
 
 impl Client {
@@ -86,8 +92,16 @@ impl Client {
     /// - [`ErrorKind::BackendLost`] if it has ended.
     pub async fn attach(&self, id: &SessionId) -> Result<Session> {
         let record = self.record(id)?;
+        if is_unwanted(&self.state.path_of(id)) {
+            return Err(being_removed(id));
+        }
         let machine = match (record.stage, &record.machine) {
             (Stage::Running, Some(machine)) => machine.clone(),
+            (Stage::Stopping, _) => {
+                let message = format!("session {id} is being stopped");
+                return Err(Error::new(ErrorKind::Conflict, message)
+                    .hint(format!("resume it then: `bastide resume {id}`")));
+            }
             (Stage::Stopped, _) => {
                 return Err(Error::new(ErrorKind::Conflict, format!("session {id} is stopped"))
                     .hint(format!("resume it first: `bastide resume {id}`")));
@@ -113,16 +127,24 @@ impl Client {
         }
     }
 
-    /// Every session there is on this client's backend, the oldest first.
+    /// Every session there is on this client's backend, the oldest first; also those of which nothing can
+    /// be read, unless they are known to be on another one.
     ///
     /// # Errors
     ///
     /// Fails if the home cannot be read.
     pub async fn list(&self) -> Result<Vec<SessionInfo>> {
         let mut found = Vec::new();
-        for summary in self.state.summaries().await? {
+        let (summaries, unread) = self.state.summaries().await?;
+        for summary in summaries {
             if summary.backend == self.backend.name() {
                 found.push(self.describe(summary).await);
+            }
+        }
+        for (id, error) in unread {
+            let backend = self.state.backend_of(&id);
+            if backend.as_deref().is_none_or(|backend| backend == self.backend.name()) {
+                found.push(SessionInfo::unknown(id, backend, &error));
             }
         }
         found.sort_by(|one, other| {
@@ -145,7 +167,7 @@ impl Client {
     /// session.
     #[must_use]
     pub fn backend_of(&self, id: &SessionId) -> Option<String> {
-        self.state.record(id).ok().flatten().map(|record| record.backend)
+        self.state.backend_of(id)
     }
 
     /// The one session whose name begins with `prefix`.
@@ -178,39 +200,60 @@ impl Client {
     /// [`ErrorKind::NotFound`] if there is no such session. If it cannot be saved, it is shut down all
     /// the same, and that is what is told.
     pub async fn stop(&self, id: &SessionId) -> Result<Saved> {
-        let deadline = Instant::now() + STARTING;
         loop {
             let record = self.record(id)?;
-            let mut saved = Ok(Saved::default());
-            if let (Stage::Running, Some(machine)) = (record.stage, &record.machine) {
-                self.note(id, "stopping", || json!({})).await?;
-                saved = match retry::saving(|| self.attach_if_up(id, machine)).await {
-                    Ok(Some(session)) => session.stop().await,
-                    Ok(None) => saved,
-                    Err(error) => Err(error),
-                };
-                // One whose starter was killed at the last moment goes with it, and has nothing left to be
-                // asked for: what was saved is what it was started from.
-                if saved.is_err() && self.is_abandoned(machine).await {
-                    saved = Ok(Saved::default());
-                }
-                self.backend.stop(machine).await?;
+            if is_unwanted(&self.state.path_of(id)) {
+                return Err(being_removed(id));
             }
-            match self.state.life(id) {
-                Life::Missing => return Err(missing(id.as_str())),
-                Life::Kept if record.stage == Stage::Starting && Instant::now() < deadline => {
-                    tokio::time::sleep(AGAIN).await;
+            let saved = match (record.stage, &record.machine) {
+                (Stage::Running, Some(machine)) => {
+                    self.note(id, "stopping", || json!({})).await?;
+                    self.save_to_stop(id, machine).await
                 }
-                Life::Kept | Life::Left => {
-                    self.state.set_stopped(id).await?;
-                    self.note(id, "stopped", || json!({})).await?;
-                    return saved.map_err(|error| {
-                        let why = "it was shut down all the same; its files are there until it is deleted";
-                        error.hint(why)
-                    });
+                // It was saved before that was on record.
+                (Stage::Stopping, _) => Ok(Saved::default()),
+                (Stage::Starting | Stage::Running | Stage::Stopped, _) => {
+                    // Somebody may be making it, or starting it again.
+                    let _turn = match self.state.turn(id).await? {
+                        Turn::Ours(turn) => turn,
+                        Turn::Missing => return Err(missing(id.as_str())),
+                        Turn::Taken => return Err(busy(id)),
+                    };
+                    let now = self.record(id)?;
+                    match (now.stage, now.machine) {
+                        (Stage::Stopped, _) => return Ok(Saved::default()),
+                        (Stage::Running | Stage::Stopping, Some(_)) => continue,
+                        (Stage::Starting | Stage::Running | Stage::Stopping, _) => {
+                            return Err(never_made(id));
+                        }
+                    }
                 }
+            };
+            if let Some(machine) = &record.machine
+                && shut_down(self.backend.as_ref(), &self.state, machine).await? == Stopped::Missing
+            {
+                return Err(missing(id.as_str()));
             }
+            self.note(id, "stopped", || json!({})).await?;
+            return saved.map_err(|error| {
+                let why = "it was shut down all the same; its files are there until it is deleted";
+                error.hint(why)
+            });
         }
+    }
+
+    async fn save_to_stop(&self, id: &SessionId, machine: &Machine) -> Result<Saved> {
+        let saved = match retry::saving(|| self.attach_if_up(id, machine)).await {
+            Ok(Some(session)) => session.stop().await,
+            Ok(None) => Ok(Saved::default()),
+            Err(error) => Err(error),
+        };
+        // One whose starter was killed at the last moment goes with it, and has nothing left to be
+        // asked for: what was saved is what it was started from.
+        if saved.is_err() && self.is_abandoned(machine).await {
+            return Ok(Saved::default());
+        }
+        saved
     }
 
     /// Goes on with a session to save it. One whose machine is gone has nothing left to be asked for.
@@ -254,63 +297,27 @@ impl Client {
     }
 
     /// Ends a session, in whatever state it is, and removes every trace of it. Returns whether there was
-    /// such a session; that there is none is no failure.
+    /// such a session; that there is none is no failure. A removal that was interrupted is finished.
     ///
     /// # Errors
     ///
-    /// Fails if something cannot be ended or removed; what is left is found by a later sweep. Also if that
-    /// cannot be put on record where everything is, then after the end.
+    /// Fails if something cannot be ended or removed; then the same again finishes it, or a later sweep.
+    /// Also if that cannot be put on record where everything is, then after the end.
     pub async fn delete(&self, id: &SessionId) -> Result<bool> {
-        let path = self.state.path_of(id);
-        let deadline = Instant::now() + STARTING;
-        let mut found = false;
-        loop {
-            let marked = mark_unwanted(&path).map_err(|error| {
-                let message = format!("cannot delete session {id}: {error}");
-                Error::new(ErrorKind::Io, message).with("path", path.display().to_string())
-            })?;
-            if !marked {
-                break;
-            }
+        let backend = self.backend.as_ref();
+        let mut found = finish_removal(backend, &self.state, id).await?;
+        if let Some(removal) = Removal::announce(backend, &self.state, id).await? {
             found = true;
-            match self.state.record(id) {
-                Ok(Some(Record { backend, machine: Some(machine), owned_root, .. })) => {
-                    self.check_backend(id, &backend)?;
-                    // One whose commands filled the disk that is written to has to go first.
-                    let untold = self.note_deleting(&machine).await.is_err();
-                    self.backend.destroy(&machine).await?;
-                    if untold {
-                        self.note(id, "deleting", || json!({ "late": true })).await?;
-                    }
-                    if let Some(root) = owned_root {
-                        self.backend.discard(&root).await?;
-                    }
-                    // Whatever is kept there now is another session of that name.
-                    if let Claim::Ours(folder) = self.state.claim(id)? {
-                        self.backend.discard(folder.path()).await?;
-                    }
-                    break;
-                }
-                Ok(Some(record)) => self.check_backend(id, &record.backend)?,
-                // Somebody may be about to write it.
-                Ok(None) => {}
-                // Nobody who makes a session leaves a damaged record on the way.
-                Err(_) => {
-                    self.backend.discard(&path).await?;
-                    break;
-                }
-            }
-            match self.state.claim(id)? {
-                Claim::Ours(folder) => self.backend.discard(folder.path()).await?,
-                Claim::Missing => {}
-                Claim::Kept if Instant::now() >= deadline => {
-                    // Nobody makes it any more, or never will: end whatever it is.
-                    self.backend.discard(&path).await?;
-                }
-                Claim::Kept => tokio::time::sleep(AGAIN).await,
+            // One whose commands filled the disk that is written to has to go first.
+            let untold = match removal.machine() {
+                Some(machine) => self.note_deleting(machine).await.is_err(),
+                None => false,
+            };
+            removal.carry_out().await?;
+            if untold {
+                self.note(id, "deleting", || json!({ "late": true })).await?;
             }
         }
-        self.state.forget(id);
         if found {
             self.note_deleted(id, json!({})).await?;
         }
@@ -325,37 +332,23 @@ impl Client {
 
     pub(super) fn record(&self, id: &SessionId) -> Result<Record> {
         let record = self.state.record(id)?.ok_or_else(|| missing(id.as_str()))?;
-        self.check_backend(id, &record.backend)?;
+        check_backend(self.backend.as_ref(), id, &record.backend)?;
         Ok(record)
-    }
-
-    fn check_backend(&self, id: &SessionId, backend: &str) -> Result<()> {
-        let own = self.backend.name();
-        if backend == own {
-            return Ok(());
-        }
-        let message = format!("session {id} is on the backend `{backend}`, not on `{own}`");
-        Err(Error::new(ErrorKind::InvalidInput, message))
     }
 
     /// How a session really is: what its record says, and what its machine says to that.
     pub(super) async fn describe(&self, summary: Summary) -> SessionInfo {
         let kept = self.state.life(&summary.id) == Life::Kept;
         let (state, guest_pid, end) = match (summary.stage, &summary.machine) {
+            _ if is_unwanted(&self.state.path_of(&summary.id)) => {
+                (SessionState::Removing, None, None)
+            }
             (Stage::Stopped, _) if !kept => (SessionState::Stopped, None, None),
-            (Stage::Running, Some(machine)) => match self.backend.inspect(machine).await {
-                Ok(MachineStatus::Running { guest_pid }) => {
-                    (SessionState::Running, guest_pid, None)
-                }
-                Ok(MachineStatus::Broken { why }) => {
-                    (SessionState::Ended, None, Some(MachineEnd::unseen(why)))
-                }
-                Ok(MachineStatus::Ended(end)) => (SessionState::Ended, None, Some(end)),
-                // One session that cannot be asked after is no reason to say nothing of the others.
-                Err(error) => {
-                    (SessionState::Ended, None, Some(MachineEnd::unseen(error.to_string())))
-                }
+            (Stage::Stopping, Some(machine)) => match self.backend.inspect(machine).await {
+                Ok(MachineStatus::Ended(_)) => (SessionState::Stopped, None, None),
+                _ => (SessionState::Stopping, None, None),
             },
+            (Stage::Running, Some(machine)) => self.describe_machine(machine).await,
             _ if kept => (SessionState::Starting, None, None),
             _ => (SessionState::Failed, None, None),
         };
@@ -369,6 +362,22 @@ impl Client {
             receipt: summary.machine.map(|machine| machine.receipt),
             guest_pid,
             end,
+            trouble: None,
+        }
+    }
+
+    async fn describe_machine(
+        &self,
+        machine: &Machine,
+    ) -> (SessionState, Option<u32>, Option<MachineEnd>) {
+        match self.backend.inspect(machine).await {
+            Ok(MachineStatus::Running { guest_pid }) => (SessionState::Running, guest_pid, None),
+            Ok(MachineStatus::Broken { why }) => {
+                (SessionState::Ended, None, Some(MachineEnd::unseen(why)))
+            }
+            Ok(MachineStatus::Ended(end)) => (SessionState::Ended, None, Some(end)),
+            // One session that cannot be asked after is no reason to say nothing of the others.
+            Err(error) => (SessionState::Ended, None, Some(MachineEnd::unseen(error.to_string()))),
         }
     }
 
@@ -388,6 +397,24 @@ impl Client {
             .with("reason", end.reason)
             .with("at_ms", end.at_ms)
             .hint("its files are there until it is deleted")
+    }
+}
+
+impl SessionInfo {
+    /// One whose record cannot be read.
+    fn unknown(id: SessionId, backend: Option<String>, error: &Error) -> Self {
+        Self {
+            id,
+            state: SessionState::Unknown,
+            backend: backend.unwrap_or_default(),
+            root: String::new(),
+            created_at_ms: 0,
+            tied_to_owner: false,
+            receipt: None,
+            guest_pid: None,
+            end: None,
+            trouble: Some(error.message().to_owned()),
+        }
     }
 }
 

@@ -10,16 +10,16 @@ use bastide_model::snapshot::Snapshot;
 use bastide_model::state::BackendState;
 use bastide_model::{EntryKind, Manifest, PathGrant, PosixPath, SessionState};
 use serde_json::{Value, json};
-use tokio::time::Instant;
 
 use super::create::{Start, uuid_of};
-use super::lifetime::{AGAIN, STARTING, missing};
+use super::ending::{being_removed, busy, hold, never_made};
+use super::lifetime::missing;
 use super::{Client, CreateOptions, DEFAULT_ROOT, storage};
 use crate::backend::{Grant, Machine, MachineStatus, SessionId};
 use crate::lifecycle::{Preserved, ProgressListener};
 use crate::link::Link;
-use crate::state::{Claim, Record, Stage};
-use crate::{Error, ErrorKind, Result, Session};
+use crate::state::{Record, Stage, Turn, is_unwanted};
+use crate::{Error, Result, Session};
 
 /// How a session is resumed.
 #[derive(Debug, Clone, Default)]
@@ -45,7 +45,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] if there is no such session, [`ErrorKind::Conflict`] if it was never
+    /// [`NotFound`](crate::ErrorKind::NotFound) if there is no such session, [`Conflict`](crate::ErrorKind::Conflict) if it was never
     /// made to its end.
     pub async fn resume(&self, id: &SessionId) -> Result<Session> {
         self.resume_with(id, ResumeOptions::default()).await
@@ -57,35 +57,43 @@ impl Client {
     ///
     /// As `resume`; `ValueError` if something has to come from a manifest and does not.
     pub async fn resume_with(&self, id: &SessionId, options: ResumeOptions) -> Result<Session> {
-        let deadline = Instant::now() + STARTING;
-        let folder = loop {
-            match self.state.claim(id)? {
-                Claim::Ours(folder) => break folder,
-                Claim::Missing => return Err(missing(id.as_str())),
-                Claim::Kept => {}
-            }
-            // Either it runs, or somebody only looks at it, or resumes it just now.
-            if self.record(id)?.stage == Stage::Running || Instant::now() >= deadline {
-                return self.attach(id).await;
-            }
-            tokio::time::sleep(AGAIN).await;
+        let transition = match self.state.turn(id).await? {
+            Turn::Ours(transition) => transition,
+            Turn::Missing => return Err(missing(id.as_str())),
+            Turn::Taken => return Err(busy(id)),
         };
+        if is_unwanted(&self.state.path_of(id)) {
+            return Err(being_removed(id));
+        }
         let mut record = self.record(id)?;
         match (record.stage, &record.machine) {
-            (Stage::Starting, _) => {
-                let message = format!("session {id} was never made to its end");
-                return Err(Error::new(ErrorKind::Conflict, message).hint("delete it"));
+            (Stage::Starting, _) => return Err(never_made(id)),
+            // A copy of a session begins with the files that were copied, and has nothing of the original's.
+            (_, Some(machine)) if !self.backend.is_own(machine)? => {
+                record.stage = Stage::Stopped;
+                record.machine = None;
+                record.owned_root = None;
+                self.state.write(&record, &transition)?;
             }
-            (Stage::Running, Some(machine)) => match self.backend.inspect(machine).await? {
-                MachineStatus::Running { .. } => {
-                    drop(folder);
-                    return self.attach(id).await;
+            (Stage::Running | Stage::Stopping, Some(machine)) => {
+                match self.backend.inspect(machine).await? {
+                    MachineStatus::Running { .. } => {
+                        // Whoever was stopping it is gone, and did not come to it.
+                        if record.stage == Stage::Stopping {
+                            record.stage = Stage::Running;
+                            self.state.write(&record, &transition)?;
+                        }
+                        drop(transition);
+                        return self.attach(id).await;
+                    }
+                    MachineStatus::Broken { .. } => self.backend.stop(machine).await?,
+                    MachineStatus::Ended(_) => {}
                 }
-                MachineStatus::Broken { .. } => self.backend.stop(machine).await?,
-                MachineStatus::Ended(_) => {}
-            },
+            }
             _ => {}
         }
+        let folder = hold(&self.state, id, &transition).await?;
+        let folder = folder.ok_or_else(|| missing(id.as_str()))?.under(transition);
         let state = self.remembered(&record, options.manifest.as_ref())?;
         state.check_resumable()?;
         record.spec.storage = storage(&state.manifest)?;
@@ -102,7 +110,7 @@ impl Client {
         };
         self.note(id, "resuming", || json!({})).await?;
         let started = self.bring_up(folder, record, start).await;
-        self.note_start(id, "resumed", started).await
+        self.note_resumed(id, started).await
     }
 
     /// Goes on with the session of a stored state ([`Session::state_json`]), or makes it again from its

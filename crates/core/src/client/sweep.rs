@@ -1,12 +1,34 @@
 //! Clearing away what was left behind.
+//!
+//! What nobody can tell is never garbage. A session goes only if its record says that it was never made to
+//! its end, or that somebody was removing it; one that ended goes if the caller asks for those. Everything
+//! else stays and is named with the reason.
 
 use bastide_model::{Error, Result};
 
 use super::Client;
-use crate::backend::{MachineStatus, SessionId};
-use crate::state::{Claim, SessionFolder, Stage};
+use super::ending::Removal;
+use crate::backend::{MachineEnd, MachineStatus, SessionId, SweepMode};
+use crate::state::{Claim, Record, SessionFolder, Stage, Transition, Turn, is_unwanted};
 
-/// Something a sweep removed, or wanted to.
+/// What a sweep does.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SweepOptions {
+    /// Whether sessions that ended by themselves, or were lost, go with their files. They stay unless
+    /// asked.
+    pub ended: bool,
+    /// Whether nothing is removed, and only said what would be.
+    pub dry_run: bool,
+}
+
+impl SweepOptions {
+    fn mode(self) -> SweepMode {
+        if self.dry_run { SweepMode::Report } else { SweepMode::Remove }
+    }
+}
+
+/// Something a sweep removed, wanted to, or left alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Swept {
@@ -14,7 +36,7 @@ pub struct Swept {
     pub id: Option<SessionId>,
     /// What it was.
     pub what: String,
-    /// Why it was not needed any more, or could not be removed.
+    /// Why it was not needed any more, could not be removed, or was kept.
     pub why: String,
 }
 
@@ -22,123 +44,255 @@ pub struct Swept {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SweepReport {
-    /// What was removed.
+    /// What was removed, or would have been.
     pub removed: Vec<Swept>,
     /// What should have been, and why it was not.
     pub failed: Vec<Swept>,
-    /// How many sessions are alive, or stopped on purpose, and were left alone.
+    /// Sessions that ended by themselves or were lost, and were kept because of their files.
+    pub ended: Vec<Swept>,
+    /// What was kept because nobody can tell whether it is needed, and why not.
+    pub unclear: Vec<Swept>,
+    /// How many sessions are alive, stopped on purpose, or in somebody's hands, and were left alone.
     pub kept: usize,
     /// How many sessions the index holds, which was made anew.
     pub indexed: usize,
 }
 
+/// What is to become of a session that nobody keeps alive.
+enum Verdict {
+    Keep,
+    KeepEnded(MachineEnd),
+    Unclear(String),
+    Remove { why: String, end: Option<MachineEnd>, record: Option<Box<Record>> },
+}
+
 impl Client {
-    /// Removes everything that no live or stopped session of this backend needs: sessions that ended or
-    /// were interrupted while they were made, processes nobody watches over, half-finished removals. A
-    /// live session is never touched.
+    /// Removes what no session of this backend needs: sessions that were interrupted while they were made,
+    /// half-finished removals, processes nobody watches over. A live session is never touched, and one that
+    /// ended keeps its files.
     ///
     /// # Errors
     ///
     /// Fails if the home cannot be read. What cannot be removed is in the report.
     pub async fn sweep(&self) -> Result<SweepReport> {
+        self.sweep_with(SweepOptions::default()).await
+    }
+
+    /// As [`sweep`](Self::sweep), with options.
+    ///
+    /// # Errors
+    ///
+    /// As `sweep`.
+    pub async fn sweep_with(&self, options: SweepOptions) -> Result<SweepReport> {
         let mut report = SweepReport::default();
         for id in self.state.ids()? {
-            self.sweep_session(&id, &mut report).await?;
+            if let Err(error) = self.sweep_session(&id, options, &mut report).await {
+                report.unclear(&id, error.to_string());
+            }
         }
-        for path in self.state.remains()? {
-            let removed = self.backend.discard(&path).await;
+        for path in self.state.remains(None)? {
+            let removed = match options.dry_run {
+                true => Ok(()),
+                false => self.backend.discard(&path).await,
+            };
             let what = path.display().to_string();
             report.note(None, what, "its removal was interrupted", removed);
         }
-        match self.backend.sweep().await {
-            Ok(removed) => {
+        match self.backend.sweep(options.mode()).await {
+            Ok(strays) => {
                 let why = "no session leads to it";
-                removed.into_iter().for_each(|what| report.note(None, what, why, Ok(())));
+                strays.removed.into_iter().for_each(|what| report.note(None, what, why, Ok(())));
+                let unclear = strays.unclear.into_iter();
+                report.unclear.extend(unclear.map(|(what, why)| Swept { id: None, what, why }));
             }
             Err(error) => {
                 report.note(None, self.backend.name().to_owned(), "", Err(error));
             }
         }
-        match self.state.rebuild().await {
-            Ok(count) => report.indexed = count,
-            Err(error) => report.note(None, "the index".to_owned(), "", Err(error)),
+        if !options.dry_run {
+            match self.state.rebuild().await {
+                Ok(count) => report.indexed = count,
+                Err(error) => report.note(None, "the index".to_owned(), "", Err(error)),
+            }
         }
         Ok(report)
     }
 
-    async fn sweep_session(&self, id: &SessionId, report: &mut SweepReport) -> Result<()> {
-        match self.state.claim(id)? {
-            Claim::Missing => {}
-            Claim::Ours(folder) => self.sweep_left(id, &folder, report).await,
-            // Somebody keeps it alive. Only a machine nobody watches over is not worth that.
-            Claim::Kept => {
-                let record = self.state.record(id).ok().flatten();
-                let ours = record.filter(|record| record.backend == self.backend.name());
-                let machine = ours.and_then(|record| record.machine);
-                let status = match &machine {
-                    Some(machine) => Some(self.backend.inspect(machine).await),
-                    None => None,
-                };
-                match (status, machine) {
-                    (Some(Ok(MachineStatus::Broken { why })), Some(machine)) => {
-                        let destroyed = self.backend.destroy(&machine).await;
-                        self.note_swept(id, &why, None, &destroyed).await;
-                        report.session(id, &why, destroyed);
-                    }
-                    _ => report.kept += 1,
-                }
+    async fn sweep_session(
+        &self,
+        id: &SessionId,
+        options: SweepOptions,
+        report: &mut SweepReport,
+    ) -> Result<()> {
+        let transition = match self.state.try_turn(id)? {
+            Turn::Ours(transition) => transition,
+            Turn::Missing => return Ok(()),
+            // Somebody is making, starting, stopping or removing it.
+            Turn::Taken => {
+                report.kept += 1;
+                return Ok(());
+            }
+        };
+        let folder = match self.state.claim(id)? {
+            Claim::Missing => return Ok(()),
+            Claim::Ours(folder) => folder,
+            Claim::Kept => match self.end_unwatched(id, options).await? {
+                Some(folder) => folder,
+                None => return self.sweep_kept(id, transition, options, report).await,
+            },
+        };
+        match self.judge(id, options).await? {
+            Verdict::Keep => report.kept += 1,
+            Verdict::KeepEnded(end) => report.ended(id, end.detail),
+            Verdict::Unclear(why) => report.unclear(id, why),
+            Verdict::Remove { why, .. } if options.dry_run => report.session(id, &why, Ok(())),
+            Verdict::Remove { why, end, record } => {
+                let removed = self.remove_held(&folder, transition, record).await;
+                self.note_swept(id, &why, end, &removed).await;
+                report.session(id, &why, removed);
             }
         }
         Ok(())
     }
 
-    /// A session no process keeps alive: where its backend says that it runs, or where it was stopped
-    /// on purpose, it stays.
-    async fn sweep_left(&self, id: &SessionId, folder: &SessionFolder, report: &mut SweepReport) {
-        let mut ended = None;
-        let (why, removed) = match self.state.record(id) {
-            Ok(Some(record)) if record.backend != self.backend.name() => {
-                report.kept += 1;
-                return;
-            }
-            Ok(Some(record)) if record.stage == Stage::Stopped => {
-                report.kept += 1;
-                return;
-            }
-            Ok(Some(record)) => match (record.stage, record.machine) {
-                (Stage::Running, Some(machine)) => match self.backend.inspect(&machine).await {
-                    Ok(MachineStatus::Running { .. }) => {
-                        report.kept += 1;
-                        return;
-                    }
-                    Ok(MachineStatus::Broken { why }) => {
-                        (why, self.backend.destroy(&machine).await)
-                    }
-                    Ok(MachineStatus::Ended(end)) => {
-                        ended = Some(end.clone());
-                        (end.detail, self.backend.destroy(&machine).await)
-                    }
-                    Err(error) => (String::new(), Err(error)),
-                },
-                _ => {
-                    let why = "making it was interrupted".to_owned();
-                    (why, self.backend.discard(folder.path()).await)
-                }
-            },
-            Ok(None) => {
-                let why = "making it was interrupted at once".to_owned();
-                (why, self.backend.discard(folder.path()).await)
-            }
-            Err(damaged) => (damaged.to_string(), self.backend.discard(folder.path()).await),
+    async fn remove_held(
+        &self,
+        folder: &SessionFolder,
+        transition: Transition,
+        record: Option<Box<Record>>,
+    ) -> Result<()> {
+        let (backend, record) = (self.backend.as_ref(), record.map(|record| *record));
+        Removal::of_held(backend, &self.state, folder, transition, record)?.carry_out().await
+    }
+
+    /// Ends a machine that nobody watches over: what runs of it can be reached by nobody. Its files stay.
+    /// Gives the session to the caller if nothing is left that keeps it alive.
+    async fn end_unwatched(
+        &self,
+        id: &SessionId,
+        options: SweepOptions,
+    ) -> Result<Option<SessionFolder>> {
+        let Ok(Some(record)) = self.state.record(id) else { return Ok(None) };
+        let Some(machine) = record.machine.filter(|_| record.backend == self.backend.name()) else {
+            return Ok(None);
         };
-        self.note_swept(id, &why, ended, &removed).await;
-        report.session(id, &why, removed);
+        let status = self.backend.inspect(&machine).await;
+        if options.dry_run || !matches!(status, Ok(MachineStatus::Broken { .. })) {
+            return Ok(None);
+        }
+        self.backend.stop(&machine).await?;
+        match self.state.claim(id)? {
+            Claim::Ours(folder) => Ok(Some(folder)),
+            Claim::Kept | Claim::Missing => Ok(None),
+        }
+    }
+
+    /// A session that somebody keeps alive is left alone; unless somebody was removing it, and was
+    /// interrupted.
+    async fn sweep_kept(
+        &self,
+        id: &SessionId,
+        transition: Transition,
+        options: SweepOptions,
+        report: &mut SweepReport,
+    ) -> Result<()> {
+        let record = self.state.record(id);
+        let is_ours = matches!(&record, Ok(Some(record)) if record.backend == self.backend.name());
+        if !is_ours || !is_unwanted(&self.state.path_of(id)) {
+            match record {
+                Err(error) => report.unclear(id, error.to_string()),
+                Ok(_) => report.kept += 1,
+            }
+            return Ok(());
+        }
+        let why = "its removal was interrupted";
+        if options.dry_run {
+            report.session(id, why, Ok(()));
+            return Ok(());
+        }
+        // Announced again, and carried out: whoever does so takes the turn.
+        drop(transition);
+        let backend = self.backend.as_ref();
+        let removed = match Removal::announce(backend, &self.state, id).await? {
+            Some(removal) => removal.carry_out().await,
+            None => Ok(()),
+        };
+        self.note_swept(id, why, None, &removed).await;
+        report.session(id, why, removed);
+        Ok(())
+    }
+
+    /// A session no process keeps alive, and that nobody else can start meanwhile.
+    async fn judge(&self, id: &SessionId, options: SweepOptions) -> Result<Verdict> {
+        let record = match self.state.record(id) {
+            Ok(Some(record)) => record,
+            Ok(None) => {
+                return Ok(match self.state.trouble_with(id) {
+                    Some(error) => Verdict::Unclear(error.to_string()),
+                    None => Verdict::Remove {
+                        why: "making it was interrupted at once".to_owned(),
+                        end: None,
+                        record: None,
+                    },
+                });
+            }
+            Err(error) => return Ok(Verdict::Unclear(error.to_string())),
+        };
+        if record.backend != self.backend.name() {
+            return Ok(Verdict::Keep);
+        }
+        let remove = |why: &str, end: Option<MachineEnd>, record: Record| Verdict::Remove {
+            why: why.to_owned(),
+            end,
+            record: Some(Box::new(record)),
+        };
+        if is_unwanted(&self.state.path_of(id)) {
+            return Ok(remove("its removal was interrupted", None, record));
+        }
+        match (record.stage, &record.machine) {
+            (Stage::Stopped | Stage::Stopping, _) => Ok(Verdict::Keep),
+            (Stage::Starting, _) => Ok(remove("making it was interrupted", None, record)),
+            (Stage::Running, None) => {
+                Ok(Verdict::Unclear("its record names no machine".to_owned()))
+            }
+            (Stage::Running, Some(machine)) => match self.backend.inspect(machine).await {
+                Ok(MachineStatus::Running { .. }) => Ok(Verdict::Keep),
+                Ok(MachineStatus::Broken { why }) => {
+                    if !options.dry_run {
+                        self.backend.stop(machine).await?;
+                    }
+                    Ok(verdict_on(MachineEnd::unseen(why), record, options))
+                }
+                Ok(MachineStatus::Ended(end)) => Ok(verdict_on(end, record, options)),
+                Err(error) => Ok(Verdict::Unclear(error.to_string())),
+            },
+        }
+    }
+}
+
+/// One that ended has its files, and somebody may want to go on with it.
+fn verdict_on(end: MachineEnd, record: Record, options: SweepOptions) -> Verdict {
+    match options.ended {
+        true => Verdict::Remove {
+            why: end.detail.clone(),
+            end: Some(end),
+            record: Some(Box::new(record)),
+        },
+        false => Verdict::KeepEnded(end),
     }
 }
 
 impl SweepReport {
     fn session(&mut self, id: &SessionId, why: &str, removed: Result<()>) {
         self.note(Some(id.clone()), format!("session {id}"), why, removed);
+    }
+
+    fn ended(&mut self, id: &SessionId, why: String) {
+        self.ended.push(Swept { id: Some(id.clone()), what: format!("session {id}"), why });
+    }
+
+    fn unclear(&mut self, id: &SessionId, why: String) {
+        self.unclear.push(Swept { id: Some(id.clone()), what: format!("session {id}"), why });
     }
 
     fn note(&mut self, id: Option<SessionId>, what: String, why: &str, removed: Result<(), Error>) {

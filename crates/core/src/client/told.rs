@@ -7,11 +7,12 @@ use bastide_model::{Manifest, Registry};
 use serde_json::{Value, json};
 
 use super::Client;
+use super::ending::shut_down;
 use crate::backend::{Machine, MachineEnd, MachineStatus, SessionId};
 use crate::events::{Auditor, BoundSession, EventOptions, Recorder, Redactor, Secret};
 use crate::lifecycle::Lifecycle;
 use crate::state::Record;
-use crate::{Result, Session};
+use crate::{Error, Result, Session};
 
 impl Client {
     /// The same client; what its sessions do is told.
@@ -39,23 +40,53 @@ impl Client {
         }
     }
 
-    /// Puts on record what came of starting a session. One that cannot be put on record is not given
-    /// out.
-    pub(super) async fn note_start(
+    /// Puts on record what came of making a session. One that cannot be put on record is not given out.
+    pub(super) async fn note_made(
+        &self,
+        id: &SessionId,
+        started: Result<Session>,
+    ) -> Result<Session> {
+        let (started, untold) = self.note_start(id, "running", started).await?;
+        match untold {
+            None => Ok(started),
+            Some(error) => {
+                // The failure to tell is the one that counts.
+                drop(started.delete().await);
+                Err(error)
+            }
+        }
+    }
+
+    /// Puts on record what came of starting a session again. One that cannot be put on record is not given
+    /// out, but it was there before, and so are its files.
+    pub(super) async fn note_resumed(
+        &self,
+        id: &SessionId,
+        started: Result<Session>,
+    ) -> Result<Session> {
+        let (started, untold) = self.note_start(id, "resumed", started).await?;
+        match untold {
+            None => Ok(started),
+            Some(error) => {
+                // The failure to tell is the one that counts.
+                drop(shut_down(self.backend.as_ref(), &self.state, &started.machine).await);
+                Err(error)
+            }
+        }
+    }
+
+    /// Puts on record what came of a start; with the session, why that could not be done.
+    async fn note_start(
         &self,
         id: &SessionId,
         state: &str,
         started: Result<Session>,
-    ) -> Result<Session> {
+    ) -> Result<(Session, Option<Error>)> {
         match started {
-            Ok(session) => match self.note(id, state, || up(&session)).await {
-                Ok(()) => Ok(session),
-                Err(error) => {
-                    // The failure to tell is the one that counts.
-                    drop(session.delete().await);
-                    Err(error)
-                }
-            },
+            Ok(session) => {
+                let noted = self.note(id, state, || up(&session)).await;
+                Ok((session, noted.err()))
+            }
             Err(error) => {
                 let data = || json!({"error": error.message(), "code": error.code()});
                 // It failed already.

@@ -1,4 +1,6 @@
-//! The folder of one session, and the lock that says whether anybody keeps the session alive.
+//! The folder of one session, and its two locks. `lock` says whether anybody keeps the session alive;
+//! whoever does so inherits it. `transition.lock` is held by the one process that makes, starts, stops or
+//! removes the session, from the first look at the record to the last change of it.
 
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io;
@@ -6,15 +8,16 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bastide_proto::warden::LOCK_NAME;
+use bastide_proto::warden::{LOCK_NAME, TRANSITION_NAME};
 use tokio::time::Instant;
 
-use super::record::{self, Record, Stamp};
+use super::origin::{self, Origin};
+use super::record::{self, Record, Stamp, sync_folder};
 use crate::backend::SessionId;
 use crate::{Error, ErrorKind, Result};
 
-/// Present in a folder whose session somebody wants gone while it is still being made.
-const UNWANTED: &str = "unwanted";
+/// Present in a folder whose session somebody is removing, or was: put there before anything goes.
+pub(super) const UNWANTED: &str = "unwanted";
 
 /// How long a folder may be in somebody else's hands before we give up making it ours. Whoever only
 /// looks at it needs microseconds.
@@ -30,6 +33,35 @@ pub struct SessionFolder {
     id: SessionId,
     path: PathBuf,
     lock: File,
+    /// Held for as long as this is, where the session is being made or started.
+    _transition: Option<Transition>,
+    is_new: bool,
+}
+
+/// The right to change what a session is, for as long as this is held. The kernel takes it from a process
+/// that is killed.
+#[derive(Debug)]
+pub(crate) struct Transition {
+    path: PathBuf,
+    lock: File,
+}
+
+impl Transition {
+    /// Whether the session is still the one it was taken of.
+    pub(crate) fn is_in_place(&self) -> bool {
+        is_in_place(&self.lock, &self.path.join(TRANSITION_NAME))
+    }
+}
+
+/// What somebody finds who wants to change what a session is.
+#[derive(Debug)]
+pub(crate) enum Turn {
+    /// There is no such session.
+    Missing,
+    /// Somebody else is changing it.
+    Taken,
+    /// Nobody was; now the caller is.
+    Ours(Transition),
 }
 
 impl SessionFolder {
@@ -61,6 +93,25 @@ impl SessionFolder {
         &self.lock
     }
 
+    /// Whether the session is being made, and was not there before.
+    #[must_use]
+    pub fn is_new(&self) -> bool {
+        self.is_new
+    }
+
+    /// The same folder, with the right to change what the session is.
+    pub(crate) fn under(self, transition: Transition) -> Self {
+        Self { _transition: Some(transition), ..self }
+    }
+
+    /// Makes a session that was copied here one of this place: it is about to get a machine of its own.
+    pub(crate) fn settle(&self) -> io::Result<()> {
+        match Origin::of(&self.path)? {
+            Origin::Here => Ok(()),
+            Origin::Copied | Origin::Unsaid => origin::settle(&self.lock),
+        }
+    }
+
     /// Writes what is on record about the session.
     pub(crate) fn write(&self, record: &Record) -> Result<Stamp> {
         record::write(&self.path, record)
@@ -68,17 +119,33 @@ impl SessionFolder {
 
     /// Whether somebody removed the session, or asked for that, while it was being made.
     pub(crate) fn is_unwanted(&self) -> bool {
-        self.path.join(UNWANTED).exists() || !is_in_place(&self.lock, &self.path)
+        is_unwanted(&self.path) || !is_in_place(&self.lock, &self.path.join(LOCK_NAME))
     }
 }
 
-/// Asks whoever makes this session right now to give up. False if there is no such session.
-pub(crate) fn mark_unwanted(path: &Path) -> io::Result<bool> {
-    match File::options().create(true).append(true).mode(0o600).open(path.join(UNWANTED)) {
-        Ok(_) => Ok(true),
+/// Announces that a session is removed, before anything of it goes: whoever makes or starts it right now
+/// gives up, and whoever finds what is left of it later may finish. The note is on the disk when this
+/// returns, unless the session ends with its owner anyway. False if there is no such session.
+pub(crate) fn mark_unwanted(path: &Path, is_tied: bool) -> io::Result<bool> {
+    let mark = path.join(UNWANTED);
+    match File::options().create(true).append(true).mode(0o600).open(mark) {
+        Ok(_) if is_tied => Ok(true),
+        Ok(mark) => {
+            mark.sync_all()?;
+            // Gone with the whole folder is what was wanted.
+            match sync_folder(path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+                synced => synced.map(|()| true),
+            }
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// Whether somebody is removing a session, or was.
+pub(crate) fn is_unwanted(path: &Path) -> bool {
+    path.join(UNWANTED).exists()
 }
 
 /// What somebody finds who wants a session that nobody keeps alive.
@@ -127,8 +194,11 @@ pub(super) async fn reserve(path: PathBuf, id: SessionId) -> Result<SessionFolde
         // remove it: then it is made again. Somebody who only looks is soon done.
         loop {
             let late = Instant::now() >= deadline;
-            match claim(path.clone(), &id)? {
-                Claim::Ours(folder) => return Ok(folder),
+            match take(&path, &id)? {
+                Claim::Ours(folder) => {
+                    origin::settle(&folder.lock).map_err(failed)?;
+                    return Ok(SessionFolder { is_new: true, ..folder });
+                }
                 Claim::Missing | Claim::Kept if late => {
                     return Err(failed(io::ErrorKind::TimedOut.into()));
                 }
@@ -139,48 +209,94 @@ pub(super) async fn reserve(path: PathBuf, id: SessionId) -> Result<SessionFolde
     }
 }
 
-/// Takes hold of a session nobody keeps alive.
-pub(super) fn claim(path: PathBuf, id: &SessionId) -> Result<Claim> {
-    let failed = |error: io::Error| {
-        let message = format!("cannot lock session {id}: {error}");
-        Error::new(ErrorKind::Io, message).with("path", path.display().to_string())
+/// Takes both locks of a session, or none.
+fn take(path: &Path, id: &SessionId) -> Result<Claim> {
+    let transition = match turn(path, id)? {
+        Turn::Ours(transition) => transition,
+        Turn::Missing => return Ok(Claim::Missing),
+        Turn::Taken => return Ok(Claim::Kept),
     };
-    let mut options = File::options();
-    options.create(true).truncate(false).write(true).mode(0o600);
-    let lock = match options.open(path.join(LOCK_NAME)) {
-        Ok(lock) => lock,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Claim::Missing),
-        Err(error) => return Err(failed(error)),
-    };
-    match lock.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => return Ok(Claim::Kept),
-        Err(TryLockError::Error(error)) => return Err(failed(error)),
-    }
-    // Between opening and locking it, the folder may have been removed, and made again.
-    if is_in_place(&lock, &path) {
-        return Ok(Claim::Ours(SessionFolder { id: id.clone(), path, lock }));
-    }
-    Ok(Claim::Missing)
+    Ok(match claim(path.to_owned(), id)? {
+        Claim::Ours(folder) => Claim::Ours(folder.under(transition)),
+        other => other,
+    })
 }
 
-/// Whether the lock is still the one that is found in the folder.
+/// Takes the right to change what a session is, if nobody has it.
+pub(super) fn turn(path: &Path, id: &SessionId) -> Result<Turn> {
+    match lock_in(path, TRANSITION_NAME).map_err(|error| not_locked(path, id, &error))? {
+        Locked::Missing => Ok(Turn::Missing),
+        Locked::Elsewhere => Ok(Turn::Taken),
+        Locked::Ours(lock) => Ok(Turn::Ours(Transition { path: path.to_owned(), lock })),
+    }
+}
+
+fn not_locked(path: &Path, id: &SessionId, error: &io::Error) -> Error {
+    let message = format!("cannot lock session {id}: {error}");
+    Error::new(ErrorKind::Io, message).with("path", path.display().to_string())
+}
+
+enum Locked {
+    Missing,
+    Elsewhere,
+    Ours(File),
+}
+
+/// Locks a file of a session's folder, which is made if it is not there.
+fn lock_in(folder: &Path, name: &str) -> io::Result<Locked> {
+    match fs::symlink_metadata(folder) {
+        Ok(found) if found.is_dir() => {}
+        // What somebody put there instead of a folder is not followed.
+        Ok(_) => return Err(io::ErrorKind::NotADirectory.into()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Locked::Missing),
+        Err(error) => return Err(error),
+    }
+    let mut options = File::options();
+    options.create(true).truncate(false).read(true).write(true).mode(0o600);
+    let path = folder.join(name);
+    let lock = match options.open(&path) {
+        Ok(lock) => lock,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Locked::Missing),
+        Err(error) => return Err(error),
+    };
+    match lock.try_lock() {
+        // Between opening and locking it, the folder may have been removed, and made again.
+        Ok(()) if is_in_place(&lock, &path) => Ok(Locked::Ours(lock)),
+        Ok(()) => Ok(Locked::Missing),
+        Err(TryLockError::WouldBlock) => Ok(Locked::Elsewhere),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+/// Takes hold of a session nobody keeps alive.
+pub(super) fn claim(path: PathBuf, id: &SessionId) -> Result<Claim> {
+    match lock_in(&path, LOCK_NAME).map_err(|error| not_locked(&path, id, &error))? {
+        Locked::Missing => Ok(Claim::Missing),
+        Locked::Elsewhere => Ok(Claim::Kept),
+        Locked::Ours(lock) => {
+            let id = id.clone();
+            Ok(Claim::Ours(SessionFolder { id, path, lock, _transition: None, is_new: false }))
+        }
+    }
+}
+
+/// Whether a lock is still the one that is found at its path.
 fn is_in_place(lock: &File, path: &Path) -> bool {
-    let (Ok(held), Ok(found)) = (lock.metadata(), fs::symlink_metadata(path.join(LOCK_NAME)))
-    else {
+    let (Ok(held), Ok(found)) = (lock.metadata(), fs::symlink_metadata(path)) else {
         return false;
     };
     (held.dev(), held.ino()) == (found.dev(), found.ino())
 }
 
 /// Whether anybody keeps a session alive. Looking takes the lock together with whoever else looks, so
-/// that nobody mistakes a look for a life.
+/// that nobody mistakes a look for a life. Where that cannot be told, somebody may.
 pub(super) fn life(path: &Path) -> Life {
     match File::open(path.join(LOCK_NAME)) {
         Ok(lock) => match lock.try_lock_shared() {
-            Err(TryLockError::WouldBlock) => Life::Kept,
-            Ok(()) | Err(TryLockError::Error(_)) => Life::Left,
+            Err(_) => Life::Kept,
+            Ok(()) => Life::Left,
         },
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Life::Kept,
         Err(_) if path.exists() => Life::Left,
         Err(_) => Life::Missing,
     }

@@ -6,8 +6,10 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use bastide_proto::warden::{LOCK_NAME, TRANSITION_NAME};
 use serde::{Deserialize, Serialize};
 
+use super::folder::UNWANTED;
 use crate::apply::GitOptions;
 use crate::backend::{Machine, MachineSpec, SessionId};
 use crate::{Error, ErrorKind, Result};
@@ -29,18 +31,21 @@ pub(crate) enum Stage {
     Starting,
     /// It was made; whether it still runs, its machine knows.
     Running,
+    /// It was saved and is about to end, or has ended already: on purpose, either way.
+    Stopping,
     /// It was stopped and can be started again.
     Stopped,
 }
 
 impl Stage {
-    const ALL: [Self; 3] = [Self::Starting, Self::Running, Self::Stopped];
+    const ALL: [Self; 4] = [Self::Starting, Self::Running, Self::Stopping, Self::Stopped];
 
     /// The word it is kept by.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Starting => "starting",
             Self::Running => "running",
+            Self::Stopping => "stopping",
             Self::Stopped => "stopped",
         }
     }
@@ -145,8 +150,9 @@ impl Stamp {
     }
 }
 
-/// Writes the record into a session's folder, whole or not at all. Nothing is forced to the disk: a
-/// machine that loses its power loses its sandboxes too, and a process that is killed loses nothing.
+/// Writes the record into a session's folder, whole or not at all. It is on the disk when this returns,
+/// because what is done next may rely on it: but for a session that ends with its owner, and of which
+/// nobody was promised anything after that.
 pub(super) fn write(folder: &Path, record: &Record) -> Result<Stamp> {
     let failed = |error: io::Error| {
         let message = format!("cannot write the record of session {}: {error}", record.id);
@@ -159,41 +165,97 @@ pub(super) fn write(folder: &Path, record: &Record) -> Result<Stamp> {
         options.write(true).create(true).truncate(true).mode(0o600);
         let mut file = options.open(&unfinished)?;
         file.write_all(&text)?;
+        if !record.tied {
+            file.sync_all()?;
+        }
         let stamp = Stamp::of(&file.metadata()?);
         fs::rename(&unfinished, folder.join(NAME))?;
+        if !record.tied {
+            sync_folder(folder)?;
+        }
         Ok(stamp)
     };
     write().map_err(failed)
 }
 
+/// Puts the names in a folder on the disk.
+pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+/// The part of every record that any version of this program can read.
+#[derive(Debug, Deserialize)]
+struct Head {
+    form: u32,
+}
+
 /// Reads the record in a session's folder, with the stamp of exactly what was read; `None` if there is
 /// none.
 pub(super) fn read(folder: &Path, id: &SessionId) -> Result<Option<(Record, Stamp)>> {
-    let mut text = String::new();
-    let opened = match File::open(folder.join(NAME)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        opened => opened,
+    let (text, stamp) = match text_in(folder) {
+        Ok(Some(read)) => read,
+        Ok(None) => return Ok(None),
+        Err(error) => {
+            let message = format!("the record of session {id} cannot be read: {error}");
+            return Err(Error::new(ErrorKind::Io, message)
+                .with("path", folder.display().to_string())
+                .hint("look at it as whoever may read it; nothing of the session is touched meanwhile"));
+        }
     };
-    let read = opened.and_then(|file| {
-        let stamp = Stamp::of(&file.metadata()?);
-        file.take(MAX_BYTES).read_to_string(&mut text)?;
-        Ok(stamp)
-    });
     let damaged = |why: String| {
         let message = format!("the record of session {id} is damaged: {why}");
         Error::new(ErrorKind::InvalidInput, message)
             .with("path", folder.display().to_string())
-            .hint("remove the session; what it left in its folder can be copied before")
+            .hint(
+                "`bastide rm` removes the session; what it left in its folder can be copied before",
+            )
     };
-    let stamp = read.map_err(|error| damaged(error.to_string()))?;
-    let record: Record = serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))?;
-    if record.form != FORM {
-        return Err(damaged(format!("its form is {}, and {FORM} is known", record.form)));
+    let head: Head = serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))?;
+    if head.form != FORM {
+        let message = format!(
+            "the record of session {id} has the form {}, and this program knows {FORM}",
+            head.form
+        );
+        return Err(Error::new(ErrorKind::InvalidInput, message)
+            .with("path", folder.display().to_string())
+            .hint("use the version of Bastide that made it"));
     }
+    let record: Record = serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))?;
     if record.id != *id {
         return Err(damaged(format!("it is that of session {}", record.id)));
     }
     Ok(Some((record, stamp)))
+}
+
+fn text_in(folder: &Path) -> io::Result<Option<(String, Stamp)>> {
+    let file = match File::open(folder.join(NAME)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+    let stamp = Stamp::of(&file.metadata()?);
+    let mut text = String::new();
+    file.take(MAX_BYTES).read_to_string(&mut text)?;
+    Ok(Some((text, stamp)))
+}
+
+/// The backend a record names, also where nothing else in it can be read.
+pub(super) fn backend_in(folder: &Path) -> Option<String> {
+    let (text, _) = text_in(folder).ok()??;
+    let record: serde_json::Value = serde_json::from_str(&text).ok()?;
+    Some(record.get("backend")?.as_str()?.to_owned())
+}
+
+/// Whether a folder holds nothing but what is made before the first record: whoever made it was
+/// interrupted at once. What holds more had a record, and lost it.
+pub(super) fn is_bare(folder: &Path) -> io::Result<bool> {
+    let before = [LOCK_NAME, TRANSITION_NAME, UNWANTED, &format!("{NAME}.new")];
+    for entry in fs::read_dir(folder)? {
+        let name = entry?.file_name();
+        if !before.iter().any(|known| name == *known) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// The stamp of the record as it is now; `None` if there is no record.

@@ -4,14 +4,12 @@
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::time::Duration;
 
 use serde_json::Value;
-use tokio::time::Instant;
 
-use super::{Claim, State};
+use super::State;
+use super::record::sync_folder;
 use crate::backend::SessionId;
-use crate::state::Stage;
 use crate::{Error, ErrorKind, Result};
 
 /// The file it is in.
@@ -20,15 +18,10 @@ const NAME: &str = "state.json";
 /// The longest one. Most of it is the content of files that a manifest holds.
 const MAX_BYTES: u64 = 256 * 1024 * 1024;
 
-/// How long somebody who is still busy with a session is waited for.
-const BUSY: Duration = Duration::from_secs(30);
-
-/// How long to wait before looking again.
-const AGAIN: Duration = Duration::from_millis(5);
-
 impl State {
-    /// Writes down what a session is, whole or not at all. A session that is gone is no failure.
-    pub(crate) fn remember(&self, id: &SessionId, state: &Value) -> Result<()> {
+    /// Writes down what a session is, whole or not at all, and onto the disk if somebody may come back to
+    /// it. A session that is gone is no failure.
+    pub(crate) fn remember(&self, id: &SessionId, state: &Value, is_tied: bool) -> Result<()> {
         let folder = self.path_of(id);
         let unique = uuid::Uuid::new_v4().simple();
         let unfinished = folder.join(format!("{NAME}.{unique}.new"));
@@ -36,7 +29,11 @@ impl State {
             let mut options = File::options();
             let mut file = options.write(true).create_new(true).mode(0o600).open(&unfinished)?;
             file.write_all(&serde_json::to_vec(state)?)?;
-            fs::rename(&unfinished, folder.join(NAME))
+            if !is_tied {
+                file.sync_all()?;
+            }
+            fs::rename(&unfinished, folder.join(NAME))?;
+            if is_tied { Ok(()) } else { sync_folder(&folder) }
         };
         match write() {
             Ok(()) => Ok(()),
@@ -64,36 +61,5 @@ impl State {
         let read = file.take(MAX_BYTES).read_to_string(&mut text);
         read.map_err(|error| damaged(error.to_string()))?;
         serde_json::from_str(&text).map(Some).map_err(|error| damaged(error.to_string()))
-    }
-
-    /// Puts on record that a session is stopped, once nobody keeps it alive any more.
-    pub(crate) async fn set_stopped(&self, id: &SessionId) -> Result<()> {
-        let deadline = Instant::now() + BUSY;
-        loop {
-            match self.claim(id)? {
-                Claim::Missing => return Ok(()),
-                Claim::Kept if Instant::now() < deadline => tokio::time::sleep(AGAIN).await,
-                Claim::Kept => {
-                    let message = format!("somebody else is still busy with session {id}");
-                    return Err(Error::new(ErrorKind::Timeout, message).retryable(true));
-                }
-                Claim::Ours(folder) => {
-                    let Some(mut record) = self.record(id)? else { return Ok(()) };
-                    match record.stage {
-                        Stage::Stopped => return Ok(()),
-                        Stage::Running => {}
-                        Stage::Starting => {
-                            let message = format!("session {id} was never made to its end");
-                            return Err(Error::new(ErrorKind::Conflict, message).hint("delete it"));
-                        }
-                    }
-                    record.stage = Stage::Stopped;
-                    record.tied = false;
-                    let stamp = folder.write(&record)?;
-                    self.note(&record, stamp);
-                    return Ok(());
-                }
-            }
-        }
     }
 }

@@ -203,11 +203,7 @@ pub(crate) fn give_up_everything() -> Result<(), StepError> {
 }
 
 /// Puts the filter of system calls on this process and everything it forks.
-pub(super) fn install_filter(
-    protected: &Protected,
-    shared: Shared,
-    walled: Walled,
-) -> Result<(), StepError> {
+pub(super) fn install_filter(protected: &Protected, walled: Walled) -> Result<(), StepError> {
     if is_out(Wall::Seccomp) || is_out(Wall::NoNewPrivileges) {
         return Ok(());
     }

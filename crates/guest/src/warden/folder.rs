@@ -5,13 +5,15 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use bastide_proto::warden::{END_NAME, GONE_PREFIX};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat, renameat, statat, unlinkat};
+use bastide_proto::warden::{END_NAME, GONE_PREFIX, LOCK_NAME, origin_mark};
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, StatxFlags, openat, renameat, statat, statx, unlinkat,
+};
 use rustix::io::Errno;
 
 use super::limits::remove_noted;
@@ -86,13 +88,22 @@ fn is_same(one: &rustix::fs::Stat, other: &rustix::fs::Stat) -> bool {
 
 /// Removes a session's folder, whatever a sandbox left in it. A missing one is no failure.
 pub(crate) fn remove(path: &Path, ids: Option<&IdMap>) -> io::Result<()> {
+    // What a copy of a folder says about things elsewhere is true of the original.
+    if !is_copy(path)? {
+        remove_noted(path)?;
+        // An empty folder too many in the caller's own is no reason to keep the session.
+        drop(mount_points::remove(path));
+        remove_outside(path)?;
+    }
+    remove_only(path, ids)
+}
+
+/// Removes a folder, whatever a sandbox left in it, and nothing that is said in it about other places. A
+/// missing one is no failure.
+pub(crate) fn remove_only(path: &Path, ids: Option<&IdMap>) -> io::Result<()> {
     let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
-    remove_noted(path)?;
-    // An empty folder too many in the caller's own is no reason to keep the session.
-    drop(mount_points::remove(path));
-    remove_outside(path)?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let above = match openat(CWD, above, flags, Mode::empty()) {
         Ok(above) => above,
@@ -105,17 +116,87 @@ pub(crate) fn remove(path: &Path, ids: Option<&IdMap>) -> io::Result<()> {
 /// Where the folder is noted, in a session's own, that lies elsewhere and goes with it.
 const OUTSIDE: &str = "outside";
 
-/// Makes the folder that `folder` lies in, unless that is the session's own, and notes it before.
-pub(super) fn make_around(session_dir: &Path, folder: &Path) -> io::Result<()> {
-    let around = folder.parent().ok_or(io::ErrorKind::InvalidInput)?;
-    if around == session_dir || fs::symlink_metadata(around).is_ok_and(|found| found.is_dir()) {
-        return Ok(());
-    }
-    fs::write(session_dir.join(OUTSIDE), around.as_os_str().as_bytes())?;
-    fs::DirBuilder::new().mode(0o711).create(around)
+/// Where a folder that lies elsewhere says whose it is: what that session's lock says. Nobody inside can
+/// write it.
+const OWNER: &str = ".session";
+
+/// The longest thing a lock says.
+const MOST_MARK: u64 = 128;
+
+/// Whether a session's folder is a copy of another. One that does not say was made before they did.
+fn is_copy(session_dir: &Path) -> io::Result<bool> {
+    let lock = match fs::File::open(session_dir.join(LOCK_NAME)) {
+        Ok(lock) => lock,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    let mut said = String::new();
+    (&lock).take(MOST_MARK).read_to_string(&mut said)?;
+    Ok(!said.is_empty() && said != mark(&lock)?)
 }
 
-/// Removes the folder that is noted in a session's own.
+/// What a lock says about itself, and a copy of it does not.
+fn mark(lock: &fs::File) -> io::Result<String> {
+    let wanted = StatxFlags::INO | StatxFlags::BTIME;
+    let found = statx(lock, "", AtFlags::EMPTY_PATH, wanted)?;
+    let knows = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::BTIME);
+    let (seconds, nanoseconds) = match knows {
+        true => (found.stx_btime.tv_sec, found.stx_btime.tv_nsec),
+        false => (0, 0),
+    };
+    Ok(origin_mark(found.stx_ino, seconds, nanoseconds))
+}
+
+/// What a session's lock says.
+fn said_by_lock(session_dir: &Path) -> io::Result<String> {
+    let mut said = String::new();
+    let lock = fs::File::open(session_dir.join(LOCK_NAME))?;
+    lock.take(MOST_MARK).read_to_string(&mut said)?;
+    Ok(said)
+}
+
+/// Whose a folder elsewhere is; empty if it does not say.
+fn owner_of(around: &Path) -> io::Result<String> {
+    let mut said = String::new();
+    match fs::File::open(around.join(OWNER)) {
+        Ok(file) => file.take(MOST_MARK).read_to_string(&mut said)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+        Err(error) => return Err(error),
+    };
+    Ok(said)
+}
+
+/// Makes the folder that `folder` lies in, unless that is the session's own, and notes it before. One that
+/// is there is another session's if it says so.
+pub(super) fn make_around(session_dir: &Path, folder: &Path) -> io::Result<()> {
+    let around = folder.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    if around == session_dir {
+        return Ok(());
+    }
+    let own = said_by_lock(session_dir)?;
+    if fs::symlink_metadata(around).is_ok_and(|found| found.is_dir()) {
+        return match owner_of(around)? {
+            owner if owner == own => Ok(()),
+            // Made by a version that did not write it down.
+            owner if owner.is_empty() && session_dir.join(OUTSIDE).exists() => {
+                give_owner(around, &own)
+            }
+            owner if owner.is_empty() => Ok(()),
+            _ => Err(io::ErrorKind::AlreadyExists.into()),
+        };
+    }
+    fs::write(session_dir.join(OUTSIDE), around.as_os_str().as_bytes())?;
+    fs::DirBuilder::new().mode(0o711).create(around)?;
+    give_owner(around, &own)
+}
+
+fn give_owner(around: &Path, own: &str) -> io::Result<()> {
+    let mut options = fs::File::options();
+    let mut owner = options.write(true).create_new(true).mode(0o600).open(around.join(OWNER))?;
+    owner.write_all(own.as_bytes())
+}
+
+/// Removes the folder that is noted in a session's own, if that is really its: a path alone says nothing.
 fn remove_outside(session_dir: &Path) -> io::Result<()> {
     let noted = match fs::read(session_dir.join(OUTSIDE)) {
         Ok(noted) => noted,
@@ -126,6 +207,10 @@ fn remove_outside(session_dir: &Path) -> io::Result<()> {
     let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::InvalidData.into());
     };
+    let (owner, own) = (owner_of(path)?, said_by_lock(session_dir)?);
+    if owner.is_empty() || owner != own {
+        return Ok(());
+    }
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let above = openat(CWD, above, flags, Mode::empty())?;
     match remove_tree(above.as_fd(), &CString::new(name.as_bytes())?) {

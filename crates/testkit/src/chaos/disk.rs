@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bastide::model::Manifest;
-use bastide::{CreateOptions, Error, ResourceLimits, Session, SessionId, Store};
+use bastide::{CreateOptions, Error, ResourceLimits, Session, SessionId, Store, SweepOptions};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::suite::{Context, Outcome, Trial, Trouble, say, skip, sweeping, unswept};
@@ -210,7 +210,9 @@ async fn leaves_nothing_of_a_bounded_workspace_whose_warden_is_killed(context: C
     let deadline = Instant::now() + SOON;
     // Its processes are on their way out.
     while client.inspect(&id).await.is_ok() && Instant::now() < deadline {
-        client.sweep().await?;
+        let mut options = SweepOptions::default();
+        options.ended = true;
+        client.sweep_with(options).await?;
     }
     assert!(!context.backend.home().join("sessions").join(id.as_str()).exists());
     Ok(())

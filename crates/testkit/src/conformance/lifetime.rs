@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use bastide::model::Manifest;
-use bastide::{Client, CreateOptions, ErrorKind, Session, SessionFolder, SessionId, SessionState};
+use bastide::{
+    Client, CreateOptions, ErrorKind, Session, SessionFolder, SessionId, SessionState, SweepOptions,
+};
 
 use crate::suite::{Context, Outcome, Trial, Trouble, running, say, sweeping, unswept};
 use crate::trials;
@@ -252,7 +254,11 @@ async fn sweeps_away_what_ended_and_nothing_else(context: Context) -> Outcome {
         let deadline = Instant::now() + SOON;
         // The warden that notes the end lives a moment longer.
         while client.inspect(&id).await.is_ok() {
-            let report = client.sweep().await?;
+            let kept = client.sweep().await?;
+            assert!(kept.removed.iter().all(|swept| swept.id.as_ref() != Some(&id)), "{kept:?}");
+            let mut options = SweepOptions::default();
+            options.ended = true;
+            let report = client.sweep_with(options).await?;
             assert_eq!(report.failed, [], "{report:?}");
             let touched: Vec<_> =
                 report.removed.iter().filter_map(|swept| swept.id.as_ref()).collect();

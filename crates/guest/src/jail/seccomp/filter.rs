@@ -82,11 +82,8 @@ pub(crate) struct Walled {
 
 impl Walled {
     /// Most sessions'.
-    pub(crate) const USUAL: Self = Self {
-        shared: Shared::Nothing,
-        processors: Processors::Free,
-        lasting: Lasting::Inside,
-    };
+    pub(crate) const USUAL: Self =
+        Self { shared: Shared::Nothing, processors: Processors::Free, lasting: Lasting::Inside };
 }
 
 /// The filter of the guest. It executes nothing, traces nobody, and mounts nothing.

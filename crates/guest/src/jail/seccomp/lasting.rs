@@ -117,7 +117,7 @@ fn makers_of_nodes() -> [(libc::c_long, u32); 1] {
 mod tests {
     use rustix::process::Pid;
 
-    use super::super::filter::{Protected, filter};
+    use super::super::filter::{Protected, Walled, filter};
     use super::super::program::tests::answer_to;
     use super::*;
 
@@ -126,7 +126,8 @@ mod tests {
     const ENOSYS: Option<i32> = Some(libc::ENOSYS);
 
     fn of(shared: Shared, lasting: Lasting) -> seccompiler::BpfProgram {
-        filter(&Protected(vec![Pid::from_raw(7).unwrap()]), shared, lasting)
+        let walled = Walled { shared, lasting, ..Walled::USUAL };
+        filter(&Protected(vec![Pid::from_raw(7).unwrap()]), walled)
     }
 
     #[test]

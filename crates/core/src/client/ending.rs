@@ -1,0 +1,225 @@
+//! Ending the machine of a session on purpose, and removing a session: what `Client` and `Session` share.
+//!
+//! Each stage is on the disk before the act it announces. So whoever is killed on the way leaves a session
+//! that says what was meant to become of it, and the same command again finishes it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use tokio::time::Instant;
+
+use crate::backend::{Backend, Machine, SessionId};
+use crate::state::{
+    AGAIN, BUSY, Claim, Origin, Record, SessionFolder, Stage, State, Transition, Turn,
+    mark_unwanted,
+};
+use crate::{Error, ErrorKind, Result};
+
+/// What became of a session that was to be stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stopped {
+    /// It is stopped, or was started again since by somebody else.
+    Yes,
+    /// It is gone.
+    Missing,
+}
+
+/// That somebody else is changing a session for too long.
+pub(super) fn busy(id: &SessionId) -> Error {
+    let message = format!("somebody else is still busy with session {id}");
+    Error::new(ErrorKind::Timeout, message).retryable(true).hint("try again later")
+}
+
+/// That a session is on its way out.
+pub(super) fn being_removed(id: &SessionId) -> Error {
+    Error::new(ErrorKind::Conflict, format!("session {id} is being removed"))
+        .hint(format!("if that was interrupted, `bastide rm {id}` or `bastide sweep` finishes it"))
+}
+
+/// That the making of a session was interrupted.
+pub(super) fn never_made(id: &SessionId) -> Error {
+    let message = format!("session {id} was never made to its end");
+    Error::new(ErrorKind::Conflict, message).hint(format!("delete it: `bastide rm {id}`"))
+}
+
+/// Takes hold of a session whose machine has ended, once the last of those who kept it alive is gone. The
+/// caller is the only one who may start it again.
+pub(super) async fn hold(
+    state: &State,
+    id: &SessionId,
+    _transition: &Transition,
+) -> Result<Option<SessionFolder>> {
+    let deadline = Instant::now() + BUSY;
+    loop {
+        match state.claim(id)? {
+            Claim::Ours(folder) => return Ok(Some(folder)),
+            Claim::Missing => return Ok(None),
+            Claim::Kept if Instant::now() < deadline => tokio::time::sleep(AGAIN).await,
+            Claim::Kept => return Err(busy(id)),
+        }
+    }
+}
+
+/// Ends a machine and puts on record that its session is stopped.
+pub(crate) async fn shut_down(
+    backend: &dyn Backend,
+    state: &State,
+    machine: &Machine,
+) -> Result<Stopped> {
+    let id = &machine.id;
+    let transition = match state.turn(id).await? {
+        Turn::Ours(transition) => transition,
+        Turn::Missing => {
+            backend.stop(machine).await?;
+            return Ok(Stopped::Missing);
+        }
+        Turn::Taken => return Err(busy(id)),
+    };
+    let Some(mut record) = state.record(id)? else { return Ok(Stopped::Missing) };
+    let is_its = record.machine.as_ref().is_some_and(|known| known.state == machine.state);
+    match record.stage {
+        Stage::Starting => return Err(never_made(id)),
+        Stage::Stopped => return Ok(Stopped::Yes),
+        Stage::Running | Stage::Stopping if !is_its => {
+            backend.stop(machine).await?;
+            return Ok(Stopped::Yes);
+        }
+        Stage::Running | Stage::Stopping => {}
+    }
+    record.stage = Stage::Stopping;
+    record.tied = false;
+    state.write(&record, &transition)?;
+    backend.stop(machine).await?;
+    let Some(_folder) = hold(state, id, &transition).await? else { return Ok(Stopped::Missing) };
+    record.stage = Stage::Stopped;
+    state.write(&record, &transition)?;
+    Ok(Stopped::Yes)
+}
+
+/// A removal that was announced: from here on it can only be finished.
+#[derive(Debug)]
+pub(crate) struct Removal<'a> {
+    backend: &'a dyn Backend,
+    state: &'a State,
+    id: &'a SessionId,
+    path: PathBuf,
+    /// Missing where whoever has it does not answer; the session goes all the same.
+    transition: Option<Transition>,
+    record: Option<Record>,
+    is_tied: bool,
+    /// Whether somebody else was faster, and nothing is left to do. What has the name now is another one.
+    is_gone: bool,
+}
+
+impl<'a> Removal<'a> {
+    /// Announces that a session is removed, and waits until nobody else changes it; `None` if there is
+    /// no such session.
+    pub(crate) async fn announce(
+        backend: &'a dyn Backend,
+        state: &'a State,
+        id: &'a SessionId,
+    ) -> Result<Option<Self>> {
+        let path = state.path_of(id);
+        let before = state.record(id).ok().flatten();
+        // Before anything is announced: whoever asks the wrong backend has not asked for anything.
+        if let Some(record) = &before {
+            check_backend(backend, id, &record.backend)?;
+        }
+        let is_tied = before.is_some_and(|record| record.tied);
+        let marked = mark_unwanted(&path, is_tied);
+        if !marked.map_err(|error| not_removed(id, &path, &error))? {
+            return Ok(None);
+        }
+        let (transition, is_gone) = match state.turn(id).await? {
+            Turn::Ours(transition) => (Some(transition), false),
+            Turn::Taken => (None, false),
+            Turn::Missing => (None, true),
+        };
+        // One that cannot be read is removed by its folder: somebody asked for this very session.
+        let record = state.record(id).ok().flatten().filter(|_| !is_gone);
+        Ok(Some(Self { backend, state, id, path, transition, record, is_tied, is_gone }))
+    }
+
+    /// A removal of a session that the caller holds, which is announced now.
+    pub(super) fn of_held(
+        backend: &'a dyn Backend,
+        state: &'a State,
+        folder: &'a SessionFolder,
+        transition: Transition,
+        record: Option<Record>,
+    ) -> Result<Self> {
+        let (id, path) = (folder.id(), folder.path().to_owned());
+        mark_unwanted(&path, false).map_err(|error| not_removed(id, &path, &error))?;
+        let transition = Some(transition);
+        let (is_tied, is_gone) = (false, false);
+        Ok(Self { backend, state, id, path, transition, record, is_tied, is_gone })
+    }
+
+    /// The machine on record.
+    pub(crate) fn machine(&self) -> Option<&Machine> {
+        self.record.as_ref()?.machine.as_ref()
+    }
+
+    /// Ends everything of the session and removes it.
+    pub(crate) async fn carry_out(self) -> Result<()> {
+        if self.is_gone {
+            return Ok(());
+        }
+        let owned_root = self.owned_root()?;
+        match self.machine() {
+            Some(machine) => self.backend.destroy(machine).await?,
+            None => self.backend.discard(&self.path).await?,
+        }
+        if let Some(root) = owned_root {
+            self.backend.remove_tree(&root).await?;
+        }
+        // What a machine on record did not lead to goes too, unless it is another session by now.
+        if self.transition.is_some_and(|transition| transition.is_in_place()) {
+            self.backend.discard(&self.path).await?;
+        }
+        // Only sessions that outlive their owners are in the index.
+        if !self.is_tied {
+            self.state.forget(self.id);
+        }
+        Ok(())
+    }
+
+    /// The folder elsewhere that was made for this session, if it is really this session's: that of a
+    /// copy belongs to the original.
+    fn owned_root(&self) -> Result<Option<PathBuf>> {
+        let Some(record) = &self.record else { return Ok(None) };
+        let Some(root) = record.owned_root.clone() else { return Ok(None) };
+        let is_own = match &record.machine {
+            Some(machine) => self.backend.is_own(machine)?,
+            None => Origin::of(&self.path).is_ok_and(|origin| origin == Origin::Here),
+        };
+        Ok(is_own.then_some(root))
+    }
+}
+
+fn not_removed(id: &SessionId, path: &Path, error: &io::Error) -> Error {
+    let message = format!("cannot remove session {id}: {error}");
+    Error::new(ErrorKind::Io, message).with("path", path.display().to_string())
+}
+
+/// Finishes removals of this session that somebody else began. Says whether there were any.
+pub(super) async fn finish_removal(
+    backend: &dyn Backend,
+    state: &State,
+    id: &SessionId,
+) -> Result<bool> {
+    let remains = state.remains(Some(id))?;
+    for path in &remains {
+        backend.discard(path).await?;
+    }
+    Ok(!remains.is_empty())
+}
+
+pub(super) fn check_backend(backend: &dyn Backend, id: &SessionId, on: &str) -> Result<()> {
+    let own = backend.name();
+    if on == own {
+        return Ok(());
+    }
+    let message = format!("session {id} is on the backend `{on}`, not on `{own}`");
+    Err(Error::new(ErrorKind::InvalidInput, message))
+}
