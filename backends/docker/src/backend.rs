@@ -1,23 +1,18 @@
 //! What a backend does, done by an engine.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bastide::backend::Expose;
 use bastide::host::process::{ProcessIdentity, ended};
-use bastide::host::words;
-use bastide::model::PathGrant;
-use bastide::model::docker::check_path_grants;
+use bastide::host::{make_private, words};
 use bastide::model::manifest::DEFAULT_ROOT;
-use bastide::model::paths::HostFiles;
 use bastide::model::state::{BackendState, NetworkMode};
 use bastide::{
     Backend, Booted, Connection, Error, ErrorKind, Isolation, Machine, MachineEnd, MachineSpec,
@@ -32,7 +27,9 @@ use tokio::time::Instant;
 
 use crate::boot::{Boot, inspect, remove, stop};
 use crate::dial::dial;
-use crate::engine::{Engine, SMALL};
+use crate::engine::{Engine, is_silence};
+use crate::engines::Engines;
+use crate::grants::check_grants;
 use crate::image::Image;
 use crate::receipt::About;
 use crate::state::{State, Transport, load_engine, load_token, run_dir, state_of, store_engine};
@@ -63,7 +60,7 @@ pub struct DockerBackend {
     address: EngineAddress,
     options: DockerOptions,
     progress: Option<Report>,
-    engines: Mutex<HashMap<EngineAddress, (Engine, About)>>,
+    engines: Engines,
 }
 
 impl DockerBackend {
@@ -84,11 +81,11 @@ impl DockerBackend {
             Error::new(ErrorKind::Io, message).hint("choose another folder with BASTIDE_HOME")
         };
         let sessions = home.join("sessions");
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&sessions).map_err(failed)?;
+        make_private(&sessions).map_err(failed)?;
         // Engines want paths that mean the same to everybody.
         let home = home.canonicalize().map_err(failed)?;
         let guest = GuestBinary::install(&home.join("guests")).map_err(failed)?;
-        let engines = Mutex::default();
+        let engines = Engines::default();
         Ok(Self { home, guest, address, options, progress: None, engines })
     }
 
@@ -130,15 +127,7 @@ impl DockerBackend {
 
     /// An engine that answered before is believed to be there; whoever asks it finds out.
     async fn engine(&self, address: &EngineAddress) -> Result<(Engine, About)> {
-        let lock = || self.engines.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = lock().get(address) {
-            return Ok(known.clone());
-        }
-        let engine = Engine::connect(address).await?;
-        let info = engine.ask(SMALL, "ask the daemon about itself", engine.docker.info()).await?;
-        let about = About::from(info);
-        lock().insert(address.clone(), (engine.clone(), about.clone()));
-        Ok((engine, about))
+        self.engines.of(address).await
     }
 
     /// Removes a session's folder, whatever is in it.
@@ -232,14 +221,27 @@ impl Backend for DockerBackend {
 
     async fn inspect(&self, machine: &Machine) -> Result<MachineStatus> {
         let state = state_of(machine)?;
-        let alive = |process: &ProcessIdentity| process.open().is_ok_and(|held| held.is_some());
-        if state.guest.as_ref().is_some_and(|guest| !alive(guest)) {
+        let alive = |process: &Option<ProcessIdentity>| match process {
+            Some(process) => process.open().map(|held| Some(held.is_some())),
+            None => Ok(None),
+        };
+        let untold = |error: io::Error| {
+            let message = format!("cannot look at session {}: {error}", machine.id);
+            Error::new(ErrorKind::Io, message)
+        };
+        let guest_lives = alive(&state.guest).map_err(untold)?;
+        if guest_lives == Some(false) {
             // The container goes with its guest, whatever the engine knows of that yet.
             let end = || MachineEnd::unseen("its guest ended");
             return Ok(MachineStatus::Ended(noted(&state).await.unwrap_or_else(end)));
         }
         let (engine, _) = self.engine(&state.engine).await?;
-        let Some(found) = inspect(&engine, &state.container).await? else {
+        let found = inspect(&engine, &state.container).await;
+        if found.as_ref().is_err_and(is_silence) {
+            // Whoever asks next need not wait for it as long as this did.
+            self.engines.note_silence(&state.engine);
+        }
+        let Some(found) = found? else {
             let end = MachineEnd::unseen("its container was removed");
             return Ok(MachineStatus::Ended(noted(&state).await.unwrap_or(end)));
         };
@@ -248,7 +250,11 @@ impl Backend for DockerBackend {
             let end = noted(&state).await.unwrap_or_else(|| how_it_ended(&container));
             return Ok(MachineStatus::Ended(end));
         }
-        if state.warden.as_ref().is_some_and(|warden| !alive(warden)) {
+        if container.paused == Some(true) {
+            let hint = format!("go on with it: `docker unpause {}`", state.container);
+            return Ok(MachineStatus::Paused { hint });
+        }
+        if alive(&state.warden).map_err(untold)? == Some(false) {
             // A guest that ended just now took its warden along, and the engine may not know yet.
             if let Some(end) = noted(&state).await {
                 return Ok(MachineStatus::Ended(end));
@@ -256,7 +262,7 @@ impl Backend for DockerBackend {
             let why = "its warden is gone, and it did not end".to_owned();
             return Ok(MachineStatus::Broken { why });
         }
-        let guest_pid = state.guest.filter(alive).map(|guest| guest.pid());
+        let guest_pid = state.guest.filter(|_| guest_lives == Some(true)).map(|guest| guest.pid());
         Ok(MachineStatus::Running { guest_pid })
     }
 
@@ -408,35 +414,6 @@ fn how_it_ended(state: &ContainerState) -> MachineEnd {
     MachineEnd::unseen(detail)
 }
 
-/// The files of this host, as they are now.
-struct ThisHost;
-
-impl HostFiles for ThisHost {
-    fn read_link(&self, path: &str) -> Result<Option<String>> {
-        match fs::read_link(path) {
-            Ok(target) => Ok(Some(target.to_string_lossy().into_owned())),
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::InvalidInput
-                        | io::ErrorKind::NotFound
-                        | io::ErrorKind::NotADirectory
-                ) =>
-            {
-                Ok(None)
-            }
-            Err(error) => {
-                let message = format!("cannot tell where {path} leads: {error}");
-                Err(Error::new(ErrorKind::Io, message))
-            }
-        }
-    }
-
-    fn exists(&self, path: &str) -> bool {
-        Path::new(path).exists()
-    }
-}
-
 /// Refuses a rung that was asked for by name and is not that of containers, and what only rungs of
 /// this machine can open.
 fn check_rung(spec: &MachineSpec) -> Result<()> {
@@ -469,23 +446,6 @@ fn rooted(spec: &MachineSpec, image: &Image) -> Result<MachineSpec> {
         check_grants(&spec)?;
     }
     Ok(spec)
-}
-
-/// Refuses grants that a container cannot keep as they are meant, before anything is made.
-fn check_grants(spec: &MachineSpec) -> Result<()> {
-    let mut manifest = spec.storage.as_deref().cloned().unwrap_or_default();
-    manifest.extra_path_grants.clear();
-    spec.root.as_str().clone_into(&mut manifest.root);
-    for grant in &spec.grants {
-        let host = grant.host.to_string_lossy().into_owned();
-        manifest.extra_path_grants.push(PathGrant {
-            path: grant.path.as_str().to_owned(),
-            read_only: grant.read_only,
-            description: None,
-            host_path: (!host.is_empty()).then_some(host),
-        });
-    }
-    check_path_grants(&manifest, &ThisHost)
 }
 
 impl fmt::Debug for DockerBackend {

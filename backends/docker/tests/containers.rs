@@ -8,6 +8,8 @@ mod images;
 mod lifetime;
 #[path = "containers/setting.rs"]
 mod setting;
+#[path = "containers/silence.rs"]
+mod silence;
 #[path = "containers/storage.rs"]
 mod storage;
 #[path = "containers/troubles.rs"]
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
         daemons::TRIALS,
         storage::TRIALS,
         troubles::TRIALS,
+        silence::TRIALS,
     ];
     let trials = all.concat();
     match engine::for_tests().map(|host| Setting::new(&host)) {

@@ -34,6 +34,9 @@ pub(crate) async fn run(ui: &mut Ui, args: LsArgs) -> Result<ExitCode> {
             ]);
         }
         ui.table(&table)?;
+        for trouble in sessions.iter().filter_map(|session| session.trouble.as_ref()) {
+            ui.note(trouble);
+        }
     }
     client.flush().await;
     Ok(ExitCode::SUCCESS)
@@ -51,6 +54,7 @@ pub(super) fn object(session: &SessionInfo) -> Value {
         "created_at_ms": session.created_at_ms,
         "tied_to_owner": session.tied_to_owner,
         "end": session.end,
+        "trouble": session.trouble,
     })
 }
 

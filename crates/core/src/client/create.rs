@@ -31,6 +31,8 @@ pub(super) struct Start {
     pub(super) is_new: bool,
     /// Whether its workspace is made at once.
     pub(super) starts: bool,
+    /// Why nobody can read what the session is. It can be used, and not be saved.
+    pub(super) unreadable: Option<Error>,
 }
 
 impl Client {
@@ -125,6 +127,7 @@ impl Client {
             progress: options.progress,
             is_new: true,
             starts,
+            unreadable: None,
         };
         let folder = self.state.reserve(&record).await?;
         let id = record.id.clone();
@@ -266,6 +269,7 @@ impl Client {
             is_callers: record.spec.host_workspace.is_some() && record.owned_root.is_none(),
             owned_root: record.owned_root,
             keeper: self.types.keeper(&state.snapshot)?,
+            unreadable: start.unreadable,
             discards_changes: start.discards_changes,
             has_moved,
         };

@@ -8,7 +8,6 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::Client;
-use super::told::up;
 use crate::backend::{Machine, MachineEnd, MachineStatus, SessionId};
 use crate::link::{Link, MuxLink};
 use crate::snapshot::{Progress, Saved};
@@ -22,6 +21,9 @@ pub(super) const STARTING: Duration = Duration::from_secs(30);
 /// How long to wait before looking again at a session somebody else is busy with.
 pub(super) const AGAIN: Duration = Duration::from_millis(5);
 
+/// How long a guest may take to answer before somebody finds out why.
+const NO_ANSWER: Duration = Duration::from_millis(500);
+
 /// How a session is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -30,12 +32,16 @@ pub enum SessionState {
     Starting,
     /// It runs.
     Running,
+    /// It is there, and nothing in it runs until somebody lets it.
+    Paused,
     /// It was stopped; its files are there, and it can be resumed.
     Stopped,
     /// It ended by itself or was lost; its files are there until somebody deletes it.
     Ended,
     /// Making it was interrupted; nothing in it is of use.
     Failed,
+    /// Nobody who could tell answers: it may run, or not.
+    Unknown,
 }
 
 impl SessionState {
@@ -45,9 +51,11 @@ impl SessionState {
         match self {
             Self::Starting => "starting",
             Self::Running => "running",
+            Self::Paused => "paused",
             Self::Stopped => "stopped",
             Self::Ended => "ended",
             Self::Failed => "failed",
+            Self::Unknown => "unknown",
         }
     }
 }
@@ -74,6 +82,8 @@ pub struct SessionInfo {
     pub guest_pid: Option<u32>,
     /// How it ended, if it did.
     pub end: Option<MachineEnd>,
+    /// What is wrong with it, or why nobody can tell how it is.
+    pub trouble: Option<String>,
 }
 
 impl Client {
@@ -103,10 +113,14 @@ impl Client {
             let link: Arc<dyn Link> = Arc::new(MuxLink::connect(connection).await?);
             Ok(link)
         };
-        match connected.await {
+        let connected = tokio::select! {
+            connected = connected => connected,
+            hint = self.until_paused(&machine) => return Err(paused(id, &hint)),
+        };
+        match connected {
             Ok(link) => {
                 let session = self.reattached(record, machine, link)?;
-                self.note(id, "attached", || up(&session)).await?;
+                self.note_attached(&session).await?;
                 Ok(session)
             }
             Err(error) => Err(self.better(&machine, error).await),
@@ -183,6 +197,10 @@ impl Client {
             let record = self.record(id)?;
             let mut saved = Ok(Saved::default());
             if let (Stage::Running, Some(machine)) = (record.stage, &record.machine) {
+                if let Ok(MachineStatus::Paused { hint }) = self.backend.inspect(machine).await {
+                    // What is paused cannot be saved, and somebody wants to go on with it.
+                    return Err(paused(id, &hint));
+                }
                 self.note(id, "stopping", || json!({})).await?;
                 saved = match retry::saving(|| self.attach_if_up(id, machine)).await {
                     Ok(Some(session)) => session.stop().await,
@@ -217,7 +235,8 @@ impl Client {
     async fn attach_if_up(&self, id: &SessionId, machine: &Machine) -> Result<Option<Session>> {
         match self.backend.inspect(machine).await? {
             MachineStatus::Running { .. } => self.attach(id).await.map(Some),
-            _ => Ok(None),
+            MachineStatus::Paused { hint } => Err(paused(id, &hint)),
+            MachineStatus::Broken { .. } | MachineStatus::Ended(_) => Ok(None),
         }
     }
 
@@ -326,9 +345,14 @@ impl Client {
     /// How a session really is: what its record says, and what its machine says to that.
     pub(super) async fn describe(&self, summary: Summary) -> SessionInfo {
         let kept = self.state.life(&summary.id) == Life::Kept;
+        let mut trouble = None;
         let (state, guest_pid, end) = match (summary.stage, &summary.machine) {
             (Stage::Stopped, _) if !kept => (SessionState::Stopped, None, None),
             (Stage::Running, Some(machine)) => match self.backend.inspect(machine).await {
+                Ok(MachineStatus::Paused { hint }) => {
+                    trouble = Some(format!("session {} is paused: {hint}", summary.id));
+                    (SessionState::Paused, None, None)
+                }
                 Ok(MachineStatus::Running { guest_pid }) => {
                     (SessionState::Running, guest_pid, None)
                 }
@@ -338,7 +362,8 @@ impl Client {
                 Ok(MachineStatus::Ended(end)) => (SessionState::Ended, None, Some(end)),
                 // One session that cannot be asked after is no reason to say nothing of the others.
                 Err(error) => {
-                    (SessionState::Ended, None, Some(MachineEnd::unseen(error.to_string())))
+                    trouble = Some(format!("session {}: {error}", summary.id));
+                    (SessionState::Unknown, None, None)
                 }
             },
             _ if kept => (SessionState::Starting, None, None),
@@ -354,6 +379,18 @@ impl Client {
             receipt: summary.machine.map(|machine| machine.receipt),
             guest_pid,
             end,
+            trouble,
+        }
+    }
+
+    /// Waits until a machine that does not answer turns out to be paused; says how to change that. Whoever
+    /// answers in time is not asked after.
+    async fn until_paused(&self, machine: &Machine) -> String {
+        loop {
+            tokio::time::sleep(NO_ANSWER).await;
+            if let Ok(MachineStatus::Paused { hint }) = self.backend.inspect(machine).await {
+                return hint;
+            }
         }
     }
 
@@ -374,6 +411,10 @@ impl Client {
             .with("at_ms", end.at_ms)
             .hint("its files are there until it is deleted")
     }
+}
+
+fn paused(id: &SessionId, hint: &str) -> Error {
+    Error::new(ErrorKind::Conflict, format!("session {id} is paused")).hint(hint)
 }
 
 pub(super) fn missing(id: &str) -> Error {

@@ -76,7 +76,7 @@ impl Client {
                 return Err(Error::new(ErrorKind::Conflict, message).hint("delete it"));
             }
             (Stage::Running, Some(machine)) => match self.backend.inspect(machine).await? {
-                MachineStatus::Running { .. } => {
+                MachineStatus::Running { .. } | MachineStatus::Paused { .. } => {
                     drop(folder);
                     return self.attach(id).await;
                 }
@@ -85,7 +85,7 @@ impl Client {
             },
             _ => {}
         }
-        let state = self.remembered(&record, options.manifest.as_ref())?;
+        let state = self.remembered_or_nameless(&record, options.manifest.as_ref())?;
         state.check_resumable()?;
         record.spec.storage = storage(&state.manifest)?;
         record.tied = false;
@@ -98,6 +98,7 @@ impl Client {
             progress: options.progress,
             is_new: false,
             starts: true,
+            unreadable: None,
         };
         self.note(id, "resuming", || json!({})).await?;
         let started = self.bring_up(folder, record, start).await;
@@ -128,7 +129,7 @@ impl Client {
         let id: SessionId = state.session_id.simple().to_string().parse()?;
         match self.state.record(&id)? {
             Some(record) => {
-                let mut own = self.remembered(&record, options.manifest.as_ref())?;
+                let mut own = self.remembered_or_nameless(&record, options.manifest.as_ref())?;
                 if self.has_moved(&record) {
                     DEFAULT_ROOT.clone_into(&mut own.manifest.root);
                 }
@@ -186,9 +187,10 @@ impl Client {
         link: Arc<dyn Link>,
     ) -> Result<Session> {
         // Whoever attaches to a session only to use it needs no manifest it could not have.
-        let state = match self.remembered(&record, None) {
-            Ok(state) => state,
-            Err(_) => nameless(&record)?,
+        let (state, unreadable) = match self.remembered(&record, None) {
+            Ok(Some(state)) => (state, None),
+            Ok(None) => (nameless(&record)?, Some(never_written(&record))),
+            Err(error) => (nameless(&record)?, Some(error)),
         };
         let start = Start {
             state,
@@ -197,13 +199,19 @@ impl Client {
             progress: None,
             is_new: false,
             starts: false,
+            unreadable,
         };
         self.session(record, machine, link, start)
     }
 
     /// What is written down about a session of this home, with what may not be stored given back.
-    fn remembered(&self, record: &Record, trusted: Option<&Manifest>) -> Result<SessionState> {
-        let Some(stored) = self.state.remembered(&record.id)? else { return nameless(record) };
+    /// `None` if nothing is.
+    fn remembered(
+        &self,
+        record: &Record,
+        trusted: Option<&Manifest>,
+    ) -> Result<Option<SessionState>> {
+        let Some(stored) = self.state.remembered(&record.id)? else { return Ok(None) };
         let state = SessionState::parse(stored, &self.registry)?;
         let mut own = state.manifest.clone();
         own.extra_path_grants = self.trusted(record);
@@ -221,7 +229,19 @@ impl Client {
         state.manifest.extra_path_grants = own.extra_path_grants;
         state.manifest.root = record.spec.root.as_str().to_owned();
         state.session_id = uuid_of(&record.id)?;
-        Ok(state)
+        Ok(Some(state))
+    }
+
+    /// As [`remembered`](Self::remembered); a session of which nothing is written down has its files.
+    fn remembered_or_nameless(
+        &self,
+        record: &Record,
+        trusted: Option<&Manifest>,
+    ) -> Result<SessionState> {
+        match self.remembered(record, trusted)? {
+            Some(state) => Ok(state),
+            None => nameless(record),
+        }
     }
 
     /// Whether the workspace of a session is not where its manifest wants it: its machine sees the
@@ -255,6 +275,11 @@ fn backed(grants: &[PathGrant]) -> Vec<PathGrant> {
         ..grant.clone()
     };
     grants.iter().map(with_host).collect()
+}
+
+fn never_written(record: &Record) -> Error {
+    let message = format!("the state of session {} is missing", record.id);
+    Error::new(ErrorKind::InvalidInput, message)
 }
 
 /// The state of a session whose manifest could not be written down.

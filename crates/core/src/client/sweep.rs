@@ -107,7 +107,7 @@ impl Client {
             }
             Ok(Some(record)) => match (record.stage, record.machine) {
                 (Stage::Running, Some(machine)) => match self.backend.inspect(&machine).await {
-                    Ok(MachineStatus::Running { .. }) => {
+                    Ok(MachineStatus::Running { .. } | MachineStatus::Paused { .. }) => {
                         report.kept += 1;
                         return;
                     }

@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 
 use super::Client;
 use crate::backend::{Machine, MachineEnd, MachineStatus, SessionId};
-use crate::events::{Auditor, BoundSession, EventOptions, Recorder, Redactor, Secret};
+use crate::events::{
+    Auditor, BoundSession, EventOptions, Recorder, Redactor, Secret, is_for_want_of_room,
+};
 use crate::lifecycle::Lifecycle;
 use crate::state::Record;
 use crate::{Result, Session};
@@ -39,6 +41,19 @@ impl Client {
         }
     }
 
+    /// Puts on record that somebody goes on with a session. Where there is no room for that, whoever came
+    /// to make room is let in; anything else the session is asked for has to be on record with it.
+    pub(super) async fn note_attached(&self, session: &Session) -> Result<()> {
+        let noted = self.note(session.id(), "attached", || up(session)).await;
+        match (noted, &session.events) {
+            (Err(error), Some(events)) if is_for_want_of_room(&error) => {
+                events.owe_state("attached", up(session));
+                Ok(())
+            }
+            (noted, _) => noted,
+        }
+    }
+
     /// Puts on record what came of starting a session. One that cannot be put on record is not given
     /// out.
     pub(super) async fn note_start(
@@ -51,8 +66,11 @@ impl Client {
             Ok(session) => match self.note(id, state, || up(&session)).await {
                 Ok(()) => Ok(session),
                 Err(error) => {
-                    // The failure to tell is the one that counts.
-                    drop(session.delete().await);
+                    // The failure to tell is the one that counts. What was there before stays.
+                    match state {
+                        "running" => drop(session.delete().await),
+                        _ => drop(session.shutdown().await),
+                    }
                     Err(error)
                 }
             },

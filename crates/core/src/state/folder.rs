@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::record::{self, Record, Stamp};
 use crate::backend::SessionId;
+use crate::host::is_for_want_of_room;
 use crate::{Error, ErrorKind, Result};
 
 /// Present in a folder whose session somebody wants gone while it is still being made.
@@ -68,7 +69,7 @@ impl SessionFolder {
 
     /// Whether somebody removed the session, or asked for that, while it was being made.
     pub(crate) fn is_unwanted(&self) -> bool {
-        self.path.join(UNWANTED).exists() || !is_in_place(&self.lock, &self.path)
+        self.path.join(UNWANTED).exists() || !is_in_place(&self.lock, &self.path).unwrap_or(true)
     }
 }
 
@@ -77,6 +78,8 @@ pub(crate) fn mark_unwanted(path: &Path) -> io::Result<bool> {
     match File::options().create(true).append(true).mode(0o600).open(path.join(UNWANTED)) {
         Ok(_) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        // Removing a session is what makes room. One that is just being made is waited for then.
+        Err(error) if is_for_want_of_room(&error) => path.try_exists(),
         Err(error) => Err(error),
     }
 }
@@ -158,19 +161,20 @@ pub(super) fn claim(path: PathBuf, id: &SessionId) -> Result<Claim> {
         Err(TryLockError::Error(error)) => return Err(failed(error)),
     }
     // Between opening and locking it, the folder may have been removed, and made again.
-    if is_in_place(&lock, &path) {
+    if is_in_place(&lock, &path).map_err(failed)? {
         return Ok(Claim::Ours(SessionFolder { id: id.clone(), path, lock }));
     }
     Ok(Claim::Missing)
 }
 
 /// Whether the lock is still the one that is found in the folder.
-fn is_in_place(lock: &File, path: &Path) -> bool {
-    let (Ok(held), Ok(found)) = (lock.metadata(), fs::symlink_metadata(path.join(LOCK_NAME)))
-    else {
-        return false;
-    };
-    (held.dev(), held.ino()) == (found.dev(), found.ino())
+fn is_in_place(lock: &File, path: &Path) -> io::Result<bool> {
+    let held = lock.metadata()?;
+    match fs::symlink_metadata(path.join(LOCK_NAME)) {
+        Ok(found) => Ok((held.dev(), held.ino()) == (found.dev(), found.ino())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Whether anybody keeps a session alive. Looking takes the lock together with whoever else looks, so
@@ -178,9 +182,11 @@ fn is_in_place(lock: &File, path: &Path) -> bool {
 pub(super) fn life(path: &Path) -> Life {
     match File::open(path.join(LOCK_NAME)) {
         Ok(lock) => match lock.try_lock_shared() {
-            Err(TryLockError::WouldBlock) => Life::Kept,
-            Ok(()) | Err(TryLockError::Error(_)) => Life::Left,
+            // Where that cannot be told, somebody may.
+            Err(_) => Life::Kept,
+            Ok(()) => Life::Left,
         },
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Life::Kept,
         Err(_) if path.exists() => Life::Left,
         Err(_) => Life::Missing,
     }

@@ -1,8 +1,8 @@
 //! Writing a log that others write, too.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Seek, SeekFrom, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,6 +14,7 @@ use super::key::AuditKey;
 use super::record::{Digest, Fields, Line, MAX_LINE, line};
 use super::sync;
 use crate::backend::SessionId;
+use crate::host::make_private;
 
 /// Held while somebody writes.
 const LOCK: &str = "lock";
@@ -182,8 +183,7 @@ impl AuditLog {
 
 impl Writer {
     fn open(folder: &Path, id: &SessionId) -> io::Result<Self> {
-        let mut builder = DirBuilder::new();
-        builder.recursive(true).mode(0o700).create(folder)?;
+        make_private(folder)?;
         let lock = private().write(true).create(true).truncate(false).open(folder.join(LOCK))?;
         let segment = segments(folder)?.last().copied().unwrap_or(1);
         let file = segment_file(folder, segment)?;
