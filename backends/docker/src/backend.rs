@@ -1,23 +1,17 @@
 //! What a backend does, done by an engine.
 
-use std::collections::HashMap;
 use std::fmt;
-use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bastide::backend::Expose;
 use bastide::host::process::{ProcessIdentity, ended};
-use bastide::host::words;
-use bastide::model::PathGrant;
-use bastide::model::docker::check_path_grants;
+use bastide::host::{make_private, words};
 use bastide::model::manifest::DEFAULT_ROOT;
-use bastide::model::paths::HostFiles;
 use bastide::model::state::{BackendState, NetworkMode};
 use bastide::{
     Backend, Booted, Connection, Error, ErrorKind, Isolation, Machine, MachineEnd, MachineSpec,
@@ -31,7 +25,9 @@ use tokio::process::Command;
 use crate::boot::{Boot, inspect, stop};
 use crate::dial::dial;
 use crate::end::{how_it_ended, noted};
-use crate::engine::{Engine, SMALL};
+use crate::engine::{Engine, is_silence};
+use crate::engines::Engines;
+use crate::grants::check_grants;
 use crate::image::Image;
 use crate::own::{COPIED, Home, copied, own, remove, session_of};
 use crate::receipt::About;
@@ -57,7 +53,7 @@ pub struct DockerBackend {
     address: EngineAddress,
     options: DockerOptions,
     progress: Option<Report>,
-    engines: Mutex<HashMap<EngineAddress, (Engine, About)>>,
+    engines: Engines,
 }
 
 impl DockerBackend {
@@ -78,11 +74,11 @@ impl DockerBackend {
             Error::new(ErrorKind::Io, message).hint("choose another folder with BASTIDE_HOME")
         };
         let sessions = home.join("sessions");
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&sessions).map_err(failed)?;
+        make_private(&sessions).map_err(failed)?;
         // Engines want paths that mean the same to everybody.
         let home = home.canonicalize().map_err(failed)?;
         let guest = GuestBinary::install(&home.join("guests")).map_err(failed)?;
-        let engines = Mutex::default();
+        let engines = Engines::default();
         Ok(Self { home, guest, address, options, progress: None, engines })
     }
 
@@ -124,15 +120,7 @@ impl DockerBackend {
 
     /// An engine that answered before is believed to be there; whoever asks it finds out.
     async fn engine(&self, address: &EngineAddress) -> Result<(Engine, About)> {
-        let lock = || self.engines.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = lock().get(address) {
-            return Ok(known.clone());
-        }
-        let engine = Engine::connect(address).await?;
-        let info = engine.ask(SMALL, "ask the daemon about itself", engine.docker.info()).await?;
-        let about = About::from(info);
-        lock().insert(address.clone(), (engine.clone(), about.clone()));
-        Ok((engine, about))
+        self.engines.of(address).await
     }
 
     /// Removes a folder, whatever is in it: a session's (`remove`), or any (`remove-tree`).
@@ -229,14 +217,27 @@ impl Backend for DockerBackend {
         let (_, Some(state)) = own(&self.home, machine)? else {
             return Ok(MachineStatus::Ended(MachineEnd::unseen(COPIED)));
         };
-        let alive = |process: &ProcessIdentity| process.open().is_ok_and(|held| held.is_some());
-        if state.guest.as_ref().is_some_and(|guest| !alive(guest)) {
+        let alive = |process: &Option<ProcessIdentity>| match process {
+            Some(process) => process.open().map(|held| Some(held.is_some())),
+            None => Ok(None),
+        };
+        let untold = |error: io::Error| {
+            let message = format!("cannot look at session {}: {error}", machine.id);
+            Error::new(ErrorKind::Io, message)
+        };
+        let guest_lives = alive(&state.guest).map_err(untold)?;
+        if guest_lives == Some(false) {
             // The container goes with its guest, whatever the engine knows of that yet.
             let end = || MachineEnd::unseen("its guest ended");
             return Ok(MachineStatus::Ended(noted(&state).await.unwrap_or_else(end)));
         }
         let (engine, _) = self.engine(&state.engine).await?;
-        let Some(found) = inspect(&engine, &state.container).await? else {
+        let found = inspect(&engine, &state.container).await;
+        if found.as_ref().is_err_and(is_silence) {
+            // Whoever asks next need not wait for it as long as this did.
+            self.engines.note_silence(&state.engine);
+        }
+        let Some(found) = found? else {
             let end = MachineEnd::unseen("its container was removed");
             return Ok(MachineStatus::Ended(noted(&state).await.unwrap_or(end)));
         };
@@ -245,7 +246,11 @@ impl Backend for DockerBackend {
             let end = noted(&state).await.unwrap_or_else(|| how_it_ended(&container));
             return Ok(MachineStatus::Ended(end));
         }
-        if state.warden.as_ref().is_some_and(|warden| !alive(warden)) {
+        if container.paused == Some(true) {
+            let hint = format!("go on with it: `docker unpause {}`", state.container);
+            return Ok(MachineStatus::Paused { hint });
+        }
+        if alive(&state.warden).map_err(untold)? == Some(false) {
             // A guest that ended just now took its warden along, and the engine may not know yet.
             if let Some(end) = noted(&state).await {
                 return Ok(MachineStatus::Ended(end));
@@ -253,7 +258,7 @@ impl Backend for DockerBackend {
             let why = "its warden is gone, and it did not end".to_owned();
             return Ok(MachineStatus::Broken { why });
         }
-        let guest_pid = state.guest.filter(alive).map(|guest| guest.pid());
+        let guest_pid = state.guest.filter(|_| guest_lives == Some(true)).map(|guest| guest.pid());
         Ok(MachineStatus::Running { guest_pid })
     }
 
@@ -389,35 +394,6 @@ async fn ended_by_warden(state: &State, remove: bool) -> bool {
     asked.is_ok() && ended(warden, ANSWER).await.is_ok()
 }
 
-/// The files of this host, as they are now.
-struct ThisHost;
-
-impl HostFiles for ThisHost {
-    fn read_link(&self, path: &str) -> Result<Option<String>> {
-        match fs::read_link(path) {
-            Ok(target) => Ok(Some(target.to_string_lossy().into_owned())),
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::InvalidInput
-                        | io::ErrorKind::NotFound
-                        | io::ErrorKind::NotADirectory
-                ) =>
-            {
-                Ok(None)
-            }
-            Err(error) => {
-                let message = format!("cannot tell where {path} leads: {error}");
-                Err(Error::new(ErrorKind::Io, message))
-            }
-        }
-    }
-
-    fn exists(&self, path: &str) -> bool {
-        Path::new(path).exists()
-    }
-}
-
 /// Refuses a rung that was asked for by name and is not that of containers, and what only rungs of
 /// this machine can open.
 fn check_rung(spec: &MachineSpec) -> Result<()> {
@@ -450,23 +426,6 @@ fn rooted(spec: &MachineSpec, image: &Image) -> Result<MachineSpec> {
         check_grants(&spec)?;
     }
     Ok(spec)
-}
-
-/// Refuses grants that a container cannot keep as they are meant, before anything is made.
-fn check_grants(spec: &MachineSpec) -> Result<()> {
-    let mut manifest = spec.storage.as_deref().cloned().unwrap_or_default();
-    manifest.extra_path_grants.clear();
-    spec.root.as_str().clone_into(&mut manifest.root);
-    for grant in &spec.grants {
-        let host = grant.host.to_string_lossy().into_owned();
-        manifest.extra_path_grants.push(PathGrant {
-            path: grant.path.as_str().to_owned(),
-            read_only: grant.read_only,
-            description: None,
-            host_path: (!host.is_empty()).then_some(host),
-        });
-    }
-    check_path_grants(&manifest, &ThisHost)
 }
 
 impl fmt::Debug for DockerBackend {

@@ -98,7 +98,12 @@ fn failed(address: &EngineAddress, what: &str, error: EngineError) -> Error {
     Error::new(kind, message).with("status", *status_code).retryable(passing)
 }
 
-fn silent(address: &EngineAddress) -> Error {
+/// Whether an engine did not answer, or nobody was there to.
+pub(crate) fn is_silence(error: &Error) -> bool {
+    error.kind() == ErrorKind::BackendLost
+}
+
+pub(crate) fn silent(address: &EngineAddress) -> Error {
     let message = format!("the Docker daemon at {address} does not answer");
     Error::new(ErrorKind::BackendLost, message)
         .with("reason", "backend_lost")

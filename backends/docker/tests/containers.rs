@@ -10,6 +10,8 @@ mod lifetime;
 mod reference;
 #[path = "containers/setting.rs"]
 mod setting;
+#[path = "containers/silence.rs"]
+mod silence;
 #[path = "containers/storage.rs"]
 mod storage;
 #[path = "containers/troubles.rs"]
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
         storage::TRIALS,
         troubles::TRIALS,
         reference::TRIALS,
+        silence::TRIALS,
     ];
     let trials = all.concat();
     match engine::for_tests().map(|host| Setting::new(&host)) {

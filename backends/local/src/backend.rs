@@ -4,7 +4,6 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -13,7 +12,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bastide::backend::Expose;
 use bastide::host::process::{ProcessIdentity, ended, kill};
-use bastide::host::words;
+use bastide::host::{make_private, words};
 use bastide::{
     Backend, Booted, Connection, Error, ErrorKind, GuestPath, Isolation, Machine, MachineEnd,
     MachineSpec, MachineStatus, NetworkAccess, Origin, Receipt, Result, Rung, SessionFolder,
@@ -89,7 +88,7 @@ impl LocalBackend {
             Error::new(ErrorKind::Io, message).hint("choose another folder with BASTIDE_HOME")
         };
         let sessions = home.join("sessions");
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&sessions).map_err(failed)?;
+        make_private(&sessions).map_err(failed)?;
         let guest = GuestBinary::install(&home.join(GUESTS)).map_err(failed)?;
         Ok(Self {
             home,

@@ -13,7 +13,8 @@ use bastide::{
 use serde_json::{Map, Value, json};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::stdin::feed;
+use crate::stdin::{Stdin, feed};
+use crate::terminal::Returned;
 use crate::ui::Ui;
 
 /// How much of each stream is kept for a program that reads the result as one object.
@@ -25,8 +26,9 @@ const END: Duration = Duration::from_secs(5);
 /// Runs a command to its end, with our standard input as its own, and passes on what it says.
 pub(crate) async fn stream(ui: &mut Ui, session: &Session, command: Command) -> Result<Exit> {
     let mut interrupts = Interrupts::listen()?;
+    let stdin = Stdin::open()?;
     let mut process = session.spawn(command.stream_input()).await?;
-    let feeding = tokio::spawn(feed(process.writer()));
+    let feeding = tokio::spawn(feed(process.writer(), stdin));
     let id = process.id();
     let followed = tokio::select! {
         followed = follow(ui, &mut process) => followed,
@@ -57,8 +59,9 @@ pub(crate) async fn follow(ui: &mut Ui, process: &mut Process) -> Result<Exit> {
 pub(crate) async fn collect(session: &Session, command: Command) -> Result<(Exit, Value)> {
     let mut interrupts = Interrupts::listen()?;
     let started = Instant::now();
+    let stdin = Stdin::open()?;
     let process = session.spawn(command.stream_input()).await?;
-    let feeding = tokio::spawn(feed(process.writer()));
+    let feeding = tokio::spawn(feed(process.writer(), stdin));
     let id = process.id();
     let mut output = std::pin::pin!(process.output(KEPT));
     let output = tokio::select! {
@@ -163,6 +166,17 @@ impl Interrupts {
             _ = hangup.1.recv() => hangup,
         };
         kind.as_raw_value()
+    }
+}
+
+/// Tells how a command stopped having our terminal, by our own end.
+pub(crate) fn finish_lent(ui: &Ui, returned: &Returned) -> ExitCode {
+    match returned {
+        Returned::Ended(exit) => finish(ui, exit),
+        Returned::Left => ExitCode::SUCCESS,
+        Returned::Signalled(number) => {
+            ExitCode::from(u8::try_from(128 + number).unwrap_or(u8::MAX))
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use bastide::events::{
 use bastide::{Error, ErrorKind, Result};
 
 use crate::config;
+use crate::ui::{escaped, escaped_json};
 
 /// Who hears of it, as the environment says: the audit log unless it is turned off, and whoever else
 /// is named.
@@ -15,7 +16,7 @@ pub(crate) fn options() -> Result<EventOptions> {
     let settings = config::events();
     let mut options = EventOptions::new().report(|text| {
         // Where nobody listens there is nobody to tell.
-        drop(writeln!(std::io::stderr(), "bastide: {text}"));
+        drop(writeln!(std::io::stderr(), "bastide: {}", escaped(text)));
     });
     match settings.audit.as_deref() {
         None | Some("on" | "1") => {
@@ -36,7 +37,7 @@ pub(crate) fn options() -> Result<EventOptions> {
         Some("-") => {
             let print = |lines: &str| {
                 let mut stdout = std::io::stdout().lock();
-                stdout.write_all(lines.as_bytes()).and_then(|()| stdout.flush())
+                stdout.write_all(escaped_json(lines).as_bytes()).and_then(|()| stdout.flush())
             };
             options = options.sink(LineSink::new(print));
         }

@@ -13,6 +13,8 @@ mod terminal;
 mod transfer;
 mod ui;
 
+use std::fs::File;
+use std::io;
 use std::process::ExitCode;
 
 use bastide::{Error, ErrorKind};
@@ -27,6 +29,10 @@ fn main() -> ExitCode {
         Err(error) => return refuse(&error),
     };
     let mut ui = Ui::new(args.task.json());
+    if let Err(error) = spare_descriptors() {
+        let message = format!("cannot begin with so few file descriptors: {error}");
+        return ui.failure(&Error::new(ErrorKind::Io, message).hint("raise `ulimit -n`"));
+    }
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return ui.failure(&Error::new(ErrorKind::Io, error.to_string())),
@@ -37,6 +43,13 @@ fn main() -> ExitCode {
     // Nothing that still waits somewhere, such as for input nobody will type, is worth waiting for.
     runtime.shutdown_background();
     done.unwrap_or_else(|error| ui.failure(&error))
+}
+
+/// Makes sure that there are as many descriptors as the runtime takes for itself. It would panic.
+fn spare_descriptors() -> io::Result<()> {
+    const NEEDED: usize = 8;
+    let held: io::Result<Vec<File>> = (0..NEEDED).map(|_| File::open("/dev/null")).collect();
+    held.map(drop)
 }
 
 /// Answers a command line that is no command: help that was asked for, or what is wrong.

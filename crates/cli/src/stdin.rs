@@ -2,7 +2,7 @@
 
 use std::io::{ErrorKind, Read};
 
-use bastide::ProcessWriter;
+use bastide::{Error, ProcessWriter, Result};
 use tokio::sync::mpsc;
 
 /// How much is read at a time.
@@ -19,9 +19,9 @@ pub(crate) struct Stdin {
 }
 
 impl Stdin {
-    pub(crate) fn open() -> Self {
+    pub(crate) fn open() -> Result<Self> {
         let (to_reader, pieces) = mpsc::channel(WAITING);
-        std::thread::spawn(move || {
+        let reading = move || {
             let mut stdin = std::io::stdin().lock();
             loop {
                 let mut piece = vec![0; PIECE];
@@ -35,8 +35,13 @@ impl Stdin {
                     return;
                 }
             }
-        });
-        Self { pieces }
+        };
+        let started = std::thread::Builder::new().name("stdin".to_owned()).spawn(reading);
+        started.map_err(|error| {
+            let message = format!("cannot start a thread to read standard input: {error}");
+            Error::new(bastide::ErrorKind::Io, message)
+        })?;
+        Ok(Self { pieces })
     }
 
     /// The next piece; `None` at the end.
@@ -46,8 +51,7 @@ impl Stdin {
 }
 
 /// Hands on everything there is, then says that this was all.
-pub(crate) async fn feed(to: ProcessWriter) {
-    let mut stdin = Stdin::open();
+pub(crate) async fn feed(to: ProcessWriter, mut stdin: Stdin) {
     while let Some(piece) = stdin.next().await {
         // A command that is gone says so itself.
         if to.write(piece).await.is_err() {

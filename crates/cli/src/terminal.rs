@@ -1,14 +1,17 @@
 //! Our own terminal, while a process inside has the use of it.
 
+mod guard;
+
 use std::io::{self, IsTerminal};
 
-use bastide::{Error, ErrorKind, Process, Result};
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use bastide::{Error, ErrorKind, Exit, Process, Result};
+use rustix::termios::tcgetwinsize;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::conduct::follow;
 use crate::stdin::Stdin;
 use crate::ui::Ui;
+use guard::{Guard, Told};
 
 /// The key that lets go of a process without ending it: Ctrl-].
 const LET_GO: u8 = 0x1d;
@@ -26,61 +29,51 @@ pub(crate) fn size() -> (u16, u16) {
     }
 }
 
-/// Our terminal in a state in which every key goes through; it gets its own back when this is dropped.
-struct Raw {
-    before: Termios,
+/// How a process stopped having our terminal.
+pub(crate) enum Returned {
+    /// It ended.
+    Ended(Exit),
+    /// Somebody let go of it.
+    Left,
+    /// A signal of this number came to us.
+    Signalled(i32),
 }
 
-impl Raw {
-    fn enter() -> io::Result<Self> {
-        let before = tcgetattr(io::stdin())?;
-        let mut raw = before.clone();
-        raw.make_raw();
-        tcsetattr(io::stdin(), OptionalActions::Drain, &raw)?;
-        Ok(Self { before })
-    }
-}
-
-impl Drop for Raw {
-    fn drop(&mut self) {
-        // If it cannot be set back, there is nothing else to try.
-        let _ = tcsetattr(io::stdin(), OptionalActions::Drain, &self.before);
-    }
-}
-
-/// Gives a process on a terminal the use of ours until it ends. With `may_leave`, Ctrl-] lets go of it
-/// before; then there is no end to tell.
-pub(crate) async fn lend(
-    ui: &mut Ui,
-    process: &mut Process,
-    may_leave: bool,
-) -> Result<Option<bastide::Exit>> {
+/// Gives a process on a terminal the use of ours until it ends, or a signal ends us. With `may_leave`,
+/// Ctrl-] lets go of it before.
+pub(crate) async fn lend(ui: &mut Ui, process: &mut Process, may_leave: bool) -> Result<Returned> {
     let failed = |error: io::Error| Error::new(ErrorKind::Io, format!("the terminal: {error}"));
-    let raw = Raw::enter().map_err(failed)?;
     let mut resized = signal(SignalKind::window_change()).map_err(failed)?;
+    let mut guard = Guard::enter().map_err(failed)?;
     let writer = process.writer();
     let (rows, columns) = size();
     writer.resize(rows, columns).await?;
     let typing = async {
-        let mut stdin = Stdin::open();
+        let mut stdin = Stdin::open()?;
         loop {
             tokio::select! {
                 typed = stdin.next() => match typed {
-                    Some(keys) if may_leave && keys.contains(&LET_GO) => return Ok(()),
+                    Some(keys) if may_leave && keys.contains(&LET_GO) => return Ok(Returned::Left),
                     Some(keys) => writer.write(keys).await?,
-                    None => return Ok(()),
+                    None => return Ok(Returned::Left),
                 },
                 _ = resized.recv() => {
                     let (rows, columns) = size();
                     writer.resize(rows, columns).await?;
                 }
+                told = guard.told() => match told {
+                    Told::End(number) => return Ok(Returned::Signalled(number)),
+                    // Its size may be another by now.
+                    Told::Continued => {
+                        let (rows, columns) = size();
+                        writer.resize(rows, columns).await?;
+                    }
+                },
             }
         }
     };
-    let ended = tokio::select! {
-        exit = follow(ui, process) => exit.map(Some),
-        left = typing => left.map(|()| None),
-    };
-    drop(raw);
-    ended
+    tokio::select! {
+        exit = follow(ui, process) => exit.map(Returned::Ended),
+        returned = typing => returned,
+    }
 }

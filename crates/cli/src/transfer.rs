@@ -99,13 +99,15 @@ pub(crate) async fn copy(from: &Source<'_>, to: &mut Sink<'_>) -> Result<Copied>
                 to.write(&path, from, node.mode).await?;
                 copied.files += 1;
             }
-            Kind::Link(target) if leads_out(&path, target) => {
-                copied.left_out.push(format!("{path}: the link leads out, to {target}"));
-            }
-            Kind::Link(target) => {
-                to.link(&path, target).await?;
-                copied.links += 1;
-            }
+            Kind::Link(target) => match way_out(&path, target) {
+                Some(leads) => {
+                    copied.left_out.push(format!("{path}: the link {leads} out, to {target}"));
+                }
+                None => {
+                    to.link(&path, target).await?;
+                    copied.links += 1;
+                }
+            },
             Kind::Other => {
                 copied.left_out.push(format!("{path}: neither file, folder nor link"));
             }
@@ -114,21 +116,27 @@ pub(crate) async fn copy(from: &Source<'_>, to: &mut Sink<'_>) -> Result<Copied>
     Ok(copied)
 }
 
-/// Whether a link in a copy points to something that is not in it.
-fn leads_out(path: &str, target: &str) -> bool {
+/// Whether a link in a copy leads to something that is not in it, or may: in a word.
+///
+/// A link goes up only from the folder it is in, which is a real one of the copy, and down from there.
+/// Where a `..` comes after a name it cannot be told: the name may be another link, and what is above that
+/// one's target anything. So no chain of such links leads out, however long it is.
+fn way_out(path: &str, target: &str) -> Option<&'static str> {
     if target.starts_with('/') {
-        return true;
+        return Some("leads");
     }
     let mut depth = path.split('/').count() - 1;
+    let mut goes_down = false;
     for part in target.split('/') {
         match part {
             "" | "." => {}
-            ".." if depth == 0 => return true,
+            ".." if goes_down => return Some("may lead"),
+            ".." if depth == 0 => return Some("leads"),
             ".." => depth -= 1,
-            _ => depth += 1,
+            _ => goes_down = true,
         }
     }
-    false
+    None
 }
 
 /// One side of a copy, as it is written: `ID:PATH`, a path of this machine, or `-`.
@@ -187,17 +195,20 @@ mod tests {
     #[test]
     fn knows_links_that_lead_out() {
         let cases = [
-            ("a", "b", false),
-            ("a", "/etc/passwd", true),
-            ("a", "../b", true),
-            ("d/a", "../b", false),
-            ("d/a", "../../b", true),
-            ("d/a", "x/../../../b", true),
-            ("d/e/a", "../.././b", false),
-            ("", "..", true),
+            ("a", "b", None),
+            ("a", "/etc/passwd", Some("leads")),
+            ("a", "../b", Some("leads")),
+            ("d/a", "../b", None),
+            ("d/a", "../../b", Some("leads")),
+            ("d/a", "x/../../../b", Some("may lead")),
+            // `up` may be a link to `..` itself.
+            ("a", "d/up/../b", Some("may lead")),
+            ("d/a", "./../b/c", None),
+            ("d/e/a", "../.././b", None),
+            ("", "..", Some("leads")),
         ];
         for (path, target, want) in cases {
-            assert_eq!(leads_out(path, target), want, "{path} -> {target}");
+            assert_eq!(way_out(path, target), want, "{path} -> {target}");
         }
     }
 

@@ -1,5 +1,6 @@
 //! The only place that prints.
 
+mod escape;
 mod progress;
 mod table;
 
@@ -10,6 +11,7 @@ use anstyle::{AnsiColor, Style};
 use bastide::{Error, ErrorKind, Receipt, Result, Session};
 use serde_json::{Value, json};
 
+pub(crate) use escape::{escaped, escaped_json};
 pub(crate) use table::Table;
 
 /// The exit code of a failure of Bastide itself.
@@ -41,7 +43,7 @@ impl Notices {
     pub(crate) fn say(self, text: &str) {
         if self.shown {
             // A terminal that is gone is no reason to stop.
-            drop(writeln!(anstream::stderr(), "{DIM}bastide:{DIM:#} {text}"));
+            drop(writeln!(anstream::stderr(), "{DIM}bastide:{DIM:#} {}", escaped(text)));
         }
     }
 }
@@ -64,12 +66,18 @@ impl Ui {
 
     /// Prints the result of a command of ours for a program.
     pub(crate) fn json(&mut self, value: &Value) -> Result<()> {
-        self.line(&value.to_string())
+        self.json_text(&value.to_string())
     }
 
-    /// Prints one line of a result.
+    /// Prints JSON that is text already.
+    pub(crate) fn json_text(&mut self, text: &str) -> Result<()> {
+        pass_on(&mut self.stdout, format!("{}\n", escaped_json(text)).as_bytes())
+    }
+
+    /// Prints one line of a result; its cells are apart by tabs.
     pub(crate) fn line(&mut self, line: &str) -> Result<()> {
-        pass_on(&mut self.stdout, format!("{line}\n").as_bytes())
+        let cells: Vec<_> = line.split('\t').map(escaped).collect();
+        pass_on(&mut self.stdout, format!("{}\n", cells.join("\t")).as_bytes())
     }
 
     /// Prints a table: for people on a terminal, for programs elsewhere.
@@ -103,17 +111,19 @@ impl Ui {
                 "hint": error.hint_text(),
                 "context": error.context(),
             });
-            self.say(&format!("{}\n", json!({ "error": error })));
+            let text = json!({ "error": error }).to_string();
+            self.say(&format!("{}\n", escaped_json(&text)));
             return ExitCode::from(OWN_FAILURE);
         }
-        let mut text = format!("{BAD}error:{BAD:#} {error}\n");
+        let mut text = format!("{BAD}error:{BAD:#} {}\n", escaped(&error.to_string()));
         let mut source = std::error::Error::source(error);
         while let Some(cause) = source {
-            text.push_str(&format!("  {DIM}because:{DIM:#} {cause}\n"));
+            let cause_text = cause.to_string();
+            text.push_str(&format!("  {DIM}because:{DIM:#} {}\n", escaped(&cause_text)));
             source = cause.source();
         }
         if let Some(hint) = error.hint_text() {
-            text.push_str(&format!("  {GOOD}hint:{GOOD:#} {hint}\n"));
+            text.push_str(&format!("  {GOOD}hint:{GOOD:#} {}\n", escaped(hint)));
         }
         self.say(&text);
         ExitCode::from(OWN_FAILURE)
@@ -122,7 +132,7 @@ impl Ui {
     /// Shows something that is no failure of Bastide's own.
     pub(crate) fn note(&self, text: &str) {
         if !self.json {
-            self.say(&format!("{DIM}bastide:{DIM:#} {text}\n"));
+            self.say(&format!("{DIM}bastide:{DIM:#} {}\n", escaped(text)));
         }
     }
 
@@ -148,16 +158,16 @@ impl Ui {
     /// Shows what is in force in a session.
     pub(crate) fn receipt(&self, id: &str, receipt: &Receipt) {
         let Receipt { rung, network, user, walls, not_enforced, .. } = receipt;
-        let line = |name: &str, text: &str| format!("{DIM}{name:<8}{DIM:#} {text}\n");
+        let line = |name: &str, text: &str| format!("{DIM}{name:<8}{DIM:#} {}\n", escaped(text));
         let mut text = line("session", id);
-        text.push_str(&line("rung", &format!("{GOOD}{}{GOOD:#}", rung.as_str())));
+        text.push_str(&format!("{DIM}{:<8}{DIM:#} {GOOD}{}{GOOD:#}\n", "rung", rung.as_str()));
         text.push_str(&line("network", network.as_str()));
         text.push_str(&line("user", user));
         for wall in walls {
             text.push_str(&line("wall", wall));
         }
         for missing in not_enforced {
-            text.push_str(&format!("{BAD}{:<8}{BAD:#} {missing}\n", "open"));
+            text.push_str(&format!("{BAD}{:<8}{BAD:#} {}\n", "open", escaped(missing)));
         }
         self.say(&text);
     }

@@ -159,6 +159,11 @@ pub enum MachineStatus {
         /// What is wrong.
         why: String,
     },
+    /// It is there, and nothing in it runs until somebody lets it.
+    Paused {
+        /// How that is done.
+        hint: String,
+    },
     /// It does not run.
     Ended(MachineEnd),
 }

@@ -46,7 +46,9 @@ pub use sinks::{CallbackSink, ChainedSink, HttpSink, JsonlOutbox, LineSink, Work
 pub use trace::TraceContext;
 
 pub(crate) use audit::{Auditor, digest_of};
-pub(crate) use recorder::{Finished, Open, Recorder, Telling, further, telling};
+pub(crate) use recorder::{
+    Finished, Open, Recorder, Telling, further, is_for_want_of_room, telling,
+};
 pub(crate) use redact::Redactor;
 
 /// Waits, for a while, until sinks have everything that sessions that are gone have told them, and

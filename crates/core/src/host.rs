@@ -1,4 +1,27 @@
-//! What backends on this host have in common: wardens, and knowing processes again.
+//! What backends on this host have in common: wardens, knowing processes again, folders of their own.
 
 pub mod process;
 pub mod words;
+
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+
+/// Makes a folder only its owner can look into, and those around it, unless it is there.
+///
+/// # Errors
+///
+/// Fails if it cannot be made; also if it cannot be told whether it is there, then with that reason: to
+/// make it would only say that something exists.
+pub fn make_private(folder: &Path) -> io::Result<()> {
+    if folder.try_exists()? {
+        return Ok(());
+    }
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
+/// Whether something failed because a disk, or somebody's share of it, is full.
+pub(crate) fn is_for_want_of_room(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}

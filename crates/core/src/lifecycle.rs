@@ -8,6 +8,7 @@
 mod decision;
 mod hooks;
 mod limits;
+mod progress;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -26,38 +27,17 @@ use crate::apply::{self, GitOptions, Materialized, Sources};
 use crate::client::{DEFAULT_ROOT, shut_down};
 use crate::dependencies::Dependencies;
 use crate::events::Finished;
-use crate::snapshot::{Progress, Saved, SnapshotKeeper, Workspace};
+use crate::snapshot::{Saved, SnapshotKeeper, Workspace};
 use crate::{Error, ErrorKind, Result, Session};
 
 use decision::{Plan, Situation, decide};
 pub(crate) use hooks::Hooks;
 pub use limits::ConcurrencyLimits;
 pub(crate) use limits::Limits;
+pub use progress::ProgressListener;
 
 /// How long a guest may take to say that it is there.
 const PING: Duration = Duration::from_secs(5);
-
-/// Is told how far long work is.
-#[derive(Clone)]
-pub struct ProgressListener(Arc<dyn Fn(Progress) + Send + Sync>);
-
-impl ProgressListener {
-    /// Has `listen` called now and then while long work goes on. It should be quick.
-    pub fn new(listen: impl Fn(Progress) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(listen))
-    }
-
-    /// Says how far it is.
-    pub fn tell(&self, progress: Progress) {
-        (self.0)(progress);
-    }
-}
-
-impl fmt::Debug for ProgressListener {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ProgressListener")
-    }
-}
 
 /// What a session is beside its machine.
 pub(crate) struct Lifecycle {
@@ -95,6 +75,8 @@ pub(crate) struct Terms {
     /// Whether the session ends with its owner.
     pub(crate) is_tied: bool,
     pub(crate) keeper: Arc<dyn SnapshotKeeper>,
+    /// Why nobody can read what the session is, and so where it is kept when it stops.
+    pub(crate) unreadable: Option<Error>,
     /// Whether changes that no snapshot has are given up for the snapshot at a start.
     pub(crate) discards_changes: bool,
     /// Whether the workspace is not where the manifest wants it, for the machine has the host's paths.
@@ -126,7 +108,7 @@ impl Lifecycle {
     }
 
     fn tell(&self) -> apply::Tell<'_> {
-        self.terms.progress.as_ref().map(|listener| &*listener.0 as _)
+        self.terms.progress.as_ref().map(ProgressListener::tell_through)
     }
 }
 
@@ -388,6 +370,11 @@ impl Session {
     async fn stop_untold(&self) -> Result<Saved> {
         let _turn = self.life.turn.lock().await;
         self.check_up()?;
+        if let Some(error) = &self.life.terms.unreadable {
+            let message = format!("session {} cannot be saved: {error}", self.id());
+            let error = Error::new(error.kind(), message);
+            return Err(Error::workspace_stop(&self.root).because(error));
+        }
         let manifest = self.manifest();
         let checked = manifest.check_mount_boundaries(Some(self.life.state().type_name()));
         checked.map_err(|error| self.at_edge(error))?;
@@ -480,11 +467,14 @@ impl Session {
     /// Writes down what the session is, for whoever resumes it.
     pub(crate) fn remember(&self) -> Result<()> {
         // A manifest that cannot be written is no reason not to have a session; it cannot be told to
-        // anybody else, and whoever resumes the session finds its files.
-        match self.state_json() {
-            Ok(state) => self.state.remember(self.id(), &state, self.life.terms.is_tied),
-            Err(_) => Ok(()),
-        }
+        // anybody else, and whoever resumes the session finds its files. Where it is kept can.
+        let state = self.state_json().or_else(|_| {
+            let mut state = self.life.state().clone();
+            let root = std::mem::take(&mut state.manifest.root);
+            state.manifest = Manifest { root, ..Manifest::default() };
+            state.serialize(&self.life.terms.registry)
+        })?;
+        self.state.remember(self.id(), &state, self.life.terms.is_tied)
     }
 
     /// Makes users and groups inside.

@@ -37,9 +37,8 @@ mod verify;
 mod writer;
 
 use std::fmt;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -54,6 +53,7 @@ use reader::Reader;
 use trouble::failed;
 use writer::Writer;
 
+use crate::host::make_private;
 use crate::link::Link;
 use crate::snapshot::{Progress, Workspace};
 use crate::{Error, ErrorKind, Result};
@@ -366,7 +366,7 @@ fn now_ms() -> u64 {
 fn make(home: &Path) -> Result<()> {
     let folders = ["leases", "packs", "aside", "snapshots", "cache", "temporary"];
     for folder in [home.to_owned()].into_iter().chain(folders.map(|name| home.join(name))) {
-        let made = DirBuilder::new().mode(0o700).recursive(true).create(&folder);
+        let made = make_private(&folder);
         made.map_err(|error| failed("make", &folder, error))?;
     }
     let temporary = home.join("temporary").join(uuid::Uuid::new_v4().simple().to_string());

@@ -38,7 +38,10 @@ impl GuestBinary {
     /// Fails if the folder cannot be made or written to. A file with the right name and another
     /// content is replaced.
     pub fn install(cache: &Path) -> io::Result<Self> {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(cache)?;
+        // Where that cannot be told, the reason is; making it would only say that it exists.
+        if !cache.try_exists()? {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(cache)?;
+        }
         let path = cache.join(format!("guest-{HASH}"));
         if let Ok(file) = File::open(&path)
             && is_checked(&path, &file)?

@@ -50,16 +50,14 @@ pub(crate) async fn run(ui: &mut Ui, args: AttachArgs) -> Result<ExitCode> {
         };
     }
     if known.is_some_and(|known| known.terminal && known.exit.is_none()) && terminal::is_there() {
-        return match terminal::lend(ui, &mut process, true).await? {
-            Some(exit) => Ok(conduct::finish(ui, &exit)),
-            None => Ok(ExitCode::SUCCESS),
-        };
+        let returned = terminal::lend(ui, &mut process, true).await?;
+        return Ok(conduct::finish_lent(ui, &returned));
     }
     let mut interrupts = Interrupts::listen()?;
     let writer = process.writer();
     // The end of our input is not the end of the process's: somebody else may come and write more.
+    let mut stdin = Stdin::open()?;
     let typing = tokio::spawn(async move {
-        let mut stdin = Stdin::open();
         while let Some(piece) = stdin.next().await {
             if writer.write(piece).await.is_err() {
                 return;

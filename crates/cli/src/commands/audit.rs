@@ -112,7 +112,7 @@ pub(crate) fn run(ui: &mut Ui, args: AuditArgs) -> Result<ExitCode> {
         AuditTask::Check { file, key } => {
             let proof: AuditProof = serde_json::from_str(&read(&file)?).map_err(unreadable)?;
             proof.check(key)?;
-            ui.line(&proof.record)?;
+            ui.json_text(&proof.record)?;
             Ok(ExitCode::SUCCESS)
         }
         AuditTask::Keygen { file } => {

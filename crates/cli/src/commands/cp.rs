@@ -54,7 +54,7 @@ pub(crate) async fn run(ui: &mut Ui, args: CpArgs) -> Result<ExitCode> {
         }
         (Place::Session { id, path }, Place::Host(to)) => {
             let session = attach(&client, &id).await?;
-            let mut sink = Sink::Host(HostSink::new(into_host_folder(to, last_name(&path))));
+            let mut sink = Sink::Host(host_sink(to, last_name(&path))?);
             copy(&Source::Session(SessionSource::new(session.files(), &path)), &mut sink).await?
         }
         (Place::Session { id, path }, Place::Session { id: other, path: to }) => {
@@ -101,11 +101,12 @@ async fn into_folder(session: &Session, path: &str, name: Option<&str>) -> Resul
     }
 }
 
-/// The same on this machine.
-fn into_host_folder(path: PathBuf, name: Option<&str>) -> PathBuf {
+/// The same on this machine. A link at the path the caller gives is the caller's; one in a folder that
+/// happens to have the name of what is copied is nobody's wish.
+fn host_sink(path: PathBuf, name: Option<&str>) -> Result<HostSink> {
     let says_folder = path.to_string_lossy().ends_with('/');
     match name {
-        Some(name) if says_folder || Path::new(&path).is_dir() => path.join(name),
-        _ => path,
+        Some(name) if says_folder || Path::new(&path).is_dir() => HostSink::beneath(&path, name),
+        _ => Ok(HostSink::new(path)),
     }
 }

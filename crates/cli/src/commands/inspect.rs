@@ -41,6 +41,9 @@ pub(crate) async fn run(ui: &mut Ui, args: InspectArgs) -> Result<ExitCode> {
     if let Some(end) = &session.end {
         row("ended", format!("{}: {}", end.reason, end.detail));
     }
+    if let Some(trouble) = &session.trouble {
+        row("trouble", trouble.clone());
+    }
     if let Some(receipt) = &session.receipt {
         row("rung", receipt.rung.as_str().to_owned());
         row("network", receipt.network.as_str().to_owned());

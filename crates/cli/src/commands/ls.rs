@@ -34,10 +34,8 @@ pub(crate) async fn run(ui: &mut Ui, args: LsArgs) -> Result<ExitCode> {
             ]);
         }
         ui.table(&table)?;
-        for session in &sessions {
-            if let Some(trouble) = &session.trouble {
-                ui.note(trouble);
-            }
+        for trouble in sessions.iter().filter_map(|session| session.trouble.as_ref()) {
+            ui.note(trouble);
         }
     }
     client.flush().await;
@@ -46,9 +44,9 @@ pub(crate) async fn run(ui: &mut Ui, args: LsArgs) -> Result<ExitCode> {
 
 /// When a session was made, if that is known.
 fn made(session: &SessionInfo) -> String {
-    match session.trouble {
-        None => ago(UNIX_EPOCH + Duration::from_millis(session.created_at_ms)),
-        Some(_) => "?".to_owned(),
+    match session.created_at_ms {
+        0 => "?".to_owned(),
+        at => ago(UNIX_EPOCH + Duration::from_millis(at)),
     }
 }
 

@@ -29,8 +29,6 @@ pub(crate) async fn run(ui: &mut Ui, args: ShellArgs) -> Result<ExitCode> {
     }
     let (rows, columns) = terminal::size();
     let mut process = session.spawn(command.terminal(rows, columns)).await?;
-    match terminal::lend(ui, &mut process, false).await? {
-        Some(exit) => Ok(conduct::finish(ui, &exit)),
-        None => Ok(ExitCode::SUCCESS),
-    }
+    let returned = terminal::lend(ui, &mut process, false).await?;
+    Ok(conduct::finish_lent(ui, &returned))
 }

@@ -209,10 +209,10 @@ async fn save(
         ui.json(&object)?;
     } else {
         for (path, why) in &saved.info.left_out {
-            ui.note(&format!("left out {}: {why}", tame(path)));
+            ui.note(&format!("left out {path}: {why}"));
         }
         for path in &saved.changed {
-            ui.note(&format!("changed while it was read: {}", tame(path)));
+            ui.note(&format!("changed while it was read: {path}"));
         }
         ui.line(&saved.info.fingerprint)?;
     }
@@ -284,18 +284,18 @@ fn verify(ui: &mut Ui, store: &Store, name: Option<&str>, json: bool) -> Result<
         for snapshot in &found.snapshots {
             let SnapshotHealth { name, broken, damaged, damaged_count, .. } = snapshot;
             match broken {
-                Some(why) => ui.line(&format!("{name}: broken: {}", tame(why)))?,
+                Some(why) => ui.line(&format!("{name}: broken: {why}"))?,
                 None if *damaged_count == 0 => ui.line(&format!("{name}: whole"))?,
                 None => {
                     ui.line(&format!("{name}: {damaged_count} files are damaged"))?;
                     for path in damaged {
-                        ui.line(&format!("  {}", tame(path)))?;
+                        ui.line(&format!("  {path}"))?;
                     }
                 }
             }
         }
         for what in &found.elsewhere {
-            ui.line(&tame(what))?;
+            ui.line(what)?;
         }
     }
     Ok(if found.is_whole() { ExitCode::SUCCESS } else { ExitCode::from(FOUND) })
@@ -433,9 +433,4 @@ fn describe(info: &SnapshotInfo) -> Value {
         "bytes": info.bytes,
         "left_out": info.left_out,
     })
-}
-
-/// What comes from inside a sandbox must not move the cursor of whoever looks at it.
-fn tame(text: &str) -> String {
-    text.replace(|letter: char| letter.is_control(), " ")
 }

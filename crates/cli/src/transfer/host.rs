@@ -91,27 +91,47 @@ fn node(name: String, metadata: &fs::Metadata, target: Option<OsString>) -> Node
 /// session that says first that something is a link and then that it is a folder gains nothing.
 pub(crate) struct HostSink {
     top: PathBuf,
+    /// The folder the copy goes into by its own name, if it does.
+    base: Option<(OwnedFd, String)>,
     /// The folders on the way to what was written last, the top one first.
     open: Vec<(String, OwnedFd)>,
 }
 
 impl HostSink {
     pub(crate) fn new(top: PathBuf) -> Self {
-        Self { top, open: Vec::new() }
+        Self { top, base: None, open: Vec::new() }
+    }
+
+    /// A copy in a folder, under its own name. No link of that name is followed.
+    pub(crate) fn beneath(folder: &Path, name: &str) -> Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let base = openat(CWD, folder, flags, Mode::empty())
+            .map_err(|errno| failed("open", folder, errno.into()))?;
+        let base = Some((base, name.to_owned()));
+        Ok(Self { top: folder.join(name), base, open: Vec::new() })
     }
 
     pub(super) fn make_folder(&mut self, path: &str, mode: u32) -> Result<()> {
         let place = self.at(path);
         let fails = |errno: Errno| failed("make", &place, errno.into());
         if path.is_empty() {
-            match fs::create_dir(&self.top) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                    return Err(failed("make", &place, error));
-                }
-                _ => {}
-            }
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let folder = openat(CWD, &self.top, flags, Mode::empty()).map_err(fails)?;
+            let everybody = Mode::from_raw_mode(0o777);
+            let (made, opened) = match &self.base {
+                Some((base, name)) => (
+                    mkdirat(base, name.as_str(), everybody),
+                    openat(base, name.as_str(), flags | OFlags::NOFOLLOW, Mode::empty()),
+                ),
+                None => (
+                    mkdirat(CWD, &self.top, everybody),
+                    openat(CWD, &self.top, flags, Mode::empty()),
+                ),
+            };
+            match made {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => return Err(fails(errno)),
+            }
+            let folder = opened.map_err(fails)?;
             self.open = vec![(String::new(), folder)];
             return Ok(());
         }
@@ -178,8 +198,11 @@ impl HostSink {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let mode = permissions(mode);
         let opened = if path.is_empty() {
-            // Where the caller says; a link there is the caller's.
-            openat(CWD, &self.top, flags, mode)
+            match &self.base {
+                Some((base, name)) => openat(base, name.as_str(), flags | OFlags::NOFOLLOW, mode),
+                // Where the caller says; a link there is the caller's.
+                None => openat(CWD, &self.top, flags, mode),
+            }
         } else {
             let (above, name) = self.above(path)?;
             openat(&above, name, flags | OFlags::NOFOLLOW, mode)

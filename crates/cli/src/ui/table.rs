@@ -2,6 +2,8 @@
 
 use anstyle::Style;
 
+use super::escaped;
+
 const TITLE: Style = Style::new().bold();
 
 /// Rows of the same kind.
@@ -17,9 +19,7 @@ impl Table {
     }
 
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        // What comes from inside a sandbox must not move the cursor of whoever looks at it.
-        let tame = |cell: String| cell.replace(|letter: char| letter.is_control(), " ");
-        self.rows.push(cells.into_iter().map(tame).collect());
+        self.rows.push(cells.into_iter().map(|cell| escaped(&cell).into_owned()).collect());
     }
 
     /// Aligned, with titles.
@@ -57,9 +57,9 @@ mod tests {
         let mut table = Table::new(&["ID", "STATE"]);
         table.row(["a".to_owned(), "running".to_owned()]);
         table.row(["long\u{1b}[2J".to_owned(), "x".to_owned()]);
-        let people = "ID        STATE\na         running\nlong [2J  x\n";
+        let people = "ID           STATE\na            running\nlong\\x1b[2J  x\n";
         let shown = table.for_people().replace(&format!("{TITLE}"), "");
         assert_eq!(shown.replace(&format!("{TITLE:#}"), ""), people);
-        assert_eq!(table.for_programs(), "a\trunning\nlong [2J\tx\n");
+        assert_eq!(table.for_programs(), "a\trunning\nlong\\x1b[2J\tx\n");
     }
 }

@@ -8,6 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use serde_json::Value;
 
 use crate::harness::{Home, fed, text};
+use crate::inject::{self, Call};
 
 /// A small disk, in a mount namespace of its own that anybody may make. It goes with this value.
 struct SmallDisk {
@@ -17,8 +18,12 @@ struct SmallDisk {
 impl SmallDisk {
     /// Mounts a disk of so many MiB on a folder.
     fn mount(folder: &Path, size: u32) -> Self {
-        let line =
-            format!("mount -t tmpfs -o size={size}m,mode=755 tmpfs \"$1\" && echo up && cat");
+        Self::with(folder, &format!("size={size}m"))
+    }
+
+    /// Mounts a disk with these bounds on a folder.
+    fn with(folder: &Path, bounds: &str) -> Self {
+        let line = format!("mount -t tmpfs -o {bounds},mode=755 tmpfs \"$1\" && echo up && cat");
         let mut unshare = Command::new("unshare");
         unshare.args(["--user", "--map-root-user", "--mount", "sh", "-c", &line, "sh"]).arg(folder);
         let mut holder = unshare.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -124,6 +129,72 @@ fn removes_a_session_that_filled_the_disk_it_is_kept_on() {
     say(&["rm", &other]);
     assert_eq!(say(&["ls"]), "");
     assert_eq!(say(&["audit", "verify", &id]).lines().count(), 1);
+}
+
+#[test]
+fn makes_room_on_the_disk_it_is_kept_on() {
+    let home = Home::new();
+    let disk = SmallDisk::mount(home.path(), 32);
+    let say = |arguments: &[&str]| disk.say(&home, arguments);
+    let id = say(&["create"]).trim().to_owned();
+    let filled = disk.run(&home, &["exec", &id, "--", "sh", "-c", FILL]);
+    assert_eq!(filled.status.code(), Some(1), "{}", text(&filled.stderr));
+    // What makes no room is not done without being noted.
+    for refused in [&["files", "put", &id, "new"][..], &["files", "mkdir", &id, "new"]] {
+        let output = disk.run(&home, refused);
+        assert!(is_for_want_of_room(&output), "{refused:?}: {}", text(&output.stderr));
+    }
+    say(&["files", "rm", &id, "big"]);
+    assert_eq!(say(&["exec", &id, "--", "sh", "-c", "ls; echo alive"]), "alive\n");
+    // It is on record, with that it was told late.
+    let told = say(&["events", &id, "--json"]);
+    let told = told.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let late: Vec<_> = told.filter(|record| record["data"]["late"] == true).collect();
+    let what = |record: &Value, key: &str| record[key].as_str().map(str::to_owned);
+    assert!(late.iter().any(|record| what(record, "op").as_deref() == Some("rm")), "{late:?}");
+    let attached = late.iter().any(|record| what(record, "state").as_deref() == Some("attached"));
+    assert!(attached, "{late:?}");
+    assert!(say(&["audit", "verify", &id]).contains("good"));
+    say(&["rm", &id]);
+}
+
+#[test]
+fn removes_a_session_where_no_file_can_be_made() {
+    let home = Home::new();
+    let disk = SmallDisk::with(home.path(), "size=64m,nr_inodes=400");
+    let say = |arguments: &[&str]| disk.say(&home, arguments);
+    let id = say(&["create"]).trim().to_owned();
+    let fill = "n=0; while : > f$n; do n=$((n+1)); done";
+    let filled = disk.run(&home, &["exec", &id, "--", "sh", "-c", fill]);
+    assert!(text(&filled.stderr).contains("No space left on device"), "{}", text(&filled.stderr));
+    let refused = disk.run(&home, &["create"]);
+    assert!(is_for_want_of_room(&refused), "{}", text(&refused.stderr));
+    say(&["ls"]);
+    say(&["rm", &id]);
+    assert_eq!(say(&["run", "--", "echo", "again"]), "again\n");
+}
+
+/// A store into a page of a shared file that a full disk has no block for is SIGBUS.
+#[test]
+fn keeps_nothing_about_sessions_in_memory_shared_through_a_file() {
+    let home = Home::new();
+    let id = home.create();
+    // One that an earlier version made goes.
+    let wal = b"SQLite format 3\0\x10\0\x02\x02";
+    std::fs::write(home.path().join("state.db"), wal).unwrap();
+    std::fs::write(home.path().join("state.db-shm"), vec![0; 32768]).unwrap();
+    let within = home.path().canonicalize().unwrap();
+    for arguments in [&["ls"][..], &["create"], &["ls"], &["rm", &id], &["sweep"]] {
+        let traced = inject::run(&mut home.command(arguments), &within, None);
+        let said = text(&traced.output.stderr);
+        assert_eq!(traced.output.status.code(), Some(0), "{arguments:?}: {said}");
+        let name =
+            |call: &Call| call.path.file_name().map(|name| name.to_string_lossy().into_owned());
+        let names: Vec<_> =
+            traced.calls.iter().filter(|call| call.name == "openat").filter_map(name).collect();
+        assert!(names.iter().any(|name| name == "state.db"), "{arguments:?}: {names:?}");
+        assert!(!names.iter().any(|name| name.ends_with("-shm")), "{arguments:?}: {names:?}");
+    }
 }
 
 /// Takes something away that a workspace on a file system of its own needs, and says what the receipt says

@@ -35,6 +35,8 @@ pub(super) struct Start {
     pub(super) is_new: bool,
     /// Whether its workspace is made at once.
     pub(super) starts: bool,
+    /// Why nobody can read what the session is. It can be used, and not be saved.
+    pub(super) unreadable: Option<Error>,
 }
 
 impl Client {
@@ -128,6 +130,7 @@ impl Client {
             progress: options.progress,
             is_new: true,
             starts,
+            unreadable: None,
         };
         let folder = self.state.reserve(&record).await?;
         let id = record.id.clone();
@@ -288,6 +291,7 @@ impl Client {
             is_callers: record.spec.host_workspace.is_some() && record.owned_root.is_none(),
             is_tied: record.tied,
             keeper: self.types.keeper(&state.snapshot)?,
+            unreadable: start.unreadable,
             discards_changes: start.discards_changes,
             has_moved,
         };

@@ -1,6 +1,7 @@
 //! Sessions that are there already: finding, stopping, resuming, deleting them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bastide_model::receipt::Receipt;
 use serde_json::json;
@@ -9,13 +10,15 @@ use super::Client;
 use super::ending::{
     Removal, Stopped, being_removed, busy, check_backend, finish_removal, never_made, shut_down,
 };
-use super::told::up;
 use crate::backend::{Machine, MachineEnd, MachineStatus, SessionId};
 use crate::link::{Link, MuxLink};
 use crate::snapshot::{Progress, Saved};
 use crate::state::{Life, Record, Stage, Summary, Turn, is_unwanted};
 use crate::store::{SaveOptions, SaveReport, Store};
 use crate::{Error, ErrorKind, Result, Session, retry};
+
+/// How long a guest may take to answer before somebody finds out why.
+const NO_ANSWER: Duration = Duration::from_millis(500);
 
 /// How a session is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -25,6 +28,8 @@ pub enum SessionState {
     Starting,
     /// It runs.
     Running,
+    /// It is there, and nothing in it runs until somebody lets it.
+    Paused,
     /// It was saved and is about to end; or that was interrupted, and stopping or resuming it again helps.
     Stopping,
     /// It was stopped; its files are there, and it can be resumed.
@@ -35,7 +40,7 @@ pub enum SessionState {
     Failed,
     /// It is being removed; or that was interrupted, and removing it again or a sweep finishes it.
     Removing,
-    /// Its record cannot be read, and nobody touches it.
+    /// Nobody who could tell answers, or its record cannot be read: it may run, or not, and nobody touches it.
     Unknown,
 }
 
@@ -46,6 +51,7 @@ impl SessionState {
         match self {
             Self::Starting => "starting",
             Self::Running => "running",
+            Self::Paused => "paused",
             Self::Stopping => "stopping",
             Self::Stopped => "stopped",
             Self::Ended => "ended",
@@ -78,7 +84,7 @@ pub struct SessionInfo {
     pub guest_pid: Option<u32>,
     /// How it ended, if it did.
     pub end: Option<MachineEnd>,
-    /// Why nothing is known about it, if nothing is.
+    /// What is wrong with it, or why nobody can tell how it is.
     pub trouble: Option<String>,
 }
 
@@ -117,10 +123,14 @@ impl Client {
             let link: Arc<dyn Link> = Arc::new(MuxLink::connect(connection).await?);
             Ok(link)
         };
-        match connected.await {
+        let connected = tokio::select! {
+            connected = connected => connected,
+            hint = self.until_paused(&machine) => return Err(paused(id, &hint)),
+        };
+        match connected {
             Ok(link) => {
                 let session = self.reattached(record, machine, link)?;
-                self.note(id, "attached", || up(&session)).await?;
+                self.note_attached(&session).await?;
                 Ok(session)
             }
             Err(error) => Err(self.better(&machine, error).await),
@@ -207,6 +217,11 @@ impl Client {
             }
             let saved = match (record.stage, &record.machine) {
                 (Stage::Running, Some(machine)) => {
+                    if let Ok(MachineStatus::Paused { hint }) = self.backend.inspect(machine).await
+                    {
+                        // What is paused cannot be saved, and somebody wants to go on with it.
+                        return Err(paused(id, &hint));
+                    }
                     self.note(id, "stopping", || json!({})).await?;
                     self.save_to_stop(id, machine).await
                 }
@@ -260,7 +275,8 @@ impl Client {
     async fn attach_if_up(&self, id: &SessionId, machine: &Machine) -> Result<Option<Session>> {
         match self.backend.inspect(machine).await? {
             MachineStatus::Running { .. } => self.attach(id).await.map(Some),
-            _ => Ok(None),
+            MachineStatus::Paused { hint } => Err(paused(id, &hint)),
+            MachineStatus::Broken { .. } | MachineStatus::Ended(_) => Ok(None),
         }
     }
 
@@ -339,6 +355,7 @@ impl Client {
     /// How a session really is: what its record says, and what its machine says to that.
     pub(super) async fn describe(&self, summary: Summary) -> SessionInfo {
         let kept = self.state.life(&summary.id) == Life::Kept;
+        let mut trouble = None;
         let (state, guest_pid, end) = match (summary.stage, &summary.machine) {
             _ if is_unwanted(&self.state.path_of(&summary.id)) => {
                 (SessionState::Removing, None, None)
@@ -348,7 +365,7 @@ impl Client {
                 Ok(MachineStatus::Ended(_)) => (SessionState::Stopped, None, None),
                 _ => (SessionState::Stopping, None, None),
             },
-            (Stage::Running, Some(machine)) => self.describe_machine(machine).await,
+            (Stage::Running, Some(machine)) => self.describe_machine(machine, &mut trouble).await,
             _ if kept => (SessionState::Starting, None, None),
             _ => (SessionState::Failed, None, None),
         };
@@ -362,22 +379,41 @@ impl Client {
             receipt: summary.machine.map(|machine| machine.receipt),
             guest_pid,
             end,
-            trouble: None,
+            trouble,
         }
     }
 
     async fn describe_machine(
         &self,
         machine: &Machine,
+        trouble: &mut Option<String>,
     ) -> (SessionState, Option<u32>, Option<MachineEnd>) {
         match self.backend.inspect(machine).await {
+            Ok(MachineStatus::Paused { hint }) => {
+                *trouble = Some(format!("session {} is paused: {hint}", machine.id));
+                (SessionState::Paused, None, None)
+            }
             Ok(MachineStatus::Running { guest_pid }) => (SessionState::Running, guest_pid, None),
             Ok(MachineStatus::Broken { why }) => {
                 (SessionState::Ended, None, Some(MachineEnd::unseen(why)))
             }
             Ok(MachineStatus::Ended(end)) => (SessionState::Ended, None, Some(end)),
             // One session that cannot be asked after is no reason to say nothing of the others.
-            Err(error) => (SessionState::Ended, None, Some(MachineEnd::unseen(error.to_string()))),
+            Err(error) => {
+                *trouble = Some(format!("session {}: {error}", machine.id));
+                (SessionState::Unknown, None, None)
+            }
+        }
+    }
+
+    /// Waits until a machine that does not answer turns out to be paused; says how to change that. Whoever
+    /// answers in time is not asked after.
+    async fn until_paused(&self, machine: &Machine) -> String {
+        loop {
+            tokio::time::sleep(NO_ANSWER).await;
+            if let Ok(MachineStatus::Paused { hint }) = self.backend.inspect(machine).await {
+                return hint;
+            }
         }
     }
 
@@ -416,6 +452,10 @@ impl SessionInfo {
             trouble: Some(error.message().to_owned()),
         }
     }
+}
+
+fn paused(id: &SessionId, hint: &str) -> Error {
+    Error::new(ErrorKind::Conflict, format!("session {id} is paused")).hint(hint)
 }
 
 pub(super) fn missing(id: &str) -> Error {

@@ -19,7 +19,7 @@ use crate::backend::{Grant, Machine, MachineStatus, SessionId};
 use crate::lifecycle::{Preserved, ProgressListener};
 use crate::link::Link;
 use crate::state::{Record, Stage, Turn, is_unwanted};
-use crate::{Error, Result, Session};
+use crate::{Error, ErrorKind, Result, Session};
 
 /// How a session is resumed.
 #[derive(Debug, Clone, Default)]
@@ -77,7 +77,7 @@ impl Client {
             }
             (Stage::Running | Stage::Stopping, Some(machine)) => {
                 match self.backend.inspect(machine).await? {
-                    MachineStatus::Running { .. } => {
+                    MachineStatus::Running { .. } | MachineStatus::Paused { .. } => {
                         // Whoever was stopping it is gone, and did not come to it.
                         if record.stage == Stage::Stopping {
                             record.stage = Stage::Running;
@@ -94,7 +94,7 @@ impl Client {
         }
         let folder = hold(&self.state, id, &transition).await?;
         let folder = folder.ok_or_else(|| missing(id.as_str()))?.under(transition);
-        let state = self.remembered(&record, options.manifest.as_ref())?;
+        let state = self.remembered_or_nameless(&record, options.manifest.as_ref())?;
         state.check_resumable()?;
         record.spec.storage = storage(&state.manifest)?;
         record.tied = false;
@@ -107,6 +107,7 @@ impl Client {
             progress: options.progress,
             is_new: false,
             starts: true,
+            unreadable: None,
         };
         self.note(id, "resuming", || json!({})).await?;
         let started = self.bring_up(folder, record, start).await;
@@ -137,7 +138,7 @@ impl Client {
         let id: SessionId = state.session_id.simple().to_string().parse()?;
         match self.state.record(&id)? {
             Some(record) => {
-                let mut own = self.remembered(&record, options.manifest.as_ref())?;
+                let mut own = self.remembered_or_nameless(&record, options.manifest.as_ref())?;
                 if self.has_moved(&record) {
                     DEFAULT_ROOT.clone_into(&mut own.manifest.root);
                 }
@@ -204,9 +205,10 @@ impl Client {
         link: Arc<dyn Link>,
     ) -> Result<Session> {
         // Whoever attaches to a session only to use it needs no manifest it could not have.
-        let state = match self.remembered(&record, None) {
-            Ok(state) => state,
-            Err(_) => nameless(&record)?,
+        let (state, unreadable) = match self.remembered(&record, None) {
+            Ok(Some(state)) => (state, None),
+            Ok(None) => (nameless(&record)?, Some(never_written(&record))),
+            Err(error) => (nameless(&record)?, Some(error)),
         };
         let start = Start {
             state,
@@ -215,13 +217,19 @@ impl Client {
             progress: None,
             is_new: false,
             starts: false,
+            unreadable,
         };
         self.session(record, machine, link, start)
     }
 
     /// What is written down about a session of this home, with what may not be stored given back.
-    fn remembered(&self, record: &Record, trusted: Option<&Manifest>) -> Result<SessionState> {
-        let Some(stored) = self.state.remembered(&record.id)? else { return nameless(record) };
+    /// `None` if nothing is.
+    fn remembered(
+        &self,
+        record: &Record,
+        trusted: Option<&Manifest>,
+    ) -> Result<Option<SessionState>> {
+        let Some(stored) = self.state.remembered(&record.id)? else { return Ok(None) };
         let state = SessionState::parse(stored, &self.registry)?;
         let mut own = state.manifest.clone();
         own.extra_path_grants = self.trusted(record);
@@ -239,7 +247,19 @@ impl Client {
         state.manifest.extra_path_grants = own.extra_path_grants;
         state.manifest.root = record.spec.root.as_str().to_owned();
         state.session_id = uuid_of(&record.id)?;
-        Ok(state)
+        Ok(Some(state))
+    }
+
+    /// As [`remembered`](Self::remembered); a session of which nothing is written down has its files.
+    fn remembered_or_nameless(
+        &self,
+        record: &Record,
+        trusted: Option<&Manifest>,
+    ) -> Result<SessionState> {
+        match self.remembered(record, trusted)? {
+            Some(state) => Ok(state),
+            None => nameless(record),
+        }
     }
 
     /// Whether the workspace of a session is not where its manifest wants it: its machine sees the
@@ -273,6 +293,11 @@ fn backed(grants: &[PathGrant]) -> Vec<PathGrant> {
         ..grant.clone()
     };
     grants.iter().map(with_host).collect()
+}
+
+fn never_written(record: &Record) -> Error {
+    let message = format!("the state of session {} is missing", record.id);
+    Error::new(ErrorKind::InvalidInput, message)
 }
 
 /// The state of a session whose manifest could not be written down.

@@ -256,7 +256,9 @@ impl Client {
                 Ok(Verdict::Unclear("its record names no machine".to_owned()))
             }
             (Stage::Running, Some(machine)) => match self.backend.inspect(machine).await {
-                Ok(MachineStatus::Running { .. }) => Ok(Verdict::Keep),
+                Ok(MachineStatus::Running { .. } | MachineStatus::Paused { .. }) => {
+                    Ok(Verdict::Keep)
+                }
                 Ok(MachineStatus::Broken { why }) => {
                     if !options.dry_run {
                         self.backend.stop(machine).await?;

@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 use super::Client;
 use super::ending::shut_down;
 use crate::backend::{Machine, MachineEnd, MachineStatus, SessionId};
-use crate::events::{Auditor, BoundSession, EventOptions, Recorder, Redactor, Secret};
+use crate::events::{
+    Auditor, BoundSession, EventOptions, Recorder, Redactor, Secret, is_for_want_of_room,
+};
 use crate::lifecycle::Lifecycle;
 use crate::state::Record;
 use crate::{Error, Result, Session};
@@ -37,6 +39,19 @@ impl Client {
         match self.auditor(id) {
             Some(auditor) => auditor.state(state, data()).await,
             None => Ok(()),
+        }
+    }
+
+    /// Puts on record that somebody goes on with a session. Where there is no room for that, whoever came
+    /// to make room is let in; anything else the session is asked for has to be on record with it.
+    pub(super) async fn note_attached(&self, session: &Session) -> Result<()> {
+        let noted = self.note(session.id(), "attached", || up(session)).await;
+        match (noted, &session.events) {
+            (Err(error), Some(events)) if is_for_want_of_room(&error) => {
+                events.owe_state("attached", up(session));
+                Ok(())
+            }
+            (noted, _) => noted,
         }
     }
 

@@ -20,7 +20,7 @@ mod verify;
 mod tests;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bastide_model::receipt::Receipt;
 use serde_json::{Value, json};
@@ -154,6 +154,8 @@ pub(crate) struct Auditor {
     always: Fields,
     on_error: OnError,
     report: Option<Report>,
+    /// What there was no room for, and has to be written before anything else.
+    owed: Arc<Mutex<Vec<Fields>>>,
 }
 
 impl Auditor {
@@ -181,6 +183,7 @@ impl Auditor {
             always: Fields::default().with("actor", Bounded::value(&actor)),
             on_error: options.on_error,
             report: report.cloned(),
+            owed: Arc::default(),
         }
     }
 
@@ -208,12 +211,32 @@ impl Auditor {
         self.put("state", fields).await
     }
 
+    /// Has a change of the session's state put on record, late, before anything else is.
+    pub(crate) fn owe_state(&self, state: &str, mut data: Value) {
+        if let Value::Object(data) = &mut data {
+            data.insert("late".to_owned(), true.into());
+        }
+        let fields = Fields::default().with("state", state).with("data", Bounded::value(&data));
+        self.owed().push(fields);
+    }
+
+    fn owed(&self) -> MutexGuard<'_, Vec<Fields>> {
+        // Nobody panics while holding it.
+        self.owed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Puts it on the disk.
     pub(crate) async fn sync(&self) {
         self.log.sync().await;
     }
 
     async fn put(&self, kind: &'static str, fields: Fields) -> Result<()> {
+        loop {
+            let Some(owed) = self.owed().first().cloned() else { break };
+            let written = self.log.append("state", &self.record(owed)).await;
+            self.judge(written)?;
+            self.owed().remove(0);
+        }
         let written = self.log.append(kind, &self.record(fields)).await;
         self.judge(written)
     }

@@ -17,6 +17,7 @@ use super::redact::Redactor;
 use super::sink::BoundSession;
 use super::trace::{Names, TraceContext};
 use crate::backend::SessionId;
+use crate::host;
 use crate::{Error, ErrorKind, Result};
 
 tokio::task_local! {
@@ -74,6 +75,13 @@ impl Finished {
     }
 }
 
+/// Whether an error is that there was no room to put something on record.
+pub(crate) fn is_for_want_of_room(error: &Error) -> bool {
+    let source = std::error::Error::source(error);
+    let source = source.and_then(|source| source.downcast_ref::<std::io::Error>());
+    source.is_some_and(host::is_for_want_of_room)
+}
+
 /// One of the operations the reference says nothing about.
 pub(crate) fn further(op: &'static str, data: Value) -> Operation {
     Operation::Further { op, data: object(data) }
@@ -114,6 +122,35 @@ impl Telling<'_> {
         };
         match &done {
             Ok(value) => open.finish(finished(value)).await?,
+            Err(error) => open.fail(error).await?,
+        }
+        done
+    }
+
+    /// As [`done`](Self::done), for what makes room: where there is none to put its start on record, it is
+    /// done all the same, and both are told afterwards.
+    pub(crate) async fn making_room(self, work: impl Future<Output = Result<()>>) -> Result<()> {
+        let Some((recorder, operation)) = self.0 else { return work.await };
+        let started = Instant::now();
+        let open = match recorder.begin(operation.clone()).await {
+            Ok(open) => open,
+            Err(error) if is_for_want_of_room(&error) => {
+                work.await?;
+                let late = Map::from_iter([("late".to_owned(), true.into())]);
+                let told = match recorder.begin_with(operation, late).await {
+                    Ok(mut open) => {
+                        open.started = started;
+                        open.finish(Finished::done()).await
+                    }
+                    Err(error) => Err(error),
+                };
+                return told.map_err(|error| error.hint("it was done all the same"));
+            }
+            Err(error) => return Err(error),
+        };
+        let done = work.await;
+        match &done {
+            Ok(()) => open.finish(Finished::done()).await?,
             Err(error) => open.fail(error).await?,
         }
         done
@@ -191,10 +228,18 @@ impl Recorder {
 
     /// Tells that an operation starts. Where somebody who must hear it cannot, it must not.
     pub(crate) async fn begin(self: &Arc<Self>, operation: Operation) -> Result<Open> {
+        self.begin_with(operation, Map::new()).await
+    }
+
+    async fn begin_with(
+        self: &Arc<Self>,
+        operation: Operation,
+        mut extra: Map<String, Value>,
+    ) -> Result<Open> {
         let names = Names::new(self.trace);
         let event = operation.start_event(self.session, 0, &names.span, stamp());
-        let secrets = self.secrets(&event);
-        let told = self.told(event, &operation, secrets);
+        extra.extend(self.secrets(&event));
+        let told = self.told(event, &operation, extra);
         self.tell(&told).await?;
         Ok(Open {
             recorder: Arc::clone(self),
@@ -203,6 +248,13 @@ impl Recorder {
             started: Instant::now(),
             is_over: false,
         })
+    }
+
+    /// Puts a change of the session's state on record before anything else is.
+    pub(crate) fn owe_state(&self, state: &str, data: Value) {
+        if let Some(audit) = &self.audit {
+            audit.owe_state(state, data);
+        }
     }
 
     /// The names of the secrets an operation was given.

@@ -147,7 +147,7 @@ impl Files<'_> {
                 trouble => trouble.into_write_error(self.policy, &target),
             })
         };
-        told.done(work).await
+        told.making_room(work).await
     }
 
     /// Renames a regular file or a link, replacing what is there but never a folder.

@@ -53,10 +53,21 @@ impl ProcessIdentity {
             Err(errno) => return Err(errno.into()),
         };
         // Only now is the id known to stay with one process while it is looked at.
-        let same = start_time(self.pid).is_ok_and(|start_time| start_time == self.start_time);
+        let same = match start_time(self.pid) {
+            Ok(start_time) => start_time == self.start_time,
+            Err(error) if is_gone(&error) => false,
+            // Who cannot be looked at has not ended for that.
+            Err(error) => return Err(error),
+        };
         // A process that has ended but was not collected yet keeps its id.
         Ok((same && !has_ended(&held)?).then_some(held))
     }
+}
+
+/// Whether what is read of a process is not there because the process is not.
+fn is_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
+        || error.raw_os_error() == Some(Errno::SRCH.raw_os_error())
 }
 
 fn has_ended(process: &OwnedFd) -> io::Result<bool> {

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::origin::{self, Origin};
 use super::record::{self, Record, Stamp, sync_folder};
 use crate::backend::SessionId;
+use crate::host::is_for_want_of_room;
 use crate::{Error, ErrorKind, Result};
 
 /// Present in a folder whose session somebody is removing, or was: put there before anything goes.
@@ -49,7 +50,8 @@ pub(crate) struct Transition {
 impl Transition {
     /// Whether the session is still the one it was taken of.
     pub(crate) fn is_in_place(&self) -> bool {
-        is_in_place(&self.lock, &self.path.join(TRANSITION_NAME))
+        // Where that cannot be told it may be another's, and is left alone.
+        is_in_place(&self.lock, &self.path.join(TRANSITION_NAME)).unwrap_or(false)
     }
 }
 
@@ -119,7 +121,8 @@ impl SessionFolder {
 
     /// Whether somebody removed the session, or asked for that, while it was being made.
     pub(crate) fn is_unwanted(&self) -> bool {
-        is_unwanted(&self.path) || !is_in_place(&self.lock, &self.path.join(LOCK_NAME))
+        is_unwanted(&self.path)
+            || !is_in_place(&self.lock, &self.path.join(LOCK_NAME)).unwrap_or(true)
     }
 }
 
@@ -139,6 +142,8 @@ pub(crate) fn mark_unwanted(path: &Path, is_tied: bool) -> io::Result<bool> {
             }
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        // Removing a session is what makes room. One that is just being made is waited for then.
+        Err(error) if is_for_want_of_room(&error) => path.try_exists(),
         Err(error) => Err(error),
     }
 }
@@ -261,7 +266,7 @@ fn lock_in(folder: &Path, name: &str) -> io::Result<Locked> {
     };
     match lock.try_lock() {
         // Between opening and locking it, the folder may have been removed, and made again.
-        Ok(()) if is_in_place(&lock, &path) => Ok(Locked::Ours(lock)),
+        Ok(()) if is_in_place(&lock, &path)? => Ok(Locked::Ours(lock)),
         Ok(()) => Ok(Locked::Missing),
         Err(TryLockError::WouldBlock) => Ok(Locked::Elsewhere),
         Err(TryLockError::Error(error)) => Err(error),
@@ -281,11 +286,13 @@ pub(super) fn claim(path: PathBuf, id: &SessionId) -> Result<Claim> {
 }
 
 /// Whether a lock is still the one that is found at its path.
-fn is_in_place(lock: &File, path: &Path) -> bool {
-    let (Ok(held), Ok(found)) = (lock.metadata(), fs::symlink_metadata(path)) else {
-        return false;
-    };
-    (held.dev(), held.ino()) == (found.dev(), found.ino())
+fn is_in_place(lock: &File, path: &Path) -> io::Result<bool> {
+    let held = lock.metadata()?;
+    match fs::symlink_metadata(path) {
+        Ok(found) => Ok((held.dev(), held.ino()) == (found.dev(), found.ino())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Whether anybody keeps a session alive. Looking takes the lock together with whoever else looks, so
@@ -293,6 +300,7 @@ fn is_in_place(lock: &File, path: &Path) -> bool {
 pub(super) fn life(path: &Path) -> Life {
     match File::open(path.join(LOCK_NAME)) {
         Ok(lock) => match lock.try_lock_shared() {
+            // Where that cannot be told, somebody may.
             Err(_) => Life::Kept,
             Ok(()) => Life::Left,
         },

@@ -7,7 +7,6 @@
 use std::ffi::OsStr;
 use std::fs::{self, File, TryLockError};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -21,6 +20,7 @@ use tokio::time::Instant;
 use super::super::sources::Sources;
 use super::super::stream::{Piece, Pieces, Stop, Target, lay_out};
 use super::{DEADLINE, GitStep, SAID, dest, not_cloned, not_copied, url};
+use crate::host::make_private;
 use crate::{Error, ErrorKind, Result, Session};
 
 /// Where git is looked for.
@@ -119,7 +119,7 @@ impl Fetch {
     async fn fetch(&self) -> Result<Fetched, Failure> {
         let name = hex(&Sha256::digest(self.url.as_bytes()));
         let store = self.cache.join(&name);
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&store)?;
+        make_private(&store)?;
         let (commit, branch) = {
             let _lock = lock(&store.join("bastide.lock")).await?;
             self.git(&store, ["init", "--quiet", "--bare", "--template="]).await?;

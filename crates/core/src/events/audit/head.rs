@@ -101,7 +101,9 @@ pub(super) fn remove(log: &Path, id: &SessionId) -> io::Result<()> {
 
 /// Makes a folder that only its owner can look into. Says whether there was none.
 pub(super) fn make_folder(folder: &Path) -> io::Result<bool> {
-    if folder.is_dir() {
+    // Where it cannot be told whether it is there, that is the reason; to make it would only say that
+    // something exists.
+    if folder.try_exists()? {
         return Ok(false);
     }
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;

@@ -1,7 +1,7 @@
 //! The database itself.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -76,6 +76,9 @@ impl Database {
 
     fn open_locked(home: &Path) -> rusqlite::Result<Self> {
         let path = home.join(NAME);
+        if is_write_ahead(&path) {
+            remove(home)?;
+        }
         // SQLite itself would make it readable for everybody. Once it has it open, nobody else in
         // this process may open and close it: its locks would be lost.
         if !path.exists() {
@@ -85,7 +88,10 @@ impl Database {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut connection = Connection::open_with_flags(&path, flags)?;
         connection.busy_timeout(BUSY)?;
-        connection.pragma_update(None, "journal_mode", "WAL")?;
+        // A write-ahead log would need memory shared through a file, and a store into a page of that
+        // file for which a full disk has no block is SIGBUS. A rollback journal is read and written
+        // by system calls, which answer ENOSPC.
+        connection.pragma_update(None, "journal_mode", "TRUNCATE")?;
         connection.pragma_update(None, "synchronous", "NORMAL")?;
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         match transaction.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0))? {
@@ -191,6 +197,14 @@ pub(super) fn is_damaged(error: &rusqlite::Error) -> bool {
     matches!(code, Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase))
 }
 
+/// Whether a database has a write-ahead log, as those of earlier versions have: opening one maps its
+/// shared-memory file. The bytes 18 and 19 of the header say so (2, else 1).
+fn is_write_ahead(path: &Path) -> bool {
+    let mut header = [0; 20];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut header));
+    read.is_ok() && header[18..] == [2, 2]
+}
+
 fn lock(home: &Path) -> rusqlite::Result<File> {
     let mut options = File::options();
     let opened = options.create(true).truncate(false).write(true).mode(0o600).open(home.join(LOCK));
@@ -200,7 +214,7 @@ fn lock(home: &Path) -> rusqlite::Result<File> {
 }
 
 fn remove(home: &Path) -> rusqlite::Result<()> {
-    for suffix in ["", "-wal", "-shm"] {
+    for suffix in ["", "-journal", "-wal", "-shm"] {
         let path: PathBuf = home.join(format!("{NAME}{suffix}"));
         match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(system(&error)),

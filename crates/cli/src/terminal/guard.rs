@@ -1,0 +1,173 @@
+//! A terminal in raw mode, and the ways back from it: the end of its use, a panic, signals.
+
+use std::io;
+use std::sync::{Mutex, Once, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use futures::FutureExt;
+use rustix::process::{Signal, getpid, kill_process};
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+/// How long the rest of this program may take to end after a signal that asks for it. A terminal nobody
+/// reads from may keep it from noticing.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// The mode to go back to, while the terminal is in another.
+static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
+
+/// What a signal means for whoever uses the terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Told {
+    /// A signal of this number asks for the end. The terminal is as it was before already.
+    End(i32),
+    /// This program was stopped, and goes on.
+    Continued,
+}
+
+/// Our terminal in raw mode, in which every key goes through. It gets its own mode back when this is
+/// dropped, when anything panics, and when a signal ends or stops this program.
+#[derive(Debug)]
+pub(super) struct Guard {
+    told: mpsc::UnboundedReceiver<Told>,
+}
+
+impl Guard {
+    pub(super) fn enter() -> io::Result<Self> {
+        static HOOK: Once = Once::new();
+        HOOK.call_once(|| {
+            let report = std::panic::take_hook();
+            std::panic::set_hook(Box::new(move |info| {
+                restore();
+                report(info);
+            }));
+        });
+        let (tell, told) = mpsc::unbounded_channel();
+        // Signals are listened to before there is anything to restore, and by a thread of its own: the
+        // one that passes output on may wait for the terminal itself.
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        thread::Builder::new().name("signals".to_owned()).spawn(move || watch(&ready, &tell))?;
+        is_ready.recv().map_err(io::Error::other)??;
+        let before = tcgetattr(io::stdin())?;
+        let entered = make_raw(&before);
+        *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(before);
+        let guard = Self { told };
+        entered?;
+        Ok(guard)
+    }
+
+    /// Waits for the next signal that matters.
+    pub(super) async fn told(&mut self) -> Told {
+        match self.told.recv().await {
+            Some(told) => told,
+            // The thread is there as long as we are.
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        restore();
+    }
+}
+
+fn make_raw(before: &Termios) -> io::Result<()> {
+    let mut raw = before.clone();
+    raw.make_raw();
+    Ok(tcsetattr(io::stdin(), OptionalActions::Now, &raw)?)
+}
+
+/// Gives the terminal its own mode back. Output that nobody reads is not waited for.
+fn restore() {
+    let mut before = BEFORE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(before) = before.take() {
+        // If it cannot be set back, there is nothing else to try.
+        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &before);
+    }
+}
+
+/// The life of the thread that listens to signals: until this program ends, or nobody has the guard.
+fn watch(ready: &std::sync::mpsc::Sender<io::Result<()>>, tell: &mpsc::UnboundedSender<Told>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => return drop(ready.send(Err(error))),
+    };
+    runtime.block_on(async {
+        let listen = || {
+            Ok([
+                signal(SignalKind::interrupt())?,
+                signal(SignalKind::terminate())?,
+                signal(SignalKind::hangup())?,
+                signal(SignalKind::quit())?,
+                signal(SignalKind::from_raw(Signal::TSTP.as_raw()))?,
+                signal(SignalKind::from_raw(Signal::CONT.as_raw()))?,
+            ])
+        };
+        let [mut interrupt, mut terminate, mut hangup, mut quit, mut stop, mut go_on] =
+            match listen() {
+                Ok(signals) => signals,
+                Err(error) => return drop(ready.send(Err(error))),
+            };
+        drop(ready.send(Ok(())));
+        loop {
+            let number = tokio::select! {
+                _ = interrupt.recv() => Signal::INT,
+                _ = terminate.recv() => Signal::TERM,
+                _ = hangup.recv() => Signal::HUP,
+                _ = quit.recv() => Signal::QUIT,
+                _ = stop.recv() => Signal::TSTP,
+                _ = go_on.recv() => Signal::CONT,
+                () = tell.closed() => return,
+            };
+            match number {
+                Signal::TSTP => {
+                    // One that came before is no reason to go on.
+                    let _ = go_on.recv().now_or_never();
+                    show_before();
+                    // A stop cannot fail for oneself. Other threads may stop first, so the way back
+                    // begins with the signal that everybody goes on by.
+                    let _ = kill_process(getpid(), Signal::STOP);
+                    go_on.recv().await;
+                    again(tell);
+                }
+                // Whoever had the terminal meanwhile left it in its own mode.
+                Signal::CONT => again(tell),
+                number => {
+                    restore();
+                    let number = number.as_raw();
+                    let _ = tell.send(Told::End(number));
+                    tokio::time::sleep(GRACE).await;
+                    end(number);
+                }
+            }
+        }
+    });
+}
+
+/// Gives the terminal its own mode back for a while.
+fn show_before() {
+    let before = BEFORE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(before) = &*before {
+        // If it cannot be set back, there is nothing else to try.
+        let _ = tcsetattr(io::stdin(), OptionalActions::Now, before);
+    }
+}
+
+/// Takes the terminal again after this program was stopped.
+fn again(tell: &mpsc::UnboundedSender<Told>) {
+    let before = BEFORE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(before) = &*before {
+        // A terminal that is gone hangs up, too.
+        drop(make_raw(before));
+        let _ = tell.send(Told::Continued);
+    }
+}
+
+#[expect(clippy::exit, reason = "whoever should return is kept from it by a terminal nobody reads")]
+fn end(number: i32) {
+    std::process::exit(128 + number);
+}

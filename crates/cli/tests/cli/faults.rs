@@ -1,0 +1,350 @@
+//! Every operation on a file that a verb makes in its home fails once, in every way it can: no panic, no
+//! session lost that nobody removed, the true reason, and the verb works once the fault is gone.
+
+use std::fs;
+use std::io;
+use std::panic::{self, AssertUnwindSafe};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::harness::{Home, text};
+use crate::inject::{self, Call, Fault, Traced};
+
+/// How many faults of a verb a plain run injects.
+const SAMPLE: usize = 10;
+
+/// How a call can fail.
+fn failures(call: &Call) -> &'static [i32] {
+    match call.name {
+        "open" | "openat" | "openat2" => &[libc::ENOSPC, libc::EMFILE, libc::EACCES, libc::EIO],
+        "read" | "pread64" | "getdents64" | "fsync" | "fdatasync" => &[libc::EIO],
+        "write" | "writev" | "pwrite64" | "fallocate" | "copy_file_range" => {
+            &[libc::ENOSPC, libc::EIO]
+        }
+        "flock" => &[libc::ENOLCK],
+        "statx" | "newfstatat" | "readlinkat" => &[libc::EACCES, libc::EIO],
+        _ => &[libc::ENOSPC, libc::EACCES, libc::EIO],
+    }
+}
+
+/// A home with a session that nobody removes, which has something to lose.
+struct Scene {
+    home: Home,
+    witness: String,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let home = Home::new();
+        let witness = home.create();
+        home.say(&["exec", &witness, "--", "sh", "-c", "echo witness > file"]);
+        Self { home, witness }
+    }
+
+    fn traced(&self, verb: &[&str], fault: Option<Fault>) -> Traced {
+        let within = self.home.path().canonicalize().unwrap();
+        inject::run(&mut self.home.command(verb), &within, fault)
+    }
+
+    /// The states of all sessions there are.
+    fn states(&self) -> Vec<(String, String)> {
+        let listed = self.home.json(&["ls", "--json"]);
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let listed = listed.as_array().unwrap().iter();
+        listed.map(|one| (text(&one["id"]), text(&one["state"]))).collect()
+    }
+
+    fn state(&self, id: &str) -> Option<String> {
+        self.states().into_iter().find(|(known, _)| known == id).map(|(_, state)| state)
+    }
+
+    /// A session with a file.
+    fn subject(&self, content: &str) -> String {
+        let id = self.home.create();
+        self.write(&id, content);
+        id
+    }
+
+    fn write(&self, id: &str, content: &str) {
+        let put = self.home.feed(&["files", "put", id, "file"], content.as_bytes());
+        assert_eq!(put.status.code(), Some(0), "{}", text(&put.stderr));
+    }
+
+    fn content(&self, id: &str) -> String {
+        self.home.say(&["files", "cat", id, "file"])
+    }
+
+    /// Whoever was not meant noticed nothing.
+    fn check_witness(&self, told: &str) {
+        assert_eq!(self.state(&self.witness).as_deref(), Some("running"), "{told}");
+        assert_eq!(self.content(&self.witness), "witness\n", "{told}");
+    }
+}
+
+/// Whether it succeeded. If not, it said why: with the reason that was injected.
+fn is_done(output: &Output, errno: i32, told: &str) -> bool {
+    let said = text(&output.stderr);
+    assert!(!said.contains("panicked"), "{told}: {said}");
+    let code = output.status.code();
+    assert!(matches!(code, Some(0 | 125)), "{told}: {:?}: {said}", output.status);
+    if code == Some(0) {
+        return true;
+    }
+    let reason = io::Error::from_raw_os_error(errno).to_string();
+    let reason = reason.split(" (os error").next().unwrap();
+    assert!(said.contains(reason), "{told}: no word of `{reason}` in {said:?}");
+    false
+}
+
+/// Injects faults into a verb: all of them, or as many as fit a plain run, chosen by the seed.
+///
+/// `prepare` makes what the verb is about, and gives its arguments; `check` is told whether the verb
+/// succeeded, and finds out whether that is true.
+fn inject_all(
+    prepare: impl Fn(&Scene) -> Vec<String>,
+    check: impl Fn(&Scene, &[String], &Output, bool, &str),
+) {
+    let mut scene = Scene::new();
+    let run = |scene: &Scene, verb: &[String], fault| {
+        let verb: Vec<&str> = verb.iter().map(String::as_str).collect();
+        scene.traced(&verb, fault)
+    };
+    let verb = prepare(&scene);
+    let counted = run(&scene, &verb, None);
+    assert_eq!(counted.output.status.code(), Some(0), "{}", text(&counted.output.stderr));
+    check(&scene, &verb, &counted.output, true, "without a fault");
+    let all: Vec<Fault> = (1..)
+        .zip(&counted.calls)
+        .flat_map(|(at, call)| failures(call).iter().map(move |errno| Fault { at, errno: *errno }))
+        .collect();
+    assert!(all.len() > SAMPLE, "{:?}", counted.calls);
+    let is_full = std::env::var_os("BASTIDE_TEST_FULL").is_some();
+    let seed = std::env::var("BASTIDE_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed: usize = seed.unwrap_or(std::process::id() as usize);
+    let step = if is_full { 1 } else { all.len() / SAMPLE };
+    let mut wrong = 0;
+    for fault in all.into_iter().skip(if is_full { 0 } else { seed % step }).step_by(step) {
+        let verb = prepare(&scene);
+        let traced = run(&scene, &verb, Some(fault));
+        let reason = io::Error::from_raw_os_error(fault.errno);
+        // Threads take turns as they like: it may be another call than was counted, or none.
+        let call = traced.calls.get(fault.at - 1);
+        let call = call.map(|Call { name, path }| format!("{name} of {}", path.display()));
+        let told = format!("seed {seed}: {verb:?} with {reason} at call {}, {call:?}", fault.at);
+        let checked = panic::catch_unwind(AssertUnwindSafe(|| {
+            let is_done = is_done(&traced.output, fault.errno, &told);
+            check(&scene, &verb, &traced.output, is_done, &told);
+            scene.check_witness(&told);
+        }));
+        if checked.is_err() {
+            // Others may be wrong in other ways.
+            wrong += 1;
+            scene = Scene::new();
+        }
+    }
+    assert_eq!(wrong, 0, "so many faults were told or dealt with wrongly");
+}
+
+fn owned(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+#[test]
+fn creates_or_says_why_not() {
+    inject_all(
+        |_| owned(&["create"]),
+        |scene, _, output, is_done, told| {
+            let id = text(&output.stdout).trim().to_owned();
+            if is_done {
+                assert_eq!(scene.state(&id).as_deref(), Some("running"), "{told}");
+                assert_eq!(scene.home.say(&["exec", &id, "--", "echo", "up"]), "up\n", "{told}");
+            } else {
+                assert_eq!(id, "", "{told}");
+            }
+            let others = scene.states().into_iter().filter(|(id, _)| *id != scene.witness);
+            for (id, state) in others {
+                assert!(is_done || state == "failed", "{told}: {id} is {state}");
+                scene.home.say(&["rm", &id]);
+            }
+            let again = scene.home.create();
+            scene.home.say(&["rm", &again]);
+        },
+    );
+}
+
+#[test]
+fn stops_or_says_why_not() {
+    inject_all(
+        |scene| {
+            let others = scene.states().into_iter().find(|(id, _)| *id != scene.witness);
+            let id = others.map_or_else(|| scene.subject(""), |(id, _)| id);
+            scene.home.say(&["resume", &id]);
+            scene.write(&id, "kept");
+            vec!["stop".to_owned(), id]
+        },
+        |scene, verb, _, is_done, told| {
+            let id = verb[1].as_str();
+            let state = scene.state(id);
+            if is_done {
+                assert_eq!(state.as_deref(), Some("stopped"), "{told}");
+            }
+            assert!(state.is_some(), "{told}");
+            scene.home.say(&["stop", id]);
+            scene.home.say(&["resume", id]);
+            assert_eq!(scene.content(id), "kept", "{told}");
+        },
+    );
+}
+
+#[test]
+fn resumes_or_says_why_not() {
+    inject_all(
+        |scene| {
+            let others = scene.states().into_iter().find(|(id, _)| *id != scene.witness);
+            let id = others.map_or_else(|| scene.subject("kept"), |(id, _)| id);
+            scene.home.say(&["stop", &id]);
+            vec!["resume".to_owned(), id]
+        },
+        |scene, verb, _, is_done, told| {
+            let id = verb[1].as_str();
+            let state = scene.state(id);
+            if is_done {
+                assert_eq!(state.as_deref(), Some("running"), "{told}");
+            }
+            assert!(state.is_some(), "{told}");
+            scene.home.say(&["resume", id]);
+            assert_eq!(scene.content(id), "kept", "{told}");
+        },
+    );
+}
+
+#[test]
+fn saves_or_says_why_not() {
+    let round = std::cell::Cell::new(0);
+    inject_all(
+        |scene| {
+            round.set(round.get() + 1);
+            scene.write(&scene.witness, &format!("round {}", round.get()));
+            owned(&["snapshot", "save", &scene.witness, "--name", "kept"])
+        },
+        |scene, _, _, is_done, told| {
+            let restored = |told: &str| {
+                scene.write(&scene.witness, "other");
+                scene.home.say(&["snapshot", "restore", &scene.witness, "kept"]);
+                let content = scene.content(&scene.witness);
+                assert_eq!(content, format!("round {}", round.get()), "{told}");
+            };
+            if is_done {
+                restored(told);
+            }
+            scene.write(&scene.witness, &format!("round {}", round.get()));
+            scene.home.say(&["snapshot", "verify"]);
+            scene.home.say(&["snapshot", "save", &scene.witness, "--name", "kept"]);
+            restored(told);
+            scene.write(&scene.witness, "witness\n");
+        },
+    );
+}
+
+#[test]
+fn restores_or_says_why_not() {
+    inject_all(
+        |scene| {
+            scene.write(&scene.witness, "saved");
+            scene.home.say(&["snapshot", "save", &scene.witness, "--name", "kept"]);
+            scene.write(&scene.witness, "other");
+            owned(&["snapshot", "restore", &scene.witness, "kept"])
+        },
+        |scene, _, _, is_done, told| {
+            let content = scene.content(&scene.witness);
+            assert!(content == "saved" || (!is_done && content == "other"), "{told}: {content}");
+            scene.home.say(&["snapshot", "verify"]);
+            scene.home.say(&["snapshot", "restore", &scene.witness, "kept"]);
+            assert_eq!(scene.content(&scene.witness), "saved", "{told}");
+            scene.write(&scene.witness, "witness\n");
+        },
+    );
+}
+
+#[test]
+fn removes_or_says_why_not() {
+    inject_all(
+        |scene| {
+            let others = scene.states().into_iter().find(|(id, _)| *id != scene.witness);
+            let id = others.map_or_else(|| scene.subject("gone"), |(id, _)| id);
+            vec!["rm".to_owned(), id]
+        },
+        |scene, verb, _, is_done, told| {
+            let id = verb[1].as_str();
+            if is_done {
+                assert_eq!(scene.state(id), None, "{told}");
+            }
+            scene.home.say(&["rm", id]);
+            assert_eq!(scene.state(id), None, "{told}");
+            assert_eq!(scene.home.folders(), [scene.witness.as_str()], "{told}");
+        },
+    );
+}
+
+/// The tool with so few descriptors that it cannot open what it needs, at one point or another.
+fn with_descriptors(home: &Home, count: u32, arguments: &[&str]) -> Output {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "ulimit -n \"$1\"; shift; exec \"$@\"", "sh", &count.to_string()]);
+    shell.arg(env!("CARGO_BIN_EXE_bastide"));
+    home.wrapped(shell, arguments).output().unwrap()
+}
+
+#[test]
+fn takes_nothing_for_ended_that_it_cannot_look_at() {
+    let scene = Scene::new();
+    let mut refused = 0;
+    for count in 3..40 {
+        let listed = with_descriptors(&scene.home, count, &["ls", "--json"]);
+        let said = text(&listed.stderr);
+        assert!(!said.contains("panicked") && listed.status.code().is_some(), "{count}: {said}");
+        if listed.status.code() == Some(0) {
+            let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
+            let states: Vec<_> = listed.as_array().unwrap().iter().collect();
+            assert_eq!(states.len(), 1, "{count}: {listed}");
+            let state = states[0]["state"].as_str().unwrap();
+            assert!(matches!(state, "running" | "unknown"), "{count}: {listed}");
+            refused += usize::from(state == "unknown");
+        } else {
+            refused += 1;
+        }
+        let swept = with_descriptors(&scene.home, count, &["sweep"]);
+        assert!(!text(&swept.stderr).contains("panicked"), "{count}: {}", text(&swept.stderr));
+        let stopped = with_descriptors(&scene.home, count, &["stop", &scene.witness]);
+        let said = text(&stopped.stderr);
+        assert!(!said.contains("panicked") && stopped.status.code().is_some(), "{count}: {said}");
+        if stopped.status.code() == Some(0) {
+            assert_eq!(scene.state(&scene.witness).as_deref(), Some("stopped"), "{count}: {said}");
+        }
+        scene.home.say(&["resume", &scene.witness]);
+        scene.check_witness(&format!("with {count} descriptors"));
+    }
+    assert!(refused > 0, "there were always enough");
+}
+
+#[test]
+fn says_that_a_session_with_a_damaged_state_is_not_saved() {
+    let scene = Scene::new();
+    let state = scene.home.path().join("sessions").join(&scene.witness).join("state.json");
+    for damage in [Some("{\"type\": 7}"), Some(""), Some("{\"half\": "), None] {
+        let good = fs::read(&state).unwrap();
+        match damage {
+            Some(text) => fs::write(&state, text).unwrap(),
+            None => fs::remove_file(&state).unwrap(),
+        }
+        // Whoever only uses it needs none of that.
+        assert_eq!(scene.content(&scene.witness), "witness\n", "{damage:?}");
+        let stopped = scene.home.run(&["stop", &scene.witness]);
+        let said = text(&stopped.stderr);
+        assert_eq!(stopped.status.code(), Some(125), "{damage:?}: {said}");
+        assert!(said.contains("cannot be saved"), "{damage:?}: {said}");
+        fs::write(&state, good).unwrap();
+        scene.home.say(&["resume", &scene.witness]);
+        scene.check_witness(&format!("{damage:?}"));
+    }
+}
