@@ -151,7 +151,7 @@ fn verify_all(
             Err(error) => {
                 match json {
                     true => {
-                        reports.push(json!({"id": one, "good": false, "error": error.message()}))
+                        reports.push(json!({"id": one, "good": false, "error": error.message()}));
                     }
                     false => ui.line(&format!("{one}\tUNREADABLE\t{}", error.message()))?,
                 }

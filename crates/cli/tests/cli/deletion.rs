@@ -129,7 +129,8 @@ fn leaves_the_original_alone(create: &[&str]) {
     let home = Home::new();
     let made = home.run(create);
     if made.status.code() != Some(0) {
-        eprintln!("skipped {create:?}: {}", text(&made.stderr));
+        // The machine does not have this rung; that it says so is all there is to see.
+        assert!(text(&made.stderr).contains("landlock"), "{}", text(&made.stderr));
         return;
     }
     let running = text(&made.stdout).trim().to_owned();
@@ -227,7 +228,8 @@ fn make_unreadable(path: &Path) {
 #[test]
 fn keeps_and_names_what_it_cannot_read() {
     let home = Home::new();
-    let damages: [(&str, fn(&Path)); 7] = [
+    type Damage = fn(&Path);
+    let damages: [(&str, Damage); 7] = [
         ("EOF", |folder| fs::write(folder.join("machine.json"), "").unwrap()),
         ("missing field", |folder| fs::write(folder.join("machine.json"), "{}").unwrap()),
         ("expected", |folder| fs::write(folder.join("machine.json"), "no json").unwrap()),

@@ -120,7 +120,8 @@ fn inject_all(
         .collect();
     assert!(all.len() > SAMPLE, "{:?}", counted.calls);
     let is_full = std::env::var_os("BASTIDE_TEST_FULL").is_some();
-    let seed = std::env::var("BASTIDE_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = std::env::var_os("BASTIDE_TEST_SEED");
+    let seed = seed.and_then(|seed| seed.to_str()?.parse().ok());
     let seed: usize = seed.unwrap_or(std::process::id() as usize);
     let step = if is_full { 1 } else { all.len() / SAMPLE };
     let mut wrong = 0;

@@ -419,7 +419,7 @@ mod tests {
         LogFolder::new(rustix::fs::open(std::env::temp_dir(), flags, Mode::empty()).unwrap(), room)
     }
 
-    const PIECE: [u8; 60_000] = [b'x'; 60_000];
+    static PIECE: [u8; 60_000] = [b'x'; 60_000];
 
     #[tokio::test]
     async fn keeps_no_more_than_there_is_room_for() {

@@ -449,7 +449,7 @@ async fn wake_later(processes: [Pid; 2]) {
             let _ = pidfd_send_signal(&held, rustix::process::Signal::CONT);
         }
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 async fn sleep_until(deadline: Option<Instant>) {

@@ -99,7 +99,8 @@ impl Stage<'_> {
     pub(super) fn options(&self) -> CreateOptions {
         let mut options = CreateOptions::default();
         // A session of the reference has what the host has.
-        let term = std::env::var("TERM").ok().filter(|_| *self.side == Side::Local);
+        let term = std::env::var_os("TERM").and_then(|term| term.into_string().ok());
+        let term = term.filter(|_| *self.side == Side::Local);
         options.env.extend(term.map(|term| ("TERM".to_owned(), term)));
         let ports = self.line["exposed_ports"].as_array().into_iter().flatten();
         let port = |port: &Value| port.as_u64().and_then(|port| u16::try_from(port).ok());

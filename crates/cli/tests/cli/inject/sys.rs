@@ -93,6 +93,7 @@ pub(super) fn run(command: &mut Command, within: &Path, fault: Option<Fault>) ->
     unsafe {
         command.pre_exec(|| request(libc::PTRACE_TRACEME, 0, 0).map(drop));
     }
+    #[expect(clippy::zombie_processes, reason = "its tracer waits for it, and for its threads")]
     let mut child = command.spawn().unwrap();
     let pid = pid_t::try_from(child.id()).unwrap();
     let watchdog = watch(pid);
@@ -151,7 +152,7 @@ fn follow(pid: pid_t, within: &Path, fault: Option<Fault>) -> (ExitStatus, Vec<C
                 let options = libc::PTRACE_O_TRACESYSGOOD
                     | libc::PTRACE_O_TRACECLONE
                     | libc::PTRACE_O_EXITKILL;
-                request(libc::PTRACE_SETOPTIONS, tid, options as usize).unwrap();
+                request(libc::PTRACE_SETOPTIONS, tid, usize::try_from(options).unwrap()).unwrap();
             }
             libc::SIGTRAP => {}
             // A new thread begins with a stop.

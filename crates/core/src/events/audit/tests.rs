@@ -338,7 +338,7 @@ fn a_signed_log_is_not_good_when_it_was_cut_back_or_goes_on_unsigned() {
     assert!(!verify(home.path(), &id, None).unwrap().is_good());
     fs::remove_dir_all(&folder).unwrap();
     assert!(!is_good(), "removed");
-    assert_eq!(audited(home.path()).unwrap(), [id.clone()]);
+    assert_eq!(audited(home.path()).unwrap(), std::slice::from_ref(&id));
     put_back(home.path(), &id, &late);
     assert!(is_good());
     // What says how far it was cannot be written by others, nor taken away.

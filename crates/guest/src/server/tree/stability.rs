@@ -50,8 +50,7 @@ impl Times {
         const XFS: u64 = 0x5846_5342;
         const BTRFS: u64 = 0x9123_683E;
         const OVERLAY: u64 = 0x794C_7630;
-        #[expect(clippy::unnecessary_cast, reason = "of another type on some machines")]
-        match fstatfs(file).map(|system| system.f_type as u64 & 0xFFFF_FFFF) {
+        match fstatfs(file).map(|system| system.f_type.cast_unsigned() & 0xFFFF_FFFF) {
             Ok(EXT | XFS | BTRFS) => Self::Kept,
             Ok(OVERLAY) => Self::Below,
             _ => Self::Unknown,
