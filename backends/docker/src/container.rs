@@ -27,7 +27,7 @@ pub(crate) const PIDS: u64 = 4096;
 
 /// How many of our own are counted among them: first process, guest with its threads, launcher, and the
 /// supervisors that wait.
-const OWN_PIDS: u64 = 48;
+pub(crate) const OWN_PIDS: u64 = 48;
 
 /// How large the file system of the guest's socket is, where it has one.
 const RUN_BYTES: u32 = 64 * 1024;

@@ -7,7 +7,7 @@ use bastide_proto::container::ContainerUp;
 use bollard::models::SystemInfo;
 
 use crate::DockerOptions;
-use crate::container::{CAPABILITIES, PIDS};
+use crate::container::{CAPABILITIES, OWN_PIDS, PIDS};
 
 /// The first Landlock version that keeps signals inside the domain.
 const SCOPED_SIGNALS: u32 = 6;
@@ -158,9 +158,11 @@ fn limits(asked: &ResourceLimits, about: &About, up: &ContainerUp, disk: bool) -
         asked,
         enforced_by: asked.filter(|_| holds).map(|_| by.to_owned()),
     };
+    // A container has one count for commands and what runs them.
+    let pids_by = format!("cgroup pids, by the engine, with {OWN_PIDS} more for Bastide's own");
     let mut all = Limits {
         memory: limit(asked.memory, about.limits_memory, "cgroup memory, by the engine"),
-        pids: limit(asked.pids, about.limits_pids, "cgroup pids, by the engine"),
+        pids: limit(asked.pids, about.limits_pids, &pids_by),
         cpu: limit(asked.cpu_millis, about.limits_cpu, "cgroup cpu, by the engine"),
         disk: limit(asked.disk, disk, "the engine's storage driver"),
     };

@@ -24,7 +24,10 @@ pub(crate) fn all() -> Homes {
         drop(file.take(MAX_FILE).read_to_end(&mut passwd));
     }
     let named = named(&String::from_utf8_lossy(&passwd));
-    Homes::of(named.into_iter().chain(std::env::home_dir()))
+    // Not `home_dir`, which asks the C library where nobody says: that loads whatever the system's name service
+    // names.
+    let own = std::env::var_os("HOME").map(PathBuf::from);
+    Homes::of(named.into_iter().chain(own.filter(|home| home.is_absolute())))
 }
 
 impl Homes {

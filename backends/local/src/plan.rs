@@ -273,8 +273,11 @@ impl Identity {
                 Error::new(ErrorKind::Io, message)
             })
         };
+        let is_root = Self::is_hosts_root().map_err(|error| {
+            Error::new(ErrorKind::Io, format!("cannot tell who the caller is: {error}"))
+        })?;
         let ids = match first {
-            _ if caller.inside.uid != 0 => HostIds::Caller,
+            _ if !is_root => HostIds::Caller,
             _ if !has_ranges()? => {
                 let why = "there is no id here that they could have instead";
                 return Err(never_root(why, "run Bastide as another user"));

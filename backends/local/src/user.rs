@@ -71,6 +71,12 @@ impl Identity {
         }
     }
 
+    /// Whether the caller is root, and not somebody else who is called so in a user namespace.
+    pub(crate) fn is_hosts_root() -> io::Result<bool> {
+        let is_root = rustix::process::geteuid().is_root();
+        Ok(is_root && maps_root(&fs::read_to_string("/proc/self/uid_map")?))
+    }
+
     /// Whether ids of root's ranges exist here.
     pub(crate) fn has_ranges() -> io::Result<bool> {
         Ok(has_ranges(&fs::read_to_string("/proc/self/uid_map")?))
@@ -95,6 +101,18 @@ pub(crate) fn only_owner(folder: &Path) -> String {
          workspace of the session's own, or grant the folder read-only",
         folder.display()
     )
+}
+
+/// Whether root here is root around this user namespace. Where that cannot be read off, it is.
+fn maps_root(uid_map: &str) -> bool {
+    let outside_of_root = uid_map.lines().find_map(|line| {
+        let mut numbers = line.split_ascii_whitespace().map(str::parse::<u64>);
+        match (numbers.next(), numbers.next()) {
+            (Some(Ok(0)), Some(Ok(outside))) => Some(outside),
+            _ => None,
+        }
+    });
+    outside_of_root.is_none_or(|outside| outside == 0)
 }
 
 /// Whether the ids that sessions of root take exist here: in a user namespace they may not.
@@ -130,6 +148,16 @@ mod tests {
         let who = Identity { name: "agent", inside: ORDINARY, ids: range, only_own: None };
         let ids = who.over_host_folder(Path::new("/ws")).ids;
         assert!(matches!(ids, Ids::Own { inside: ORDINARY, .. }), "{ids:?}");
+    }
+
+    #[test]
+    fn tells_root_from_somebody_who_is_called_so() {
+        for map in ["0 0 4294967295\n", "0 0 1\n", "", "1000 1000 1\n"] {
+            assert!(maps_root(map), "{map:?}");
+        }
+        for map in ["0 1000 1\n1 100000 65536\n", "         0      57411          1\n"] {
+            assert!(!maps_root(map), "{map:?}");
+        }
     }
 
     #[test]

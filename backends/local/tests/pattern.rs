@@ -55,6 +55,9 @@ fn copies_what_sessions_have_in_common() {
 /// Where this very test is run again, by a process that has another root.
 const IN_A_CHROOT: &str = "BASTIDE_TEST_IN_A_CHROOT";
 
+/// A user that nothing else belongs to.
+const SOMEBODY: u32 = 57_411;
+
 /// What is only outside of it.
 const LOOK: &str = "test -e /run/only-outside && echo out; echo in";
 
@@ -65,7 +68,9 @@ fn takes_no_copy_where_the_root_is_not_the_machines_own() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let client = Client::new(Arc::new(LocalBackend::new(home.path()).unwrap().for_many()));
         let output = runtime.block_on(async {
-            // A place that is there outside, too.
+            // A place that is there outside, too. Where no user namespaces can be made, as in a chroot, commands
+            // are whoever it belongs to, and never root.
+            std::os::unix::fs::chown("/srv", Some(SOMEBODY), Some(SOMEBODY)).unwrap();
             let manifest = serde_json::json!({"root": "/srv"});
             let manifest: Manifest = bastide::model::lax::read(&manifest).unwrap();
             let session = client.create(&manifest, CreateOptions::default()).await.unwrap();
@@ -82,7 +87,7 @@ fn takes_no_copy_where_the_root_is_not_the_machines_own() {
     let around = tempfile::tempdir().unwrap();
     // Outside of it there is what the steps of a sandbox look for.
     let script = "set -e; mount --make-rprivate /; mkdir $1/jail; mount --rbind / $1/jail; \
-        mount -t tmpfs none /run; mkdir /run/accounts; touch /run/only-outside; \
+        mount -t tmpfs none $1/jail/srv; mount -t tmpfs none /run; mkdir /run/accounts; touch /run/only-outside; \
         exec chroot $1/jail \"$2\" --exact takes_no_copy_where_the_root_is_not_the_machines_own";
     let itself = std::env::current_exe().unwrap();
     let status = std::process::Command::new("unshare")

@@ -153,11 +153,24 @@ pub(crate) fn reset_signals() {
 /// Gives every signal its default disposition but `SIGCHLD` and `SIGPIPE`, which this process has uses
 /// for: what the program that started us ignores, its commands would ignore, too.
 pub(crate) fn default_signals() {
+    /// What the kernel takes for a disposition: no handler, no flags, no mask is the default.
+    static DEFAULT: [u64; 4] = [0; 4];
+    /// How many bytes the kernel's set of signals has.
+    const SET: usize = 8;
     for signal in 1..=libc::SIGRTMAX() {
         if !matches!(signal, libc::SIGCHLD | libc::SIGPIPE | libc::SIGKILL | libc::SIGSTOP) {
-            // SAFETY: the default disposition runs no code of ours; a number the C library keeps to
-            // itself is refused.
-            unsafe { libc::signal(signal, libc::SIG_DFL) };
+            // By the system call itself: the C library lets nobody have the two signals it uses between
+            // threads, and a program that started us may ignore those, too.
+            // SAFETY: the default disposition runs no code of ours, and no old one is asked for.
+            unsafe {
+                libc::syscall(
+                    libc::SYS_rt_sigaction,
+                    signal,
+                    &raw const DEFAULT,
+                    std::ptr::null_mut::<u64>(),
+                    SET,
+                )
+            };
         }
     }
 }

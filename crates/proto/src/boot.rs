@@ -367,8 +367,8 @@ pub struct BootFailure {
 }
 
 /// The system's errors that say that something is not there or that nobody gets it, whenever they ask: `EPERM`,
-/// `ENOENT`, `ENXIO`, `EACCES`, `ENODEV`, `EINVAL`, `ENOSYS`, `EOPNOTSUPP`.
-const MISSING: [i32; 8] = [1, 2, 6, 13, 19, 22, 38, 95];
+/// `ENOENT`, `ENXIO`, `EACCES`, `ENODEV`, `EINVAL`, `ENOTTY`, `ENOSYS`, `EOPNOTSUPP`.
+const MISSING: [i32; 9] = [1, 2, 6, 13, 19, 22, 25, 38, 95];
 
 /// Whether an error of the system says that the machine does not have something, or gives it to nobody. That
 /// there is no room, or too many of something, is no such error: somebody can bring it about.
@@ -387,7 +387,7 @@ mod tests {
         for errno in [4, 5, 7, 11, 12, 16, 23, 24, 28, 30, 87, 110] {
             assert!(!is_missing(errno), "{errno}");
         }
-        for errno in [1, 13, 22, 38, 95] {
+        for errno in [1, 13, 22, 25, 38, 95] {
             assert!(is_missing(errno), "{errno}");
         }
     }

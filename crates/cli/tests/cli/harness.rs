@@ -46,8 +46,22 @@ impl Home {
         Some(home)
     }
 
+    /// A home of somebody who is not root: root's commands are never root, whatever the machine lacks.
+    pub(crate) fn of_anybody_but_root() -> Self {
+        Self::of_somebody().unwrap_or_else(Self::new)
+    }
+
     pub(crate) fn path(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// The tool with these arguments, started by a program that is told of it by its own last arguments.
+    pub(crate) fn around(&self, mut command: Command, arguments: &[&str]) -> Command {
+        command.arg(&self.program);
+        if let Some(user) = self.user {
+            command.uid(user).gid(user);
+        }
+        self.wrapped(command, arguments)
     }
 
     /// The tool, with these arguments.

@@ -143,8 +143,7 @@ fn deprived(home: &Home, line: &str, arguments: &[&str]) -> std::process::Output
     let mut deprive = Command::new("unshare");
     let line = format!("{line} && exec \"$@\"");
     deprive.args(["--user", "--map-root-user", "--mount", "sh", "-c", &line, "sh"]);
-    deprive.arg(env!("CARGO_BIN_EXE_bastide"));
-    home.wrapped(deprive, arguments).output().unwrap()
+    home.around(deprive, arguments).output().unwrap()
 }
 
 const NO_USER_NAMESPACES: &str = "echo 0 > /proc/sys/user/max_user_namespaces";
@@ -157,7 +156,7 @@ const PROBE: &str =
     "cat /etc/shadow 2>/dev/null; grep -E '^(NoNewPrivs|Seccomp):' /proc/self/status";
 
 fn stands_on_landlock(line: &str) {
-    let home = Home::new();
+    let home = Home::of_anybody_but_root();
     let output = deprived(&home, line, &["run", "--json", "--", "sh", "-c", PROBE]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -179,7 +178,7 @@ fn t15_stands_on_the_lower_rung_where_proc_is_covered_as_in_a_container() {
 
 #[test]
 fn a_rung_asked_for_by_name_works_or_fails() {
-    let home = Home::new();
+    let home = Home::of_anybody_but_root();
     let named = ["run", "--isolation", "namespaces", "--", "true"];
     let output = deprived(&home, NO_USER_NAMESPACES, &named);
     assert_eq!(output.status.code(), Some(125));
@@ -201,7 +200,7 @@ fn a_rung_asked_for_by_name_works_or_fails() {
 /// What each rung can do here, and what would help where it cannot.
 #[test]
 fn doctor_says_what_this_machine_can_enforce() {
-    let home = Home::new();
+    let home = Home::of_anybody_but_root();
     let found = home.json(&["doctor", "--json"]);
     assert_eq!(found["auto"], "namespaces");
     let rungs = found["rungs"].as_array().unwrap();
@@ -235,7 +234,7 @@ fn doctor_says_what_this_machine_can_enforce() {
 /// The control shows that it is: a program that asks leaves a mark. Nothing of ours does.
 #[test]
 fn boots_in_a_root_whose_name_service_is_hostile() {
-    let home = Home::new();
+    let home = Home::of_anybody_but_root();
     let module = "#include <fcntl.h>\n__attribute__((constructor)) static void mark(void) \
                   { creat(MARK, 0666); }\n";
     std::fs::write(home.path().join("evil.c"), module).unwrap();

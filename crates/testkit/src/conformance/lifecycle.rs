@@ -192,7 +192,8 @@ chmod 1777 empty && touch -d '2001-02-03 04:05:06' plain && touch -d '1980-01-01
 fn look(session: &Session) -> String {
     let owner = if session.receipt().rung == Rung::Landlock { "" } else { "%u %g" };
     format!(
-        "(find . -exec stat -c '%n %F %a {owner} %s %Y %h' {{}} + | sort; \
+        "(find . ! -type d -exec stat -c '%n %F %a {owner} %s %Y %h' {{}} + | sort; \
+         find . -type d -exec stat -c '%n %F %a {owner} %Y' {{}} + | sort; \
          find . -type l -exec readlink {{}} \\; | sort; \
          find . -type f -exec cksum {{}} + | sort) | LC_ALL=C tr '\\377' '?'"
     )

@@ -75,7 +75,9 @@ async fn perform(session: &Session, op: &str, arguments: &Arguments<'_>) -> Resu
         }
         "ls" => {
             let listed = session.ls(arguments.text("path")?).await?;
-            Ok(listed.iter().map(entry).collect())
+            // Whom the caller's folder belongs to, as commands see it.
+            let own = session.stat(".").await?;
+            Ok(listed.iter().map(|info| entry(info, &own)).collect())
         }
         "mkdir" => {
             let parents = arguments.flag("parents", false);
@@ -99,7 +101,7 @@ async fn perform(session: &Session, op: &str, arguments: &Arguments<'_>) -> Resu
 }
 
 /// An entry as the cases show it: owners that made the case by a word, folders without a size.
-fn entry(info: &FileInfo) -> Value {
+fn entry(info: &FileInfo, owner: &FileInfo) -> Value {
     let own = |id: u32, own: u32, word: &str| match id == own {
         true => word.to_owned(),
         false => id.to_string(),
@@ -108,8 +110,8 @@ fn entry(info: &FileInfo) -> Value {
     json!({
         "path": entry.path,
         "permissions_str": entry.permissions.to_string(),
-        "owner": own(info.uid, rustix::process::geteuid().as_raw(), "<uid>"),
-        "group": own(info.gid, rustix::process::getegid().as_raw(), "<gid>"),
+        "owner": own(info.uid, owner.uid, "<uid>"),
+        "group": own(info.gid, owner.gid, "<gid>"),
         "size": if info.is_dir() { 0 } else { info.size },
         "kind": entry.kind.as_str(),
     })

@@ -9,9 +9,17 @@ use super::{SOON, restored, store};
 use crate::suite::{Context, Outcome, Trouble, say, scratch, with_probe};
 
 /// Whether the times of files in the workspace can tell that they did not change.
-async fn times_tell(session: &Session) -> Result<bool, Trouble> {
+pub(super) async fn times_tell(session: &Session) -> Result<bool, Trouble> {
     let kind = say(session, "stat -f -c %T .").await?;
-    Ok(matches!(kind.trim(), "ext2/ext3" | "xfs" | "btrfs" | "overlayfs"))
+    match kind.trim() {
+        "ext2/ext3" | "xfs" | "btrfs" => Ok(true),
+        // It shows the times of what is below it, and a daemon of the tests may keep that in memory.
+        "overlayfs" => {
+            let mounts = say(session, "cat /proc/self/mountinfo").await?;
+            Ok(!mounts.contains("upperdir=/dev/shm/"))
+        }
+        _ => Ok(false),
+    }
 }
 
 /// Saves until all files but so many are taken for unchanged, where that can be told at all.
@@ -89,7 +97,7 @@ pub(super) async fn saves_what_is_written_through_a_mapping(context: Context) ->
     session.save_snapshot(&store, "c", None).await?;
     assert_eq!(first_of(&context, &store, "c", "data").await?, "c");
     mapper.tell("-").await?;
-    until_read(&store, &session, 0, "still c").await?;
+    until_read(&store, &session, 0, "still-c").await?;
     // A mapping that comes after the file was taken for unchanged.
     mapper.tell("+").await?;
     for letter in ["d", "e"] {
