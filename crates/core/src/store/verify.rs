@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::chunk::ChunkId;
 use super::index::{Index, packs_in};
+use super::pack::pack_name;
 use super::reader::{Reader, Room};
 use super::record::SnapshotInfo;
 use super::tree::{Kind, TreeReader, chunks_of};
@@ -109,7 +110,13 @@ impl Store {
         }
         if name.is_none() {
             report.elsewhere.extend(reader.index.broken.iter().map(|(_, why)| why.clone()));
-            let untouched = bad_ids.difference(&touched).count();
+            // What nobody needs may have been collected since: then it is gone, not damaged.
+            let folders = self.pack_folders();
+            let is_there =
+                |pack: ChunkId| folders.iter().any(|folder| folder.join(pack_name(pack)).exists());
+            let there: HashSet<ChunkId> =
+                bad.iter().filter(|(pack, _)| is_there(*pack)).map(|(_, id)| *id).collect();
+            let untouched = there.difference(&touched).count();
             if untouched > 0 {
                 let what = format!("{untouched} damaged chunks that no snapshot has");
                 report.elsewhere.push(what);

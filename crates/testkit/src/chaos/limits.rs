@@ -48,11 +48,17 @@ async fn keeps_commands_on_their_processors(context: Context) -> Outcome {
 }
 
 async fn counts_shared_memory_or_says_that_it_does_not(context: Context) -> Outcome {
+    let plain = context.session().await?;
+    let rung = plain.receipt().rung;
+    plain.delete().await?;
+    if rung == Rung::Container {
+        // There the program of the test, which is written into memory where the daemon is, fills the limit.
+        return Err(skip(
+            "a container counts what it writes where its daemon keeps files in memory",
+        ));
+    }
     let limits = ResourceLimits { memory: Some(64 << 20), ..ResourceLimits::default() };
     let session = limited(&context, limits).await?;
-    if session.receipt().rung == Rung::Container {
-        return Err(skip("whom the kernel ends in a container is the engine's choice"));
-    }
     let more = (256_u64 << 20).to_string();
     let had = attempt(&session, "share", &[&more]).await.is_ok();
     assert_eq!(had, says(&session, "memory as a whole"), "{:?}", session.receipt());
