@@ -84,11 +84,14 @@ pub(crate) async fn boot(
         by_itself: spec.isolation == Isolation::Auto,
     };
     let mut failures = Vec::new();
-    let mut climbed = None;
+    let (mut climbed, mut unheld) = (None, None);
     for rung in ladder::rungs(spec.isolation, dir)? {
         let plan = match Plan::new(&ground, rung) {
-            // Whatever this one cannot do is not why the session failed.
-            Err(_) if !failures.is_empty() => break,
+            // What this one cannot do is not why the session failed, but why it got no further.
+            Err(error) if !failures.is_empty() => {
+                unheld = Some((rung, error));
+                break;
+            }
             plan => plan?,
         };
         match stand(wardens, folder, &ground, plan, resolver).await.map_err(failed)? {
@@ -105,7 +108,9 @@ pub(crate) async fn boot(
             }
         }
     }
-    let Some((plan, up)) = climbed else { return Err(ladder::none_left(&failures)) };
+    let Some((plan, up)) = climbed else {
+        return Err(ladder::none_left(&failures, unheld.as_ref()));
+    };
     ladder::note(dir, plan.rung).map_err(failed)?;
     let Up { warden, ready, control, connection } = up;
     let devices = connection.side.as_ref().map(|side| side.devices.clone()).unwrap_or_default();

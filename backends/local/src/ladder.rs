@@ -75,19 +75,27 @@ fn says_missing(failure: &BootFailure, forbids: impl FnOnce() -> Option<Setting>
     }
 }
 
-/// The error where no rung could be had: that of the first, with what the others said.
-pub(crate) fn none_left(failures: &[(Rung, BootFailure)]) -> Error {
+/// The error where no rung could be had: that of the first, with what the others said; and why the last was not
+/// tried, if it was not.
+pub(crate) fn none_left(
+    failures: &[(Rung, BootFailure)],
+    untried: Option<&(Rung, Error)>,
+) -> Error {
     let Some(((first, failure), others)) = failures.split_first() else {
         return Error::new(ErrorKind::Unsupported, "there is no way to confine a session");
     };
     let error = refused(failure).with("rung", first.as_str());
-    if others.is_empty() {
+    if others.is_empty() && untried.is_none() {
         return error;
     }
     let each = others.iter().map(|(rung, failure)| {
         format!("nor does the rung `{}` work: {}", rung.as_str(), because(failure))
     });
-    let message = [error.message().to_owned()].into_iter().chain(each).collect::<Vec<_>>();
+    let untried = untried.map(|(rung, error)| {
+        format!("the rung `{}` cannot hold this session: {}", rung.as_str(), error.message())
+    });
+    let message: Vec<_> =
+        [error.message().to_owned()].into_iter().chain(each).chain(untried).collect();
     let mut all = Error::new(error.kind(), message.join("; ")).with("rung", first.as_str());
     if let Some(hint) = error.hint_text() {
         all = all.hint(hint);
