@@ -3,22 +3,28 @@
 pub mod process;
 pub mod words;
 
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
-/// Makes a folder only its owner can look into, and those around it, unless it is there.
+/// Makes a folder only its owner can look into, and those around it, unless it is there. Says whether it was made.
 ///
 /// # Errors
 ///
 /// Fails if it cannot be made; also if it cannot be told whether it is there, then with that reason: to
 /// make it would only say that something exists.
-pub fn make_private(folder: &Path) -> io::Result<()> {
+pub fn make_private(folder: &Path) -> io::Result<bool> {
     if folder.try_exists()? {
-        return Ok(());
+        return Ok(false);
     }
-    DirBuilder::new().recursive(true).mode(0o700).create(folder)
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    Ok(true)
+}
+
+/// Puts the names in a folder on the disk.
+pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
 }
 
 /// Whether something failed because a disk, or somebody's share of it, is full.

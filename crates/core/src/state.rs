@@ -24,6 +24,7 @@ use bastide_proto::warden::GONE_PREFIX;
 use tokio::time::Instant;
 
 use crate::backend::SessionId;
+use crate::host::sync_folder;
 use crate::{Error, ErrorKind, Result};
 
 pub use folder::SessionFolder;
@@ -84,7 +85,7 @@ impl State {
             Ok(_) => {
                 if !intent.tied {
                     // Its name is worth as much as what is in it.
-                    record::sync_folder(&self.sessions()).map_err(|error| self.unlisted(&error))?;
+                    sync_folder(&self.sessions()).map_err(|error| self.unlisted(&error))?;
                 }
                 Ok(folder)
             }

@@ -383,6 +383,5 @@ fn make(home: &Path) -> Result<()> {
 
 /// Makes sure that the names in a folder are on the disk.
 fn sync_folder(folder: &Path) -> Result<()> {
-    let synced = File::open(folder).and_then(|folder| folder.sync_all());
-    synced.map_err(|error| failed("write", folder, error))
+    crate::host::sync_folder(folder).map_err(|error| failed("write", folder, error))
 }

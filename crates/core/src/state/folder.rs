@@ -12,9 +12,9 @@ use bastide_proto::warden::{LOCK_NAME, TRANSITION_NAME};
 use tokio::time::Instant;
 
 use super::origin::{self, Origin};
-use super::record::{self, Record, Stamp, sync_folder};
+use super::record::{self, Record, Stamp};
 use crate::backend::SessionId;
-use crate::host::is_for_want_of_room;
+use crate::host::{is_for_want_of_room, sync_folder};
 use crate::{Error, ErrorKind, Result};
 
 /// Present in a folder whose session somebody is removing, or was: put there before anything goes.

@@ -10,7 +10,7 @@ use rustix::event::{Timespec, poll};
 use serde::{Deserialize, Serialize};
 
 use super::origin::mark;
-use super::record::sync_folder;
+use crate::host::sync_folder;
 use crate::{Error, ErrorKind, Result};
 
 /// The file it is in.

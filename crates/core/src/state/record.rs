@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::folder::UNWANTED;
 use crate::apply::GitOptions;
 use crate::backend::{Machine, MachineSpec, SessionId};
+use crate::host::sync_folder;
 use crate::{Error, ErrorKind, Result};
 
 /// The file the record is in.
@@ -176,11 +177,6 @@ pub(super) fn write(folder: &Path, record: &Record) -> Result<Stamp> {
         Ok(stamp)
     };
     write().map_err(failed)
-}
-
-/// Puts the names in a folder on the disk.
-pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
-    File::open(folder)?.sync_all()
 }
 
 /// The part of every record that any version of this program can read.

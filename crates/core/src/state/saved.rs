@@ -8,8 +8,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use serde_json::Value;
 
 use super::State;
-use super::record::sync_folder;
 use crate::backend::SessionId;
+use crate::host::sync_folder;
 use crate::{Error, ErrorKind, Result};
 
 /// The file it is in.

@@ -1,9 +1,9 @@
 //! How far a log was when it was last signed, kept outside the log's own folder: whoever cuts the log back
 //! to an earlier state, however well signed, has to find this, too, and cannot write another.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::key::{AuditKey, AuditPublicKey};
 use super::record::Digest;
 use crate::backend::SessionId;
+use crate::host::{make_private, sync_folder};
 
 /// The folder of signed heads, beside the logs. No session is called so.
 const HEADS: &str = ".heads";
@@ -77,7 +78,7 @@ pub(super) fn write(
     }
     let path = path(log, id);
     let folder = path.parent().unwrap_or(log);
-    if make_folder(folder)? {
+    if make_private(folder)? {
         sync_above(folder)?;
     }
     let next = path.with_extension("next");
@@ -97,22 +98,6 @@ pub(super) fn remove(log: &Path, id: &SessionId) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
-}
-
-/// Makes a folder that only its owner can look into. Says whether there was none.
-pub(super) fn make_folder(folder: &Path) -> io::Result<bool> {
-    // Where it cannot be told whether it is there, that is the reason; to make it would only say that
-    // something exists.
-    if folder.try_exists()? {
-        return Ok(false);
-    }
-    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    Ok(true)
-}
-
-/// Puts the names in a folder on the disk.
-pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
-    File::open(folder)?.sync_all()
 }
 
 /// Puts a new folder on the disk: its name, and those of the two above it, which may be new, too.

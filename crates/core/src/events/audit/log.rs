@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::head::{make_folder, sync_above, sync_folder};
+use super::head::sync_above;
 use super::key::AuditKey;
 use super::record::{Digest, Fields, Line, MAX_LINE, line};
 use super::{head as signed, sync};
 use crate::backend::SessionId;
+use crate::host::{make_private, sync_folder};
 
 /// Held while somebody writes.
 const LOCK: &str = "lock";
@@ -198,7 +199,7 @@ impl AuditLog {
 
 impl Writer {
     fn open(folder: &Path, id: &SessionId) -> io::Result<Self> {
-        make_folder(folder)?;
+        make_private(folder)?;
         let lock = private().write(true).create(true).truncate(false).open(folder.join(LOCK))?;
         let last = segments(folder)?.last().copied();
         let segment = last.unwrap_or(1);
