@@ -90,9 +90,11 @@ impl Database {
         connection.busy_timeout(BUSY)?;
         // A write-ahead log would need memory shared through a file, and a store into a page of that
         // file for which a full disk has no block is SIGBUS. A rollback journal is read and written
-        // by system calls, which answer ENOSPC.
+        // by system calls, which answer ENOSPC. The journal makes a transaction of a killed process
+        // undone; a crash of the machine may lose or damage the index, which is made anew from the
+        // folders, so nothing here is worth an fsync.
         connection.pragma_update(None, "journal_mode", "TRUNCATE")?;
-        connection.pragma_update(None, "synchronous", "NORMAL")?;
+        connection.pragma_update(None, "synchronous", "OFF")?;
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         match transaction.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0))? {
             0 => {
