@@ -1,10 +1,13 @@
 //! `cargo xtask bench`: measures beside what users would use instead, in one run.
 
+mod image;
+
 use std::path::PathBuf;
 use std::process::Command;
 
 use crate::shell::{Outcome, cargo, run as run_command, say, step, top, works};
 use crate::test::engine::Engine;
+use image::Image;
 
 /// The reference, as users install it.
 const REFERENCE: &str = "openai-agents[docker]==0.24.0";
@@ -52,6 +55,10 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         say("bwrap is not installed; its column stays empty (`apt-get install bubblewrap`)");
     }
     run_command(&mut cargo(&["build", "--quiet", "--release", "--package", "bastide-cli"]))?;
+    let disk = Image::mount();
+    if let Err(why) = &disk {
+        say(&format!("no disk image, the rows that need one stay empty: {why}"));
+    }
     let engine = Engine::prepare()?;
     if let Err(why) = &engine {
         say(&format!("no Docker daemon, its rows stay empty: {why}"));
@@ -63,6 +70,9 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     command.arg("--commit").arg(commit());
     if let Ok(engine) = &engine {
         command.arg("--docker").arg(engine.variable().1);
+    }
+    if let Ok(disk) = &disk {
+        command.arg("--disk").arg(disk.folder());
     }
     let flags = [
         ("--bwrap", bwrap),

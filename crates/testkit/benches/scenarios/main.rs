@@ -61,6 +61,9 @@ struct Arguments {
     /// An interpreter that has the reference
     #[arg(long)]
     python: Option<PathBuf>,
+    /// A folder on a disk, for what cannot be measured in memory
+    #[arg(long)]
+    disk: Option<PathBuf>,
     /// The program `bastide`
     #[arg(long)]
     cli: Option<PathBuf>,
@@ -161,12 +164,13 @@ fn main() -> ExitCode {
 }
 
 async fn run(arguments: &Arguments) -> io::Result<bool> {
-    // Never on the machine's own disk: some file systems take a hundred times as long to make a file
-    // after others were removed.
+    // Not on the machine's own disk: some file systems take a hundred times as long to make a file
+    // after others were removed. What needs a disk has an image of its own.
     let folder = tempfile::tempdir_in("/dev/shm")?;
     let _cleared = Cleared;
     let mut subjects = Subjects::start(Available {
         folder: folder.path().to_owned(),
+        disk: arguments.disk.clone(),
         python: arguments.python.clone(),
         cli: arguments.cli.clone(),
         bwrap: arguments.bwrap,
@@ -254,7 +258,7 @@ async fn measure(
     let peers = scenario.peers.iter().copied();
     let peers: Vec<_> = peers.filter(|peer| subjects.has(*peer) && asked(peer.name())).collect();
     let mut measured = Measured::new(*scenario);
-    if !subjects.has(scenario.ours) {
+    if !subjects.has(scenario.ours) || !subjects.has_place_for(scenario.operation) {
         return Ok(measured);
     }
     // What a daemon does after its turn is not to be part of the next one.

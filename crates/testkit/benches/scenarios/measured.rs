@@ -57,10 +57,10 @@ impl Measured {
         Some(Ratio { of_medians: percentile(ours, 50) / percentile(theirs, 50), low, high })
     }
 
-    /// A promise is broken only where the measurement is sure of it.
+    /// Whether the ratio of the medians is what was promised.
     pub(crate) fn kept(&self, promise: Promise) -> Kept {
         let holds = match promise {
-            Promise::Times(bound, peer) => self.ratio(peer).map(|ratio| ratio.low <= bound),
+            Promise::Times(bound, peer) => self.ratio(peer).map(|ratio| ratio.of_medians <= bound),
             Promise::Milliseconds(bound) => {
                 self.of(self.scenario.ours).map(|ours| percentile(ours, 50) <= bound)
             }

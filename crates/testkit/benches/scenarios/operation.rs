@@ -53,6 +53,12 @@ impl Operation {
             _ => None,
         }
     }
+
+    /// Whether it is measured on a disk: files in memory (tmpfs) are read at every save, because their
+    /// times do not show what is written through a mapping.
+    pub(crate) fn is_on_disk(self) -> bool {
+        matches!(self, Self::SaveAgain(_))
+    }
 }
 
 impl fmt::Display for Operation {

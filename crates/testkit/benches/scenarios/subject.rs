@@ -19,6 +19,8 @@ pub(crate) use crate::who::Subject;
 pub(crate) struct Available {
     /// A folder in memory, for everybody's files.
     pub(crate) folder: PathBuf,
+    /// A folder on a disk, for what is measured there.
+    pub(crate) disk: Option<PathBuf>,
     /// An interpreter that has the reference.
     pub(crate) python: Option<PathBuf>,
     /// The command line of this project.
@@ -29,6 +31,13 @@ pub(crate) struct Available {
     pub(crate) docker: Option<String>,
 }
 
+/// Who is measured on a disk.
+#[derive(Debug)]
+struct OnDisk {
+    ours: Ours,
+    reference: Option<ReferenceProcess>,
+}
+
 /// Everybody who can be measured here.
 #[derive(Debug)]
 pub(crate) struct Subjects {
@@ -36,6 +45,7 @@ pub(crate) struct Subjects {
     ours: Ours,
     bare: Bare,
     reference: Option<ReferenceProcess>,
+    on_disk: Option<OnDisk>,
     docker: Option<Ours>,
     docker_reference: Option<ReferenceProcess>,
     docker_exec: Option<DockerExec>,
@@ -48,6 +58,15 @@ impl Subjects {
         let python = available.python.as_deref();
         let start = |python| ReferenceProcess::start(python, &available.folder, None);
         let reference = python.map(start).transpose()?;
+        let on_disk = match &available.disk {
+            Some(disk) => Some(OnDisk {
+                ours: Ours::start(disk, None).await?,
+                reference: python
+                    .map(|python| ReferenceProcess::start(python, disk, None))
+                    .transpose()?,
+            }),
+            None => None,
+        };
         let host = available.docker.as_deref();
         let docker = match host {
             Some(host) => Some(Ours::in_containers(&available.folder, host).await?),
@@ -58,7 +77,16 @@ impl Subjects {
         let start = |(python, docker)| ReferenceProcess::start(python, &available.folder, docker);
         let docker_reference = in_containers.map(start).transpose()?;
         let docker_exec = available.docker.as_deref().map(DockerExec::start).transpose()?;
-        Ok(Self { available, ours, bare, reference, docker, docker_reference, docker_exec })
+        Ok(Self {
+            available,
+            ours,
+            bare,
+            reference,
+            on_disk,
+            docker,
+            docker_reference,
+            docker_exec,
+        })
     }
 
     /// Whether somebody is here.
@@ -75,6 +103,11 @@ impl Subjects {
         }
     }
 
+    /// Whether there is a place to measure an operation in.
+    pub(crate) fn has_place_for(&self, operation: Operation) -> bool {
+        !operation.is_on_disk() || self.on_disk.is_some()
+    }
+
     /// How long somebody takes for an operation, once.
     pub(crate) async fn measure(
         &mut self,
@@ -84,6 +117,14 @@ impl Subjects {
         let missing = || io::Error::other(format!("{} is not here", subject.name()));
         if let Some(work) = operation.workload() {
             work.make()?;
+        }
+        let on_disk = self.on_disk.as_mut().filter(|_| operation.is_on_disk());
+        match (subject, on_disk) {
+            (Subject::Local, Some(disk)) => return disk.ours.measure(operation).await,
+            (Subject::Reference, Some(OnDisk { reference: Some(reference), .. })) => {
+                return reference.measure(operation);
+            }
+            _ => {}
         }
         match subject {
             Subject::Local => self.ours.measure(operation).await,
@@ -110,6 +151,10 @@ impl Subjects {
         }
         if let Some(docker_exec) = self.docker_exec {
             docker_exec.end()?;
+        }
+        if let Some(on_disk) = self.on_disk {
+            drop(on_disk.reference);
+            on_disk.ours.end().await?;
         }
         self.ours.end().await
     }
