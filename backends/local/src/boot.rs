@@ -48,6 +48,28 @@ pub(crate) struct Wardens<'a> {
     pub(crate) spares: Option<&'a Arc<Spares>>,
 }
 
+/// A warden that was executed and told nothing yet, if one is needed.
+struct Executed(Option<(Warden, StdStream)>);
+
+impl Executed {
+    fn start(wardens: Wardens<'_>) -> Self {
+        let has_other = wardens.spares.is_some_and(|spares| spares.has_warden());
+        // Whatever is wrong is told when one has to be there.
+        let start = || Warden::start(wardens.guest).ok();
+        Self(if has_other { None } else { start() })
+    }
+}
+
+impl Drop for Executed {
+    fn drop(&mut self) {
+        if let Some((warden, control)) = self.0.take() {
+            // It ends by itself when the socket closes; here it is only collected.
+            drop(control);
+            warden.let_live();
+        }
+    }
+}
+
 /// Brings the sandbox of a session up.
 pub(crate) async fn boot(
     wardens: Wardens<'_>,
@@ -70,6 +92,8 @@ pub(crate) async fn boot(
     // Nobody outside gets past the folder it lies in; inside, users besides the owner may look.
     let was_there = !new_folder(&storage, 0o755).map_err(failed)? || !folder.is_new();
     forget_end(dir).map_err(failed)?;
+    // A warden takes as long to be executed as the plan takes to be made: it is started first.
+    let mut executed = Executed::start(wardens);
     let toolchains = layout::toolchains(&spec.search_path);
     let token = token::make(dir).map_err(failed)?;
     let ground = Ground {
@@ -94,7 +118,8 @@ pub(crate) async fn boot(
             }
             plan => plan?,
         };
-        match stand(wardens, folder, &ground, plan, resolver).await.map_err(failed)? {
+        let stood = stand(wardens, &mut executed, folder, &ground, plan, resolver).await;
+        match stood.map_err(failed)? {
             Ok(up) => {
                 climbed = Some(up);
                 break;
@@ -151,6 +176,7 @@ struct Up {
 /// Has a warden build a sandbox; the inner failure is the sandbox's own.
 async fn attempt(
     wardens: Wardens<'_>,
+    executed: &mut Executed,
     folder: &SessionFolder,
     plan: &Plan,
     ground: &Groundwork,
@@ -167,7 +193,8 @@ async fn attempt(
         Some(spares) => spares.nursery(wardens.guest, ground).await,
         None => None,
     };
-    let waiting = Waiting::start(wardens.guest, nursery, ground.clone()).await?;
+    let executed = executed.0.take();
+    let waiting = Waiting::start(wardens.guest, executed, nursery, ground.clone()).await?;
     build(waiting, folder, plan, boot).await
 }
 
@@ -211,6 +238,7 @@ async fn build(
 /// Tries one rung; the inner failure is the rung's own.
 async fn stand(
     wardens: Wardens<'_>,
+    executed: &mut Executed,
     folder: &SessionFolder,
     ground: &Ground<'_>,
     mut plan: Plan,
@@ -219,7 +247,7 @@ async fn stand(
     loop {
         let groundwork = plan.groundwork(ground);
         let boot = plan.boot_spec(ground, resolver);
-        match attempt(wardens, folder, &plan, &groundwork, &boot).await? {
+        match attempt(wardens, executed, folder, &plan, &groundwork, &boot).await? {
             Ok(up) => {
                 if let Some(spares) = wardens.spares {
                     spares.prepare(wardens.guest, &groundwork);

@@ -40,19 +40,20 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// Starts a warden, out of a nursery if there is one. What it stands on is laid while this process
-    /// does other things.
+    /// Takes a warden that was executed ahead, or has one forked by a nursery, or executes one. What it
+    /// stands on is laid while this process does other things.
     pub(crate) async fn start(
         guest: &GuestBinary,
+        executed: Option<(Warden, StdStream)>,
         nursery: Option<Arc<Nursery>>,
         ground: Groundwork,
     ) -> io::Result<Self> {
-        let forked = match nursery {
-            Some(nursery) => nursery.fork().await.ok(),
-            None => None,
+        let ready = match (executed, nursery) {
+            (None, Some(nursery)) => nursery.fork().await.ok(),
+            (executed, _) => executed,
         };
-        let (warden, control) = match forked {
-            Some(forked) => forked,
+        let (warden, control) = match ready {
+            Some(ready) => ready,
             None => Warden::start(guest)?,
         };
         words::send(&mut words::to_tokio(control.try_clone()?)?, &ground).await?;
@@ -117,6 +118,12 @@ impl Spares {
         self.shelf().spare.take_if(|spare| spare.ground == *ground)
     }
 
+    /// Whether the next session need not execute a warden.
+    pub(crate) fn has_warden(&self) -> bool {
+        let shelf = self.shelf();
+        shelf.spare.is_some() || shelf.nursery.is_some() || shelf.is_early
+    }
+
     fn take_number(&self, number: u64) -> Option<Waiting> {
         let mut shelf = self.shelf();
         if shelf.count != number {
@@ -174,7 +181,7 @@ impl Spares {
         // Nobody waits for one any more whose client is gone.
         spares.upgrade()?;
         let nursery = Self::open_nursery(spares, guest, &ground).await;
-        let laid = Waiting::start(guest, nursery, ground).await;
+        let laid = Waiting::start(guest, None, nursery, ground).await;
         let spares = spares.upgrade()?;
         let (unfit, count) = {
             let mut shelf = spares.shelf();
