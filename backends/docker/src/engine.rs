@@ -42,7 +42,7 @@ impl Engine {
                 let host = format!("https://{host}");
                 // A program that links more than one implementation has to choose; a choice that was
                 // made already stands.
-                drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
+                drop(rustls::crypto::ring::default_provider().install_default());
                 Docker::connect_with_ssl(&host, &key, &cert, &ca, most, API_DEFAULT_VERSION)
             }
         };

@@ -81,6 +81,8 @@ impl Bucket {
         if let Some(token) = options.session_token {
             builder = builder.with_token(token);
         }
+        // The client takes the implementation of the process; a choice that was made already stands.
+        drop(rustls::crypto::ring::default_provider().install_default());
         let store = builder.build().map_err(|error| bad().because(error))?;
         Ok(Self { store: Arc::new(store), prefix, place: address.to_owned() })
     }
