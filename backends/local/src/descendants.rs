@@ -29,16 +29,44 @@ const STEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 /// supervisors; then those, which are its children by then. What they looked after falls to the first process,
 /// and is stopped before anything of it is killed, so that nothing forks meanwhile.
 pub(crate) fn kill_descendants(ancestor: i32) -> io::Result<()> {
+    kill_in(&mut Host, ancestor)
+}
+
+/// The processes of a machine.
+trait Machine {
+    /// Every process there is.
+    fn look(&mut self) -> io::Result<Vec<Process>>;
+
+    /// Signals one that was seen, if it is still that one; what is held can be waited for.
+    fn signal(&mut self, who: Seen, signal: Signal) -> Option<OwnedFd>;
+}
+
+/// This machine's.
+struct Host;
+
+impl Machine for Host {
+    fn look(&mut self) -> io::Result<Vec<Process>> {
+        let names = fs::read_dir("/proc")?.flatten().map(|entry| entry.file_name());
+        let numbers = names.filter_map(|name| name.to_str()?.parse().ok());
+        Ok(numbers.filter_map(Process::by_number).collect())
+    }
+
+    fn signal(&mut self, who: Seen, signal: Signal) -> Option<OwnedFd> {
+        who.signal(signal)
+    }
+}
+
+fn kill_in(machine: &mut impl Machine, ancestor: i32) -> io::Result<()> {
     for _generation in ["guest and launchers", "supervisors"] {
-        let mut children = look()?;
+        let mut children = machine.look()?;
         children.retain(|process| process.parent == ancestor);
         for some in children.chunks(HELD) {
-            let going = some.iter().filter_map(|child| child.who.signal(Signal::KILL));
+            let going = some.iter().filter_map(|child| machine.signal(child.who, Signal::KILL));
             await_all(&going.collect::<Vec<_>>());
         }
     }
     for _ in 0..ROUNDS {
-        if stop_and_kill(ancestor)? == 0 {
+        if stop_and_kill(machine, ancestor)? == 0 {
             break;
         }
     }
@@ -46,21 +74,21 @@ pub(crate) fn kill_descendants(ancestor: i32) -> io::Result<()> {
 }
 
 /// Says how many there were.
-fn stop_and_kill(ancestor: i32) -> io::Result<usize> {
+fn stop_and_kill(machine: &mut impl Machine, ancestor: i32) -> io::Result<usize> {
     let mut stopped: HashSet<Seen> = HashSet::new();
     for _ in 0..LOOKS {
-        let found = descendants(ancestor, look()?);
+        let found = descendants(ancestor, machine.look()?);
         let new: Vec<_> = found.difference(&stopped).copied().collect();
         if new.is_empty() {
             break;
         }
         for process in &new {
-            drop(process.signal(Signal::STOP));
+            drop(machine.signal(*process, Signal::STOP));
         }
         stopped.extend(new);
     }
     for process in &stopped {
-        drop(process.signal(Signal::KILL));
+        drop(machine.signal(*process, Signal::KILL));
     }
     Ok(stopped.len())
 }
@@ -120,13 +148,6 @@ impl Seen {
     }
 }
 
-/// Every process there is.
-fn look() -> io::Result<Vec<Process>> {
-    let names = fs::read_dir("/proc")?.flatten().map(|entry| entry.file_name());
-    let numbers = names.filter_map(|name| name.to_str()?.parse().ok());
-    Ok(numbers.filter_map(Process::by_number).collect())
-}
-
 /// Everything alive that descends from a process.
 fn descendants(ancestor: i32, all: Vec<Process>) -> HashSet<Seen> {
     let mut children: HashMap<i32, Vec<Process>> = HashMap::new();
@@ -148,14 +169,14 @@ fn descendants(ancestor: i32, all: Vec<Process>) -> HashSet<Seen> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{BufRead, BufReader, Read};
+    use std::io::{BufRead, BufReader};
     use std::process::{Child, Command, Stdio};
 
     use super::*;
 
     fn started(script: &str) -> (Child, BufReader<std::process::ChildStdout>) {
         let mut child =
-            Command::new("bash").args(["-mc", script]).stdout(Stdio::piped()).spawn().unwrap();
+            Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         output.read_line(&mut line).unwrap();
@@ -173,14 +194,54 @@ mod tests {
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&child.wait().unwrap()), Some(9));
     }
 
+    /// Processes that are written down: who, and whose child. What loses its parent falls to the first one.
+    struct Written {
+        parents: Vec<(i32, i32)>,
+        signalled: Vec<(i32, Signal)>,
+    }
+
+    const INIT: i32 = 10;
+
+    impl Machine for Written {
+        fn look(&mut self) -> io::Result<Vec<Process>> {
+            let process = |(pid, parent): &(i32, i32)| Process {
+                who: Seen { pid: *pid, started: 7 },
+                parent: *parent,
+                is_dead: false,
+            };
+            Ok(self.parents.iter().map(process).collect())
+        }
+
+        fn signal(&mut self, who: Seen, signal: Signal) -> Option<OwnedFd> {
+            self.signalled.push((who.pid, signal));
+            if signal == Signal::KILL {
+                self.parents.retain(|(pid, _)| *pid != who.pid);
+                let orphans = self.parents.iter_mut().filter(|(_, parent)| *parent == who.pid);
+                orphans.for_each(|(_, parent)| *parent = INIT);
+            }
+            None
+        }
+    }
+
     #[test]
     fn never_stops_whoever_collects_the_dead() {
-        // With job control the shell hears of a child that is stopped: `wait` ends with 128 and the signal.
-        let (mut child, mut output) = started("sleep 7123 & echo up; wait $!; echo $?");
-        kill_descendants(child.id().cast_signed()).unwrap();
-        let mut said = String::new();
-        output.read_to_string(&mut said).unwrap();
-        assert_eq!(said, "137\n", "it was killed, and nothing else happened to it");
-        child.wait().unwrap();
+        let (guest, launcher, supervisors, commands) = (11, 12, [13, 14], [15, 16, 17]);
+        let parents = vec![
+            (guest, INIT),
+            (launcher, INIT),
+            (supervisors[0], launcher),
+            (supervisors[1], launcher),
+            (commands[0], supervisors[0]),
+            (commands[1], supervisors[1]),
+            (commands[2], commands[1]),
+            (99, 1),
+        ];
+        let mut machine = Written { parents, signalled: Vec::new() };
+        kill_in(&mut machine, INIT).unwrap();
+        assert_eq!(machine.parents, [(99, 1)], "everything has ended, and nothing else");
+        let stopped = machine.signalled.iter().filter(|(_, signal)| *signal == Signal::STOP);
+        let mut stopped: Vec<i32> = stopped.map(|(pid, _)| *pid).collect();
+        stopped.sort_unstable();
+        assert_eq!(stopped, commands, "only what collects nobody");
     }
 }
