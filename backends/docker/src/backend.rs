@@ -125,13 +125,13 @@ impl DockerBackend {
 
     /// Removes a folder, whatever is in it: a session's (`remove`), or any (`remove-tree`).
     async fn remove_folder(&self, dir: &Path, how: &str) -> Result<()> {
-        if !dir.exists() {
-            return Ok(());
-        }
         let failed = |why: String| {
             let message = format!("cannot remove {}: {why}", dir.display());
             Error::new(ErrorKind::Io, message).with("path", dir.display().to_string())
         };
+        if !dir.try_exists().map_err(|error| failed(error.to_string()))? {
+            return Ok(());
+        }
         let mut remover = Command::new(self.guest.checked_path())
             .arg0("bastide-remover")
             .arg(how)

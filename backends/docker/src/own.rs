@@ -68,8 +68,8 @@ pub(crate) fn session_of(home: &Path, folder: &Path) -> Option<SessionId> {
     let name = folder.file_name()?.to_str()?;
     let id = name.strip_prefix(GONE_PREFIX).unwrap_or(name);
     let id: SessionId = id.split('.').next()?.parse().ok()?;
-    let is_taken =
-        name.starts_with(GONE_PREFIX) && home.join("sessions").join(id.as_str()).exists();
+    let place = home.join("sessions").join(id.as_str());
+    let is_taken = name.starts_with(GONE_PREFIX) && place.try_exists().unwrap_or(true);
     let is_copy = !Origin::of(folder).is_ok_and(|origin| origin != Origin::Copied);
     (!is_taken && !is_copy).then_some(id)
 }

@@ -56,7 +56,9 @@ async fn left(engine: &Engine, home: &Home, label: &str) -> Result<BTreeMap<Sess
     let volumes = engine.ask(LARGE, "list the volumes", listed).await?;
     let session = |labels: &HashMap<String, String>| -> Option<SessionId> {
         let id: SessionId = labels.get(SESSION_LABEL)?.parse().ok()?;
-        (!home.path.join("sessions").join(id.as_str()).exists()).then_some(id)
+        // A folder that cannot be looked at is there.
+        let folder = home.path.join("sessions").join(id.as_str());
+        matches!(folder.try_exists(), Ok(false)).then_some(id)
     };
     let mut left: BTreeMap<SessionId, Things> = BTreeMap::new();
     for container in containers {

@@ -26,6 +26,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 use tokio::time::Instant;
 
+use crate::descendants::kill_descendants;
 use crate::user::Identity;
 use crate::warden::Spares;
 use crate::{boot, side, strays, token};
@@ -146,7 +147,7 @@ impl LocalBackend {
     /// Removes a folder, whatever is in it: a session's, with what it says is the session's (`remove`), or
     /// any (`remove-tree`). A process of its own does that: a tree may be deep, wide and hostile.
     async fn remove(&self, dir: &Path, how: &str) -> io::Result<()> {
-        if !dir.exists() {
+        if !dir.try_exists()? {
             return Ok(());
         }
         // Users of the session may own what is in it.
@@ -405,7 +406,7 @@ async fn end(state: &State, dir: &Path, remove: bool) -> io::Result<()> {
 async fn end_process(pid: i32, process: OwnedFd) -> io::Result<()> {
     if strays::is_host_init(pid) {
         // It cannot get away while it is held, and what it looks after must not.
-        tokio::task::spawn_blocking(move || strays::kill_descendants(pid))
+        tokio::task::spawn_blocking(move || kill_descendants(pid))
             .await
             .map_err(io::Error::other)??;
     }

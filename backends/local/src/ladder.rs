@@ -1,7 +1,7 @@
 //! The rungs of isolation, from the strongest down.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
 
 use bastide::{Error, ErrorKind, Isolation, Result, Rung};
@@ -13,6 +13,9 @@ use crate::refusal::{because, refused};
 
 /// Where the rung of a session is noted, in its folder: what was stopped goes on as it was.
 const NOTE: &str = "rung";
+
+/// What it is called while it is not whole.
+const UNFINISHED_NOTE: &str = "rung.unfinished";
 
 /// What `auto` tries, in order.
 const LADDER: [Rung; 2] = [Rung::Namespaces, Rung::Landlock];
@@ -34,7 +37,8 @@ pub(crate) fn rungs(asked: Isolation, dir: &Path) -> Result<Vec<Rung>> {
 fn noted(dir: &Path) -> Result<Option<Rung>> {
     let path = dir.join(NOTE);
     let failed = |why: String| {
-        let message = format!("cannot tell how the session was confined: {why}");
+        let place = path.display();
+        let message = format!("cannot tell from {place} how the session was confined: {why}");
         Error::new(ErrorKind::Io, message)
             .with("path", path.display().to_string())
             .hint("ask for a rung by name with `--isolation`")
@@ -51,9 +55,13 @@ fn noted(dir: &Path) -> Result<Option<Rung>> {
     }
 }
 
-/// Notes on which rung a session stands.
+/// Notes on which rung a session stands. A note that was there stays until the new one is whole: without one that can
+/// be read the session does not go on.
 pub(crate) fn note(dir: &Path, rung: Rung) -> io::Result<()> {
-    fs::write(dir.join(NOTE), rung.as_str())
+    let unfinished = dir.join(UNFINISHED_NOTE);
+    let mut file = fs::File::create(&unfinished)?;
+    file.write_all(rung.as_str().as_bytes())?;
+    fs::rename(unfinished, dir.join(NOTE))
 }
 
 /// Whether a boot failed because the machine does not have the rung. Not where there is no room for one more
@@ -118,6 +126,17 @@ mod tests {
         note(folder.path(), Rung::Landlock).unwrap();
         assert_eq!(rungs(Isolation::Auto), [Rung::Landlock]);
         assert_eq!(rungs(Isolation::Exactly(Rung::Namespaces)), [Rung::Namespaces]);
+    }
+
+    #[test]
+    fn keeps_the_note_that_is_there_where_none_can_be_written() {
+        let folder = tempfile::tempdir().unwrap();
+        note(folder.path(), Rung::Landlock).unwrap();
+        // Every write there fails for want of room.
+        std::os::unix::fs::symlink("/dev/full", folder.path().join(UNFINISHED_NOTE)).unwrap();
+        let failed = note(folder.path(), Rung::Landlock).unwrap_err();
+        assert_eq!(failed.raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
+        assert_eq!(noted(folder.path()).unwrap(), Some(Rung::Landlock));
     }
 
     #[test]

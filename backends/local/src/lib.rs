@@ -4,6 +4,7 @@
 
 mod backend;
 mod boot;
+mod descendants;
 mod descriptors;
 mod homes;
 mod host;

@@ -1,21 +1,21 @@
 //! What no session leads to any more: processes whose session's folder is gone or whose warden is, and
 //! files and locks of processes that were killed.
 
-use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use bastide::SweepMode;
 use bastide::host::process::kill;
 use bastide_proto::warden::HOST_INIT;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::backend::GUESTS;
+use crate::descendants::kill_descendants;
 use crate::user::ID_LOCKS;
 
 /// Ends and removes what no session under `home` leads to, if `mode` says so, and says what it was.
@@ -47,67 +47,6 @@ pub(crate) fn sweep(home: &Path, mode: SweepMode) -> io::Result<Vec<String>> {
 pub(crate) fn is_host_init(pid: i32) -> bool {
     let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
     name.strip_suffix(b"\n") == Some(HOST_INIT.to_bytes()) && pid_inside(pid) == Some(pid)
-}
-
-/// Ends everything that descends from a process. All of it is stopped before anything is ended, so that
-/// nothing forks meanwhile.
-pub(crate) fn kill_descendants(ancestor: i32) -> io::Result<()> {
-    const LOOKS: usize = 64;
-    let mut stopped: HashSet<(i32, u64)> = HashSet::new();
-    for _ in 0..LOOKS {
-        let found = descendants(ancestor)?;
-        let new: Vec<_> = found.difference(&stopped).copied().collect();
-        if new.is_empty() {
-            break;
-        }
-        for process in &new {
-            signal(*process, Signal::STOP);
-        }
-        stopped.extend(new);
-    }
-    for process in stopped {
-        signal(process, Signal::KILL);
-    }
-    Ok(())
-}
-
-/// Everything that descends from a process, each with the time it started at.
-fn descendants(ancestor: i32) -> io::Result<HashSet<(i32, u64)>> {
-    let mut children: HashMap<i32, Vec<(i32, u64)>> = HashMap::new();
-    for pid in processes()? {
-        if let (Some(parent), Some(started)) = (parent(pid), started(pid)) {
-            children.entry(parent).or_default().push((pid, started));
-        }
-    }
-    let mut found = HashSet::new();
-    let mut open = vec![ancestor];
-    while let Some(above) = open.pop() {
-        for child in children.get(&above).into_iter().flatten() {
-            if found.insert(*child) {
-                open.push(child.0);
-            }
-        }
-    }
-    Ok(found)
-}
-
-/// Signals a process that was seen: its number may be another's by now. One that is gone already is what we want.
-fn signal((pid, seen): (i32, u64), signal: Signal) {
-    let Some(number) = Pid::from_raw(pid) else { return };
-    // Held before it is looked at: what is seen is then known to be about the process that is signalled.
-    if let Ok(held) = pidfd_open(number, PidfdFlags::empty())
-        && started(pid) == Some(seen)
-    {
-        let _ = pidfd_send_signal(&held, signal);
-    }
-}
-
-/// When a process started, in ticks since boot: the twentieth field after its name.
-fn started(pid: i32) -> Option<u64> {
-    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    let name = stat.iter().rposition(|byte| *byte == b')')?;
-    let rest = std::str::from_utf8(stat.get(name + 1..)?).ok()?;
-    rest.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
 /// The wardens that live in a session's folder, and the first processes of their sandboxes, held.
@@ -165,7 +104,8 @@ impl Stray {
         let place = fs::read_link(format!("/proc/{pid}/cwd")).ok()?;
         let folder = place.strip_prefix(home.join("sessions")).ok()?.components().next()?;
         let folder = home.join("sessions").join(folder);
-        (is_warden(pid) && !folder.exists()).then_some(Self::WardenWithoutFolder)
+        let is_gone = matches!(folder.try_exists(), Ok(false));
+        (is_warden(pid) && is_gone).then_some(Self::WardenWithoutFolder)
     }
 }
 
@@ -223,15 +163,25 @@ fn parent(pid: i32) -> Option<i32> {
     status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
 }
 
-/// Guest programs whose writer was killed before it was done. Its process id is in the name.
+/// Guest programs whose writer was killed before it was done. It holds a lock on what it writes.
 fn unfinished_guests(guests: &Path, mode: SweepMode, swept: &mut Vec<String>) -> io::Result<()> {
     for entry in fs::read_dir(guests)? {
         let path = entry?.path();
         let name = path.file_name().map(OsStr::to_string_lossy).unwrap_or_default();
         let Some(rest) = name.strip_suffix(".tmp") else { continue };
         let writer = rest.rsplit('.').next().unwrap_or_default();
-        if !PathBuf::from("/proc").join(writer).exists() {
-            remove(&path, mode, swept)?;
+        // Earlier versions took no lock; the process id of the writer is all that is known of it.
+        let is_earlier = writer.bytes().all(|byte| byte.is_ascii_digit());
+        if is_earlier && !matches!(Path::new("/proc").join(writer).try_exists(), Ok(false)) {
+            continue;
+        }
+        // Held while it is removed, so that nobody goes on with one that is about to go.
+        match File::open(&path).map(|lock| lock.try_lock().map(|()| lock)) {
+            Ok(Ok(_lock)) => remove(&path, mode, swept)?,
+            Ok(Err(TryLockError::WouldBlock)) => {}
+            Ok(Err(TryLockError::Error(error))) => return Err(error),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(())
@@ -250,14 +200,24 @@ fn free_ranges(locks: &Path, mode: SweepMode, swept: &mut Vec<String>) -> io::Re
             (Ok(held), Ok(found)) => (held.dev(), held.ino()) == (found.dev(), found.ino()),
             _ => false,
         };
-        // A session that does not run keeps the ids of its files.
-        let owner = fs::read(&path).unwrap_or_default();
-        let is_kept = !owner.is_empty() && Path::new(OsStr::from_bytes(&owner)).exists();
-        if is_free && in_place && !is_kept {
+        if is_free && in_place && is_nobodys(&path) {
             remove(&path, mode, swept)?;
         }
     }
     Ok(())
+}
+
+/// Whether no files have the ids of a range: a session that does not run keeps those of its files, and the lock says where
+/// they are. Where that cannot be told, somebody has them.
+fn is_nobodys(lock: &Path) -> bool {
+    let Ok(owner) = fs::read(lock) else { return false };
+    owner.is_empty() || is_gone(Path::new(OsStr::from_bytes(&owner)))
+}
+
+/// Whether a session's folder is known to be gone. Without the folder around it nobody can tell: the home may have been
+/// moved, or lie on a disk that is not mounted now.
+fn is_gone(session: &Path) -> bool {
+    session.parent().is_some_and(Path::is_dir) && matches!(session.try_exists(), Ok(false))
 }
 
 fn remove(path: &Path, mode: SweepMode, swept: &mut Vec<String>) -> io::Result<()> {
@@ -271,4 +231,58 @@ fn remove(path: &Path, mode: SweepMode, swept: &mut Vec<String>) -> io::Result<(
         Err(error) => return Err(error),
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_a_range_for_free_only_where_its_session_is_known_to_be_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let sessions = folder.path().join("sessions");
+        fs::create_dir_all(sessions.join("kept")).unwrap();
+        let unmounted = folder.path().join("unmounted/sessions/kept");
+        let cases = [
+            ("nobodys", None, true),
+            ("kept", Some(sessions.join("kept")), false),
+            ("removed", Some(sessions.join("removed")), true),
+            ("of a home that is not there", Some(unmounted), false),
+        ];
+        let locks = folder.path().join("locks");
+        fs::create_dir(&locks).unwrap();
+        let mut freed = Vec::new();
+        for (name, owner, is_free) in &cases {
+            let owner = owner.as_ref().map_or(OsStr::new(""), |owner| owner.as_os_str());
+            fs::write(locks.join(name), owner.as_bytes()).unwrap();
+            freed.extend(is_free.then(|| locks.join(name).display().to_string()));
+        }
+        let mut swept = Vec::new();
+        free_ranges(&locks, SweepMode::Remove, &mut swept).unwrap();
+        swept.sort_unstable();
+        assert_eq!(swept, freed);
+        for (name, _, is_free) in cases {
+            assert_eq!(locks.join(name).exists(), !is_free, "{name}");
+        }
+    }
+
+    #[test]
+    fn removes_an_unfinished_guest_only_if_nobody_writes_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let make = |name: &str| {
+            let path = folder.path().join(name);
+            fs::write(&path, "half").unwrap();
+            path
+        };
+        // Its number is a living process's, which is not its writer.
+        let left = make(&format!("guest-1.{}-0.tmp", std::process::id()));
+        let written = make("guest-1.999999999-0.tmp");
+        let earlier = make(&format!("guest-1.{}.tmp", std::process::id()));
+        let lock = File::open(&written).unwrap();
+        lock.lock().unwrap();
+        let mut swept = Vec::new();
+        unfinished_guests(folder.path(), SweepMode::Remove, &mut swept).unwrap();
+        assert_eq!(swept, [left.display().to_string()]);
+        assert!(!left.exists() && written.exists() && earlier.exists());
+    }
 }

@@ -1,6 +1,7 @@
 //! The only place that prints.
 
 mod escape;
+mod failures;
 mod progress;
 mod table;
 
@@ -12,6 +13,7 @@ use bastide::{Error, ErrorKind, Receipt, Result, Session};
 use serde_json::{Value, json};
 
 pub(crate) use escape::{escaped, escaped_json};
+pub(crate) use failures::Failures;
 pub(crate) use table::Table;
 
 /// The exit code of a failure of Bastide itself.

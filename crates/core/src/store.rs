@@ -28,12 +28,14 @@ mod record;
 mod remote;
 mod restore;
 mod save;
+mod steps;
 #[doc(hidden)]
 pub mod strange;
 mod tar;
 mod tree;
 mod trouble;
 mod verify;
+mod whereabouts;
 mod writer;
 
 use std::fmt;
@@ -51,6 +53,7 @@ use index::{Index, Pack, packs_in};
 use lease::Lease;
 use reader::Reader;
 use trouble::failed;
+use whereabouts::Whereabouts;
 use writer::Writer;
 
 use crate::host::make_private;
@@ -216,8 +219,8 @@ impl Store {
     }
 
     /// Where packs are, and where those that were put aside are.
-    fn pack_folders(&self) -> [PathBuf; 2] {
-        [self.packs(), self.folder("aside")]
+    fn whereabouts(&self) -> Whereabouts {
+        Whereabouts::new(self.packs(), self.folder("aside"), self.folder("lock"))
     }
 
     /// Where every chunk is now. Whoever relies on it takes a lease before.
@@ -226,16 +229,18 @@ impl Store {
             let _lock = self.lock()?;
             packs_in(&self.packs())?
         };
-        self.index_of(&packs)
+        self.index_of(&packs, &self.whereabouts())
     }
 
     /// Where every chunk of these packs is.
-    fn index_of(&self, packs: &[ChunkId]) -> Result<Arc<Index>> {
-        let mut known = self.inner.index.lock().unwrap_or_else(PoisonError::into_inner);
+    fn index_of(&self, packs: &[ChunkId], places: &Whereabouts) -> Result<Arc<Index>> {
+        let known = || self.inner.index.lock().unwrap_or_else(PoisonError::into_inner);
+        // Not held meanwhile: a pack that is not found is looked for under the store's lock, and whoever has that may
+        // be here, too.
+        let before = known().clone();
         let distrusted = self.distrusted()?;
-        let index = Index::read(packs, &self.pack_folders(), known.as_deref(), &distrusted)?;
-        let index = Arc::new(index);
-        *known = Some(Arc::clone(&index));
+        let index = Arc::new(Index::read(packs, places, before.as_deref(), &distrusted)?);
+        *known() = Some(Arc::clone(&index));
         Ok(index)
     }
 
@@ -270,8 +275,9 @@ impl Store {
             packs.extend(packs_in(&self.packs())?);
             (packs, found)
         };
-        let index = self.index_of(&packs)?;
-        Ok((Reader::new(index, Some(lease), self.pack_folders()), found))
+        let places = self.whereabouts();
+        let index = self.index_of(&packs, &places)?;
+        Ok((Reader::new(index, Some(lease), places), found))
     }
 
     fn writer(&self) -> Result<Writer> {
@@ -342,7 +348,9 @@ impl Store {
             let name = pack::pack_name(pack.id);
             let place = packs.join(&name);
             let aside = self.folder("aside").join(&name);
-            if !place.exists() && aside.exists() {
+            // One that cannot be looked at may be aside: a snapshot without it would be lost with it.
+            let looking = |error| failed("look for", &place, error);
+            if !place.try_exists().map_err(looking)? && aside.try_exists().map_err(looking)? {
                 fs::rename(&aside, &place).map_err(|error| failed("bring back", &place, error))?;
                 brought_back = true;
             }
@@ -385,3 +393,6 @@ fn make(home: &Path) -> Result<()> {
 fn sync_folder(folder: &Path) -> Result<()> {
     crate::host::sync_folder(folder).map_err(|error| failed("write", folder, error))
 }
+
+#[cfg(test)]
+mod tests;

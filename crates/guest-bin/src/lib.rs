@@ -3,12 +3,15 @@
 #![warn(missing_docs)]
 
 mod stamp;
+mod unfinished;
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+use unfinished::Unfinished;
 
 /// The guest program.
 static BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/bastide-guest"));
@@ -53,15 +56,14 @@ impl GuestBinary {
             return Ok(Self { path, file: file.into() });
         }
         // Written under another name first: another process may be starting the same file now.
-        let temporary = cache.join(format!("guest-{HASH}.{}.tmp", std::process::id()));
-        let mut file =
-            File::options().write(true).create(true).truncate(true).mode(MODE).open(&temporary)?;
+        let Unfinished { path: temporary, mut file, lock } = Unfinished::begin(&path, MODE)?;
         file.write_all(BYTES)?;
         // A later process believes what it finds by its times: it has to be on the disk before its name.
         file.sync_all()?;
         // A file that is open for writing cannot be executed.
         drop(file);
         fs::rename(&temporary, &path)?;
+        drop(lock);
         let file = File::open(&path)?;
         if is_embedded(&file)? {
             return Ok(Self { path, file: file.into() });

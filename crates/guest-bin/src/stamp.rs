@@ -6,8 +6,10 @@
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use crate::unfinished::Unfinished;
 
 /// Longer than any stamp is.
 const MAX: u64 = 256;
@@ -38,12 +40,9 @@ pub(crate) fn is_known(guest: &Path, file: &Metadata) -> bool {
 pub(crate) fn remember(guest: &Path, file: &Metadata) {
     let write = || -> io::Result<()> {
         let stamp = path_for(guest);
-        let temporary = stamp.with_extension(format!("checked.{}.tmp", std::process::id()));
-        let mut options = File::options();
-        let opened =
-            options.write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
-        (&opened).write_all(line(file).as_bytes())?;
-        fs::rename(&temporary, &stamp)
+        let mut unfinished = Unfinished::begin(&stamp, 0o600)?;
+        unfinished.file.write_all(line(file).as_bytes())?;
+        fs::rename(&unfinished.path, &stamp)
     };
     drop(write());
 }

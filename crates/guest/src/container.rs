@@ -24,7 +24,9 @@ use rustix::process::{Pid, setsid};
 
 use crate::accounts::{Identity, Nameless};
 use crate::init::ToInit;
-use crate::jail::container::{become_user, raise_walls, reduce_first, reduce_guest};
+use crate::jail::container::{
+    become_user, harden_first, harden_guest, raise_walls, reduce_first, reduce_guest,
+};
 use crate::jail::{
     Count, Processors, Protected, Shared, Step, StepError, Surroundings, WallsReport,
     limit_commands,
@@ -164,6 +166,7 @@ fn start(
     listener: UnixListener,
     first: UnixStream,
 ) -> Result<Started, BootFailure> {
+    harden_first(shared_by(spec), spec.filtered, spec.new_privileges)?;
     let who = DefaultUser::of(spec.user.as_deref())?;
     if let Some(root) = spec.writable.first() {
         make_workspace(root, &who)?;
@@ -308,13 +311,18 @@ fn enter(spec: &ContainerSpec, who: &Identity, others: &[Pid]) -> Result<WallsRe
     }
     let first = rustix::process::getppid();
     let protected = Protected(others.iter().copied().chain([launcher]).chain(first).collect());
-    let shared = if spec.mounts { Shared::Mounting } else { Shared::Nothing };
+    let shared = shared_by(spec);
     let landlock_abi = match spec.new_privileges {
         true => 0,
         false => raise_walls(spec.filtered.then_some(&protected), shared, Processors::Free)?,
     };
     let adopts = adopts_or_goes_on();
     Ok(WallsReport { enforced, landlock_abi, adopts })
+}
+
+/// What commands share with others, or may do that is open to nobody else.
+fn shared_by(spec: &ContainerSpec) -> Shared {
+    if spec.mounts { Shared::Mounting } else { Shared::Nothing }
 }
 
 fn be_guest(spec: &ContainerSpec, who: &DefaultUser, endpoints: Endpoints) -> ! {
@@ -336,7 +344,8 @@ fn be_guest(spec: &ContainerSpec, who: &DefaultUser, endpoints: Endpoints) -> ! 
         caller: None,
     };
     let alone = setsid().step(|| "start a session of processes".to_owned());
-    let served = match alone.and_then(|_| reduce_guest()).and_then(|()| who.use_files()) {
+    let confined = alone.and_then(|_| reduce_guest()).and_then(|()| who.use_files());
+    let served = match confined.and_then(|()| harden_guest(spec.filtered)) {
         Ok(()) => server::run(&served, endpoints),
         Err(error) => Err(server::give_up(&endpoints.init, error)),
     };

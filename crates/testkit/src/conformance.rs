@@ -18,6 +18,8 @@ mod terminals;
 mod users;
 mod workspace;
 
+pub use snapshots::times_tell;
+
 use crate::suite::Trial;
 
 /// Every conformance trial.

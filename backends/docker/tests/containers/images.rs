@@ -16,6 +16,7 @@ pub(crate) const TRIALS: &[Trial] = trials![
     says_what_is_wrong_with_an_image,
     runs_behind_another_runtime,
     installs_a_package_in_debian,
+    installs_a_package_with_set_id_programs,
 ];
 
 async fn works_in_an_image_with_nothing_in_it(_: Context) -> Outcome {
@@ -132,5 +133,23 @@ async fn installs_a_package_in_debian(context: Context) -> Outcome {
     let line = "apt-get install -y ./own.deb >/dev/null 2>&1; bastide-own; \
                 stat -c %U /usr/bin/bastide-own; su nobody -s /bin/sh -c 'id -un'";
     assert_eq!(say(&session, line).await?, "it is installed\nroot\nnobody\n");
+    Ok(session.delete().await?)
+}
+
+/// Debian's own package, by Debian's own package manager: some of its programs are set-id.
+async fn installs_a_package_with_set_id_programs(_: Context) -> Outcome {
+    let setting = Setting::prepared()?;
+    let Some(package) = images::fetch_package("openssh-client")? else {
+        return Err(skip("there is no package openssh-client to be had here"));
+    };
+    let session = setting.session(base()).await?;
+    session.write("client.deb", package).await?;
+    // What it depends on is not there, and neither are the programs that some packages call.
+    let line = "mkdir -p /var/lib/dpkg/info /var/lib/dpkg/updates /var/lib/dpkg/triggers &&
+        : > /var/lib/dpkg/status && : > /var/lib/dpkg/available &&
+        printf '#!/bin/sh\\n' > /bin/dpkg-maintscript-helper && chmod 755 /bin/dpkg-maintscript-helper &&
+        dpkg --force-depends --force-bad-path --no-triggers --unpack client.deb > log 2>&1 || cat log >&2
+        stat -c '%a %u' /usr/lib/openssh/ssh-keysign";
+    assert_eq!(say(&session, line).await?, "4755 0\n");
     Ok(session.delete().await?)
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use bastide::model::Manifest;
 use bastide::{CreateOptions, ErrorKind};
+use bastide_testkit::conformance;
 use bastide_testkit::engine::{Daemon, DaemonOptions};
 use bastide_testkit::suite::{Context, Outcome, Trial, Trouble, say, sh, skip};
 use bastide_testkit::trials;
@@ -19,6 +20,7 @@ pub(crate) const TRIALS: &[Trial] = trials![
     leaves_nothing_of_a_container_that_did_not_come_up,
     opens_mounting_for_the_session_that_asks_and_no_other,
     refuses_mounts_inside_that_would_open_what_is_closed,
+    sees_every_write_where_the_daemon_lies_on_a_disk,
 ];
 
 /// The name of a driver that mounts such storage.
@@ -267,5 +269,35 @@ async fn refuses_mounts_inside_that_would_open_what_is_closed(_: Context) -> Out
     let refused = client.create_unstarted(&fuse, CreateOptions::default()).await.map(drop);
     let message = refused.map_err(|error| error.to_string()).err().ok_or("it was made")?;
     assert!(message.contains("read-only host_path grants"), "{message}");
+    Ok(())
+}
+
+/// The daemon that most trials use keeps its files in memory, where nothing counts as unchanged. On a disk files do, and
+/// a store through a mapping has to be seen all the same.
+async fn sees_every_write_where_the_daemon_lies_on_a_disk(_: Context) -> Outcome {
+    let folder = tempfile::tempdir_in("/var/tmp")?;
+    let mut stat = std::process::Command::new("stat");
+    let kind = stat.args(["-f", "-c", "%T"]).arg(folder.path()).output()?.stdout;
+    if !matches!(kind.trim_ascii(), b"ext2/ext3" | b"xfs" | b"btrfs") {
+        return Err(skip("/var/tmp is on no disk whose times tell of changes"));
+    }
+    let daemon = own_daemon(&folder.path().join("daemon"), &DaemonOptions::default())?;
+    let setting = Setting::new(&daemon.host())?;
+    let context = setting.context();
+    let wanted = [
+        // Shows that files do count as unchanged.
+        "reads_only_what_changed",
+        "saves_what_is_written_through_a_mapping",
+        "sees_changes_whose_times_were_set_back",
+    ];
+    let trials = conformance::trials().into_iter().filter(|trial| wanted.contains(&trial.name));
+    let trials: Vec<Trial> = trials.collect();
+    assert_eq!(trials.len(), wanted.len());
+    let session = context.session().await?;
+    assert!(conformance::times_tell(&session).await?, "nothing counts as unchanged");
+    session.delete().await?;
+    for trial in trials {
+        (trial.body)(context.clone()).await.map_err(|error| format!("{}: {error}", trial.name))?;
+    }
     Ok(())
 }

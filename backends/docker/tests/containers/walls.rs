@@ -6,7 +6,7 @@ use bastide::model::{Manifest, PathGrant};
 use bastide::{Command, CreateOptions, NetworkAccess};
 use bastide_testkit::engine::images;
 use bastide_testkit::escape::probe;
-use bastide_testkit::suite::{Context, Outcome, Trial, say, sh};
+use bastide_testkit::suite::{Context, Outcome, Trial, Trouble, say, sh};
 use bastide_testkit::trials;
 
 use super::setting::{Setting, base, container};
@@ -19,6 +19,7 @@ pub(crate) const TRIALS: &[Trial] = trials![
     writes_nothing_of_the_host_through_what_is_ours_inside,
     keeps_the_token_where_nobody_inside_finds_it,
     has_the_capabilities_it_uses_and_no_others,
+    gives_guest_and_first_process_filters_of_their_own,
     is_hardened_in_the_engines_own_words,
     opens_walls_by_name_and_says_so,
     keeps_to_a_read_only_root,
@@ -152,6 +153,43 @@ async fn has_the_capabilities_it_uses_and_no_others(_: Context) -> Outcome {
     let own = say(&session, &format!("cat /proc/self/status | {status}")).await?;
     assert_eq!(own, format!("{eight}\n{eight}\n"));
     Ok(session.delete().await?)
+}
+
+/// What the kernel says of a process: whether it may gain privileges, and behind how many filters it is.
+fn confinement(status: &str) -> Result<(bool, u32), Trouble> {
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.map(str::trim).ok_or_else(|| format!("no {name} in {status}"))
+    };
+    Ok((field("NoNewPrivs:")? == "0", field("Seccomp_filters:")?.parse()?))
+}
+
+async fn gives_guest_and_first_process_filters_of_their_own(_: Context) -> Outcome {
+    let setting = Setting::prepared()?;
+    for gains_privileges in [false, true] {
+        let mut options = base();
+        options.new_privileges = gains_privileges;
+        let session = setting.session(options).await?;
+        let name = container(&session);
+        let status = |pid: &str| -> Result<(bool, u32), Trouble> {
+            let path = format!("/proc/{pid}/status");
+            confinement(&setting.docker(&["exec", &name, "cat", &path])?)
+        };
+        // A process that the engine started has the engine's filter alone.
+        let (_, engines) = status("self")?;
+        let guest = "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline | grep -q . &&
+            grep -q '^PPid:.1$' $p/status && echo ${p#/proc/}; done | sort -n | head -n1";
+        let guest = setting.docker(&["exec", &name, "sh", "-c", guest])?;
+        let (first, guest) = (status("1")?, status(guest.trim())?);
+        match gains_privileges {
+            false => assert_eq!((first, guest), ((false, engines + 1), (false, engines + 2))),
+            // Commands would inherit what the first process has.
+            true => assert_eq!((first, guest), ((true, engines), (false, engines + 1))),
+        }
+        assert_eq!(say(&session, "echo works").await?, "works\n");
+        session.delete().await?;
+    }
+    Ok(())
 }
 
 async fn is_hardened_in_the_engines_own_words(_: Context) -> Outcome {

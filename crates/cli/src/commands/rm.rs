@@ -6,7 +6,7 @@ use bastide::Result;
 use serde_json::{Value, json};
 
 use crate::clients::clients;
-use crate::ui::Ui;
+use crate::ui::{Failures, Ui};
 
 /// Remove sessions, with everything that runs and lies in them
 ///
@@ -25,14 +25,21 @@ pub(crate) struct RmArgs {
 pub(crate) async fn run(ui: &mut Ui, args: RmArgs) -> Result<ExitCode> {
     let client = clients()?;
     let mut removed: Vec<Value> = Vec::new();
+    let mut failures = Failures::default();
     for id in &args.ids {
-        let id = client.find(id)?;
-        let found = client.delete(&id).await?;
-        removed.push(json!({ "id": id, "removed": found }));
-    }
-    if args.json {
-        ui.json(&removed.into())?;
+        let found = match client.find(id) {
+            Ok(id) => client.delete(&id).await.map(|found| json!({ "id": id, "removed": found })),
+            Err(error) => Err(error),
+        };
+        match found {
+            Ok(found) => removed.push(found),
+            // One that cannot be removed is no reason to keep the others.
+            Err(error) => failures.add(error),
+        }
     }
     client.flush().await;
-    Ok(ExitCode::SUCCESS)
+    if args.json && (failures.is_empty() || !removed.is_empty()) {
+        ui.json(&removed.into())?;
+    }
+    failures.told(ui)
 }

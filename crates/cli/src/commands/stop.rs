@@ -6,7 +6,7 @@ use bastide::Result;
 use serde_json::{Value, json};
 
 use crate::clients::clients;
-use crate::ui::Ui;
+use crate::ui::{Failures, Ui};
 
 /// Save sessions and end everything that runs in them
 ///
@@ -26,11 +26,14 @@ pub(crate) struct StopArgs {
 pub(crate) async fn run(ui: &mut Ui, args: StopArgs) -> Result<ExitCode> {
     let client = clients()?;
     let mut stopped: Vec<Value> = Vec::new();
-    let mut done = Ok(());
+    let mut failures = Failures::default();
     for id in &args.ids {
-        let id = client.find(id)?;
-        match client.stop(&id).await {
-            Ok(saved) => {
+        let done = match client.find(id) {
+            Ok(id) => client.stop(&id).await.map(|saved| (id, saved)),
+            Err(error) => Err(error),
+        };
+        match done {
+            Ok((id, saved)) => {
                 for (path, why) in &saved.left_out {
                     ui.note(&format!("{path} is not in the snapshot: {why}"));
                 }
@@ -40,13 +43,12 @@ pub(crate) async fn run(ui: &mut Ui, args: StopArgs) -> Result<ExitCode> {
                 stopped.push(json!({ "id": id, "state": "stopped", "left_out": left_out }));
             }
             // One that could not be saved is no reason to leave the others running.
-            Err(error) => done = done.and(Err(error)),
+            Err(error) => failures.add(error),
         }
     }
     client.flush().await;
-    done?;
-    if args.json {
+    if args.json && (failures.is_empty() || !stopped.is_empty()) {
         ui.json(&stopped.into())?;
     }
-    Ok(ExitCode::SUCCESS)
+    failures.told(ui)
 }

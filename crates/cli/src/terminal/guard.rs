@@ -171,3 +171,58 @@ fn again(tell: &mpsc::UnboundedSender<Told>) {
 fn end(number: i32) {
     std::process::exit(128 + number);
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use rustix::fs::{CWD, Mode, OFlags, openat};
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    use rustix::termios::LocalModes;
+
+    use super::*;
+
+    /// What the process of this test says once its terminal is raw.
+    const RAW: &str = "the terminal is raw";
+
+    fn is_raw(modes: &Termios) -> bool {
+        !modes.local_modes.contains(LocalModes::ICANON)
+    }
+
+    /// The part of the test that has the terminal: one thread lends it, and another one panics.
+    #[test]
+    #[ignore = "it needs a terminal, which the test below gives it"]
+    fn panics_while_the_terminal_is_raw() {
+        let _guard = Guard::enter().unwrap();
+        assert!(is_raw(&tcgetattr(io::stdin()).unwrap()));
+        let other = thread::spawn(|| panic!("{RAW}"));
+        assert!(other.join().is_err());
+        // Nobody else gives it back: the guard is never dropped.
+        std::process::abort();
+    }
+
+    #[test]
+    fn gives_the_terminal_back_when_anything_panics() {
+        let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&controller).unwrap();
+        unlockpt(&controller).unwrap();
+        let name = ptsname(&controller, Vec::new()).unwrap();
+        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let terminal = openat(CWD, &name, flags, Mode::empty()).unwrap();
+        let before = tcgetattr(&terminal).unwrap();
+        assert!(!is_raw(&before));
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "--ignored", "--nocapture", "--test-threads=1"]);
+        child.arg("terminal::guard::tests::panics_while_the_terminal_is_raw");
+        child.stdin(Stdio::from(terminal.try_clone().unwrap()));
+        let ended = child.output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert!(said.contains(RAW), "{said}");
+        let now = tcgetattr(&terminal).unwrap();
+        assert_eq!(
+            (now.input_modes, now.output_modes, now.control_modes, now.local_modes),
+            (before.input_modes, before.output_modes, before.control_modes, before.local_modes),
+            "{said}"
+        );
+    }
+}

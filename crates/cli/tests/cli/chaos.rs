@@ -308,3 +308,20 @@ fn removes_whatever_a_command_made() {
     assert_nothing_left(&home);
     assert!(text(&fs::read("/etc/passwd").unwrap()).contains("root"));
 }
+
+/// The caller's own limit on processes counts a storm of commands that run as the caller.
+#[test]
+fn ends_a_fork_storm_though_there_is_no_room_for_a_thread_of_its_own() {
+    let Some(home) = Home::of_somebody() else { return };
+    for isolation in ["namespaces", "landlock"] {
+        let mut shell = std::process::Command::new("bash");
+        shell.args(["-c", "ulimit -u 200 && exec \"$@\"", "bash"]);
+        let storm = ["perl", "-e", "$| = 1; print qq(up\\n); while (1) { fork }"];
+        let run = ["run", "--isolation", isolation, "--timeout", "2", "--"];
+        let ended = home.around(shell, &[&run[..], &storm].concat()).output().unwrap();
+        let said = text(&ended.stderr);
+        assert!(!said.contains("panicked"), "{isolation}: {said}");
+        assert_eq!(ended.status.code(), Some(124), "{isolation}: {said}");
+        until("the storm is over", || home.processes().is_empty());
+    }
+}

@@ -394,3 +394,41 @@ fn does_not_mistake_a_look_for_a_life() {
     assert_whole(&home, &id);
     home.say(&["rm", &id]);
 }
+
+#[test]
+fn goes_on_with_the_others_where_one_cannot_be_removed() {
+    let home = Home::new();
+    let ids: Vec<String> = (0..4).map(|_| with_file(&home)).collect();
+    let stuck = [&ids[0], &ids[2]];
+    // Nothing can be announced there: what has the name is a folder.
+    let marks = stuck.map(|id| folder(&home, id).join("unwanted"));
+    marks.iter().for_each(|mark| fs::create_dir(mark).unwrap());
+    let words: Vec<&str> = ["rm"].into_iter().chain(ids.iter().map(String::as_str)).collect();
+    let removed = home.run(&words);
+    let said = text(&removed.stderr);
+    assert_eq!(removed.status.code(), Some(125), "{said}");
+    assert!(stuck.iter().all(|id| said.contains(id.as_str())), "each is named: {said}");
+    let mut left = home.folders();
+    left.sort_unstable();
+    let mut expected: Vec<String> = stuck.map(String::clone).to_vec();
+    expected.sort_unstable();
+    assert_eq!(left, expected);
+    marks.iter().for_each(|mark| fs::remove_dir(mark).unwrap());
+    stuck.iter().for_each(|id| assert_whole(&home, id));
+    home.say(&words);
+    assert_eq!(home.folders(), Vec::<String>::new());
+}
+
+#[test]
+fn waits_for_nobody_who_keeps_the_index_locked() {
+    let home = Home::new();
+    let id = with_file(&home);
+    let lock = fs::File::options().write(true).open(home.path().join("state.lock")).unwrap();
+    lock.lock().unwrap();
+    for arguments in [&["ls"][..], &["stop", &id], &["resume", &id], &["rm", &id]] {
+        let mut child = home.command(arguments).spawn().unwrap();
+        let status = end(&mut child);
+        assert_eq!(status.code(), Some(0), "{arguments:?}");
+    }
+    assert_eq!(home.folders(), Vec::<String>::new());
+}

@@ -248,9 +248,11 @@ impl Auditor {
 
     fn judge(&self, written: std::io::Result<()>) -> Result<()> {
         let Err(error) = written else { return Ok(()) };
-        let message = format!("cannot write the audit log: {error}");
+        let folder = self.log.folder().display().to_string();
+        let message = format!("cannot write the audit log {folder}: {error}");
         match (self.on_error, &self.report) {
             (OnError::Raise, _) => Err(Error::new(ErrorKind::Io, message)
+                .with("path", folder)
                 .because(error)
                 .hint("nothing is done that cannot be put on record")),
             (OnError::Log, Some(report)) => {

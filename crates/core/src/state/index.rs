@@ -84,7 +84,11 @@ impl Index {
 
 /// The life of the thread: until nobody can tell it anything any more.
 fn serve(home: &Path, told: &Receiver<Word>) {
-    let mut database = Database::open(home).ok();
+    let mut database = match Database::open(home) {
+        // Nobody is made to wait for it again: the folders say the same.
+        Err(error) if database::is_busy(&error) => return,
+        opened => opened.ok(),
+    };
     while let Ok(first) = told.recv() {
         // Everything that waits goes into one transaction.
         let mut changes = Vec::new();

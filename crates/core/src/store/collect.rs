@@ -16,6 +16,7 @@ use super::lease;
 use super::pack::pack_name;
 use super::reader::{Reader, Room};
 use super::record;
+use super::steps::{self, Step};
 use super::trouble::failed;
 use super::verify::each_chunk;
 use super::writer::Writer;
@@ -50,38 +51,27 @@ impl Store {
     pub fn collect(&self) -> Result<CollectReport> {
         let mut report = CollectReport::default();
         let writer = self.writer()?;
-        let reader =
-            Reader::new(Arc::clone(&writer.index), None, [self.packs(), self.folder("aside")]);
+        let reader = Reader::new(Arc::clone(&writer.index), None, self.whereabouts());
         // Most of the work is done while others go on.
         let mut seen = HashSet::new();
         let mut needed = HashSet::new();
         self.mark(&reader, &mut seen, &mut needed, None)?;
         let (rewritten, fresh) = rewrite(&writer, &reader, &needed)?;
-        report.packs_rewritten = u64::try_from(rewritten.len()).unwrap_or(0);
+        report.packs_rewritten = rewritten;
         let fresh: HashSet<ChunkId> = fresh.iter().map(|pack| pack.id).collect();
+        steps::reached(Step::Rewritten);
         {
             let lock = self.lock()?;
             // What was published meanwhile counts, too.
+            let places = self.whereabouts().locked();
+            let reader = Reader::new(Arc::clone(&writer.index), None, places);
             self.mark(&reader, &mut seen, &mut needed, Some(&lock))?;
-            let packs = self.packs();
-            for pack in &writer.index.packs {
-                let is_needed =
-                    pack.blocks.iter().flat_map(|block| &block.chunks).any(|(id, _)| {
-                        needed.contains(id)
-                            && writer.index.pack_of(id).is_some_and(|used| used.id == pack.id)
-                    });
-                let is_replaced = rewritten.contains(&pack.id);
-                if (!is_needed || is_replaced) && !fresh.contains(&pack.id) {
-                    put_aside(&packs, &self.folder("aside"), pack.id)?;
-                }
-            }
-            sync_folder(&packs)?;
+            self.put_aside(&writer, &fresh, &needed)?;
         }
         drop(reader);
         let own = writer.lease.name();
-        let before: Vec<String> =
-            lease::held(&self.folder("leases"))?.into_iter().filter(|name| *name != own).collect();
-        self.empty(&before, &mut report)?;
+        steps::reached(Step::PutAside);
+        let before = self.empty(&own, &mut report)?;
         self.clear_temporary(&before, &own)?;
         self.clear_caches()?;
         Ok(report)
@@ -112,12 +102,14 @@ impl Store {
             match marked {
                 Ok(()) => {}
                 Err(_) if self.is_newer(reader, &info)? => {
-                    let fresh = match lock {
-                        Some(_) => self.index_of(&packs_in(&self.packs())?)?,
-                        None => self.index()?,
+                    let (fresh, places) = match lock {
+                        Some(_) => {
+                            let places = self.whereabouts().locked();
+                            (self.index_of(&packs_in(&self.packs())?, &places)?, places)
+                        }
+                        None => (self.index()?, self.whereabouts()),
                     };
-                    let folders = [self.packs(), self.folder("aside")];
-                    let reader = Reader::new(fresh, None, folders);
+                    let reader = Reader::new(fresh, None, places);
                     let marked = each_chunk(&reader, &info, |id| {
                         needed.insert(id);
                     });
@@ -135,6 +127,34 @@ impl Store {
         Ok(())
     }
 
+    /// Puts aside what nobody needs of the packs that were there at the beginning. The store's lock is held.
+    ///
+    /// Others may have saved and collected since then, and need or have put aside what was rewritten. So what is in its
+    /// place now counts: a pack goes only if every chunk that is needed of it is in another one. What was just
+    /// written is used before anything else.
+    fn put_aside(
+        &self,
+        writer: &Writer,
+        fresh: &HashSet<ChunkId>,
+        needed: &HashSet<ChunkId>,
+    ) -> Result<()> {
+        let (packs, aside) = (self.packs(), self.folder("aside"));
+        let mut present = packs_in(&packs)?;
+        // Of two copies the later one is used.
+        present.sort_by_key(|id| fresh.contains(id));
+        let now = self.index_of(&present, &self.whereabouts().locked())?;
+        let before: HashSet<ChunkId> = writer.index.packs.iter().map(|pack| pack.id).collect();
+        for pack in now.packs.iter().filter(|pack| before.contains(&pack.id)) {
+            let is_used = |(id, _): &(ChunkId, u32)| {
+                needed.contains(id) && now.pack_of(id).is_some_and(|used| used.id == pack.id)
+            };
+            if !pack.blocks.iter().flat_map(|block| &block.chunks).any(is_used) {
+                put_aside(&packs, &aside, pack.id)?;
+            }
+        }
+        sync_folder(&packs)
+    }
+
     /// Whether a snapshot is what it was when it was looked at.
     fn is_still_there(&self, info: &record::SnapshotInfo) -> Result<bool> {
         match record::read(&self.folder("snapshots"), &info.name) {
@@ -149,11 +169,17 @@ impl Store {
         Ok(info.chunks()?.iter().any(|id| !reader.index.has(id)))
     }
 
-    /// Removes what was put aside, unless somebody is there who was there before that.
-    fn empty(&self, before: &[String], report: &mut CollectReport) -> Result<()> {
+    /// Removes what was put aside, unless somebody is there who was there before that; says who is there.
+    ///
+    /// Whoever comes takes a lease first, and then looks at the packs under the lock. So leases are looked at under
+    /// the same lock: who has none by now finds nothing of what is removed, and nobody puts more aside meanwhile that
+    /// somebody who came since still reads.
+    fn empty(&self, own: &str, report: &mut CollectReport) -> Result<Vec<String>> {
         let aside = self.folder("aside");
         let reading = |error| failed("read", &aside, error);
         let _lock = self.lock()?;
+        let mut before = lease::held(&self.folder("leases"))?;
+        before.retain(|name| name != own);
         for entry in fs::read_dir(&aside).map_err(reading)? {
             let entry = entry.map_err(reading)?;
             let length = entry.metadata().map_or(0, |metadata| metadata.len());
@@ -167,7 +193,7 @@ impl Store {
                 report.bytes_waiting += length;
             }
         }
-        Ok(())
+        Ok(before)
     }
 
     /// Removes what those left behind who did not come to an end.
@@ -220,13 +246,13 @@ fn unreadable(name: &str, error: Error) -> Error {
         .because(error)
 }
 
-/// Writes anew what is needed of packs of which little is; says which packs are replaced by that.
+/// Writes anew what is needed of packs of which little is; says how many packs are replaced by that.
 fn rewrite(
     writer: &Writer,
     reader: &Reader,
     needed: &HashSet<ChunkId>,
-) -> Result<(HashSet<ChunkId>, Vec<Arc<Pack>>)> {
-    let mut replaced = HashSet::new();
+) -> Result<(u64, Vec<Arc<Pack>>)> {
+    let mut replaced = 0;
     let mut room = Room::default();
     for pack in &reader.index.packs {
         let (mut all, mut live) = (0_u64, 0_u64);
@@ -247,9 +273,7 @@ fn rewrite(
             // What is damaged stays where it is: somebody may bring it again.
             is_whole &= copied.is_ok();
         }
-        if is_whole {
-            replaced.insert(pack.id);
-        }
+        replaced += u64::from(is_whole);
     }
     let (fresh, _) = writer.finish()?;
     Ok((replaced, fresh))

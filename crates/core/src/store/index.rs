@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use super::chunk::ChunkId;
-use super::pack::{Block, HEADER, PackIndex, pack_name, read_index};
+use super::pack::{Block, HEADER, PackIndex, read_index};
 use super::trouble::{failed, is_damage};
+use super::whereabouts::Whereabouts;
 use crate::Result;
 
 /// A pack, and what is in it.
@@ -63,11 +64,10 @@ pub(crate) fn packs_in(folder: &Path) -> Result<Vec<ChunkId>> {
 }
 
 impl Index {
-    /// Reads the indexes of packs, but those that are known already. Each is in one of the folders, and
-    /// may be moved to another at any time.
+    /// Reads the indexes of packs, but those that are known already.
     pub(crate) fn read(
         packs: &[ChunkId],
-        folders: &[PathBuf; 2],
+        places: &Whereabouts,
         known: Option<&Self>,
         distrusted: &[(ChunkId, ChunkId)],
     ) -> Result<Self> {
@@ -78,7 +78,7 @@ impl Index {
         for id in packs.iter().copied() {
             let pack = match before.remove(&id) {
                 Some(pack) => pack,
-                None => match read_index_in(folders, id) {
+                None => match places.find(id, |path| read_index(path, id)) {
                     Ok(read) => Arc::new(Pack::new(id, read)),
                     // Somebody who collects garbage removed it: then nobody needs it.
                     Err(error) if error.kind() == crate::ErrorKind::NotFound => continue,
@@ -125,15 +125,4 @@ impl Index {
     pub(crate) fn pack_of(&self, id: &ChunkId) -> Option<&Arc<Pack>> {
         self.packs.get(usize::try_from(self.find(id)?.pack).ok()?)
     }
-}
-
-/// Reads the index of a pack, in whichever folder it is by now.
-fn read_index_in(folders: &[PathBuf; 2], id: ChunkId) -> Result<PackIndex> {
-    let name = pack_name(id);
-    let [usual, aside] = folders;
-    let is_missing = |read: &Result<PackIndex>| matches!(read, Err(error) if error.kind() == crate::ErrorKind::NotFound);
-    // It may be put aside, and brought back, between two looks.
-    let looks = [usual, aside, usual].map(|folder| folder.join(&name));
-    let read = looks.iter().map(|path| read_index(path, id)).find(|read| !is_missing(read));
-    read.unwrap_or_else(|| read_index(&usual.join(&name), id))
 }

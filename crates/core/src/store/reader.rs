@@ -1,16 +1,16 @@
 //! Taking content out of a store.
 
 use std::collections::{HashMap, VecDeque};
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::chunk::ChunkId;
 use super::index::{Index, Place};
 use super::lease::Lease;
-use super::pack::{PackFile, pack_name};
+use super::pack::PackFile;
 use super::tree::Content;
 use super::trouble::damaged;
-use crate::Result;
+use super::whereabouts::Whereabouts;
+use crate::{ErrorKind, Result};
 
 /// How many packs are open at once.
 const OPEN: usize = 64;
@@ -25,8 +25,7 @@ const REMEMBERED: usize = 16 << 20;
 pub(crate) struct Reader {
     pub(crate) index: Arc<Index>,
     _lease: Option<Lease>,
-    /// Where packs are, and where those that were put aside are.
-    folders: [PathBuf; 2],
+    places: Whereabouts,
     files: Mutex<HashMap<u32, Arc<PackFile>>>,
     blocks: Mutex<Blocks>,
 }
@@ -56,9 +55,9 @@ impl Room {
 }
 
 impl Reader {
-    pub(crate) fn new(index: Arc<Index>, lease: Option<Lease>, folders: [PathBuf; 2]) -> Self {
+    pub(crate) fn new(index: Arc<Index>, lease: Option<Lease>, places: Whereabouts) -> Self {
         let (files, blocks) = (Mutex::default(), Mutex::default());
-        Self { index, _lease: lease, folders, files, blocks }
+        Self { index, _lease: lease, places, files, blocks }
     }
 
     fn file(&self, pack: u32) -> Result<Arc<PackFile>> {
@@ -68,8 +67,11 @@ impl Reader {
         }
         let known = usize::try_from(pack).ok().and_then(|pack| self.index.packs.get(pack));
         let known = known.ok_or_else(|| damaged("a pack is missing"))?;
-        let places = self.folders.each_ref().map(|folder| folder.join(pack_name(known.id)));
-        let file = Arc::new(PackFile::open(&places)?);
+        let opened = self.places.find(known.id, PackFile::open);
+        let file = Arc::new(opened.map_err(|error| match error.kind() {
+            ErrorKind::NotFound => damaged(format!("pack {} is missing", known.id)),
+            _ => error,
+        })?);
         if files.len() >= OPEN {
             files.clear();
         }

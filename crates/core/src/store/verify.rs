@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::chunk::ChunkId;
 use super::index::{Index, packs_in};
-use super::pack::pack_name;
 use super::reader::{Reader, Room};
 use super::record::SnapshotInfo;
 use super::tree::{Kind, TreeReader, chunks_of};
@@ -87,8 +86,9 @@ impl Store {
             (packs_in(&self.packs())?, self.to_verify(name)?)
         };
         // What was read before says nothing about what is there now.
-        let index = Index::read(&packs, &self.pack_folders(), None, &self.distrusted()?)?;
-        let reader = Reader::new(Arc::new(index), Some(lease), self.pack_folders());
+        let places = self.whereabouts();
+        let index = Index::read(&packs, &places, None, &self.distrusted()?)?;
+        let reader = Reader::new(Arc::new(index), Some(lease), places);
         let wanted = name.map(|_| self.needed(&reader, &listed));
         let mut report = VerifyReport::default();
         let bad = check_packs(&reader, wanted.as_ref(), progress, &mut report)?;
@@ -110,13 +110,7 @@ impl Store {
         }
         if name.is_none() {
             report.elsewhere.extend(reader.index.broken.iter().map(|(_, why)| why.clone()));
-            // What nobody needs may have been collected since: then it is gone, not damaged.
-            let folders = self.pack_folders();
-            let is_there =
-                |pack: ChunkId| folders.iter().any(|folder| folder.join(pack_name(pack)).exists());
-            let there: HashSet<ChunkId> =
-                bad.iter().filter(|(pack, _)| is_there(*pack)).map(|(_, id)| *id).collect();
-            let untouched = there.difference(&touched).count();
+            let untouched = bad_ids.difference(&touched).count();
             if untouched > 0 {
                 let what = format!("{untouched} damaged chunks that no snapshot has");
                 report.elsewhere.push(what);

@@ -4,9 +4,10 @@ use landlock::{ABI, Access, CompatLevel, Compatible, Ruleset, RulesetAttr, Scope
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::thread::{CapabilitySet, capabilities, set_no_new_privs};
 
-use super::seccomp::{Lasting, Processors, Protected, Shared, Walled};
-use super::walls::{abi_number, install_filter, keep_capabilities};
+use super::seccomp::{Lasting, Processors, Protected, Shared, Walled, first_filter, guest_filter};
+use super::walls::{abi_number, apply, install_filter, keep_capabilities};
 use super::{Step, StepError};
+use crate::without::{Wall, is_out};
 
 pub(crate) use super::walls::become_user;
 
@@ -34,6 +35,26 @@ pub(crate) fn reduce_guest() -> Result<(), StepError> {
     let keep = given()?.intersection(OWN);
     keep_capabilities(keep, keep)?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable).step(|| "become untraceable".to_owned())
+}
+
+/// Keeps the first process, and all it will fork, from what none of them does. Where commands may gain privileges, or the
+/// caller wants no calls filtered, they would inherit it: there it stays as the engine made it.
+pub(crate) fn harden_first(
+    shared: Shared,
+    is_filtered: bool,
+    gains_privileges: bool,
+) -> Result<(), StepError> {
+    if gains_privileges {
+        return Ok(());
+    }
+    set_no_new_privs(true).step(|| "give up new privileges".to_owned())?;
+    if is_filtered && !is_out(Wall::OwnFilters) { apply(&first_filter(shared)) } else { Ok(()) }
+}
+
+/// Keeps the guest from what it does not do. It executes nothing, so nobody inherits that.
+pub(crate) fn harden_guest(is_filtered: bool) -> Result<(), StepError> {
+    set_no_new_privs(true).step(|| "give up new privileges".to_owned())?;
+    if is_filtered && !is_out(Wall::OwnFilters) { apply(&guest_filter()) } else { Ok(()) }
 }
 
 fn given() -> Result<CapabilitySet, StepError> {

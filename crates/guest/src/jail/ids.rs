@@ -313,7 +313,13 @@ fn is_kept(mut lock: &File, own: Option<&Path>) -> io::Result<bool> {
     lock.take(4096).read_to_end(&mut noted)?;
     lock.rewind()?;
     let noted = Path::new(OsStr::from_bytes(&noted));
-    Ok(!noted.as_os_str().is_empty() && Some(noted) != own && noted.exists())
+    Ok(!noted.as_os_str().is_empty() && Some(noted) != own && !is_gone(noted))
+}
+
+/// Whether a session's folder is known to be gone. Without the folder around it nobody can tell: the home may have been
+/// moved, or lie on a disk that is not mounted now.
+fn is_gone(session: &Path) -> bool {
+    session.parent().is_some_and(Path::is_dir) && matches!(session.try_exists(), Ok(false))
 }
 
 /// Claims a range that nobody has: its first id, its lock, and where that is. Where files keep its ids,

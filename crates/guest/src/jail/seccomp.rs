@@ -9,5 +9,7 @@ mod lasting;
 mod program;
 mod table;
 
-pub(crate) use filter::{Processors, Protected, Shared, Walled, filter, guest_filter, init_filter};
+pub(crate) use filter::{
+    Processors, Protected, Shared, Walled, filter, first_filter, guest_filter, init_filter,
+};
 pub(crate) use lasting::Lasting;

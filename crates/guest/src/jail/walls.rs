@@ -156,12 +156,12 @@ static PREPARED_GUEST: OnceLock<BpfProgram> = OnceLock::new();
 /// may look at it.
 pub(crate) fn harden_init() -> Result<(), StepError> {
     become_untraceable()?;
-    harden(&PREPARED_INIT, init_filter)
+    harden(PREPARED_INIT.get(), init_filter)
 }
 
 /// No new privileges, and a filter of its own.
 fn harden(
-    prepared: &OnceLock<BpfProgram>,
+    prepared: Option<&BpfProgram>,
     make: impl FnOnce() -> BpfProgram,
 ) -> Result<(), StepError> {
     if is_out(Wall::NoNewPrivileges) {
@@ -171,13 +171,13 @@ fn harden(
     if is_out(Wall::OwnFilters) || is_out(Wall::Seccomp) {
         return Ok(());
     }
-    match prepared.get() {
+    match prepared {
         Some(prepared) => apply(prepared),
         None => apply(&make()),
     }
 }
 
-fn apply(program: &BpfProgram) -> Result<(), StepError> {
+pub(super) fn apply(program: &BpfProgram) -> Result<(), StepError> {
     seccompiler::apply_filter(program)
         .map_err(|_| io::Error::last_os_error())
         .step(|| "install the system call filter".to_owned())
@@ -222,7 +222,7 @@ pub(crate) fn reduce_guest(has_users: bool) -> Result<(), StepError> {
     let is_root = rustix::process::geteuid().is_root();
     keep_capabilities(keep, if is_root { keep } else { keep.intersection(OVER_USERS) })?;
     become_untraceable()?;
-    harden(&PREPARED_GUEST, guest_filter)
+    harden(PREPARED_GUEST.get(), guest_filter)
 }
 
 fn become_untraceable() -> Result<(), StepError> {

@@ -22,6 +22,9 @@ const BURIAL_LOOKS: usize = 900;
 /// How long processes of ours may take to be gone that were killed, in milliseconds.
 const GOING: u32 = 1000;
 
+/// How many processes are held, and waited for, at a time.
+const HELD: usize = 128;
+
 /// How much of a command line is read for a listing.
 const MOST_SHOWN: usize = 4096;
 
@@ -54,8 +57,11 @@ pub(crate) fn has_group(supervisor: Pid, group: Pid) -> bool {
 pub(crate) fn end_session(init: Pid) {
     for _generation in ["guest and launchers", "supervisors"] {
         let children = Tree::look().children(init);
-        let going = children.into_iter().filter_map(|child| child.signal(Signal::KILL));
-        await_all(&going.collect::<Vec<_>>());
+        // Whatever lost its parent is among them: after a storm those are more than there are descriptors.
+        for some in children.chunks(HELD) {
+            let going = some.iter().filter_map(|child| child.signal(Signal::KILL));
+            await_all(&going.collect::<Vec<_>>());
+        }
     }
     kill_all(|tree| tree.descendants(init));
 }

@@ -8,12 +8,14 @@
 //! | [`MAX_HEADER`] | the name of the deepest entry, at 64 bytes a name |
 //! | [`MAX_RETAINED`] | what has to be remembered of all members together: link targets, attributes |
 //! | [`MAX_RATIO`] beyond [`FREE_EXPANSION`] | deflate cannot shrink anything further (1032 to 1) |
+//! | [`FREE_TIME`], and [`TIME_FOR_EACH_MIB`] of it | a machine so slow that it reads a megabyte in a second |
 //! | [`MAX_IMPLIED`], and [`IMPLIED_BY_EACH`] | folders no member names: a name of two bytes makes one |
 //! | [`MAX_PIECES`] | of one sparse file |
 //! | [`MAX_EXTENSIONS`], [`MAX_GLOBALS`], [`MAX_GLOBAL_HEADERS`] | headers before one member, and for all members |
 
 use std::fmt;
 use std::io;
+use std::time::{Duration, Instant};
 
 use super::refusal::{over_bound, unreadable_tar};
 use crate::{Error, Result};
@@ -35,6 +37,12 @@ pub const FREE_EXPANSION: u64 = 1 << 30;
 
 /// To how many times its own size an archive may unpack beyond that. Holes of sparse files count.
 pub const MAX_RATIO: u64 = 1100;
+
+/// How long the reading of an archive may take, however small it is. What is done with it meanwhile counts.
+pub const FREE_TIME: Duration = Duration::from_secs(60 * 60);
+
+/// How much longer it may take for each mebibyte of the archive.
+pub const TIME_FOR_EACH_MIB: Duration = Duration::from_secs(1);
 
 /// How many folders may be meant without being members, and how many more for each member.
 pub const MAX_IMPLIED: usize = 1 << 16;
@@ -95,10 +103,71 @@ impl Expanded {
     }
 }
 
-/// What a failed read of a tar says: that it cannot be read, or that it unpacks to too much.
+/// The time that an archive has been read for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stopwatch {
+    began: Instant,
+    /// What time it is. Only a trial has another one than the system's.
+    pub(crate) now: fn() -> Instant,
+}
+
+impl Stopwatch {
+    pub(crate) fn start() -> Self {
+        Self { began: Instant::now(), now: Instant::now }
+    }
+
+    /// Fails once an archive of so many bytes has taken longer than it may.
+    pub(crate) fn check(&self, archive: u64) -> Result<(), Slow> {
+        let mebibytes = u32::try_from(archive >> 20).unwrap_or(u32::MAX);
+        let limit = FREE_TIME.saturating_add(TIME_FOR_EACH_MIB.saturating_mul(mebibytes));
+        let actual = (self.now)().saturating_duration_since(self.began);
+        if actual > limit { Err(Slow { limit, actual }) } else { Ok(()) }
+    }
+}
+
+/// An archive that takes longer to read than it may, as a reader says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Slow {
+    limit: Duration,
+    actual: Duration,
+}
+
+impl fmt::Display for Slow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (limit, actual) = (self.limit.as_secs(), self.actual.as_secs());
+        write!(f, "it took {actual} seconds or more to read, and may {limit}: {UNPACK_FIRST}")
+    }
+}
+
+impl std::error::Error for Slow {}
+
+/// What to do about an archive that takes too long.
+const UNPACK_FIRST: &str = "unpack it with another program first";
+
+impl Slow {
+    pub(crate) fn error(self, member: &[u8]) -> Error {
+        let (limit, actual) = (self.limit.as_secs(), self.actual.as_secs());
+        over_bound("archive takes too many seconds to read", limit, actual, member)
+            .hint(UNPACK_FIRST)
+    }
+}
+
+impl From<Slow> for io::Error {
+    fn from(slow: Slow) -> Self {
+        Self::other(slow)
+    }
+}
+
+/// What a failed read of a tar says: that it cannot be read, or that it costs too much.
 pub(crate) fn tar_read_failure(error: io::Error) -> Error {
-    let expanded = error.get_ref().and_then(|inner| inner.downcast_ref::<Expanded>()).copied();
-    expanded.map_or_else(|| unreadable_tar(&error), |expanded| expanded.error(b"<tar>"))
+    let inner = error.get_ref();
+    let expanded = inner.and_then(|inner| inner.downcast_ref::<Expanded>());
+    let slow = inner.and_then(|inner| inner.downcast_ref::<Slow>());
+    match (expanded, slow) {
+        (Some(expanded), _) => expanded.error(b"<tar>"),
+        (None, Some(slow)) => slow.error(b"<tar>"),
+        (None, None) => unreadable_tar(&error),
+    }
 }
 
 /// What the members of an archive have cost so far.

@@ -9,7 +9,7 @@ use bzip2::bufread::MultiBzDecoder;
 use flate2::bufread::MultiGzDecoder;
 use lzma_rust2::{LzmaReader, XzReader};
 
-use super::bounds::{Expanded, expansion};
+use super::bounds::{Expanded, Slow, Stopwatch, expansion};
 
 /// Memory for one stream's dictionary: what the best preset needs, with room to spare. A header
 /// can ask for four gibibytes.
@@ -27,6 +27,7 @@ pub(crate) struct Decompressed<R: Read> {
     length: Option<u64>,
     consumed: Arc<AtomicU64>,
     produced: u64,
+    pub(crate) watch: Stopwatch,
 }
 
 enum Kind<R: Read> {
@@ -55,6 +56,7 @@ impl<R: Read> Decompressed<R> {
     /// Looks at the first bytes and opens the stream, of which the length may be known.
     pub(crate) fn open(input: R, length: Option<u64>) -> io::Result<Self> {
         const LONGEST_MAGIC: u64 = 10;
+        let watch = Stopwatch::start();
         let consumed = Arc::new(AtomicU64::new(0));
         let mut input = Counted { below: input, count: Arc::clone(&consumed) };
         let mut start = Vec::new();
@@ -73,7 +75,7 @@ impl<R: Read> Decompressed<R> {
         } else {
             Kind::Plain(input)
         };
-        Ok(Self { kind, length, consumed, produced: 0 })
+        Ok(Self { kind, length, consumed, produced: 0, watch })
     }
 
     /// How long the stream below is, if that is known.
@@ -83,8 +85,18 @@ impl<R: Read> Decompressed<R> {
 
     /// How many bytes the archive may unpack to.
     pub(crate) fn allowance(&self) -> u64 {
+        expansion(self.size())
+    }
+
+    /// Fails once reading the archive has taken longer than it may.
+    pub(crate) fn check_time(&self) -> Result<(), Slow> {
+        self.watch.check(self.size())
+    }
+
+    /// How long the stream below is, as far as that is known by now.
+    fn size(&self) -> u64 {
         let consumed = self.consumed.load(Ordering::Relaxed);
-        expansion(self.length.map_or(consumed, |length| length.max(consumed)))
+        self.length.map_or(consumed, |length| length.max(consumed))
     }
 
     /// The stream below, wherever it stands.
@@ -103,6 +115,7 @@ impl<R: Read> Decompressed<R> {
 
 impl<R: Read> Read for Decompressed<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.check_time()?;
         let read = match &mut self.kind {
             Kind::Plain(input) => return input.read(buffer),
             Kind::Gzip(decoder) => decoder.read(buffer),
@@ -134,8 +147,9 @@ impl<R: Read> fmt::Debug for Kind<R> {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+    use std::time::{Duration, Instant};
 
-    use super::super::bounds::FREE_EXPANSION;
+    use super::super::bounds::{FREE_EXPANSION, FREE_TIME};
     use super::*;
 
     #[test]
@@ -157,5 +171,29 @@ mod tests {
         let mut plain = Decompressed::open(&[b'x'; 5000][..], None).unwrap();
         plain.produced = u64::MAX;
         assert_eq!(io::copy(&mut plain, &mut io::sink()).unwrap(), 5000);
+    }
+
+    /// The clock of somebody who has waited too long for an archive of nothing, but not for one of a mebibyte.
+    fn later() -> Instant {
+        Instant::now() + FREE_TIME + Duration::from_millis(500)
+    }
+
+    #[test]
+    fn a_stream_takes_no_longer_than_its_size_allows() {
+        let mut packer = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::best());
+        packer.write_all(&[0; 100_000]).unwrap();
+        for small in [packer.finish().unwrap(), b"x".repeat(5000)] {
+            let mut stream = Decompressed::open(small.as_slice(), None).unwrap();
+            let mut front = [0; 100];
+            stream.read_exact(&mut front).unwrap();
+            stream.watch.now = later;
+            let error = io::copy(&mut stream, &mut io::sink()).unwrap_err();
+            let error = super::super::bounds::tar_read_failure(error);
+            assert_eq!(error.kind(), crate::ErrorKind::LimitExceeded, "{error}");
+            assert!(error.hint_text().is_some());
+        }
+        let mut large = Decompressed::open(io::repeat(0).take(5000), Some(1 << 20)).unwrap();
+        large.watch.now = later;
+        assert_eq!(io::copy(&mut large, &mut io::sink()).unwrap(), 5000);
     }
 }

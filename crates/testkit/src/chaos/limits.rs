@@ -1,10 +1,14 @@
 //! Limits, each attacked in the way it would be got round; where one does not hold, the receipt says so.
 
+use std::time::Duration;
+
 use bastide::model::Manifest;
-use bastide::{Command, CreateOptions, OutputEvent, Process, ResourceLimits, Rung, Session};
+use bastide::{
+    Command, CreateOptions, OutputEvent, Process, Reason, ResourceLimits, Rung, Session,
+};
 
 use crate::escape::attempt;
-use crate::suite::{Context, Outcome, Trial, Trouble, say, sh, skip, with_probe};
+use crate::suite::{Context, Outcome, Trial, Trouble, running, say, sh, skip, with_probe};
 use crate::trials;
 
 pub(super) const TRIALS: &[Trial] = trials![
@@ -15,6 +19,8 @@ pub(super) const TRIALS: &[Trial] = trials![
     bounds_what_is_kept_of_what_commands_say,
     loses_nothing_that_somebody_listens_to,
     leaves_processes_for_whoever_ends_a_fork_storm,
+    ends_a_fork_storm_at_the_deadline,
+    deletes_a_session_in_a_fork_storm,
 ];
 
 async fn limited(context: &Context, limits: ResourceLimits) -> Result<Session, Trouble> {
@@ -151,4 +157,73 @@ async fn leaves_processes_for_whoever_ends_a_fork_storm(context: Context) -> Out
         assert!(most <= numbers / 2, "{most} of {numbers}");
     }
     Ok(session.delete().await?)
+}
+
+/// How many processes a storm may have where nothing else bounds it, so that the machine of the test lives.
+const STORM: &str = "150";
+
+fn storm(most: &str) -> Command {
+    Command::new(["./probe", crate::escape::probe::FLAG, "storm", most])
+}
+
+/// A process of the host that has nothing to do with any session.
+struct Bystander(std::process::Child);
+
+impl Bystander {
+    fn new() -> Result<Self, Trouble> {
+        Ok(Self(std::process::Command::new("sleep").arg("7140").spawn()?))
+    }
+
+    fn check(&mut self) -> Outcome {
+        match self.0.try_wait()? {
+            None => Ok(()),
+            Some(status) => Err(format!("a process of the host ended: {status}").into()),
+        }
+    }
+}
+
+impl Drop for Bystander {
+    fn drop(&mut self) {
+        // It may be what this trial finds to be gone.
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+async fn ends_a_fork_storm_at_the_deadline(context: Context) -> Outcome {
+    let mut bystander = Bystander::new()?;
+    let neighbour = context.session().await?;
+    for pids in [None, Some(60)] {
+        let session =
+            limited(&context, ResourceLimits { pids, ..ResourceLimits::default() }).await?;
+        let output = session.exec(storm(STORM).timeout(Duration::from_secs(2))).await?;
+        assert_eq!((output.exit.reason, output.exit.code), (Reason::Timeout, 124), "{pids:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "full\n", "{pids:?}");
+        assert_eq!(running(&session, "^./probe --bastide-probe storm").await?, 0, "{pids:?}");
+        session.delete().await?;
+    }
+    assert_eq!(say(&neighbour, "echo alive").await?, "alive\n");
+    bystander.check()?;
+    Ok(neighbour.delete().await?)
+}
+
+/// Nothing ends it but the session's end.
+async fn deletes_a_session_in_a_fork_storm(context: Context) -> Outcome {
+    let mut bystander = Bystander::new()?;
+    let session = limited(&context, ResourceLimits::default()).await?;
+    // Sessions of other trials have such folders, too.
+    let mark = (200 + std::process::id() % 100).to_string();
+    let mut process = session.spawn(storm(&mark)).await?;
+    assert_eq!(process.next().await?, OutputEvent::Stdout("full\n".into()));
+    let place = session.root().to_string();
+    session.delete().await?;
+    for entry in std::fs::read_dir("/proc")? {
+        let path = entry?.path();
+        let line = std::fs::read(path.join("cmdline")).unwrap_or_default();
+        let is_storm = line.ends_with(format!("storm\0{mark}\0").as_bytes());
+        let cwd = std::fs::read_link(path.join("cwd"));
+        let is_there = cwd.is_ok_and(|cwd| cwd == std::path::Path::new(&place));
+        assert!(!(is_storm && is_there), "{} outlived its session", path.display());
+    }
+    bystander.check()
 }

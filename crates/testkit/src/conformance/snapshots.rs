@@ -16,9 +16,10 @@ use crate::suite::{Context, Outcome, Trial, Trouble, say, sh};
 use crate::trials;
 
 use projects::{brings_back_a_git_repository, brings_back_a_python_environment};
+pub use writes::times_tell;
 use writes::{
-    reads_everything_when_asked, saves_what_is_written_through_a_mapping,
-    sees_changes_whose_times_were_set_back, times_tell,
+    keeps_set_id_files_that_are_installed_and_saved, reads_everything_when_asked,
+    saves_what_is_written_through_a_mapping, sees_changes_whose_times_were_set_back,
 };
 
 pub(super) const TRIALS: &[Trial] = trials![
@@ -29,6 +30,7 @@ pub(super) const TRIALS: &[Trial] = trials![
     saves_what_is_written_through_a_mapping,
     sees_changes_whose_times_were_set_back,
     reads_everything_when_asked,
+    keeps_set_id_files_that_are_installed_and_saved,
     leaves_out_sockets_and_says_so,
     restores_over_what_is_there,
     keeps_what_is_there_when_a_snapshot_is_damaged,

@@ -37,6 +37,9 @@ const TOOLS: &[&str] = &[
     "dd",
     "df",
     "dirname",
+    "dpkg",
+    "dpkg-deb",
+    "dpkg-split",
     "du",
     "echo",
     "env",
@@ -46,6 +49,7 @@ const TOOLS: &[&str] = &[
     "grep",
     "head",
     "id",
+    "install",
     "kill",
     "ln",
     "ls",
@@ -160,6 +164,25 @@ pub fn make_debian(host: &str) -> io::Result<Option<Vec<u8>>> {
         return Ok(None);
     }
     fs::read(package).map(Some)
+}
+
+/// A package of this machine's distribution, as its package manager fetches it; `None` where it cannot.
+///
+/// # Errors
+///
+/// Fails if there is no room to keep it.
+pub fn fetch_package(name: &str) -> io::Result<Option<Vec<u8>>> {
+    let folder = tempfile::tempdir()?;
+    // It does that as somebody else where it can.
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777))?;
+    let mut fetch = Command::new("apt-get");
+    fetch.args(["download", name]).current_dir(folder.path()).stdin(Stdio::null());
+    if !fetch.output().is_ok_and(|output| output.status.success()) {
+        return Ok(None);
+    }
+    let fetched = fs::read_dir(folder.path())?.flatten().map(|entry| entry.path());
+    let mut packages = fetched.filter(|path| path.extension().is_some_and(|end| end == "deb"));
+    packages.next().map(fs::read).transpose()
 }
 
 fn skeleton(top: &Path) -> io::Result<()> {

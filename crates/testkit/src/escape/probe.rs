@@ -16,6 +16,8 @@ use std::os::unix::net::{SocketAddr, UnixDatagram, UnixStream};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use rustix::process::{Resource, Rlimit, setrlimit};
+
 pub(super) use sys::Segment;
 
 use gaps::gaps;
@@ -74,6 +76,7 @@ fn attempt(name: &str, arguments: &[String]) -> io::Result<Vec<String>> {
         "bind" => std::os::unix::net::UnixListener::bind(argument(0)).map(|_| Vec::new()),
         "swap" => swap::forever(argument(0)),
         "family" => family(argument(0)),
+        "storm" => storm(argument(0)),
         "room" => Ok(vec![sys::family(number(argument(0))?).to_string()]),
         "processors" => Ok(vec![sys::all_processors().to_string()]),
         "share" => sys::share(number(argument(0))?).map(|()| vec!["had it".to_owned()]),
@@ -91,6 +94,15 @@ fn family(wanted: &str) -> io::Result<Vec<String>> {
     let many = sys::family(number(wanted)?);
     io::stdout().write_all(format!("{many}\n").as_bytes())?;
     sys::forever()
+}
+
+/// A fork storm of so many processes of this user at most.
+fn storm(most: &str) -> io::Result<Vec<String>> {
+    let most = Some(u64::try_from(number(most)?).map_err(io::Error::other)?);
+    let limit = Rlimit { current: most, maximum: most };
+    // Where less is given already, that holds.
+    let _ = setrlimit(Resource::Nproc, limit);
+    sys::storm()
 }
 
 /// Stores each letter that comes in by one pipe at the front of a file through a shared mapping, and says so

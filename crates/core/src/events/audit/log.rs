@@ -67,6 +67,11 @@ impl AuditLog {
         Self { folder, id, most, key, writer: Mutex::new(None), is_dirty: AtomicBool::new(false) }
     }
 
+    /// Where it is.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// Appends a record, after waiting for others who write.
     pub(super) async fn append(
         self: &Arc<Self>,

@@ -1,10 +1,10 @@
 //! The database itself.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, Row, TransactionBehavior, params};
 
@@ -19,8 +19,11 @@ const NAME: &str = "state.db";
 /// other's way.
 const LOCK: &str = "state.lock";
 
-/// How long a transaction of another process is waited for.
+/// How long a transaction of another process is waited for, and one that opens the database.
 const BUSY: Duration = Duration::from_secs(5);
+
+/// How long to wait before the lock is tried again.
+const AGAIN: Duration = Duration::from_millis(2);
 
 /// The form of the database this program reads and writes.
 const FORM: i64 = 1;
@@ -199,6 +202,11 @@ pub(super) fn is_damaged(error: &rusqlite::Error) -> bool {
     matches!(code, Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase))
 }
 
+/// Whether somebody else has had the database for longer than anybody needs it.
+pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
+}
+
 /// Whether a database has a write-ahead log, as those of earlier versions have: opening one maps its
 /// shared-memory file. The bytes 18 and 19 of the header say so (2, else 1).
 fn is_write_ahead(path: &Path) -> bool {
@@ -211,8 +219,19 @@ fn lock(home: &Path) -> rusqlite::Result<File> {
     let mut options = File::options();
     let opened = options.create(true).truncate(false).write(true).mode(0o600).open(home.join(LOCK));
     let lock = opened.map_err(|error| system(&error))?;
-    lock.lock().map_err(|error| system(&error))?;
-    Ok(lock)
+    let deadline = Instant::now() + BUSY;
+    loop {
+        match lock.try_lock() {
+            Ok(()) => return Ok(lock),
+            // Whoever has it may have been stopped. The folders say the same as the index.
+            Err(TryLockError::WouldBlock) if Instant::now() >= deadline => {
+                let busy = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY);
+                return Err(rusqlite::Error::SqliteFailure(busy, None));
+            }
+            Err(TryLockError::WouldBlock) => std::thread::park_timeout(AGAIN),
+            Err(TryLockError::Error(error)) => return Err(system(&error)),
+        }
+    }
 }
 
 fn remove(home: &Path) -> rusqlite::Result<()> {

@@ -59,21 +59,10 @@ pub(crate) struct PackFile {
 }
 
 impl PackFile {
-    /// Opens a pack, wherever it is by now.
-    pub(crate) fn open(places: &[PathBuf]) -> Result<Self> {
-        let mut error = io::Error::from(io::ErrorKind::NotFound);
-        for path in places {
-            match File::open(path) {
-                Ok(file) => return Ok(Self { file, path: path.clone() }),
-                Err(found) if found.kind() == io::ErrorKind::NotFound => {}
-                Err(found) => error = found,
-            }
-        }
-        let path = places.first().cloned().unwrap_or_default();
-        match error.kind() {
-            io::ErrorKind::NotFound => Err(damaged(format!("pack {} is missing", path.display()))),
-            _ => Err(failed("open", &path, error)),
-        }
+    /// Opens a pack. That there is none at this place is `NotFound`.
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let file = File::open(path).map_err(|error| failed("open", path, error))?;
+        Ok(Self { file, path: path.to_owned() })
     }
 
     /// Reads a block into `raw`. What is compressed is checked before it is taken apart; the chunks in

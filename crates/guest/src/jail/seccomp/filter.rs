@@ -105,6 +105,16 @@ pub(crate) fn init_filter() -> BpfProgram {
     denying(&refused, &[])
 }
 
+/// The filter of a container's first process, which everything inside inherits. An engine has made the mounts, so what
+/// makes more is left only where commands may.
+pub(crate) fn first_filter(shared: Shared) -> BpfProgram {
+    if shared == Shared::Mounting {
+        return init_filter();
+    }
+    let refused = table::REFUSED.iter().chain(table::REFUSED_HERE).chain(table::NOT_INITS);
+    denying(&denied(refused), &[])
+}
+
 fn denied<'a>(calls: impl Iterator<Item = &'a libc::c_long>) -> Rules {
     calls.map(|call| (*call, Vec::new())).collect()
 }

@@ -84,6 +84,8 @@ pub struct TarContent<'a, R: Read> {
 
 impl<R: Read> Read for TarContent<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        // Holes take time, too, and nothing is read for them.
+        self.input.check_time()?;
         while matches!(self.content.pieces.last(), Some(Piece::Zeros(0) | Piece::Data(0))) {
             self.content.pieces.pop();
         }

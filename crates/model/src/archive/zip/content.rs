@@ -11,6 +11,7 @@ use lzma_rust2::{LzmaReader, lzma_get_memory_usage_by_props};
 use super::directory::{bytes, is_utf8, not_utf8, take, u16_at, u32_at};
 use super::member::ZipMember;
 use super::name;
+use crate::archive::bounds::Stopwatch;
 use crate::archive::compression::DICTIONARY_KIB;
 use crate::archive::refusal::unreadable_zip;
 use crate::{Error, Result};
@@ -22,6 +23,14 @@ pub struct ZipContent<'a, R> {
     running: Crc,
     checksum: u32,
     checked: bool,
+    clock: Clock,
+}
+
+/// How long the reading of an archive has taken, and how long that is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Clock {
+    pub(super) watch: Stopwatch,
+    pub(super) archive: u64,
 }
 
 enum Packed<R> {
@@ -32,7 +41,7 @@ enum Packed<R> {
 }
 
 impl<'a, R: Read + Seek> ZipContent<'a, R> {
-    pub(super) fn open(input: &'a mut R, member: Option<&ZipMember>) -> Result<Self> {
+    pub(super) fn open(input: &'a mut R, member: Option<&ZipMember>, clock: Clock) -> Result<Self> {
         let member = member.ok_or_else(|| unreadable_zip("there is no such member"))?;
         let at = member.header_at.ok_or_else(damaged)?;
         input.seek(SeekFrom::Start(at)).map_err(unreadable_zip)?;
@@ -44,6 +53,7 @@ impl<'a, R: Read + Seek> ZipContent<'a, R> {
             running: Crc::new(),
             checksum: member.checksum,
             checked: false,
+            clock,
         })
     }
 }
@@ -107,6 +117,7 @@ impl<R: Read> Read for ZipContent<'_, R> {
         if buffer.is_empty() {
             return Ok(0);
         }
+        self.clock.watch.check(self.clock.archive)?;
         let room = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
         let room = buffer.get_mut(..room).unwrap_or_default();
         let read = if room.is_empty() { 0 } else { self.packed.read(room)? };

@@ -4,7 +4,7 @@ use std::io::{BufReader, Read, Seek, SeekFrom};
 
 use super::member::ZipMember;
 use super::name;
-use crate::archive::bounds::{Expanded, Spent, expansion};
+use crate::archive::bounds::{Expanded, Spent, Stopwatch, expansion};
 use crate::archive::refusal::unreadable_zip;
 use crate::{Error, Result};
 
@@ -34,8 +34,11 @@ struct Place {
     shift: i128,
 }
 
-/// Reads every entry of the directory.
-pub(super) fn read(input: &mut (impl Read + Seek)) -> Result<Vec<ZipMember>> {
+/// Reads every entry of the directory; says how long the archive is, too.
+pub(super) fn read(
+    input: &mut (impl Read + Seek),
+    watch: Stopwatch,
+) -> Result<(Vec<ZipMember>, u64)> {
     let place = find(input)?;
     input.seek(SeekFrom::Start(place.start)).map_err(unreadable_zip)?;
     let mut directory = BufReader::new(input.take(place.size));
@@ -50,6 +53,7 @@ pub(super) fn read(input: &mut (impl Read + Seek)) -> Result<Vec<ZipMember>> {
         take(&mut directory, lengths[2])?;
         let member = entry(&fixed, &name, &extra, place.shift)?;
         spent.add(member.name.as_bytes(), &[], 0)?;
+        watch.check(place.length).map_err(|slow| slow.error(member.name.as_bytes()))?;
         total = total.saturating_add(member.size);
         let limit = expansion(place.length);
         if total > limit {
@@ -59,7 +63,7 @@ pub(super) fn read(input: &mut (impl Read + Seek)) -> Result<Vec<ZipMember>> {
         let variable: u64 = lengths.into_iter().map(u64::from).sum();
         read += 46 + variable;
     }
-    Ok(members)
+    Ok((members, place.length))
 }
 
 fn entry(fixed: &[u8; ENTRY_SIZE], name: &[u8], extra: &[u8], shift: i128) -> Result<ZipMember> {

@@ -3,13 +3,17 @@
 use std::time::Instant;
 
 use bastide::store::SaveOptions;
-use bastide::{Session, Store};
+use bastide::{Rung, Session, Store};
 
 use super::{SOON, restored, store};
-use crate::suite::{Context, Outcome, Trouble, say, scratch, with_probe};
+use crate::suite::{Context, Outcome, Trouble, say, scratch, skip, with_probe};
 
 /// Whether the times of files in the workspace can tell that they did not change.
-pub(super) async fn times_tell(session: &Session) -> Result<bool, Trouble> {
+///
+/// # Errors
+///
+/// Fails if the session cannot be asked.
+pub async fn times_tell(session: &Session) -> Result<bool, Trouble> {
     let kind = say(session, "stat -f -c %T .").await?;
     match kind.trim() {
         "ext2/ext3" | "xfs" | "btrfs" => Ok(true),
@@ -138,5 +142,26 @@ pub(super) async fn reads_everything_when_asked(context: Context) -> Outcome {
     if times_tell(&session).await? {
         assert_eq!(session.save_snapshot(&store, "next", None).await?.files_read, 0);
     }
+    Ok(session.delete().await?)
+}
+
+/// As a package manager does it, in a workspace that is no folder of the host.
+pub(super) async fn keeps_set_id_files_that_are_installed_and_saved(context: Context) -> Outcome {
+    let (_folder, store) = store()?;
+    let session = context.session().await?;
+    if session.receipt().rung == Rung::Landlock {
+        session.delete().await?;
+        return Err(skip("every file is one of the host there, and none may be set-id"));
+    }
+    let line = "echo content > plain && install -m 4755 plain installed && install -m 2755 plain group
+        tar -c -f packed.tar installed group && mkdir unpacked && tar -x -p -f packed.tar -C unpacked && rm packed.tar";
+    say(&session, line).await?;
+    let modes = "stat -c '%n %a' installed group unpacked/installed unpacked/group";
+    let want = "installed 4755\ngroup 2755\nunpacked/installed 4755\nunpacked/group 2755\n";
+    assert_eq!(say(&session, modes).await?, want);
+    session.save_snapshot(&store, "kept", None).await?;
+    let other = restored(&context, &store, "kept").await?;
+    assert_eq!(say(&other, modes).await?, want);
+    other.delete().await?;
     Ok(session.delete().await?)
 }

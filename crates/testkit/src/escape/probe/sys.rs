@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "the calls that must be refused have no safe wrapper")]
 
 use std::ffi::CStr;
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 
 /// A call that was made, and what came of it.
@@ -333,6 +333,25 @@ fn fork_one() -> bool {
     match unsafe { libc::fork() } {
         0 => forever(),
         pid => pid > 0,
+    }
+}
+
+/// Forks without end, in every process that comes of it; says once that there is no room for more.
+pub(super) fn storm() -> ! {
+    let first = rustix::process::getpid();
+    let mut told = false;
+    loop {
+        // SAFETY: a probe has one thread, and the child does nothing but the same.
+        let pid = unsafe { libc::fork() };
+        if pid < 0 {
+            if !told && rustix::process::getpid() == first {
+                // Where nobody listens any more there is nobody to tell.
+                drop(io::stdout().write_all(b"full\n"));
+            }
+            told = true;
+            // As soon as one of them dies another one takes its place, and others on this machine get their turn.
+            std::thread::park_timeout(std::time::Duration::from_millis(2));
+        }
     }
 }
 

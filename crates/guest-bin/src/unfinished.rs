@@ -1,0 +1,46 @@
+//! Files that are not whole yet.
+
+use std::fs::{File, TryLockError};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A file under a name of its own until it is whole, and locked until then: one that nobody has a lock on was
+/// left by somebody who was killed. The kernel knows that better than anybody who looks for a process by its number.
+#[derive(Debug)]
+pub(crate) struct Unfinished {
+    pub(crate) path: PathBuf,
+    pub(crate) file: File,
+    /// Apart from what is written through, which is closed before the file has its name.
+    pub(crate) lock: File,
+}
+
+impl Unfinished {
+    /// Begins what is to become `path`.
+    pub(crate) fn begin(path: &Path, mode: u32) -> io::Result<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        loop {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let mut name = path.as_os_str().to_owned();
+            name.push(format!(".{}-{number}.tmp", std::process::id()));
+            let path = PathBuf::from(name);
+            let opened = File::options().write(true).create_new(true).mode(mode).open(&path);
+            let file = match opened {
+                // Left by a process that had our number.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+                opened => opened?,
+            };
+            let lock = match File::open(&path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                opened => opened?,
+            };
+            // Somebody may have taken it for one that was left behind, before it was locked.
+            match lock.try_lock() {
+                Ok(()) if path.try_exists()? => return Ok(Self { path, file, lock }),
+                Ok(()) | Err(TryLockError::WouldBlock) => {}
+                Err(TryLockError::Error(error)) => return Err(error),
+            }
+        }
+    }
+}
