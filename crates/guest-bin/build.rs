@@ -29,6 +29,9 @@ const PROFILE: [&str; 5] = [
     "profile.release.strip=\"debuginfo\"",
 ];
 
+/// How hard the guest is compressed: it takes two seconds, once for each guest.
+const LEVEL: i32 = 19;
+
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-env-changed=BASTIDE_GUEST");
     let out = PathBuf::from(env::var("OUT_DIR")?);
@@ -43,7 +46,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         None => build(&out)?,
     };
     let bytes = fs::read(&guest)?;
-    fs::write(out.join("bastide-guest"), &bytes)?;
+    let compressed = zstd::bulk::compress(&bytes, LEVEL)?;
+    fs::write(out.join("bastide-guest.zst"), compressed)?;
+    println!("cargo::rustc-env=BASTIDE_GUEST_LENGTH={}", bytes.len());
     println!("cargo::rustc-env=BASTIDE_GUEST_HASH={}", blake3::hash(&bytes).to_hex());
     Ok(())
 }

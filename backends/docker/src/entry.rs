@@ -144,7 +144,10 @@ pub(crate) async fn fill_volume(
 }
 
 async fn fill(engine: &Engine, container: &str, folder: &str, guest: &GuestBinary) -> Result<()> {
-    let size = guest.bytes().len();
+    let unpacked = |error: io::Error| {
+        Error::new(ErrorKind::Internal, format!("cannot unpack the guest: {error}"))
+    };
+    let size = guest.bytes().map_err(unpacked)?.len();
     let options = ContainerArchiveInfoOptionsBuilder::default().path(GUEST_PATH).build();
     let look = engine.docker.get_container_archive_info(container, Some(options));
     let found = engine.ask(LARGE, "look into a container", look).await;
@@ -161,7 +164,7 @@ async fn fill(engine: &Engine, container: &str, folder: &str, guest: &GuestBinar
 }
 
 fn archive(guest: &GuestBinary) -> io::Result<Vec<u8>> {
-    let bytes = guest.bytes();
+    let bytes = guest.bytes()?;
     let mut archive = Vec::with_capacity(bytes.len() + 4096);
     let mut writer = TarWriter::new(&mut archive);
     let mut member = TarMember::new(&b"guest"[..], TarKind::File);

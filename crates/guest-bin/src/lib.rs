@@ -10,11 +10,16 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use unfinished::Unfinished;
 
-/// The guest program.
-static BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/bastide-guest"));
+/// The guest program, compressed: it is unpacked once on a machine, and copied with every program that embeds
+/// it.
+static COMPRESSED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/bastide-guest.zst"));
+
+/// The length of the guest program, in bytes.
+const LENGTH: &str = env!("BASTIDE_GUEST_LENGTH");
 
 /// The BLAKE3 hash of the guest program, in hexadecimal.
 pub const HASH: &str = env!("BASTIDE_GUEST_HASH");
@@ -57,7 +62,7 @@ impl GuestBinary {
         }
         // Written under another name first: another process may be starting the same file now.
         let Unfinished { path: temporary, mut file, lock } = Unfinished::begin(&path, MODE)?;
-        file.write_all(BYTES)?;
+        file.write_all(unpacked()?)?;
         // A later process believes what it finds by its times: it has to be on the disk before its name.
         file.sync_all()?;
         // A file that is open for writing cannot be executed.
@@ -73,9 +78,12 @@ impl GuestBinary {
     }
 
     /// The guest as it was embedded.
-    #[must_use]
-    pub fn bytes(&self) -> &'static [u8] {
-        BYTES
+    ///
+    /// # Errors
+    ///
+    /// Fails if this program is damaged.
+    pub fn bytes(&self) -> io::Result<&'static [u8]> {
+        unpacked()
     }
 
     /// Where the guest is.
@@ -89,6 +97,16 @@ impl GuestBinary {
     pub fn checked_path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
     }
+}
+
+/// The guest program, unpacked at its first use in a process.
+fn unpacked() -> io::Result<&'static [u8]> {
+    static UNPACKED: OnceLock<Vec<u8>> = OnceLock::new();
+    if let Some(bytes) = UNPACKED.get() {
+        return Ok(bytes);
+    }
+    let bytes = zstd::bulk::decompress(COMPRESSED, LENGTH.parse().map_err(io::Error::other)?)?;
+    Ok(UNPACKED.get_or_init(|| bytes))
 }
 
 /// Whether a file is the embedded guest, by its content or because it was compared before.
@@ -105,7 +123,7 @@ fn is_checked(path: &Path, file: &File) -> io::Result<bool> {
 }
 
 fn is_embedded(mut file: &File) -> io::Result<bool> {
-    let mut rest = BYTES;
+    let mut rest = unpacked()?;
     let mut buffer = vec![0; 64 * 1024];
     loop {
         let read = file.read(&mut buffer)?;

@@ -31,7 +31,7 @@ const REMOVABLE: &[u8] = b"bastide-without:";
 /// Fails if the guest is too large or holds a look-up.
 pub(crate) fn check() -> Outcome {
     run(&mut cargo(&["build", "--package", "bastide-guest-bin"]))?;
-    let guest = newest(&top().join("target/debug/build"))?;
+    let guest = newest(&top().join("target/guest"))?;
     let size = fs::metadata(&guest)?.len();
     if size > MOST_BYTES {
         return Err(format!("the guest has {size} bytes, at most {MOST_BYTES}").into());
@@ -58,11 +58,11 @@ pub(crate) fn check() -> Outcome {
     Ok(())
 }
 
-/// The guest that was embedded last.
+/// The guest that was built last, for whichever target.
 fn newest(folder: &Path) -> Outcome<PathBuf> {
     let mut guests: Vec<(SystemTime, PathBuf)> = Vec::new();
     for entry in fs::read_dir(folder)? {
-        let guest = entry?.path().join("out/bastide-guest");
+        let guest = entry?.path().join("release/bastide-guest");
         if let Ok(metadata) = fs::metadata(&guest) {
             guests.push((metadata.modified()?, guest));
         }
