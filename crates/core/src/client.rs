@@ -176,7 +176,8 @@ fn declared(ports: Vec<u16>) -> Result<Vec<u16>> {
     let mut declared = Vec::with_capacity(ports.len());
     for port in ports {
         if port == 0 {
-            return Err(Error::value_error("exposed_ports entries must be between 1 and 65535"));
+            let message = "exposed_ports entries must be between 1 and 65535";
+            return Err(Error::value_error(message).class_is("ValidationError"));
         }
         if !declared.contains(&port) {
             declared.push(port);

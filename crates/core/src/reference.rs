@@ -40,7 +40,7 @@ impl Session {
         let argv: Vec<String> =
             command.argv.iter().map(|part| String::from_utf8_lossy(part).into_owned()).collect();
         let timeout = command.timeout;
-        let output = self.exec(command).await?;
+        let output = self.exec(command).await.map_err(|error| not_run(&argv, error))?;
         let is_whole = !output.is_truncated();
         let Output { stdout, stderr, stdout_omitted, stderr_omitted, lost, exit, .. } = output;
         let code = i64::from(exit.code);
@@ -70,5 +70,13 @@ impl Session {
                 .hint("give it a larger `output_limit`, read it piece by piece with `spawn`, or write it to a file"));
         }
         Ok(ExecResult { stdout: stdout.to_vec(), stderr: stderr.to_vec(), exit_code })
+    }
+}
+
+/// What keeps a command from running is `ExecTransportError` with the reference, whatever it is.
+pub(crate) fn not_run(argv: &[String], error: Error) -> Error {
+    match error.class() {
+        Some(_) => error,
+        None => Error::exec_transport(argv).because(error),
     }
 }

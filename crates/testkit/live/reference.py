@@ -238,7 +238,7 @@ class Local:
 
     async def hydrate(self, scenario, step):
         if "from" in step:
-            data = io.BytesIO(self.archives[step["from"]])
+            data = io.BytesIO(self.archives.get(step["from"], b""))
         else:
             data = self.content(step)
         await self.session.hydrate_workspace(data)

@@ -13,12 +13,16 @@ mod reference;
 mod report;
 mod rules;
 mod scenario;
+mod script;
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
 
 use bastide::Backend;
 use serde_json::{Value, json};
@@ -39,8 +43,10 @@ pub struct Options {
     pub side: Side,
     /// Only scenarios whose id holds this.
     pub only: Option<String>,
-    /// In which order scenarios are run.
-    pub seed: u64,
+    /// Scripts that this seed makes, instead of the scenarios.
+    pub seed: Option<u64>,
+    /// How many scenarios are run at once.
+    pub jobs: usize,
     /// The interpreter that has the reference.
     pub python: PathBuf,
     /// Ours.
@@ -87,23 +93,62 @@ struct Outcome {
 /// either side is in the report.
 pub fn run(options: &Options, mut tell: impl FnMut(&str)) -> io::Result<Report> {
     let rules = rules::read(&options.side)?;
-    let mut scenarios = scenario::read(options.side.name())?;
-    let all = options.only.is_none();
+    let mut scenarios = match options.seed {
+        Some(seed) => script::scripts(seed, &options.side),
+        None => scenario::read(options.side.name())?,
+    };
     if let Some(only) = &options.only {
         scenarios.retain(|scenario| scenario.id.contains(only.as_str()));
     }
-    shuffle(&mut scenarios, options.seed);
-    let mut reference = Reference::start(&options.python, &options.side)?;
+    let is_whole = options.only.is_none() && options.seed.is_none();
+    let mut report = Report::new(options.side.name(), rules, is_whole);
     let ours = Ours::new(Arc::clone(&options.backend), options.side.clone());
+    let next = AtomicUsize::new(0);
+    let (done, outcomes) = channel();
+    thread::scope(|scope| {
+        for _ in 0..options.jobs.max(1) {
+            let (done, scenarios, next, ours) = (done.clone(), &scenarios, &next, &ours);
+            scope.spawn(move || {
+                if let Err(error) = work(options, scenarios, next, ours, &done) {
+                    // Nobody listens any more where another has failed before.
+                    drop(done.send(Err(error)));
+                }
+            });
+        }
+        drop(done);
+        for outcome in outcomes {
+            let (index, theirs, own) = outcome.inspect_err(|_| {
+                next.store(scenarios.len(), Ordering::Relaxed);
+            })?;
+            report.add(&scenarios[index], &theirs, &own, &mut tell);
+        }
+        Ok(report)
+    })
+}
+
+/// A scenario by its number, and what both sides made of it.
+type Done = io::Result<(usize, Outcome, Outcome)>;
+
+/// Runs scenarios on both sides until none is left.
+fn work(
+    options: &Options,
+    scenarios: &[Scenario],
+    next: &AtomicUsize,
+    ours: &Ours,
+    done: &Sender<Done>,
+) -> io::Result<()> {
+    let side = &options.side;
+    let mut reference = Reference::start(&options.python, side)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let mut report = Report::new(options.side.name(), rules, all);
-    for scenario in &scenarios {
-        let theirs = in_scratch(scenario, &options.side, |line| reference.perform(line))?;
-        let own =
-            in_scratch(scenario, &options.side, |line| Ok(runtime.block_on(ours.perform(line))))?;
-        report.add(scenario, &theirs, &own, &mut tell);
+    loop {
+        let index = next.fetch_add(1, Ordering::Relaxed);
+        let Some(scenario) = scenarios.get(index) else { return Ok(()) };
+        let theirs = in_scratch(scenario, side, |line| reference.perform(line))?;
+        let own = in_scratch(scenario, side, |line| Ok(runtime.block_on(ours.perform(line))))?;
+        if done.send(Ok((index, theirs, own))).is_err() {
+            return Ok(());
+        }
     }
-    Ok(report)
 }
 
 /// Performs a scenario where nothing else is, and makes the outcome comparable.
@@ -123,7 +168,7 @@ fn in_scratch(
     }
     let line = scenario.line(side, &tmp);
     let answer = perform(&line)?;
-    let names = alike::Names::of(&answer, &line, &tmp);
+    let names = alike::Names::of(&answer, &line, &tmp, side);
     let calls = answer["calls"].as_array().cloned().unwrap_or_default();
     let calls = calls.into_iter().map(|call| names.call(call)).collect();
     let left = match side {
@@ -163,20 +208,4 @@ fn remove(tmp: &Path) {
     drop(opened);
     // The folder goes with its owner in any case; what cannot be removed is the system's to clear.
     drop(fs::remove_dir_all(tmp));
-}
-
-/// Mixes by a seed, always alike.
-fn shuffle(scenarios: &mut [Scenario], seed: u64) {
-    if seed == 0 {
-        return;
-    }
-    let mut state = seed;
-    for last in (1..scenarios.len()).rev() {
-        // Xorshift, as good as needed to find what depends on the order.
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        let other = usize::try_from(state % (last as u64 + 1)).unwrap_or(0);
-        scenarios.swap(last, other);
-    }
 }

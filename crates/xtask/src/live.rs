@@ -20,9 +20,12 @@ pub(crate) struct Arguments {
     /// Only this backend: local or docker
     #[arg(long)]
     backend: Option<String>,
-    /// The order scenarios are run in; as they are written down unless given
-    #[arg(long, default_value_t = 0)]
-    seed: u64,
+    /// Scripts of calls that this number makes, instead of the scenarios
+    #[arg(long)]
+    seed: Option<u64>,
+    /// How many scenarios are run at once
+    #[arg(long, default_value_t = 3)]
+    jobs: usize,
 }
 
 /// Runs the scenarios on each backend.
@@ -38,8 +41,9 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let mut failed = false;
     let mut compare = |side: Side, backend: Arc<dyn Backend>| -> Outcome {
         step(&format!("live, {}", side.name()));
-        let (only, seed, python) = (arguments.only.clone(), arguments.seed, python.clone());
-        let report = run_scenarios(&Options { side, only, seed, python, backend }, say)?;
+        let Arguments { seed, jobs, .. } = *arguments;
+        let (only, python) = (arguments.only.clone(), python.clone());
+        let report = run_scenarios(&Options { side, only, seed, jobs, python, backend }, say)?;
         say(&report.text());
         failed |= !report.is_success();
         Ok(())

@@ -53,6 +53,10 @@ pub(super) fn steps(manifest: &Manifest, only_ephemeral: bool) -> Result<Vec<Ste
 }
 
 fn add(steps: &mut Vec<Step>, path: PosixPath, entry: &Entry) -> Result<()> {
+    if entry.permissions.mode() < 0 {
+        let message = format!("the permissions of {path} make no sense: none can be negative");
+        return Err(Error::value_error(message).class_is("OverflowError"));
+    }
     let mode = u32::try_from(entry.permissions.mode() & 0o7777).unwrap_or(0o700);
     let place = path.clone();
     match &entry.kind {
@@ -151,6 +155,13 @@ mod tests {
             shown(manifest, true),
             ["file keep/e 755", "dir all", "file all/k 755", "dir all 755"]
         );
+    }
+
+    #[test]
+    fn refuses_permissions_below_nothing() {
+        let bad = json!({"entries": {"a": {"type": "file", "content": "", "permissions": {"owner": -1}}}});
+        let bad: Manifest = lax::read(&bad).unwrap();
+        assert_eq!(steps(&bad, false).unwrap_err().class(), Some("OverflowError"));
     }
 
     #[test]

@@ -258,7 +258,7 @@ fn not_made(fault: Fault, base: &GuestPath) -> Error {
         _ => base.as_str().to_owned(),
     };
     match fault.kind {
-        FaultKind::Escape => Error::invalid_manifest_path(shown, "escape_root"),
+        FaultKind::Escape => Error::invalid_manifest_path(shown, "absolute"),
         FaultKind::TooMuch | FaultKind::Stuck | FaultKind::Internal => refused(fault),
         _ => Error::workspace_archive_write(shown).because(refused(fault)),
     }

@@ -344,8 +344,7 @@ pub(super) fn root_of(manifest: &Manifest) -> Result<bastide_proto::GuestPath> {
         if error == GuestPathError::NotAbsolute {
             return Error::value_error("sandbox workspace root must be absolute");
         }
-        let message = format!("manifest root {:?}: {error}", manifest.root);
-        Error::new(ErrorKind::InvalidInput, message)
+        Error::value_error(format!("manifest root {:?}: {error}", manifest.root))
     })
 }
 

@@ -52,7 +52,8 @@ impl CreateOptions {
         let port = |port: &i128| {
             u16::try_from(*port).ok().filter(|port| *port > 0).ok_or_else(|| {
                 let message = "exposed_ports entries must be between 1 and 65535";
-                Error::value_error(message).with("port", port.to_string())
+                let error = Error::value_error(message).class_is("ValidationError");
+                error.with("port", port.to_string())
             })
         };
         created.exposed_ports = ports.iter().map(port).collect::<Result<_>>()?;

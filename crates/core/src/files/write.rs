@@ -160,7 +160,8 @@ impl Files<'_> {
         let given = PosixPath::new(path);
         let path = format!("{}/{name}", folder.path.as_str().trim_end_matches('/'));
         if matches!(name.as_str(), "" | ".") {
-            // The folder itself, and that is there.
+            // The folder itself, and that is there; unless it is none of ours.
+            self.policy.normalize_path(&given, true)?;
             return Err(exists(folder.path.as_str()));
         }
         let path = match path.parse() {

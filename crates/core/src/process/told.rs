@@ -22,7 +22,7 @@ pub(crate) struct ToldProcess {
 /// What is told of: a command of one's own, or that one listens to somebody else's.
 #[derive(Debug)]
 enum Kind {
-    Command { command: Vec<String>, timeout_s: Option<Number> },
+    Command { command: Vec<String>, timeout_s: Option<Number>, has_own_system: bool },
     Listening,
 }
 
@@ -42,11 +42,16 @@ impl Kept {
 
 impl ToldProcess {
     /// A command that was started.
-    pub(crate) fn command(open: Open, command: Vec<String>, timeout_s: Option<Number>) -> Self {
+    pub(crate) fn command(
+        open: Open,
+        command: Vec<String>,
+        timeout_s: Option<Number>,
+        has_own_system: bool,
+    ) -> Self {
         let most = open.recorder().output_wanted("exec");
         // Enough to find a secret at the end of what may be told; nobody keeps more than that.
         let most = most.min(crate::output::DEFAULT_LIMIT);
-        let kind = Kind::Command { command, timeout_s };
+        let kind = Kind::Command { command, timeout_s, has_own_system };
         Self { open, kind, most, stdout: Kept::default(), stderr: Kept::default() }
     }
 
@@ -66,14 +71,15 @@ impl ToldProcess {
 
     /// Tells of its end.
     pub(super) async fn finish(self, id: ProcessId, exit: &Exit) -> Result<()> {
-        // As the reference has it.
+        // As the reference's client of that backend has it.
+        let has_own_system = matches!(self.kind, Kind::Command { has_own_system: true, .. });
         let exit_code = match exit.reason {
-            Reason::Signalled => i64::from(128 - exit.code),
+            Reason::Signalled if !has_own_system => i64::from(128 - exit.code),
             _ => i64::from(exit.code),
         };
         let reason = exit.reason.as_str();
         let finished = match self.kind {
-            Kind::Command { command, timeout_s } => {
+            Kind::Command { command, timeout_s, .. } => {
                 let result = match exit.reason {
                     Reason::Timeout => Err(Error::exec_timeout(command, timeout_s)),
                     Reason::NotStarted => Err(Error::exec_transport(command)),
@@ -106,8 +112,14 @@ impl ToldProcess {
         self.open.finish(Finished { result, extra: Map::new() }.with("process", id.0)).await
     }
 
-    /// Tells that nobody knows its end.
+    /// Tells that nobody knows its end; of a command, with the class that has in the reference.
     pub(crate) async fn fail(self, error: &Error) -> Result<()> {
-        self.open.fail(error).await
+        match self.kind {
+            Kind::Command { command, .. } if error.class().is_none() => {
+                let why = error.to_string();
+                self.open.fail(&Error::exec_transport(command).because(why)).await
+            }
+            _ => self.open.fail(error).await,
+        }
     }
 }

@@ -49,7 +49,7 @@ impl Session {
         let open = self.telling(|| command.operation()).open().await?;
         Ok(open.map(|open| {
             let (given, timeout_s) = (command.given(), command.timeout_s());
-            ToldProcess::command(open, given, timeout_s)
+            ToldProcess::command(open, given, timeout_s, self.backend.has_own_system())
         }))
     }
 

@@ -7,6 +7,7 @@ mod change;
 mod describe;
 mod folder;
 mod glob;
+mod linked;
 mod pattern;
 mod read;
 mod remove;

@@ -389,7 +389,9 @@ async fn watch_over(
         }
         _ => {}
     }
-    drop(tokio::time::timeout(DRAIN, process.log.closed()).await);
+    let is_by_itself = matches!(end, End::Exited { .. } | End::Signalled { .. });
+    let patience = deadline.filter(|_| is_by_itself);
+    drain(&process.log, patience).await;
     process.end.send_replace(Some(end));
     // Whoever waits for the end is told first, and may need this very processor to hear it.
     tokio::task::yield_now().await;
@@ -403,6 +405,21 @@ async fn watch_over(
     started.gone().await;
     process.alive.send_replace(false);
     guest.processes.tidy();
+}
+
+/// Waits for what is still to come of a command that is over. Where the caller said how long it may take, that is as long as its
+/// background children say something within every [`DRAIN`], until then at most.
+async fn drain(log: &OutputLog, deadline: Option<Instant>) {
+    loop {
+        let heard = log.length();
+        if tokio::time::timeout(DRAIN, log.closed()).await.is_ok() {
+            return;
+        }
+        let goes_on = log.length() > heard;
+        if !goes_on || deadline.is_none_or(|deadline| Instant::now() >= deadline) {
+            return;
+        }
+    }
 }
 
 /// Says that memory ran out where the kernel's books say so and the command did not end well.

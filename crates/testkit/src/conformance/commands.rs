@@ -2,6 +2,7 @@
 
 use bastide::{Command, Output, Reason, Rung};
 
+use super::files::class;
 use crate::suite::{Context, Outcome, Trial, say, sh};
 use crate::trials;
 
@@ -9,6 +10,7 @@ pub(super) const TRIALS: &[Trial] = trials![
     reports_exit_codes,
     reports_signals,
     reports_programs_that_cannot_be_executed,
+    names_what_keeps_a_command_from_running_as_the_reference_does,
     runs_lines_in_a_login_shell_where_the_system_is_its_own,
     keeps_output_apart,
     starts_in_the_workspace_with_home_set,
@@ -29,6 +31,19 @@ async fn reports_signals(context: Context) -> Outcome {
     let session = context.session().await?;
     let exit = session.exec(sh("kill -9 $$")).await?.exit;
     assert_eq!((exit.reason, exit.code), (Reason::Signalled, 137));
+    Ok(session.delete().await?)
+}
+
+async fn names_what_keeps_a_command_from_running_as_the_reference_does(
+    context: Context,
+) -> Outcome {
+    let session = context.session().await?;
+    for argv in [&[][..], &[""], &["no-such-program"], &["a\0b"]] {
+        let ran = session.exec_result(Command::new(argv.iter().copied())).await;
+        assert_eq!(class(ran)?, "ExecTransportError", "{argv:?}");
+    }
+    session.shutdown().await?;
+    assert_eq!(class(session.exec_result(sh("true")).await)?, "ExecTransportError");
     Ok(session.delete().await?)
 }
 

@@ -24,6 +24,8 @@ const TRIALS: &[Trial] = trials![
     reads_what_it_wrote_whatever_its_size,
     writes_what_comes_from_a_stream,
     replaces_a_file_whole_and_keeps_its_permissions,
+    writes_what_every_name_of_a_file_sees,
+    replaces_a_name_that_others_could_have_made,
     makes_new_files_only_where_none_is,
     reads_parts_of_files,
     leaves_nothing_of_a_file_that_was_not_written_whole,
@@ -91,6 +93,40 @@ async fn replaces_a_file_whole_and_keeps_its_permissions(context: Context) -> Ou
         "echo old > file; exec 3< file; mv file gone; echo new > file; cat <&3; rm gone",
     );
     assert_eq!(reader.await?, "old\n");
+    Ok(session.delete().await?)
+}
+
+/// A file with several names is written in place.
+async fn writes_what_every_name_of_a_file_sees(context: Context) -> Outcome {
+    let session = context.session().await?;
+    let made = "mkdir -m 755 d; umask 022; echo before, and more of it > d/a; chmod 640 d/a; ln d/a d/b; \
+                ln -s d/b l";
+    say(&session, made).await?;
+    for (path, content) in [("d/a", "one\n"), ("d/b", "two, and longer\n"), ("l", "three\n")] {
+        session.write(path, content).await?;
+        let seen = say(&session, "cat d/a d/b; stat -c '%a %h' d/a; ls -A d").await?;
+        assert_eq!(seen, format!("{content}{content}640 2\na\nb\n"), "{path}");
+    }
+    let large = pattern(3 << 20);
+    session.write("d/a", Content::stream(&large[..])).await?;
+    assert!(session.read("d/b").await? == large, "the other name sees something else");
+    session.write("d/a", "").await?;
+    assert_eq!(say(&session, "stat -c '%s %h' d/b; ls -A d").await?, "0 2\na\nb\n");
+    // And a patch, which is a write.
+    session.write("d/a", "four\n").await?;
+    let patch = "*** Begin Patch\n*** Update File: d/b\n@@\n-four\n+five\n*** End Patch";
+    bastide::Tools::new(&session).apply_patch(patch).await?;
+    assert_eq!(say(&session, "cat d/a; stat -c %h d/a").await?, "five\n2\n");
+    Ok(session.delete().await?)
+}
+
+/// Where others than the owner can make names, one may be a trap: what it leads to stays as it is.
+async fn replaces_a_name_that_others_could_have_made(context: Context) -> Outcome {
+    let session = context.session().await?;
+    say(&session, "mkdir -m 755 own; mkdir -m 777 open; echo kept > own/a; ln own/a open/a")
+        .await?;
+    session.write("open/a", "new\n").await?;
+    assert_eq!(say(&session, "cat own/a open/a").await?, "kept\nnew\n");
     Ok(session.delete().await?)
 }
 

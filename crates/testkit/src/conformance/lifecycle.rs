@@ -448,7 +448,13 @@ async fn makes_users_and_groups_of_the_manifest(context: Context) -> Outcome {
         "1\n",
         "twice is as good as once"
     );
-    Ok(session.delete().await?)
+    session.delete().await?;
+    for name in ["", "a:b", "a b", "a\nb", "-x"] {
+        let manifest: Manifest = bastide::model::lax::read(&json!({"users": [{"name": name}]}))?;
+        let refused = context.session_with(&manifest).await.map(drop).unwrap_err();
+        assert_eq!(refused.class(), Some("ExecNonZeroError"), "{name:?}: {refused}");
+    }
+    Ok(())
 }
 
 async fn gives_a_model_its_tools(context: Context) -> Outcome {

@@ -1,12 +1,18 @@
 //! Output of any size.
 
+use std::time::Duration;
+
 use bastide::{ErrorKind, OutputEvent, Reason};
 
 use crate::suite::{Context, Outcome, Trial, sh};
 use crate::trials;
 
-pub(super) const TRIALS: &[Trial] =
-    trials![t5_bounds_two_gigabytes_of_output, takes_input_and_output_at_once, a_result_is_whole];
+pub(super) const TRIALS: &[Trial] = trials![
+    t5_bounds_two_gigabytes_of_output,
+    takes_input_and_output_at_once,
+    a_result_is_whole,
+    hears_children_that_go_on_talking_where_there_is_time,
+];
 
 /// Head and tail are kept, what is missing is said, and the whole can still be read.
 async fn t5_bounds_two_gigabytes_of_output(context: Context) -> Outcome {
@@ -59,5 +65,22 @@ async fn a_result_is_whole(context: Context) -> Outcome {
             assert_eq!(error.context()["exit_code"], 3);
         }
     }
+    Ok(session.delete().await?)
+}
+
+/// A child in the background that never falls silent for long is heard to its end, where the caller said how much time there is.
+async fn hears_children_that_go_on_talking_where_there_is_time(context: Context) -> Outcome {
+    let session = context.session().await?;
+    let child = "i=0; while [ $i -lt 500000 ]; do i=$((i + 1)); \
+                 case $i in *000) echo $i;; esac; done";
+    let line = format!("({child}) & echo over; exit 3");
+    let output = session.exec(sh(&line).timeout(Duration::from_secs(120))).await?;
+    assert_eq!((output.exit.reason, output.exit.code), (Reason::Exited, 3));
+    assert!(output.stdout.ends_with(b"\n500000\n"), "the child was not heard to its end");
+    // One that says nothing is not waited for, and lives on.
+    let line = "sleep 600 & echo $!";
+    let output = session.exec(sh(line).timeout(Duration::from_secs(600))).await?;
+    let child = String::from_utf8(output.stdout)?;
+    session.exec(sh(&format!("kill {child}"))).await?;
     Ok(session.delete().await?)
 }

@@ -296,6 +296,9 @@ async fn fetches(
         let refused = context.client().create(&manifest, options.clone()).await;
         let refused = refused.map(drop).unwrap_err();
         assert_eq!(refused.class(), Some(class), "{reference} {subpath:?}: {refused}");
+        // Where the host keeps what it fetched is nothing to whoever wrote the manifest.
+        let told = format!("{refused} {}", serde_json::Value::from(refused.context().clone()));
+        assert!(!told.contains("cache/git"), "{reference} {subpath:?}: {told}");
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bastide::{Command, ErrorKind, OutputEvent, Reason, Session};
 
+use super::files::class;
 use crate::suite::{Context, Outcome, Trial, Trouble, say, sh, skip};
 use crate::trials;
 
@@ -250,6 +251,9 @@ async fn refuses_users_there_are_not(context: Context) -> Outcome {
         let error = session.files_as(user).stat(".").await.err();
         error.ok_or_else(|| format!("{user:?} looked at something"))?;
     }
+    // As the reference calls it.
+    let ran = session.exec_result(sh("true").user("no-such-user")).await;
+    assert_eq!(class(ran)?, "ExecTransportError");
     Ok(session.delete().await?)
 }
 

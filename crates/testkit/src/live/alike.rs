@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
+use super::Side;
 use crate::vectors::{decode_base64, members};
 
 /// Texts longer than this compare by length and digest.
@@ -25,11 +26,35 @@ const TOLD: [&str; 10] = [
     "hydrate_workspace",
 ];
 
+/// What an error of the reference's client for containers says about the commands by which it found out. Ours runs none.
+const OF_COMMANDS: [&str; 9] = [
+    "command",
+    "stdout",
+    "stderr",
+    "stdout_bytes",
+    "exit_code",
+    "existence_probe_exit_code",
+    "existence_probe_stdout_bytes",
+    "existence_probe_stderr",
+    "resolved_path",
+];
+
+/// Errors that are about a path, whoever found out.
+const ABOUT_PATHS: [&str; 4] = [
+    "WorkspaceArchiveReadError",
+    "WorkspaceArchiveWriteError",
+    "WorkspaceReadNotFoundError",
+    "InvalidManifestPathError",
+];
+
 /// What has a name of its own in one outcome.
-pub(super) struct Names(Vec<(String, &'static str)>);
+pub(super) struct Names {
+    names: Vec<(String, &'static str)>,
+    is_container: bool,
+}
 
 impl Names {
-    pub(super) fn of(answer: &Value, line: &Value, tmp: &Path) -> Self {
+    pub(super) fn of(answer: &Value, line: &Value, tmp: &Path, side: &Side) -> Self {
         let mut names = Vec::new();
         let mut name = |text: &str, name| {
             if !text.is_empty() && text != "/" {
@@ -50,7 +75,7 @@ impl Names {
             name(&simple, "<ID>");
         }
         name(&tmp.to_string_lossy(), "<TMP>");
-        Self(names)
+        Self { names, is_container: *side != Side::Local }
     }
 
     /// A call that can be compared.
@@ -63,6 +88,9 @@ impl Names {
         call["events"] = events.into();
         if let Some(object) = call["error"].as_object_mut() {
             *object = comparable(object);
+            if self.is_container {
+                without_commands(object);
+            }
         }
         self.value(call)
     }
@@ -92,14 +120,19 @@ impl Names {
         if let Some(content) = bytes(&fields) {
             return self.text(&String::from_utf8_lossy(&content)).into();
         }
-        let Value::Object(fields) = fields else { return Value::Null };
+        let Value::Object(mut fields) = fields else { return Value::Null };
+        // Of an archive, whose padding and times are each archiver's own.
+        if let Some(print @ Value::String(_)) = fields.get_mut("snapshot_fingerprint") {
+            *print = "<...>".into();
+        }
         fields.into_iter().map(|(key, value)| (self.text(&key), self.value(value))).collect()
     }
 
     fn text(&self, text: &str) -> String {
         let named =
-            self.0.iter().fold(text.to_owned(), |text, (own, name)| text.replace(own, name));
-        let named = without_staging(&named);
+            self.names.iter().fold(text.to_owned(), |text, (own, name)| text.replace(own, name));
+        let named = without_chance(&without_staging(&named), "/tmp/sandbox-git-<ID>-");
+        let named = without_chance(&named, " port 1 after ");
         let lines = named.split('\n').map(|line| {
             match ["Chunk ID: ", "Wall time: ", "Process running with session ID "]
                 .iter()
@@ -136,6 +169,19 @@ fn without_staging(text: &str) -> String {
     }
 }
 
+/// A name that ends with digits by chance, without those.
+fn without_chance(text: &str, start: &str) -> String {
+    let mut parts = text.split(start);
+    let mut kept = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let rest = part.trim_start_matches(|digit: char| digit.is_ascii_hexdigit());
+        kept.push_str(start);
+        kept.push_str("<...>");
+        kept.push_str(rest);
+    }
+    kept
+}
+
 /// The members of an archive.
 fn listed(archive: &[u8]) -> Value {
     let read = || {
@@ -145,9 +191,21 @@ fn listed(archive: &[u8]) -> Value {
         members(file).map_err(|error| std::io::Error::other(error.to_string()))
     };
     match read() {
-        Ok(members) => json!({"members": members}),
+        Ok(Value::Array(members)) => {
+            json!({"members": members.into_iter().map(plain_name).collect::<Vec<_>>()})
+        }
+        Ok(other) => json!({"members": other}),
         Err(error) => json!({"unreadable": error.to_string()}),
     }
+}
+
+/// A member by its name alone: one archiver writes `./a` where the other writes `a`.
+fn plain_name(mut member: Value) -> Value {
+    let name = member["name"].as_str().and_then(|name| name.strip_prefix("./")).map(str::to_owned);
+    if let Some(name) = name.filter(|name| !name.is_empty()) {
+        member["name"] = name.into();
+    }
+    member
 }
 
 /// An event without what is never the same twice. Numbers go: ours count what only ours tell, too.
@@ -203,6 +261,15 @@ fn comparable(error: &Map<String, Value>) -> Map<String, Value> {
         _ => {}
     }
     error
+}
+
+fn without_commands(error: &mut Map<String, Value>) {
+    let class = error.get("type").and_then(Value::as_str).unwrap_or_default();
+    if ABOUT_PATHS.contains(&class)
+        && let Some(context) = error.get_mut("context").and_then(Value::as_object_mut)
+    {
+        context.retain(|key, _| !OF_COMMANDS.contains(&key.as_str()));
+    }
 }
 
 fn is_of_python(class: Option<&Value>) -> bool {

@@ -20,7 +20,7 @@ pub(super) async fn perform(stage: &mut Stage<'_>, step: &Value) -> Result<Value
     match step["op"].as_str().unwrap_or_default() {
         "open" => {
             let manifest = stage.manifest()?;
-            let made = stage.client.create_unstarted(&manifest, stage.options()).await?;
+            let made = stage.client.create_unstarted(&manifest, stage.options()?).await?;
             let made = stage.session.insert(made);
             match stage.line["start"] == false {
                 true => Ok(Value::Null),
@@ -30,7 +30,7 @@ pub(super) async fn perform(stage: &mut Stage<'_>, step: &Value) -> Result<Value
         "resume" => {
             let mut options = ResumeOptions::default();
             options.manifest = Some(stage.manifest()?);
-            options.create = stage.options();
+            options.create = stage.options()?;
             let state = session(stage)?.state_json()?;
             // A session that is let go ends only if it was not stopped before.
             let resumed = stage.client.resume_state(state, options).await;
@@ -209,7 +209,7 @@ fn command(step: &Value) -> Result<Command> {
         false => Command::shell(words.first().copied().unwrap_or_default()),
     };
     if let Some(seconds) = step["timeout"].as_f64() {
-        command = command.timeout(Duration::from_secs_f64(seconds));
+        command = command.timeout(Duration::try_from_secs_f64(seconds).map_err(failed)?);
     }
     Ok(match step["user"].as_str() {
         Some(user) => command.user(user),

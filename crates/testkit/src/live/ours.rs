@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use bastide::events::{Event, EventOptions, PayloadPolicy, Sink, SinkOptions};
 use bastide::{Backend, Client, CreateOptions, NetworkAccess, Session, SnapshotChoice};
 use bastide_model::snapshot::SnapshotSpec;
-use bastide_model::{Error, Manifest, PosixPath, Result, lax};
+use bastide_model::{ClientOptions, Error, Manifest, PosixPath, Result, lax};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -96,18 +96,17 @@ impl Stage<'_> {
         Path::new(self.line["tmp"].as_str().unwrap_or_default())
     }
 
-    pub(super) fn options(&self) -> CreateOptions {
-        let mut options = CreateOptions::default();
+    pub(super) fn options(&self) -> Result<CreateOptions> {
+        let ports = self.line.get("exposed_ports").cloned().unwrap_or_else(|| json!([]));
+        let written = json!({"type": "unix_local", "exposed_ports": ports});
+        let mut options = CreateOptions::written(&lax::read::<ClientOptions>(&written)?)?;
+        options.unix_local = *self.side == Side::Local;
         // A session of the reference has what the host has.
         let term = std::env::var_os("TERM").and_then(|term| term.into_string().ok());
         let term = term.filter(|_| *self.side == Side::Local);
         options.env.extend(term.map(|term| ("TERM".to_owned(), term)));
-        let ports = self.line["exposed_ports"].as_array().into_iter().flatten();
-        let port = |port: &Value| port.as_u64().and_then(|port| u16::try_from(port).ok());
-        options.exposed_ports = ports.filter_map(port).collect();
         options.base_dir = Some(self.tmp().to_owned());
         if *self.side == Side::Local {
-            options.unix_local = true;
             // The reference's sessions on this machine have its network.
             options.network = NetworkAccess::Host;
         } else if !options.exposed_ports.is_empty() {
@@ -117,7 +116,7 @@ impl Stage<'_> {
             let base_path = PosixPath::new(&self.tmp().join("snapshots").to_string_lossy());
             options.snapshot = Some(SnapshotChoice::Spec(SnapshotSpec::Local { base_path }));
         }
-        options
+        Ok(options)
     }
 }
 

@@ -126,7 +126,7 @@ impl Report {
     }
 
     fn covers_too_much(&self) -> bool {
-        self.covered * 100 > self.calls * MOST_COVERED
+        self.is_whole && self.covered * 100 > self.calls * MOST_COVERED
     }
 
     fn unused(&self) -> impl Iterator<Item = &Rule> {

@@ -57,6 +57,11 @@ pub(super) fn read(backend: &str) -> io::Result<Vec<Scenario>> {
 }
 
 impl Scenario {
+    /// One that is in no file.
+    pub(super) fn made(id: String, fields: Map<String, Value>) -> Self {
+        Self { id, host: None, fields }
+    }
+
     /// The calls it makes: what the session itself is made by, then its own.
     pub(super) fn operations(&self) -> Vec<&str> {
         let mut operations = vec!["open"];

@@ -58,7 +58,7 @@ pub(super) async fn put(session: &Session, step: &GitStep) -> Result<()> {
     let fetched = fetch.fetch().await.map_err(|failure| match failure {
         Failure::NoGit => Error::new(ErrorKind::Unsupported, "there is no git on this host")
             .hint("install git, or let the session have a network and a git of its own"),
-        Failure::Said(stderr) => not_cloned(step, &stderr),
+        Failure::Said(stderr) => not_cloned(step, &without(&stderr, &fetch.cache)),
     })?;
     let place = dest(session, step);
     let base = place.as_str().parse().map_err(|error| {
@@ -73,16 +73,21 @@ pub(super) async fn put(session: &Session, step: &GitStep) -> Result<()> {
     };
     let (subpath, mode) = (step.subpath.clone(), step.mode);
     let refused = {
-        let (repo, place) = (fetched.folder.path().display().to_string(), place.clone());
+        let (repo, place, cache) = (url(step), place.clone(), fetch.cache.clone());
         let step = GitStep {
             path: step.path.clone(),
             mode,
             repo: step.repo.clone(),
             subpath: step.subpath.clone(),
         };
-        move |why: String| not_copied(&step, &repo, &place, &why)
+        move |why: String| not_copied(&step, &repo, &place, &without(&why, &cache))
     };
     lay_out(&target, move |pieces| fetched.send(subpath.as_ref(), mode, pieces, &refused)).await
+}
+
+/// What git said, without where the host keeps things: that is nothing to whoever wrote the manifest.
+fn without(said: &str, cache: &Path) -> String {
+    said.replace(&*cache.to_string_lossy(), "cache")
 }
 
 /// A repository to fetch.
@@ -316,7 +321,10 @@ impl Fetched {
             }
         }
         if self.has_git_folder {
-            self.send_git_folder(pieces)?;
+            self.send_git_folder(pieces).map_err(|stop| match stop {
+                Stop::Failed(error) => Stop::Failed(refused(error.to_string())),
+                Stop::NotTaken => Stop::NotTaken,
+            })?;
         }
         Ok(pieces.send(Piece::Entry(Entry { mode: Some(mode), ..root }))?)
     }

@@ -12,7 +12,8 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use crate::server::beneath::look_at;
+use super::linked::{Linked, pour};
+use crate::server::beneath::{look_at, reopen};
 use crate::server::modes::allowed;
 
 /// What permissions a new file has where nobody says otherwise.
@@ -37,6 +38,8 @@ pub(crate) struct Staged {
 struct Replaced {
     mode: u32,
     owner: UserAndGroup,
+    /// Where it has other names, which are to see what is written.
+    linked: Option<Linked>,
 }
 
 /// How a file shall be when it is whole.
@@ -59,7 +62,8 @@ impl Staged {
             Ok(stat) => match FileType::from_raw_mode(stat.st_mode) {
                 FileType::RegularFile => {
                     let owner = UserAndGroup { uid: stat.st_uid, gid: stat.st_gid };
-                    Some(Replaced { mode: stat.st_mode & 0o7777, owner })
+                    let linked = Linked::find(&folder, &stat)?;
+                    Some(Replaced { mode: stat.st_mode & 0o7777, owner, linked })
                 }
                 FileType::Directory => return Err(Errno::ISDIR),
                 _ => return Err(Errno::INVAL),
@@ -118,7 +122,7 @@ impl Staged {
     pub(crate) fn over_held(held: &OwnedFd, file: OwnedFd) -> Result<Self, Errno> {
         let stat = rustix::fs::fstat(&file)?;
         let owner = UserAndGroup { uid: stat.st_uid, gid: stat.st_gid };
-        let replaced = Replaced { mode: stat.st_mode & 0o7777, owner };
+        let replaced = Replaced { mode: stat.st_mode & 0o7777, owner, linked: None };
         Self::over(rustix::io::fcntl_dupfd_cloexec(held, 0)?, b"", file, replaced)
     }
 
@@ -162,6 +166,7 @@ impl Staged {
 
     /// Gives the file its name, once it is whole.
     pub(crate) fn finish(mut self, finish: Finish) -> Result<(), Errno> {
+        self.pour_over_linked()?;
         if let Some(owner) = finish.owner {
             set_owner(self.file()?, owner)?;
         }
@@ -189,6 +194,20 @@ impl Staged {
 }
 
 impl Staged {
+    /// Writes what is whole now over a file with several names. One that has become something else meanwhile, or may not be written
+    /// to, is replaced as any other.
+    fn pour_over_linked(&mut self) -> Result<(), Errno> {
+        let linked = self.replaced.and_then(|replaced| replaced.linked);
+        let Some(linked) = linked.filter(|_| self.temporary.is_some()) else { return Ok(()) };
+        let Some(there) = linked.open(&self.folder, &self.name) else { return Ok(()) };
+        // The host is given no more than writing, so what was written is opened once more.
+        let written = reopen(self.file.as_ref().ok_or(Errno::BADF)?, OFlags::RDONLY)?;
+        pour(&written, &there)?;
+        self.discard();
+        self.file = Some(there);
+        Ok(())
+    }
+
     /// Removes what was written under another name.
     fn discard(&mut self) {
         if let Some(temporary) = self.temporary.take() {

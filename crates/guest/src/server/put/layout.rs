@@ -38,7 +38,7 @@ enum Hindrance {
     Folder,
     Parents(Errno),
     Place(Errno),
-    Outside(PathError),
+    Outside(Why),
 }
 
 type Made<T = ()> = Result<T, Hindrance>;
@@ -172,7 +172,7 @@ impl Layout {
         let placed = roots.change(&full, leaf, Missing::IsMade);
         let placed = placed.map_err(|error| match error.why {
             Why::Os(errno) => Hindrance::Parents(errno),
-            _ => Hindrance::Outside(error),
+            why => Hindrance::Outside(why),
         })?;
         let Place { folder, name, .. } = placed;
         Ok((folder, name.ok_or(Hindrance::Place(Errno::BUSY))?))
@@ -279,8 +279,13 @@ impl Layout {
 
     /// What the host is told about a hindrance.
     fn trouble(&self, roots: &Roots, entry: &Entry, hindrance: Hindrance) -> Trouble {
+        let full = [self.base_names.as_slice(), &names(&entry.path)].concat();
+        let path = [b"/", full.join(&b'/').as_slice()].concat();
         let (what, errno) = match hindrance {
-            Hindrance::Outside(error) => return Trouble::Fault(error.fault("cannot make")),
+            // It is the entry that is wrong, wherever its links lead.
+            Hindrance::Outside(why) => {
+                return Trouble::Fault(PathError { why, path }.fault("cannot make"));
+            }
             Hindrance::Link(depth) => {
                 let at = ByteBuf::from(names(&entry.path)[..depth].join(&b'/'));
                 (InTheWay::Link { at, leaves: self.leaves(roots, &entry.path) }, Errno::LOOP)
@@ -289,8 +294,6 @@ impl Layout {
             Hindrance::Parents(errno) => (InTheWay::Parents { errno: errno.raw_os_error() }, errno),
             Hindrance::Place(errno) => (InTheWay::Place { errno: errno.raw_os_error() }, errno),
         };
-        let full = [self.base_names.as_slice(), &names(&entry.path)].concat();
-        let path = [b"/", full.join(&b'/').as_slice()].concat();
         let fault = PathError::os(errno, &path).fault("cannot make");
         Trouble::Obstacle(PutObstacle { entry: self.made, what }, fault)
     }
