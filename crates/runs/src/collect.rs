@@ -33,9 +33,9 @@ use serde::{Deserialize, Serialize};
 
 pub use base::{Base, BaseOptions};
 pub use changes::Changes;
-pub(crate) use changes::{Delta, NewFile};
+pub(crate) use changes::Delta;
 pub(crate) use oid::{HashKind, Oid};
-pub(crate) use open::{open_folder, open_regular, open_root, read_small, split};
+pub(crate) use open::{open_folder, open_regular, open_root, split};
 pub(crate) use scan::FileMode;
 
 /// The most paths that are listed besides the change itself.

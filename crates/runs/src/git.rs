@@ -10,15 +10,15 @@ pub(crate) mod place;
 pub(crate) mod refs;
 
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
 use bastide::{Error, ErrorKind, Result};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
-use tokio::process::{ChildStdin, Command};
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::process::Command;
 
 use crate::collect::HashKind;
 use place::Place;
@@ -101,25 +101,21 @@ impl GitDir {
         Ok(Self { path: path.to_owned() })
     }
 
+    /// One that was made before.
+    pub(crate) fn existing(path: &Path) -> Self {
+        Self { path: path.to_owned() }
+    }
+
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Git in this repository.
+    /// Git in this repository, with something to read if there is.
     pub(crate) async fn run<A: AsRef<OsStr>>(
         &self,
         setting: &Setting<'_>,
         arguments: impl IntoIterator<Item = A>,
-    ) -> Result<String> {
-        self.run_with(setting, arguments, async |_| Ok(())).await
-    }
-
-    /// The same, with something for git to read.
-    pub(crate) async fn run_with<A: AsRef<OsStr>>(
-        &self,
-        setting: &Setting<'_>,
-        arguments: impl IntoIterator<Item = A>,
-        input: impl AsyncFnOnce(&mut ChildStdin) -> io::Result<()>,
+        input: Option<File>,
     ) -> Result<String> {
         let mut command = git();
         command.env("GIT_DIR", &self.path).current_dir(&self.path);
@@ -159,11 +155,9 @@ pub(crate) fn git() -> Command {
 }
 
 /// Runs git to its end, under a deadline.
-pub(crate) async fn finish(
-    mut command: Command,
-    input: impl AsyncFnOnce(&mut ChildStdin) -> io::Result<()>,
-) -> Result<String> {
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+pub(crate) async fn finish(mut command: Command, input: Option<File>) -> Result<String> {
+    command.stdin(input.map_or_else(Stdio::null, Stdio::from));
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.kill_on_drop(true).spawn().map_err(|error| {
         let (kind, message) = match error.kind() {
             io::ErrorKind::NotFound => (ErrorKind::Unsupported, "there is no git here".to_owned()),
@@ -171,24 +165,16 @@ pub(crate) async fn finish(
         };
         Error::new(kind, message).hint("install git, or run in place")
     })?;
-    let (out, err, stdin) = (child.stdout.take(), child.stderr.take(), child.stdin.take());
-    let fed = async {
-        let Some(mut stdin) = stdin else { return Ok(()) };
-        input(&mut stdin).await?;
-        stdin.shutdown().await
-    };
-    let ended = async { tokio::join!(fed, heard(out), heard(err), child.wait()) };
-    let Ok((fed, out, err, status)) = tokio::time::timeout(DEADLINE, ended).await else {
+    let (out, err) = (child.stdout.take(), child.stderr.take());
+    let ended = async { tokio::join!(heard(out), heard(err), child.wait()) };
+    let Ok((out, err, status)) = tokio::time::timeout(DEADLINE, ended).await else {
         return Err(Error::new(ErrorKind::Timeout, "git took too long, and was ended"));
     };
-    let failed = |why: String| Error::new(ErrorKind::Io, format!("git failed: {why}"));
+    let failed = |why: &str| Error::new(ErrorKind::Io, format!("git failed: {why}"));
     match status {
-        Ok(status) if status.success() => {
-            fed.map_err(|error| failed(format!("it did not take what it was given: {error}")))?;
-            Ok(out)
-        }
-        Ok(_) => Err(failed(err.trim_end().to_owned())),
-        Err(error) => Err(failed(error.to_string())),
+        Ok(status) if status.success() => Ok(out),
+        Ok(_) => Err(failed(err.trim_end())),
+        Err(error) => Err(failed(&error.to_string())),
     }
 }
 

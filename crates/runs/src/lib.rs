@@ -2,7 +2,20 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod agents;
+mod backend;
 pub mod collect;
 mod git;
+mod run;
+mod sandbox;
 mod shapes;
 pub mod stream;
+pub mod workspace;
+
+pub use backend::RunBackend;
+pub use run::run;
+pub use sandbox::{Sandbox, SandboxOptions};
+pub use shapes::{
+    Artifact, CommandResult, RunArtifacts, RunConfig, RunReport, RunResult, RunSession,
+};
+pub use workspace::journal::{RunFolder, RunHome, RunSweep};

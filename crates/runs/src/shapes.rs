@@ -31,7 +31,7 @@ pub struct RunConfig {
     pub env: Vec<(String, String)>,
     /// Further arguments, ahead of the prompt.
     pub extra_args: Vec<String>,
-    /// What is to be collected besides the change, relative to the workspace; `*` and `**` match.
+    /// Files to be collected besides the change, relative to the workspace.
     pub outputs: Vec<String>,
 }
 

@@ -5,11 +5,13 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use bastide::{Error, Result};
+use rustix::fs::{AtFlags, FileType, statat};
 use serde::{Deserialize, Serialize};
 
 use super::base::{Base, Entry, kind_of};
 use super::content::{self, Content};
 use super::oid::Oid;
+use super::open::open_folder;
 use super::patch::Patch;
 use super::rename::{self, Side};
 use super::scan::{FileMode, Found, Scanned, scan};
@@ -49,6 +51,12 @@ pub(crate) struct NewFile {
     pub(super) size: u64,
 }
 
+/// What is in a file, and how much of it there is.
+pub(crate) struct Streamed {
+    pub(crate) size: u64,
+    pub(crate) data: Box<dyn io::Read + Send>,
+}
+
 impl Base {
     /// Looks at the workspace again, writes what changed as a patch to `patch`, and says what it is.
     ///
@@ -75,7 +83,7 @@ impl Base {
             files.push(patch.add(delta)?);
         }
         let text = |path: &Vec<u8>| String::from_utf8_lossy(path).into_owned();
-        let is_new = |folder: &&Vec<u8>| !self.had_repository(folder);
+        let is_new = |folder: &&Vec<u8>| !self.had_repository(folder) && self.is_repository(folder);
         let mut changes = Changes {
             files,
             patch_bytes: patch.finish()?,
@@ -87,6 +95,18 @@ impl Base {
         Ok(changes)
     }
 
+    /// Whether git would take the `.git` of a folder for a repository, or for what leads to one.
+    fn is_repository(&self, folder: &[u8]) -> bool {
+        let Ok(folder) = open_folder(&self.root, folder) else { return false };
+        let is_there = |path: &str| statat(&folder, path, AtFlags::SYMLINK_NOFOLLOW);
+        match is_there(".git") {
+            Ok(found) if FileType::from_raw_mode(found.st_mode) == FileType::Directory => {
+                is_there(".git/HEAD").is_ok()
+            }
+            found => found.is_ok(),
+        }
+    }
+
     /// What differs, and all that was seen.
     pub(crate) fn differences(&self) -> io::Result<Vec<Delta>> {
         Ok(self.deltas(Deadline::after(self.options.time_limit))?.0)
@@ -95,6 +115,23 @@ impl Base {
     /// A file as it is now, whole or deflated.
     pub(super) fn now(&self, path: &[u8], mode: FileMode) -> io::Result<Option<Content>> {
         content::read(&self.root, path, mode, self.hash, &self.options.scratch)
+    }
+
+    /// A file as it is now, as a stream of a known length.
+    pub(crate) fn content_now(&self, path: &[u8], mode: FileMode) -> io::Result<Streamed> {
+        match self.now(path, mode)? {
+            Some(Content::Whole(content)) => {
+                Ok(Streamed { size: content.len() as u64, data: Box::new(io::Cursor::new(content)) })
+            }
+            Some(Content::Deflated { data, size, .. }) => {
+                let data = Box::new(flate2::read::ZlibDecoder::new(data));
+                Ok(Streamed { size, data })
+            }
+            Some(Content::Unknown(_)) | None => {
+                let path = String::from_utf8_lossy(path);
+                Err(io::Error::other(format!("{path} went while it was collected")))
+            }
+        }
     }
 
     fn deltas(&self, deadline: Deadline) -> io::Result<(Vec<Delta>, Scanned)> {

@@ -43,6 +43,18 @@ impl Place {
         } else {
             return Err(odd(&git, "it is neither a folder nor a file"));
         };
+        Ok(Self::described(git_dir, common_dir, metadata.is_file()))
+    }
+
+    /// A repository without a work tree, in `folder` itself.
+    pub(crate) fn bare(folder: &Path) -> Option<Self> {
+        let is_bare = folder.join("HEAD").is_file()
+            && folder.join("objects").is_dir()
+            && folder.join("refs").is_dir();
+        is_bare.then(|| Self::described(folder.to_owned(), folder.to_owned(), false))
+    }
+
+    fn described(git_dir: PathBuf, common_dir: PathBuf, is_linked: bool) -> Self {
         let config = read(&common_dir.join("config")).unwrap_or_default();
         let says = |key: &str, value: &str| {
             config.lines().any(|line| {
@@ -52,16 +64,16 @@ impl Place {
                     && parts.next().is_some_and(|got| got.trim() == value)
             })
         };
-        Ok(Self {
+        Self {
             hash: match says("objectformat", "sha256") {
                 true => HashKind::Sha256,
                 false => HashKind::Sha1,
             },
             has_ref_files: !says("refstorage", "reftable"),
-            is_linked: metadata.is_file(),
+            is_linked,
             git_dir,
             common_dir,
-        })
+        }
     }
 }
 

@@ -181,17 +181,29 @@ fn first_file(folder: &Path) -> io::Result<Option<PathBuf>> {
 }
 
 /// A ref that nobody else can change meanwhile.
+///
+/// The lock is a hard link to a file whose name says which run it is of. So whoever finds it after that
+/// run was killed can tell it from the lock of another git.
 #[derive(Debug)]
 pub(crate) struct RefLock {
+    own: PathBuf,
     lock: PathBuf,
     target: PathBuf,
-    is_done: bool,
+}
+
+/// The file of a run in a repository whose links are the run's locks.
+fn own_file(place: &Place, run: &str) -> PathBuf {
+    place.common_dir.join(format!("bastide-{run}.lock"))
+}
+
+fn lock_file(target: &Path) -> PathBuf {
+    PathBuf::from(format!("{}.lock", target.display()))
 }
 
 impl RefLock {
-    pub(crate) fn take(place: &Place, name: &str) -> Result<Self> {
+    pub(crate) fn take(place: &Place, name: &str, run: &str) -> Result<Self> {
         let target = place.common_dir.join(name);
-        let lock = PathBuf::from(format!("{}.lock", target.display()));
+        let (own, lock) = (own_file(place, run), lock_file(&target));
         let failed = |error: io::Error| match error.kind() {
             io::ErrorKind::AlreadyExists => {
                 let message = format!("{name} is being changed by another git");
@@ -203,30 +215,31 @@ impl RefLock {
         if let Some(folder) = target.parent() {
             fs::create_dir_all(folder).map_err(failed)?;
         }
-        OpenOptions::new().write(true).create_new(true).open(&lock).map_err(failed)?;
-        Ok(Self { lock, target, is_done: false })
+        OpenOptions::new().write(true).create_new(true).open(&own).map_err(failed)?;
+        if let Err(error) = fs::hard_link(&own, &lock) {
+            drop(fs::remove_file(&own));
+            return Err(failed(error));
+        }
+        Ok(Self { own, lock, target })
     }
 
     /// Has the ref lead to a commit.
-    pub(crate) fn set(mut self, oid: &Oid) -> Result<()> {
+    pub(crate) fn set(self, oid: &Oid) -> Result<()> {
         let write = || {
-            let mut file = File::options().write(true).truncate(true).open(&self.lock)?;
+            let mut file = File::options().write(true).truncate(true).open(&self.own)?;
             writeln!(file, "{oid}")?;
             file.sync_all()?;
             fs::rename(&self.lock, &self.target)?;
             self.target.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
         };
-        write().map_err(|error| self.failed(&error))?;
-        self.is_done = true;
-        Ok(())
+        write().map_err(|error| self.failed(&error))
     }
 
     /// Removes the ref, which is no packed one.
     pub(crate) fn remove(self) -> Result<()> {
         match fs::remove_file(&self.target) {
-            Ok(()) => Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(self.failed(&error)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(self.failed(&error)),
+            _ => Ok(()),
         }
     }
 
@@ -238,11 +251,25 @@ impl RefLock {
 
 impl Drop for RefLock {
     fn drop(&mut self) {
-        if !self.is_done {
-            // A lock that stays is named by the next git that meets it.
-            drop(fs::remove_file(&self.lock));
-        }
+        // A lock that stays is named by the next git that meets it, and removed by the next sweep.
+        drop(release(&self.own, &self.lock));
     }
+}
+
+fn release(own: &Path, lock: &Path) -> io::Result<()> {
+    use std::os::unix::fs::MetadataExt;
+    let Ok(ours) = fs::symlink_metadata(own) else { return Ok(()) };
+    if let Ok(found) = fs::symlink_metadata(lock)
+        && (found.dev(), found.ino()) == (ours.dev(), ours.ino())
+    {
+        fs::remove_file(lock)?;
+    }
+    fs::remove_file(own)
+}
+
+/// Removes the lock of a run that was killed, and nobody else's.
+pub(crate) fn release_left(place: &Place, name: &str, run: &str) -> io::Result<()> {
+    release(&own_file(place, run), &lock_file(&place.common_dir.join(name)))
 }
 
 #[cfg(test)]
