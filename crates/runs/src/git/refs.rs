@@ -63,7 +63,14 @@ pub(crate) fn resolve(place: &Place, name: &str) -> io::Result<Option<Oid>> {
         }
         let text = match place::read(&place.common_dir.join(&name)) {
             Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return packed(place, &name),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+                ) =>
+            {
+                return packed(place, &name);
+            }
             // A folder of refs has this name.
             Err(_) if place.common_dir.join(&name).is_dir() => return packed(place, &name),
             Err(error) => return Err(error),

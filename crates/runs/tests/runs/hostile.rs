@@ -59,7 +59,7 @@ fn plant(folder: &Path, traps: &Traps) {
     let mut config = fs::read_to_string(git_dir.join("config")).unwrap();
     config.push_str(&format!(
         "[core]\n\tfsmonitor = {}\n\thooksPath = {}\n\tpager = {}\n\tsshCommand = {}\n\
-         [filter \"evil\"]\n\tclean = {}\n\tsmudge = {}\n\tprocess = \n\
+         [filter \"evil\"]\n\tclean = {}\n\tsmudge = {}\n\
          [diff \"evil\"]\n\ttextconv = {}\n\tcommand = {}\n[diff]\n\texternal = {}\n\
          [alias]\n\tdiff = !{}\n\tfast-import = !{}\n[gpg]\n\tprogram = {}\n[commit]\n\tgpgSign = true\n\
          [credential]\n\thelper = !{}\n[include]\n\tpath = {}\n[uploadpack]\n\tpackObjectsHook = {}\n",
