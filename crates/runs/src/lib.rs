@@ -6,6 +6,7 @@ pub mod agents;
 mod backend;
 pub mod collect;
 mod git;
+pub mod reference;
 mod run;
 mod sandbox;
 mod shapes;

@@ -91,7 +91,10 @@ fn hostile(work: &Path, traps: &Traps) {
     small_repository(&inner);
     small_repository(work);
     git(work, &["submodule", "--quiet", "add", inner.to_str().unwrap(), "sub"]);
-    git(work, &["commit", "-qam", "sub"]);
+    // Part of the tree, so that every checkout meets it.
+    write(work, ".gitattributes", "* filter=evil diff=evil\n");
+    git(work, &["add", "-A"]);
+    git(work, &["commit", "-qm", "sub"]);
     plant(work, traps);
     // A submodule with a configuration of its own.
     let modules = work.join(".git/modules/sub/config");
