@@ -16,7 +16,8 @@ use bastide::{Error, ErrorKind, Result};
 pub use files::{MaterialisedFile, McpServer, McpTransport};
 pub use skill::Skill;
 pub use spec::{
-    AgentFiles, AgentSpec, CommandPart, Credential, McpFormat, Stage, StepRule, StreamFormat, StreamSpec,
+    AgentFiles, AgentSpec, CommandPart, Credential, McpFormat, Stage, StepRule, StreamFormat,
+    StreamSpec,
 };
 pub use steps::{EventSummary, StepFilter};
 

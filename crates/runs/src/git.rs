@@ -91,7 +91,9 @@ impl GitDir {
         fs::write(path.join("info/attributes"), ATTRIBUTES)?;
         let objects = place.common_dir.join("objects").canonicalize()?;
         let Some(objects) = objects.to_str().filter(|path| !path.contains(['\n', '"'])) else {
-            return Err(io::Error::other("the path of its objects cannot be written as an alternate"));
+            return Err(io::Error::other(
+                "the path of its objects cannot be written as an alternate",
+            ));
         };
         fs::write(path.join("objects/info/alternates"), format!("{objects}\n"))?;
         let shallow = place.common_dir.join("shallow");

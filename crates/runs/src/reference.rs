@@ -191,7 +191,8 @@ impl DockerRun {
         let mut options = SandboxOptions::new(&self.workspace);
         options.name.clone_from(&self.name);
         options.remove_on_exit = self.remove_on_exit;
-        options.create.env = self.env.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+        options.create.env =
+            self.env.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
         options
     }
 }
@@ -219,7 +220,8 @@ impl SbxRun {
                 Some(millis.ok_or_else(|| wrong("cpus is no number of processors"))?.into());
         }
         if let Some(memory) = &self.memory {
-            let bytes = size(memory).ok_or_else(|| wrong("memory is no size, such as `512m` or `8g`"))?;
+            let bytes =
+                size(memory).ok_or_else(|| wrong("memory is no size, such as `512m` or `8g`"))?;
             options.create.limits.memory = Some(bytes);
         }
         Ok(options)
@@ -279,7 +281,8 @@ mod tests {
         assert_eq!(options.given.branch.as_deref(), Some("b"));
         assert_eq!(options.create.limits.memory, Some(512 << 20));
         assert!(options.force_recreate && !options.remove_on_exit);
-        for (key, value) in [("memory", json!("much")), ("memory", json!("0g")), ("cpus", json!(0))] {
+        for (key, value) in [("memory", json!("much")), ("memory", json!("0g")), ("cpus", json!(0))]
+        {
             let wrong = json!({"workspace": "/w", key: value});
             assert!(lax::read::<SbxRun>(&wrong).unwrap().options().is_err(), "{wrong}");
         }

@@ -9,9 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use bastide::model::Manifest;
-use bastide::{
-    Backend, Client, CreateOptions, Error, ErrorKind, Result, Session, SessionId,
-};
+use bastide::{Backend, Client, CreateOptions, Error, ErrorKind, Result, Session, SessionId};
 use serde_json::Value;
 
 use crate::agents::Agent;
@@ -153,9 +151,11 @@ impl Sandbox {
         config: &RunConfig,
     ) -> Result<Session> {
         workspace.note_session(id.as_str())?;
-        let mut manifest = Manifest::default();
-        manifest.root = text(workspace.folder())?.to_owned();
-        manifest.extra_path_grants = workspace.grants().to_vec();
+        let manifest = Manifest {
+            root: text(workspace.folder())?.to_owned(),
+            extra_path_grants: workspace.grants().to_vec(),
+            ..Manifest::default()
+        };
         let mut create = self.options.create.clone();
         create.id = Some(id);
         create.tied_to_owner = self.options.remove_on_exit;
@@ -229,7 +229,8 @@ impl RunBackend for Sandbox {
         process::end_all(&live.session).await?;
         let (workspace, results) = (Arc::clone(&live.workspace), live.results.clone());
         let outputs = config.outputs.clone();
-        let message = self.options.commit_message.as_deref().unwrap_or("Change by an agent").to_owned();
+        let message =
+            self.options.commit_message.as_deref().unwrap_or("Change by an agent").to_owned();
         let collected = tokio::task::spawn_blocking(move || {
             let collected = collect(&workspace, &results, &outputs)?;
             Ok::<_, Error>((collected, workspace.stage(&message)?))

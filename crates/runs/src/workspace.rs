@@ -154,8 +154,7 @@ impl Workspace {
     ) -> Result<Parts> {
         if place.is_none() && Place::bare(source).is_some() {
             let message = format!("{} is a bare repository: it has no files", source.display());
-            return Err(Error::new(ErrorKind::InvalidInput, message)
-                .hint("use `--mode clone`"));
+            return Err(Error::new(ErrorKind::InvalidInput, message).hint("use `--mode clone`"));
         }
         if options.branch.is_some() {
             let message = "a run in place leaves its change in the folder, not on a branch";

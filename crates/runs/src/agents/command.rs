@@ -70,9 +70,9 @@ impl AgentSpec {
     #[must_use]
     pub fn missing_credentials(&self, has: impl Fn(&str) -> bool) -> Vec<&str> {
         let is_covered = |group: &str| {
-            self.credentials.iter().any(|other| {
-                other.one_of.as_deref() == Some(group) && has(&other.env)
-            })
+            self.credentials
+                .iter()
+                .any(|other| other.one_of.as_deref() == Some(group) && has(&other.env))
         };
         let is_missing = |credential: &&super::Credential| {
             credential.required
@@ -155,7 +155,8 @@ mod tests {
 
     #[test]
     fn refuses_what_a_file_should_not_say_with_line_and_field() {
-        let text = "name = \"x\"\ncolour = 1\n[command]\nargs = [\"a\"]\n[[stream.steps]]\nshow = \"x\"\n";
+        let text =
+            "name = \"x\"\ncolour = 1\n[command]\nargs = [\"a\"]\n[[stream.steps]]\nshow = \"x\"\n";
         let error = AgentSpec::parse("x.toml", text).unwrap_err().to_string();
         for want in [
             "x.toml:2:1: unknown key `colour`",

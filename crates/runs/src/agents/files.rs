@@ -68,7 +68,8 @@ impl McpServer {
     /// A program that is talked to by its standard streams.
     #[must_use]
     pub fn stdio(name: &str, command: &str, args: &[&str]) -> Self {
-        let (command, args) = (command.to_owned(), args.iter().map(|&arg| arg.to_owned()).collect());
+        let (command, args) =
+            (command.to_owned(), args.iter().map(|&arg| arg.to_owned()).collect());
         Self::new(name, McpTransport::Stdio { command, args, env: IndexMap::new() })
     }
 
@@ -233,7 +234,8 @@ fn toml_list(list: &[String]) -> String {
 }
 
 fn toml_table(table: &IndexMap<String, String>) -> String {
-    let pair = |(key, value): (&String, &String)| format!("{} = {}", toml_text(key), toml_text(value));
+    let pair =
+        |(key, value): (&String, &String)| format!("{} = {}", toml_text(key), toml_text(value));
     format!("{{ {} }}", table.iter().map(pair).collect::<Vec<_>>().join(", "))
 }
 
@@ -297,7 +299,8 @@ mod tests {
 
     fn content(files: &[MaterialisedFile], path: &str) -> String {
         let found = files.iter().find(|file| file.path == PathBuf::from(path));
-        String::from_utf8(found.unwrap_or_else(|| panic!("{path} in {files:?}")).content.clone()).unwrap()
+        String::from_utf8(found.unwrap_or_else(|| panic!("{path} in {files:?}")).content.clone())
+            .unwrap()
     }
 
     #[test]
@@ -316,7 +319,10 @@ mod tests {
         let skill = content(&files, ".opencode/skills/tidy/SKILL.md");
         assert!(skill.starts_with("---\nname: tidy\ndescription: Tidies\n---\n"), "{skill}");
         let written: Value = serde_json::from_str(&content(&files, "opencode.jsonc")).unwrap();
-        assert_eq!(written["mcp"]["context7"], json!({"type": "local", "command": ["npx", "-y", "c7"]}));
+        assert_eq!(
+            written["mcp"]["context7"],
+            json!({"type": "local", "command": ["npx", "-y", "c7"]})
+        );
         assert_eq!(written["mcp"]["docs site"]["type"], "remote");
     }
 

@@ -87,7 +87,9 @@ impl FromInput for CommandPart {
         let word = input.value().as_str();
         let found = Self::ALL.iter().find(|(name, _)| Some(*name) == word);
         found.map(|(_, part)| *part).ok_or_else(|| {
-            input.value_error("a part is `resume`, `resume_last`, `fork`, `json`, `schema` or `attach`")
+            input.value_error(
+                "a part is `resume`, `resume_last`, `fork`, `json`, `schema` or `attach`",
+            )
         })
     }
 }
@@ -329,8 +331,6 @@ impl FromInput for StepRule {
         let show = fields.required("show");
         let detail = fields.or_default("detail");
         let once = fields.or_default("once");
-        fields.build(|| {
-            Some(Self { when: when?, show: show?, detail: detail?, once: once? })
-        })
+        fields.build(|| Some(Self { when: when?, show: show?, detail: detail?, once: once? }))
     }
 }

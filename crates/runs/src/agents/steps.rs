@@ -75,7 +75,8 @@ impl StepFilter {
     }
 
     fn show(&mut self, event: &Value) -> Option<String> {
-        let matches = |rule: &&StepRule| rule.when.iter().all(|(path, want)| has(event, path, want));
+        let matches =
+            |rule: &&StepRule| rule.when.iter().all(|(path, want)| has(event, path, want));
         let rule = self.spec.steps.iter().find(matches)?;
         if rule.show.is_empty() {
             return None;
@@ -101,10 +102,11 @@ impl StreamFilter for StepFilter {
         if line.trim().is_empty() {
             return None;
         }
-        if self.spec.format == StreamFormat::Jsonl && stream == StreamName::Stdout {
-            if let Ok(event @ Value::Object(_)) = serde_json::from_str::<Value>(line) {
-                return self.show(&event);
-            }
+        if self.spec.format == StreamFormat::Jsonl
+            && stream == StreamName::Stdout
+            && let Ok(event @ Value::Object(_)) = serde_json::from_str::<Value>(line)
+        {
+            return self.show(&event);
         }
         Some(line.to_owned())
     }
@@ -156,7 +158,11 @@ impl EventSummary {
         let mut found = Self::default();
         for event in &summary.events {
             let first = |paths: &[String]| {
-                paths.iter().find_map(|path| at(event, path)).and_then(Value::as_str).map(str::to_owned)
+                paths
+                    .iter()
+                    .find_map(|path| at(event, path))
+                    .and_then(Value::as_str)
+                    .map(str::to_owned)
             };
             let last = |paths: &[String]| paths.iter().find_map(|path| at(event, path)).cloned();
             found.session_id = found.session_id.or_else(|| first(&spec.session));
@@ -207,9 +213,11 @@ mod tests {
     fn shows_one_line_a_step_of_codex() {
         let mut codex = filter("codex");
         let mut show = |line: &str| codex.filter(line, StreamName::Stdout);
-        let message = r#"{"type":"item.completed","item":{"type":"agent_message","text":"Hello\nthere"}}"#;
+        let message =
+            r#"{"type":"item.completed","item":{"type":"agent_message","text":"Hello\nthere"}}"#;
         assert_eq!(show(message).unwrap(), "agent:\n  Hello\n  there");
-        let started = r#"{"type":"item.started","item":{"type":"command_execution","command":"make"}}"#;
+        let started =
+            r#"{"type":"item.started","item":{"type":"command_execution","command":"make"}}"#;
         assert_eq!(show(started).unwrap(), "cmd: make");
         // Said once.
         assert_eq!(show(started), None);
@@ -228,10 +236,14 @@ mod tests {
         let spec = AgentSpec::named("codex").unwrap().stream;
         let said = concat!(
             "noise\n",
-            r#"{"type":"thread.started","thread_id":"t1"}"#, "\n",
-            r#"[{"type":"item.completed","item":{"type":"agent_message","text":"first"}},3]"#, "\n",
-            r#"{"type":"item.completed","item":{"type":"agent_message","text":"done"}}"#, "\n",
-            r#"{"type":"turn.completed","usage":{"output_tokens":7}}"#, "\n",
+            r#"{"type":"thread.started","thread_id":"t1"}"#,
+            "\n",
+            r#"[{"type":"item.completed","item":{"type":"agent_message","text":"first"}},3]"#,
+            "\n",
+            r#"{"type":"item.completed","item":{"type":"agent_message","text":"done"}}"#,
+            "\n",
+            r#"{"type":"turn.completed","usage":{"output_tokens":7}}"#,
+            "\n",
         );
         let summary = EventSummary::of(said, &spec);
         assert_eq!(summary.events.len(), 4);

@@ -13,6 +13,7 @@ use bastide::{Error, ErrorKind, Result};
 use rustix::fs::fstatfs;
 use rustix::time::{ClockId, clock_gettime};
 
+use super::Deadline;
 use super::content::{self, Content, MAX_TEXT};
 use super::ignore::Rules;
 use super::index::IndexEntry;
@@ -20,7 +21,6 @@ use super::oid::{HashKind, Oid};
 use super::open::open_root;
 use super::repository::{Repositories, Repository};
 use super::scan::{FileMode, Found, Guide, Stamp, scan};
-use super::Deadline;
 
 /// The most of one file that git does not have, and of all of them, that is kept to compare with. What
 /// is beyond is known by its name alone: its change is then in the patch as the whole new file.
@@ -96,7 +96,10 @@ enum Source {
     /// In the object store of this repository.
     Store(usize),
     /// In what was kept.
-    Kept { at: u64, length: u64 },
+    Kept {
+        at: u64,
+        length: u64,
+    },
     Nowhere,
 }
 
@@ -135,8 +138,7 @@ impl Base {
         };
         let mut entries = Vec::with_capacity(found.files.len());
         for file in found.files {
-            let is_settled =
-                is_exact && file.stamp.device == device && file.stamp.ctime < moment;
+            let is_settled = is_exact && file.stamp.device == device && file.stamp.ctime < moment;
             entries.extend(recorder.entry(file, is_settled)?);
         }
         let (hash, kept) = (recorder.hash, recorder.kept);
@@ -279,7 +281,11 @@ impl Recorder<'_> {
 }
 
 /// Whether a file is what the index says of it.
-#[expect(clippy::cast_possible_truncation, reason = "the index keeps the lower half of each")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the index keeps the lower half of each"
+)]
 fn is_same(tracked: &IndexEntry, mode: FileMode, stamp: &Stamp) -> bool {
     let time = |(seconds, nanos): (i64, u64)| (seconds as u32, nanos as u32);
     let wanted = match mode {

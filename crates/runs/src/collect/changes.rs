@@ -120,9 +120,10 @@ impl Base {
     /// A file as it is now, as a stream of a known length.
     pub(crate) fn content_now(&self, path: &[u8], mode: FileMode) -> io::Result<Streamed> {
         match self.now(path, mode)? {
-            Some(Content::Whole(content)) => {
-                Ok(Streamed { size: content.len() as u64, data: Box::new(io::Cursor::new(content)) })
-            }
+            Some(Content::Whole(content)) => Ok(Streamed {
+                size: content.len() as u64,
+                data: Box::new(io::Cursor::new(content)),
+            }),
             Some(Content::Deflated { data, size, .. }) => {
                 let data = Box::new(flate2::read::ZlibDecoder::new(data));
                 Ok(Streamed { size, data })

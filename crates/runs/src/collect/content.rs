@@ -68,12 +68,7 @@ pub(super) fn read(
 
 /// Deflates a large file and names it on the way, so that both are of the same bytes. How long it is
 /// must be said before it is named; a file that grows meanwhile is taken as long as it was.
-fn deflate(
-    mut file: File,
-    begun: Vec<u8>,
-    hash: HashKind,
-    scratch: &Path,
-) -> io::Result<Content> {
+fn deflate(mut file: File, begun: Vec<u8>, hash: HashKind, scratch: &Path) -> io::Result<Content> {
     drop(begun);
     let size = file.metadata()?.len();
     file.seek(SeekFrom::Start(0))?;
@@ -124,9 +119,7 @@ enum Opened {
 fn open(root: &OwnedFd, path: &[u8], mode: FileMode) -> io::Result<Opened> {
     let (folder, name) = split(path);
     let opened = open_folder(root, folder).and_then(|folder| match mode {
-        FileMode::Link => {
-            Ok(Opened::Link(readlinkat(&folder, name, Vec::new())?.into_bytes()))
-        }
+        FileMode::Link => Ok(Opened::Link(readlinkat(&folder, name, Vec::new())?.into_bytes())),
         FileMode::Plain | FileMode::Executable => Ok(Opened::File(open_regular(&folder, name)?)),
     });
     match opened {

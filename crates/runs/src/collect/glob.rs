@@ -171,8 +171,11 @@ fn literal(rest: &[u8]) -> Option<(u8, &[u8])> {
     }
 }
 
-fn named_class(rest: &[u8]) -> Option<(&'static [(u8, u8)], &[u8])> {
-    const NAMED: [(&[u8], &[(u8, u8)]); 8] = [
+/// The bytes of a class, as ranges.
+type Ranges = &'static [(u8, u8)];
+
+fn named_class(rest: &[u8]) -> Option<(Ranges, &[u8])> {
+    const NAMED: [(&[u8], Ranges); 8] = [
         (b"[:alpha:]", &[(b'a', b'z'), (b'A', b'Z')]),
         (b"[:digit:]", &[(b'0', b'9')]),
         (b"[:alnum:]", &[(b'a', b'z'), (b'A', b'Z'), (b'0', b'9')]),

@@ -135,9 +135,30 @@ mod tests {
         let rules = "# no\n\\#yes\n*.o\n!keep.o\n/top\nsub/deep\ndir/\n**/any/x\nsp \\ \n trail  \na/**\n\
                      !a/b\n[x-z]?\n\\!bang\n/*.txt\n";
         let paths = [
-            "#yes", "x.o", "d/x.o", "keep.o", "d/keep.o", "top", "d/top", "sub/deep", "d/sub/deep",
-            "dir", "d/dir", "any/x", "q/any/x", "sp  ", "sp", " trail", "a/b", "a/c", "xy", "d/zz",
-            "!bang", "n.txt", "d/n.txt", "plain",
+            "#yes",
+            "x.o",
+            "d/x.o",
+            "keep.o",
+            "d/keep.o",
+            "top",
+            "d/top",
+            "sub/deep",
+            "d/sub/deep",
+            "dir",
+            "d/dir",
+            "any/x",
+            "q/any/x",
+            "sp  ",
+            "sp",
+            " trail",
+            "a/b",
+            "a/c",
+            "xy",
+            "d/zz",
+            "!bang",
+            "n.txt",
+            "d/n.txt",
+            "plain",
         ];
         let folder = tempfile::tempdir().unwrap();
         let git = |arguments: &[&str]| {

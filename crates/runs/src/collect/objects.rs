@@ -184,7 +184,8 @@ fn base_distance(reader: &mut dyn Read) -> Option<u64> {
     let mut distance = u64::from(next & 0x7f);
     while next & 0x80 != 0 {
         next = byte(reader)?;
-        distance = distance.checked_add(1)?.checked_mul(128)?.checked_add(u64::from(next & 0x7f))?;
+        distance =
+            distance.checked_add(1)?.checked_mul(128)?.checked_add(u64::from(next & 0x7f))?;
     }
     Some(distance)
 }

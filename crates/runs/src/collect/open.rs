@@ -36,11 +36,8 @@ pub(crate) fn open_folder(root: impl AsFd, beneath: &[u8]) -> io::Result<OwnedFd
 /// A regular file by its name in a folder, for reading.
 pub(crate) fn open_regular(folder: impl AsFd, name: &[u8]) -> io::Result<File> {
     // A pipe is not waited for, a device does nothing, a terminal does not become ours.
-    let flags = OFlags::RDONLY
-        | OFlags::CLOEXEC
-        | OFlags::NOFOLLOW
-        | OFlags::NONBLOCK
-        | OFlags::NOCTTY;
+    let flags =
+        OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = openat(&folder, name, flags, Mode::empty())?;
     if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::RegularFile {
         return Err(io::Error::other("it is not a regular file"));

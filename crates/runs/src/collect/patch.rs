@@ -140,7 +140,9 @@ impl<'b, W: Write> Patch<'b, W> {
         }
         let text = |version: &Option<Version>| match version {
             None => Some(Vec::new()),
-            Some(version) => version.content.whole().filter(|text| is_text(text)).map(<[u8]>::to_vec),
+            Some(version) => {
+                version.content.whole().filter(|text| is_text(text)).map(<[u8]>::to_vec)
+            }
         };
         let (Some(before), Some(after)) = (text(&old), text(&new)) else {
             return self.write_binary(old, new).map(|()| None);

@@ -78,9 +78,10 @@ impl Repositories {
 
     /// Which hash the outermost repository has.
     pub(super) fn hash(&self) -> HashKind {
-        self.all.first().and_then(|first| first.objects.as_ref()).map_or(HashKind::Sha1, |objects| {
-            objects.hash()
-        })
+        self.all
+            .first()
+            .and_then(|first| first.objects.as_ref())
+            .map_or(HashKind::Sha1, |objects| objects.hash())
     }
 
     fn load(&mut self, folder: &[u8]) -> io::Result<()> {

@@ -24,7 +24,8 @@ pub(super) fn write_hunks(old: &[u8], new: &[u8], out: &mut dyn Write) -> io::Re
     let lengths = (count(&old)?, count(&new)?);
     let mut group: Vec<(std::ops::Range<u32>, std::ops::Range<u32>)> = Vec::new();
     for hunk in diff.hunks() {
-        let is_far = |last: &(std::ops::Range<u32>, _)| hunk.before.start - last.0.end > 2 * CONTEXT;
+        let is_far =
+            |last: &(std::ops::Range<u32>, _)| hunk.before.start - last.0.end > 2 * CONTEXT;
         if group.last().is_some_and(is_far) {
             write_group(&group, lengths, &old, &new, out)?;
             group.clear();

@@ -169,10 +169,7 @@ fn is_within(inner: &str, outer: &str) -> bool {
 
 /// Some file in a folder, if there is one; git leaves empty folders behind.
 fn first_file(folder: &Path) -> io::Result<Option<PathBuf>> {
-    let entries = match fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(_) => return Ok(None),
-    };
+    let Ok(entries) = fs::read_dir(folder) else { return Ok(None) };
     for entry in entries {
         let entry = entry?;
         match entry.file_type()?.is_dir() {
@@ -288,10 +285,25 @@ mod tests {
         for name in ["main", "a/b", "feature-1", "ü", "a.b"] {
             assert!(branch(name).is_ok(), "{name}");
         }
-        for name in
-            ["", "-x", "a..b", "a b", "a~1", "x.lock", "x.lock/y", ".x", "a/", "/a", "a//b", "@",
-             "a@{b", "a.", "a\nb", "../../config", "a:b"]
-        {
+        for name in [
+            "",
+            "-x",
+            "a..b",
+            "a b",
+            "a~1",
+            "x.lock",
+            "x.lock/y",
+            ".x",
+            "a/",
+            "/a",
+            "a//b",
+            "@",
+            "a@{b",
+            "a.",
+            "a\nb",
+            "../../config",
+            "a:b",
+        ] {
             assert!(branch(name).is_err(), "{name}");
         }
     }

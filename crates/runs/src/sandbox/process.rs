@@ -46,13 +46,18 @@ pub(super) async fn run(
     }
     let began = Instant::now();
     listener.tell(RunEvent::Started { command: command.to_vec() });
-    let mut heard = Heard { log, out: Voice::new(StreamName::Stdout), err: Voice::new(StreamName::Stderr) };
+    let mut heard =
+        Heard { log, out: Voice::new(StreamName::Stdout), err: Voice::new(StreamName::Stderr) };
     let mut process = session.spawn(wanted).await?;
     let exit = loop {
         let Some(event) = next(&mut process, listener, began).await? else { continue };
         match event {
-            OutputEvent::Stdout(piece) => heard.hear(StreamName::Stdout, &piece, listener).map_err(failed)?,
-            OutputEvent::Stderr(piece) => heard.hear(StreamName::Stderr, &piece, listener).map_err(failed)?,
+            OutputEvent::Stdout(piece) => {
+                heard.hear(StreamName::Stdout, &piece, listener).map_err(failed)?
+            }
+            OutputEvent::Stderr(piece) => {
+                heard.hear(StreamName::Stderr, &piece, listener).map_err(failed)?
+            }
             OutputEvent::Lost(_) => {}
             OutputEvent::Exit(exit) => break exit,
         }
@@ -133,7 +138,12 @@ struct Heard {
 }
 
 impl Heard {
-    fn hear(&mut self, stream: StreamName, piece: &[u8], listener: &mut Listener<'_>) -> io::Result<()> {
+    fn hear(
+        &mut self,
+        stream: StreamName,
+        piece: &[u8],
+        listener: &mut Listener<'_>,
+    ) -> io::Result<()> {
         self.log.write_all(piece)?;
         let voice = match stream {
             StreamName::Stdout => &mut self.out,

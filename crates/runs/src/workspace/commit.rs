@@ -48,7 +48,11 @@ pub(super) fn stage(
 
 /// Writes the commit, and has the branch lead to it. Its objects are written by a git in a repository
 /// of our own: nothing of the user's runs, and nothing of the agent's repository is read.
-pub(super) async fn write(target: &Target, run: &RunFolder, staged: File) -> Result<Option<String>> {
+pub(super) async fn write(
+    target: &Target,
+    run: &RunFolder,
+    staged: File,
+) -> Result<Option<String>> {
     let git = GitDir::existing(&run.path().join("git"));
     let objects = target.place.common_dir.join("objects");
     let setting = Setting { objects: Some(&objects), ..Setting::default() };

@@ -42,14 +42,30 @@ impl Dice {
     }
 
     fn line(&mut self) -> Vec<u8> {
-        format!("{}\n", ["alpha", "beta", "gamma", "}", "", "\tdelta  "][self.below(6)]).into_bytes()
+        format!("{}\n", ["alpha", "beta", "gamma", "}", "", "\tdelta  "][self.below(6)])
+            .into_bytes()
     }
 
     fn name(&mut self) -> Vec<u8> {
         const NAMES: [&[u8]; 18] = [
-            b"a", b"A", b"b.txt", b"two words", b"new\nline", b"tab\tbed", b"quo\"te", b"back\\slash",
-            b"\xff\xfe", "\u{fc}ml\u{e4}ut".as_bytes(), b"-dash", b" lead", b"trail ", b"a => b", b"dev null",
-            b"b/", b"c/d", b"c/e/f",
+            b"a",
+            b"A",
+            b"b.txt",
+            b"two words",
+            b"new\nline",
+            b"tab\tbed",
+            b"quo\"te",
+            b"back\\slash",
+            b"\xff\xfe",
+            "\u{fc}ml\u{e4}ut".as_bytes(),
+            b"-dash",
+            b" lead",
+            b"trail ",
+            b"a => b",
+            b"dev null",
+            b"b/",
+            b"c/d",
+            b"c/e/f",
         ];
         let folder: &[u8] = self.pick(&[&b""[..], b"dir/", b"dir/deep/", b"s p/", b"sub/"]);
         let mut name = [folder, self.pick(&NAMES)].concat();
@@ -84,7 +100,9 @@ fn clear(path: &Path) {
 /// One thing an agent might do.
 fn change(folder: &Path, dice: &mut Dice) {
     let files: Vec<Vec<u8>> = tree(folder).into_keys().collect();
-    let some = |dice: &mut Dice| (!files.is_empty()).then(|| path_in(folder, &files[dice.below(files.len())]));
+    let some = |dice: &mut Dice| {
+        (!files.is_empty()).then(|| path_in(folder, &files[dice.below(files.len())]))
+    };
     match dice.below(13) {
         0 | 1 => {
             let path = path_in(folder, &dice.name());
@@ -126,8 +144,11 @@ fn change(folder: &Path, dice: &mut Dice) {
         8 => {
             let path = path_in(folder, &dice.name());
             clear(&path);
-            symlink(OsStr::from_bytes(dice.pick(&[&b"a"[..], b"/etc/passwd", b"../..", b"\xff"])), path)
-                .unwrap();
+            symlink(
+                OsStr::from_bytes(dice.pick(&[&b"a"[..], b"/etc/passwd", b"../..", b"\xff"])),
+                path,
+            )
+            .unwrap();
         }
         9 => {
             let Some(path) = some(dice) else { return };
@@ -207,7 +228,9 @@ fn a_patch_gives_the_same_tree_for_any_change() {
     }
 }
 
-fn statuses(changes: &Changes) -> Vec<(&str, Option<&str>, ChangeStatus, Option<u64>, Option<u64>)> {
+fn statuses(
+    changes: &Changes,
+) -> Vec<(&str, Option<&str>, ChangeStatus, Option<u64>, Option<u64>)> {
     let row = |file: &'_ bastide_runs::collect::ChangedFile| {
         (file.status, file.additions, file.deletions)
     };
@@ -227,7 +250,9 @@ fn says_what_became_of_each_file() {
     let work = folder.join("work");
     small_repository(&work);
     let long: String = (0..40).map(|line| format!("line {line}\n")).collect();
-    for (name, content) in [("moved", &*long), ("gone", "x\ny\n"), ("typed", "t\n"), ("mode", "m\n")] {
+    for (name, content) in
+        [("moved", &*long), ("gone", "x\ny\n"), ("typed", "t\n"), ("mode", "m\n")]
+    {
         write(&work, name, content);
     }
     git(&work, &["add", "-A"]);

@@ -44,9 +44,16 @@ impl Traps {
 fn plant(folder: &Path, traps: &Traps) {
     let git_dir = folder.join(".git");
     fs::create_dir_all(git_dir.join("hooks")).unwrap();
-    for hook in ["post-checkout", "post-index-change", "pre-commit", "reference-transaction",
-        "post-commit", "pre-auto-gc", "post-rewrite", "fsmonitor-watchman"]
-    {
+    for hook in [
+        "post-checkout",
+        "post-index-change",
+        "pre-commit",
+        "reference-transaction",
+        "post-commit",
+        "pre-auto-gc",
+        "post-rewrite",
+        "fsmonitor-watchman",
+    ] {
         fs::copy(traps.program(hook), git_dir.join("hooks").join(hook)).unwrap();
     }
     let included = folder.join(".git/included");
@@ -164,7 +171,8 @@ async fn nothing_planted_runs_in_any_mode() {
             options.branch = Some("result".to_owned());
         }
         options.mode = mode.clone();
-        let workspace = Workspace::prepare(&work, &options, home.begin("r").unwrap()).await.unwrap();
+        let workspace =
+            Workspace::prepare(&work, &options, home.begin("r").unwrap()).await.unwrap();
         let inside = workspace.folder().to_owned();
         // In a clone the agent can write everything, and does.
         if mode == WorkspaceMode::Clone {
@@ -198,34 +206,52 @@ fn nothing_of_the_host_is_told() {
     git(&secret, &["add", "-A"]);
     git(&secret, &["commit", "-qm", "key"]);
     let plants: [(&str, Box<dyn Fn(&Path, &Path)>); 6] = [
-        ("a link to a file", Box::new(|work, secret| {
-            fs::remove_file(work.join("README.md")).unwrap();
-            symlink(secret.join("key"), work.join("README.md")).unwrap();
-        })),
-        ("a link to a folder", Box::new(|work, secret| {
-            fs::remove_dir_all(work.join("src")).unwrap();
-            symlink(secret, work.join("src")).unwrap();
-        })),
-        ("a linked repository", Box::new(|work, secret| {
-            fs::remove_dir_all(work.join(".git")).unwrap();
-            symlink(secret.join(".git"), work.join(".git")).unwrap();
-        })),
-        ("a file that leads elsewhere", Box::new(|work, secret| {
-            fs::remove_dir_all(work.join(".git")).unwrap();
-            let line = format!("gitdir: {}\n", secret.join(".git").display());
-            fs::write(work.join(".git"), line).unwrap();
-        })),
-        ("alternates", Box::new(|work, secret| {
-            fs::create_dir_all(work.join(".git/objects/info")).unwrap();
-            let line = format!("{}\n", secret.join(".git/objects").display());
-            fs::write(work.join(".git/objects/info/alternates"), line).unwrap();
-            // The index says that a file had that content.
-            fs::copy(secret.join(".git/index"), work.join(".git/index")).unwrap();
-        })),
-        ("a common folder elsewhere", Box::new(|work, secret| {
-            let line = format!("{}\n", secret.join(".git").display());
-            fs::write(work.join(".git/commondir"), line).unwrap();
-        })),
+        (
+            "a link to a file",
+            Box::new(|work, secret| {
+                fs::remove_file(work.join("README.md")).unwrap();
+                symlink(secret.join("key"), work.join("README.md")).unwrap();
+            }),
+        ),
+        (
+            "a link to a folder",
+            Box::new(|work, secret| {
+                fs::remove_dir_all(work.join("src")).unwrap();
+                symlink(secret, work.join("src")).unwrap();
+            }),
+        ),
+        (
+            "a linked repository",
+            Box::new(|work, secret| {
+                fs::remove_dir_all(work.join(".git")).unwrap();
+                symlink(secret.join(".git"), work.join(".git")).unwrap();
+            }),
+        ),
+        (
+            "a file that leads elsewhere",
+            Box::new(|work, secret| {
+                fs::remove_dir_all(work.join(".git")).unwrap();
+                let line = format!("gitdir: {}\n", secret.join(".git").display());
+                fs::write(work.join(".git"), line).unwrap();
+            }),
+        ),
+        (
+            "alternates",
+            Box::new(|work, secret| {
+                fs::create_dir_all(work.join(".git/objects/info")).unwrap();
+                let line = format!("{}\n", secret.join(".git/objects").display());
+                fs::write(work.join(".git/objects/info/alternates"), line).unwrap();
+                // The index says that a file had that content.
+                fs::copy(secret.join(".git/index"), work.join(".git/index")).unwrap();
+            }),
+        ),
+        (
+            "a common folder elsewhere",
+            Box::new(|work, secret| {
+                let line = format!("{}\n", secret.join(".git").display());
+                fs::write(work.join(".git/commondir"), line).unwrap();
+            }),
+        ),
     ];
     for (what, plant) in &plants {
         for is_planted_before in [true, false] {
@@ -274,7 +300,9 @@ fn keeps_names_apart() {
     let fresh = folder.join("fresh");
     copy(&work, &fresh);
     let base = record(&work, &scratch);
-    for (number, name) in ["Case", "case", "CASE", "new\nline", "\"quoted\"", "a\tb"].iter().enumerate() {
+    for (number, name) in
+        ["Case", "case", "CASE", "new\nline", "\"quoted\"", "a\tb"].iter().enumerate()
+    {
         write(&work, name, format!("{number}\n"));
     }
     let (_, patch) = collect(&base, &scratch);

@@ -28,8 +28,10 @@ async fn a_sweep_takes_back_what_a_killed_run_made() {
     let home = RunHome::at(folder.join("home")).unwrap();
     let state = |work: &Path| (git(work, &["for-each-ref"]), git(work, &["worktree", "list"]));
     let before = state(&work);
-    let killed = Workspace::prepare(&work, &options("one"), home.begin("killed").unwrap()).await.unwrap();
-    let alive = Workspace::prepare(&work, &options("two"), home.begin("alive").unwrap()).await.unwrap();
+    let killed =
+        Workspace::prepare(&work, &options("one"), home.begin("killed").unwrap()).await.unwrap();
+    let alive =
+        Workspace::prepare(&work, &options("two"), home.begin("alive").unwrap()).await.unwrap();
     write(killed.folder(), "new", "x\n");
     kill(killed);
     // Killed in the middle of changing the branch.

@@ -92,7 +92,10 @@ async fn a_change_in_a_work_tree_comes_back_on_its_branch() {
     let path = workspace.close().unwrap();
     fs::remove_dir_all(path).unwrap();
     assert_eq!(git(&setting.work, &["show", "agents/fix:README.md"]), "changed");
-    assert_eq!(git(&setting.work, &["log", "-1", "--format=%s", "agents/fix"]), "What the agent did");
+    assert_eq!(
+        git(&setting.work, &["log", "-1", "--format=%s", "agents/fix"]),
+        "What the agent did"
+    );
     let names = git(&setting.work, &["ls-tree", "-r", "--name-only", "agents/fix"]);
     assert_eq!(names, "README.md\ndeep/new");
     let parent = git(&setting.work, &["rev-parse", "agents/fix^"]);

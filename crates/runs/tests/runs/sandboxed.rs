@@ -58,7 +58,8 @@ fn agent(name: &str) -> Agent {
     Agent::new(AgentSpec::named(name).unwrap())
 }
 
-const WORK: &str = "echo changed >> README.md; mkdir -p d; echo new > d/new; rm src/main.rs; ln -s x link";
+const WORK: &str =
+    "echo changed >> README.md; mkdir -p d; echo new > d/new; rm src/main.rs; ln -s x link";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_gives_the_same_change_in_every_mode() {
@@ -191,8 +192,8 @@ async fn lines_are_told_as_they_come_and_silence_too() {
     let setting = Setting::new();
     let sandbox = setting.sandbox(setting.options(WorkspaceMode::Clone));
     let mut heard = Vec::new();
-    let mut listener = Listener::new(|event| heard.push(event))
-        .with_idle(Some(Duration::from_millis(100)));
+    let mut listener =
+        Listener::new(|event| heard.push(event)).with_idle(Some(Duration::from_millis(100)));
     // It waits until it has been silent long enough for somebody to be told.
     let line = "echo one; echo two >&2; sleep 1; printf last";
     let config = RunConfig::default();
@@ -214,7 +215,8 @@ async fn lines_are_told_as_they_come_and_silence_too() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_agent_is_127_and_what_to_install() {
     let setting = Setting::new();
-    let text = "name = \"gone\"\n[command]\nprogram = \"no-such-agent\"\ninstall = \"npm install it\"\n";
+    let text =
+        "name = \"gone\"\n[command]\nprogram = \"no-such-agent\"\ninstall = \"npm install it\"\n";
     let gone = Agent::new(AgentSpec::parse("gone.toml", text).unwrap());
     let sandbox = setting.sandbox(setting.options(WorkspaceMode::Clone));
     let config = RunConfig::default();
@@ -230,7 +232,8 @@ async fn outputs_are_copied_out_and_never_lead_out() {
     let mut config = RunConfig::default();
     config.outputs = vec!["out/report.txt".to_owned(), "missing".to_owned()];
     let line = "mkdir out; echo done > out/report.txt";
-    let result = run(&agent("shell"), &sandbox, line, &config, &mut Listener::none()).await.unwrap();
+    let result =
+        run(&agent("shell"), &sandbox, line, &config, &mut Listener::none()).await.unwrap();
     let files: Vec<_> = result.artifacts.iter().filter(|one| one.kind == "file").collect();
     assert_eq!(files.len(), 1);
     assert_eq!(fs::read_to_string(&files[0].path).unwrap(), "done\n");
