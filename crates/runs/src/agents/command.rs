@@ -112,17 +112,21 @@ mod tests {
         assert_eq!(command("shell", &plain), ["sh", "-lc", "fix"]);
         assert_eq!(command("codex", &plain), ["codex", "exec", "fix"]);
         assert_eq!(command("opencode", &plain), ["opencode", "run", "fix"]);
-        let mut config = RunConfig::default();
-        config.json_events = true;
-        config.output_schema = Some("schema.json".into());
-        config.attachments = vec!["a.png".into(), "b.png".into()];
-        config.extra_args = vec!["--model".to_owned(), "m".to_owned()];
+        let config = RunConfig {
+            json_events: true,
+            output_schema: Some("schema.json".into()),
+            attachments: vec!["a.png".into(), "b.png".into()],
+            extra_args: vec!["--model".to_owned(), "m".to_owned()],
+            ..RunConfig::default()
+        };
         let want = "codex exec --json --output-schema schema.json --image a.png --image b.png --model m fix";
         assert_eq!(command("codex", &config).join(" "), want);
-        let mut config = RunConfig::default();
-        config.json_events = true;
-        config.resume_session_id = Some("S".to_owned());
-        config.continue_last = true;
+        let mut config = RunConfig {
+            json_events: true,
+            resume_session_id: Some("S".to_owned()),
+            continue_last: true,
+            ..RunConfig::default()
+        };
         assert_eq!(command("codex", &config).join(" "), "codex exec resume S --json fix");
         let want = "opencode run --format json --continue --session S fix";
         assert_eq!(command("opencode", &config).join(" "), want);

@@ -298,7 +298,7 @@ mod tests {
     }
 
     fn content(files: &[MaterialisedFile], path: &str) -> String {
-        let found = files.iter().find(|file| file.path == PathBuf::from(path));
+        let found = files.iter().find(|file| file.path.as_os_str() == path);
         String::from_utf8(found.unwrap_or_else(|| panic!("{path} in {files:?}")).content.clone())
             .unwrap()
     }

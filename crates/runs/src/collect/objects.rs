@@ -317,7 +317,7 @@ mod tests {
         let mut versions = Vec::new();
         for version in 0..20 {
             let mut content: Vec<u8> = (0..4000u32).flat_map(|n| n.to_le_bytes()).collect();
-            content[version * 100..version * 100 + 8].fill(version as u8);
+            content[version * 100..version * 100 + 8].fill(u8::try_from(version).unwrap());
             std::fs::write(folder.path().join("f"), &content).unwrap();
             git(folder.path(), &["add", "f"]);
             git(folder.path(), &["commit", "-qm", "x"]);

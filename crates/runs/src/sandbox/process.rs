@@ -53,10 +53,10 @@ pub(super) async fn run(
         let Some(event) = next(&mut process, listener, began).await? else { continue };
         match event {
             OutputEvent::Stdout(piece) => {
-                heard.hear(StreamName::Stdout, &piece, listener).map_err(failed)?
+                heard.hear(StreamName::Stdout, &piece, listener).map_err(failed)?;
             }
             OutputEvent::Stderr(piece) => {
-                heard.hear(StreamName::Stderr, &piece, listener).map_err(failed)?
+                heard.hear(StreamName::Stderr, &piece, listener).map_err(failed)?;
             }
             OutputEvent::Lost(_) => {}
             OutputEvent::Exit(exit) => break exit,
