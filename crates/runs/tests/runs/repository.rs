@@ -10,10 +10,10 @@ use std::process::{Command, Output};
 use bastide_runs::collect::{Base, BaseOptions, Changes};
 
 /// A folder that is on no trusted list of anybody: a test's own.
-pub struct Folder(tempfile::TempDir);
+pub(crate) struct Folder(tempfile::TempDir);
 
 impl Folder {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         // In memory where there is such a place: git waits for the disk again and again.
         let memory = Path::new("/dev/shm");
         let made = match memory.is_dir() {
@@ -24,19 +24,19 @@ impl Folder {
     }
 
     /// One that a sandbox can be given.
-    pub fn on_disk() -> Self {
+    pub(crate) fn on_disk() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
 
-    pub fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.0.path().canonicalize().unwrap()
     }
 
-    pub fn join(&self, name: &str) -> PathBuf {
+    pub(crate) fn join(&self, name: &str) -> PathBuf {
         self.path().join(name)
     }
 
-    pub fn make(&self, name: &str) -> PathBuf {
+    pub(crate) fn make(&self, name: &str) -> PathBuf {
         let path = self.join(name);
         fs::create_dir_all(&path).unwrap();
         path
@@ -44,7 +44,7 @@ impl Folder {
 }
 
 /// Git as a user runs it in a folder, but for the user's own configuration.
-pub fn git_in(folder: &Path) -> Command {
+pub(crate) fn git_in(folder: &Path) -> Command {
     let mut git = Command::new("git");
     git.current_dir(folder)
         .env("GIT_CONFIG_GLOBAL", "/dev/null")
@@ -54,31 +54,31 @@ pub fn git_in(folder: &Path) -> Command {
     git
 }
 
-pub fn try_git(folder: &Path, arguments: &[&str]) -> Output {
+pub(crate) fn try_git(folder: &Path, arguments: &[&str]) -> Output {
     git_in(folder).args(arguments).output().unwrap()
 }
 
 #[track_caller]
-pub fn git(folder: &Path, arguments: &[&str]) -> String {
+pub(crate) fn git(folder: &Path, arguments: &[&str]) -> String {
     let output = try_git(folder, arguments);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "git {arguments:?}: {said}");
     String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
 }
 
-pub fn write(folder: &Path, name: impl AsRef<std::ffi::OsStr>, content: impl AsRef<[u8]>) {
+pub(crate) fn write(folder: &Path, name: impl AsRef<std::ffi::OsStr>, content: impl AsRef<[u8]>) {
     let path = folder.join(Path::new(name.as_ref()));
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, content).unwrap();
 }
 
-pub fn set_executable(path: &Path, is_executable: bool) {
+pub(crate) fn set_executable(path: &Path, is_executable: bool) {
     let mode = if is_executable { 0o755 } else { 0o644 };
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
 /// A repository with one commit.
-pub fn small_repository(folder: &Path) {
+pub(crate) fn small_repository(folder: &Path) {
     fs::create_dir_all(folder).unwrap();
     git(folder, &["init", "-q", "--template="]);
     write(folder, "README.md", "one\ntwo\nthree\n");
@@ -88,7 +88,7 @@ pub fn small_repository(folder: &Path) {
 }
 
 /// Everything in a folder but `.git` and empty folders: path, then what it is.
-pub fn tree(folder: &Path) -> BTreeMap<Vec<u8>, (char, Vec<u8>)> {
+pub(crate) fn tree(folder: &Path) -> BTreeMap<Vec<u8>, (char, Vec<u8>)> {
     let mut found = BTreeMap::new();
     let mut waiting = vec![folder.to_owned()];
     while let Some(at) = waiting.pop() {
@@ -115,17 +115,17 @@ pub fn tree(folder: &Path) -> BTreeMap<Vec<u8>, (char, Vec<u8>)> {
     found
 }
 
-pub fn copy(from: &Path, to: &Path) {
+pub(crate) fn copy(from: &Path, to: &Path) {
     let copied = Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap();
     assert!(copied.success());
 }
 
-pub fn record(workspace: &Path, scratch: &Folder) -> Base {
+pub(crate) fn record(workspace: &Path, scratch: &Folder) -> Base {
     Base::record(workspace, BaseOptions::new(scratch.path())).unwrap()
 }
 
 /// What changed, and the patch.
-pub fn collect(base: &Base, scratch: &Folder) -> (Changes, Vec<u8>) {
+pub(crate) fn collect(base: &Base, scratch: &Folder) -> (Changes, Vec<u8>) {
     let patch = scratch.join("changes.patch");
     let changes = base.collect(&patch).unwrap();
     let text = fs::read(&patch).unwrap();
@@ -135,7 +135,7 @@ pub fn collect(base: &Base, scratch: &Folder) -> (Changes, Vec<u8>) {
 }
 
 /// Has git apply a patch; what it said if it did not.
-pub fn apply(folder: &Path, patch: &[u8]) -> Result<(), String> {
+pub(crate) fn apply(folder: &Path, patch: &[u8]) -> Result<(), String> {
     if patch.is_empty() {
         return Ok(());
     }
