@@ -275,6 +275,47 @@ fn nothing_of_the_host_is_told() {
     }
 }
 
+/// An index that says of a file that it has the content of somebody else's object, with alternates that
+/// lead there.
+#[test]
+fn a_forged_index_tells_nothing_of_another_repository() {
+    use std::os::unix::fs::MetadataExt;
+    let (folder, scratch) = (Folder::on_disk(), Folder::new());
+    let (secret, work) = (folder.join("secret"), folder.join("work"));
+    small_repository(&secret);
+    write(&secret, "key", "s3cr3t-content\n");
+    let oid = git(&secret, &["hash-object", "-w", "key"]);
+    small_repository(&work);
+    write(&work, "key", "as-long-as-it.\n");
+    git(&work, &["read-tree", "--empty"]);
+    git(&work, &["update-index", "--add", "--cacheinfo", &format!("100644,{oid},key")]);
+    let found = fs::metadata(work.join("key")).unwrap();
+    let mut index = fs::read(work.join(".git/index")).unwrap();
+    let words = [
+        (12, found.ctime()),
+        (16, found.ctime_nsec()),
+        (20, found.mtime()),
+        (24, found.mtime_nsec()),
+        (32, found.ino().cast_signed()),
+        (48, found.size().cast_signed()),
+    ];
+    for (at, word) in words {
+        index[at..at + 4].copy_from_slice(&(word as u32).to_be_bytes());
+    }
+    fs::write(work.join(".git/index"), index).unwrap();
+    let later = found.modified().unwrap() + std::time::Duration::from_secs(5);
+    let file = fs::File::options().write(true).open(work.join(".git/index")).unwrap();
+    file.set_modified(later).unwrap();
+    fs::create_dir_all(work.join(".git/objects/info")).unwrap();
+    let line = format!("{}\n", secret.join(".git/objects").display());
+    write(&work, ".git/objects/info/alternates", line);
+    let base = record(&work, &scratch);
+    write(&work, "key", "another\n");
+    let (changes, patch) = collect(&base, &scratch);
+    let patch = String::from_utf8(patch).unwrap();
+    assert!(patch.contains("-as-long-as-it.\n+another"), "{changes:?}\n{patch}");
+}
+
 /// Repositories that the agent makes are named: whoever runs git there runs what they say.
 #[test]
 fn says_where_new_repositories_are() {

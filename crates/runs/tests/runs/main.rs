@@ -3,6 +3,7 @@
     clippy::unwrap_used,
     clippy::type_complexity,
     clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
     reason = "a test that has no repository to work in cannot go on, and its tables are read once"
 )]
 
