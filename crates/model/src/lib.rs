@@ -29,7 +29,6 @@ pub mod pty;
 mod python;
 pub mod receipt;
 pub mod registry;
-pub mod run_backend;
 pub mod schema;
 pub mod seatbelt;
 mod secret;

@@ -14,6 +14,9 @@ use crate::shell::{Outcome, cargo, read, run as run_command, say, step, works};
 use engine::Engine;
 use privileges::{Means, Skipped};
 
+/// The package of the local backend.
+const LOCAL: &str = "bastide-local";
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Run the big counts, not a tenth of them
@@ -64,10 +67,10 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
 
     // Whoever runs this has just run the suites as themselves; the other kind of user is missing.
     let other = means.other();
-    step(&format!("the suites of the local backend as {other}"));
+    step(&format!("the suites of the local backend and of runs as {other}"));
     let mut ran: Skipped = Ok(());
-    for name in ["trials", "leaks"] {
-        let program = local_binary(name, &[])?;
+    for (package, name) in [(LOCAL, "trials"), (LOCAL, "leaks"), ("bastide-runs", "runs")] {
+        let program = test_binary(package, name, &[])?;
         // Once more, as everywhere: what passes then is named, and is a bug to be fixed.
         let once = means.run_as_other(&program, settings).or_else(|why| {
             say(&format!("flaky?   {name} as {other} failed ({why}); once more"));
@@ -156,7 +159,12 @@ fn run_tests(settings: Settings<'_>, engine: Option<&Engine>) -> Outcome {
 
 /// A test program of the local backend, built with these variables.
 pub(crate) fn local_binary(name: &str, variables: &[(&str, &Path)]) -> Outcome<PathBuf> {
-    let build = ["test", "--package", "bastide-local", "--test", name, "--no-run"];
+    test_binary(LOCAL, name, variables)
+}
+
+/// A test program of some package, built.
+fn test_binary(package: &str, name: &str, variables: &[(&str, &Path)]) -> Outcome<PathBuf> {
+    let build = ["test", "--package", package, "--test", name, "--no-run"];
     let mut build = cargo(&build);
     build.envs(variables.iter().copied());
     let messages = read(build.arg("--message-format=json"))?;
@@ -167,5 +175,5 @@ pub(crate) fn local_binary(name: &str, variables: &[(&str, &Path)]) -> Outcome<P
             let is_it = message["target"]["name"] == name;
             message["executable"].as_str().filter(|_| is_it).map(PathBuf::from)
         })
-        .ok_or_else(|| "cargo built no test program of the local backend".into())
+        .ok_or_else(|| format!("cargo built no test program {name} of {package}").into())
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::shell::{Outcome, cargo, read, say};
 
 /// Every crate, and the crates of ours it may depend on. Tests may use the test kit besides.
-const ALLOWED: [(&str, &[&str]); 12] = [
+const ALLOWED: [(&str, &[&str]); 13] = [
     ("bastide-model", &[]),
     ("bastide-proto", &[]),
     ("bastide-wire", &[]),
@@ -15,6 +15,7 @@ const ALLOWED: [(&str, &[&str]); 12] = [
     ("bastide-local", &["bastide", "bastide-guest-bin", "bastide-proto", "bastide-wire"]),
     ("bastide-docker", &["bastide", "bastide-guest-bin", "bastide-proto"]),
     ("bastide-remote", &["bastide"]),
+    ("bastide-runs", &["bastide", "bastide-model"]),
     ("bastide-cli", &["bastide", "bastide-docker", "bastide-local", "bastide-remote"]),
     ("bastide-testkit", &["bastide", "bastide-model", "bastide-proto"]),
     ("xtask", &["bastide", "bastide-docker", "bastide-local", "bastide-model", "bastide-testkit"]),

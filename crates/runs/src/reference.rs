@@ -4,17 +4,20 @@
 //! did. These are its two kinds of sandbox as data, with the field names and defaults users know;
 //! keys they do not have are ignored, as they always were.
 
+use bastide::{Error, ErrorKind, Result};
+use bastide_model::PosixPath;
+use bastide_model::lax::{Checked, Dump, FromInput, Input, Object};
 use indexmap::IndexMap;
 use serde_json::Value;
 
-use crate::Result;
-use crate::lax::{Checked, Dump, FromInput, Input, Object};
+use crate::sandbox::SandboxOptions;
+use crate::workspace::WorkspaceMode;
 
 /// One throw-away container for each command.
 ///
 /// ```
 /// use bastide_model::lax;
-/// use bastide_model::run_backend::DockerRun;
+/// use bastide_runs::reference::DockerRun;
 /// use serde_json::json;
 ///
 /// let run: DockerRun = lax::read(&json!({"workspace": "/srv/app", "env": {"CI": "1"}}))?;
@@ -86,7 +89,7 @@ impl Dump for DockerRun {
 ///
 /// ```
 /// use bastide_model::lax::{self, Dump};
-/// use bastide_model::run_backend::SbxRun;
+/// use bastide_runs::reference::SbxRun;
 /// use serde_json::json;
 ///
 /// let run: SbxRun = lax::read(&json!({"workspace": "/srv/app", "cpus": "4", "color": "red"}))?;
@@ -181,9 +184,67 @@ impl Dump for SbxRun {
     }
 }
 
+impl DockerRun {
+    /// The same run in a session; image, `workdir` and `docker_args` are for whoever makes the backend.
+    #[must_use]
+    pub fn options(&self) -> SandboxOptions {
+        let mut options = SandboxOptions::new(&self.workspace);
+        options.name.clone_from(&self.name);
+        options.remove_on_exit = self.remove_on_exit;
+        options.create.env =
+            self.env.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+        options
+    }
+}
+
+impl SbxRun {
+    /// The same run in a session: the branch is that of a work tree, processors and memory are limits.
+    ///
+    /// # Errors
+    ///
+    /// If the memory is no size, or the processors are no number of them.
+    pub fn options(&self) -> Result<SandboxOptions> {
+        let wrong = |what: &str| Error::new(ErrorKind::InvalidInput, what.to_owned());
+        let mut options = SandboxOptions::new(&self.workspace);
+        options.name.clone_from(&self.name);
+        options.remove_on_exit = self.remove_on_exit;
+        options.force_recreate = self.force_recreate;
+        if let Some(branch) = &self.branch {
+            options.given.mode = WorkspaceMode::Worktree;
+            options.given.branch = Some(branch.clone());
+        }
+        if let Some(cpus) = self.cpus {
+            let millis = u32::try_from(cpus).ok().and_then(|cpus| cpus.checked_mul(1000));
+            let millis = millis.filter(|millis| *millis > 0);
+            options.create.limits.cpu_millis =
+                Some(millis.ok_or_else(|| wrong("cpus is no number of processors"))?.into());
+        }
+        if let Some(memory) = &self.memory {
+            let bytes =
+                size(memory).ok_or_else(|| wrong("memory is no size, such as `512m` or `8g`"))?;
+            options.create.limits.memory = Some(bytes);
+        }
+        Ok(options)
+    }
+}
+
+/// A size with a binary unit.
+fn size(text: &str) -> Option<u64> {
+    let text = text.trim().to_ascii_lowercase();
+    let text = text.strip_suffix('b').unwrap_or(&text);
+    let (digits, shift) = match text.char_indices().last()? {
+        (at, 'k') => (text.get(..at)?, 10),
+        (at, 'm') => (text.get(..at)?, 20),
+        (at, 'g') => (text.get(..at)?, 30),
+        (at, 't') => (text.get(..at)?, 40),
+        _ => (text, 0),
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift).filter(|bytes| *bytes > 0)
+}
+
 fn path(input: Input<'_>) -> Checked<String> {
     match input.value().as_str() {
-        Some(path) => Ok(crate::PosixPath::new(path).to_string()),
+        Some(path) => Ok(PosixPath::new(path).to_string()),
         None => Err(input.field_error("path_type", "Input is not a valid path")),
     }
 }
@@ -193,7 +254,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::lax;
+    use bastide_model::lax;
 
     #[test]
     fn defaults_are_those_users_know() {
@@ -209,6 +270,24 @@ mod tests {
             "secret_oauth_refresh": [], "codex_auth_from_host": false});
         assert_eq!(sbx.dump().unwrap(), want);
         assert_eq!(lax::read::<SbxRun>(&want).unwrap(), sbx);
+    }
+
+    #[test]
+    fn run_in_sessions_as_they_are_written() {
+        let written = json!({"workspace": "/w", "name": "n", "branch": "b", "cpus": 2,
+            "memory": "512m", "remove_on_exit": false, "force_recreate": true});
+        let options = lax::read::<SbxRun>(&written).unwrap().options().unwrap();
+        assert_eq!(options.given.mode, WorkspaceMode::Worktree);
+        assert_eq!(options.given.branch.as_deref(), Some("b"));
+        assert_eq!(options.create.limits.memory, Some(512 << 20));
+        assert!(options.force_recreate && !options.remove_on_exit);
+        for (key, value) in [("memory", json!("much")), ("memory", json!("0g")), ("cpus", json!(0))]
+        {
+            let wrong = json!({"workspace": "/w", key: value});
+            assert!(lax::read::<SbxRun>(&wrong).unwrap().options().is_err(), "{wrong}");
+        }
+        let docker: DockerRun = lax::read(&json!({"workspace": "/w", "env": {"A": "1"}})).unwrap();
+        assert_eq!(docker.options().create.env, [("A".to_owned(), "1".to_owned())]);
     }
 
     #[test]

@@ -1,0 +1,134 @@
+//! Reading the files of a workspace, each once and within bounds.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use flate2::Compression;
+use flate2::write::ZlibEncoder;
+use rustix::fs::readlinkat;
+
+use super::oid::{HashKind, Oid};
+use super::open::{open_folder, open_regular, split};
+use super::scan::FileMode;
+
+/// What is larger than this is not compared line by line.
+pub(super) const MAX_TEXT: u64 = 16 << 20;
+
+/// One version of a file.
+#[derive(Debug)]
+pub(super) enum Content {
+    /// All of it.
+    Whole(Vec<u8>),
+    /// Deflated already, because it is large.
+    Deflated { data: File, size: u64, oid: Oid },
+    /// Nobody has it any more; it had this name.
+    Unknown(Oid),
+}
+
+impl Content {
+    pub(super) fn oid(&self, hash: HashKind) -> Oid {
+        match self {
+            Self::Whole(content) => hash.of_blob(content),
+            Self::Deflated { oid, .. } | Self::Unknown(oid) => *oid,
+        }
+    }
+
+    pub(super) fn whole(&self) -> Option<&[u8]> {
+        match self {
+            Self::Whole(content) => Some(content),
+            Self::Deflated { .. } | Self::Unknown(_) => None,
+        }
+    }
+}
+
+/// A file of the workspace as it is now. `None` if it is not there any more as what it was.
+pub(super) fn read(
+    root: &OwnedFd,
+    path: &[u8],
+    mode: FileMode,
+    hash: HashKind,
+    scratch: &Path,
+) -> io::Result<Option<Content>> {
+    let Some(file) = (match open(root, path, mode)? {
+        Opened::Link(target) => return Ok(Some(Content::Whole(target))),
+        Opened::File(file) => Some(file),
+        Opened::Gone => None,
+    }) else {
+        return Ok(None);
+    };
+    let mut content = Vec::new();
+    (&file).take(MAX_TEXT + 1).read_to_end(&mut content)?;
+    if content.len() as u64 <= MAX_TEXT {
+        return Ok(Some(Content::Whole(content)));
+    }
+    deflate(file, content, hash, scratch).map(Some)
+}
+
+/// Deflates a large file and names it on the way, so that both are of the same bytes. How long it is
+/// must be said before it is named; a file that grows meanwhile is taken as long as it was.
+fn deflate(mut file: File, begun: Vec<u8>, hash: HashKind, scratch: &Path) -> io::Result<Content> {
+    drop(begun);
+    let size = file.metadata()?.len();
+    file.seek(SeekFrom::Start(0))?;
+    let mut hasher = hash.object("blob", size);
+    let mut encoder = ZlibEncoder::new(tempfile::tempfile_in(scratch)?, Compression::fast());
+    let mut left = size;
+    let mut buffer = vec![0u8; 256 << 10];
+    while left > 0 {
+        let room = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        let count = file.read(buffer.get_mut(..room).unwrap_or_default())?;
+        if count == 0 {
+            return Err(io::Error::other("it was cut short while it was read"));
+        }
+        let piece = buffer.get(..count).unwrap_or_default();
+        hasher.update(piece);
+        encoder.write_all(piece)?;
+        left -= count as u64;
+    }
+    let mut data = encoder.finish()?;
+    data.seek(SeekFrom::Start(0))?;
+    Ok(Content::Deflated { data, size, oid: hasher.finish() })
+}
+
+/// The name of what is in a file of the workspace now. `None` if it is not there any more.
+pub(super) fn name(
+    root: &OwnedFd,
+    path: &[u8],
+    mode: FileMode,
+    hash: HashKind,
+) -> io::Result<Option<Oid>> {
+    match open(root, path, mode)? {
+        Opened::Link(target) => Ok(Some(hash.of_blob(&target))),
+        Opened::Gone => Ok(None),
+        Opened::File(mut file) => {
+            let size = file.metadata()?.len();
+            // What is written to at this moment has no name yet; it differs from any that is known.
+            Ok(Some(hash.of_stream(size, &mut file)?.unwrap_or_else(|| hash.zero())))
+        }
+    }
+}
+
+enum Opened {
+    File(File),
+    Link(Vec<u8>),
+    Gone,
+}
+
+fn open(root: &OwnedFd, path: &[u8], mode: FileMode) -> io::Result<Opened> {
+    let (folder, name) = split(path);
+    let opened = open_folder(root, folder).and_then(|folder| match mode {
+        FileMode::Link => Ok(Opened::Link(readlinkat(&folder, name, Vec::new())?.into_bytes())),
+        FileMode::Plain | FileMode::Executable => Ok(Opened::File(open_regular(&folder, name)?)),
+    });
+    match opened {
+        Ok(opened) => Ok(opened),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            let message = format!("{}: {error}", String::from_utf8_lossy(path));
+            Err(io::Error::new(error.kind(), message))
+        }
+        // It went, or became something else, since it was found.
+        Err(_) => Ok(Opened::Gone),
+    }
+}

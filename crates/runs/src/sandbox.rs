@@ -1,0 +1,299 @@
+//! Runs in sandboxes of this project: the only part that knows sessions.
+
+mod outputs;
+mod process;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use bastide::model::Manifest;
+use bastide::{Backend, Client, CreateOptions, Error, ErrorKind, Result, Session, SessionId};
+use serde_json::Value;
+
+use crate::agents::Agent;
+use crate::backend::RunBackend;
+use crate::collect::Changes;
+use crate::shapes::{Artifact, CommandResult, RunArtifacts, RunConfig, RunSession, remarks};
+use crate::stream::Listener;
+use crate::workspace::journal::RunHome;
+use crate::workspace::{Workspace, WorkspaceOptions};
+
+/// The largest patch that is held in memory; a larger one is in its file.
+const MAX_DIFF: u64 = 64 << 20;
+
+/// How a sandbox for runs shall be.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct SandboxOptions {
+    /// The folder the agent is given.
+    pub workspace: PathBuf,
+    /// How it is given it.
+    pub given: WorkspaceOptions,
+    /// How the session shall be.
+    pub create: CreateOptions,
+    /// The run's name, if it is to have a certain one.
+    pub name: Option<String>,
+    /// Whether the sandbox goes when the run ends.
+    pub remove_on_exit: bool,
+    /// Whether a sandbox of the same name that was left is removed first.
+    pub force_recreate: bool,
+    /// What the commit with the change says.
+    pub commit_message: Option<String>,
+}
+
+impl SandboxOptions {
+    /// The usual options for a folder.
+    #[must_use]
+    pub fn new(workspace: impl Into<PathBuf>) -> Self {
+        Self {
+            workspace: workspace.into(),
+            given: WorkspaceOptions::default(),
+            create: CreateOptions::default(),
+            name: None,
+            remove_on_exit: true,
+            force_recreate: false,
+            commit_message: None,
+        }
+    }
+}
+
+/// Runs agents in sessions on some backend.
+#[derive(Debug)]
+pub struct Sandbox {
+    backend: Arc<dyn Backend>,
+    client: Client,
+    home: RunHome,
+    options: SandboxOptions,
+    live: Mutex<HashMap<String, Arc<Live>>>,
+}
+
+/// A run that was prepared.
+#[derive(Debug)]
+struct Live {
+    session: Session,
+    workspace: Arc<Workspace>,
+    results: PathBuf,
+}
+
+impl Sandbox {
+    /// Runs on `backend`, kept under `home`.
+    #[must_use]
+    pub fn new(backend: Arc<dyn Backend>, home: RunHome, options: SandboxOptions) -> Self {
+        let client = Client::new(Arc::clone(&backend));
+        Self { backend, client, home, options, live: Mutex::default() }
+    }
+
+    /// Takes back what killed runs left: work trees, branches nobody wrote to, locks, folders. What
+    /// nobody can tell is kept and named.
+    ///
+    /// # Errors
+    ///
+    /// If the folder of runs cannot be read.
+    pub async fn sweep(
+        backend: &dyn Backend,
+        home: &RunHome,
+    ) -> Result<crate::workspace::journal::RunSweep> {
+        let mut swept = home.sweep()?;
+        for path in std::mem::take(&mut swept.ended) {
+            match backend.discard(&path).await {
+                Ok(()) => swept.ended.push(path),
+                Err(error) => swept.unclear.push((path, error.to_string())),
+            }
+        }
+        Ok(swept)
+    }
+
+    fn live(&self, session: &RunSession) -> Result<Arc<Live>> {
+        let live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        live.get(&session.id).cloned().ok_or_else(|| {
+            let message = format!("the run {} was not prepared here, or is over", session.id);
+            Error::new(ErrorKind::NotFound, message)
+        })
+    }
+
+    fn forget(&self, session: &RunSession) {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner).remove(&session.id);
+    }
+
+    /// Removes what an earlier run of the same name left, if that is wanted.
+    async fn make_way(&self, id: &str) -> Result<()> {
+        if !self.options.force_recreate {
+            return Ok(());
+        }
+        if let Some(run) = self.home.take_left(id)? {
+            let failed = |error: std::io::Error| {
+                let message = format!("cannot take back what the run {id} left: {error}");
+                Error::new(ErrorKind::Io, message)
+            };
+            if let Some(session) = run.read().map_err(failed)?.session {
+                self.client.delete(&session.parse()?).await?;
+            }
+            let path = run.path().to_owned();
+            run.undo().map_err(failed)?;
+            drop(run);
+            self.backend.discard(&path).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes a workspace back, and what is in the run's folder with it.
+    async fn discard(&self, workspace: Workspace) -> Result<()> {
+        let path = workspace.close()?;
+        self.backend.discard(&path).await
+    }
+
+    async fn boot(
+        &self,
+        workspace: &Workspace,
+        id: SessionId,
+        config: &RunConfig,
+    ) -> Result<Session> {
+        workspace.note_session(id.as_str())?;
+        let manifest = Manifest {
+            root: text(workspace.folder())?.to_owned(),
+            extra_path_grants: workspace.grants().to_vec(),
+            ..Manifest::default()
+        };
+        let mut create = self.options.create.clone();
+        create.id = Some(id);
+        create.tied_to_owner = self.options.remove_on_exit;
+        create.env.extend(config.env.iter().cloned());
+        self.client.create(&manifest, create).await
+    }
+}
+
+#[async_trait]
+impl RunBackend for Sandbox {
+    fn id(&self) -> &str {
+        self.backend.name()
+    }
+
+    fn name(&self) -> Option<&str> {
+        self.options.name.as_deref()
+    }
+
+    async fn prepare(&self, agent: &Agent, config: &RunConfig) -> Result<RunSession> {
+        let session_id = SessionId::random();
+        let id = self.options.name.clone().unwrap_or_else(|| session_id.to_string());
+        self.make_way(&id).await?;
+        let mut given = self.options.given.clone();
+        given.files.extend(agent.files()?);
+        let run = self.home.begin(&id)?;
+        let path = run.path().to_owned();
+        let workspace = match Workspace::prepare(&self.options.workspace, &given, run).await {
+            Ok(workspace) => workspace,
+            Err(error) => {
+                drop(self.backend.discard(&path).await);
+                return Err(error);
+            }
+        };
+        let mut config = config.clone();
+        let own = agent.spec.env.iter().map(|(key, value)| (key.clone(), value.clone()));
+        config.env.splice(0..0, own);
+        let session = match self.boot(&workspace, session_id, &config).await {
+            Ok(session) => session,
+            Err(error) => {
+                return match self.discard(workspace).await {
+                    Ok(()) => Err(error),
+                    Err(left) => Err(error.hint(format!("`sweep` removes what is left: {left}"))),
+                };
+            }
+        };
+        let mut prepared = RunSession::new(id.clone(), workspace.folder());
+        prepared.sandbox_name.clone_from(&self.options.name);
+        prepared.metadata.insert("agent_id".to_owned(), agent.spec.name.clone().into());
+        let receipt = session.receipt().rung.as_str();
+        prepared.metadata.insert("isolation".to_owned(), receipt.into());
+        let results = self.home.results(&id);
+        let live = Live { session, workspace: Arc::new(workspace), results };
+        let mut all = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        all.insert(prepared.id.clone(), Arc::new(live));
+        Ok(prepared)
+    }
+
+    async fn run(
+        &self,
+        session: &RunSession,
+        command: &[String],
+        config: &RunConfig,
+        listener: &mut Listener<'_>,
+    ) -> Result<CommandResult> {
+        let live = self.live(session)?;
+        process::run(&live.session, command, config.timeout, &live.results, listener).await
+    }
+
+    async fn collect(&self, session: &RunSession, config: &RunConfig) -> Result<RunArtifacts> {
+        let live = self.live(session)?;
+        process::end_all(&live.session).await?;
+        let (workspace, results) = (Arc::clone(&live.workspace), live.results.clone());
+        let outputs = config.outputs.clone();
+        let message =
+            self.options.commit_message.as_deref().unwrap_or("Change by an agent").to_owned();
+        let collected = tokio::task::spawn_blocking(move || {
+            let collected = collect(&workspace, &results, &outputs)?;
+            Ok::<_, Error>((collected, workspace.stage(&message)?))
+        });
+        let (mut artifacts, staged) = collected.await.map_err(|error| {
+            Error::new(ErrorKind::Internal, format!("collecting did not come to its end: {error}"))
+        })??;
+        if let Some(staged) = staged {
+            artifacts.branch = live.workspace.commit(staged).await?;
+        }
+        Ok(artifacts)
+    }
+
+    async fn cleanup(&self, session: &RunSession) -> Result<()> {
+        let live = self.live(session)?;
+        self.forget(session);
+        let Some(Live { session, workspace, .. }) = Arc::into_inner(live) else {
+            return Err(Error::new(ErrorKind::Conflict, "the run is still being used"));
+        };
+        let Some(workspace) = Arc::into_inner(workspace) else {
+            return Err(Error::new(ErrorKind::Conflict, "the run is still being collected"));
+        };
+        if !self.options.remove_on_exit {
+            return workspace.leave();
+        }
+        let deleted = session.delete().await;
+        self.discard(workspace).await.and(deleted)
+    }
+}
+
+/// What is collected while nothing runs any more.
+fn collect(workspace: &Workspace, results: &Path, outputs: &[String]) -> Result<RunArtifacts> {
+    process::make_results(results)?;
+    let patch = results.join("changes.patch");
+    // An earlier look is not the last one.
+    drop(std::fs::remove_file(&patch));
+    let Changes { files, patch_bytes, ignored, left_out, new_repositories } =
+        workspace.collect(&patch)?;
+    let mut collected = RunArtifacts {
+        changed_files: files,
+        metadata: remarks(&ignored, &left_out, &new_repositories),
+        ..RunArtifacts::default()
+    };
+    if patch_bytes <= MAX_DIFF {
+        let text = std::fs::read_to_string(&patch).map_err(|error| {
+            Error::new(ErrorKind::Io, format!("cannot read {}: {error}", patch.display()))
+        })?;
+        collected.diff = Some(text);
+    }
+    let mut artifact = Artifact::new("patch", &patch);
+    artifact.metadata.insert("bytes".to_owned(), Value::from(patch_bytes));
+    collected.artifacts.push(artifact);
+    let log = results.join(process::LOG);
+    if log.is_file() {
+        collected.artifacts.push(Artifact::new("log", log));
+    }
+    collected.artifacts.extend(outputs::collect(workspace.folder(), results, outputs)?);
+    Ok(collected)
+}
+
+fn text(path: &Path) -> Result<&str> {
+    path.to_str().ok_or_else(|| {
+        let message = format!("{} is not UTF-8, and cannot be a workspace", path.display());
+        Error::new(ErrorKind::InvalidInput, message)
+    })
+}

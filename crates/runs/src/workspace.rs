@@ -1,0 +1,311 @@
+//! The folder an agent works in: the user's own, a work tree on a branch, or a clone.
+//!
+//! In the first two the user's repository is there to be read, and nothing of it can be written: its
+//! `.git` is mounted read-only, and so is that of every submodule and every repository inside, so that
+//! the next git that the user runs finds nothing planted. A clone shares nothing with it, not an inode.
+//! What the agent did comes back as a patch, or as one commit on a branch that we write.
+
+mod carry;
+mod commit;
+mod copy;
+pub(crate) mod journal;
+mod place;
+mod protect;
+mod worktree;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use bastide::model::PathGrant;
+use bastide::{Error, ErrorKind, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::agents::MaterialisedFile;
+use crate::collect::{Base, BaseOptions, Changes, Oid};
+use crate::git::place::Place;
+use crate::git::refs;
+use journal::{Journal, RunFolder};
+
+/// Where an agent works.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum WorkspaceMode {
+    /// In the folder itself.
+    #[default]
+    InPlace,
+    /// In a work tree of its own, checked out from `HEAD`. The change comes back on a new branch.
+    Worktree,
+    /// In a clone of its own. The change comes back as a patch, and on a new branch if one is named.
+    Clone,
+}
+
+/// What is done about work that is not committed, in a clone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Uncommitted {
+    /// The agent gets it.
+    #[default]
+    Carried,
+    /// The run is refused.
+    Refused,
+}
+
+/// How a workspace is made ready.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct WorkspaceOptions {
+    /// Where the agent works.
+    pub mode: WorkspaceMode,
+    /// The branch the change comes back on. A work tree has `bastide/ID` unless named.
+    pub branch: Option<String>,
+    /// What is done about work that is not committed.
+    pub uncommitted: Uncommitted,
+    /// Files that are put there for the agent. They are no part of the change, but what the agent makes
+    /// of them is.
+    pub files: Vec<MaterialisedFile>,
+}
+
+/// A workspace that is ready for an agent.
+#[derive(Debug)]
+pub struct Workspace {
+    /// The folder the agent works in.
+    folder: PathBuf,
+    grants: Vec<PathGrant>,
+    base: Base,
+    /// The repository and the commit the change is put onto, if it is to be on a branch.
+    target: Option<Target>,
+    run: RunFolder,
+}
+
+/// A change that is ready for its branch.
+#[derive(Debug)]
+pub struct Staged(fs::File);
+
+/// Where a change comes back.
+#[derive(Debug, Clone)]
+struct Target {
+    place: Place,
+    /// The full name of the branch.
+    name: String,
+    /// What it starts from, if there is a commit yet.
+    parent: Option<Oid>,
+    /// Whether the branch is there already, made by us.
+    is_made: bool,
+}
+
+impl Workspace {
+    /// Makes the folder `source` ready for the run whose folder is `run`.
+    ///
+    /// # Errors
+    ///
+    /// If the mode is not possible there, with what would be; if the branch exists; if there is
+    /// uncommitted work and that is refused. Nothing is left of what was begun.
+    pub async fn prepare(
+        source: &Path,
+        options: &WorkspaceOptions,
+        run: RunFolder,
+    ) -> Result<Self> {
+        let source = source.canonicalize().map_err(|error| {
+            let message = format!("cannot work in {}: {error}", source.display());
+            Error::new(ErrorKind::NotFound, message)
+        })?;
+        let place = match Place::find(&source, &source) {
+            Ok(place) => Some(place),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) if options.mode == WorkspaceMode::InPlace => {
+                // It is a folder like any other, whose `.git` is closed like any other.
+                drop(error);
+                None
+            }
+            Err(error) => {
+                let message = format!("cannot use the repository: {error}");
+                return Err(Error::new(ErrorKind::InvalidInput, message)
+                    .hint("run in place; the change is complete there, too"));
+            }
+        };
+        let prepared = match options.mode {
+            WorkspaceMode::InPlace => Self::in_place(&source, place.as_ref(), options, &run),
+            WorkspaceMode::Worktree => {
+                let place = place.ok_or_else(|| no_repository(&source))?;
+                worktree::make(&source, place, options, &run).await
+            }
+            WorkspaceMode::Clone => {
+                let bare = || Place::bare(&source);
+                let place = place.or_else(bare).ok_or_else(|| no_repository(&source))?;
+                copy::make(&source, place, options, &run).await
+            }
+        };
+        match prepared {
+            Ok(parts) => Ok(parts.with(run)),
+            Err(error) => match run.undo() {
+                Ok(_) => Err(error),
+                Err(left) => Err(error.hint(format!("`sweep` removes what is left: {left}"))),
+            },
+        }
+    }
+
+    fn in_place(
+        source: &Path,
+        place: Option<&Place>,
+        options: &WorkspaceOptions,
+        run: &RunFolder,
+    ) -> Result<Parts> {
+        if place.is_none() && Place::bare(source).is_some() {
+            let message = format!("{} is a bare repository: it has no files", source.display());
+            return Err(Error::new(ErrorKind::InvalidInput, message).hint("use `--mode clone`"));
+        }
+        if options.branch.is_some() {
+            let message = "a run in place leaves its change in the folder, not on a branch";
+            return Err(Error::new(ErrorKind::InvalidInput, message)
+                .hint("use `--mode worktree` or `--mode clone`"));
+        }
+        place::put(source, &options.files, run, place::Existing::Refused)?;
+        let base = Base::record(source, BaseOptions::new(run.scratch()))?;
+        let grants = protect::grants(source, place, &base, &run.empty()?)?;
+        Ok(Parts { folder: source.to_owned(), grants, base, target: None })
+    }
+
+    /// The folder the agent works in.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// What of it a sandbox has to close or pin, as grants of the session.
+    #[must_use]
+    pub fn grants(&self) -> &[PathGrant] {
+        &self.grants
+    }
+
+    /// The run's folder.
+    #[must_use]
+    pub fn run(&self) -> &RunFolder {
+        &self.run
+    }
+
+    /// Writes what changed as a patch, and says what it is.
+    ///
+    /// # Errors
+    ///
+    /// As [`Base::collect`].
+    pub fn collect(&self, patch: &Path) -> Result<Changes> {
+        self.base.collect(patch)
+    }
+
+    /// Makes the change ready for its branch, if it is to be on one and there is any. This reads files.
+    ///
+    /// # Errors
+    ///
+    /// As [`collect`](Self::collect).
+    pub fn stage(&self, message: &str) -> Result<Option<Staged>> {
+        let staged = match &self.target {
+            Some(target) => commit::stage(target, &self.base, &self.run, message)?,
+            None => None,
+        };
+        Ok(staged.map(Staged))
+    }
+
+    /// Puts a change that was made ready onto its branch: the branch's name.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be written; the branch is then as it was.
+    pub async fn commit(&self, staged: Staged) -> Result<Option<String>> {
+        match &self.target {
+            Some(target) => commit::write(target, &self.run, staged.0).await,
+            None => Ok(None),
+        }
+    }
+
+    /// Notes which session the agent works in, before there is one.
+    pub(crate) fn note_session(&self, session: &str) -> Result<()> {
+        announce(&self.run, |journal| journal.session = Some(session.to_owned()))
+    }
+
+    /// Lets go of a workspace that is to stay with its sandbox.
+    ///
+    /// # Errors
+    ///
+    /// If that cannot be written down.
+    pub fn leave(self) -> Result<()> {
+        announce(&self.run, |journal| journal.is_left = true)
+    }
+
+    /// Takes back what was made in the repository but for a branch with the change on it, and lets go of
+    /// the run's folder, which is for the caller to remove.
+    ///
+    /// # Errors
+    ///
+    /// If something of it cannot be removed; `sweep` tries again.
+    pub fn close(self) -> Result<PathBuf> {
+        let path = self.run.path().to_owned();
+        self.run.undo().map_err(|error| {
+            let message = format!("cannot take back what the run made: {error}");
+            Error::new(ErrorKind::Io, message)
+        })?;
+        Ok(path)
+    }
+}
+
+/// What a workspace is made of, before its run is its own.
+#[derive(Debug)]
+struct Parts {
+    folder: PathBuf,
+    grants: Vec<PathGrant>,
+    base: Base,
+    target: Option<Target>,
+}
+
+impl Parts {
+    fn with(self, run: RunFolder) -> Workspace {
+        let Self { folder, grants, base, target } = self;
+        Workspace { folder, grants, base, target, run }
+    }
+}
+
+fn no_repository(source: &Path) -> Error {
+    let message = format!("{} is not the top of a git repository", source.display());
+    Error::new(ErrorKind::InvalidInput, message)
+        .hint("run in place; the change is complete there, too")
+}
+
+/// Refuses to write to a repository that is somebody else's: its owner could not use what we make.
+fn require_own(place: &Place) -> Result<()> {
+    use std::os::unix::fs::MetadataExt;
+    let failed = |error: io::Error| {
+        let what = place.common_dir.display();
+        Error::new(ErrorKind::Io, format!("cannot look at {what}: {error}"))
+    };
+    let owner = fs::metadata(&place.common_dir).map_err(failed)?.uid();
+    if owner == rustix::process::geteuid().as_raw() {
+        return Ok(());
+    }
+    let what = place.common_dir.display();
+    let message = format!("{what} belongs to another user ({owner}): nothing is written there");
+    Err(Error::new(ErrorKind::PermissionDenied, message)
+        .hint("run as that user, run in place, or take the change of a clone as a patch"))
+}
+
+/// The branch a change is to come back on, which must be free.
+fn target(place: &Place, branch: &str) -> Result<Target> {
+    require_own(place)?;
+    let name = refs::branch(branch)?;
+    refs::require_free(place, &name)?;
+    let head = refs::head(place)?;
+    Ok(Target { place: place.clone(), name, parent: head.commit, is_made: false })
+}
+
+/// Notes something in the journal before it is made.
+fn announce(run: &RunFolder, note: impl FnOnce(&mut Journal)) -> Result<()> {
+    run.note(note).map_err(|error| {
+        let what = run.path().display();
+        Error::new(ErrorKind::Io, format!("cannot write the journal of the run in {what}: {error}"))
+    })
+}
+
+fn io_error(what: &str) -> impl FnOnce(io::Error) -> Error {
+    let what = what.to_owned();
+    move |error| Error::new(ErrorKind::Io, format!("{what}: {error}"))
+}

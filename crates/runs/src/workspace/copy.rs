@@ -1,0 +1,80 @@
+//! A clone of the user's repository that shares nothing with it.
+
+use std::fs;
+use std::path::Path;
+
+use bastide::Result;
+
+use super::{Parts, WorkspaceOptions, announce, carry, io_error, target};
+use crate::collect::{Base, BaseOptions};
+use crate::git::place::Place;
+use crate::git::refs::{self, Head};
+use crate::git::{GitDir, finish, git};
+use crate::workspace::journal::RunFolder;
+use crate::workspace::place::{Existing, put};
+
+/// The branch a clone is on where the repository is on none.
+const BRANCH: &str = "bastide";
+
+pub(super) async fn make(
+    source: &Path,
+    place: Place,
+    options: &WorkspaceOptions,
+    run: &RunFolder,
+) -> Result<Parts> {
+    let head = refs::head(&place)?;
+    let target = match &options.branch {
+        None => None,
+        Some(branch) => Some(target(&place, branch)?),
+    };
+    if let Some(target) = &target {
+        announce(run, |journal| {
+            journal.repository = Some(place.common_dir.clone());
+            journal.branch = Some((target.name.clone(), None));
+        })?;
+    }
+    let folder = run.path().join("work");
+    let own = GitDir::make(&run.path().join("git"), &place)
+        .map_err(io_error("cannot read the repository"))?;
+    copy_history(&own, &folder, &head, &place).await?;
+    if place.git_dir != source {
+        let before = Base::record(source, BaseOptions::new(run.scratch()))?;
+        let copied = Base::record(&folder, BaseOptions::new(run.scratch()))?;
+        carry::over(source, &before, &folder, &copied, options.uncommitted)?;
+    }
+    put(&folder, &options.files, run, Existing::Extended)?;
+    let base = Base::record(&folder, BaseOptions::new(run.scratch()))?;
+    Ok(Parts { folder, grants: Vec::new(), base, target })
+}
+
+/// Copies what leads to `HEAD`, as a new pack, and checks it out.
+async fn copy_history(own: &GitDir, folder: &Path, head: &Head, place: &Place) -> Result<()> {
+    let branch = head.branch.as_deref().unwrap_or(BRANCH);
+    let mut init = git();
+    init.args(["init", "--quiet", "--template=", "--initial-branch", branch]);
+    if place.hash == crate::collect::HashKind::Sha256 {
+        init.arg("--object-format=sha256");
+    }
+    init.arg(folder);
+    finish(init, None).await?;
+    let Some(commit) = head.commit else { return Ok(()) };
+    let start = own.path().join("refs/heads/base");
+    fs::write(start, format!("{commit}\n")).map_err(io_error("cannot copy the repository"))?;
+    let mut fetch = git();
+    fetch.current_dir(folder);
+    fetch.args(["fetch", "--quiet", "--no-tags", "--update-head-ok", "--update-shallow"]);
+    fetch.arg("--no-write-fetch-head").arg(own.path());
+    fetch.arg(format!("refs/heads/base:refs/heads/{branch}"));
+    finish(fetch, None).await?;
+    let attributes = folder.join(".git/info");
+    let write = || {
+        fs::create_dir_all(&attributes)?;
+        fs::copy(own.path().join("info/attributes"), attributes.join("attributes"))
+    };
+    write().map_err(io_error("cannot check the clone out"))?;
+    let mut checkout = git();
+    checkout.current_dir(folder).args(["read-tree", "--reset", "-u", &commit.to_string()]);
+    finish(checkout, None).await?;
+    // The agent's own git follows the repository's attributes again.
+    fs::remove_file(attributes.join("attributes")).map_err(io_error("cannot finish the clone"))
+}

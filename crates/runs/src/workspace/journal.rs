@@ -1,0 +1,313 @@
+//! What a run made, on disk before it is made, so that it can be taken back whatever happens to the run.
+
+use std::fs::{self, DirBuilder, File, TryLockError};
+use std::io::{self, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use bastide::{Error, ErrorKind, Result};
+use serde::{Deserialize, Serialize};
+
+use super::{place, worktree};
+use crate::collect::Oid;
+use crate::git::place::Place;
+use crate::git::refs::{self, RefLock};
+
+/// The names in a run's folder.
+const JOURNAL: &str = "run.json";
+const LOCK: &str = "lock";
+
+/// What a run made outside of its folder.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Journal {
+    /// The repository, by what all its work trees have in common.
+    pub(crate) repository: Option<PathBuf>,
+    /// The folder of its work tree in the repository.
+    pub(crate) worktree: Option<PathBuf>,
+    /// The branch that it makes, by its full name, and the commit it starts from.
+    pub(crate) branch: Option<(String, Option<String>)>,
+    /// Whether the branch has the change, and stays.
+    pub(crate) is_kept: bool,
+    /// The files that were put into a folder of the user's, with the names of their contents, and the
+    /// folders that were made for them.
+    #[serde(default)]
+    pub(crate) files: Vec<(PathBuf, String)>,
+    #[serde(default)]
+    pub(crate) folders: Vec<PathBuf>,
+    /// The session the agent worked in.
+    #[serde(default)]
+    pub(crate) session: Option<String>,
+    /// Whether the sandbox was to stay when the run ended, and all of this with it.
+    #[serde(default)]
+    pub(crate) is_left: bool,
+}
+
+/// The folders of runs.
+#[derive(Debug, Clone)]
+pub struct RunHome {
+    path: PathBuf,
+}
+
+/// The folder of one run, held by whoever runs it. It is locked as long as this lives, and the kernel
+/// lets go of the lock whatever ends the process.
+#[derive(Debug)]
+pub struct RunFolder {
+    path: PathBuf,
+    id: String,
+    /// Held for its lock.
+    _lock: File,
+}
+
+/// What a sweep did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RunSweep {
+    /// Folders of runs that are over and taken back; the caller removes them.
+    pub ended: Vec<PathBuf>,
+    /// What was removed from repositories.
+    pub removed: Vec<String>,
+    /// What nobody can tell, and why; it is kept.
+    pub unclear: Vec<(PathBuf, String)>,
+    /// How many runs go on.
+    pub running: usize,
+    /// How many are over, and their sandboxes were to stay.
+    pub left: usize,
+}
+
+impl RunHome {
+    /// Where the log, the patch and the files of a run are kept when it is over.
+    #[must_use]
+    pub fn results(&self, id: &str) -> PathBuf {
+        self.path.join("results").join(id)
+    }
+
+    /// The folder of a run that is over and was left; `None` if there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Conflict`] if the run goes on.
+    pub(crate) fn take_left(&self, id: &str) -> Result<Option<RunFolder>> {
+        let path = self.runs().join(id);
+        if !path.is_dir() {
+            return Ok(None);
+        }
+        match RunFolder::left(&path) {
+            Ok(Some(run)) => Ok(Some(run)),
+            Ok(None) => {
+                let message = format!("the run {id} goes on");
+                Err(Error::new(ErrorKind::Conflict, message).hint("end it first"))
+            }
+            Err(error) => {
+                let message = format!("cannot tell what {} is: {error}", path.display());
+                Err(Error::new(ErrorKind::Io, message))
+            }
+        }
+    }
+
+    fn runs(&self) -> PathBuf {
+        self.path.join("runs")
+    }
+
+    /// Runs are kept beneath `path`, which must lie outside of the home of sessions: agents work in
+    /// folders of it.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be made.
+    pub fn at(path: impl Into<PathBuf>) -> Result<Self> {
+        let path = path.into();
+        let make = |name| DirBuilder::new().recursive(true).mode(0o700).create(path.join(name));
+        let made = make("runs").and_then(|()| make("results"));
+        let path = made.and_then(|()| path.canonicalize()).map_err(|error| {
+            let message = format!("cannot keep runs in {}: {error}", path.display());
+            Error::new(ErrorKind::Io, message)
+        })?;
+        Ok(Self { path })
+    }
+
+    /// Makes the folder of a run.
+    ///
+    /// # Errors
+    ///
+    /// If there is one of that name, or it cannot be made.
+    pub fn begin(&self, id: &str) -> Result<RunFolder> {
+        let is_plain = |char: char| char.is_ascii_alphanumeric() || "-_".contains(char);
+        if id.is_empty() || id.len() > 64 || !id.chars().all(is_plain) {
+            let message = format!("{id:?} cannot be the name of a run");
+            return Err(Error::new(ErrorKind::InvalidInput, message)
+                .hint("use letters, digits, `-` and `_`"));
+        }
+        let path = self.runs().join(id);
+        let begin = || {
+            DirBuilder::new().mode(0o700).create(&path)?;
+            let lock = File::create_new(path.join(LOCK))?;
+            lock.try_lock().map_err(io::Error::from)?;
+            for folder in ["scratch", "empty"] {
+                fs::create_dir(path.join(folder))?;
+            }
+            let run = RunFolder { path: path.clone(), id: id.to_owned(), _lock: lock };
+            run.write(&Journal::default())?;
+            Ok(run)
+        };
+        begin().map_err(|error: io::Error| match error.kind() {
+            io::ErrorKind::AlreadyExists => {
+                Error::new(ErrorKind::Conflict, format!("there is a run {id} already"))
+            }
+            _ => Error::new(ErrorKind::Io, format!("cannot begin run {id}: {error}")),
+        })
+    }
+
+    /// Takes back what runs made that were killed. A run that goes on is left alone, and so is what
+    /// nobody can tell.
+    ///
+    /// # Errors
+    ///
+    /// If the folder of runs cannot be read.
+    pub fn sweep(&self) -> Result<RunSweep> {
+        let failed = |error: io::Error| {
+            let message = format!("cannot look through {}: {error}", self.path.display());
+            Error::new(ErrorKind::Io, message)
+        };
+        let mut swept = RunSweep::default();
+        for entry in fs::read_dir(self.runs()).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            match RunFolder::left(&path) {
+                Ok(None) => swept.running += 1,
+                Ok(Some(run)) if run.read().is_ok_and(|journal| journal.is_left) => {
+                    swept.left += 1;
+                }
+                Ok(Some(run)) => match run.undo() {
+                    Ok(removed) => {
+                        swept.removed.extend(removed);
+                        swept.ended.push(path);
+                    }
+                    Err(error) => swept.unclear.push((path, error.to_string())),
+                },
+                Err(error) => swept.unclear.push((path, error.to_string())),
+            }
+        }
+        Ok(swept)
+    }
+}
+
+impl RunFolder {
+    /// The folder of a run that is over; `None` if it goes on.
+    fn left(path: &Path) -> io::Result<Option<Self>> {
+        let id = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
+        let lock = match File::open(path.join(LOCK)) {
+            Ok(lock) => lock,
+            // It was killed before it made anything, or is being begun at this moment.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(io::Error::other("it has no lock"));
+            }
+            Err(error) => return Err(error),
+        };
+        match lock.try_lock() {
+            Ok(()) => Ok(Some(Self { path: path.to_owned(), id, _lock: lock })),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The run's name.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Where it keeps what the agent cannot reach.
+    pub(crate) fn scratch(&self) -> PathBuf {
+        self.path.join("scratch")
+    }
+
+    /// A folder with nothing in it.
+    pub(crate) fn empty(&self) -> Result<PathBuf> {
+        let path = self.path.join("empty");
+        let checked = fs::read_dir(&path).map(|mut entries| entries.next().is_none());
+        match checked {
+            Ok(true) => Ok(path),
+            Ok(false) => {
+                let message = format!("{} is not empty any more", path.display());
+                Err(Error::new(ErrorKind::Internal, message))
+            }
+            Err(error) => {
+                Err(Error::new(ErrorKind::Io, format!("cannot use {}: {error}", path.display())))
+            }
+        }
+    }
+
+    /// Changes the journal, on the disk when this returns.
+    pub(crate) fn note(&self, change: impl FnOnce(&mut Journal)) -> io::Result<()> {
+        let mut journal = self.read()?;
+        change(&mut journal);
+        self.write(&journal)
+    }
+
+    pub(crate) fn read(&self) -> io::Result<Journal> {
+        match fs::read(self.path.join(JOURNAL)) {
+            Ok(text) => Ok(serde_json::from_slice(&text)?),
+            // It was killed before it made anything.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Journal::default()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn write(&self, journal: &Journal) -> io::Result<()> {
+        let fresh = self.path.join("run.json.new");
+        let mut file = File::create(&fresh)?;
+        file.write_all(&serde_json::to_vec(journal)?)?;
+        file.sync_all()?;
+        fs::rename(&fresh, self.path.join(JOURNAL))?;
+        File::open(&self.path)?.sync_all()
+    }
+
+    /// Takes back everything the run made outside of its folder but for a branch that is kept. What was
+    /// removed, for people.
+    pub(crate) fn undo(&self) -> io::Result<Vec<String>> {
+        let journal = self.read()?;
+        let mut removed = Vec::new();
+        place::take_back(&journal.files, &journal.folders)?;
+        let Some(repository) = journal.repository.as_ref().filter(|path| path.is_dir()) else {
+            self.write(&Journal::default())?;
+            return Ok(removed);
+        };
+        let Some(place) = Place::bare(repository) else {
+            let message = format!("{} is no repository any more", repository.display());
+            return Err(io::Error::other(message));
+        };
+        if let Some(folder) = &journal.worktree
+            && worktree::forget(folder, &self.path)?
+        {
+            removed.push(format!("the work tree {}", folder.display()));
+        }
+        if let Some((name, parent)) = &journal.branch {
+            refs::release_left(&place, name, &self.id)?;
+            if !journal.is_kept && self.remove_branch(&place, name, parent.as_deref())? {
+                removed.push(format!("the branch {name}"));
+            }
+        }
+        self.write(&Journal::default())?;
+        Ok(removed)
+    }
+
+    /// Removes a branch that still is where it was made; anything else on it is somebody's work.
+    fn remove_branch(&self, place: &Place, name: &str, parent: Option<&str>) -> io::Result<bool> {
+        let Some(parent) = parent.and_then(Oid::from_hex) else { return Ok(false) };
+        if refs::resolve(place, name)?.is_none() {
+            return Ok(false);
+        }
+        let lock = RefLock::take(place, name, &self.id).map_err(io::Error::other)?;
+        if refs::resolve(place, name)? != Some(parent) {
+            return Ok(false);
+        }
+        lock.remove().map_err(io::Error::other)?;
+        Ok(true)
+    }
+}

@@ -1,0 +1,96 @@
+//! A work tree of the user's repository, made without git running in that repository.
+//!
+//! `git worktree add` would run its hooks and filters. What it makes is a folder with three small files
+//! in the repository, one in the work tree, and a checkout; all of that is made here, the checkout by a
+//! git in a repository of our own.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use bastide::{Error, ErrorKind, Result};
+
+use super::{Parts, WorkspaceOptions, announce, io_error, protect, target};
+use crate::collect::{Base, BaseOptions};
+use crate::git::place::{self, Place};
+use crate::git::refs::RefLock;
+use crate::git::{GitDir, Setting};
+use crate::workspace::journal::RunFolder;
+use crate::workspace::place::{Existing, put};
+
+pub(super) async fn make(
+    source: &Path,
+    place: Place,
+    options: &WorkspaceOptions,
+    run: &RunFolder,
+) -> Result<Parts> {
+    let default = format!("bastide/{}", run.id());
+    let mut target = target(&place, options.branch.as_deref().unwrap_or(&default))?;
+    let Some(parent) = target.parent else {
+        let message = format!("{} has no commit yet to make a work tree of", source.display());
+        return Err(
+            Error::new(ErrorKind::InvalidInput, message).hint("commit something, or run in place")
+        );
+    };
+    let admin = place.common_dir.join("worktrees").join(format!("bastide-{}", run.id()));
+    announce(run, |journal| {
+        journal.repository = Some(place.common_dir.clone());
+        journal.worktree = Some(admin.clone());
+        journal.branch = Some((target.name.clone(), Some(parent.to_string())));
+    })?;
+    let folder = run.path().join("work");
+    fs::create_dir(&folder).map_err(io_error("cannot make the work tree"))?;
+    let git = GitDir::make(&run.path().join("git"), &place)
+        .map_err(io_error("cannot read the repository"))?;
+    let index = run.scratch().join("index");
+    let setting = Setting { work_tree: Some(&folder), index: Some(&index), objects: None };
+    git.run(&setting, ["read-tree", "--reset", "-u", &parent.to_string()], None).await?;
+    RefLock::take(&place, &target.name, run.id())?.set(&parent)?;
+    target.is_made = true;
+    register(&admin, &folder, &index, &target.name)
+        .map_err(io_error("cannot make the work tree known to its repository"))?;
+    let linked = Place::find(&folder, &folder).map_err(io_error("cannot use the work tree"))?;
+    put(&folder, &options.files, run, Existing::Extended)?;
+    let base = Base::record(&folder, BaseOptions::new(run.scratch()))?;
+    let grants = protect::grants(&folder, Some(&linked), &base, &run.empty()?)?;
+    Ok(Parts { folder, grants, base, target: Some(target) })
+}
+
+/// The files by which git knows a work tree.
+fn register(admin: &Path, folder: &Path, index: &Path, branch: &str) -> io::Result<()> {
+    if let Some(all) = admin.parent() {
+        fs::create_dir_all(all)?;
+    }
+    fs::create_dir(admin)?;
+    let pointer = folder.join(".git");
+    let line = |path: &Path| match path.to_str().filter(|path| !path.contains('\n')) {
+        Some(path) => Ok(format!("{path}\n")),
+        None => Err(io::Error::other(format!("{} cannot be written down", path.display()))),
+    };
+    fs::write(admin.join("gitdir"), line(&pointer)?)?;
+    fs::write(admin.join("commondir"), "../..\n")?;
+    fs::write(admin.join("HEAD"), format!("ref: {branch}\n"))?;
+    fs::write(admin.join("locked"), "an agent works in it\n")?;
+    fs::copy(index, admin.join("index"))?;
+    fs::write(pointer, format!("gitdir: {}", line(admin)?))
+}
+
+/// Has a repository forget a work tree that is the run's. Whether there was one.
+pub(super) fn forget(admin: &Path, run: &Path) -> io::Result<bool> {
+    let pointer = match place::read(&admin.join("gitdir")) {
+        Ok(pointer) => Some(pointer),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(error),
+    };
+    match pointer {
+        Some(pointer) if !Path::new(pointer.trim_end_matches('\n')).starts_with(run) => {
+            let message = format!("{} is of another work tree", admin.display());
+            return Err(io::Error::other(message));
+        }
+        // It was killed before it wrote anything; its name is the run's.
+        None if !admin.is_dir() => return Ok(false),
+        _ => {}
+    }
+    fs::remove_dir_all(admin)?;
+    Ok(true)
+}
