@@ -263,6 +263,11 @@ impl Fs {
         let name: Arc<str> = ends.to.1.into();
         self.folders().removed(ends.from.0, ends.from.1);
         self.folders().stored(ends.to.0, &name, Entry::Folder);
+        // Copies have versions of their own.
+        self.folders().forget_everything();
+        for (_, file) in self.tree().files_below(node) {
+            file.doubt();
+        }
         let mut tree = self.tree();
         tree.rename(node, ends.to.0, &name);
         tree.record().map_err(|error| errno(&error))

@@ -163,7 +163,8 @@ impl Fs {
         let mut pieces = Vec::with_capacity(2);
         let mut at = offset;
         while at < end {
-            let block = self.blocks.read(object, at / BLOCK).await?;
+            let block = self.blocks.read(object, at / BLOCK).await;
+            let block = block.inspect_err(|errno| self.note_failure(&handle, *errno))?;
             let from = usize::try_from(at % BLOCK).unwrap_or(0);
             let length = usize::try_from((end - at).min(BLOCK)).unwrap_or(0);
             let to = block.len().min(from + length);
@@ -174,6 +175,17 @@ impl Fs {
             at += (to - from) as u64;
         }
         Ok(Reply::Data(pieces))
+    }
+
+    /// Whoever opens a file after it turned out to be another gets the other one.
+    fn note_failure(&self, handle: &Handle, errno: Errno) {
+        if errno != Errno::STALE {
+            return;
+        }
+        handle.file.doubt();
+        if let Ok((folder, _)) = self.whereabouts(handle.node) {
+            self.folders().forget(folder);
+        }
     }
 
     pub(super) async fn write(&self, handle: u64, offset: u64, data: &[u8]) -> Answer {

@@ -52,6 +52,11 @@ impl FileNode {
         self.state().local.is_some()
     }
 
+    /// What is known of it may not be true any more.
+    pub(super) fn doubt(&self) {
+        self.state().known_since = None;
+    }
+
     /// Takes over what the store said.
     pub(super) fn learn(&self, meta: &Meta) {
         let mut state = self.state();

@@ -142,6 +142,11 @@ impl Folders {
         }
     }
 
+    pub(super) fn forget_everything(&mut self) {
+        self.known.clear();
+        self.total = 0;
+    }
+
     /// A folder that we made: nothing is in it.
     pub(super) fn made(&mut self, folder: u64) {
         let listing = Listing { marker: true, ..Listing::default() };

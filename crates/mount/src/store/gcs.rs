@@ -15,6 +15,10 @@ use crate::spec::GcsAuth;
 /// The rounds a copy may take; each copies at least a GiB.
 const MAX_ROUNDS: u32 = 10_000;
 
+/// An upload of an empty object.
+const EMPTY: &str = "--parts\r\nContent-Type: application/json\r\n\r\n{\"name\":NAME}\r\n\
+    --parts\r\nContent-Type: application/octet-stream\r\n\r\n\r\n--parts--\r\n";
+
 #[derive(Debug)]
 pub(crate) struct Gcs {
     http: Http,
@@ -171,9 +175,15 @@ impl Gcs {
     }
 
     pub(super) async fn put(&self, key: &str, bytes: Bytes) -> Result<String, Fault> {
-        let url = self.upload_url("media", key);
-        let call = Call::new(Method::POST, url)
-            .header(header::CONTENT_TYPE, "application/octet-stream")
+        // A body of nothing is no upload to every server; two parts, one of them empty, are.
+        let (kind, content, bytes) = if bytes.is_empty() {
+            let parts = EMPTY.replace("NAME", &serde_json::Value::from(key).to_string());
+            ("multipart", "multipart/related; boundary=parts", Bytes::from(parts))
+        } else {
+            ("media", "application/octet-stream", bytes)
+        };
+        let call = Call::new(Method::POST, self.upload_url(kind, key))
+            .header(header::CONTENT_TYPE, content)
             .body(bytes);
         let page = self.send(call).await?.page().await?;
         Ok(parse::<Object>(&page)?.meta()?.version.as_ref().to_owned())

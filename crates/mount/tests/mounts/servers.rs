@@ -31,8 +31,8 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Rclone, Self::Moto, Self::S3rver, Self::Azurite, Self::Gcs];
+    pub(crate) const ALL: [Self; 4] =
+        [Self::Moto, Self::S3rver, Self::Azurite, Self::Gcs];
 
     /// The program, if the test command has installed it.
     fn program(self) -> Option<PathBuf> {
@@ -100,7 +100,7 @@ impl Server {
             Kind::S3rver => vec!["-a", "127.0.0.1", "-p", &port, "-d", data, "--silent", "--configure-bucket", "data"],
             Kind::Azurite => vec![
                 "--blobHost", "127.0.0.1", "--blobPort", &port, "--location", data, "--silent",
-                "--skipApiVersionCheck", "--disableTelemetry", "--inMemoryPersistence",
+                "--skipApiVersionCheck", "--disableTelemetry",
             ],
             Kind::Gcs => vec!["start", "--host=127.0.0.1", "--in-memory", "--default-bucket=data"],
         };
@@ -109,8 +109,6 @@ impl Server {
         if self.kind == Kind::Gcs {
             command.arg(format!("--port={port}"));
         }
-        let arguments = if self.kind == Kind::Azurite { vec!["--inMemoryPersistence"] } else { vec![] };
-        drop(arguments);
         self.child = Some(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
         let begin = Instant::now();
         while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
@@ -137,14 +135,12 @@ impl Server {
         match self.kind {
             Kind::Moto => drop(request(self.port, "PUT /data HTTP/1.1", "")),
             Kind::Azurite => {
-                let script = tools().join("npm");
-                let code = format!(
-                    "const {{BlobServiceClient,StorageSharedKeyCredential}}=require('@azure/storage-blob');\
-                     new BlobServiceClient('{}',new StorageSharedKeyCredential('devstoreaccount1','{AZURITE_KEY}'))\
-                     .getContainerClient('data').create().then(()=>0,e=>{{console.error(e);process.exit(1)}})",
+                let remote = format!(
+                    ":azureblob,account=devstoreaccount1,key='{AZURITE_KEY}',endpoint='{}':data",
                     self.endpoint()
                 );
-                let done = Command::new("node").arg("-e").arg(code).current_dir(script).status();
+                let rclone = tools().join("venv/bin/rclone");
+                let done = Command::new(rclone).args(["mkdir", &remote]).status();
                 assert!(done.unwrap().success(), "no container");
             }
             Kind::Rclone | Kind::S3rver | Kind::Gcs => {}
