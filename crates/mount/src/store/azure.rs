@@ -133,6 +133,9 @@ impl Azure {
             |error: &dyn std::fmt::Display| Fault::Lies(format!("not a document of Azure: {error}"));
         let text = std::str::from_utf8(&page).map_err(|error| lies(&error))?;
         let text = text.trim_start_matches('\u{feff}');
+        if !text.contains("<EnumerationResults") {
+            return Err(lies(&"another document"));
+        }
         let listing: Listing = quick_xml::de::from_str(text).map_err(|error| lies(&error))?;
         let object = |blob: Blob| {
             let Properties { modified, etag, size } = blob.properties;

@@ -176,7 +176,6 @@ impl Http {
                 Ok(body) => return Ok(body),
                 Err(fault) => fault,
             };
-            eprintln!("FAULT {} {} {fault}", call.method, call.url);
             if attempt >= ATTEMPTS || !fault.may_pass() || Instant::now() + pause >= deadline {
                 return Err(fault);
             }

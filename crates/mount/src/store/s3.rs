@@ -141,6 +141,10 @@ impl S3 {
             }
         }
         let page = self.send(Call::new(Method::GET, url)).await?.page().await?;
+        // Any document could be a listing of nothing.
+        if !page.windows(17).any(|part| part == b"<ListBucketResult") {
+            return Err(Fault::Lies("not a listing of S3".into()));
+        }
         let listing: Listing = parse(&page)?;
         let encoded = listing.encoding_type.as_deref() == Some("url");
         // What cannot be decoded cannot be the name of a file: nothing is called this.

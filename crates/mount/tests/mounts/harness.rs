@@ -141,10 +141,28 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
+        // Forced, so that whoever still waits for an answer gets one, whatever has become of the program.
+        let _ = rustix::mount::unmount(&self.path, UnmountFlags::FORCE);
         let _ = rustix::mount::unmount(&self.path, UnmountFlags::DETACH);
         self.kill();
         if let Some(cache) = &self.cache {
             let _ = std::fs::remove_dir_all(&cache.folder);
         }
     }
+}
+
+/// Has the kernel forget the pages and names it has, so that it asks the program.
+pub(crate) fn drop_pages() {
+    std::fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
+}
+
+/// Whether the big counts are wanted.
+pub(crate) fn full() -> bool {
+    std::env::var_os("BASTIDE_TEST_FULL").is_some()
+}
+
+/// Where random tests start.
+pub(crate) fn seed() -> u64 {
+    let given = std::env::var_os("BASTIDE_TEST_SEED");
+    given.and_then(|seed| seed.to_str()?.parse().ok()).unwrap_or(1)
 }
