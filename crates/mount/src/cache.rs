@@ -241,7 +241,13 @@ mod tests {
     #[test]
     fn another_version_is_another_object() {
         let first = object_id("p", "k", "v", 3);
-        let others = [("q", "k", "v", 3), ("p", "l", "v", 3), ("p", "k", "w", 3), ("p", "k", "v", 4), ("pk", "", "v", 3)];
+        let others = [
+            ("q", "k", "v", 3),
+            ("p", "l", "v", 3),
+            ("p", "k", "w", 3),
+            ("p", "k", "v", 4),
+            ("pk", "", "v", 3),
+        ];
         for (place, key, version, size) in others {
             assert_ne!(object_id(place, key, version, size), first);
         }

@@ -28,7 +28,10 @@ fn drop_capabilities() -> io::Result<()> {
     Ok(rustix::thread::set_capabilities(None, sets)?)
 }
 
-fn restrict(folders: &[&Path], ports: &[u16]) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+fn restrict(
+    folders: &[&Path],
+    ports: &[u16],
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let newest = ABI::V6;
     let mut rules = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)

@@ -111,12 +111,8 @@ impl Channel {
     /// If the system has none to give.
     pub fn pair() -> io::Result<(Self, OwnedFd)> {
         use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-        let (ours, theirs) = socketpair(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC,
-            None,
-        )?;
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         Ok((Self::new(ours)?, theirs))
     }
 

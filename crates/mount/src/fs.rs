@@ -23,8 +23,8 @@ use crate::fuse::abi::{Attributes, Op, Reply, Request};
 use crate::spec::MountSpec;
 use crate::store::{MAX_KEY, Store};
 use blocks::Blocks;
-pub use counters::Counts;
 use counters::Counters;
+pub use counters::Counts;
 use file::FileNode;
 use folders::{Entry, Folders};
 use handles::Handles;
@@ -205,7 +205,9 @@ impl Fs {
         let local = {
             let tree = self.tree();
             let child = tree.child(folder, name);
-            child.filter(|id| tree.node(*id).and_then(|n| n.file.as_ref()).is_some_and(|f| f.is_local()))
+            child.filter(|id| {
+                tree.node(*id).and_then(|n| n.file.as_ref()).is_some_and(|f| f.is_local())
+            })
         };
         if let Some(node) = local {
             self.tree().looked_up(node);
@@ -287,7 +289,14 @@ impl Fs {
     }
 
     /// Tells the warden what became of a change.
-    fn tell(&self, op: &str, path: String, to: Option<String>, size: u64, outcome: &Result<(), Errno>) {
+    fn tell(
+        &self,
+        op: &str,
+        path: String,
+        to: Option<String>,
+        size: u64,
+        outcome: &Result<(), Errno>,
+    ) {
         let outcome = match outcome {
             Ok(()) => "ok".to_owned(),
             Err(errno) => errno.to_string(),

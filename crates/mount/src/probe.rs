@@ -28,7 +28,9 @@ pub enum ProbeError {
         message: String,
     },
     /// The server does not listen there.
-    #[error("{place}: the connection was refused; check the endpoint's port, and that the server runs")]
+    #[error(
+        "{place}: the connection was refused; check the endpoint's port, and that the server runs"
+    )]
     Refused {
         /// Where.
         place: String,
@@ -164,9 +166,18 @@ fn explain_refusal(
         (_, Some(seconds)) if forbidden => ProbeError::ClockSkew { place, seconds },
         ("ExpiredToken" | "TokenRefreshRequired", _) => ProbeError::ExpiredToken { place },
         (
-            "InvalidAccessKeyId" | "SignatureDoesNotMatch" | "InvalidToken" | "InvalidClientTokenId"
-            | "AuthenticationFailed" | "InvalidAuthenticationInfo" | "authError" | "required"
-            | "AuthFailure" | "InvalidSecurity" | "AuthorizationHeaderMalformed" | "AuthorizationFailure",
+            "InvalidAccessKeyId"
+            | "SignatureDoesNotMatch"
+            | "InvalidToken"
+            | "InvalidClientTokenId"
+            | "AuthenticationFailed"
+            | "InvalidAuthenticationInfo"
+            | "authError"
+            | "required"
+            | "AuthFailure"
+            | "InvalidSecurity"
+            | "AuthorizationHeaderMalformed"
+            | "AuthorizationFailure",
             _,
         ) => ProbeError::BadKey { place, message },
         (_, _) if status == StatusCode::UNAUTHORIZED => ProbeError::BadKey { place, message },

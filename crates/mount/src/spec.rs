@@ -137,7 +137,8 @@ impl MountSpec {
             return Some(format!("the mount's id {:?} is not a plain name", self.id));
         }
         let root = self.root();
-        let odd = |part: &str| part.is_empty() || part == "." || part == ".." || part.contains('\0');
+        let odd =
+            |part: &str| part.is_empty() || part == "." || part == ".." || part.contains('\0');
         if !root.is_empty() && root.trim_end_matches('/').split('/').any(odd) {
             return Some(format!("the prefix {:?} is not a folder's path", self.prefix));
         }

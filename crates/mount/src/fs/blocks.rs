@@ -68,7 +68,11 @@ impl Blocks {
     }
 
     /// One block of an object.
-    pub(super) async fn read(self: &Arc<Self>, object: &Object, index: u64) -> Result<Bytes, Errno> {
+    pub(super) async fn read(
+        self: &Arc<Self>,
+        object: &Object,
+        index: u64,
+    ) -> Result<Bytes, Errno> {
         let id = object.block(index);
         if let Some(block) = self.recent().find(id) {
             self.counters.hit();
@@ -77,7 +81,7 @@ impl Blocks {
         if let Some(flight) = self.flight(id) {
             return land(flight).await;
         }
-        if let Some(block) = self.from_disk(object, index) {
+        if let Some(block) = self.load_from_disk(object, index) {
             self.counters.hit();
             return Ok(block);
         }
@@ -86,10 +90,10 @@ impl Blocks {
             return land(flight).await;
         }
         // It landed between the two lines above.
-        self.recent().find(id).or_else(|| self.from_disk(object, index)).ok_or(Errno::IO)
+        self.recent().find(id).or_else(|| self.load_from_disk(object, index)).ok_or(Errno::IO)
     }
 
-    fn from_disk(&self, object: &Object, index: u64) -> Option<Bytes> {
+    fn load_from_disk(&self, object: &Object, index: u64) -> Option<Bytes> {
         let id = object.block(index);
         let block = self.disk.as_ref()?.load(id, object.block_size(index))?;
         self.recent().insert(id, block.clone());

@@ -94,7 +94,10 @@ impl Fs {
         self.preserve(node, &file).await?;
         // Held, so that nobody stores it in between.
         let content = file.content.lock().await;
-        let stored = { let state = file.state(); state.stored.is_some() || state.local.is_none() };
+        let stored = {
+            let state = file.state();
+            state.stored.is_some() || state.local.is_none()
+        };
         if stored {
             self.store.delete(&key).await.map_err(|fault| fault.errno())?;
         }
@@ -199,7 +202,8 @@ impl Fs {
             self.lost_its_name(ends.to.0, ends.to.1, &file);
             drop(content);
         }
-        let (from, to) = (self.key_in(ends.from.0, ends.from.1)?, self.key_in(ends.to.0, ends.to.1)?);
+        let (from, to) =
+            (self.key_in(ends.from.0, ends.from.1)?, self.key_in(ends.to.0, ends.to.1)?);
         let node = {
             let mut tree = self.tree();
             tree.ensure(ends.from.0, &ends.from.1.into(), false)
@@ -289,7 +293,8 @@ impl Fs {
                 // A key with such a part is another key to the server.
                 let odd = rest.split('/').any(|part| part == "." || part == "..");
                 let new = format!("{to}{rest}");
-                if odd || new.len() > crate::store::MAX_KEY || meta.size > self.store.largest_copy() {
+                if odd || new.len() > crate::store::MAX_KEY || meta.size > self.store.largest_copy()
+                {
                     return Err(Errno::XDEV);
                 }
                 objects.push((key, new, meta.size));
@@ -317,9 +322,8 @@ impl Fs {
     async fn delete_all(&self, keys: Vec<&str>) -> Result<(), Errno> {
         let mut deletions = Vec::with_capacity(keys.len());
         for key in keys {
-            deletions.push(async move {
-                self.store.delete(key).await.map_err(|fault| fault.errno())
-            });
+            deletions
+                .push(async move { self.store.delete(key).await.map_err(|fault| fault.errno()) });
         }
         futures::stream::iter(deletions).buffer_unordered(PARALLEL).try_collect().await
     }

@@ -307,7 +307,10 @@ impl Fs {
     /// One opener less. After the last one the store has it, or nobody does.
     async fn let_go(&self, node: u64, file: &FileNode) {
         let last = file.state().opens == 1;
-        let unsaved = { let state = file.state(); state.dirty && !state.failed };
+        let unsaved = {
+            let state = file.state();
+            state.dirty && !state.failed
+        };
         if last && unsaved {
             // Written by memory after the last close; there is nobody left to tell but the warden.
             let _ = self.persist(node, file).await;
@@ -353,7 +356,12 @@ impl Fs {
     }
 
     /// Stores a file under the name it has now.
-    pub(super) async fn upload(&self, node: u64, file: &FileNode, disk: &File) -> Result<(), Errno> {
+    pub(super) async fn upload(
+        &self,
+        node: u64,
+        file: &FileNode,
+        disk: &File,
+    ) -> Result<(), Errno> {
         let path = self.tree().path(node).ok_or(Errno::STALE)?;
         let key = format!("{}{path}", self.root);
         let size = disk.metadata().map_err(|error| errno(&error))?.len();

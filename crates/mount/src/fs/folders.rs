@@ -114,7 +114,13 @@ impl Folders {
     }
 
     /// Keeps what was fetched, unless it may be older than a change of ours; whether it was kept.
-    pub(super) fn end_fetch(&mut self, folder: u64, begun: u64, listing: &Listing, took: Duration) -> bool {
+    pub(super) fn end_fetch(
+        &mut self,
+        folder: u64,
+        begun: u64,
+        listing: &Listing,
+        took: Duration,
+    ) -> bool {
         let current = self.begin_fetch(folder) == begun;
         if current {
             self.insert(folder, listing.clone(), took);

@@ -130,7 +130,8 @@ impl Fs {
         let mut stream = stream.lock().await;
         let mut reply = FolderReply::new(size, plus);
         let mut offset = offset;
-        for name in [&b"."[..], b".."].into_iter().skip(usize::try_from(offset).unwrap_or(2).min(2)) {
+        for name in [&b"."[..], b".."].into_iter().skip(usize::try_from(offset).unwrap_or(2).min(2))
+        {
             if !reply.fits(name) {
                 return Ok(Reply::Folder(reply));
             }
@@ -152,7 +153,12 @@ impl Fs {
         }
     }
 
-    fn put_entries(&self, stream: &Stream, skip: usize, reply: &mut FolderReply) -> Result<(), Errno> {
+    fn put_entries(
+        &self,
+        stream: &Stream,
+        skip: usize,
+        reply: &mut FolderReply,
+    ) -> Result<(), Errno> {
         let from = stream.base + skip as u64;
         for (at, (name, entry)) in (from..).zip(&stream.page[skip..]) {
             if !reply.fits(name.as_bytes()) {

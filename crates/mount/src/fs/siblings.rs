@@ -41,7 +41,9 @@ impl Fs {
         if let Some(walk) = lock(&self.siblings.0).get_mut(&folder) {
             walk.reached = Some(Arc::clone(last));
         }
-        for (name, meta) in following.into_iter().filter(|(_, meta)| (1..=SMALL).contains(&meta.size)) {
+        for (name, meta) in
+            following.into_iter().filter(|(_, meta)| (1..=SMALL).contains(&meta.size))
+        {
             let object = Object::new(&self.store, format!("{prefix}{name}"), meta);
             self.blocks.fetch(&object, 0, 1);
         }

@@ -150,7 +150,8 @@ impl Tree {
             return Ok(());
         }
         let nodes = self.nodes.iter().filter(|(id, node)| **id != ROOT && node.linked);
-        self.log.replace(nodes.map(|(id, node)| (*id, node.parent, &node.name, node.file.is_none())))
+        self.log
+            .replace(nodes.map(|(id, node)| (*id, node.parent, &node.name, node.file.is_none())))
     }
 
     /// The kernel let go of a node; the files of nodes that nobody needs any more.

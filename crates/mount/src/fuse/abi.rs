@@ -58,27 +58,75 @@ impl Request {
 #[derive(Debug)]
 pub(crate) enum Op {
     Init(Handshake),
-    Lookup { name: Vec<u8> },
+    Lookup {
+        name: Vec<u8>,
+    },
     Forget(Vec<(u64, u64)>),
     GetAttr,
-    SetAttr { size: Option<u64>, handle: Option<u64>, mtime: Option<(u64, u32)> },
-    MakeNode { name: Vec<u8>, mode: u32 },
-    MakeFolder { name: Vec<u8> },
-    Unlink { name: Vec<u8> },
-    RemoveFolder { name: Vec<u8> },
-    Rename { from: Vec<u8>, folder: u64, to: Vec<u8>, flags: u32 },
-    Open { flags: u32 },
-    Create { name: Vec<u8>, flags: u32 },
-    Read { handle: u64, offset: u64, size: u32 },
-    Write { handle: u64, offset: u64, data: Vec<u8> },
-    Flush { handle: u64 },
-    Sync { handle: u64 },
-    Release { handle: u64 },
+    SetAttr {
+        size: Option<u64>,
+        handle: Option<u64>,
+        mtime: Option<(u64, u32)>,
+    },
+    MakeNode {
+        name: Vec<u8>,
+        mode: u32,
+    },
+    MakeFolder {
+        name: Vec<u8>,
+    },
+    Unlink {
+        name: Vec<u8>,
+    },
+    RemoveFolder {
+        name: Vec<u8>,
+    },
+    Rename {
+        from: Vec<u8>,
+        folder: u64,
+        to: Vec<u8>,
+        flags: u32,
+    },
+    Open {
+        flags: u32,
+    },
+    Create {
+        name: Vec<u8>,
+        flags: u32,
+    },
+    Read {
+        handle: u64,
+        offset: u64,
+        size: u32,
+    },
+    Write {
+        handle: u64,
+        offset: u64,
+        data: Vec<u8>,
+    },
+    Flush {
+        handle: u64,
+    },
+    Sync {
+        handle: u64,
+    },
+    Release {
+        handle: u64,
+    },
     OpenFolder,
-    ReadFolder { handle: u64, offset: u64, size: u32, plus: bool },
-    ReleaseFolder { handle: u64 },
+    ReadFolder {
+        handle: u64,
+        offset: u64,
+        size: u32,
+        plus: bool,
+    },
+    ReleaseFolder {
+        handle: u64,
+    },
     StatFs,
-    Interrupt { unique: u64 },
+    Interrupt {
+        unique: u64,
+    },
     /// Whatever succeeds by doing nothing.
     Nothing,
     /// Answered so that the kernel does not ask again.
@@ -313,8 +361,7 @@ fn put_attributes(out: &mut Vec<u8>, a: &Attributes) {
     }
     let links = 1;
     let nanoseconds = a.nanoseconds;
-    for value in
-        [nanoseconds, nanoseconds, nanoseconds, a.mode, links, a.uid, a.gid, 0, 1 << 20, 0]
+    for value in [nanoseconds, nanoseconds, nanoseconds, a.mode, links, a.uid, a.gid, 0, 1 << 20, 0]
     {
         put32(out, value);
     }
@@ -360,9 +407,7 @@ fn put_init(out: &mut Vec<u8>, kernel: &Handshake) {
         | flags::PARALLEL_DIROPS
         | flags::MAX_PAGES
         | flags::INIT_EXT;
-    for value in
-        [MAJOR, MINOR, kernel.max_readahead.max(MAX_TRANSFER), kernel.flags & wanted]
-    {
+    for value in [MAJOR, MINOR, kernel.max_readahead.max(MAX_TRANSFER), kernel.flags & wanted] {
         put32(out, value);
     }
     let (max_background, congestion): (u16, u16) = (64, 48);
@@ -405,7 +450,13 @@ impl FolderReply {
     }
 
     /// Adds an entry; `next` is where reading goes on after it. Node 0 tells no attributes.
-    pub(crate) fn push(&mut self, name: &[u8], next: u64, folder: bool, entry: Option<&Attributes>) {
+    pub(crate) fn push(
+        &mut self,
+        name: &[u8],
+        next: u64,
+        folder: bool,
+        entry: Option<&Attributes>,
+    ) {
         if self.plus {
             match entry {
                 Some(attributes) => put_entry(&mut self.bytes, attributes),
@@ -452,7 +503,10 @@ mod tests {
         else {
             panic!("not a rename");
         };
-        assert_eq!((from.as_slice(), folder, to.as_slice(), flags), (&b"old"[..], 9, &b"new"[..], 1));
+        assert_eq!(
+            (from.as_slice(), folder, to.as_slice(), flags),
+            (&b"old"[..], 9, &b"new"[..], 1)
+        );
     }
 
     #[test]

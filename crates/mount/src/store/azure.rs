@@ -129,8 +129,9 @@ impl Azure {
             }
         }
         let page = self.send(Call::new(Method::GET, url)).await?.page().await?;
-        let lies =
-            |error: &dyn std::fmt::Display| Fault::Lies(format!("not a document of Azure: {error}"));
+        let lies = |error: &dyn std::fmt::Display| {
+            Fault::Lies(format!("not a document of Azure: {error}"))
+        };
         let text = std::str::from_utf8(&page).map_err(|error| lies(&error))?;
         let text = text.trim_start_matches('\u{feff}');
         if !text.contains("<EnumerationResults") {
@@ -194,8 +195,7 @@ impl Azure {
 
     pub(super) async fn part(&self, upload: &Upload, part: Part) -> Result<String, Fault> {
         let name = BASE64_STANDARD.encode(format!("{}-{:08}", upload.id, part.number));
-        let url =
-            format!("{}?comp=block&blockid={}", self.url(&upload.key), encode_value(&name));
+        let url = format!("{}?comp=block&blockid={}", self.url(&upload.key), encode_value(&name));
         self.send(Call::new(Method::PUT, url).body(part.bytes)).await?.finish().await?;
         Ok(name)
     }

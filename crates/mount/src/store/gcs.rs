@@ -237,8 +237,7 @@ impl Gcs {
     }
 
     pub(super) async fn copy(&self, from: &str, to: &str) -> Result<String, Fault> {
-        let base =
-            format!("{}/rewriteTo/b/{}/o/{}", self.url(from), self.bucket, encode_value(to));
+        let base = format!("{}/rewriteTo/b/{}/o/{}", self.url(from), self.bucket, encode_value(to));
         let mut url = base.clone();
         for _ in 0..MAX_ROUNDS {
             let call = Call::new(Method::POST, url).body(Bytes::new());

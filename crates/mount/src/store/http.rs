@@ -2,8 +2,8 @@
 //! progress for the mount's timeout is an end.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
@@ -326,7 +326,8 @@ impl Body {
             self.bounded(MAX_ERROR).await.ok().flatten().unwrap_or_default()
         };
         let text = String::from_utf8_lossy(&text);
-        let code = said.or_else(|| tag(&text, "Code")).or_else(|| reason(&text)).unwrap_or_default();
+        let code =
+            said.or_else(|| tag(&text, "Code")).or_else(|| reason(&text)).unwrap_or_default();
         let message = tag(&text, "Message").unwrap_or_else(|| text.chars().take(200).collect());
         Fault::Refused { status, code, message, skew }
     }

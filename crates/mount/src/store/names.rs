@@ -72,14 +72,18 @@ mod tests {
     #[test]
     fn leaves_out_what_no_file_can_be_called() {
         let long = "x".repeat(256);
-        for key in ["d/", "d/.", "d/..", "d//x", "d/a/b", "d/a\0b", "e/x", "d", &format!("d/{long}")] {
+        for key in
+            ["d/", "d/.", "d/..", "d//x", "d/a/b", "d/a\0b", "e/x", "d", &format!("d/{long}")]
+        {
             assert_eq!(relative_name("d/", key), None, "{key:?}");
         }
     }
 
     #[test]
     fn keeps_odd_names() {
-        for name in ["a b", " lead", "trail ", "a\nb", "%41", "...", "Ä", "a*?b", "~", "-rf", "\u{1}"] {
+        for name in
+            ["a b", " lead", "trail ", "a\nb", "%41", "...", "Ä", "a*?b", "~", "-rf", "\u{1}"]
+        {
             assert_eq!(relative_name("d/", &format!("d/{name}")), Some(name));
         }
     }

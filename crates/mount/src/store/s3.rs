@@ -75,7 +75,8 @@ fn version(etag: &str, size: u64, modified: &str) -> String {
 }
 
 fn parse<T: for<'de> Deserialize<'de>>(page: &[u8]) -> Result<T, Fault> {
-    let lies = |error: &dyn std::fmt::Display| Fault::Lies(format!("not a document of S3: {error}"));
+    let lies =
+        |error: &dyn std::fmt::Display| Fault::Lies(format!("not a document of S3: {error}"));
     let text = std::str::from_utf8(page).map_err(|error| lies(&error))?;
     quick_xml::de::from_str(text).map_err(|error| lies(&error))
 }

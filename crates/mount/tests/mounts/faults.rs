@@ -119,13 +119,18 @@ fn a_store_that_is_silent_hangs_nobody() {
     let Some(server) = Server::start(Kind::Moto) else { return };
     let silent = Arc::new(AtomicBool::new(false));
     let fate = Arc::clone(&silent);
-    let between = proxy(server.port, move || {
-        if fate.load(Ordering::SeqCst) { Fate::Silence } else { Fate::Pass }
-    });
+    let between =
+        proxy(
+            server.port,
+            move || {
+                if fate.load(Ordering::SeqCst) { Fate::Silence } else { Fate::Pass }
+            },
+        );
     let source = server.source_at(&between.endpoint());
     let spec = MountSpec { source, timeout_ms: 1500, metadata_ttl_ms: 0, ..server.spec() };
     let mount = Mounted::with_cache(spec, None);
-    fs::write(mount.at("file"), vec![1; 1 << 20]).unwrap();
+    // More than one block: that is not remembered from being written.
+    fs::write(mount.at("file"), vec![1; 3 << 20]).unwrap();
     drop_pages();
     let reader = File::open(mount.at("file")).unwrap();
     let mut writer = File::create(mount.at("new")).unwrap();
@@ -175,9 +180,14 @@ fn whoever_closes_hears_why_it_was_not_stored() {
         // A program that does not sync hears it when it closes.
         let mut closes = std::process::Command::new("dd");
         closes.args(["if=/dev/zero", "bs=1", "count=1", "status=none"]);
-        closes.arg(format!("of={}", mount.at("other").display())).stderr(std::process::Stdio::null());
+        closes
+            .arg(format!("of={}", mount.at("other").display()))
+            .stderr(std::process::Stdio::null());
         assert!(!closes.status().unwrap().success(), "{code}");
         let events = mount.events();
-        assert!(events.iter().all(|event| event.op == "write" && event.outcome != "ok"), "{events:?}");
+        assert!(
+            events.iter().all(|event| event.op == "write" && event.outcome != "ok"),
+            "{events:?}"
+        );
     }
 }

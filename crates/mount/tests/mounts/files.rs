@@ -77,7 +77,8 @@ fn what_is_written_is_there() {
 fn large_files_go_in_parts_and_come_back() {
     everywhere(|kind, mount| {
         eprintln!("{kind:?}");
-        let content: Vec<u8> = (0..20 << 20).map(|n: u32| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        let content: Vec<u8> =
+            (0..20 << 20).map(|n: u32| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
         fs::write(mount.at("large"), &content).unwrap();
         // Pages that were written are dropped, so that the next read asks the program.
         crate::harness::drop_pages();

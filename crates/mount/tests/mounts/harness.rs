@@ -64,12 +64,11 @@ impl Mounted {
 
     fn start(&mut self) -> Result<(), String> {
         let (channel, theirs) = Channel::pair().unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_bastide-mount"));
+        let mut command = Command::new(program());
         command.stdin(Stdio::from(theirs)).env_clear().process_group(0);
         let child = command.spawn().unwrap();
         let staging = self.folder.path().join("staging");
-        let start =
-            Start { cache: self.cache.clone(), staging, mounts: vec![self.spec.clone()] };
+        let start = Start { cache: self.cache.clone(), staging, mounts: vec![self.spec.clone()] };
         let device = self.device.try_clone().unwrap();
         channel.send_with(&bastide_mount::Command::Start(start), &[device]).unwrap();
         let channel = std::sync::Arc::new(channel);
@@ -107,7 +106,7 @@ impl Mounted {
 
     pub(crate) fn kill(&mut self) {
         if let Some(mut program) = self.program.take() {
-            let _ = program.child.kill();
+            drop(program.child.kill());
             program.child.wait().unwrap();
         }
     }
@@ -146,7 +145,7 @@ impl Drop for Mounted {
         let _ = rustix::mount::unmount(&self.path, UnmountFlags::DETACH);
         self.kill();
         if let Some(cache) = &self.cache {
-            let _ = std::fs::remove_dir_all(&cache.folder);
+            drop(std::fs::remove_dir_all(&cache.folder));
         }
     }
 }
@@ -154,6 +153,12 @@ impl Drop for Mounted {
 /// Has the kernel forget the pages and names it has, so that it asks the program.
 pub(crate) fn drop_pages() {
     std::fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
+}
+
+/// The program; another one, built for speed, where the benchmark says so.
+fn program() -> std::ffi::OsString {
+    let given = std::env::var_os("BASTIDE_TEST_MOUNT_PROGRAM");
+    given.unwrap_or_else(|| env!("CARGO_BIN_EXE_bastide-mount").into())
 }
 
 /// Whether the big counts are wanted.

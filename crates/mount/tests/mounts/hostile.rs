@@ -34,7 +34,9 @@ pub(crate) fn spec(store: &Listener) -> MountSpec {
 
 /// A listing with this in it.
 pub(crate) fn page(inner: &str) -> String {
-    format!("<?xml version=\"1.0\"?><ListBucketResult><EncodingType>url</EncodingType>{inner}</ListBucketResult>")
+    format!(
+        "<?xml version=\"1.0\"?><ListBucketResult><EncodingType>url</EncodingType>{inner}</ListBucketResult>"
+    )
 }
 
 fn object(key: &str, size: u64) -> String {
@@ -78,7 +80,8 @@ fn pages_without_bound_or_end_are_refused() {
         return;
     }
     let large = page(&object(&"a".repeat(10 << 20), 1));
-    let same = page("<IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken>");
+    let same =
+        page("<IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken>");
     let lost = page("<IsTruncated>true</IsTruncated>");
     for (what, answer, errno) in [
         ("10 MiB", large, Errno::IO),
@@ -135,7 +138,9 @@ fn redirects_are_not_followed() {
     }
     let elsewhere = store(|_| ("200 OK".into(), page(&object("secret", 1))));
     let target = elsewhere.endpoint();
-    for status in ["301 Moved", "302 Found", "303 See Other", "307 Temporary Redirect", "308 Permanent"] {
+    for status in
+        ["301 Moved", "302 Found", "303 See Other", "307 Temporary Redirect", "308 Permanent"]
+    {
         let location = format!("{status}\nLocation: {target}/data?list-type=2");
         let store = store(move |_| (location.clone(), String::new()));
         let mount = Mounted::with_cache(spec(&store), None);

@@ -9,7 +9,8 @@ use crate::servers::{Kind, Server, skip};
 
 fn sh(folder: &Path, script: &str) -> String {
     let output = Command::new("sh").arg("-euc").arg(script).current_dir(folder).output().unwrap();
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (out, err) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{script}: {}\n{out}{err}", output.status);
     out.into_owned()
 }
@@ -36,15 +37,27 @@ fn git_clones_into_it() {
         "{git} init -q . && for n in $(seq 60); do mkdir -p d$((n % 7)); seq $n 900 > d$((n % 7))/f$n; done
          {git} add . && {git} commit -qm one && seq 5 > new && {git} add new && {git} commit -qm two"
     ));
-    sh(&mount.path, &format!("{git} clone -q {} copy && cd copy && {git} fsck --strict", source.path().display()));
+    sh(
+        &mount.path,
+        &format!(
+            "{git} clone -q {} copy && cd copy && {git} fsck --strict",
+            source.path().display()
+        ),
+    );
     drop_pages();
     sh(&mount.at("copy"), &format!(
         "{git} fsck --strict && test -z \"$({git} status --porcelain)\" && seq 9 > more && {git} add more
          {git} commit -qm three && {git} fsck && test $({git} log --oneline | wc -l) = 3"
     ));
-    let copied = sh(&mount.at("copy"), "find . -path ./.git -prune -o -type f -print | sort | xargs cat | cksum");
+    let copied = sh(
+        &mount.at("copy"),
+        "find . -path ./.git -prune -o -type f -print | sort | xargs cat | cksum",
+    );
     sh(source.path(), "seq 9 > more");
-    let original = sh(source.path(), "find . -path ./.git -prune -o -type f -print | sort | xargs cat | cksum");
+    let original = sh(
+        source.path(),
+        "find . -path ./.git -prune -o -type f -print | sort | xargs cat | cksum",
+    );
     assert_eq!(copied, original);
 }
 
@@ -92,7 +105,8 @@ fn tar_unpacks_two_thousand_files() {
     for number in 0..2000 {
         let folder = source.path().join(format!("d{}", number % 10));
         fs::create_dir_all(&folder).unwrap();
-        fs::write(folder.join(format!("f{number}")), format!("{number}\n").repeat(number % 50)).unwrap();
+        fs::write(folder.join(format!("f{number}")), format!("{number}\n").repeat(number % 50))
+            .unwrap();
     }
     sh(source.path(), "tar cf ../all.tar . && mv ../all.tar .");
     sh(&mount.path, &format!("tar xf {}", source.path().join("all.tar").display()));
@@ -125,10 +139,14 @@ with zipfile.ZipFile("some-1.0-py3-none-any.whl", "w") as z:
     fs::write(source.path().join("make.py"), wheel).unwrap();
     sh(source.path(), "python3 make.py");
     let target = mount.at("site");
-    sh(source.path(), &format!(
-        "{} install -q --no-index --no-deps --disable-pip-version-check --target {} some-1.0-py3-none-any.whl",
-        pip.display(), target.display()
-    ));
+    sh(
+        source.path(),
+        &format!(
+            "{} install -q --no-index --no-deps --disable-pip-version-check --target {} some-1.0-py3-none-any.whl",
+            pip.display(),
+            target.display()
+        ),
+    );
     drop_pages();
     let value = sh(&target, "python3 -c 'import some.m39; print(some.m39.value)'");
     assert_eq!(value.trim(), "39");

@@ -38,7 +38,9 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    pub(crate) fn new(handle: impl Fn(TcpStream) -> io::Result<()> + Send + Sync + 'static) -> Self {
+    pub(crate) fn new(
+        handle: impl Fn(TcpStream) -> io::Result<()> + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let ended = Arc::new(AtomicBool::new(false));
@@ -83,14 +85,24 @@ pub(crate) fn read_head(stream: &mut TcpStream) -> io::Result<String> {
 }
 
 fn content_length(head: &str) -> u64 {
-    let line = head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length:").map(str::to_owned));
+    let line = head.lines().find_map(|line| {
+        line.to_ascii_lowercase().strip_prefix("content-length:").map(str::to_owned)
+    });
     line.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
 }
 
 /// Answers one request, and closes.
-pub(crate) fn reply(stream: &mut TcpStream, status: &str, headers: &str, body: &[u8]) -> io::Result<()> {
+pub(crate) fn reply(
+    stream: &mut TcpStream,
+    status: &str,
+    headers: &str,
+    body: &[u8],
+) -> io::Result<()> {
     let length = body.len();
-    write!(stream, "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n{headers}\r\n")?;
+    write!(
+        stream,
+        "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n{headers}\r\n"
+    )?;
     stream.write_all(body)
 }
 
@@ -118,7 +130,12 @@ pub(crate) fn proxy(port: u16, decide: impl Fn() -> Fate + Send + Sync + 'static
         match fate {
             Fate::Unavailable => {
                 io::copy(&mut Read::by_ref(&mut client).take(length), &mut io::sink())?;
-                return reply(&mut client, "503 Slow Down", "", b"<Error><Code>SlowDown</Code></Error>");
+                return reply(
+                    &mut client,
+                    "503 Slow Down",
+                    "",
+                    b"<Error><Code>SlowDown</Code></Error>",
+                );
             }
             Fate::Silence => {
                 io::copy(&mut client, &mut io::sink())?;
@@ -126,7 +143,7 @@ pub(crate) fn proxy(port: u16, decide: impl Fn() -> Fate + Send + Sync + 'static
             }
             Fate::Delay(time) => {
                 let (_keep, never) = mpsc::channel::<()>();
-                drop(never.recv_timeout(time));
+                let _ = never.recv_timeout(time);
             }
             Fate::Pass | Fate::CutAnswer(_) | Fate::CutRequest(_) => {}
         }

@@ -61,7 +61,9 @@ fn step(root: &Path, mut chance: Chance) -> (String, Seen) {
     let offset = chance.below(80_000);
     let outcome = match kind {
         0..=2 => nothing(fs::write(&first, &data)),
-        3 => nothing(File::options().append(true).open(&first).and_then(|mut f| f.write_all(&data))),
+        3 => {
+            nothing(File::options().append(true).open(&first).and_then(|mut f| f.write_all(&data)))
+        }
         4 => nothing(
             File::options().write(true).open(&first).and_then(|f| f.write_all_at(&data, offset)),
         ),
@@ -86,9 +88,10 @@ fn step(root: &Path, mut chance: Chance) -> (String, Seen) {
 
 /// A file that is renamed or removed while it is open, and read and written on.
 fn held(first: &Path, second: &Path, data: &[u8], offset: u64) -> io::Result<Vec<u8>> {
-    let mut file = File::options().read(true).write(true).create(true).truncate(false).open(first)?;
+    let mut file =
+        File::options().read(true).write(true).create(true).truncate(false).open(first)?;
     file.write_all_at(data, offset % 1000)?;
-    if offset % 2 == 0 {
+    if offset.is_multiple_of(2) {
         fs::remove_file(first)?;
     } else {
         fs::rename(first, second)?;
@@ -116,7 +119,12 @@ fn a_mount_does_as_a_plain_folder_does() {
         let chance = || Chance::new(seed.wrapping_mul(1_000_003).wrapping_add(number));
         let (what, expected) = step(plain.path(), chance());
         let (_, got) = step(&mount.path, chance());
-        assert!(got == expected, "step {number}, {what}: {:?} instead of {:?}", short(&got), short(&expected));
+        assert!(
+            got == expected,
+            "step {number}, {what}: {:?} instead of {:?}",
+            short(&got),
+            short(&expected)
+        );
         if number % 500 == 499 {
             drop_pages();
             assert_eq!(shape(&mount.path), shape(plain.path()), "after step {number}");
@@ -128,7 +136,9 @@ fn a_mount_does_as_a_plain_folder_does() {
     assert_eq!(shape(&mount.path), shape(plain.path()));
     for (path, size) in shape(plain.path()) {
         if size.is_some() {
-            assert!(fs::read(mount.at(&path)).unwrap() == fs::read(plain.path().join(&path)).unwrap());
+            assert!(
+                fs::read(mount.at(&path)).unwrap() == fs::read(plain.path().join(&path)).unwrap()
+            );
         }
     }
 }

@@ -47,7 +47,9 @@ impl Holder {
             .unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
         let (sender, answers) = mpsc::channel();
-        thread::spawn(move || out.lines().map_while(Result::ok).all(|line| sender.send(line).is_ok()));
+        thread::spawn(move || {
+            out.lines().map_while(Result::ok).all(|line| sender.send(line).is_ok())
+        });
         let mut holder = Self { child, answers };
         assert_eq!(holder.run("folder = os.environ['FOLDER']"), "ok");
         holder
@@ -124,7 +126,7 @@ fn a_request_that_the_killed_program_took_ends() {
         let silent = Arc::clone(&silent);
         move || {
             if silent.load(Ordering::SeqCst) {
-                drop(asked.send(()));
+                let _ = asked.send(());
                 return Fate::Silence;
             }
             Fate::Pass

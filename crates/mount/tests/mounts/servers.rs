@@ -23,7 +23,6 @@ pub(crate) struct Server {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    Rclone,
     Moto,
     S3rver,
     Azurite,
@@ -31,13 +30,11 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 4] =
-        [Self::Moto, Self::S3rver, Self::Azurite, Self::Gcs];
+    pub(crate) const ALL: [Self; 4] = [Self::Moto, Self::S3rver, Self::Azurite, Self::Gcs];
 
     /// The program, if the test command has installed it.
     fn program(self) -> Option<PathBuf> {
         let name = match self {
-            Self::Rclone => "venv/bin/rclone",
             Self::Moto => "venv/bin/moto_server",
             Self::S3rver => "npm/node_modules/.bin/s3rver",
             Self::Azurite => "npm/node_modules/.bin/azurite-blob",
@@ -90,17 +87,29 @@ impl Server {
         let data = self._folder.path().join("objects");
         std::fs::create_dir_all(&data).unwrap();
         let data = data.to_str().unwrap();
-        let address = format!("127.0.0.1:{port}");
         let arguments: Vec<&str> = match self.kind {
-            Kind::Rclone => {
-                std::fs::create_dir_all(format!("{data}/data")).unwrap();
-                vec!["serve", "s3", data, "--addr", &address, "--auth-key", "AKID,s3cr3t", "--vfs-cache-mode", "off"]
-            }
             Kind::Moto => vec!["-H", "127.0.0.1", "-p", &port],
-            Kind::S3rver => vec!["-a", "127.0.0.1", "-p", &port, "-d", data, "--silent", "--configure-bucket", "data"],
+            Kind::S3rver => vec![
+                "-a",
+                "127.0.0.1",
+                "-p",
+                &port,
+                "-d",
+                data,
+                "--silent",
+                "--configure-bucket",
+                "data",
+            ],
             Kind::Azurite => vec![
-                "--blobHost", "127.0.0.1", "--blobPort", &port, "--location", data, "--silent",
-                "--skipApiVersionCheck", "--disableTelemetry",
+                "--blobHost",
+                "127.0.0.1",
+                "--blobPort",
+                &port,
+                "--location",
+                data,
+                "--silent",
+                "--skipApiVersionCheck",
+                "--disableTelemetry",
             ],
             Kind::Gcs => vec!["start", "--host=127.0.0.1", "--in-memory", "--default-bucket=data"],
         };
@@ -126,7 +135,7 @@ impl Server {
 
     pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
-            let _ = child.kill();
+            drop(child.kill());
             child.wait().unwrap();
         }
     }
@@ -143,7 +152,7 @@ impl Server {
                 let done = Command::new(rclone).args(["mkdir", &remote]).status();
                 assert!(done.unwrap().success(), "no container");
             }
-            Kind::Rclone | Kind::S3rver | Kind::Gcs => {}
+            Kind::S3rver | Kind::Gcs => {}
         }
     }
 
@@ -176,10 +185,13 @@ impl Server {
                 endpoint,
                 auth: AzureAuth::Key { key: Secret::new(AZURITE_KEY) },
             },
-            Kind::Gcs => {
-                Source::Gcs { bucket: "data".into(), endpoint, region: None, auth: GcsAuth::Anonymous }
-            }
-            Kind::Rclone | Kind::Moto | Kind::S3rver => {
+            Kind::Gcs => Source::Gcs {
+                bucket: "data".into(),
+                endpoint,
+                region: None,
+                auth: GcsAuth::Anonymous,
+            },
+            Kind::Moto | Kind::S3rver => {
                 let (region, path_style) = (None, None);
                 Source::S3 { bucket: "data".into(), region, endpoint, keys: Some(keys), path_style }
             }

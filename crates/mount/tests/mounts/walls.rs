@@ -67,14 +67,21 @@ fn what_storage_cannot_hold_is_refused_by_name() {
     fs::write(mount.at("file"), "x").unwrap();
     let errno = |error: std::io::Error| error.raw_os_error();
     let unsupported = Some(Errno::OPNOTSUPP.raw_os_error());
-    assert_eq!(errno(std::os::unix::fs::symlink("file", mount.at("link")).unwrap_err()), unsupported);
+    assert_eq!(
+        errno(std::os::unix::fs::symlink("file", mount.at("link")).unwrap_err()),
+        unsupported
+    );
     assert_eq!(errno(fs::hard_link(mount.at("file"), mount.at("link")).unwrap_err()), unsupported);
     let name: &std::ffi::OsStr = std::os::unix::ffi::OsStrExt::from_bytes(b"not \xff text");
-    assert_eq!(errno(fs::write(mount.at(name), "x").unwrap_err()), Some(Errno::ILSEQ.raw_os_error()));
+    assert_eq!(
+        errno(fs::write(mount.at(name), "x").unwrap_err()),
+        Some(Errno::ILSEQ.raw_os_error())
+    );
     let deep: std::path::PathBuf = std::iter::repeat_n("x".repeat(200), 6).collect();
     let made = fs::create_dir_all(mount.at(deep)).unwrap_err();
     assert_eq!(errno(made), Some(Errno::NAMETOOLONG.raw_os_error()));
-    let set = rustix::fs::setxattr(mount.at("file"), "user.x", b"y", rustix::fs::XattrFlags::empty());
+    let set =
+        rustix::fs::setxattr(mount.at("file"), "user.x", b"y", rustix::fs::XattrFlags::empty());
     assert_eq!(set, Err(Errno::OPNOTSUPP));
     let space = rustix::fs::statvfs(&mount.path).unwrap();
     assert!(space.f_bavail > 0 && space.f_namemax == 255);
@@ -95,7 +102,9 @@ fn changes_are_told_with_their_paths() {
     let events: Vec<_> = mount
         .events()
         .into_iter()
-        .map(|event| format!("{} {} {:?} {} {}", event.op, event.path, event.to, event.size, event.outcome))
+        .map(|event| {
+            format!("{} {} {:?} {} {}", event.op, event.path, event.to, event.size, event.outcome)
+        })
         .collect();
     let expected = [
         "mkdir d None 0 ok",

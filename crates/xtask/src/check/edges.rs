@@ -5,12 +5,13 @@ use serde_json::Value;
 use crate::shell::{Outcome, cargo, read, say};
 
 /// Every crate, and the crates of ours it may depend on. Tests may use the test kit besides.
-const ALLOWED: [(&str, &[&str]); 12] = [
+const ALLOWED: [(&str, &[&str]); 13] = [
     ("bastide-model", &[]),
     ("bastide-proto", &[]),
     ("bastide-wire", &[]),
     ("bastide-guest", &["bastide-proto", "bastide-wire"]),
     ("bastide-guest-bin", &[]),
+    ("bastide-mount", &[]),
     ("bastide", &["bastide-model", "bastide-proto", "bastide-wire"]),
     ("bastide-local", &["bastide", "bastide-guest-bin", "bastide-proto", "bastide-wire"]),
     ("bastide-docker", &["bastide", "bastide-guest-bin", "bastide-proto"]),
