@@ -59,3 +59,38 @@ fn restrict(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    /// In a thread of its own, whose end is the end of its walls.
+    #[test]
+    fn leaves_its_folders_and_its_ports_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let outside = tempfile::NamedTempFile::new().unwrap();
+        let (allowed, other) =
+            (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
+        let inside = folder.path().to_owned();
+        let outside = outside.path();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let port = allowed.local_addr().unwrap().port();
+                confine(&[&inside], &[port]).unwrap();
+                fs::write(inside.join("file"), "x").unwrap();
+                fs::rename(inside.join("file"), inside.join("other")).unwrap();
+                assert_eq!(fs::read(inside.join("other")).unwrap(), b"x");
+                for refused in [fs::read("/etc/passwd").is_err(), fs::write(outside, "x").is_err()] {
+                    assert!(refused);
+                }
+                assert!(std::process::Command::new("/bin/true").status().is_err());
+                assert!(TcpStream::connect(("127.0.0.1", port)).is_ok());
+                assert!(TcpStream::connect(other.local_addr().unwrap()).is_err());
+                assert!(TcpListener::bind("127.0.0.1:0").is_err());
+            });
+        });
+    }
+}
