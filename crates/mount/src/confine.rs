@@ -83,7 +83,8 @@ mod tests {
                 fs::write(inside.join("file"), "x").unwrap();
                 fs::rename(inside.join("file"), inside.join("other")).unwrap();
                 assert_eq!(fs::read(inside.join("other")).unwrap(), b"x");
-                for refused in [fs::read("/etc/passwd").is_err(), fs::write(outside, "x").is_err()] {
+                for refused in [fs::read("/etc/passwd").is_err(), fs::write(outside, "x").is_err()]
+                {
                     assert!(refused);
                 }
                 assert!(std::process::Command::new("/bin/true").status().is_err());

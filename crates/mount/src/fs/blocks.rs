@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use super::counters::Counters;
 use crate::cache::{BLOCK, BlockId, Cache, object_id};
-use crate::store::{Fault, Meta, Store};
+use crate::store::{Body, Fault, Meta, Store};
 
 /// What may be remembered of blocks that were read, in bytes.
 const RECENT: usize = 20 << 20;
@@ -176,10 +176,18 @@ impl Flight {
         let mut failures = 0;
         while !self.senders.is_empty() {
             let before = self.first;
-            let Err(fault) = self.request(object).await else { continue };
+            let (fault, broke_off) = match self.request(object).await {
+                // What never began has been tried often enough, for as long as anybody waits.
+                Err(fault) => (fault, false),
+                Ok(body) => match self.receive(object, body).await {
+                    Ok(()) => continue,
+                    Err(fault) => {
+                        let broke_off = matches!(fault, Fault::Unreachable { .. });
+                        (fault, broke_off)
+                    }
+                },
+            };
             failures = if self.first > before { 1 } else { failures + 1 };
-            // What was refused before it began has been tried often enough.
-            let broke_off = matches!(fault, Fault::Unreachable { .. });
             if !broke_off || failures > CONTINUATIONS {
                 let errno = fault.errno();
                 // An object that is gone, or another, is not what was opened.
@@ -191,28 +199,31 @@ impl Flight {
         }
     }
 
-    async fn request(&mut self, object: &Object) -> Result<(), Fault> {
+    async fn request(&self, object: &Object) -> Result<Body, Fault> {
         let from = self.first * BLOCK;
         let to = object.meta.size.min((self.first + self.senders.len() as u64) * BLOCK);
-        let mut body = self.blocks.store.get(&object.key, &object.meta, from, to).await?;
+        self.blocks.store.get(&object.key, &object.meta, from, to).await
+    }
+
+    /// Delivers each block when it is whole, and the last one when nothing follows it.
+    async fn receive(&mut self, object: &Object, mut body: Body) -> Result<(), Fault> {
         let mut block = BytesMut::with_capacity(object.block_size(self.first));
         while let Some(mut piece) = body.next().await? {
             while !piece.is_empty() {
-                if self.senders.is_empty() {
+                let size = object.block_size(self.first);
+                if block.len() == size {
                     return Err(Fault::Lies("more bytes than were asked for".into()));
                 }
-                let missing = object.block_size(self.first) - block.len();
+                let missing = size - block.len();
                 block.extend_from_slice(&piece.split_to(piece.len().min(missing)));
-                if block.len() == object.block_size(self.first) {
-                    let whole = std::mem::take(&mut block).freeze();
-                    self.deliver(object, Ok(whole));
-                    if !self.senders.is_empty() {
-                        block.reserve(object.block_size(self.first));
-                    }
+                if block.len() == size && self.senders.len() > 1 {
+                    self.deliver(object, Ok(std::mem::take(&mut block).freeze()));
+                    block.reserve(object.block_size(self.first));
                 }
             }
         }
-        if self.senders.is_empty() {
+        if block.len() == object.block_size(self.first) {
+            self.deliver(object, Ok(block.freeze()));
             return Ok(());
         }
         let kind = crate::store::Unreachable::Other;

@@ -178,9 +178,11 @@ impl Fs {
 
     /// Goes on to the next page; whether there is one.
     async fn next_page(&self, stream: &mut Stream) -> Result<bool, Errno> {
-        let token = match std::mem::replace(&mut stream.next, Next::End) {
+        // Whoever waits may be interrupted: the stream stays where it is until the page is there.
+        let token = match &stream.next {
             Next::End => return Ok(false),
             Next::Pending => {
+                stream.next = Next::End;
                 let pending = self.folders().all_pending(stream.node);
                 stream.turn(pending.into_iter().map(|name| (name, Shown::Pending)));
                 return Ok(true);
@@ -198,17 +200,13 @@ impl Fs {
                     Some(Collected { listing: Listing::default(), begun, begin: Instant::now() });
                 None
             }
-            Next::Token(token) => Some(token),
+            Next::Token(token) => Some(token.clone()),
         };
-        match self.fetch_page(stream, token.as_deref()).await {
-            Ok(()) => Ok(true),
-            Err(errno) => {
-                // The kernel may ask again, for this very page.
-                stream.next = token.map_or(Next::Begin, Next::Token);
-                stream.collected = None;
-                Err(errno)
-            }
+        let fetched = self.fetch_page(stream, token.as_deref()).await;
+        if fetched.is_err() {
+            stream.collected = None;
         }
+        fetched.map(|()| true)
     }
 
     async fn fetch_page(&self, stream: &mut Stream, token: Option<&str>) -> Result<(), Errno> {

@@ -9,13 +9,23 @@ use std::time::{Duration, Instant};
 
 use bastide_mount::{Cache, MountSpec};
 
-use crate::harness::{Mounted, drop_pages, may_mount};
+use crate::harness::{Mounted, drop_pages, full, may_mount};
 use crate::servers::{DEADLINE, Kind, Server, tools};
 
-const FILES: usize = 2000;
-const LISTED: usize = 10_000;
-const LARGE_MIB: usize = 512;
-const ROUNDS: usize = 3;
+/// How much of everything; a tenth unless `BASTIDE_TEST_FULL` is set.
+struct Amounts {
+    files: usize,
+    listed: usize,
+    large_mib: usize,
+    rounds: usize,
+}
+
+fn amounts() -> Amounts {
+    if full() {
+        return Amounts { files: 2000, listed: 10_000, large_mib: 512, rounds: 3 };
+    }
+    Amounts { files: 200, listed: 1000, large_mib: 64, rounds: 3 }
+}
 
 type Work = fn(&Path);
 
@@ -77,11 +87,11 @@ fn read_large(root: &Path) {
     while let Ok(size @ 1..) = file.read(&mut buffer) {
         total += size;
     }
-    assert_eq!(total, LARGE_MIB << 20);
+    assert_eq!(total, amounts().large_mib << 20);
 }
 
 fn read_small(root: &Path) {
-    for number in 0..FILES {
+    for number in 0..amounts().files {
         let content = fs::read(root.join(format!("small/f{number:05}"))).unwrap();
         assert_eq!(content.len(), 4096);
     }
@@ -90,7 +100,7 @@ fn read_small(root: &Path) {
 fn write_small(root: &Path, folder: &str) {
     let folder: PathBuf = root.join(folder);
     fs::create_dir(&folder).unwrap();
-    for number in 0..FILES {
+    for number in 0..amounts().files {
         let mut file = File::create(folder.join(format!("f{number:05}"))).unwrap();
         file.write_all(&[7; 4096]).unwrap();
     }
@@ -99,7 +109,7 @@ fn write_small(root: &Path, folder: &str) {
 fn list(root: &Path) {
     let entries = fs::read_dir(root.join("many")).unwrap();
     let total: u64 = entries.map(|entry| entry.unwrap().metadata().unwrap().len()).sum();
-    assert_eq!(total, LISTED as u64);
+    assert_eq!(total, amounts().listed as u64);
 }
 
 fn peak_kib(pid: u32) -> u64 {
@@ -118,13 +128,13 @@ fn bench_beside_rclone() {
     {
         let mount = Mounted::with_cache(server.spec(), None);
         let mut large = File::create(mount.at("large")).unwrap();
-        for number in 0..LARGE_MIB {
+        for number in 0..amounts().large_mib {
             large.write_all(&vec![u8::try_from(number % 251).unwrap(); 1 << 20]).unwrap();
         }
         large.sync_all().unwrap();
         write_small(&mount.path, "small");
         fs::create_dir(mount.at("many")).unwrap();
-        for number in 0..LISTED {
+        for number in 0..amounts().listed {
             fs::write(mount.at(format!("many/f{number:05}")), "x").unwrap();
         }
     }
@@ -136,7 +146,7 @@ fn bench_beside_rclone() {
     for (name, work) in works {
         let (mut ours, mut theirs, mut second) = (Vec::new(), Vec::new(), Vec::new());
         let mut peak = 0;
-        for round in 0..ROUNDS {
+        for round in 0..amounts().rounds {
             let folder = format!("{name}-{round}");
             {
                 let mount = Mounted::with_cache(spec("a"), settings(&folder));
@@ -156,7 +166,7 @@ fn bench_beside_rclone() {
         );
     }
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    for round in 0..ROUNDS {
+    for round in 0..amounts().rounds {
         let mount = Mounted::with_cache(spec("w"), None);
         ours.push(timed(|| write_small(&mount.path, &format!("ours{round}"))));
         drop(mount);

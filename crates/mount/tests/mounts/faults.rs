@@ -43,7 +43,7 @@ fn nothing_synced_is_lost_and_nothing_is_corrupt_on_a_bad_way() {
             synced.push((name, bytes));
         }
     }
-    assert!(synced.len() > 50, "only {} of 60 came through", synced.len());
+    assert!(synced.len() >= 58, "only {} of 60 came through", synced.len());
     drop(mount);
     // Another mount, without the proxy, has nothing from memory.
     let mount = Mounted::with_cache(server.spec(), None);
