@@ -4,6 +4,7 @@ pub(crate) mod engine;
 mod inside;
 mod packages;
 pub(crate) mod privileges;
+mod stores;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -45,6 +46,9 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let seed = arguments.seed.unwrap_or_else(|| u64::from(std::process::id()));
     let settings = Settings { full: arguments.full, seed, skipped: skipped.path() };
     say(&format!("seed:    {seed} (run again with `--seed {seed}`)"));
+
+    step("servers of object storage");
+    stores::install();
 
     step("a Docker daemon");
     let engine = Engine::prepare()?;

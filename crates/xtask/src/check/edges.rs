@@ -11,6 +11,7 @@ const ALLOWED: [(&str, &[&str]); 13] = [
     ("bastide-wire", &[]),
     ("bastide-guest", &["bastide-proto", "bastide-wire"]),
     ("bastide-guest-bin", &[]),
+    ("bastide-mount", &[]),
     ("bastide", &["bastide-model", "bastide-proto", "bastide-wire"]),
     ("bastide-local", &["bastide", "bastide-guest-bin", "bastide-proto", "bastide-wire"]),
     ("bastide-docker", &["bastide", "bastide-guest-bin", "bastide-proto"]),

@@ -1,0 +1,330 @@
+//! Names that come, go and move.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt};
+use rustix::io::Errno;
+
+use super::file::FileNode;
+use super::folders::Entry;
+use super::{Answer, Fs, errno, text};
+use crate::fuse::abi::{RENAME_NOREPLACE, Reply};
+use crate::store::Meta;
+
+/// The most objects that a folder has which is renamed as one.
+const MAX_MOVED: usize = 100_000;
+/// Copies and deletions on their way at once.
+const PARALLEL: usize = 8;
+const PAGE: u32 = 1000;
+
+/// Two ends of a rename.
+struct Move<'a> {
+    from: (u64, &'a str),
+    to: (u64, &'a str),
+}
+
+impl Fs {
+    /// What a name stands for, here or in the store.
+    async fn entry(&self, folder: u64, name: &str) -> Result<Option<Entry>, Errno> {
+        if let Some(file) = self.local_child(folder, name) {
+            let meta = file.state().stored.clone();
+            let unstored =
+                || Meta { size: 0, mtime: std::time::SystemTime::UNIX_EPOCH, version: "".into() };
+            return Ok(Some(Entry::File(meta.unwrap_or_else(unstored))));
+        }
+        self.find(folder, name).await
+    }
+
+    /// A file of this name that was changed here.
+    fn local_child(&self, folder: u64, name: &str) -> Option<Arc<FileNode>> {
+        let tree = self.tree();
+        let node = tree.node(tree.child(folder, name)?)?;
+        node.file.clone().filter(|file| file.is_local())
+    }
+
+    fn path_in(&self, folder: u64, name: &str) -> String {
+        match self.tree().path(folder) {
+            Some(path) if !path.is_empty() => format!("{path}/{name}"),
+            _ => name.to_owned(),
+        }
+    }
+
+    pub(super) async fn make_folder(&self, folder: u64, name: &[u8]) -> Answer {
+        let name = text(name)?;
+        let key = format!("{}/", self.key_in(folder, name)?);
+        if self.entry(folder, name).await?.is_some() {
+            return Err(Errno::EXIST);
+        }
+        let _still = self.moving.read().await;
+        let made = self.store.put(&key, Bytes::new()).await.map_err(|fault| fault.errno());
+        let outcome = made.as_ref().map(drop).map_err(|errno| *errno);
+        self.tell("mkdir", self.path_in(folder, name), None, 0, &outcome);
+        made?;
+        let name: Arc<str> = name.into();
+        self.folders().stored(folder, &name, Entry::Folder);
+        let entry = self.introduce(folder, &name, &Entry::Folder)?;
+        self.folders().made(entry.node);
+        Ok(Reply::Entry(entry))
+    }
+
+    pub(super) async fn unlink(&self, folder: u64, name: &[u8]) -> Answer {
+        let name = text(name)?;
+        match self.entry(folder, name).await? {
+            Some(Entry::File(_)) => {}
+            Some(Entry::Folder) => return Err(Errno::ISDIR),
+            None => return Err(Errno::NOENT),
+        }
+        let _still = self.moving.read().await;
+        let path = self.path_in(folder, name);
+        let removed = self.unlink_unmoved(folder, name).await;
+        self.tell("delete", path, None, 0, &removed);
+        removed?;
+        self.keep_folder(folder).await?;
+        Ok(Reply::Empty)
+    }
+
+    async fn unlink_unmoved(&self, folder: u64, name: &str) -> Result<(), Errno> {
+        let key = self.key_in(folder, name)?;
+        let Some((node, file)) = self.child_file(folder, name) else {
+            self.store.delete(&key).await.map_err(|fault| fault.errno())?;
+            self.folders().removed(folder, name);
+            return Ok(());
+        };
+        self.preserve(node, &file).await?;
+        // Held, so that nobody stores it in between.
+        let content = file.content.lock().await;
+        let stored = {
+            let state = file.state();
+            state.stored.is_some() || state.local.is_none()
+        };
+        if stored {
+            self.store.delete(&key).await.map_err(|fault| fault.errno())?;
+        }
+        self.lost_its_name(folder, name, &file);
+        self.folders().removed(folder, name);
+        drop(content);
+        Ok(())
+    }
+
+    fn child_file(&self, folder: u64, name: &str) -> Option<(u64, Arc<FileNode>)> {
+        let tree = self.tree();
+        let id = tree.child(folder, name)?;
+        Some((id, tree.node(id)?.file.clone()?))
+    }
+
+    fn lost_its_name(&self, folder: u64, name: &str, file: &FileNode) {
+        let mut state = file.state();
+        state.unlinked = true;
+        state.stored = None;
+        drop(state);
+        self.tree().unlink(folder, name);
+    }
+
+    pub(super) async fn remove_folder(&self, folder: u64, name: &[u8]) -> Answer {
+        let name = text(name)?;
+        let node = self.folder_node(folder, name).await?;
+        if !self.is_empty(node).await? {
+            return Err(Errno::NOTEMPTY);
+        }
+        let _still = self.moving.read().await;
+        let key = format!("{}/", self.key_in(folder, name)?);
+        let removed = self.store.delete(&key).await.map_err(|fault| fault.errno());
+        self.tell("rmdir", self.path_in(folder, name), None, 0, &removed);
+        removed?;
+        self.tree().unlink(folder, name);
+        self.folders().forget(node);
+        self.folders().removed(folder, name);
+        self.keep_folder(folder).await?;
+        Ok(Reply::Empty)
+    }
+
+    /// The node of a folder, which may be one that the kernel forgot.
+    async fn folder_node(&self, folder: u64, name: &str) -> Result<u64, Errno> {
+        let known = self.tree().child(folder, name);
+        if let Some(node) = known.filter(|node| self.tree().is_folder(*node)) {
+            return Ok(node);
+        }
+        match self.entry(folder, name).await? {
+            Some(Entry::Folder) => {
+                let mut tree = self.tree();
+                let node = tree.ensure(folder, &name.into(), true);
+                tree.record().map_err(|error| errno(&error))?;
+                Ok(node)
+            }
+            Some(Entry::File(_)) => Err(Errno::NOTDIR),
+            None => Err(Errno::NOENT),
+        }
+    }
+
+    pub(super) async fn rename(
+        &self,
+        folder: u64,
+        name: &[u8],
+        new_folder: u64,
+        new_name: &[u8],
+        flags: u32,
+    ) -> Answer {
+        if flags & !RENAME_NOREPLACE != 0 {
+            return Err(Errno::INVAL);
+        }
+        let ends = Move { from: (folder, text(name)?), to: (new_folder, text(new_name)?) };
+        self.key_in(new_folder, ends.to.1)?;
+        let source = self.entry(folder, ends.from.1).await?.ok_or(Errno::NOENT)?;
+        let target = self.entry(new_folder, ends.to.1).await?;
+        if flags & RENAME_NOREPLACE != 0 && target.is_some() {
+            return Err(Errno::EXIST);
+        }
+        let (path, to) = (self.path_in(folder, ends.from.1), self.path_in(new_folder, ends.to.1));
+        let size = if let Entry::File(meta) = &source { meta.size } else { 0 };
+        let moved = match (&source, &target) {
+            (Entry::File(_), Some(Entry::Folder)) => Err(Errno::ISDIR),
+            (Entry::Folder, Some(Entry::File(_))) => Err(Errno::NOTDIR),
+            (Entry::File(meta), _) => {
+                let _still = self.moving.read().await;
+                self.move_file(&ends, meta, target.is_some()).await
+            }
+            (Entry::Folder, _) => {
+                let _alone = self.moving.write().await;
+                self.move_folder(&ends, target.is_some()).await
+            }
+        };
+        self.tell("rename", path, Some(to), size, &moved);
+        moved?;
+        self.keep_folder(folder).await?;
+        Ok(Reply::Empty)
+    }
+
+    async fn move_file(&self, ends: &Move<'_>, meta: &Meta, replaces: bool) -> Result<(), Errno> {
+        if replaces && let Some((node, file)) = self.child_file(ends.to.0, ends.to.1) {
+            self.preserve(node, &file).await?;
+            let content = file.content.lock().await;
+            self.lost_its_name(ends.to.0, ends.to.1, &file);
+            drop(content);
+        }
+        let (from, to) =
+            (self.key_in(ends.from.0, ends.from.1)?, self.key_in(ends.to.0, ends.to.1)?);
+        let node = {
+            let mut tree = self.tree();
+            tree.ensure(ends.from.0, &ends.from.1.into(), false)
+        };
+        let file = self.file(node)?;
+        self.preserve(node, &file).await?;
+        let content = file.content.lock().await;
+        let name: Arc<str> = ends.to.1.into();
+        let unsaved = file.state().dirty;
+        if let (true, Some(disk)) = (unsaved, content.as_ref()) {
+            let stored = file.state().stored.is_some();
+            self.tree().rename(node, ends.to.0, &name);
+            self.folders().not_pending(ends.from.0, ends.from.1);
+            self.folders().pending(ends.to.0, &name);
+            self.upload(node, &file, disk).await?;
+            if stored {
+                self.store.delete(&from).await.map_err(|fault| fault.errno())?;
+            }
+        } else {
+            // Programs that are told so copy it themselves.
+            if meta.size > self.store.largest_copy() {
+                return Err(Errno::XDEV);
+            }
+            let copy = self.store.copy(&from, &to, meta.size).await;
+            let copy = copy.map_err(|fault| fault.errno())?;
+            self.store.delete(&from).await.map_err(|fault| fault.errno())?;
+            file.learn(&copy);
+            self.tree().rename(node, ends.to.0, &name);
+            self.folders().stored(ends.to.0, &name, Entry::File(copy));
+        }
+        self.folders().removed(ends.from.0, ends.from.1);
+        self.tree().record().map_err(|error| errno(&error))
+    }
+
+    /// Copies everything, and removes it where it was only when all of it was copied.
+    async fn move_folder(&self, ends: &Move<'_>, replaces: bool) -> Result<(), Errno> {
+        let node = self.folder_node(ends.from.0, ends.from.1).await?;
+        if replaces {
+            let target = self.folder_node(ends.to.0, ends.to.1).await?;
+            if !self.is_empty(target).await? {
+                return Err(Errno::NOTEMPTY);
+            }
+            self.tree().unlink(ends.to.0, ends.to.1);
+            self.folders().forget(target);
+        }
+        let files = self.tree().files_below(node);
+        for (id, file) in files {
+            self.persist_unmoved(id, &file).await?;
+        }
+        let from = format!("{}/", self.key_in(ends.from.0, ends.from.1)?);
+        let to = format!("{}/", self.key_in(ends.to.0, ends.to.1)?);
+        let objects = self.everything_below(&from, &to).await?;
+        let copied = self.copy_all(&objects).await;
+        if copied.is_err() {
+            // What was copied must not look like a folder that somebody made.
+            let copies = objects.iter().map(|(_, to, _)| to.as_str()).collect();
+            let _ = self.delete_all(copies).await;
+            return copied;
+        }
+        self.delete_all(objects.iter().map(|(from, _, _)| from.as_str()).collect()).await?;
+        let name: Arc<str> = ends.to.1.into();
+        self.folders().removed(ends.from.0, ends.from.1);
+        self.folders().stored(ends.to.0, &name, Entry::Folder);
+        // Copies have versions of their own.
+        self.folders().forget_everything();
+        for (_, file) in self.tree().files_below(node) {
+            file.doubt();
+        }
+        let mut tree = self.tree();
+        tree.rename(node, ends.to.0, &name);
+        tree.record().map_err(|error| errno(&error))
+    }
+
+    /// Each object below a folder: its key, the key it gets, and its size.
+    async fn everything_below(
+        &self,
+        from: &str,
+        to: &str,
+    ) -> Result<Vec<(String, String, u64)>, Errno> {
+        let mut objects = Vec::new();
+        let mut token: Option<String> = None;
+        loop {
+            let page = self.store.list(from, true, token.as_deref(), PAGE).await;
+            let page = page.map_err(|fault| fault.errno())?;
+            for (key, meta) in page.objects {
+                let rest = key.strip_prefix(from).ok_or(Errno::IO)?;
+                // A key with such a part is another key to the server.
+                let odd = rest.split('/').any(|part| part == "." || part == "..");
+                let new = format!("{to}{rest}");
+                if odd || new.len() > crate::store::MAX_KEY || meta.size > self.store.largest_copy()
+                {
+                    return Err(Errno::XDEV);
+                }
+                objects.push((key, new, meta.size));
+            }
+            if objects.len() > MAX_MOVED || (page.next.is_some() && page.next == token) {
+                return Err(Errno::XDEV);
+            }
+            token = page.next;
+            if token.is_none() {
+                return Ok(objects);
+            }
+        }
+    }
+
+    async fn copy_all(&self, objects: &[(String, String, u64)]) -> Result<(), Errno> {
+        let mut copies = Vec::with_capacity(objects.len());
+        for (from, to, size) in objects {
+            copies.push(async move {
+                self.store.copy(from, to, *size).await.map(drop).map_err(|fault| fault.errno())
+            });
+        }
+        futures::stream::iter(copies).buffer_unordered(PARALLEL).try_collect().await
+    }
+
+    async fn delete_all(&self, keys: Vec<&str>) -> Result<(), Errno> {
+        let mut deletions = Vec::with_capacity(keys.len());
+        for key in keys {
+            deletions
+                .push(async move { self.store.delete(key).await.map_err(|fault| fault.errno()) });
+        }
+        futures::stream::iter(deletions).buffer_unordered(PARALLEL).try_collect().await
+    }
+}

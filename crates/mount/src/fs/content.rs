@@ -1,0 +1,457 @@
+//! Reading and writing files. What is changed is changed on disk, and stored whole when it is closed
+//! or synced.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
+
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt};
+use rustix::io::Errno;
+
+use super::blocks::{Ahead, Object, RUN};
+use super::file::{FileNode, nameless};
+use super::folders::Entry;
+use super::handles::Handle;
+use super::{Answer, Fs, errno, text};
+use crate::cache::BLOCK;
+use crate::fuse::abi::{OPEN_KEEP_CACHE, Reply};
+use crate::store::{Meta, Part};
+
+const WRITES: u32 = 0o3;
+const EXCLUSIVE: u32 = 0o200;
+const TRUNCATES: u32 = 0o1000;
+const REGULAR: u32 = 0o100_000;
+const KIND: u32 = 0o170_000;
+
+/// What is stored in one request; larger files go in parts of this size at least.
+const PART: u64 = 8 << 20;
+/// S3 takes ten thousand.
+const MAX_PARTS: u64 = 9_000;
+/// Parts on their way at once.
+const PARALLEL_PARTS: usize = 2;
+
+impl Fs {
+    pub(super) async fn open(&self, node: u64, flags: u32) -> Answer {
+        let file = self.file(node)?;
+        // Counted first, so that nothing forgets or drops it while the store is asked.
+        file.state().opens += 1;
+        let opened = self.open_counted(node, &file, flags).await;
+        if opened.is_err() {
+            file.state().opens -= 1;
+        }
+        opened
+    }
+
+    async fn open_counted(&self, node: u64, file: &Arc<FileNode>, flags: u32) -> Answer {
+        if flags & TRUNCATES != 0 && flags & WRITES != 0 {
+            let mut content = file.content.lock().await;
+            self.resize(node, file, &mut content, 0).await?;
+        } else if file.state().opens == 1 {
+            self.refresh_to_open(node, file).await?;
+        }
+        let key = self.key(node)?;
+        let mut state = file.state();
+        let stored = state.stored.clone().filter(|_| state.local.is_none());
+        let version = stored.as_ref().map(|meta| Arc::clone(&meta.version));
+        let keep = version.is_none() || version == state.in_kernel;
+        if version.is_some() {
+            state.in_kernel = version;
+        }
+        drop(state);
+        let object = stored.map(|meta| Object::new(&self.store, key, meta));
+        let handle = self.handle(node, file, object);
+        Ok(Reply::Opened { handle, flags: if keep { OPEN_KEEP_CACHE } else { 0 } })
+    }
+
+    fn handle(&self, node: u64, file: &Arc<FileNode>, object: Option<Object>) -> u64 {
+        let ahead = Mutex::new(Ahead::default());
+        self.handles.open_file(Handle { node, file: Arc::clone(file), object, ahead })
+    }
+
+    /// Whoever opens a file gets what the store has, as far as that is believed.
+    async fn refresh_to_open(&self, node: u64, file: &FileNode) -> Result<(), Errno> {
+        let fresh = {
+            let state = file.state();
+            let fresh = |since: Instant| since.elapsed() < self.spec.metadata_ttl();
+            state.local.is_some() || state.known_since.is_some_and(fresh)
+        };
+        if fresh {
+            return Ok(());
+        }
+        let (folder, name) = self.whereabouts(node)?;
+        match self.find(folder, &name).await? {
+            Some(Entry::File(meta)) => file.learn(&meta),
+            Some(Entry::Folder) | None => return Err(Errno::NOENT),
+        }
+        Ok(())
+    }
+
+    pub(super) async fn create(&self, folder: u64, name: &[u8], flags: u32) -> Answer {
+        let name = text(name)?;
+        self.key_in(folder, name)?;
+        let node = self.new_file(folder, name, flags & EXCLUSIVE != 0)?;
+        let file = self.file(node)?;
+        file.state().opens += 1;
+        let mut content = file.content.lock().await;
+        if let Err(errno) = self.resize(node, &file, &mut content, 0).await {
+            file.state().opens -= 1;
+            return Err(errno);
+        }
+        drop(content);
+        let handle = self.handle(node, &file, None);
+        Ok(Reply::Created { entry: self.attributes(node)?, handle })
+    }
+
+    fn new_file(&self, folder: u64, name: &str, exclusive: bool) -> Result<u64, Errno> {
+        let name: Arc<str> = name.into();
+        let mut tree = self.tree();
+        if !tree.is_folder(folder) {
+            return Err(Errno::STALE);
+        }
+        let before = tree.child(folder, &name).and_then(|id| tree.node(id)?.file.clone());
+        // The kernel has looked before it asked, so this is a race that somebody else won.
+        if exclusive && before.is_some_and(|file| file.is_local()) {
+            return Err(Errno::EXIST);
+        }
+        let node = tree.ensure(folder, &name, false);
+        tree.looked_up(node);
+        tree.record().map_err(|error| errno(&error))?;
+        drop(tree);
+        self.folders().pending(folder, &name);
+        Ok(node)
+    }
+
+    /// A file without anybody who has it open: it is in the store at once.
+    pub(super) async fn make_node(&self, folder: u64, name: &[u8], mode: u32) -> Answer {
+        if mode & KIND != REGULAR && mode & KIND != 0 {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let Reply::Created { entry, handle } = self.create(folder, name, EXCLUSIVE).await? else {
+            return Err(Errno::IO);
+        };
+        let stored = self.sync(handle).await;
+        self.release(handle).await?;
+        stored?;
+        Ok(Reply::Entry(entry))
+    }
+
+    pub(super) async fn read(&self, handle: u64, offset: u64, size: u32) -> Answer {
+        self.counters.read();
+        let handle = self.handles.file(handle)?;
+        if handle.file.is_local() {
+            let content = handle.file.content.lock().await;
+            if let Some(file) = content.as_ref() {
+                return read_local(file, offset, size).map(|data| Reply::Data(vec![data]));
+            }
+        }
+        let object = handle.object.as_ref().ok_or(Errno::IO)?;
+        let end = object.meta.size.min(offset.saturating_add(u64::from(size)));
+        if offset >= end {
+            return Ok(Reply::Data(Vec::new()));
+        }
+        if offset == 0 {
+            self.note_small_read(handle.node, object.meta.size);
+        }
+        let ahead = super::lock(&handle.ahead).note(offset, end - offset);
+        if let Some((from, count)) = ahead.filter(|_| object.blocks() > 1) {
+            // The block that is waited for goes along.
+            let now = offset / BLOCK;
+            self.blocks.fetch(object, now, from - now + count);
+        }
+        let mut pieces = Vec::with_capacity(2);
+        let mut at = offset;
+        while at < end {
+            let block = self.blocks.read(object, at / BLOCK).await;
+            let block = block.inspect_err(|errno| self.note_failure(&handle, *errno))?;
+            let from = usize::try_from(at % BLOCK).unwrap_or(0);
+            let length = usize::try_from((end - at).min(BLOCK)).unwrap_or(0);
+            let to = block.len().min(from + length);
+            if from >= to {
+                return Err(Errno::IO);
+            }
+            pieces.push(block.slice(from..to));
+            at += (to - from) as u64;
+        }
+        Ok(Reply::Data(pieces))
+    }
+
+    /// Whoever opens a file after it turned out to be another gets the other one.
+    fn note_failure(&self, handle: &Handle, errno: Errno) {
+        if errno != Errno::STALE {
+            return;
+        }
+        handle.file.doubt();
+        if let Ok((folder, _)) = self.whereabouts(handle.node) {
+            self.folders().forget(folder);
+        }
+    }
+
+    pub(super) async fn write(&self, handle: u64, offset: u64, data: &[u8]) -> Answer {
+        self.counters.write();
+        let handle = self.handles.file(handle)?;
+        let file = &handle.file;
+        let mut content = file.content.lock().await;
+        self.localize(handle.node, file, &mut content).await?;
+        let Some(disk) = content.as_ref() else { return Err(Errno::IO) };
+        disk.write_all_at(data, offset).map_err(|error| errno(&error))?;
+        let mut state = file.state();
+        let size = state.local.map_or(0, |(size, _)| size).max(offset + data.len() as u64);
+        state.local = Some((size, SystemTime::now()));
+        state.dirty = true;
+        state.failed = false;
+        u32::try_from(data.len()).map(Reply::Written).map_err(|_| Errno::IO)
+    }
+
+    /// Has all of a file on disk, where it can be changed.
+    async fn localize(
+        &self,
+        node: u64,
+        file: &FileNode,
+        content: &mut Option<File>,
+    ) -> Result<(), Errno> {
+        if content.is_some() {
+            return Ok(());
+        }
+        let disk = nameless(&self.staging).map_err(|error| errno(&error))?;
+        let stored = file.state().stored.clone();
+        let mut local = (0, SystemTime::now());
+        if let Some(meta) = stored {
+            local = (meta.size, meta.mtime);
+            self.download(&Object::new(&self.store, self.key(node)?, meta), &disk).await?;
+        }
+        file.state().local = Some(local);
+        *content = Some(disk);
+        Ok(())
+    }
+
+    async fn download(&self, object: &Object, disk: &File) -> Result<(), Errno> {
+        for index in 0..object.blocks() {
+            if index % RUN == 0 {
+                self.blocks.fetch(object, index, 2 * RUN);
+            }
+            let block = self.blocks.read(object, index).await?;
+            disk.write_all_at(&block, index * BLOCK).map_err(|error| errno(&error))?;
+        }
+        Ok(())
+    }
+
+    async fn resize(
+        &self,
+        node: u64,
+        file: &FileNode,
+        content: &mut Option<File>,
+        size: u64,
+    ) -> Result<(), Errno> {
+        if size == 0 && content.is_none() {
+            *content = Some(nameless(&self.staging).map_err(|error| errno(&error))?);
+        }
+        self.localize(node, file, content).await?;
+        let Some(disk) = content.as_ref() else { return Err(Errno::IO) };
+        disk.set_len(size).map_err(|error| errno(&error))?;
+        let mut state = file.state();
+        state.local = Some((size, SystemTime::now()));
+        state.dirty = true;
+        state.failed = false;
+        Ok(())
+    }
+
+    pub(super) async fn set_attributes(
+        &self,
+        node: u64,
+        size: Option<u64>,
+        handle: Option<u64>,
+        mtime: Option<(u64, u32)>,
+    ) -> Answer {
+        if self.tree().is_folder(node) {
+            return self.attributes(node).map(Reply::Attributes);
+        }
+        let file = self.file(node)?;
+        if let Some(size) = size {
+            if let Some(handle) = handle {
+                self.handles.file(handle)?;
+            }
+            self.refresh(node, &file).await?;
+            file.state().opens += 1;
+            let mut content = file.content.lock().await;
+            let mut resized = self.resize(node, &file, &mut content, size).await;
+            drop(content);
+            if resized.is_ok() && handle.is_none() {
+                resized = self.persist(node, &file).await;
+            }
+            self.let_go(node, &file).await;
+            resized?;
+        }
+        // Times are the store's; one of a file that is being written is kept until it is stored.
+        if let (Some((seconds, nanoseconds)), Some(local)) = (mtime, &mut file.state().local) {
+            let since = Duration::from_secs(seconds) + Duration::from_nanos(nanoseconds.into());
+            local.1 = SystemTime::UNIX_EPOCH.checked_add(since).unwrap_or(local.1);
+        }
+        self.get_attributes(node).await
+    }
+
+    pub(super) async fn sync(&self, handle: u64) -> Answer {
+        let handle = self.handles.file(handle)?;
+        self.persist(handle.node, &handle.file).await?;
+        Ok(Reply::Empty)
+    }
+
+    pub(super) async fn release(&self, handle: u64) -> Answer {
+        if let Some(handle) = self.handles.close_file(handle) {
+            self.let_go(handle.node, &handle.file).await;
+        }
+        Ok(Reply::Empty)
+    }
+
+    /// One opener less. After the last one the store has it, or nobody does.
+    async fn let_go(&self, node: u64, file: &FileNode) {
+        let last = file.state().opens == 1;
+        let unsaved = {
+            let state = file.state();
+            state.dirty && !state.failed
+        };
+        if last && unsaved {
+            // Written by memory after the last close; there is nobody left to tell but the warden.
+            let _ = self.persist(node, file).await;
+        }
+        let mut content = file.content.lock().await;
+        let mut state = file.state();
+        state.opens -= 1;
+        if state.opens > 0 {
+            return;
+        }
+        *content = None;
+        state.local = None;
+        state.dirty = false;
+        state.failed = false;
+        let never_stored = state.stored.is_none();
+        drop(state);
+        if never_stored && let Ok((folder, name)) = self.whereabouts(node) {
+            self.tree().unlink(folder, &name);
+            self.folders().not_pending(folder, &name);
+        }
+    }
+
+    /// Has the store hold what was written.
+    pub(super) async fn persist(&self, node: u64, file: &FileNode) -> Result<(), Errno> {
+        if !file.state().dirty {
+            return Ok(());
+        }
+        let _still = self.moving.read().await;
+        self.persist_unmoved(node, file).await
+    }
+
+    /// The same, for whoever knows that no folder is moved meanwhile.
+    pub(super) async fn persist_unmoved(&self, node: u64, file: &FileNode) -> Result<(), Errno> {
+        let content = file.content.lock().await;
+        {
+            let state = file.state();
+            if !state.dirty || state.unlinked {
+                return Ok(());
+            }
+        }
+        let Some(disk) = content.as_ref() else { return Err(Errno::IO) };
+        self.upload(node, file, disk).await
+    }
+
+    /// Stores a file under the name it has now.
+    pub(super) async fn upload(
+        &self,
+        node: u64,
+        file: &FileNode,
+        disk: &File,
+    ) -> Result<(), Errno> {
+        let path = self.tree().path(node).ok_or(Errno::STALE)?;
+        let key = format!("{}{path}", self.root);
+        let size = disk.metadata().map_err(|error| errno(&error))?.len();
+        let stored = if size <= PART {
+            self.upload_whole(&key, disk, size).await
+        } else {
+            self.upload_in_parts(&key, disk, size).await
+        };
+        self.tell("write", path, None, size, &stored.as_ref().map(drop).map_err(|errno| *errno));
+        let meta = match stored {
+            Ok(meta) => meta,
+            Err(errno) => {
+                file.state().failed = true;
+                return Err(errno);
+            }
+        };
+        let (folder, name) = self.whereabouts(node)?;
+        let mut state = file.state();
+        state.in_kernel = Some(Arc::clone(&meta.version));
+        state.stored = Some(meta.clone());
+        state.known_since = Some(Instant::now());
+        state.dirty = false;
+        state.failed = false;
+        drop(state);
+        self.folders().stored(folder, &name, Entry::File(meta));
+        Ok(())
+    }
+
+    async fn upload_whole(&self, key: &str, disk: &File, size: u64) -> Result<Meta, Errno> {
+        let bytes = read_part(disk, 0, size)?;
+        let meta = self.store.put(key, bytes.clone()).await.map_err(|fault| fault.errno())?;
+        if size > 0 && size <= BLOCK {
+            self.blocks.keep(&Object::new(&self.store, key.to_owned(), meta.clone()), &bytes);
+        }
+        Ok(meta)
+    }
+
+    async fn upload_in_parts(&self, key: &str, disk: &File, size: u64) -> Result<Meta, Errno> {
+        let part = size.div_ceil(MAX_PARTS).next_multiple_of(1 << 20).max(PART);
+        let upload = self.store.begin(key, size).await.map_err(|fault| fault.errno())?;
+        let parallel = if self.store.uploads_in_order() { 1 } else { PARALLEL_PARTS };
+        let offsets = (0..size.div_ceil(part)).map(|index| index * part);
+        let parts: Result<Vec<String>, Errno> = futures::stream::iter((1..).zip(offsets))
+            .map(|(number, offset)| {
+                let upload = &upload;
+                async move {
+                    let bytes = read_part(disk, offset, part.min(size - offset))?;
+                    let part = Part { number, offset, bytes };
+                    self.store.part(upload, part).await.map_err(|fault| fault.errno())
+                }
+            })
+            .buffered(parallel)
+            .try_collect()
+            .await;
+        let done = match parts {
+            Ok(parts) => self.store.complete(&upload, &parts).await.map_err(|fault| fault.errno()),
+            Err(errno) => Err(errno),
+        };
+        if done.is_err() {
+            self.store.abort(&upload).await;
+        }
+        done
+    }
+
+    /// Keeps what somebody has open, before the store loses it.
+    pub(super) async fn preserve(&self, node: u64, file: &FileNode) -> Result<(), Errno> {
+        if file.state().opens == 0 {
+            return Ok(());
+        }
+        let mut content = file.content.lock().await;
+        self.localize(node, file, &mut content).await
+    }
+}
+
+fn read_local(file: &File, offset: u64, size: u32) -> Result<Bytes, Errno> {
+    let mut data = vec![0; size as usize];
+    let mut filled = 0;
+    while filled < data.len() {
+        match file.read_at(&mut data[filled..], offset + filled as u64) {
+            Ok(0) => break,
+            Ok(more) => filled += more,
+            Err(error) => return Err(errno(&error)),
+        }
+    }
+    data.truncate(filled);
+    Ok(data.into())
+}
+
+fn read_part(file: &File, offset: u64, size: u64) -> Result<Bytes, Errno> {
+    let mut data = vec![0; usize::try_from(size).map_err(|_| Errno::FBIG)?];
+    file.read_exact_at(&mut data, offset).map_err(|error| errno(&error))?;
+    Ok(data.into())
+}

@@ -1,0 +1,98 @@
+//! Keys of a store as names of files.
+
+use std::fmt::Write;
+
+/// The longest key any of the stores takes.
+pub(crate) const MAX_KEY: usize = 1024;
+/// The longest name Linux shows.
+const MAX_NAME: usize = 255;
+
+/// The name in a folder that a key stands for. Whatever is not directly in it, and whatever no file
+/// can be called, has none.
+pub(crate) fn relative_name<'a>(folder: &str, key: &'a str) -> Option<&'a str> {
+    let name = key.strip_prefix(folder)?;
+    is_name(name).then_some(name)
+}
+
+/// Whether a file can be called this.
+fn is_name(name: &str) -> bool {
+    let reserved = matches!(name, "" | "." | "..");
+    !reserved && name.len() <= MAX_NAME && !name.contains(['/', '\0'])
+}
+
+/// A key as part of a URL; slashes stay.
+pub(super) fn encode_key(key: &str) -> String {
+    encode(key, true)
+}
+
+/// A value of a query.
+pub(super) fn encode_value(value: &str) -> String {
+    encode(value, false)
+}
+
+fn encode(text: &str, slashes: bool) -> String {
+    let mut out = String::with_capacity(text.len() + 16);
+    for byte in text.bytes() {
+        let plain = byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
+        if plain || (slashes && byte == b'/') {
+            out.push(char::from(byte));
+        } else {
+            // Writing to a string does not fail.
+            let _ = write!(out, "%{byte:02X}");
+        }
+    }
+    out
+}
+
+/// Undoes the encoding of a listing; what is not text has no name.
+pub(super) fn decode(text: &str) -> Option<String> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'%' => {
+                let digits = [bytes.next()?, bytes.next()?];
+                let digits = std::str::from_utf8(&digits).ok()?;
+                out.push(u8::from_str_radix(digits, 16).ok()?);
+            }
+            // A form encodes spaces so.
+            b'+' => out.push(b' '),
+            byte => out.push(byte),
+        }
+    }
+    String::from_utf8(out).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn leaves_out_what_no_file_can_be_called() {
+        let long = "x".repeat(256);
+        for key in
+            ["d/", "d/.", "d/..", "d//x", "d/a/b", "d/a\0b", "e/x", "d", &format!("d/{long}")]
+        {
+            assert_eq!(relative_name("d/", key), None, "{key:?}");
+        }
+    }
+
+    #[test]
+    fn keeps_odd_names() {
+        for name in
+            ["a b", " lead", "trail ", "a\nb", "%41", "...", "Ä", "a*?b", "~", "-rf", "\u{1}"]
+        {
+            assert_eq!(relative_name("d/", &format!("d/{name}")), Some(name));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn decodes_what_it_encodes(text in ".{0,40}") {
+            prop_assert_eq!(decode(&encode_value(&text)), Some(text.clone()));
+            prop_assert_eq!(decode(&encode_key(&text)), Some(text));
+        }
+    }
+}
