@@ -137,6 +137,8 @@ impl fmt::Debug for Http {
 impl Http {
     pub(super) fn new(spec: &MountSpec) -> Result<Self, Fault> {
         let patience = spec.timeout();
+        // The client takes the implementation of the process; a choice that was made already stands.
+        drop(rustls::crypto::ring::default_provider().install_default());
         let mut builder = reqwest::Client::builder()
             .redirect(reqwest::redirect::Policy::none())
             .retry(reqwest::retry::never())
