@@ -15,11 +15,11 @@ use bastide::model::manifest::DEFAULT_ROOT;
 use bastide::model::state::{BackendState, NetworkMode};
 use bastide::{
     Backend, Booted, Connection, Error, ErrorKind, Isolation, Machine, MachineEnd, MachineSpec,
-    MachineStatus, NetworkAccess, Result, Rung, SessionFolder, Strays, SweepMode,
+    MachineStatus, NetworkAccess, Orphans, Result, Rung, SessionFolder, SweepMode,
 };
 use bastide_guest_bin::GuestBinary;
 use bastide_proto::GuestPath;
-use bastide_proto::warden::Wish;
+use bastide_proto::warden::WardenRequest;
 use tokio::process::Command;
 
 use crate::boot::{Boot, inspect, stop};
@@ -29,8 +29,8 @@ use crate::engine::{Engine, is_silence};
 use crate::engines::Engines;
 use crate::grants::check_grants;
 use crate::image::Image;
-use crate::own::{COPIED, Home, copied, own, remove, session_of};
-use crate::receipt::About;
+use crate::own::{COPIED, HomeLabel, copied, own_state, remove, session_of};
+use crate::receipt::EngineInfo;
 use crate::state::{State, Transport, load_engine, load_token, run_dir, state_of, store_engine};
 use crate::storage::Storage;
 use crate::{DockerOptions, EngineAddress, entry, image, network, socket, sweep};
@@ -119,7 +119,7 @@ impl DockerBackend {
     }
 
     /// An engine that answered before is believed to be there; whoever asks it finds out.
-    async fn engine(&self, address: &EngineAddress) -> Result<(Engine, About)> {
+    async fn engine(&self, address: &EngineAddress) -> Result<(Engine, EngineInfo)> {
         self.engines.of(address).await
     }
 
@@ -186,14 +186,14 @@ impl Backend for DockerBackend {
                 Error::new(ErrorKind::Io, message)
             })?;
         }
-        let (guest, home) = (&self.guest, &Home::of(&self.home)?);
+        let (guest, home) = (&self.guest, &HomeLabel::of(&self.home)?);
         let boot =
             Boot { engine, about, guest, home, folder, spec, options, image, storage, was_there };
         boot.run().await
     }
 
     async fn connect(&self, machine: &Machine) -> Result<Connection> {
-        let (_, Some(state)) = own(&self.home, machine)? else { return Err(copied(machine)) };
+        let (_, Some(state)) = own_state(&self.home, machine)? else { return Err(copied(machine)) };
         let lost = |error: io::Error| {
             let message = format!("session {} is not running: {error}", machine.id);
             Error::new(ErrorKind::BackendLost, message)
@@ -214,7 +214,7 @@ impl Backend for DockerBackend {
     }
 
     async fn inspect(&self, machine: &Machine) -> Result<MachineStatus> {
-        let (_, Some(state)) = own(&self.home, machine)? else {
+        let (_, Some(state)) = own_state(&self.home, machine)? else {
             return Ok(MachineStatus::Ended(MachineEnd::unseen(COPIED)));
         };
         let alive = |process: &Option<ProcessIdentity>| match process {
@@ -263,7 +263,7 @@ impl Backend for DockerBackend {
     }
 
     async fn stop(&self, machine: &Machine) -> Result<()> {
-        let (_, Some(state)) = own(&self.home, machine)? else { return Ok(()) };
+        let (_, Some(state)) = own_state(&self.home, machine)? else { return Ok(()) };
         if ended_by_warden(&state, false).await {
             return Ok(());
         }
@@ -272,12 +272,12 @@ impl Backend for DockerBackend {
     }
 
     async fn destroy(&self, machine: &Machine) -> Result<()> {
-        let (dir, state) = own(&self.home, machine)?;
+        let (dir, state) = own_state(&self.home, machine)?;
         if let Some(state) = state
             && !ended_by_warden(&state, true).await
         {
             let (engine, _) = self.engine(&state.engine).await?;
-            remove(&engine, &Home::of(&self.home)?, &machine.id, &state.volumes).await?;
+            remove(&engine, &HomeLabel::of(&self.home)?, &machine.id, &state.volumes).await?;
         }
         self.remove_folder(&dir, "remove").await
     }
@@ -289,23 +289,23 @@ impl Backend for DockerBackend {
             let address = load_engine(folder).unwrap_or_else(|| self.address.clone());
             let (engine, _) = self.engine(&address).await?;
             if let Some(id) = session_of(&self.home, folder) {
-                remove(&engine, &Home::of(&self.home)?, &id, &[]).await?;
+                remove(&engine, &HomeLabel::of(&self.home)?, &id, &[]).await?;
             }
         }
         self.remove_folder(folder, "remove").await
     }
 
     fn is_own(&self, machine: &Machine) -> Result<bool> {
-        Ok(own(&self.home, machine)?.1.is_some())
+        Ok(own_state(&self.home, machine)?.1.is_some())
     }
 
     async fn remove_tree(&self, folder: &Path) -> Result<()> {
         self.remove_folder(folder, "remove-tree").await
     }
 
-    async fn sweep(&self, mode: SweepMode) -> Result<Strays> {
+    async fn sweep(&self, mode: SweepMode) -> Result<Orphans> {
         let (engine, _) = self.engine(&self.address).await?;
-        sweep::sweep(&engine, &Home::of(&self.home)?, mode).await
+        sweep::sweep(&engine, &HomeLabel::of(&self.home)?, mode).await
     }
 
     fn stored(&self, machine: &Machine) -> BackendState {
@@ -343,29 +343,29 @@ impl Expose for DockerBackend {
         if let Some((_, outside)) = by_engine.iter().find(|(inside, _)| *inside == port) {
             return Ok(*outside);
         }
-        let published = self.ports(machine, Wish::Publish { port }).await?;
+        let published = self.ports(machine, WardenRequest::Publish { port }).await?;
         let found = published.into_iter().find(|(inside, _)| *inside == port);
-        found.map(|(_, outside)| outside).ok_or_else(|| words::nonsense(&machine.id))
+        found.map(|(_, outside)| outside).ok_or_else(|| words::unexpected_response(&machine.id))
     }
 
     async fn published(&self, machine: &Machine) -> Result<Vec<(u16, u16)>> {
         let mut all = self.published_by_engine(machine).await?;
         if state_of(machine)?.transport == Transport::Socket {
-            all.extend(self.ports(machine, Wish::Ports).await?);
+            all.extend(self.ports(machine, WardenRequest::Ports).await?);
         }
         Ok(all)
     }
 }
 
 impl DockerBackend {
-    async fn ports(&self, machine: &Machine, wish: Wish) -> Result<Vec<(u16, u16)>> {
-        let (_, Some(state)) = own(&self.home, machine)? else { return Err(copied(machine)) };
+    async fn ports(&self, machine: &Machine, request: WardenRequest) -> Result<Vec<(u16, u16)>> {
+        let (_, Some(state)) = own_state(&self.home, machine)? else { return Err(copied(machine)) };
         if state.transport == Transport::Dial {
             let message = "ports of this container can only be published when it is made";
             return Err(Error::new(ErrorKind::Unsupported, message)
                 .hint("declare them, and ask for the network `bridge`"));
         }
-        words::ports(&state.dir, &machine.id, wish, ANSWER).await
+        words::ports(&state.dir, &machine.id, request, ANSWER).await
     }
 
     /// The ports the engine itself publishes.

@@ -6,7 +6,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::time::Duration;
 
-use bastide::backend::{Duplex, Leash, Remains};
+use bastide::backend::{Duplex, KeepAlive, Retained};
 use bastide::host::process::ProcessIdentity;
 use bastide::{
     Booted, Connection, Error, ErrorKind, Machine, MachineSpec, NetworkAccess, Result,
@@ -15,7 +15,7 @@ use bastide::{
 use bastide_guest_bin::GuestBinary;
 use bastide_proto::container::{ContainerUp, ContainerWardenSpec};
 use bastide_proto::hello::Token;
-use bastide_proto::warden::{END_NAME, GUEST_NAME};
+use bastide_proto::warden::{END_FILE, GUEST_SOCKET};
 use bollard::models::ContainerInspectResponse;
 use bollard::query_parameters::{
     CreateContainerOptionsBuilder, InspectContainerOptions, StopContainerOptionsBuilder,
@@ -27,8 +27,8 @@ use crate::container::{Plan, hostname, transport_of};
 use crate::dial::dial;
 use crate::engine::{Engine, LARGE, SMALL, status};
 use crate::image::Image;
-use crate::own::{Home, find, remove};
-use crate::receipt::{About, receipt};
+use crate::own::{HomeLabel, find, remove};
+use crate::receipt::{EngineInfo, receipt};
 use crate::state::{State, Transport, container_name, make_token, run_dir, workspace_volume};
 use crate::storage::Storage;
 use crate::warden::Warden;
@@ -44,9 +44,9 @@ const NAME_FREE: Duration = Duration::from_secs(15);
 #[derive(Debug)]
 pub(crate) struct Boot<'a> {
     pub(crate) engine: Engine,
-    pub(crate) about: About,
+    pub(crate) about: EngineInfo,
     pub(crate) guest: &'a GuestBinary,
-    pub(crate) home: &'a Home,
+    pub(crate) home: &'a HomeLabel,
     pub(crate) folder: &'a SessionFolder,
     pub(crate) spec: &'a MachineSpec,
     pub(crate) options: DockerOptions,
@@ -57,14 +57,14 @@ pub(crate) struct Boot<'a> {
 }
 
 /// A container that was made or found.
-struct Made {
+struct MadeContainer {
     container: String,
     disk_by_driver: bool,
     is_new: bool,
 }
 
 /// A container that answers.
-struct Up {
+struct RunningContainer {
     container: String,
     report: ContainerUp,
     stream: Box<dyn Duplex>,
@@ -117,11 +117,11 @@ impl Boot<'_> {
         let warden = Warden::start(self.guest, self.folder, &self.warden_spec(token, &run)).await;
         let warden = warden.map_err(|error| self.failed(&error))?;
         let identity = warden.identity.clone();
-        match self.bring_up(Transport::Socket, token, &run).await {
+        match self.start_guest(Transport::Socket, token, &run).await {
             Ok(up) => {
-                let leash = warden.watch().await;
-                let leash = leash.map_err(|error| self.failed(&error))?;
-                self.booted(Transport::Socket, up, token, Some(identity), Some(leash))
+                let keep_alive = warden.watch().await;
+                let keep_alive = keep_alive.map_err(|error| self.failed(&error))?;
+                self.booted(Transport::Socket, up, token, Some(identity), Some(keep_alive))
             }
             Err(error) => {
                 self.undo().await;
@@ -135,7 +135,7 @@ impl Boot<'_> {
     async fn without_warden(&self, token: &Token) -> Result<Booted> {
         let home = &self.home.identity;
         entry::fill_volume(&self.engine, &self.image.id, self.guest, home).await?;
-        match self.bring_up(Transport::Dial, token, Path::new("")).await {
+        match self.start_guest(Transport::Dial, token, Path::new("")).await {
             Ok(up) => self.booted(Transport::Dial, up, token, None, None),
             Err(error) => {
                 self.undo().await;
@@ -144,8 +144,13 @@ impl Boot<'_> {
         }
     }
 
-    async fn bring_up(&self, transport: Transport, token: &Token, run: &Path) -> Result<Up> {
-        let Made { container, disk_by_driver, is_new } = self.make(transport, run).await?;
+    async fn start_guest(
+        &self,
+        transport: Transport,
+        token: &Token,
+        run: &Path,
+    ) -> Result<RunningContainer> {
+        let MadeContainer { container, disk_by_driver, is_new } = self.make(transport, run).await?;
         if transport == Transport::Socket && !entry::is_known(&self.home.path, &self.about.id) {
             let proof = entry::leave_proof(run).map_err(|error| self.failed(&error))?;
             if !entry::is_shared(&self.engine, &container, &proof).await? {
@@ -160,7 +165,7 @@ impl Boot<'_> {
         }
         let message = self.message(token, disk_by_driver).map_err(|error| self.failed(&error))?;
         let (mut stream, rest) = match transport {
-            Transport::Socket => self.await_call(&container, run, &message).await?,
+            Transport::Socket => self.rendezvous(&container, run, &message).await?,
             Transport::Dial => {
                 self.start(&container).await?;
                 (dial(&self.engine, &container).await?, &message[..])
@@ -171,7 +176,7 @@ impl Boot<'_> {
             Transport::Socket => self.find_guest(run).await.map_err(|error| self.failed(&error))?,
             Transport::Dial => None,
         };
-        Ok(Up { container, report, stream, guest, disk_by_driver, is_new })
+        Ok(RunningContainer { container, report, stream, guest, disk_by_driver, is_new })
     }
 
     fn plan<'a>(&'a self, transport: Transport, run: &'a Path) -> Plan<'a> {
@@ -193,7 +198,7 @@ impl Boot<'_> {
 
     /// Makes the container, or finds the one the session had. One that is gone is replaced; what was
     /// saved of the session is then all there is.
-    async fn make(&self, transport: Transport, run: &Path) -> Result<Made> {
+    async fn make(&self, transport: Transport, run: &Path) -> Result<MadeContainer> {
         let plan = self.plan(transport, run);
         if self.was_there
             && let Some(found) = self.find().await?
@@ -203,10 +208,11 @@ impl Boot<'_> {
             let driver = found.host_config.and_then(|host| host.storage_opt);
             let disk_by_driver = driver.is_some_and(|options| options.contains_key("size"));
             let container = found.id.unwrap_or_default();
-            return Ok(Made { container, disk_by_driver, is_new: false });
+            return Ok(MadeContainer { container, disk_by_driver, is_new: false });
         }
         let wants_disk = self.spec.limits.disk.is_some();
-        let made = |container, disk_by_driver| Made { container, disk_by_driver, is_new: true };
+        let made =
+            |container, disk_by_driver| MadeContainer { container, disk_by_driver, is_new: true };
         match self.create(&plan).await {
             Ok(id) => Ok(made(id, wants_disk)),
             // Few storage drivers can; then each command is limited instead.
@@ -270,10 +276,10 @@ impl Boot<'_> {
     fn booted(
         &self,
         transport: Transport,
-        up: Up,
+        up: RunningContainer,
         token: &Token,
         warden: Option<ProcessIdentity>,
-        leash: Option<Leash>,
+        keep_alive: Option<KeepAlive>,
     ) -> Result<Booted> {
         let state = State {
             dir: self.folder.path().to_owned(),
@@ -301,8 +307,8 @@ impl Boot<'_> {
         };
         let connection =
             Connection { stream: up.stream, token: token.clone(), side: None, greeted: false };
-        let remains = if up.is_new { Remains::Nothing } else { Remains::System };
-        Ok(Booted { machine, connection: Some(connection), leash, remains })
+        let retained = if up.is_new { Retained::Nothing } else { Retained::System };
+        Ok(Booted { machine, connection: Some(connection), keep_alive, retained })
     }
 
     /// What commands start with: what engines set, and what the image says, which counts more.
@@ -348,7 +354,7 @@ impl Boot<'_> {
 /// Removes a folder that was shared, if there is nothing in it but what our guest makes.
 fn is_cleared(run: &Path) -> bool {
     // What is there besides, or is something else by now, is found by the last step.
-    drop(fs::remove_file(run.join(GUEST_NAME)));
+    drop(fs::remove_file(run.join(GUEST_SOCKET)));
     fs::remove_dir(run).is_ok()
 }
 
@@ -408,7 +414,7 @@ fn is_own_kernel(runtime: Option<&str>) -> bool {
 
 /// A note of how the session ended before is no news any more.
 fn forget_end(dir: &Path) -> io::Result<()> {
-    match fs::remove_file(dir.join(END_NAME)) {
+    match fs::remove_file(dir.join(END_FILE)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }

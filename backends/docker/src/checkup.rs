@@ -4,7 +4,7 @@ use bastide::Result;
 
 use crate::EngineAddress;
 use crate::engine::{Engine, SMALL};
-use crate::receipt::About;
+use crate::receipt::EngineInfo;
 
 /// What was found out about a daemon that answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl Checkup {
     pub async fn of(address: &EngineAddress) -> Result<Self> {
         let engine = Engine::connect(address).await?;
         let info = engine.ask(SMALL, "ask the daemon about itself", engine.docker.info()).await?;
-        let about = About::from(info);
+        let about = EngineInfo::from(info);
         Ok(Self {
             missing: missing(&about, address),
             version: about.version,
@@ -40,7 +40,7 @@ impl Checkup {
     }
 }
 
-fn missing(about: &About, address: &EngineAddress) -> Vec<(String, Option<String>)> {
+fn missing(about: &EngineInfo, address: &EngineAddress) -> Vec<(String, Option<String>)> {
     let mut missing = Vec::new();
     let mut add = |what: &str, fix: Option<&str>| {
         missing.push((what.to_owned(), fix.map(str::to_owned)));
@@ -85,9 +85,9 @@ mod tests {
     use super::*;
 
     /// What a daemon says of itself that runs without root, and what is made of it.
-    fn rootless(delegated: bool) -> About {
+    fn rootless(delegated: bool) -> EngineInfo {
         let security = ["name=seccomp,profile=default", "name=rootless", "name=cgroupns"];
-        About::from(SystemInfo {
+        EngineInfo::from(SystemInfo {
             security_options: Some(security.map(str::to_owned).to_vec()),
             memory_limit: Some(delegated),
             pids_limit: Some(delegated),
@@ -122,7 +122,10 @@ mod tests {
     fn says_of_a_daemon_with_root_whose_ids_are_inside() {
         let about = |options: &[&str]| {
             let options = options.iter().map(|option| (*option).to_owned()).collect();
-            About::from(SystemInfo { security_options: Some(options), ..SystemInfo::default() })
+            EngineInfo::from(SystemInfo {
+                security_options: Some(options),
+                ..SystemInfo::default()
+            })
         };
         let names_ids = |options: &[&str]| {
             let missing = missing(&about(options), &EngineAddress::default());

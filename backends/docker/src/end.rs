@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use bastide::MachineEnd;
-use bastide_proto::warden::END_NAME;
+use bastide_proto::warden::END_FILE;
 use bollard::models::{ContainerState, ContainerStateStatusEnum};
 use tokio::time::Instant;
 
@@ -21,7 +21,7 @@ pub(crate) async fn noted(state: &State) -> Option<MachineEnd> {
     let deadline = Instant::now() + NOTE;
     loop {
         let alive = state.warden.as_ref().and_then(|warden| warden.open().ok().flatten());
-        let text = fs::read_to_string(state.dir.join(END_NAME)).ok();
+        let text = fs::read_to_string(state.dir.join(END_FILE)).ok();
         let note = text.and_then(|text| serde_json::from_str(&text).ok());
         if note.is_some() || alive.is_none() || Instant::now() >= deadline {
             return note;

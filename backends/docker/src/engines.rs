@@ -10,15 +10,15 @@ use tokio::time::Instant;
 
 use crate::EngineAddress;
 use crate::engine::{Engine, SMALL, is_silence, silent};
-use crate::receipt::About;
+use crate::receipt::EngineInfo;
 
 /// How long an engine that did not answer is not asked again. Whoever asks after many sessions of it waits
 /// once; whoever comes later tries again.
 const SILENCE: Duration = Duration::from_secs(2);
 
 /// What is known of one engine.
-enum Known {
-    Answered(Box<(Engine, About)>),
+enum EngineState {
+    Answered(Box<(Engine, EngineInfo)>),
     /// It did not, at this time, and what was said of that.
     Silent(Instant, String, Option<String>),
 }
@@ -26,14 +26,14 @@ enum Known {
 /// The engines a backend talked to.
 #[derive(Default)]
 pub(crate) struct Engines {
-    known: Mutex<HashMap<EngineAddress, Known>>,
+    known: Mutex<HashMap<EngineAddress, EngineState>>,
     /// Held while one of them is asked for the first time: nobody waits for it beside somebody else.
     asking: tokio::sync::Mutex<()>,
 }
 
 impl Engines {
     /// The engine at an address, which is asked if it is not known.
-    pub(crate) async fn of(&self, address: &EngineAddress) -> Result<(Engine, About)> {
+    pub(crate) async fn of(&self, address: &EngineAddress) -> Result<(Engine, EngineInfo)> {
         if let Some(known) = self.known(address) {
             return known;
         }
@@ -43,7 +43,7 @@ impl Engines {
         }
         let asked = ask(address).await;
         match &asked {
-            Ok(answered) => self.note(address, Known::Answered(Box::new(answered.clone()))),
+            Ok(answered) => self.note(address, EngineState::Answered(Box::new(answered.clone()))),
             Err(error) if is_silence(error) => self.note(address, silence(error)),
             Err(_) => {}
         }
@@ -55,11 +55,11 @@ impl Engines {
         self.note(address, silence(&silent(address)));
     }
 
-    fn known(&self, address: &EngineAddress) -> Option<Result<(Engine, About)>> {
+    fn known(&self, address: &EngineAddress) -> Option<Result<(Engine, EngineInfo)>> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         match known.get(address)? {
-            Known::Answered(answered) => Some(Ok((**answered).clone())),
-            Known::Silent(since, message, hint) if since.elapsed() < SILENCE => {
+            EngineState::Answered(answered) => Some(Ok((**answered).clone())),
+            EngineState::Silent(since, message, hint) if since.elapsed() < SILENCE => {
                 let error = Error::new(ErrorKind::BackendLost, message.clone());
                 let error = error.with("reason", "backend_lost");
                 Some(Err(match hint {
@@ -67,24 +67,28 @@ impl Engines {
                     None => error,
                 }))
             }
-            Known::Silent(..) => None,
+            EngineState::Silent(..) => None,
         }
     }
 
-    fn note(&self, address: &EngineAddress, known: Known) {
+    fn note(&self, address: &EngineAddress, known: EngineState) {
         let mut all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         all.insert(address.clone(), known);
     }
 }
 
-async fn ask(address: &EngineAddress) -> Result<(Engine, About)> {
+async fn ask(address: &EngineAddress) -> Result<(Engine, EngineInfo)> {
     let engine = Engine::connect(address).await?;
     let info = engine.ask(SMALL, "ask the daemon about itself", engine.docker.info()).await?;
-    Ok((engine, About::from(info)))
+    Ok((engine, EngineInfo::from(info)))
 }
 
-fn silence(error: &Error) -> Known {
-    Known::Silent(Instant::now(), error.message().to_owned(), error.hint_text().map(str::to_owned))
+fn silence(error: &Error) -> EngineState {
+    EngineState::Silent(
+        Instant::now(),
+        error.message().to_owned(),
+        error.hint_text().map(str::to_owned),
+    )
 }
 
 impl fmt::Debug for Engines {

@@ -57,7 +57,7 @@ fn known(home: &Path, engine_id: &str) -> Option<PathBuf> {
     (!name.is_empty()).then(|| home.join(ENGINES).join(format!("shares-{name}")))
 }
 
-/// Puts a proof where the engine finds it only if it sees the same files; what it says is by chance.
+/// Puts a proof where the engine finds it only if it sees the same files; what it says is random.
 pub(crate) fn leave_proof(run: &Path) -> io::Result<String> {
     let proof = format!("proof {}", SessionId::random());
     fs::write(run.join(PROOF), &proof)?;

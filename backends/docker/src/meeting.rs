@@ -8,7 +8,7 @@ use std::time::Duration;
 use bastide::backend::Duplex;
 use bastide::host::process::ProcessIdentity;
 use bastide::{Error, ErrorKind, Result};
-use bastide_proto::boot::{Limits, Resolver};
+use bastide_proto::boot::{Resolver, ResourceLimits};
 use bastide_proto::container::{ContainerReport, ContainerSpec, ContainerUp, MAX_SPEC};
 use bastide_proto::hello::Token;
 use bollard::query_parameters::StartContainerOptions;
@@ -38,7 +38,7 @@ impl Boot<'_> {
 
     /// Starts a container and waits for the call of its first process, which is handed the socket it
     /// called with the beginning of the message; the rest is still to be said.
-    pub(crate) async fn await_call<'a>(
+    pub(crate) async fn rendezvous<'a>(
         &self,
         container: &str,
         run: &Path,
@@ -46,7 +46,7 @@ impl Boot<'_> {
     ) -> Result<(Box<dyn Duplex>, &'a [u8])> {
         let listener = socket::listen(run).map_err(|error| self.failed(&error))?;
         self.start(container).await?;
-        let stream = self.arrival(container, &listener).await?;
+        let stream = self.accept_guest(container, &listener).await?;
         let handed = async {
             socket::close_folder(run)?;
             socket::hand_over(&stream, &listener, message).await
@@ -56,7 +56,7 @@ impl Boot<'_> {
     }
 
     /// Waits until the guest calls, or its container has ended.
-    async fn arrival(&self, container: &str, listener: &UnixListener) -> Result<UnixStream> {
+    async fn accept_guest(&self, container: &str, listener: &UnixListener) -> Result<UnixStream> {
         let deadline = Instant::now() + ARRIVAL;
         loop {
             if let Ok(called) = tokio::time::timeout(LOOK, listener.accept()).await {
@@ -125,7 +125,7 @@ impl Boot<'_> {
         ContainerSpec {
             token: token.0,
             user: self.image.user.clone(),
-            limits: Limits {
+            limits: ResourceLimits {
                 memory: None,
                 pids: None,
                 cpu_millis: limits.cpu_millis,

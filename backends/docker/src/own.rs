@@ -24,13 +24,13 @@ pub(crate) fn copied(machine: &Machine) -> Error {
 
 /// A home, as labels name it.
 #[derive(Debug, Clone)]
-pub(crate) struct Home {
+pub(crate) struct HomeLabel {
     pub(crate) path: PathBuf,
     /// What is on everything that is made now.
     pub(crate) identity: String,
 }
 
-impl Home {
+impl HomeLabel {
     pub(crate) fn of(path: &Path) -> Result<Self> {
         Ok(Self { path: path.to_owned(), identity: home_identity(path)? })
     }
@@ -52,7 +52,7 @@ impl Home {
 
 /// The state of a machine on record, with the session's folder in this home; only the folder if the
 /// machine is that of another home, from which the folder was copied.
-pub(crate) fn own(home: &Path, machine: &Machine) -> Result<(PathBuf, Option<State>)> {
+pub(crate) fn own_state(home: &Path, machine: &Machine) -> Result<(PathBuf, Option<State>)> {
     let state = state_of(machine)?;
     let dir = home.join("sessions").join(machine.id.as_str());
     let is_own = Origin::is_original(&dir, &state.dir).map_err(|error| {
@@ -75,7 +75,11 @@ pub(crate) fn session_of(home: &Path, folder: &Path) -> Option<SessionId> {
 }
 
 /// The container of a session; `None` if there is none, a failure if what has its name is not this home's.
-pub(crate) async fn find(engine: &Engine, home: &Home, id: &SessionId) -> Result<Option<String>> {
+pub(crate) async fn find(
+    engine: &Engine,
+    home: &HomeLabel,
+    id: &SessionId,
+) -> Result<Option<String>> {
     let name = container_name(id);
     let Some(found) = inspect(engine, &name).await? else { return Ok(None) };
     let labels = found.config.and_then(|config| config.labels);
@@ -93,7 +97,7 @@ pub(crate) async fn find(engine: &Engine, home: &Home, id: &SessionId) -> Result
 /// what is not this home's is left alone.
 pub(crate) async fn remove(
     engine: &Engine,
-    home: &Home,
+    home: &HomeLabel,
     id: &SessionId,
     volumes: &[String],
 ) -> Result<()> {
@@ -125,7 +129,7 @@ pub(crate) async fn remove_container(engine: &Engine, container: &str) -> Result
 /// Removes a volume, if it was made for this session of this home.
 pub(crate) async fn remove_volume(
     engine: &Engine,
-    home: &Home,
+    home: &HomeLabel,
     id: &SessionId,
     volume: &str,
 ) -> Result<()> {

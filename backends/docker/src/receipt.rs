@@ -14,7 +14,7 @@ const SCOPED_SIGNALS: u32 = 6;
 
 /// What an engine says about itself.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct About {
+pub(crate) struct EngineInfo {
     pub(crate) version: String,
     pub(crate) runtime: String,
     pub(crate) id: String,
@@ -27,7 +27,7 @@ pub(crate) struct About {
     pub(crate) limits_cpu: bool,
 }
 
-impl From<SystemInfo> for About {
+impl From<SystemInfo> for EngineInfo {
     fn from(info: SystemInfo) -> Self {
         let security = info.security_options.unwrap_or_default();
         let has = |name: &str| {
@@ -51,7 +51,7 @@ impl From<SystemInfo> for About {
 }
 
 pub(crate) fn receipt(
-    about: &About,
+    about: &EngineInfo,
     spec: &MachineSpec,
     options: &DockerOptions,
     up: &ContainerUp,
@@ -99,7 +99,7 @@ fn network(receipt: &mut Receipt, network: NetworkAccess) {
     }
 }
 
-fn users(receipt: &mut Receipt, about: &About, options: &DockerOptions, up: &ContainerUp) {
+fn users(receipt: &mut Receipt, about: &EngineInfo, options: &DockerOptions, up: &ContainerUp) {
     if about.user_namespace || about.rootless {
         receipt.walls.push("user namespace of the engine".to_owned());
     } else {
@@ -123,7 +123,7 @@ fn users(receipt: &mut Receipt, about: &About, options: &DockerOptions, up: &Con
     }
 }
 
-fn filters(receipt: &mut Receipt, about: &About, options: &DockerOptions, up: &ContainerUp) {
+fn filters(receipt: &mut Receipt, about: &EngineInfo, options: &DockerOptions, up: &ContainerUp) {
     if options.seccomp_unconfined {
         receipt.not_enforced.push("seccomp: unconfined, as was asked for".to_owned());
     } else {
@@ -143,7 +143,7 @@ fn filters(receipt: &mut Receipt, about: &About, options: &DockerOptions, up: &C
         0 => receipt.not_enforced.push("Landlock: there is none in this container".to_owned()),
         abi => receipt.walls.push(format!("Landlock version {abi}, around signals and sockets")),
     }
-    if !up.adopts {
+    if !up.has_subreaper {
         let missing = "ending what left its parent: this runtime does not say where it came from";
         receipt.not_enforced.push(missing.to_owned());
     }
@@ -153,7 +153,7 @@ fn filters(receipt: &mut Receipt, about: &About, options: &DockerOptions, up: &C
     }
 }
 
-fn limits(asked: &ResourceLimits, about: &About, up: &ContainerUp, disk: bool) -> Limits {
+fn limits(asked: &ResourceLimits, about: &EngineInfo, up: &ContainerUp, disk: bool) -> Limits {
     let limit = |asked: Option<u64>, holds: bool, by: &str| Limit {
         asked,
         enforced_by: asked.filter(|_| holds).map(|_| by.to_owned()),

@@ -12,7 +12,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use bastide::host::process::ProcessIdentity;
-use bastide_proto::warden::GUEST_NAME;
+use bastide_proto::warden::GUEST_SOCKET;
 use rustix::fs::{CWD, FileType, Mode, OFlags, openat};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use tokio::io::Interest;
@@ -25,15 +25,15 @@ pub(crate) fn listen(run: &Path) -> io::Result<UnixListener> {
     let folder = openat(CWD, run, flags, Mode::empty())?;
     // By the held folder: the name of a socket may have 107 bytes at most.
     let listener =
-        UnixListener::bind(format!("/proc/self/fd/{}/{GUEST_NAME}", folder.as_raw_fd()))?;
-    fs::set_permissions(run.join(GUEST_NAME), Permissions::from_mode(0o666))?;
+        UnixListener::bind(format!("/proc/self/fd/{}/{GUEST_SOCKET}", folder.as_raw_fd()))?;
+    fs::set_permissions(run.join(GUEST_SOCKET), Permissions::from_mode(0o666))?;
     fs::set_permissions(run, Permissions::from_mode(0o711))?;
     Ok(listener)
 }
 
 /// Leaves the folder to its owner, and to root inside, once the first process has called.
 pub(crate) fn close_folder(run: &Path) -> io::Result<()> {
-    fs::set_permissions(run.join(GUEST_NAME), Permissions::from_mode(0o600))?;
+    fs::set_permissions(run.join(GUEST_SOCKET), Permissions::from_mode(0o600))?;
     fs::set_permissions(run, Permissions::from_mode(0o700))
 }
 
@@ -59,7 +59,7 @@ pub(crate) async fn hand_over(
 pub(crate) async fn connect(run: &Path) -> io::Result<UnixStream> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let folder = openat(CWD, run, flags | OFlags::DIRECTORY, Mode::empty())?;
-    let socket = openat(&folder, GUEST_NAME, flags, Mode::empty())?;
+    let socket = openat(&folder, GUEST_SOCKET, flags, Mode::empty())?;
     if FileType::from_raw_mode(rustix::fs::fstat(&socket)?.st_mode) != FileType::Socket {
         return Err(io::Error::other("what is in the place of its socket is none"));
     }

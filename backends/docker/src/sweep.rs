@@ -2,16 +2,16 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use bastide::{Result, SessionId, Strays, SweepMode};
+use bastide::{Orphans, Result, SessionId, SweepMode};
 use bollard::query_parameters::{ListContainersOptionsBuilder, ListVolumesOptionsBuilder};
 
 use crate::engine::{Engine, LARGE, SMALL};
-use crate::own::{Home, remove_container, remove_volume};
+use crate::own::{HomeLabel, remove_container, remove_volume};
 use crate::state::{HOME_LABEL, SESSION_LABEL};
 
 /// What an engine has of one session.
 #[derive(Debug, Default)]
-struct Things {
+struct SessionObjects {
     containers: Vec<String>,
     volumes: Vec<String>,
 }
@@ -19,8 +19,8 @@ struct Things {
 /// Removes what belongs to sessions of this home that are gone, if `mode` says so, and says what it was.
 /// What earlier versions made is labelled with a path, and any machine may have a home there: that is left
 /// alone.
-pub(crate) async fn sweep(engine: &Engine, home: &Home, mode: SweepMode) -> Result<Strays> {
-    let mut strays = Strays::default();
+pub(crate) async fn sweep(engine: &Engine, home: &HomeLabel, mode: SweepMode) -> Result<Orphans> {
+    let mut orphans = Orphans::default();
     for (id, things) in left(engine, home, &home.identity).await? {
         if mode == SweepMode::Remove {
             for container in &things.containers {
@@ -30,21 +30,25 @@ pub(crate) async fn sweep(engine: &Engine, home: &Home, mode: SweepMode) -> Resu
                 remove_volume(engine, home, &id, volume).await?;
             }
         }
-        strays.removed.push(format!("what the Docker daemon had of session {id}"));
+        orphans.removed.push(format!("what the Docker daemon had of session {id}"));
     }
     for (id, things) in left(engine, home, &home.earlier()).await? {
         let names: Vec<_> = things.containers.iter().chain(&things.volumes).cloned().collect();
         let what = format!("what the Docker daemon has of session {id}: {}", names.join(", "));
         let why = "an earlier version labelled it with the path of a home, which another machine's home \
                    may have, too; remove it with `docker` if it is yours";
-        strays.unclear.push((what, why.to_owned()));
+        orphans.unclear.push((what, why.to_owned()));
     }
-    Ok(strays)
+    Ok(orphans)
 }
 
 /// What has this label and belongs to sessions that have no folder. The engine is asked first: what is made
 /// after that has a folder already.
-async fn left(engine: &Engine, home: &Home, label: &str) -> Result<BTreeMap<SessionId, Things>> {
+async fn left(
+    engine: &Engine,
+    home: &HomeLabel,
+    label: &str,
+) -> Result<BTreeMap<SessionId, SessionObjects>> {
     let label = format!("{HOME_LABEL}={label}");
     let filters: HashMap<String, Vec<String>> = [("label".to_owned(), vec![label])].into();
     let options = ListContainersOptionsBuilder::default().all(true).filters(&filters).build();
@@ -60,7 +64,7 @@ async fn left(engine: &Engine, home: &Home, label: &str) -> Result<BTreeMap<Sess
         let folder = home.path.join("sessions").join(id.as_str());
         matches!(folder.try_exists(), Ok(false)).then_some(id)
     };
-    let mut left: BTreeMap<SessionId, Things> = BTreeMap::new();
+    let mut left: BTreeMap<SessionId, SessionObjects> = BTreeMap::new();
     for container in containers {
         if let (Some(id), Some(name)) = (container.labels.as_ref().and_then(session), container.id)
         {

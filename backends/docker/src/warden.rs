@@ -7,12 +7,12 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use bastide::SessionFolder;
-use bastide::backend::{Hold, Leash};
+use bastide::backend::{KeepAlive, KeepAliveHandle};
 use bastide::host::process::ProcessIdentity;
 use bastide::host::words;
 use bastide_guest_bin::GuestBinary;
 use bastide_proto::container::{ContainerWardenSpec, GAVE_UP, UP};
-use bastide_proto::warden::LET_GO;
+use bastide_proto::warden::RELEASE;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::process::Command;
@@ -28,12 +28,12 @@ pub(crate) struct Warden {
 }
 
 /// Holds a container up: its warden ends it when this socket closes.
-struct OwnersEnd(StdStream);
+struct OwnerSocket(StdStream);
 
-impl Hold for OwnersEnd {
-    fn let_go(&self) -> io::Result<()> {
+impl KeepAliveHandle for OwnerSocket {
+    fn release(&self) -> io::Result<()> {
         use std::io::Write;
-        (&self.0).write_all(&[LET_GO])
+        (&self.0).write_all(&[RELEASE])
     }
 }
 
@@ -64,12 +64,12 @@ impl Warden {
     }
 
     /// Tells it that the guest is up; from then on it watches over it.
-    pub(crate) async fn watch(mut self) -> io::Result<Leash> {
+    pub(crate) async fn watch(mut self) -> io::Result<KeepAlive> {
         self.control.write_all(&[UP]).await?;
         hear(&mut self.control).await?;
         let control = self.control.into_std()?;
         control.set_nonblocking(false)?;
-        Ok(Leash::new(OwnersEnd(control)))
+        Ok(KeepAlive::new(OwnerSocket(control)))
     }
 
     /// Tells it that there is nothing to watch over.

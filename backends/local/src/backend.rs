@@ -15,12 +15,12 @@ use bastide::host::process::{ProcessIdentity, ended, kill};
 use bastide::host::{make_private, words};
 use bastide::{
     Backend, Booted, Connection, Error, ErrorKind, GuestPath, Isolation, Machine, MachineEnd,
-    MachineSpec, MachineStatus, NetworkAccess, Origin, Receipt, Result, Rung, SessionFolder,
-    Strays, SweepMode,
+    MachineSpec, MachineStatus, NetworkAccess, Origin, Orphans, Receipt, Result, Rung,
+    SessionFolder, SweepMode,
 };
 use bastide_guest_bin::GuestBinary;
 use bastide_proto::boot::{Ids, Resolver};
-use bastide_proto::warden::{END_NAME, GUEST_NAME, Wish};
+use bastide_proto::warden::{END_FILE, GUEST_SOCKET, WardenRequest};
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
@@ -29,7 +29,7 @@ use tokio::time::Instant;
 use crate::descendants::kill_descendants;
 use crate::user::Identity;
 use crate::warden::Spares;
-use crate::{boot, side, strays, token};
+use crate::{boot, orphans, side, token};
 
 /// The word users choose this backend by.
 pub(crate) const NAME: &str = "local";
@@ -211,7 +211,7 @@ impl Backend for LocalBackend {
             let message = format!("session {} is not running: {error}", machine.id);
             Error::new(ErrorKind::BackendLost, message)
         };
-        let stream = words::connect(&dir, GUEST_NAME).await.map_err(lost)?;
+        let stream = words::connect(&dir, GUEST_SOCKET).await.map_err(lost)?;
         let token = token::load(&dir).map_err(lost)?;
         let connected = stream.into_std();
         connected.and_then(|stream| side::connection(stream, state.devices, token)).map_err(
@@ -292,14 +292,14 @@ impl Backend for LocalBackend {
         removed.map_err(|error| not_removed(&name, folder, &error))
     }
 
-    async fn sweep(&self, mode: SweepMode) -> Result<Strays> {
+    async fn sweep(&self, mode: SweepMode) -> Result<Orphans> {
         let home = self.home.clone();
         let swept = tokio::task::spawn_blocking(move || strays::sweep(&home, mode)).await;
         let removed = swept.map_err(io::Error::other).and_then(|swept| swept).map_err(|error| {
             let message = format!("cannot look for stray processes: {error}");
             Error::new(ErrorKind::Io, message)
         })?;
-        Ok(Strays { removed, unclear: Vec::new() })
+        Ok(Orphans { removed, unclear: Vec::new() })
     }
 
     fn root(&self, machine: &Machine) -> Option<GuestPath> {
@@ -320,20 +320,20 @@ impl Expose for LocalBackend {
             return Err(Error::new(ErrorKind::Unsupported, message)
                 .hint("use `--isolation namespaces`, which has a loopback of its own"));
         }
-        let published = self.ports(machine, Wish::Publish { port }).await?;
+        let published = self.ports(machine, WardenRequest::Publish { port }).await?;
         let found = published.into_iter().find(|(inside, _)| *inside == port);
-        found.map(|(_, outside)| outside).ok_or_else(|| words::nonsense(&machine.id))
+        found.map(|(_, outside)| outside).ok_or_else(|| words::unexpected_response(&machine.id))
     }
 
     async fn published(&self, machine: &Machine) -> Result<Vec<(u16, u16)>> {
-        self.ports(machine, Wish::Ports).await
+        self.ports(machine, WardenRequest::Ports).await
     }
 }
 
 impl LocalBackend {
-    async fn ports(&self, machine: &Machine, wish: Wish) -> Result<Vec<(u16, u16)>> {
+    async fn ports(&self, machine: &Machine, request: WardenRequest) -> Result<Vec<(u16, u16)>> {
         let (dir, Some(_)) = self.own(machine)? else { return Err(copied(machine)) };
-        words::ports(&dir, &machine.id, wish, ANSWER).await
+        words::ports(&dir, &machine.id, request, ANSWER).await
     }
 }
 
@@ -380,7 +380,7 @@ fn status(state: &State, dir: &Path) -> io::Result<MachineStatus> {
 
 /// What the warden noted, if it could.
 fn how_it_ended(dir: &Path) -> MachineEnd {
-    let noted = fs::read_to_string(dir.join(END_NAME)).ok();
+    let noted = fs::read_to_string(dir.join(END_FILE)).ok();
     let noted = noted.and_then(|text| serde_json::from_str(&text).ok());
     noted.unwrap_or_else(|| MachineEnd::unseen("it ended, and nobody was there to see how"))
 }

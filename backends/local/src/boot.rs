@@ -9,35 +9,35 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bastide::backend::{Hold, Leash, Remains};
+use bastide::backend::{KeepAlive, KeepAliveHandle, Retained};
 use bastide::host::process::ProcessIdentity;
 use bastide::{
     Booted, Connection, Error, ErrorKind, Isolation, Machine, MachineSpec, NetworkAccess, Result,
     Rung, SessionFolder,
 };
 use bastide_guest_bin::GuestBinary;
-use bastide_proto::boot::{BootFailure, BootReport, BootSpec, Groundwork, Ready, Resolver};
+use bastide_proto::boot::{BaseSpec, BootFailure, BootReport, BootSpec, Resolver, SandboxUp};
 use bastide_proto::hello::Token;
-use bastide_proto::warden::{END_NAME, LET_GO};
+use bastide_proto::warden::{END_FILE, RELEASE};
 
 use crate::backend::{NAME, State};
 use crate::nursery::Warden;
-use crate::plan::{Ground, Plan};
+use crate::plan::{Plan, PlanInput};
 use crate::receipt::receipt;
 use crate::refusal::because;
-use crate::warden::{Spares, Waiting};
+use crate::warden::{IdleWarden, Spares};
 use crate::{ladder, layout, side, token};
 
 /// How long a sandbox may take to come up.
 const BOOT: Duration = Duration::from_secs(10);
 
 /// Holds a sandbox up: its warden ends it when this socket closes.
-struct OwnersEnd(StdStream);
+struct OwnerSocket(StdStream);
 
-impl Hold for OwnersEnd {
-    fn let_go(&self) -> io::Result<()> {
+impl KeepAliveHandle for OwnerSocket {
+    fn release(&self) -> io::Result<()> {
         use std::io::Write;
-        (&self.0).write_all(&[LET_GO])
+        (&self.0).write_all(&[RELEASE])
     }
 }
 
@@ -65,7 +65,7 @@ impl Drop for Executed {
         if let Some((warden, control)) = self.0.take() {
             // It ends by itself when the socket closes; here it is only collected.
             drop(control);
-            warden.let_live();
+            warden.reap_in_background();
         }
     }
 }
@@ -96,7 +96,7 @@ pub(crate) async fn boot(
     let mut executed = Executed::start(wardens);
     let toolchains = layout::toolchains(&spec.search_path);
     let token = token::make(dir).map_err(failed)?;
-    let ground = Ground {
+    let input = PlanInput {
         home,
         dir,
         storage: &storage,
@@ -110,7 +110,7 @@ pub(crate) async fn boot(
     let mut failures = Vec::new();
     let (mut climbed, mut unheld) = (None, None);
     for rung in ladder::rungs(spec.isolation, dir)? {
-        let plan = match Plan::new(&ground, rung) {
+        let plan = match Plan::new(&input, rung) {
             // What this one cannot do is not why the session failed, but why it got no further.
             Err(error) if !failures.is_empty() => {
                 unheld = Some((rung, error));
@@ -118,7 +118,7 @@ pub(crate) async fn boot(
             }
             plan => plan?,
         };
-        let stood = stand(wardens, &mut executed, folder, &ground, plan, resolver).await;
+        let stood = try_rung(wardens, &mut executed, folder, &input, plan, resolver).await;
         match stood.map_err(failed)? {
             Ok(up) => {
                 climbed = Some(up);
@@ -137,11 +137,11 @@ pub(crate) async fn boot(
         return Err(ladder::none_left(&failures, unheld.as_ref()));
     };
     ladder::note(dir, plan.rung).map_err(failed)?;
-    let Up { warden, ready, control, connection } = up;
+    let BootedSandbox { warden, ready, control, connection } = up;
     let devices = connection.side.as_ref().map(|side| side.devices.clone()).unwrap_or_default();
     let warden_pid =
         warden.pid().ok_or_else(|| failed(io::Error::other("the warden has ended")))?;
-    warden.let_live();
+    warden.reap_in_background();
     let state = State {
         dir: dir.to_owned(),
         warden: ProcessIdentity::of(warden_pid).map_err(failed)?,
@@ -160,50 +160,50 @@ pub(crate) async fn boot(
     Ok(Booted {
         machine,
         connection: Some(connection),
-        leash: Some(Leash::new(OwnersEnd(control))),
-        remains: Remains::Files,
+        keep_alive: Some(KeepAlive::new(OwnerSocket(control))),
+        retained: Retained::Files,
     })
 }
 
 /// A sandbox that came up.
-struct Up {
+struct BootedSandbox {
     warden: Warden,
-    ready: Ready,
+    ready: SandboxUp,
     control: StdStream,
     connection: Connection,
 }
 
 /// Has a warden build a sandbox; the inner failure is the sandbox's own.
-async fn attempt(
+async fn boot_once(
     wardens: Wardens<'_>,
     executed: &mut Executed,
     folder: &SessionFolder,
     plan: &Plan,
-    ground: &Groundwork,
+    base_spec: &BaseSpec,
     boot: &BootSpec,
-) -> io::Result<std::result::Result<Up, BootFailure>> {
-    if let Some(spare) = wardens.spares.and_then(|spares| spares.take(ground)) {
-        match build(spare, folder, plan, boot).await {
+) -> io::Result<std::result::Result<BootedSandbox, BootFailure>> {
+    if let Some(spare) = wardens.spares.and_then(|spares| spares.take(base_spec)) {
+        match boot_in(spare, folder, plan, boot).await {
             // Somebody ended it while it waited.
             Err(error) if error.kind() != io::ErrorKind::TimedOut => {}
             built => return built,
         }
     }
-    let nursery = match wardens.spares {
-        Some(spares) => spares.nursery(wardens.guest, ground).await,
+    let zygote = match wardens.spares {
+        Some(spares) => spares.zygote(wardens.guest, base_spec).await,
         None => None,
     };
     let executed = executed.0.take();
-    let waiting = Waiting::start(wardens.guest, executed, nursery, ground.clone()).await?;
-    build(waiting, folder, plan, boot).await
+    let idle = IdleWarden::start(wardens.guest, executed, zygote, base_spec.clone()).await?;
+    boot_in(idle, folder, plan, boot).await
 }
 
-async fn build(
-    waiting: Waiting,
+async fn boot_in(
+    idle: IdleWarden,
     folder: &SessionFolder,
     plan: &Plan,
     boot: &BootSpec,
-) -> io::Result<std::result::Result<Up, BootFailure>> {
+) -> io::Result<std::result::Result<BootedSandbox, BootFailure>> {
     let (first, far_first) = StdStream::pair()?;
     let first = match (plan.rung, plan.image.image()) {
         (Rung::Namespaces, None) => {
@@ -213,19 +213,19 @@ async fn build(
         _ => Err(first),
     };
     let handed = [far_first.as_fd(), folder.lock().as_fd()];
-    let report = match tokio::time::timeout(BOOT, waiting.carry(boot, &handed)).await {
+    let report = match tokio::time::timeout(BOOT, idle.boot_session(boot, &handed)).await {
         Ok(Ok(report)) => report,
-        Ok(Err(error)) => return Err(given_up(waiting.warden, error).await),
-        Err(_) => return Err(given_up(waiting.warden, io::ErrorKind::TimedOut.into()).await),
+        Ok(Err(error)) => return Err(given_up(idle.warden, error).await),
+        Err(_) => return Err(given_up(idle.warden, io::ErrorKind::TimedOut.into()).await),
     };
-    let Waiting { warden, control, .. } = waiting;
+    let IdleWarden { warden, control, .. } = idle;
     match report {
         BootReport::Ready(ready) => {
             let workspace = ready.image.as_ref().and_then(|image| image.as_ref().ok()).copied();
             let token = Token(boot.token);
             let late = |first| side::connection(first, plan.devices(workspace), token);
             let connection = first.or_else(late)?;
-            Ok(Ok(Up { warden, ready, control, connection }))
+            Ok(Ok(BootedSandbox { warden, ready, control, connection }))
         }
         BootReport::Failed(failure) => {
             // It ends by itself now; what it held is free when it has.
@@ -236,21 +236,21 @@ async fn build(
 }
 
 /// Tries one rung; the inner failure is the rung's own.
-async fn stand(
+async fn try_rung(
     wardens: Wardens<'_>,
     executed: &mut Executed,
     folder: &SessionFolder,
-    ground: &Ground<'_>,
+    input: &PlanInput<'_>,
     mut plan: Plan,
     resolver: Resolver,
-) -> io::Result<std::result::Result<(Plan, Up), BootFailure>> {
+) -> io::Result<std::result::Result<(Plan, BootedSandbox), BootFailure>> {
     loop {
-        let groundwork = plan.groundwork(ground);
-        let boot = plan.boot_spec(ground, resolver);
-        match attempt(wardens, executed, folder, &plan, &groundwork, &boot).await? {
+        let base_spec = plan.base_spec(input);
+        let boot = plan.boot_spec(input, resolver);
+        match boot_once(wardens, executed, folder, &plan, &base_spec, &boot).await? {
             Ok(up) => {
                 if let Some(spares) = wardens.spares {
-                    spares.prepare(wardens.guest, &groundwork);
+                    spares.prepare(wardens.guest, &base_spec);
                 }
                 return Ok(Ok((plan, up)));
             }
@@ -270,7 +270,7 @@ async fn given_up(mut warden: Warden, why: io::Error) -> io::Error {
 
 /// A note of how the session ended before is no news any more.
 fn forget_end(dir: &Path) -> io::Result<()> {
-    match fs::remove_file(dir.join(END_NAME)) {
+    match fs::remove_file(dir.join(END_FILE)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }

@@ -24,7 +24,7 @@ const STEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
 /// Ends everything that descends from a process, but not the process itself.
 ///
-/// Whoever collects the dead is never stopped: the dead would take the numbers of the living. So what is ours goes first,
+/// A reaper is never stopped: zombies would use up the pids. So what is ours goes first,
 /// from the top down: guest and launchers, which are children of the first process, so that there are no new
 /// supervisors; then those, which are its children by then. What they looked after falls to the first process,
 /// and is stopped before anything of it is killed, so that nothing forks meanwhile.
@@ -38,7 +38,7 @@ trait Machine {
     fn look(&mut self) -> io::Result<Vec<Process>>;
 
     /// Signals one that was seen, if it is still that one; what is held can be waited for.
-    fn signal(&mut self, who: Seen, signal: Signal) -> Option<OwnedFd>;
+    fn signal(&mut self, who: ScannedEntry, signal: Signal) -> Option<OwnedFd>;
 }
 
 /// This machine's.
@@ -51,7 +51,7 @@ impl Machine for Host {
         Ok(numbers.filter_map(Process::by_number).collect())
     }
 
-    fn signal(&mut self, who: Seen, signal: Signal) -> Option<OwnedFd> {
+    fn signal(&mut self, who: ScannedEntry, signal: Signal) -> Option<OwnedFd> {
         who.signal(signal)
     }
 }
@@ -75,7 +75,7 @@ fn kill_in(machine: &mut impl Machine, ancestor: i32) -> io::Result<()> {
 
 /// Says how many there were.
 fn stop_and_kill(machine: &mut impl Machine, ancestor: i32) -> io::Result<usize> {
-    let mut stopped: HashSet<Seen> = HashSet::new();
+    let mut stopped: HashSet<ScannedEntry> = HashSet::new();
     for _ in 0..LOOKS {
         let found = descendants(ancestor, machine.look()?);
         let new: Vec<_> = found.difference(&stopped).copied().collect();
@@ -106,7 +106,7 @@ fn await_all(processes: &[OwnedFd]) {
 
 /// A process that was seen. Its number alone may be another's by now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Seen {
+struct ScannedEntry {
     pid: i32,
     /// In ticks since boot.
     started: u64,
@@ -115,7 +115,7 @@ struct Seen {
 /// What is known of a process at one look.
 #[derive(Debug, Clone, Copy)]
 struct Process {
-    who: Seen,
+    who: ScannedEntry,
     parent: i32,
     /// It only waits to be collected.
     is_dead: bool,
@@ -130,14 +130,14 @@ impl Process {
         let rest = std::str::from_utf8(stat.get(name + 1..)?).ok()?;
         let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
         Some(Self {
-            who: Seen { pid, started: fields.get(19)?.parse().ok()? },
+            who: ScannedEntry { pid, started: fields.get(19)?.parse().ok()? },
             parent: fields.get(1)?.parse().ok()?,
             is_dead: matches!(*fields.first()?, "Z" | "X"),
         })
     }
 }
 
-impl Seen {
+impl ScannedEntry {
     /// Signals it; what is held can be waited for. One that is gone already is what we want.
     fn signal(self, signal: Signal) -> Option<OwnedFd> {
         // Held before it is looked at: what is seen is then known to be about the process that is signalled.
@@ -149,7 +149,7 @@ impl Seen {
 }
 
 /// Everything alive that descends from a process.
-fn descendants(ancestor: i32, all: Vec<Process>) -> HashSet<Seen> {
+fn descendants(ancestor: i32, all: Vec<Process>) -> HashSet<ScannedEntry> {
     let mut children: HashMap<i32, Vec<Process>> = HashMap::new();
     for process in all {
         children.entry(process.parent).or_default().push(process);
@@ -188,7 +188,7 @@ mod tests {
     fn signals_nobody_who_has_the_number_of_one_that_was_seen() {
         let (mut child, _output) = started("echo up; exec sleep 7122");
         let seen = Process::by_number(child.id().cast_signed()).unwrap().who;
-        let earlier = Seen { started: seen.started - 1, ..seen };
+        let earlier = ScannedEntry { started: seen.started - 1, ..seen };
         assert!(earlier.signal(Signal::KILL).is_none(), "that is somebody else");
         assert!(seen.signal(Signal::KILL).is_some());
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&child.wait().unwrap()), Some(9));
@@ -205,14 +205,14 @@ mod tests {
     impl Machine for Written {
         fn look(&mut self) -> io::Result<Vec<Process>> {
             let process = |(pid, parent): &(i32, i32)| Process {
-                who: Seen { pid: *pid, started: 7 },
+                who: ScannedEntry { pid: *pid, started: 7 },
                 parent: *parent,
                 is_dead: false,
             };
             Ok(self.parents.iter().map(process).collect())
         }
 
-        fn signal(&mut self, who: Seen, signal: Signal) -> Option<OwnedFd> {
+        fn signal(&mut self, who: ScannedEntry, signal: Signal) -> Option<OwnedFd> {
             self.signalled.push((who.pid, signal));
             if signal == Signal::KILL {
                 self.parents.retain(|(pid, _)| *pid != who.pid);

@@ -7,7 +7,7 @@ use std::path::Path;
 use bastide::{Error, ErrorKind, Result};
 use bastide_proto::boot::{Ids, Image};
 
-use crate::plan::Ground;
+use crate::plan::PlanInput;
 
 /// The file it lies in, in the session's folder.
 const NAME: &str = "work.img";
@@ -20,7 +20,7 @@ const FOLDERS: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
 
 /// What was decided.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) enum Choice {
+pub(crate) enum WorkspaceImage {
     /// There is no limit.
     #[default]
     NotAsked,
@@ -30,22 +30,22 @@ pub(crate) enum Choice {
     Not(String),
 }
 
-impl Choice {
+impl WorkspaceImage {
     /// Decides for a session with a root of its own. Files that are in an image already stay there.
-    pub(crate) fn of(ground: &Ground<'_>, ids: &Ids) -> Result<Self> {
-        let path = ground.dir.join(NAME);
-        let limit = ground.spec.limits.disk;
+    pub(crate) fn of(input: &PlanInput<'_>, ids: &Ids) -> Result<Self> {
+        let path = input.dir.join(NAME);
+        let limit = input.spec.limits.disk;
         let is_root = matches!(ids, Ids::Range { .. });
         let own = |maker| Image {
             path: path.clone(),
             bytes: limit.unwrap_or_default(),
             maker,
-            instead_of: ground.storage.to_owned(),
+            instead_of: input.storage.to_owned(),
         };
-        if fs::symlink_metadata(&path).is_ok() && ground.was_there {
+        if fs::symlink_metadata(&path).is_ok() && input.was_there {
             if !is_root {
                 let message =
-                    format!("cannot start session {}: only root can mount its files", ground.id);
+                    format!("cannot start session {}: only root can mount its files", input.id);
                 return Err(Error::new(ErrorKind::Unsupported, message)
                     .with("path", path.display().to_string()));
             }
@@ -54,11 +54,11 @@ impl Choice {
         if limit.is_none() {
             return Ok(Self::NotAsked);
         }
-        let why = if ground.spec.host_workspace.is_some() {
+        let why = if input.spec.host_workspace.is_some() {
             "the workspace is a folder of the host"
         } else if !is_root {
             "only root can give a workspace a file system of its own"
-        } else if ground.was_there {
+        } else if input.was_there {
             "the session was made without a file system of its own"
         } else {
             let mut found = FOLDERS.iter().map(|folder| Path::new(folder).join(MAKER));

@@ -8,7 +8,7 @@ use bastide::{Error, ErrorKind, Isolation, Result, Rung};
 use bastide_proto::boot::BootFailure;
 use rustix::io::Errno;
 
-use crate::namespaces::{self, Setting};
+use crate::namespaces::{self, Sysctl};
 use crate::refusal::{because, refused};
 
 /// Where the rung of a session is noted, in its folder: what was stopped goes on as it was.
@@ -71,7 +71,7 @@ pub(crate) fn is_missing(failure: &BootFailure) -> bool {
     says_missing(failure, namespaces::forbids)
 }
 
-fn says_missing(failure: &BootFailure, forbids: impl FnOnce() -> Option<Setting>) -> bool {
+fn says_missing(failure: &BootFailure, forbids: impl FnOnce() -> Option<Sysctl>) -> bool {
     let errnos =
         [Errno::PERM, Errno::ACCESS, Errno::NOSYS, Errno::INVAL, Errno::OPNOTSUPP, Errno::NODEV];
     let errno = Errno::from_raw_os_error(failure.errno);

@@ -10,7 +10,7 @@ use bastide_proto::boot::{RootStep, UserAndGroup};
 
 use crate::homes;
 use crate::host::HostFile;
-use crate::toolchains::{Look, Toolchains};
+use crate::toolchains::{HostView, Toolchains};
 use crate::user::Identity;
 
 /// Folders of the host that commands see, read-only. On most systems all but the first are links
@@ -92,7 +92,7 @@ impl Inside<'_> {
 }
 
 /// The steps that begin the root of a sandbox, the same for every session that asks for the same.
-pub(crate) fn ground_steps(inside: &Inside<'_>, toolchains: &Toolchains) -> Vec<RootStep> {
+pub(crate) fn base_steps(inside: &Inside<'_>, toolchains: &Toolchains) -> Vec<RootStep> {
     let mut steps = Vec::with_capacity(64);
     for path in SYSTEM {
         show(&mut steps, path);
@@ -174,7 +174,7 @@ pub(crate) fn readable(toolchains: &Toolchains, network: bool) -> Vec<String> {
 pub(crate) fn toolchains(search_path: &[PathBuf]) -> Toolchains {
     let is_system = |path: &Path| SYSTEM.iter().any(|system| path.starts_with(system));
     let homes = homes::all();
-    let look = Look { is_system: &is_system, exists: &Path::exists, homes: &homes };
+    let look = HostView { is_system: &is_system, exists: &Path::exists, homes: &homes };
     Toolchains::find(search_path.iter().map(PathBuf::as_path), look)
 }
 
@@ -329,7 +329,7 @@ mod tests {
         ];
         let root = "/srv/deep/work";
         let inside = Inside { root, who: &who, network: false, scratch: None };
-        let mut steps = ground_steps(&inside, &Toolchains::default());
+        let mut steps = base_steps(&inside, &Toolchains::default());
         steps.extend(session_steps("box", false, &files));
         let mut made = vec!["/".to_owned()];
         for step in &steps {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bastide::host::process::{ended, kill};
 use bastide::host::words;
 use bastide_guest_bin::GuestBinary;
-use bastide_proto::boot::{Born, Groundwork};
+use bastide_proto::boot::{BaseSpec, ForkedWarden};
 use rustix::process::{Gid, Uid};
 use tokio::io::{AsyncReadExt, Interest};
 use tokio::net::UnixStream;
@@ -18,10 +18,10 @@ use tokio::sync::Mutex;
 
 use crate::descriptors;
 
-/// How long a nursery may take for one warden.
-const BIRTH: Duration = Duration::from_secs(2);
+/// How long a zygote may take for one warden.
+const FORK_DEADLINE: Duration = Duration::from_secs(2);
 
-/// The longest answer of a nursery.
+/// The longest answer of a zygote.
 const MAX_ANSWER: usize = 64;
 
 /// A warden, whoever its parent is.
@@ -29,7 +29,7 @@ const MAX_ANSWER: usize = 64;
 pub(crate) enum Warden {
     /// This process's child.
     Own(Child),
-    /// A nursery's, which collects it.
+    /// A zygote's, which collects it.
     Forked { pid: u32, held: OwnedFd },
 }
 
@@ -68,7 +68,7 @@ impl Warden {
     }
 
     /// Has it collected whenever it ends. It may outlive this process.
-    pub(crate) fn let_live(self) {
+    pub(crate) fn reap_in_background(self) {
         if let Self::Own(mut child) = self {
             tokio::spawn(async move { child.wait().await });
         }
@@ -80,48 +80,48 @@ impl Warden {
 /// The way to it is gone while somebody uses it, and for good if that was given up half-way: nobody
 /// shall take another's answer for its own.
 #[derive(Debug)]
-pub(crate) struct Nursery {
+pub(crate) struct Zygote {
     stream: Mutex<Option<UnixStream>>,
-    ground: Groundwork,
-    caller: Caller,
+    base_spec: BaseSpec,
+    caller: Credentials,
 }
 
-/// Who this process is to files. A program may become somebody else, and its nursery does not.
+/// Who this process is to files. A program may become somebody else, and its zygote does not.
 #[derive(Debug, PartialEq, Eq)]
-struct Caller {
+struct Credentials {
     uid: Uid,
     gid: Gid,
     groups: Vec<Gid>,
 }
 
-impl Caller {
+impl Credentials {
     fn now() -> io::Result<Self> {
         let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
         Ok(Self { uid, gid, groups: rustix::process::getgroups()? })
     }
 }
 
-impl Nursery {
-    /// Starts one for wardens that stand on this, for the most part.
-    pub(crate) async fn start(guest: &GuestBinary, ground: &Groundwork) -> io::Result<Self> {
+impl Zygote {
+    /// Starts one for wardens with this base, for the most part.
+    pub(crate) async fn start(guest: &GuestBinary, base_spec: &BaseSpec) -> io::Result<Self> {
         let (near, far) = StdStream::pair()?;
         let mut near = words::to_tokio(near)?;
-        Warden::Own(command(guest, far, &["nursery"]).spawn()?).let_live();
-        words::send(&mut near, ground).await?;
-        let (stream, ground) = (Mutex::new(Some(near)), ground.clone());
-        Ok(Self { stream, ground, caller: Caller::now()? })
+        Warden::Own(command(guest, far, &["nursery"]).spawn()?).reap_in_background();
+        words::send(&mut near, base_spec).await?;
+        let (stream, base_spec) = (Mutex::new(Some(near)), base_spec.clone());
+        Ok(Self { stream, base_spec, caller: Credentials::now()? })
     }
 
-    /// Whether it serves for wardens that stand on this.
-    pub(crate) fn is_for(&self, ground: &Groundwork) -> bool {
+    /// Whether it serves for wardens with this base.
+    pub(crate) fn is_for(&self, base_spec: &BaseSpec) -> bool {
         // Whoever holds it now has it for a moment.
         let has_ended = self.stream.try_lock().is_ok_and(|stream| stream.is_none());
-        self.ground == *ground && !has_ended && self.is_callers()
+        self.base_spec == *base_spec && !has_ended && self.has_callers_credentials()
     }
 
     /// Whether its wardens may what this process may.
-    pub(crate) fn is_callers(&self) -> bool {
-        Caller::now().is_ok_and(|now| now == self.caller)
+    pub(crate) fn has_callers_credentials(&self) -> bool {
+        Credentials::now().is_ok_and(|now| now == self.caller)
     }
 
     /// Has a warden forked, and says where it hears its orders. One that comes too late finds nobody
@@ -130,9 +130,9 @@ impl Nursery {
         let (control, far_control) = StdStream::pair()?;
         let mut held = self.stream.lock().await;
         let mut stream = held.take().ok_or(io::ErrorKind::NotConnected)?;
-        let born = tokio::time::timeout(BIRTH, ask(&mut stream, &far_control)).await??;
+        let forked = tokio::time::timeout(FORK_DEADLINE, ask(&mut stream, &far_control)).await??;
         *held = Some(stream);
-        Ok((born, control))
+        Ok((forked, control))
     }
 }
 
@@ -155,11 +155,11 @@ async fn ask(stream: &mut UnixStream, far_control: &StdStream) -> io::Result<War
     }
     let mut body = vec![0; length];
     stream.read_exact(&mut body).await?;
-    let Born { pid } = bastide_proto::decode(&body).map_err(io::Error::other)?;
+    let ForkedWarden { pid } = bastide_proto::decode(&body).map_err(io::Error::other)?;
     Ok(Warden::Forked { pid, held })
 }
 
-/// The last word says whose it is to whoever looks for strays: what it forks cannot be looked at otherwise.
+/// The last word says whose it is to whoever looks for orphans: what it forks cannot be looked at otherwise.
 fn command(guest: &GuestBinary, stdin: StdStream, words: &[&str]) -> Command {
     let mut command = Command::new(guest.checked_path());
     command.arg0("bastide-warden").arg("warden").args(words).env_clear();

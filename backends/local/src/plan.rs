@@ -6,17 +6,18 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use bastide::{
-    Error, ErrorKind, GuestPath, MachineSpec, NetworkAccess, Result, Rung, SessionId, Side,
+    Error, ErrorKind, GuestPath, MachineSpec, NetworkAccess, Result, Rung, SessionId, SideSocket,
 };
 use bastide_proto::boot::{
-    BootSpec, Groundwork, HostIds, HostWalls, Ids, Limits, Resolver, Rung as BootRung, UserAndGroup,
+    BaseSpec, BootSpec, HostIds, HostWalls, Ids, Resolver, ResourceLimits, Rung as BootRung,
+    UserAndGroup,
 };
 
 use crate::backend::GUESTS;
 use bastide_proto::hello::Token;
 
 use crate::host::{self, HostFile};
-use crate::image::Choice;
+use crate::image::WorkspaceImage;
 use crate::layout;
 use crate::toolchains::Toolchains;
 use crate::user::{ID_LOCKS, Identity, only_owner};
@@ -45,12 +46,12 @@ pub(crate) struct Plan {
     /// What commands are told.
     pub(crate) environment: Vec<(String, String)>,
     /// The file system of the workspace.
-    pub(crate) image: Choice,
+    pub(crate) image: WorkspaceImage,
 }
 
 /// What every plan starts from.
 #[derive(Debug)]
-pub(crate) struct Ground<'a> {
+pub(crate) struct PlanInput<'a> {
     pub(crate) home: &'a Path,
     /// The session's folder.
     pub(crate) dir: &'a Path,
@@ -68,45 +69,45 @@ pub(crate) struct Ground<'a> {
 }
 
 impl Plan {
-    pub(crate) fn new(ground: &Ground<'_>, rung: Rung) -> Result<Self> {
+    pub(crate) fn new(input: &PlanInput<'_>, rung: Rung) -> Result<Self> {
         let failed = |error: io::Error| {
-            Error::new(ErrorKind::Io, format!("cannot start session {}: {error}", ground.id))
+            Error::new(ErrorKind::Io, format!("cannot start session {}: {error}", input.id))
         };
         match rung {
-            Rung::Namespaces => Self::namespaces(ground, Identity::of_caller().map_err(failed)?),
-            Rung::Landlock | Rung::Unconfined => Self::on_host(ground, rung),
+            Rung::Namespaces => Self::namespaces(input, Identity::of_caller().map_err(failed)?),
+            Rung::Landlock | Rung::Unconfined => Self::on_host(input, rung),
             _ => Err(Error::new(ErrorKind::Unsupported, "this backend has no such rung")),
         }
     }
 
-    fn namespaces(ground: &Ground<'_>, who: Identity) -> Result<Self> {
-        let mut files = host::files(ground.spec, ground.home)?;
+    fn namespaces(input: &PlanInput<'_>, who: Identity) -> Result<Self> {
+        let mut files = host::files(input.spec, input.home)?;
         host::refuse_overlaps(&files, Rung::Namespaces)?;
         let who = match files.iter().find(|file| file.writable) {
             Some(file) => who.over_host_folder(&file.source),
             None => who,
         };
-        if ground.spec.host_workspace.is_none() {
-            files.insert(0, own_storage(ground.storage, &ground.spec.root)?);
+        if input.spec.host_workspace.is_none() {
+            files.insert(0, own_storage(input.storage, &input.spec.root)?);
         }
         Ok(Self {
             rung: Rung::Namespaces,
-            root: ground.spec.root.clone(),
-            image: Choice::of(ground, &who.ids)?,
+            root: input.spec.root.clone(),
+            image: WorkspaceImage::of(input, &who.ids)?,
             who,
             files,
             own_folders: Vec::new(),
-            environment: ground.toolchains.variables.clone(),
+            environment: input.toolchains.variables.clone(),
         })
     }
 
-    fn on_host(ground: &Ground<'_>, rung: Rung) -> Result<Self> {
-        if ground.spec.nested_sandbox && rung == Rung::Landlock {
+    fn on_host(input: &PlanInput<'_>, rung: Rung) -> Result<Self> {
+        if input.spec.nested_sandbox && rung == Rung::Landlock {
             let message = "sandboxes inside the sandbox need the rung `namespaces`";
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
-        let mut files = host::files(ground.spec, ground.home)?;
-        for grant in &ground.spec.grants {
+        let mut files = host::files(input.spec, input.home)?;
+        for grant in &input.spec.grants {
             if Path::new(grant.path.as_str()) != grant.host {
                 let message = format!(
                     "{} cannot be granted at {}: the rung `{}` has the host's own paths",
@@ -126,13 +127,13 @@ impl Plan {
         // Root's own folders are closed to everybody else, and nobody else is root here.
         let base = match &who.ids {
             Ids::Host(HostIds::Claimed { .. } | HostIds::Given(_)) => {
-                Path::new(TEMPORARY).join(format!("bastide-{}", ground.id))
+                Path::new(TEMPORARY).join(format!("bastide-{}", input.id))
             }
-            _ => ground.dir.to_owned(),
+            _ => input.dir.to_owned(),
         };
         let mut own_folders = vec![base.join("tmp")];
-        let root = match ground.spec.host_workspace {
-            Some(_) => ground.spec.root.clone(),
+        let root = match input.spec.host_workspace {
+            Some(_) => input.spec.root.clone(),
             None => {
                 let work = base.join("work");
                 let root = guest_path(&work)?;
@@ -142,11 +143,11 @@ impl Plan {
                 root
             }
         };
-        let mut environment = ground.toolchains.variables.clone();
+        let mut environment = input.toolchains.variables.clone();
         if let Some(scratch) = base.join("tmp").to_str() {
             environment.push(("TMPDIR".to_owned(), scratch.to_owned()));
         }
-        let image = Choice::on_host(ground.spec.limits.disk);
+        let image = WorkspaceImage::on_host(input.spec.limits.disk);
         Ok(Self { rung, root, who, files, own_folders, environment, image })
     }
 
@@ -164,15 +165,15 @@ impl Plan {
     /// one of them cannot be passed, none is: the guest does not know which.
     pub(crate) fn devices(&self, workspace: Option<u64>) -> Vec<u64> {
         let folders = self.files.iter().skip(usize::from(workspace.is_some()));
-        let devices = folders.map(|file| Side::device_of(&file.source));
+        let devices = folders.map(|file| SideSocket::device_of(&file.source));
         workspace.map(Some).into_iter().chain(devices).collect::<Option<_>>().unwrap_or_default()
     }
 
-    /// What a warden is told first: what the sandbox stands on, whichever session it is for.
-    pub(crate) fn groundwork(&self, ground: &Ground<'_>) -> Groundwork {
-        let spec = ground.spec;
+    /// What a warden is told first: the base of the sandbox, whichever session it is for.
+    pub(crate) fn base_spec(&self, input: &PlanInput<'_>) -> BaseSpec {
+        let spec = input.spec;
         let (rung, steps, is_common) = match self.rung {
-            Rung::Landlock => (BootRung::Landlock(self.host_walls(ground)), Vec::new(), false),
+            Rung::Landlock => (BootRung::Landlock(self.host_walls(input)), Vec::new(), false),
             Rung::Unconfined => (BootRung::Unconfined, Vec::new(), false),
             _ => {
                 let inside = layout::Inside {
@@ -181,17 +182,17 @@ impl Plan {
                     network: spec.network != NetworkAccess::None,
                     scratch: spec.limits.disk,
                 };
-                let steps = layout::ground_steps(&inside, ground.toolchains);
+                let steps = layout::base_steps(&inside, input.toolchains);
                 // The workspace, and nothing else of the caller's.
                 let is_common = self.files.len() == 1 && inside.has_plain_root();
                 (BootRung::Namespaces, steps, is_common)
             }
         };
-        Groundwork {
+        BaseSpec {
             own_network: rung == BootRung::Namespaces && spec.network == NetworkAccess::None,
             rung,
             // Nothing in it is ever shown to a session.
-            stand: ground.home.join(GUESTS),
+            mount_dir: input.home.join(GUESTS),
             ids: self.who.ids.clone(),
             steps,
             is_common,
@@ -199,13 +200,13 @@ impl Plan {
     }
 
     /// What it is told of the session.
-    pub(crate) fn boot_spec(&self, ground: &Ground<'_>, resolver: Resolver) -> BootSpec {
+    pub(crate) fn boot_spec(&self, input: &PlanInput<'_>, resolver: Resolver) -> BootSpec {
         let targets = |writable: bool| {
             let kept = self.files.iter().filter(move |file| file.writable == writable);
             kept.map(|file| file.target.clone()).collect()
         };
-        let spec = ground.spec;
-        let hostname = format!("bastide-{}", ground.id.as_str().get(..8).unwrap_or_default());
+        let spec = input.spec;
+        let hostname = format!("bastide-{}", input.id.as_str().get(..8).unwrap_or_default());
         let network = spec.network != NetworkAccess::None;
         let (steps, mount_points) = match self.rung {
             Rung::Landlock | Rung::Unconfined => (Vec::new(), Vec::new()),
@@ -215,16 +216,16 @@ impl Plan {
             ),
         };
         BootSpec {
-            token: ground.token.0,
+            token: input.token.0,
             caller: match self.rung {
                 Rung::Landlock | Rung::Unconfined => Some(rustix::process::geteuid().as_raw()),
                 // A guest in a namespace of its own does not see who is who outside.
                 _ => None,
             },
-            session_dir: ground.dir.to_owned(),
-            only_own: self.who.only_own.clone(),
+            session_dir: input.dir.to_owned(),
+            single_user_reason: self.who.single_user_reason.clone(),
             nested_sandbox: spec.nested_sandbox,
-            limits: Limits {
+            limits: ResourceLimits {
                 memory: spec.limits.memory,
                 pids: spec.limits.pids,
                 cpu_millis: spec.limits.cpu_millis,
@@ -232,7 +233,7 @@ impl Plan {
             },
             steps,
             hostname,
-            keep_folder: ground.was_there,
+            keep_folder: input.was_there,
             writable: targets(true),
             readable: targets(false),
             writes_to_host: self.writes_to_host(),
@@ -243,13 +244,13 @@ impl Plan {
         }
     }
 
-    fn host_walls(&self, ground: &Ground<'_>) -> HostWalls {
-        let network = ground.spec.network != NetworkAccess::None;
+    fn host_walls(&self, input: &PlanInput<'_>) -> HostWalls {
+        let network = input.spec.network != NetworkAccess::None;
         HostWalls {
-            readable: layout::readable(ground.toolchains, network),
+            readable: layout::readable(input.toolchains, network),
             devices: layout::DEVICES.map(str::to_owned).to_vec(),
             network,
-            least_abi: if ground.by_itself { LEAST_ABI_BY_ITSELF } else { LEAST_ABI },
+            least_abi: if input.by_itself { LEAST_ABI_BY_ITSELF } else { LEAST_ABI },
         }
     }
 }
@@ -260,7 +261,7 @@ impl Identity {
     fn on_host(files: &[HostFile]) -> Result<Self> {
         let mut open = files.iter().filter(|file| file.writable);
         let first = open.next();
-        let only_own = Some(match first {
+        let single_user_reason = Some(match first {
             Some(file) => only_owner(&file.source),
             None => {
                 "the rung `landlock` has no ids of its own; `--isolation namespaces` has".to_owned()
@@ -299,12 +300,14 @@ impl Identity {
             None => HostIds::Claimed { locks: PathBuf::from(ID_LOCKS) },
         };
         Ok(match ids {
-            HostIds::Caller => Self { only_own, ..caller },
-            HostIds::Given(inside) => Self { name: "agent", inside, ids: Ids::Host(ids), only_own },
+            HostIds::Caller => Self { single_user_reason, ..caller },
+            HostIds::Given(inside) => {
+                Self { name: "agent", inside, ids: Ids::Host(ids), single_user_reason }
+            }
             HostIds::Claimed { .. } => {
                 // Which one it is, the warden knows once it has it.
                 let inside = UserAndGroup { uid: u32::MAX, gid: u32::MAX };
-                Self { name: "agent", inside, ids: Ids::Host(ids), only_own }
+                Self { name: "agent", inside, ids: Ids::Host(ids), single_user_reason }
             }
         })
     }
@@ -313,11 +316,11 @@ impl Identity {
     fn caller_itself() -> Self {
         let uid = rustix::process::geteuid().as_raw();
         let inside = UserAndGroup { uid, gid: rustix::process::getegid().as_raw() };
-        let (name, only_own) = match uid {
+        let (name, single_user_reason) = match uid {
             0 => ("root", None),
             _ => ("caller", Some("commands of this session are the caller itself".to_owned())),
         };
-        Self { name, inside, ids: Ids::Host(HostIds::Caller), only_own }
+        Self { name, inside, ids: Ids::Host(HostIds::Caller), single_user_reason }
     }
 }
 

@@ -3,9 +3,9 @@
 use bastide::MachineSpec;
 use bastide::backend::ResourceLimits;
 use bastide::model::receipt::{Limit, Limits, NetworkAccess, Receipt, Rung};
-use bastide_proto::boot::{Enforced, HostIds, Ids, Ready};
+use bastide_proto::boot::{Enforced, HostIds, Ids, SandboxUp};
 
-use crate::image::Choice;
+use crate::image::WorkspaceImage;
 use crate::plan::Plan;
 
 /// The first Landlock version that keeps signals inside the domain.
@@ -57,7 +57,7 @@ const MEMORY_IN_PARTS: &str = "memory as a whole: the limit holds for the privat
 const PIDS_IN_PARTS: &str =
     "pids as a whole: the limit holds for each user, and root inside can be any of them";
 
-pub(crate) fn receipt(ready: &Ready, spec: &MachineSpec, plan: &Plan) -> Receipt {
+pub(crate) fn receipt(ready: &SandboxUp, spec: &MachineSpec, plan: &Plan) -> Receipt {
     let network = spec.network;
     let uid = ready.uid.unwrap_or(plan.who.inside.uid);
     let mut receipt = Receipt::new(plan.rung, network, format!("{} ({uid})", plan.who.name));
@@ -107,7 +107,7 @@ pub(crate) fn receipt(ready: &Ready, spec: &MachineSpec, plan: &Plan) -> Receipt
     let in_parts: Vec<_> = in_parts.map(|(_, _, gap)| gap.to_owned()).collect();
     receipt.not_enforced.extend(in_parts);
     let whole = match (&plan.image, &ready.image) {
-        (Choice::Not(why), _) | (_, Some(Err(why))) => Some(why),
+        (WorkspaceImage::Not(why), _) | (_, Some(Err(why))) => Some(why),
         _ => None,
     };
     receipt.not_enforced.extend(whole.map(|why| {

@@ -4,9 +4,9 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream as StdStream;
 
-use bastide::{Connection, Side};
+use bastide::{Connection, SideSocket};
 use bastide_proto::hello::{SIDE_CHANNEL, Token, hello};
-use bastide_wire::Quiet;
+use bastide_wire::LazyWriteStream;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socketpair};
 
 use crate::descriptors;
@@ -23,10 +23,10 @@ pub(crate) fn connection(
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (socket, far) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         descriptors::send(&stream, &[SIDE_CHANNEL], &[far.as_fd()])?;
-        side = Some(Side { socket, devices });
+        side = Some(SideSocket { socket, devices });
     }
     // Nothing else was sent on it yet, so there is room for a few bytes.
     rustix::net::send(&stream, &hello(&token), SendFlags::NOSIGNAL)?;
-    let stream = Box::new(Quiet::new(stream)?);
+    let stream = Box::new(LazyWriteStream::new(stream)?);
     Ok(Connection { stream, token, side, greeted: true })
 }

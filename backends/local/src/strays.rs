@@ -27,7 +27,7 @@ pub(crate) fn sweep(home: &Path, mode: SweepMode) -> io::Result<Vec<String>> {
         // ended.
         let Some(pid) = Pid::from_raw(process) else { continue };
         let Ok(held) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
-        if let Some(why) = Stray::of(process, &home) {
+        if let Some(why) = Orphan::of(process, &home) {
             if mode == SweepMode::Remove {
                 if is_host_init(process) {
                     kill_descendants(process)?;
@@ -78,13 +78,13 @@ fn processes() -> io::Result<Vec<i32>> {
     Ok(names.filter_map(|name| name.to_str()?.parse().ok()).collect())
 }
 
-/// Why a process is a stray.
-enum Stray {
+/// Why a process is an orphan.
+enum Orphan {
     WardenWithoutFolder,
     SandboxWithoutWarden,
 }
 
-impl Stray {
+impl Orphan {
     fn as_str(&self) -> &'static str {
         match self {
             Self::WardenWithoutFolder => "a warden whose session's folder is gone",
@@ -120,12 +120,12 @@ fn is_ours(pid: i32, home: &Path) -> bool {
         }
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             let own = rustix::process::geteuid().as_raw();
-            let is_callers = effective_user(pid) == Some(own);
+            let has_callers_credentials = effective_user(pid) == Some(own);
             let words = words(pid);
             let last = words.iter().rfind(|word| !word.is_empty());
             let from = last.map(|word| Path::new(OsStr::from_bytes(word)));
             let from = from.and_then(|from| fs::canonicalize(from).ok());
-            is_callers && is_warden(pid) && from == Some(guests)
+            has_callers_credentials && is_warden(pid) && from == Some(guests)
         }
         Err(_) => false,
     }

@@ -44,7 +44,7 @@ const NEVER: [&str; 9] = ["/", "/boot", "/dev", "/etc", "/proc", "/run", "/sys",
 
 /// What is known of the host.
 #[derive(Clone, Copy)]
-pub(crate) struct Look<'a> {
+pub(crate) struct HostView<'a> {
     /// Whether a path is in a folder that is shown anyway.
     pub(crate) is_system: &'a dyn Fn(&Path) -> bool,
     /// Whether a path exists.
@@ -65,9 +65,9 @@ impl Toolchains {
     /// What the folders of a search path need, beyond the system folders that are there anyway.
     pub(crate) fn find<'a>(
         search_path: impl IntoIterator<Item = &'a Path>,
-        look: Look<'_>,
+        look: HostView<'_>,
     ) -> Self {
-        let Look { is_system, exists, homes } = look;
+        let HostView { is_system, exists, homes } = look;
         let mut found = Self::default();
         for folder in search_path {
             if is_system(folder) || !is_plain(folder) || !exists(folder) {
@@ -182,7 +182,7 @@ mod tests {
     ];
 
     fn find(search: &[&str]) -> (Vec<String>, Vec<String>) {
-        let look = Look {
+        let look = HostView {
             is_system: &|path| path.starts_with("/usr") || path.starts_with("/opt"),
             exists: &|path| HOST.iter().any(|known| Path::new(known) == path),
             homes: &Homes::default(),

@@ -21,7 +21,7 @@ pub(crate) struct Identity {
     pub(crate) inside: UserAndGroup,
     pub(crate) ids: Ids,
     /// Why there are no other users inside, where there are none.
-    pub(crate) only_own: Option<String>,
+    pub(crate) single_user_reason: Option<String>,
 }
 
 impl Identity {
@@ -35,8 +35,10 @@ impl Identity {
         let who = Self::choose(caller, &map);
         Ok(match (&who.ids, Subordinate::find(caller)) {
             (Ids::Range { .. }, _) => who,
-            (_, Ok(range)) => Self { ids: range.around(caller, who.inside), only_own: None, ..who },
-            (_, Err(why)) => Self { only_own: Some(why), ..who },
+            (_, Ok(range)) => {
+                Self { ids: range.around(caller, who.inside), single_user_reason: None, ..who }
+            }
+            (_, Err(why)) => Self { single_user_reason: Some(why), ..who },
         })
     }
 
@@ -46,28 +48,28 @@ impl Identity {
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
         };
-        let only_own =
+        let single_user_reason =
             Some(format!("the range of ids set aside for this user is of no use: {why}"));
-        Self { ids: Ids::Own { outside, inside: self.inside }, only_own, ..self }
+        Self { ids: Ids::Own { outside, inside: self.inside }, single_user_reason, ..self }
     }
 
     /// The same where commands can write to folders of the host, the first of which is `folder`. One user is
     /// inside, who is each folder's owner there: nobody else's files can be left behind.
     pub(crate) fn over_host_folder(self, folder: &Path) -> Self {
-        let only_own = Some(only_owner(folder));
+        let single_user_reason = Some(only_owner(folder));
         match self.ids {
             Ids::Range { locks, .. } => {
                 let ids = Ids::Range { locks, only: Some(ORDINARY) };
-                Self { name: "agent", inside: ORDINARY, ids, only_own }
+                Self { name: "agent", inside: ORDINARY, ids, single_user_reason }
             }
             Ids::Subordinate { .. } => {
                 let outside = UserAndGroup {
                     uid: rustix::process::geteuid().as_raw(),
                     gid: rustix::process::getegid().as_raw(),
                 };
-                Self { ids: Ids::Own { outside, inside: self.inside }, only_own, ..self }
+                Self { ids: Ids::Own { outside, inside: self.inside }, single_user_reason, ..self }
             }
-            Ids::Own { .. } | Ids::Host(_) => Self { only_own, ..self },
+            Ids::Own { .. } | Ids::Host(_) => Self { single_user_reason, ..self },
         }
     }
 
@@ -86,11 +88,11 @@ impl Identity {
         let root = UserAndGroup { uid: 0, gid: 0 };
         if caller.uid == 0 && has_ranges(uid_map) {
             let ids = Ids::Range { locks: PathBuf::from(ID_LOCKS), only: None };
-            return Self { name: "root", inside: root, ids, only_own: None };
+            return Self { name: "root", inside: root, ids, single_user_reason: None };
         }
         let inside = if caller.uid == 0 || caller.gid == 0 { ORDINARY } else { caller };
         let ids = Ids::Own { outside: caller, inside };
-        Self { name: "agent", inside, ids, only_own: None }
+        Self { name: "agent", inside, ids, single_user_reason: None }
     }
 }
 
@@ -138,14 +140,15 @@ mod tests {
         let who = Identity::choose(caller, "0 0 4294967295\n").over_host_folder(Path::new("/ws"));
         assert_eq!((who.name, who.inside), ("agent", ORDINARY));
         assert!(matches!(who.ids, Ids::Range { only: Some(ORDINARY), .. }), "{:?}", who.ids);
-        assert!(who.only_own.is_some_and(|why| why.contains("/ws")));
+        assert!(who.single_user_reason.is_some_and(|why| why.contains("/ws")));
         let range = Ids::Subordinate {
             users: Vec::new(),
             groups: Vec::new(),
             newuidmap: PathBuf::new(),
             newgidmap: PathBuf::new(),
         };
-        let who = Identity { name: "agent", inside: ORDINARY, ids: range, only_own: None };
+        let who =
+            Identity { name: "agent", inside: ORDINARY, ids: range, single_user_reason: None };
         let ids = who.over_host_folder(Path::new("/ws")).ids;
         assert!(matches!(ids, Ids::Own { inside: ORDINARY, .. }), "{ids:?}");
     }

@@ -1,7 +1,7 @@
 //! Wardens that wait for their session, and the one that is kept ready for the next.
 //!
 //! Namespaces, mounts and a process take longer to make than all that follows, and are the same for
-//! most sessions of a program. So from its second session on a program has one foundation laid ahead.
+//! most sessions of a program. So from its second session on a program has one base built ahead.
 
 use std::fmt;
 use std::io;
@@ -12,56 +12,56 @@ use std::time::Duration;
 
 use bastide::host::words;
 use bastide_guest_bin::GuestBinary;
-use bastide_proto::boot::{BootReport, BootSpec, Groundwork, Rung};
+use bastide_proto::boot::{BaseSpec, BootReport, BootSpec, Rung};
 use tokio::io::Interest;
 use tokio::runtime::Handle;
 
 use crate::descriptors;
-use crate::nursery::{Nursery, Warden};
+use crate::nursery::{Warden, Zygote};
 
 /// The longest report of a warden.
 const MAX_REPORT: usize = 64 * 1024;
 
-/// How long after a session the next foundation is laid: its first command shall not wait for that.
+/// How long after a session the next base is built: its first command shall not wait for that.
 const LATER: Duration = Duration::from_millis(5);
 
-/// How long a foundation is kept that nobody asks for.
+/// How long a base is kept that nobody asks for.
 const KEPT: Duration = Duration::from_secs(30);
 
 /// How long a warden without a session may take to end.
 const END: Duration = Duration::from_secs(10);
 
-/// A warden that knows what to stand on, and not yet for whom.
-pub(crate) struct Waiting {
+/// A warden that has a base and no session.
+pub(crate) struct IdleWarden {
     pub(crate) warden: Warden,
     /// It ends when this closes, unless a session lives in it by then.
     pub(crate) control: StdStream,
-    ground: Groundwork,
+    base_spec: BaseSpec,
 }
 
-impl Waiting {
-    /// Takes a warden that was executed ahead, or has one forked by a nursery, or executes one. What it
-    /// stands on is laid while this process does other things.
+impl IdleWarden {
+    /// Takes a warden that was executed ahead, or has one forked by a zygote, or executes one. Its
+    /// base is built while this process does other things.
     pub(crate) async fn start(
         guest: &GuestBinary,
         executed: Option<(Warden, StdStream)>,
-        nursery: Option<Arc<Nursery>>,
-        ground: Groundwork,
+        zygote: Option<Arc<Zygote>>,
+        base_spec: BaseSpec,
     ) -> io::Result<Self> {
-        let ready = match (executed, nursery) {
-            (None, Some(nursery)) => nursery.fork().await.ok(),
+        let ready = match (executed, zygote) {
+            (None, Some(zygote)) => zygote.fork().await.ok(),
             (executed, _) => executed,
         };
         let (warden, control) = match ready {
             Some(ready) => ready,
             None => Warden::start(guest)?,
         };
-        words::send(&mut words::to_tokio(control.try_clone()?)?, &ground).await?;
-        Ok(Self { warden, control, ground })
+        words::send(&mut words::to_tokio(control.try_clone()?)?, &base_spec).await?;
+        Ok(Self { warden, control, base_spec })
     }
 
     /// Tells it for whom, and hears what became of it.
-    pub(crate) async fn carry(
+    pub(crate) async fn boot_session(
         &self,
         session: &BootSpec,
         handed: &[BorrowedFd<'_>],
@@ -87,21 +87,21 @@ impl Waiting {
     }
 }
 
-/// The foundation for the next session, if there is one.
+/// The warden with a base for the next session, if there is one.
 #[derive(Default)]
-pub(crate) struct Spares(Mutex<Shelf>);
+pub(crate) struct Spares(Mutex<SpareState>);
 
 #[derive(Default)]
-struct Shelf {
+struct SpareState {
     /// Whether there was a session: who makes one may make none after it, who makes two makes more.
     had_session: bool,
-    /// Whether a foundation is being laid.
+    /// Whether a base is being built.
     is_coming: bool,
-    spare: Option<Waiting>,
+    spare: Option<IdleWarden>,
     /// How many there were.
     count: u64,
     /// Where wardens come from; it goes with a spare that nobody asked for.
-    nursery: Option<Arc<Nursery>>,
+    zygote: Option<Arc<Zygote>>,
     /// Whether it is opened for the first session, too.
     is_early: bool,
 }
@@ -109,87 +109,92 @@ struct Shelf {
 impl Spares {
     /// For a program that will make many sessions.
     pub(crate) fn for_many() -> Self {
-        let shelf = Shelf { had_session: true, is_early: true, ..Shelf::default() };
-        Self(Mutex::new(shelf))
+        let state = SpareState { had_session: true, is_early: true, ..SpareState::default() };
+        Self(Mutex::new(state))
     }
 
     /// The one that is ready, if it is like this.
-    pub(crate) fn take(&self, ground: &Groundwork) -> Option<Waiting> {
-        self.shelf().spare.take_if(|spare| spare.ground == *ground)
+    pub(crate) fn take(&self, base_spec: &BaseSpec) -> Option<IdleWarden> {
+        self.state().spare.take_if(|spare| spare.base_spec == *base_spec)
     }
 
     /// Whether the next session need not execute a warden.
     pub(crate) fn has_warden(&self) -> bool {
-        let shelf = self.shelf();
-        shelf.spare.is_some() || shelf.nursery.is_some() || shelf.is_early
+        let state = self.state();
+        state.spare.is_some() || state.zygote.is_some() || state.is_early
     }
 
-    fn take_number(&self, number: u64) -> Option<Waiting> {
-        let mut shelf = self.shelf();
-        if shelf.count != number {
+    fn take_nth(&self, number: u64) -> Option<IdleWarden> {
+        let mut state = self.state();
+        if state.count != number {
             return None;
         }
-        shelf.nursery = None;
-        shelf.spare.take()
+        state.zygote = None;
+        state.spare.take()
     }
 
     /// Where wardens come from, if somebody has asked for more than one.
-    pub(crate) async fn nursery(
+    pub(crate) async fn zygote(
         self: &Arc<Self>,
         guest: &GuestBinary,
-        ground: &Groundwork,
-    ) -> Option<Arc<Nursery>> {
+        base_spec: &BaseSpec,
+    ) -> Option<Arc<Zygote>> {
         let (open, is_early) = {
-            let shelf = self.shelf();
-            (shelf.nursery.clone(), shelf.is_early)
+            let state = self.state();
+            (state.zygote.clone(), state.is_early)
         };
         match open {
-            None if is_early => Self::open_nursery(&Arc::downgrade(self), guest, ground).await,
-            open => open.filter(|nursery| nursery.is_callers()),
+            None if is_early => Self::open_zygote(&Arc::downgrade(self), guest, base_spec).await,
+            open => open.filter(|zygote| zygote.has_callers_credentials()),
         }
     }
 
     /// Has one made for a session like the one that was just made.
-    pub(crate) fn prepare(self: &Arc<Self>, guest: &Arc<GuestBinary>, ground: &Groundwork) {
-        if ground.rung != Rung::Namespaces {
+    pub(crate) fn prepare(self: &Arc<Self>, guest: &Arc<GuestBinary>, base_spec: &BaseSpec) {
+        if base_spec.rung != Rung::Namespaces {
             return;
         }
         {
-            let mut shelf = self.shelf();
-            let is_there = shelf.spare.as_ref().is_some_and(|spare| spare.ground == *ground);
-            let is_first = !std::mem::replace(&mut shelf.had_session, true);
-            if is_first || shelf.is_coming || is_there {
+            let mut state = self.state();
+            let is_there = state.spare.as_ref().is_some_and(|spare| spare.base_spec == *base_spec);
+            let is_first = !std::mem::replace(&mut state.had_session, true);
+            if is_first || state.is_coming || is_there {
                 return;
             }
-            shelf.is_coming = true;
+            state.is_coming = true;
         }
-        let (spares, guest, ground) = (Arc::downgrade(self), Arc::clone(guest), ground.clone());
+        let (spares, guest, base_spec) =
+            (Arc::downgrade(self), Arc::clone(guest), base_spec.clone());
         tokio::spawn(async move {
             tokio::time::sleep(LATER).await;
-            let Some(number) = Self::lay(&spares, &guest, ground).await else { return };
+            let Some(number) = Self::build_spare(&spares, &guest, base_spec).await else { return };
             tokio::time::sleep(KEPT).await;
             // A later one has its own time.
-            let unused = spares.upgrade().and_then(|spares| spares.take_number(number));
+            let unused = spares.upgrade().and_then(|spares| spares.take_nth(number));
             if let Some(unused) = unused {
                 unused.end().await;
             }
         });
     }
 
-    /// Lays a foundation, and says the how-manieth it is.
-    async fn lay(spares: &Weak<Self>, guest: &GuestBinary, ground: Groundwork) -> Option<u64> {
+    /// Builds a base, and returns its number.
+    async fn build_spare(
+        spares: &Weak<Self>,
+        guest: &GuestBinary,
+        base_spec: BaseSpec,
+    ) -> Option<u64> {
         // Nobody waits for one any more whose client is gone.
         spares.upgrade()?;
-        let nursery = Self::open_nursery(spares, guest, &ground).await;
-        let laid = Waiting::start(guest, None, nursery, ground).await;
+        let zygote = Self::open_zygote(spares, guest, &base_spec).await;
+        let laid = IdleWarden::start(guest, None, zygote, base_spec).await;
         let spares = spares.upgrade()?;
         let (unfit, count) = {
-            let mut shelf = spares.shelf();
-            shelf.is_coming = false;
+            let mut state = spares.state();
+            state.is_coming = false;
             // Whatever is wrong, the next session is told of when it tries the same.
-            let unfit = shelf.spare.replace(laid.ok()?);
-            shelf.count += 1;
-            (unfit, shelf.count)
+            let unfit = state.spare.replace(laid.ok()?);
+            state.count += 1;
+            (unfit, state.count)
         };
         if let Some(unfit) = unfit {
             unfit.end().await;
@@ -198,22 +203,22 @@ impl Spares {
     }
 
     /// Where wardens come from, from now on. One that is of no use any more is replaced.
-    async fn open_nursery(
+    async fn open_zygote(
         spares: &Weak<Self>,
         guest: &GuestBinary,
-        ground: &Groundwork,
-    ) -> Option<Arc<Nursery>> {
-        let open = spares.upgrade()?.shelf().nursery.clone();
-        if open.as_ref().is_some_and(|nursery| nursery.is_for(ground)) {
+        base_spec: &BaseSpec,
+    ) -> Option<Arc<Zygote>> {
+        let open = spares.upgrade()?.state().zygote.clone();
+        if open.as_ref().is_some_and(|zygote| zygote.is_for(base_spec)) {
             return open;
         }
         // Without one, wardens are executed.
-        let nursery = Nursery::start(guest, ground).await.ok().map(Arc::new);
-        spares.upgrade()?.shelf().nursery.clone_from(&nursery);
-        nursery
+        let zygote = Zygote::start(guest, base_spec).await.ok().map(Arc::new);
+        spares.upgrade()?.state().zygote.clone_from(&zygote);
+        zygote
     }
 
-    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+    fn state(&self) -> MutexGuard<'_, SpareState> {
         // Nobody panics while holding it.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -221,9 +226,9 @@ impl Spares {
 
 impl Drop for Spares {
     fn drop(&mut self) {
-        let shelf = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let state = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
         // Outside of a runtime it ends as well; it is only collected later.
-        if let (Some(spare), Ok(runtime)) = (shelf.spare.take(), Handle::try_current()) {
+        if let (Some(spare), Ok(runtime)) = (state.spare.take(), Handle::try_current()) {
             runtime.spawn(spare.end());
         }
     }

@@ -23,12 +23,12 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// The children of this process: the warden of a first session, then the nursery.
+/// The children of this process: the warden of a first session, then the zygote.
 fn own() -> Vec<i32> {
     children().iter().map(|child| child.parse().unwrap()).collect()
 }
 
-/// The wardens that a nursery of this process has forked.
+/// The wardens that a zygote of this process has forked.
 fn wardens() -> Vec<i32> {
     let lists = own().into_iter().map(|pid| format!("/proc/{pid}/task/{pid}/children"));
     let lists = lists.filter_map(|list| std::fs::read_to_string(list).ok());
@@ -64,7 +64,7 @@ fn keeps_one_foundation_ready_and_leaves_nothing_of_it() {
     if rung != bastide::Rung::Namespaces {
         return;
     }
-    // A nursery, its warden, and the first process of a sandbox that has no session yet.
+    // A zygote, its warden, and the first process of a sandbox that has no session yet.
     until("there is a foundation for the third", || {
         guests(home.path()) == 3 && wardens().len() == 1
     });

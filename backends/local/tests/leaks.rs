@@ -74,7 +74,7 @@ async fn use_session(client: &Client, number: usize) -> SessionId {
     manifest.entries.insert("a/file".to_owned(), Entry::file("content"));
     let mut options = CreateOptions::default();
     options.tied_to_owner = number.is_multiple_of(2);
-    // So that there are control groups to be left behind, where the machine has them.
+    // So that there are cgroups to be left behind, where the machine has them.
     options.limits.pids = Some(64);
     let session = client.create(&manifest, options).await.unwrap();
     let id = session.id().clone();

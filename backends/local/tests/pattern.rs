@@ -28,7 +28,7 @@ fn copies_what_sessions_have_in_common() {
         mknod /tmp/null c 1 3 2>/dev/null && echo made; ls /proc | grep -c '^[0-9]'; ls /workspace";
     let (rung, said) = run(&serde_json::json!({}), line);
     if rung != bastide::Rung::Namespaces {
-        // Whoever is root, and may have namespaces, has the best rung with a pattern, too.
+        // Whoever is root, and may have namespaces, has the best rung with a template, too.
         let plain = Client::new(Arc::new(LocalBackend::new(home.path()).unwrap()));
         runtime.block_on(async {
             let manifest = Manifest::default();
@@ -38,7 +38,7 @@ fn copies_what_sessions_have_in_common() {
         });
         return;
     }
-    // Only root has ids to give, and so a pattern; in it a device is no mount.
+    // Only root has ids to give, and so a template; in it a device is no mount.
     let is_copy = rustix::process::geteuid().is_root();
     let (mounts, rest) = said.split_once('\n').unwrap();
     assert_eq!(mounts, if is_copy { "0" } else { "1" }, "{said}");

@@ -11,10 +11,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::conduct::follow;
 use crate::stdin::Stdin;
 use crate::ui::Ui;
-use guard::{Guard, Told};
+use guard::{Guard, TerminalSignal};
 
 /// The key that lets go of a process without ending it: Ctrl-].
-const LET_GO: u8 = 0x1d;
+const RELEASE: u8 = 0x1d;
 
 /// Whether somebody sits at both ends.
 pub(crate) fn is_there() -> bool {
@@ -53,7 +53,7 @@ pub(crate) async fn lend(ui: &mut Ui, process: &mut Process, may_leave: bool) ->
         loop {
             tokio::select! {
                 typed = stdin.next() => match typed {
-                    Some(keys) if may_leave && keys.contains(&LET_GO) => return Ok(Returned::Left),
+                    Some(keys) if may_leave && keys.contains(&RELEASE) => return Ok(Returned::Left),
                     Some(keys) => writer.write(keys).await?,
                     None => return Ok(Returned::Left),
                 },
@@ -62,9 +62,9 @@ pub(crate) async fn lend(ui: &mut Ui, process: &mut Process, may_leave: bool) ->
                     writer.resize(rows, columns).await?;
                 }
                 told = guard.told() => match told {
-                    Told::End(number) => return Ok(Returned::Signalled(number)),
+                    TerminalSignal::End(number) => return Ok(Returned::Signalled(number)),
                     // Its size may be another by now.
-                    Told::Continued => {
+                    TerminalSignal::Continued => {
                         let (rows, columns) = size();
                         writer.resize(rows, columns).await?;
                     }

@@ -28,7 +28,7 @@ pub(crate) enum Kind {
 
 /// Something that is copied.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Node {
+pub(crate) struct CopyEntry {
     pub(crate) name: String,
     pub(crate) kind: Kind,
     /// Its permission bits, without those that give anybody else's rights.
@@ -59,14 +59,14 @@ pub(crate) struct Copied {
 
 impl Source<'_> {
     /// What is copied itself, links followed; its name is of no meaning.
-    async fn top(&self) -> Result<Node> {
+    async fn top(&self) -> Result<CopyEntry> {
         match self {
             Self::Host(source) => source.top().await,
             Self::Session(source) => source.top().await,
         }
     }
 
-    async fn children(&self, path: &str, left_out: &mut Vec<String>) -> Result<Vec<Node>> {
+    async fn children(&self, path: &str, left_out: &mut Vec<String>) -> Result<Vec<CopyEntry>> {
         match self {
             Self::Host(source) => source.children(path, left_out).await,
             Self::Session(source) => source.children(path, left_out).await,
@@ -141,13 +141,13 @@ fn way_out(path: &str, target: &str) -> Option<&'static str> {
 
 /// One side of a copy, as it is written: `ID:PATH`, a path of this machine, or `-`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum CopyEndpoint {
     Host(PathBuf),
     Session { id: String, path: String },
     Stream,
 }
 
-impl Place {
+impl CopyEndpoint {
     /// Reads one side. A path of this machine that has a colon in its first part is written with a
     /// `./` before it.
     pub(crate) fn parse(text: &str) -> std::result::Result<Self, String> {
@@ -175,21 +175,22 @@ mod tests {
 
     #[test]
     fn reads_both_sides() {
-        let session = |id: &str, path: &str| Place::Session { id: id.into(), path: path.into() };
+        let session =
+            |id: &str, path: &str| CopyEndpoint::Session { id: id.into(), path: path.into() };
         let cases = [
-            ("-", Place::Stream),
+            ("-", CopyEndpoint::Stream),
             ("abc:src/main.rs", session("abc", "src/main.rs")),
             ("abc:", session("abc", ".")),
             ("abc:/workspace/a:b", session("abc", "/workspace/a:b")),
-            ("./abc:def", Place::Host("./abc:def".into())),
-            ("/tmp/a:b", Place::Host("/tmp/a:b".into())),
-            ("file", Place::Host("file".into())),
-            (":file", Place::Host(":file".into())),
+            ("./abc:def", CopyEndpoint::Host("./abc:def".into())),
+            ("/tmp/a:b", CopyEndpoint::Host("/tmp/a:b".into())),
+            ("file", CopyEndpoint::Host("file".into())),
+            (":file", CopyEndpoint::Host(":file".into())),
         ];
         for (text, want) in cases {
-            assert_eq!(Place::parse(text), Ok(want), "{text}");
+            assert_eq!(CopyEndpoint::parse(text), Ok(want), "{text}");
         }
-        assert!(Place::parse("").is_err());
+        assert!(CopyEndpoint::parse("").is_err());
     }
 
     #[test]

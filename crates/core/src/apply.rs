@@ -16,9 +16,9 @@ use crate::snapshot::Progress;
 use crate::{Error, Result, Session};
 
 pub use git::{GitFetch, GitOptions};
-use plan::{Put, Step};
+use plan::{LayoutStep, Put};
 pub(crate) use sources::{SourceGrant, Sources};
-pub(crate) use stream::{Piece, Target, lay_out};
+pub(crate) use stream::{Target, UploadItem, lay_out};
 
 /// A file of the host that was laid out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,7 +63,7 @@ pub(crate) async fn apply(
     let mut puts = Vec::new();
     for step in steps {
         match step {
-            Step::Put(put) => {
+            LayoutStep::Put(put) => {
                 puts.push(put);
                 continue;
             }
@@ -119,10 +119,10 @@ async fn put_from(
     lay_out(&target, move |pieces| stream::send_all(&root, puts, sources.as_deref(), pieces)).await
 }
 
-async fn other(session: &Session, step: Step) -> Result<()> {
+async fn other(session: &Session, step: LayoutStep) -> Result<()> {
     match step {
-        Step::Put(_) => Ok(()),
-        Step::Group { path, group } => {
+        LayoutStep::Put(_) => Ok(()),
+        LayoutStep::Group { path, group } => {
             let place = PosixPath::new(session.root.as_str()).join(&path).to_string();
             let mut set = session.files().chown(&place, None, Some(&group)).await;
             if set.is_err() {
@@ -135,6 +135,6 @@ async fn other(session: &Session, step: Step) -> Result<()> {
                 Error::exec_nonzero(["chgrp", &group, &place], 1, Vec::new(), why).because(error)
             })
         }
-        Step::Git(step) => git::put(session, &step).await,
+        LayoutStep::Git(step) => git::put(session, &step).await,
     }
 }

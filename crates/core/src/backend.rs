@@ -80,9 +80,9 @@ pub trait Backend: fmt::Debug + Send + Sync {
     async fn remove_tree(&self, folder: &Path) -> Result<()>;
 
     /// Looks for what no folder of a session leads to, and removes it if `mode` says so.
-    async fn sweep(&self, mode: SweepMode) -> Result<Strays> {
+    async fn sweep(&self, mode: SweepMode) -> Result<Orphans> {
         let _ = mode;
-        Ok(Strays::default())
+        Ok(Orphans::default())
     }
 
     /// Where the workspace of a machine is, if not where its specification says: a machine that sees
@@ -127,7 +127,7 @@ pub enum SweepMode {
 
 /// What a backend has that no folder of a session leads to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Strays {
+pub struct Orphans {
     /// What is, or would be, removed.
     pub removed: Vec<String>,
     /// What was left alone because nobody can tell whether it is this home's, and why.
@@ -350,14 +350,14 @@ pub struct Booted {
     /// A first connection, where the boot made one along the way.
     pub connection: Option<Connection>,
     /// Holds the machine up until it is told to let go.
-    pub leash: Option<Leash>,
+    pub keep_alive: Option<KeepAlive>,
     /// What it has of a session that was there before.
-    pub remains: Remains,
+    pub retained: Retained,
 }
 
 /// What a machine that was started again has of the session it is of.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Remains {
+pub enum Retained {
     /// The files of its workspace, in a system that is made anew.
     #[default]
     Files,
@@ -369,23 +369,23 @@ pub enum Remains {
 
 /// Holds a machine up: when it is dropped, or its process ends in any way, the machine ends and is
 /// removed; unless the machine was let go of before.
-pub struct Leash {
-    held: Box<dyn Hold>,
+pub struct KeepAlive {
+    held: Box<dyn KeepAliveHandle>,
 }
 
-/// What a [`Leash`] holds a machine up by.
-pub trait Hold: Send + Sync {
+/// What a [`KeepAlive`] holds a machine up by.
+pub trait KeepAliveHandle: Send + Sync {
     /// Tells the machine to live on without this process.
     ///
     /// # Errors
     ///
     /// Fails if the machine is gone already.
-    fn let_go(&self) -> std::io::Result<()>;
+    fn release(&self) -> std::io::Result<()>;
 }
 
-impl Leash {
+impl KeepAlive {
     /// Wraps whatever holds the machine up.
-    pub fn new(held: impl Hold + 'static) -> Self {
+    pub fn new(held: impl KeepAliveHandle + 'static) -> Self {
         Self { held: Box::new(held) }
     }
 
@@ -394,14 +394,14 @@ impl Leash {
     /// # Errors
     ///
     /// Fails with [`ErrorKind::BackendLost`] if the machine is gone already.
-    pub fn let_go(self) -> Result<()> {
-        self.held.let_go().map_err(|error| {
+    pub fn release(self) -> Result<()> {
+        self.held.release().map_err(|error| {
             Error::new(ErrorKind::BackendLost, "the machine ended while it was made").because(error)
         })
     }
 }
 
-impl fmt::Debug for Leash {
+impl fmt::Debug for KeepAlive {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Leash").finish_non_exhaustive()
     }
@@ -415,14 +415,14 @@ pub struct Connection {
     pub token: Token,
     /// A way for descriptors beside the stream, where there is one. Its other end must be on its
     /// way to the guest already, ahead of everything else.
-    pub side: Option<Side>,
+    pub side: Option<SideSocket>,
     /// Whether the guest was greeted already, before it was there to answer.
     pub greeted: bool,
 }
 
 /// A way for descriptors from the guest to the host.
 #[derive(Debug)]
-pub struct Side {
+pub struct SideSocket {
     /// A socket that carries whole packets.
     pub socket: OwnedFd,
     /// The devices of the session's files, as they were before its first command ran: a descriptor
@@ -430,7 +430,7 @@ pub struct Side {
     pub devices: Vec<u64>,
 }
 
-impl Side {
+impl SideSocket {
     /// The device of a file or folder of the host, if descriptors of files on it are taken: not every
     /// file system is one whose answers can be waited for.
     #[must_use]

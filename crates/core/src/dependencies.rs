@@ -104,7 +104,7 @@ enum Made {
 }
 
 /// What somebody who asks has to do.
-enum Found {
+enum Lookup {
     Value(Shared),
     Wait(watch::Receiver<Outcome>),
     Make(Factory),
@@ -244,13 +244,13 @@ impl Dependencies {
     async fn find(&self, key: &str) -> Result<Option<Shared>> {
         let found = self.look(key)?;
         let mut waiting = match found {
-            Found::Missing => return Ok(None),
-            Found::Value(value) => return Ok(Some(value)),
-            Found::Make(make) => {
+            Lookup::Missing => return Ok(None),
+            Lookup::Value(value) => return Ok(Some(value)),
+            Lookup::Make(make) => {
                 let made = make(self.clone()).await?;
                 return Ok(Some(self.keep(made)?));
             }
-            Found::Wait(waiting) => waiting,
+            Lookup::Wait(waiting) => waiting,
         };
         let outcome = waiting.wait_for(Option::is_some).await;
         match outcome.as_deref() {
@@ -264,20 +264,20 @@ impl Dependencies {
         }
     }
 
-    fn look(&self, key: &str) -> Result<Found> {
+    fn look(&self, key: &str) -> Result<Lookup> {
         let mut inner = self.lock();
         let is_closed = inner.closing.is_some();
         let Some(Binding { generation, source }) = inner.bindings.get_mut(key) else {
-            return Ok(Found::Missing);
+            return Ok(Lookup::Missing);
         };
         let generation = *generation;
         Ok(match source {
-            Source::Value(value) => Found::Value(Arc::clone(value)),
+            Source::Value(value) => Lookup::Value(Arc::clone(value)),
             Source::Factory { .. } if is_closed => return Err(closed()),
-            Source::Factory { make, is_cached: false, .. } => Found::Make(Arc::clone(make)),
+            Source::Factory { make, is_cached: false, .. } => Lookup::Make(Arc::clone(make)),
             Source::Factory { make, made, .. } => match made {
-                Made::Value(value) => Found::Value(Arc::clone(value)),
-                Made::Running(waiting, _) => Found::Wait(waiting.clone()),
+                Made::Value(value) => Lookup::Value(Arc::clone(value)),
+                Made::Running(waiting, _) => Lookup::Wait(waiting.clone()),
                 Made::Nothing => {
                     let (told, waiting) = watch::channel(None);
                     let (own, key, make) = (self.clone(), key.to_owned(), Arc::clone(make));
@@ -288,7 +288,7 @@ impl Dependencies {
                         drop(told.send(Some(outcome)));
                     });
                     *made = Made::Running(waiting.clone(), task);
-                    Found::Wait(waiting)
+                    Lookup::Wait(waiting)
                 }
             },
         })

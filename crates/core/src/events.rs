@@ -47,7 +47,7 @@ pub use trace::TraceContext;
 
 pub(crate) use audit::{Auditor, digest_of};
 pub(crate) use recorder::{
-    Finished, Open, Recorder, Telling, further, is_for_want_of_room, telling,
+    Finished, OpenOperation, OperationScope, Recorder, extension, is_storage_full, operation_scope,
 };
 pub(crate) use redact::Redactor;
 

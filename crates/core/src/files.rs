@@ -18,13 +18,13 @@ use bastide_model::events::Operation;
 use bastide_model::paths::WorkspacePathPolicy;
 use serde_json::{Value, json};
 
-use crate::events::{Recorder, Telling, further, telling};
+use crate::events::{OperationScope, Recorder, extension, operation_scope};
 use crate::link::Link;
 
 pub use extract::ExtractOptions;
 pub use info::{FileInfo, FileKind};
 pub use read::FileReader;
-pub(crate) use spool::{NotKept, Spool};
+pub(crate) use spool::{Spool, SpoolError};
 pub use watch::{FileChange, Watch};
 pub use write::{Content, WriteOptions};
 
@@ -70,24 +70,27 @@ impl<'a> Files<'a> {
         Self { link, policy, user, events: None }
     }
 
-    /// The same files; what is done with them is told.
-    pub(crate) fn told_to(self, events: Option<&'a Arc<Recorder>>) -> Self {
+    /// The same files; what is done with them is recorded.
+    pub(crate) fn recorded_by(self, events: Option<&'a Arc<Recorder>>) -> Self {
         Self { events, ..self }
     }
 
-    /// Prepares to tell of an operation the reference says nothing about.
-    fn further(&self, op: &'static str, data: impl FnOnce() -> Value) -> Telling<'a> {
-        telling(self.events, || {
+    /// Opens the scope of an operation that the reference has no events for.
+    fn extension(&self, op: &'static str, data: impl FnOnce() -> Value) -> OperationScope<'a> {
+        operation_scope(self.events, || {
             let mut data = data();
             if let (Value::Object(data), Some(user)) = (&mut data, &self.user) {
                 data.insert("user".to_owned(), json!(user));
             }
-            further(op, data)
+            extension(op, data)
         })
     }
 
-    /// Prepares to tell of an operation as the reference does.
-    fn telling(&self, operation: impl FnOnce(Option<String>) -> Operation) -> Telling<'a> {
-        telling(self.events, || operation(self.user.clone()))
+    /// Opens the scope of an operation of the reference.
+    fn operation_scope(
+        &self,
+        operation: impl FnOnce(Option<String>) -> Operation,
+    ) -> OperationScope<'a> {
+        operation_scope(self.events, || operation(self.user.clone()))
     }
 }

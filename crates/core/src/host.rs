@@ -28,6 +28,6 @@ pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
 }
 
 /// Whether something failed because a disk, or somebody's share of it, is full.
-pub(crate) fn is_for_want_of_room(error: &io::Error) -> bool {
+pub(crate) fn is_storage_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

@@ -28,8 +28,8 @@ mod tools;
 
 pub use apply::{GitFetch, GitOptions, Materialized, MaterializedFile};
 pub use backend::{
-    Backend, Booted, Connection, Grant, Machine, MachineEnd, MachineSpec, MachineStatus,
-    ResourceLimits, SessionId, Side, Strays, SweepMode,
+    Backend, Booted, Connection, Grant, Machine, MachineEnd, MachineSpec, MachineStatus, Orphans,
+    ResourceLimits, SessionId, SideSocket, SweepMode,
 };
 pub use bastide_model::receipt::{Isolation, NetworkAccess, Receipt, Rung};
 pub use bastide_model::{Error, ErrorKind, ExposedPort, Result};

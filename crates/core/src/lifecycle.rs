@@ -30,7 +30,7 @@ use crate::events::Finished;
 use crate::snapshot::{Saved, SnapshotKeeper, Workspace};
 use crate::{Error, ErrorKind, Result, Session};
 
-use decision::{Plan, Situation, decide};
+use decision::{Plan, StartState, decide};
 pub(crate) use hooks::Hooks;
 pub use limits::ConcurrencyLimits;
 pub(crate) use limits::Limits;
@@ -41,7 +41,7 @@ const PING: Duration = Duration::from_secs(5);
 
 /// What a session is beside its machine.
 pub(crate) struct Lifecycle {
-    pub(crate) terms: Terms,
+    pub(crate) terms: SessionConfig,
     state: Mutex<SessionState>,
     preserved: Mutex<Preserved>,
     skipped: Mutex<BTreeSet<PosixPath>>,
@@ -63,7 +63,7 @@ pub(crate) struct Preserved {
 }
 
 /// What stays the same from the beginning of a session to its end.
-pub(crate) struct Terms {
+pub(crate) struct SessionConfig {
     pub(crate) registry: Arc<Registry>,
     pub(crate) limits: Limits,
     pub(crate) sources: Option<Arc<Sources>>,
@@ -85,7 +85,7 @@ pub(crate) struct Terms {
 
 impl Lifecycle {
     pub(crate) fn new(
-        terms: Terms,
+        terms: SessionConfig,
         state: SessionState,
         preserved: Preserved,
         is_started: bool,
@@ -132,7 +132,7 @@ impl Session {
     ///
     /// `UnicodeDecodeError` if the manifest holds a file that is not text.
     pub fn state_json(&self) -> Result<Value> {
-        let Terms { registry, has_moved, .. } = &self.life.terms;
+        let SessionConfig { registry, has_moved, .. } = &self.life.terms;
         let state = self.life.state();
         if !has_moved || state.manifest.root == DEFAULT_ROOT {
             return state.serialize(registry);
@@ -174,8 +174,8 @@ impl Session {
     ///
     /// Only with what a sink fails with that must hear of it.
     pub async fn try_running(&self) -> Result<bool> {
-        let told = self.telling(|| Operation::Running);
-        told.around(async { Ok(self.is_running().await) }, |alive| Finished::running(*alive)).await
+        let scope = self.operation_scope(|| Operation::Running);
+        scope.record(async { Ok(self.is_running().await) }, |alive| Finished::running(*alive)).await
     }
 
     async fn is_running(&self) -> bool {
@@ -197,10 +197,12 @@ impl Session {
     /// Fails with what the manifest or the snapshot fails with. Nothing of the workspace is removed
     /// before its replacement is there and verified.
     pub async fn start(&self) -> Result<()> {
-        self.telling(|| Operation::Start).quietly(self.start_untold(), |()| Finished::done()).await
+        self.operation_scope(|| Operation::Start)
+            .record_as_one(self.start_unrecorded(), |()| Finished::done())
+            .await
     }
 
-    async fn start_untold(&self) -> Result<()> {
+    async fn start_unrecorded(&self) -> Result<()> {
         let _turn = self.life.turn.lock().await;
         self.check_up()?;
         let started = self.start_workspace().await.map_err(|error| self.at_edge(error));
@@ -226,7 +228,7 @@ impl Session {
         let discards = self.life.terms.discards_changes;
         let is_as_saved =
             is_there && is_restorable && discards && self.is_as_saved(&workspace).await;
-        let situation = Situation { is_restorable, is_there, is_as_saved, discards };
+        let situation = StartState { is_restorable, is_there, is_as_saved, discards };
         let plan = decide(situation);
         if plan == Plan::Restore {
             self.life.terms.keeper.restore(&workspace).await?;
@@ -286,11 +288,11 @@ impl Session {
     ///
     /// Fails with what the manifest fails with; what was laid out before that stays.
     pub async fn apply_manifest(&self, only_ephemeral: bool) -> Result<Materialized> {
-        let told = self.further("apply_manifest", || json!({"only_ephemeral": only_ephemeral}));
-        told.done(self.apply_untold(only_ephemeral)).await
+        let scope = self.extension("apply_manifest", || json!({"only_ephemeral": only_ephemeral}));
+        scope.record_unit(self.apply_unrecorded(only_ephemeral)).await
     }
 
-    async fn apply_untold(&self, only_ephemeral: bool) -> Result<Materialized> {
+    async fn apply_unrecorded(&self, only_ephemeral: bool) -> Result<Materialized> {
         let _turn = self.life.turn.lock().await;
         self.check_up()?;
         let manifest = self.manifest();
@@ -315,14 +317,14 @@ impl Session {
     ///
     /// Fails if the session can have no users of its own.
     pub async fn provision_manifest_accounts(&self) -> Result<()> {
-        let told = self.further("provision_manifest_accounts", || json!({}));
+        let scope = self.extension("provision_manifest_accounts", || json!({}));
         let work = async {
             let _turn = self.life.turn.lock().await;
             self.check_up()?;
             let manifest = self.manifest();
             self.provision(&manifest).await
         };
-        told.done(work).await
+        scope.record_unit(work).await
     }
 
     /// Keeps a path of the workspace, with all that is below it, out of snapshots taken by this object.
@@ -364,10 +366,12 @@ impl Session {
     /// `WorkspaceStopError` if the workspace cannot be saved. What was saved before is still there
     /// then, and so is the workspace.
     pub async fn stop(&self) -> Result<Saved> {
-        self.telling(|| Operation::Stop).quietly(self.stop_untold(), Saved::told).await
+        self.operation_scope(|| Operation::Stop)
+            .record_as_one(self.stop_unrecorded(), Saved::finished)
+            .await
     }
 
-    async fn stop_untold(&self) -> Result<Saved> {
+    async fn stop_unrecorded(&self) -> Result<Saved> {
         let _turn = self.life.turn.lock().await;
         self.check_up()?;
         if let Some(error) = &self.life.terms.unreadable {
@@ -410,12 +414,12 @@ impl Session {
     ///
     /// Fails if something cannot be ended.
     pub async fn shutdown(&self) -> Result<()> {
-        self.telling(|| Operation::Shutdown)
-            .quietly(self.shutdown_untold(), |()| Finished::done())
+        self.operation_scope(|| Operation::Shutdown)
+            .record_as_one(self.shutdown_unrecorded(), |()| Finished::done())
             .await
     }
 
-    async fn shutdown_untold(&self) -> Result<()> {
+    async fn shutdown_unrecorded(&self) -> Result<()> {
         let _turn = self.life.turn.lock().await;
         if self.life.is_shut_down.load(Ordering::Acquire) {
             return Ok(());

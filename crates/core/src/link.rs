@@ -22,7 +22,7 @@ use crate::{Error, ErrorKind, Result};
 
 pub(crate) use mux::LATE;
 pub use mux::MuxLink;
-pub(crate) use side::{Access, PassedFile, passable_device};
+pub(crate) use side::{Access, ReceivedFile, passable_device};
 pub use side::{SideChannel, Ticket};
 
 /// A connection to the guest of one session.

@@ -16,9 +16,9 @@ use crate::link::{Incoming, Link, Receiver, Stream, decode};
 use crate::output::{Output, OutputCollector};
 use crate::{Input, Result};
 
-pub(crate) use told::ToldProcess;
+pub(crate) use told::ProcessRecording;
 
-use voice::{Voice, Word};
+use voice::{InputMessage, InputSender};
 
 /// How much later than the guest the host gives up on a command's end.
 pub(crate) const GRACE: Duration = Duration::from_secs(1);
@@ -33,13 +33,13 @@ pub struct Process {
     id: ProcessId,
     offset: u64,
     from_guest: Receiver,
-    voice: Voice,
+    input_sender: InputSender,
     /// The link by which the command is cancelled when this is dropped, if it is.
     owned: Option<Arc<dyn Link>>,
     /// When the guest must have reported the end, if ever.
     deadline: Option<Instant>,
-    /// Who is told of its end, if anybody.
-    told: Option<ToldProcess>,
+    /// Records its end, if there is a sink.
+    recording: Option<ProcessRecording>,
     /// Its end, where somebody gave up on hearing it while others were told.
     ended: Option<Exit>,
 }
@@ -183,17 +183,17 @@ impl Process {
             id,
             offset: accepted.from,
             from_guest,
-            voice: Voice::new(to_guest, input),
+            input_sender: InputSender::new(to_guest, input),
             owned: None,
             deadline: None,
-            told: None,
+            recording: None,
             ended: None,
         })
     }
 
-    /// The same process; its end is told.
-    pub(crate) fn told(mut self, told: Option<ToldProcess>) -> Self {
-        self.told = told;
+    /// The same process; its end is recorded.
+    pub(crate) fn with_recording(mut self, recording: Option<ProcessRecording>) -> Self {
+        self.recording = recording;
         self
     }
 
@@ -225,21 +225,21 @@ impl Process {
             return Ok(OutputEvent::Exit(exit));
         }
         let next = self.hear().await;
-        if let Some(told) = &mut self.told {
+        if let Some(recording) = &mut self.recording {
             match &next {
-                Ok(OutputEvent::Stdout(data)) => told.stdout(data),
-                Ok(OutputEvent::Stderr(data)) => told.stderr(data),
+                Ok(OutputEvent::Stdout(data)) => recording.stdout(data),
+                Ok(OutputEvent::Stderr(data)) => recording.stderr(data),
                 Ok(OutputEvent::Lost(_)) => {}
                 Ok(OutputEvent::Exit(exit)) => {
                     self.ended = Some(exit.clone());
-                    if let Some(told) = self.told.take() {
-                        told.finish(self.id, exit).await?;
+                    if let Some(recording) = self.recording.take() {
+                        recording.finish(self.id, exit).await?;
                     }
                     self.ended = None;
                 }
                 Err(error) => {
-                    if let Some(told) = self.told.take() {
-                        told.fail(error).await?;
+                    if let Some(recording) = self.recording.take() {
+                        recording.fail(error).await?;
                     }
                 }
             }
@@ -295,7 +295,7 @@ impl Process {
     /// the command alive.
     #[must_use]
     pub fn writer(&self) -> ProcessWriter {
-        ProcessWriter { voice: self.voice.clone() }
+        ProcessWriter { input_sender: self.input_sender.clone() }
     }
 
     /// Writes to the command's standard input, or types on its terminal.
@@ -337,8 +337,8 @@ impl Process {
             let request = Request::Detach { process: self.id.0 };
             link.open(request).await?.finish().await?;
             self.owned = None;
-            if let Some(told) = self.told.take() {
-                told.detached(self.id).await?;
+            if let Some(recording) = self.recording.take() {
+                recording.detached(self.id).await?;
             }
         }
         Ok(())
@@ -348,7 +348,7 @@ impl Process {
 /// Writes to a command that somebody else may be listening to; see [`Process::writer`].
 #[derive(Debug, Clone)]
 pub struct ProcessWriter {
-    voice: Voice,
+    input_sender: InputSender,
 }
 
 impl ProcessWriter {
@@ -361,7 +361,7 @@ impl ProcessWriter {
         let mut rest: Bytes = data.into();
         while !rest.is_empty() {
             let piece = rest.split_to(rest.len().min(MAX_DATA));
-            self.voice.say(Word::Input(piece)).await?;
+            self.input_sender.send(InputMessage::Input(piece)).await?;
         }
         Ok(())
     }
@@ -372,7 +372,7 @@ impl ProcessWriter {
     ///
     /// As [`Process::write`].
     pub async fn close(&self) -> Result<()> {
-        self.voice.say(Word::InputEnd).await
+        self.input_sender.send(InputMessage::InputEnd).await
     }
 
     /// As [`Process::resize`].
@@ -382,13 +382,13 @@ impl ProcessWriter {
     /// As [`Process::write`].
     pub async fn resize(&self, rows: u16, columns: u16) -> Result<()> {
         let size = TerminalSize { rows, columns };
-        self.voice.say(Word::Control(Control::Resize(size))).await
+        self.input_sender.send(InputMessage::Control(Control::Resize(size))).await
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        self.voice.fall_silent();
+        self.input_sender.close();
         let Some(link) = self.owned.take() else { return };
         // The stream is reset by dropping it, but a guest that waits for the command to read its input
         // does not see that; so it is told. Without a runtime the whole connection is going away, and

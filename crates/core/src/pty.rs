@@ -40,14 +40,14 @@ struct Entry {
     process: ProcessId,
     terminal: bool,
     last_used: Instant,
-    heard: Arc<Heard>,
+    heard: Arc<PendingOutput>,
     to_process: mpsc::Sender<String>,
 }
 
 /// What a process has said and nobody has collected.
 #[derive(Debug, Default)]
-struct Heard {
-    state: Mutex<HeardState>,
+struct PendingOutput {
+    state: Mutex<PendingOutputState>,
     /// Something was said, or the process ended.
     more: Notify,
     /// Something was collected.
@@ -55,7 +55,7 @@ struct Heard {
 }
 
 #[derive(Debug, Default)]
-struct HeardState {
+struct PendingOutputState {
     output: PtyOutput,
     exit_code: Option<i64>,
     failure: Option<Error>,
@@ -78,8 +78,8 @@ impl Session {
         command: Command,
         limits: PtyLimits,
     ) -> Result<PtyExecUpdate> {
-        let told = self.further("pty_exec_start", || command.description());
-        told.around(self.start_pty(command, limits), updated).await
+        let scope = self.extension("pty_exec_start", || command.description());
+        scope.record(self.start_pty(command, limits), updated).await
     }
 
     async fn start_pty(&self, command: Command, limits: PtyLimits) -> Result<PtyExecUpdate> {
@@ -89,7 +89,7 @@ impl Session {
             program: command.argv.first().cloned().unwrap_or_default(),
             terminal,
         });
-        let process = self.spawn_untold(command).await?;
+        let process = self.spawn_unrecorded(command).await?;
         let (to_process, words) = mpsc::channel(16);
         let entry = Entry {
             process: process.id(),
@@ -122,11 +122,11 @@ impl Session {
         chars: &str,
         limits: PtyLimits,
     ) -> Result<PtyExecUpdate> {
-        let told = self.further(
+        let scope = self.extension(
             "pty_write_stdin",
             || json!({"session_id": session_id, "chars": chars.chars().count()}),
         );
-        told.around(self.write_pty(session_id, chars, limits), updated).await
+        scope.record(self.write_pty(session_id, chars, limits), updated).await
     }
 
     async fn write_pty(
@@ -159,9 +159,9 @@ impl Session {
 
     /// Ends every interactive process.
     pub async fn pty_terminate_all(&self) {
-        let told = self.further("pty_terminate_all", || json!({}));
+        let scope = self.extension("pty_terminate_all", || json!({}));
         // What cannot be told keeps nobody from ending them.
-        drop(told.done(async { Ok(()) }).await);
+        drop(scope.record_unit(async { Ok(()) }).await);
         let all: Vec<Entry> = lock(&self.ptys.0).drain().map(|(_, entry)| entry).collect();
         for entry in all {
             // One that has ended already is what is wanted.
@@ -173,7 +173,7 @@ impl Session {
     async fn collect(
         &self,
         id: i64,
-        heard: &Heard,
+        heard: &PendingOutput,
         wait_ms: i64,
         max_output_tokens: Option<i64>,
     ) -> Result<PtyExecUpdate> {
@@ -223,7 +223,7 @@ impl PtyProcesses {
 /// What is told of an answer; not what the process said.
 fn updated(update: &PtyExecUpdate) -> Finished {
     let size = update.output.len();
-    Finished::noted(json!({"session_id": update.process_id, "exit_code": update.exit_code}))
+    Finished::extension(json!({"session_id": update.process_id, "exit_code": update.exit_code}))
         .with("size", size)
 }
 
@@ -273,7 +273,7 @@ fn exit_code(exit: &Exit, manner: Option<&OfContainers>) -> i64 {
 /// Listens to a process until it ends, and passes on what is typed.
 async fn hear(
     mut process: Process,
-    heard: Arc<Heard>,
+    heard: Arc<PendingOutput>,
     mut words: mpsc::Receiver<String>,
     manner: Option<OfContainers>,
 ) {

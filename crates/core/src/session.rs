@@ -9,14 +9,14 @@ use std::sync::Arc;
 
 use bastide_model::paths::WorkspacePathPolicy;
 use bastide_model::receipt::Receipt;
-use bastide_proto::{Answer, Attach, End, Exec, GuestPath, Request, Signal, Stdin};
+use bastide_proto::{AcceptWhen, Attach, End, Exec, GuestPath, Request, Signal, Stdin};
 use serde_bytes::ByteBuf;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::backend::{Backend, Leash, Machine, SessionId};
+use crate::backend::{Backend, KeepAlive, Machine, SessionId};
 use crate::client::Removal;
-use crate::events::{EventOptions, Finished, Recorder, further, telling};
+use crate::events::{EventOptions, Finished, Recorder, extension, operation_scope};
 use crate::fault::agent_lost;
 use crate::lifecycle::Lifecycle;
 use crate::link::{Incoming, LATE, Link, MuxLink, decode};
@@ -44,10 +44,10 @@ pub struct Session {
     pub(crate) env: Vec<(Vec<u8>, Vec<u8>)>,
     pub(crate) policy: WorkspacePathPolicy,
     pub(crate) exposed_ports: Vec<u16>,
-    pub(crate) leash: Option<Leash>,
+    pub(crate) keep_alive: Option<KeepAlive>,
     pub(crate) ptys: PtyProcesses,
     pub(crate) life: Arc<Lifecycle>,
-    /// Who is told what happens here, if anybody.
+    /// Records what happens here, if there is a sink.
     pub(crate) events: Option<Arc<Recorder>>,
     pub(crate) options: Arc<EventOptions>,
 }
@@ -91,7 +91,7 @@ impl Session {
             env: self.env.clone(),
             policy: self.policy.clone(),
             exposed_ports: self.exposed_ports.clone(),
-            leash: None,
+            keep_alive: None,
             ptys: PtyProcesses::default(),
             life: Arc::clone(&self.life),
             options: Arc::clone(&self.options),
@@ -105,34 +105,38 @@ impl Session {
     /// Fails with [`AgentLost`](crate::ErrorKind::AgentLost) if the guest does not answer. A program
     /// that cannot be executed is no error here: the process ends with a code of 126 or 127.
     pub async fn spawn(&self, command: Command) -> Result<Process> {
-        self.start_command(command, Answer::AtOnce).await
+        self.start_command(command, AcceptWhen::AtOnce).await
     }
 
-    async fn start_command(&self, command: Command, answer: Answer) -> Result<Process> {
-        let told = self.tell_of_command(&command).await?;
-        match self.start_command_untold(command, answer).await {
-            Ok(process) => Ok(process.told(told)),
+    async fn start_command(&self, command: Command, answer: AcceptWhen) -> Result<Process> {
+        let recording = self.record_command(&command).await?;
+        match self.start_command_unrecorded(command, answer).await {
+            Ok(process) => Ok(process.with_recording(recording)),
             Err(error) => {
-                if let Some(told) = told {
-                    told.fail(&error).await?;
+                if let Some(recording) = recording {
+                    recording.fail(&error).await?;
                 }
                 Err(error)
             }
         }
     }
 
-    /// As [`spawn`](Self::spawn), as part of something else that is told.
-    pub(crate) async fn spawn_untold(&self, command: Command) -> Result<Process> {
-        self.start_command_untold(command, Answer::AtOnce).await
+    /// As [`spawn`](Self::spawn), as part of another operation that is recorded.
+    pub(crate) async fn spawn_unrecorded(&self, command: Command) -> Result<Process> {
+        self.start_command_unrecorded(command, AcceptWhen::AtOnce).await
     }
 
-    async fn start_command_untold(&self, command: Command, answer: Answer) -> Result<Process> {
+    async fn start_command_unrecorded(
+        &self,
+        command: Command,
+        answer: AcceptWhen,
+    ) -> Result<Process> {
         let (timeout, input) = (command.timeout, command.input.clone());
         let asked = Instant::now();
         let stream = self.link.open(self.exec_request(command, answer)).await?;
         let begun = match answer {
             // It was accepted with its first word, whenever that was.
-            Answer::Together => asked + (LATE - GRACE),
+            AcceptWhen::Together => asked + (LATE - GRACE),
             _ => Instant::now(),
         };
         let deadline = timeout.and_then(|timeout| begun.checked_add(timeout.saturating_add(GRACE)));
@@ -149,7 +153,7 @@ impl Session {
         let limit = command.output_limit;
         // What a command is to read is sent once it is accepted.
         let is_mute = command.input == Input::None && command.terminal.is_none();
-        let answer = if is_mute { Answer::Together } else { Answer::AtOnce };
+        let answer = if is_mute { AcceptWhen::Together } else { AcceptWhen::AtOnce };
         self.start_command(command, answer).await?.output(limit).await
     }
 
@@ -166,9 +170,10 @@ impl Session {
             return Err(Error::new(ErrorKind::InvalidInput, message)
                 .hint("put them into a file, or attach to the process and write them"));
         }
-        let told = self.further("spawn", || command.description());
+        let scope = self.extension("spawn", || command.description());
         let work = async {
-            let mut stream = self.link.open(self.exec_request(command, Answer::Detached)).await?;
+            let mut stream =
+                self.link.open(self.exec_request(command, AcceptWhen::Detached)).await?;
             let id = stream.accepted.process.map(ProcessId);
             match stream.from_guest.next().await? {
                 Incoming::End(End::Detached) => {
@@ -177,7 +182,7 @@ impl Session {
                 _ => Err(agent_lost("the guest broke the protocol: not the start of a process")),
             }
         };
-        told.around(work, |id| Finished::noted(json!({"process": id.0}))).await
+        scope.record(work, |id| Finished::extension(json!({"process": id.0}))).await
     }
 
     /// Listens to a process: what it has said from `from` on, and what it says until it ends. Dropping
@@ -201,15 +206,15 @@ impl Session {
     }
 
     async fn listen(&self, process: ProcessId, from: u64, only_so_far: bool) -> Result<Process> {
-        let told = self.tell_of_listening(process, from, only_so_far).await?;
+        let recording = self.record_attach(process, from, only_so_far).await?;
         let attach = Attach { process: process.0, from, only_so_far };
         let attached = match self.link.open(Request::Attach(attach)).await {
             Ok(stream) => Process::attached(stream, Input::Stream),
             Err(error) => Err(error),
         };
-        match (attached, told) {
-            (Ok(process), told) => Ok(process.told(told)),
-            (Err(error), Some(told)) => told.fail(&error).await.and(Err(error)),
+        match (attached, recording) {
+            (Ok(process), recording) => Ok(process.with_recording(recording)),
+            (Err(error), Some(recording)) => recording.fail(&error).await.and(Err(error)),
             (Err(error), None) => Err(error),
         }
     }
@@ -222,9 +227,9 @@ impl Session {
     /// Fails with [`NotFound`](crate::ErrorKind::NotFound) if the process has ended or there is no
     /// record of it, and with [`InvalidInput`](crate::ErrorKind::InvalidInput) for an unknown signal.
     pub async fn signal(&self, process: ProcessId, signal: i32) -> Result<()> {
-        let told = self.further("signal", || json!({"process": process.0, "signal": signal}));
+        let scope = self.extension("signal", || json!({"process": process.0, "signal": signal}));
         let request = Request::Signal(Signal { process: process.0, signal });
-        told.done(async { self.link.open(request).await?.finish().await }).await
+        scope.record_unit(async { self.link.open(request).await?.finish().await }).await
     }
 
     /// Every process the session has a record of, oldest first.
@@ -233,8 +238,11 @@ impl Session {
     ///
     /// Fails with [`AgentLost`](crate::ErrorKind::AgentLost) if the guest does not answer.
     pub async fn processes(&self) -> Result<Vec<ProcessInfo>> {
-        let told = self.further("processes", || json!({}));
-        told.around(self.list_processes(), |all| Finished::noted(json!({"processes": all.len()})))
+        let scope = self.extension("processes", || json!({}));
+        scope
+            .record(self.list_processes(), |all| {
+                Finished::extension(json!({"processes": all.len()}))
+            })
             .await
     }
 
@@ -261,7 +269,7 @@ impl Session {
         command
     }
 
-    fn exec_request(&self, command: Command, answer: Answer) -> Request {
+    fn exec_request(&self, command: Command, answer: AcceptWhen) -> Request {
         let Command { argv, env, cwd, user, input, timeout, terminal, .. } = self.as_run(command);
         let mut env = self.environment(env);
         if terminal.is_some()
@@ -289,9 +297,10 @@ impl Session {
     ///
     /// Fails if the backend cannot remove something; what is left carries the session's name.
     pub async fn delete(self) -> Result<()> {
-        let Self { backend, state, machine, link, leash, life, events, .. } = self;
-        let told = telling(events.as_ref(), || further("delete", json!({})));
-        let deleted = told.done(remove(backend, state, machine, link, leash, &life)).await;
+        let Self { backend, state, machine, link, keep_alive, life, events, .. } = self;
+        let scope = operation_scope(events.as_ref(), || extension("delete", json!({})));
+        let deleted =
+            scope.record_unit(remove(backend, state, machine, link, keep_alive, &life)).await;
         if let Some(events) = &events {
             events.close(deleted.is_ok()).await;
         }
@@ -315,7 +324,7 @@ async fn remove(
     state: Arc<State>,
     machine: Machine,
     link: Arc<dyn Link>,
-    leash: Option<Leash>,
+    keep_alive: Option<KeepAlive>,
     life: &Lifecycle,
 ) -> Result<()> {
     drop(link);
@@ -327,6 +336,6 @@ async fn remove(
         Err(error) => Err(error),
     };
     life.terms.dependencies.close().await;
-    drop(leash);
+    drop(keep_alive);
     removed
 }

@@ -28,7 +28,9 @@ use crate::host::sync_folder;
 use crate::{Error, ErrorKind, Result};
 
 pub use folder::SessionFolder;
-pub(crate) use folder::{Claim, Life, Transition, Turn, is_unwanted, mark_unwanted};
+pub(crate) use folder::{
+    ClaimAttempt, Liveness, Transition, TransitionAttempt, is_unwanted, mark_unwanted,
+};
 pub use identity::home_identity;
 pub use origin::Origin;
 pub(crate) use record::{Record, Stage, Stamp, Summary};
@@ -98,29 +100,31 @@ impl State {
     }
 
     /// Takes the right to change what a session is, once nobody else has it.
-    pub(crate) async fn turn(&self, id: &SessionId) -> Result<Turn> {
+    pub(crate) async fn lock_transition(&self, id: &SessionId) -> Result<TransitionAttempt> {
         let deadline = Instant::now() + BUSY;
         loop {
-            match self.try_turn(id)? {
-                Turn::Taken if Instant::now() < deadline => tokio::time::sleep(AGAIN).await,
+            match self.try_lock_transition(id)? {
+                TransitionAttempt::Taken if Instant::now() < deadline => {
+                    tokio::time::sleep(AGAIN).await;
+                }
                 turn => return Ok(turn),
             }
         }
     }
 
     /// Takes the right to change what a session is, if nobody has it.
-    pub(crate) fn try_turn(&self, id: &SessionId) -> Result<Turn> {
-        folder::turn(&self.path_of(id), id)
+    pub(crate) fn try_lock_transition(&self, id: &SessionId) -> Result<TransitionAttempt> {
+        folder::lock_transition(&self.path_of(id), id)
     }
 
     /// Takes hold of a session nobody keeps alive.
-    pub(crate) fn claim(&self, id: &SessionId) -> Result<Claim> {
+    pub(crate) fn claim(&self, id: &SessionId) -> Result<ClaimAttempt> {
         folder::claim(self.path_of(id), id)
     }
 
     /// Whether anybody keeps a session alive.
-    pub(crate) fn life(&self, id: &SessionId) -> Life {
-        folder::life(&self.path_of(id))
+    pub(crate) fn liveness(&self, id: &SessionId) -> Liveness {
+        folder::liveness(&self.path_of(id))
     }
 
     /// Every session that has a folder, in the order of their names.
@@ -140,7 +144,7 @@ impl State {
         let gone = self.names()?.into_iter().filter(is_its);
         let gone = gone.map(|name| self.sessions().join(name));
         // Whoever removes one right now holds its lock.
-        Ok(gone.filter(|path| folder::life(path) != Life::Kept).collect())
+        Ok(gone.filter(|path| folder::liveness(path) != Liveness::Kept).collect())
     }
 
     fn names(&self) -> Result<Vec<String>> {
@@ -320,20 +324,20 @@ mod tests {
         let (_home, state) = home();
         let record = intent();
         let id = record.id.clone();
-        assert_eq!(state.life(&id), Life::Missing);
-        assert!(matches!(state.claim(&id), Ok(Claim::Missing)));
+        assert_eq!(state.liveness(&id), Liveness::Missing);
+        assert!(matches!(state.claim(&id), Ok(ClaimAttempt::Missing)));
         let folder = run(state.reserve(&record)).unwrap();
         let again = run(state.reserve(&record)).map(drop).map_err(|error| error.kind());
         assert_eq!(again, Err(ErrorKind::Conflict));
-        assert_eq!(state.life(&id), Life::Kept);
-        assert!(matches!(state.claim(&id), Ok(Claim::Kept)));
+        assert_eq!(state.liveness(&id), Liveness::Kept);
+        assert!(matches!(state.claim(&id), Ok(ClaimAttempt::Kept)));
         // Whoever has a copy of the lock keeps it alive as well.
         let copy = folder.lock().try_clone().unwrap();
         drop(folder);
-        assert_eq!(state.life(&id), Life::Kept);
+        assert_eq!(state.liveness(&id), Liveness::Kept);
         drop(copy);
-        assert_eq!(state.life(&id), Life::Left);
-        assert!(matches!(state.claim(&id), Ok(Claim::Ours(_))));
+        assert_eq!(state.liveness(&id), Liveness::Left);
+        assert!(matches!(state.claim(&id), Ok(ClaimAttempt::Ours(_))));
         assert_eq!(state.record(&id).unwrap().map(|record| record.stage), Some(Stage::Starting));
     }
 
@@ -358,8 +362,8 @@ mod tests {
             scope.spawn(move || {
                 // Until the other one is done, or gone.
                 while matches!(stopped.try_recv(), Err(std::sync::mpsc::TryRecvError::Empty)) {
-                    if let Ok(Turn::Ours(_turn)) = state.try_turn(id)
-                        && let Ok(Claim::Ours(folder)) = state.claim(id)
+                    if let Ok(TransitionAttempt::Ours(_turn)) = state.try_lock_transition(id)
+                        && let Ok(ClaimAttempt::Ours(folder)) = state.claim(id)
                     {
                         remove(state, folder, "sweeper");
                     }

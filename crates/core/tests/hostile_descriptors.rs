@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use bastide::link::MuxLink;
 use bastide::model::paths::WorkspacePathPolicy;
-use bastide::{Connection, ErrorKind, Files, Side};
-use bastide_proto::files::{FileOp, FileRequest, Opened, Ready};
+use bastide::{Connection, ErrorKind, Files, SideSocket};
+use bastide_proto::files::{FileOp, FileRequest, Opened, WriteReady};
 use bastide_proto::frame::Tag;
 use bastide_proto::hello::{HELLO_BYTES, TOKEN_BYTES, Token, welcome};
 use bastide_proto::{Accepted, End, Frame, FrameCodec, Request};
@@ -67,7 +67,7 @@ async fn guest(mut stream: DuplexStream, socket: OwnedFd, pass: Arc<Pass>) {
                 }
                 FileOp::Write(write) => {
                     pass(write.pass.unwrap(), &socket);
-                    send(&mut call, Tag::Item, &Ready { passed: true }).await;
+                    send(&mut call, Tag::Item, &WriteReady { passed: true }).await;
                     // Until the host says that it is done, or gives up.
                     while let Some(Ok(frame)) = call.next().await {
                         if frame.tag == Tag::InputEnd {
@@ -112,7 +112,7 @@ async fn meet(
     let (socket, far_socket) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
     tokio::spawn(guest(far, far_socket, Arc::new(pass)));
-    let side = Some(Side { socket, devices });
+    let side = Some(SideSocket { socket, devices });
     let connection =
         Connection { stream: Box::new(host), token: Token([7; TOKEN_BYTES]), side, greeted: false };
     let link = MuxLink::connect(connection).await.unwrap();
@@ -279,7 +279,7 @@ fn silent_file(target: &Path) -> Option<OwnedFd> {
         assert!(length >= 40, "a request is longer than its header");
         let word = |at: usize| u32::from_ne_bytes(request[at..at + 4].try_into().unwrap());
         let body = match word(4) {
-            // The version, and how much is written at a time; the rest may be nought.
+            // The version, and how much is written at a time; the rest may be 0.
             INIT => [
                 &7_u32.to_ne_bytes()[..],
                 &31_u32.to_ne_bytes(),

@@ -32,7 +32,7 @@ pub(crate) struct Identity {
 
 /// Which group a number is in that no user has for a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Nameless {
+pub(crate) enum UnnamedGroup {
     /// The one of the same number.
     InOwnGroup,
     /// Root's, as with container engines.
@@ -85,7 +85,7 @@ impl Accounts {
 
     /// Who is meant by `user`, `user:group`, `user:` or `:group`, each a name or a number. As with
     /// engines, whoever names a group means that one alone, and whoever names no user means root.
-    pub(crate) fn identity(&self, text: &str, nameless: Nameless) -> Option<Identity> {
+    pub(crate) fn identity(&self, text: &str, unnamed_group: UnnamedGroup) -> Option<Identity> {
         let (user, group) = match text.split_once(':') {
             Some(("", "")) => return None,
             Some(("", group)) => ("0", group),
@@ -93,8 +93,8 @@ impl Accounts {
             None => (text, ""),
         };
         let who = self.user_identity(user)?;
-        match (group, nameless) {
-            ("", Nameless::InRootsGroup) if self.user_name(who.uid).is_none() => {
+        match (group, unnamed_group) {
+            ("", UnnamedGroup::InRootsGroup) if self.user_name(who.uid).is_none() => {
                 Some(Identity { gid: 0, ..who })
             }
             ("", _) => Some(who),
@@ -243,10 +243,10 @@ mod tests {
             ("-1", None),
         ];
         for (text, want) in cases {
-            assert_eq!(accounts.identity(text, Nameless::InOwnGroup), want, "{text}");
+            assert_eq!(accounts.identity(text, UnnamedGroup::InOwnGroup), want, "{text}");
         }
-        let nameless = accounts.identity("4242", Nameless::InRootsGroup);
-        assert_eq!(nameless, who(4242, 0, &[]), "as with engines");
+        let unnamed_group = accounts.identity("4242", UnnamedGroup::InRootsGroup);
+        assert_eq!(unnamed_group, who(4242, 0, &[]), "as with engines");
     }
 
     #[test]
@@ -268,7 +268,7 @@ mod tests {
             ("ann:4294967295", None),
         ];
         for (text, want) in cases {
-            assert_eq!(accounts.identity(text, Nameless::InRootsGroup), want, "{text}");
+            assert_eq!(accounts.identity(text, UnnamedGroup::InRootsGroup), want, "{text}");
         }
     }
 

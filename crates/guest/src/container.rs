@@ -1,5 +1,5 @@
 //! The first process of a container: meets the host, hears what the session is, starts guest and launcher,
-//! and from then on only collects the dead. It has one thread for all its life, so it may fork.
+//! and from then on only reaps. It has one thread for all its life, so it may fork.
 //!
 //! The container is the jail; what is built here are only the walls between commands and guest.
 
@@ -17,23 +17,23 @@ use bastide_proto::boot::{BootFailure, Enforced, UserAndGroup};
 use bastide_proto::container::{
     ContainerReport, ContainerSpec, ContainerUp, FOLDER, HOST_PATH, RUN_PATH,
 };
-use bastide_proto::warden::GUEST_NAME;
+use bastide_proto::warden::GUEST_SOCKET;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, setsid};
 
-use crate::accounts::{Identity, Nameless};
+use crate::accounts::{Identity, UnnamedGroup};
 use crate::init::ToInit;
 use crate::jail::container::{
     become_user, harden_first, harden_guest, raise_walls, reduce_first, reduce_guest,
 };
 use crate::jail::{
-    Count, Processors, Protected, Shared, Step, StepError, Surroundings, WallsReport,
+    Count, LimitContext, Processors, Protected, Shared, StepContext, StepError, WallsReport,
     limit_commands,
 };
-use crate::server::{self, Endpoints, Population, Served};
-use crate::supervisor::adopts_or_goes_on;
-use crate::sys::{Fork, block_signals, close_inherited, exit_now, fork, ignore_children};
+use crate::server::{self, Endpoints, Served, UserPolicy};
+use crate::supervisor::probe_subreaper;
+use crate::sys::{Fork, block_signals, close_inherited, exit_now, fork, ignore_sigchld};
 use crate::{launcher, packet};
 
 use identity::DefaultUser;
@@ -48,16 +48,16 @@ const SPEAK: Duration = Duration::from_secs(10);
 const ONE_USER: &str = "its container runs as one user only";
 
 /// An engine gives no user or file system apart.
-const OF_ENGINE: Surroundings = Surroundings {
+const OF_ENGINE: LimitContext = LimitContext {
     count: Count::Shared,
     own_root: false,
-    bounds_storms: false,
+    bounds_fork_storms: false,
     writes_elsewhere: false,
 };
 
 /// How the first process and the host meet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum Rendezvous {
     /// It calls the host, in a folder they share.
     Calls,
     /// It waits for the host, which comes by `dial`.
@@ -65,7 +65,7 @@ pub enum Way {
 }
 
 /// A host that has said what the session is.
-struct Met {
+struct HostConnection {
     host: UnixStream,
     spec: ContainerSpec,
     /// Where other hosts connect.
@@ -77,14 +77,14 @@ struct Met {
 /// # Errors
 ///
 /// Fails if nobody says what the session is, or if guest and launcher cannot be started.
-pub fn run(way: Way) -> io::Result<()> {
+pub fn run(rendezvous: Rendezvous) -> io::Result<()> {
     close_inherited()?;
     block_signals();
-    // The kernel collects the dead for a parent that does not want to hear of them.
-    ignore_children();
-    let Met { host, spec, listener } = match way {
-        Way::Calls => call()?,
-        Way::Waits => wait()?,
+    // With SIGCHLD ignored the kernel reaps the children itself.
+    ignore_sigchld();
+    let HostConnection { host, spec, listener } = match rendezvous {
+        Rendezvous::Calls => call()?,
+        Rendezvous::Waits => wait()?,
     };
     let mut told = host.try_clone()?;
     match start(&spec, listener, host) {
@@ -120,18 +120,18 @@ fn start_launchers(spec: &ContainerSpec, default: &DefaultUser, to_guest: OwnedF
 
 /// Calls the host, which says what the session is and hands over the socket it listens on. So nothing
 /// is ever made in the folder from in here.
-fn call() -> io::Result<Met> {
-    let host = UnixStream::connect(Path::new(HOST_PATH).join(GUEST_NAME))?;
+fn call() -> io::Result<HostConnection> {
+    let host = UnixStream::connect(Path::new(HOST_PATH).join(GUEST_SOCKET))?;
     host.set_read_timeout(Some(ARRIVAL))?;
     let (spec, mut sockets) = packet::receive(&host)?.ok_or(io::ErrorKind::UnexpectedEof)?;
     let listener = sockets.pop().ok_or(io::ErrorKind::InvalidData)?;
     host.set_read_timeout(None)?;
-    Ok(Met { host, spec, listener: listener.into() })
+    Ok(HostConnection { host, spec, listener: listener.into() })
 }
 
 /// Listens, and waits for the host. Nobody else is here yet.
-fn wait() -> io::Result<Met> {
-    let path = Path::new(RUN_PATH).join(GUEST_NAME);
+fn wait() -> io::Result<HostConnection> {
+    let path = Path::new(RUN_PATH).join(GUEST_SOCKET);
     let listener = UnixListener::bind(&path)?;
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
     let deadline = Instant::now() + ARRIVAL;
@@ -147,7 +147,7 @@ fn wait() -> io::Result<Met> {
         // One that only looks whether somebody listens says nothing.
         if let Ok(Some((spec, _))) = packet::receive(&host) {
             host.set_read_timeout(None)?;
-            return Ok(Met { host, spec, listener });
+            return Ok(HostConnection { host, spec, listener });
         }
     }
 }
@@ -173,22 +173,30 @@ fn start(
     }
     make_granted(spec, &who)?;
     let logs = open_logs(spec.writable.first(), &who)?;
-    let kills = open_kills();
+    let oom_events = open_oom_events();
     let pair = || UnixStream::pair().step(|| "make a pair of sockets".to_owned());
     let (launcher, launcher_end) = pair()?;
     let (to_guest, init) = pair()?;
     let guest = match fork().step(|| "fork the guest".to_owned())? {
         Fork::Child => {
             drop((launcher_end, to_guest));
-            let (warden, porter) = (None, None);
+            let (warden, port_channel) = (None, None);
             let first = Some(first);
-            let endpoints =
-                Endpoints { listener, first, launcher, init, warden, porter, logs, kills };
-            be_guest(spec, &who, endpoints)
+            let endpoints = Endpoints {
+                listener,
+                first,
+                launcher,
+                init,
+                warden,
+                port_channel,
+                logs,
+                oom_events,
+            };
+            run_guest(spec, &who, endpoints)
         }
         Fork::Parent(guest) => guest,
     };
-    drop((launcher, init, listener, first, logs, kills));
+    drop((launcher, init, listener, first, logs, oom_events));
     let launcher = match fork().step(|| "fork the launcher".to_owned())? {
         Fork::Child => {
             drop(to_guest);
@@ -211,7 +219,7 @@ fn start(
         many_users: who.many_users,
         enforced: walls.enforced,
         landlock_abi: walls.landlock_abi,
-        adopts: walls.adopts,
+        has_subreaper: walls.has_subreaper,
         filtered: spec.filtered && !spec.new_privileges,
     };
     Ok(Started { up, to_guest, who, others: vec![guest, launcher] })
@@ -293,8 +301,8 @@ fn open_folder(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
-/// Where the kernel counts whom it killed for want of memory, in either version of control groups.
-fn open_kills() -> Option<OwnedFd> {
+/// Where the kernel counts OOM kills, in either version of cgroups.
+fn open_oom_events() -> Option<OwnedFd> {
     ["/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"]
         .iter()
         .find_map(|path| fs::File::open(path).ok().map(OwnedFd::from))
@@ -316,8 +324,8 @@ fn enter(spec: &ContainerSpec, who: &Identity, others: &[Pid]) -> Result<WallsRe
         true => 0,
         false => raise_walls(spec.filtered.then_some(&protected), shared, Processors::Free)?,
     };
-    let adopts = adopts_or_goes_on();
-    Ok(WallsReport { enforced, landlock_abi, adopts })
+    let has_subreaper = probe_subreaper();
+    Ok(WallsReport { enforced, landlock_abi, has_subreaper })
 }
 
 /// What commands share with others, or may do that is open to nobody else.
@@ -325,7 +333,7 @@ fn shared_by(spec: &ContainerSpec) -> Shared {
     if spec.mounts { Shared::Mounting } else { Shared::Nothing }
 }
 
-fn be_guest(spec: &ContainerSpec, who: &DefaultUser, endpoints: Endpoints) -> ! {
+fn run_guest(spec: &ContainerSpec, who: &DefaultUser, endpoints: Endpoints) -> ! {
     let served = Served {
         token: spec.token,
         writable: spec.writable.clone(),
@@ -333,11 +341,11 @@ fn be_guest(spec: &ContainerSpec, who: &DefaultUser, endpoints: Endpoints) -> ! 
         // Folders of the host are the engine's to give.
         writes_to_host: false,
         resolver: spec.resolver,
-        population: Population {
+        user_policy: UserPolicy {
             own: who.who.clone(),
             home: who.home.clone(),
-            only_own: (!who.many_users).then(|| ONE_USER.to_owned()),
-            nameless: Nameless::InRootsGroup,
+            single_user_reason: (!who.many_users).then(|| ONE_USER.to_owned()),
+            unnamed_group: UnnamedGroup::InRootsGroup,
         },
         disk: spec.limits.disk,
         // The host may be anybody inside; the token tells.

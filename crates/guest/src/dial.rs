@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 
 use bastide_proto::container::RUN_PATH;
-use bastide_proto::warden::GUEST_NAME;
+use bastide_proto::warden::GUEST_SOCKET;
 use tokio::io::{AsyncWriteExt, Join, copy_bidirectional_with_sizes, join};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
@@ -22,7 +22,7 @@ const BUFFER: usize = 64 * 1024;
 pub fn run() -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     runtime.block_on(async {
-        let path = Path::new(RUN_PATH).join(GUEST_NAME);
+        let path = Path::new(RUN_PATH).join(GUEST_SOCKET);
         let mut guest = UnixStream::connect(path).await?;
         let mut host = standard_streams()?;
         copy_bidirectional_with_sizes(&mut host, &mut guest, BUFFER, BUFFER).await?;

@@ -1,39 +1,39 @@
 //! The first process inside a sandbox: builds the jail, starts guest and launcher, and from then on
-//! only collects the dead. It has one thread for all its life, so it may fork.
+//! only reaps. It has one thread for all its life, so it may fork.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 
-use bastide_proto::boot::{BootFailure, BootReport, BootSpec, Enforced, Groundwork, Ready, Rung};
+use bastide_proto::boot::{BaseSpec, BootFailure, BootReport, BootSpec, Enforced, Rung, SandboxUp};
 use bastide_proto::warden::HOST_INIT;
 use rustix::process::{Pid, PidfdFlags, pidfd_open, set_child_subreaper, setsid};
 use serde::{Deserialize, Serialize};
 
 use crate::accounts::Identity;
 use crate::jail::{
-    Blueprint, IdMap, Step, StepError, WallsReport, add_own, begin_root, finish_root,
+    IdMap, SandboxSpec, StepContext, StepError, WallsReport, add_private, begin_root, finish_root,
     give_up_everything, give_up_unneeded, harden_init, leave_host, open_alone, reduce_guest,
 };
-use crate::launcher::{Charge, Joining};
+use crate::launcher::{CommandCgroups, LauncherJob};
 use crate::server::kill::end_session;
 use crate::server::{self, Endpoints};
-use crate::sys::{Fork, block_signals, exit_now, fork, ignore_children, raise_loopback};
+use crate::sys::{Fork, block_signals, exit_now, fork, ignore_sigchld, raise_loopback};
 use crate::warden::logs_of;
 use crate::{launcher, packet};
 
 /// Everything init is given by the warden that forked it.
 #[derive(Debug)]
-pub(crate) struct Inheritance {
-    /// What the sandbox stands on.
-    pub(crate) ground: Groundwork,
+pub(crate) struct InitArguments {
+    /// The base of the sandbox.
+    pub(crate) base_spec: BaseSpec,
     /// Who is who inside.
     pub(crate) ids: IdMap,
     /// The socket to the warden.
     pub(crate) warden: OwnedFd,
     /// Where the warden asks for connections to ports inside.
-    pub(crate) porter: OwnedFd,
-    /// Whether its root is the copy of a pattern.
-    pub(crate) is_copy: bool,
+    pub(crate) port_channel: OwnedFd,
+    /// Whether its root is the copy of a template.
+    pub(crate) has_template: bool,
 }
 
 /// What the warden tells init once there is a session.
@@ -45,13 +45,13 @@ pub(crate) struct Task {
     pub(crate) enforced: Enforced,
     /// Whether the folder for what commands say comes along.
     pub(crate) has_logs: bool,
-    /// Whether a book of whom the kernel killed comes along.
-    pub(crate) has_kills: bool,
+    /// Whether a count of OOM kills comes along.
+    pub(crate) has_oom_events: bool,
 }
 
 /// The descriptors that go with a [`Task`].
 #[derive(Debug)]
-pub(crate) struct Handed {
+pub(crate) struct SessionFds {
     /// Where later hosts connect.
     pub(crate) listener: UnixListener,
     /// The connection of the host that made the session.
@@ -60,17 +60,18 @@ pub(crate) struct Handed {
     pub(crate) lock: OwnedFd,
     /// The folder for what commands say, where the warden had to open it.
     pub(crate) logs: Option<OwnedFd>,
-    /// Where the kernel counts whom it killed for want of memory.
-    pub(crate) kills: Option<OwnedFd>,
+    /// Where the kernel counts OOM kills.
+    pub(crate) oom_events: Option<OwnedFd>,
     /// The groups that limit commands, for launchers to join.
-    pub(crate) doors: Vec<OwnedFd>,
+    pub(crate) cgroup_procs: Vec<OwnedFd>,
 }
 
-impl Handed {
+impl SessionFds {
     /// All of them, in the order in which they are taken apart again.
     pub(crate) fn as_fds(&self) -> Vec<BorrowedFd<'_>> {
         let always = [self.listener.as_fd(), self.first.as_fd(), self.lock.as_fd()];
-        let some = self.logs.iter().chain(&self.kills).chain(&self.doors).map(AsFd::as_fd);
+        let some =
+            self.logs.iter().chain(&self.oom_events).chain(&self.cgroup_procs).map(AsFd::as_fd);
         always.into_iter().chain(some).collect()
     }
 
@@ -79,8 +80,8 @@ impl Handed {
         let mut fds = fds.into_iter();
         let (listener, first, lock) = (fds.next()?.into(), fds.next()?.into(), fds.next()?);
         let logs = if task.has_logs { Some(fds.next()?) } else { None };
-        let kills = if task.has_kills { Some(fds.next()?) } else { None };
-        Some(Self { listener, first, lock, logs, kills, doors: fds.collect() })
+        let oom_events = if task.has_oom_events { Some(fds.next()?) } else { None };
+        Some(Self { listener, first, lock, logs, oom_events, cgroup_procs: fds.collect() })
     }
 }
 
@@ -94,25 +95,26 @@ pub(crate) enum ToInit {
 }
 
 /// The life of init.
-pub(crate) fn run(inheritance: Inheritance) -> ! {
+pub(crate) fn run(arguments: InitArguments) -> ! {
     block_signals();
-    // The kernel collects the dead for a parent that does not want to hear of them.
-    ignore_children();
-    let Inheritance { ground, ids, warden, porter, is_copy } = inheritance;
-    if let Err(failure) = lay(&ground, &ids, &warden, is_copy) {
+    // With SIGCHLD ignored the kernel reaps the children itself.
+    ignore_sigchld();
+    let InitArguments { base_spec, ids, warden, port_channel, has_template } = arguments;
+    if let Err(failure) = build_base(&base_spec, &ids, &warden, has_template) {
         drop(packet::send(&warden, &BootReport::Failed(failure), &[]));
         exit_now(1)
     }
     // A warden that is gone has no session any more, or never had one.
     let Ok(Some((task, fds))) = packet::receive::<Task>(&warden) else { exit_now(1) };
-    let (Some(handed), Ok(to_warden)) = (Handed::new(&task, fds), warden.try_clone()) else {
+    let (Some(session_fds), Ok(to_warden)) = (SessionFds::new(&task, fds), warden.try_clone())
+    else {
         exit_now(1)
     };
-    let plan = Blueprint { ground, session: task.session };
-    let around = Around { warden, porter, handed, is_copy };
+    let plan = SandboxSpec { base_spec, session: task.session };
+    let context = InitContext { warden, port_channel, session_fds, has_template };
     // Only this process tells; those it forks let go of it.
     let mut to_warden = Some(to_warden);
-    let started = start(&plan, &ids, around, task.enforced, &mut to_warden);
+    let started = boot_session(&plan, &ids, context, task.enforced, &mut to_warden);
     let Some(to_warden) = to_warden else { exit_now(1) };
     let told = match &started {
         // The warden numbers processes differently; a descriptor means the same to both.
@@ -122,7 +124,7 @@ pub(crate) fn run(inheritance: Inheritance) -> ! {
         Err(failure) => packet::send(&to_warden, &BootReport::Failed(failure.clone()), &[]),
     };
     drop(to_warden);
-    let (Ok(Started { to_guest, guest_fd, lock, groups, others, .. }), Ok(())) = (started, told)
+    let (Ok(Started { to_guest, guest_fd, lock, cgroups, others, .. }), Ok(())) = (started, told)
     else {
         exit_now(1)
     };
@@ -134,42 +136,42 @@ pub(crate) fn run(inheritance: Inheritance) -> ! {
         match fork() {
             Ok(Fork::Child) => {
                 drop((to_guest, lock, sockets));
-                launcher::run(&plan, Charge { who, others }, &requests, groups)
+                launcher::run(&plan, LauncherJob { who, others }, &requests, cgroups)
             }
             // The guest sees its end of the socket close.
             Ok(Fork::Parent(_)) | Err(_) => {}
         }
     }
-    if plan.ground.rung != Rung::Namespaces {
+    if plan.base_spec.rung != Rung::Namespaces {
         end_session(rustix::process::getpid());
     }
     exit_now(0)
 }
 
-/// Lays what the sandbox stands on, once the warden has done its part from outside.
-fn lay(
-    ground: &Groundwork,
+/// Builds the sandbox's base, once the warden has done its part from outside.
+fn build_base(
+    base_spec: &BaseSpec,
     ids: &IdMap,
     warden: &OwnedFd,
-    is_copy: bool,
+    has_template: bool,
 ) -> Result<(), BootFailure> {
     let binds = receive_binds(warden)?;
-    if ground.rung != Rung::Namespaces {
-        return stay_on_host(ids, &ground.rung).map_err(BootFailure::from);
+    if base_spec.rung != Rung::Namespaces {
+        return prepare_without_namespaces(ids, &base_spec.rung).map_err(BootFailure::from);
     }
     ids.become_inside()?;
     give_up_unneeded()?;
     harden_init()?;
-    if is_copy {
-        add_own(&ground.steps)?;
+    if has_template {
+        add_private(&base_spec.steps)?;
     } else {
-        begin_root(&ground.steps, ids.are_shifted().then_some(binds))?;
+        begin_root(&base_spec.steps, ids.are_shifted().then_some(binds))?;
         if ids.are_shifted() {
             // Whatever else is shown of the host, the warden hands over.
             leave_host()?;
         }
     }
-    if ground.own_network {
+    if base_spec.own_network {
         use rustix::net::{AddressFamily, SocketType, socket};
         socket(AddressFamily::INET, SocketType::DGRAM, None)
             .map_err(std::io::Error::from)
@@ -180,42 +182,42 @@ fn lay(
 }
 
 /// What is around a sandbox.
-struct Around {
+struct InitContext {
     warden: OwnedFd,
-    porter: OwnedFd,
-    handed: Handed,
-    is_copy: bool,
+    port_channel: OwnedFd,
+    session_fds: SessionFds,
+    has_template: bool,
 }
 
 /// A sandbox whose processes are up.
 struct Started {
-    ready: Ready,
+    ready: SandboxUp,
     to_guest: OwnedFd,
     guest_fd: OwnedFd,
     lock: OwnedFd,
-    groups: Joining,
+    cgroups: CommandCgroups,
     /// The guest and the first launcher.
     others: Vec<Pid>,
 }
 
 /// Builds the session's part of the jail, and starts guest and launcher.
-fn start(
-    plan: &Blueprint,
+fn boot_session(
+    plan: &SandboxSpec,
     ids: &IdMap,
-    around: Around,
+    context: InitContext,
     enforced: Enforced,
     to_warden: &mut Option<OwnedFd>,
 ) -> Result<Started, BootFailure> {
-    let Around { warden, porter, handed, is_copy } = around;
-    let Handed { listener, first, lock, logs, kills, doors } = handed;
-    let groups = Joining { doors, enforced };
+    let InitContext { warden, port_channel, session_fds, has_template } = context;
+    let SessionFds { listener, first, lock, logs, oom_events, cgroup_procs } = session_fds;
+    let cgroups = CommandCgroups { cgroup_procs, enforced };
     let binds = receive_binds(&warden)?;
     let logs = match logs {
         Some(logs) => logs,
         None => open_alone(&logs_of(&plan.session))?,
     };
-    if plan.ground.rung == Rung::Namespaces {
-        finish_root(&plan.session.steps, ids.are_shifted().then_some(binds), is_copy)?;
+    if plan.base_spec.rung == Rung::Namespaces {
+        finish_root(&plan.session.steps, ids.are_shifted().then_some(binds), has_template)?;
         if !ids.are_shifted() {
             leave_host()?;
         }
@@ -228,23 +230,31 @@ fn start(
     let (to_guest, init) = pair()?;
     let guest = match fork().step(|| "fork the guest".to_owned())? {
         Fork::Child => {
-            drop((launcher_end, to_guest, lock, groups, to_warden.take()));
-            let (warden, porter) = (Some(UnixStream::from(warden)), Some(porter));
+            drop((launcher_end, to_guest, lock, cgroups, to_warden.take()));
+            let (warden, port_channel) = (Some(UnixStream::from(warden)), Some(port_channel));
             let first = Some(first);
-            let endpoints =
-                Endpoints { listener, first, launcher, init, warden, porter, logs, kills };
-            be_guest(plan, endpoints)
+            let endpoints = Endpoints {
+                listener,
+                first,
+                launcher,
+                init,
+                warden,
+                port_channel,
+                logs,
+                oom_events,
+            };
+            run_guest(plan, endpoints)
         }
         Fork::Parent(guest) => guest,
     };
-    drop((launcher, init, listener, first, porter, logs, kills));
+    drop((launcher, init, listener, first, port_channel, logs, oom_events));
     let guest_fd = pidfd_open(guest, PidfdFlags::empty()).step(|| "watch the guest".to_owned())?;
     let launcher = match fork().step(|| "fork the launcher".to_owned())? {
         Fork::Child => {
             drop((to_guest, warden, guest_fd, lock, to_warden.take()));
-            let others = [vec![guest], keepers(plan)].concat();
-            let charge = Charge { who: None, others };
-            launcher::run(plan, charge, &launcher_end.into(), groups)
+            let others = [vec![guest], protected_pids(plan)].concat();
+            let job = LauncherJob { who: None, others };
+            launcher::run(plan, job, &launcher_end.into(), cgroups)
         }
         Fork::Parent(launcher) => launcher,
     };
@@ -255,7 +265,7 @@ fn start(
     };
     // The host's numbers of both are the warden's to fill in.
     let walls = walls?;
-    let ready = Ready {
+    let ready = SandboxUp {
         init_pid: 0,
         guest_pid: 0,
         uid: ids.on_host(),
@@ -264,20 +274,20 @@ fn start(
         // As is this.
         image: None,
     };
-    let others = [vec![guest, launcher], keepers(plan)].concat();
-    Ok(Started { ready, to_guest, guest_fd, lock, groups, others })
+    let others = [vec![guest, launcher], protected_pids(plan)].concat();
+    Ok(Started { ready, to_guest, guest_fd, lock, cgroups, others })
 }
 
 /// The other processes of ours that commands could name: this one, and the warden where they see the host's.
-fn keepers(plan: &Blueprint) -> Vec<Pid> {
-    if plan.ground.rung == Rung::Namespaces {
+fn protected_pids(plan: &SandboxSpec) -> Vec<Pid> {
+    if plan.base_spec.rung == Rung::Namespaces {
         return vec![Pid::INIT];
     }
     [Some(rustix::process::getpid()), rustix::process::getppid()].into_iter().flatten().collect()
 }
 
 /// Becomes the one all others descend from, where the kernel has no other name for that.
-fn stay_on_host(ids: &IdMap, rung: &Rung) -> Result<(), StepError> {
+fn prepare_without_namespaces(ids: &IdMap, rung: &Rung) -> Result<(), StepError> {
     let own = rustix::process::getpid();
     set_child_subreaper(Some(own)).step(|| "look after processes".to_owned())?;
     // Whoever clears away what nobody looks after knows it by this.
@@ -315,12 +325,14 @@ fn receive<T: serde::de::DeserializeOwned>(from: &OwnedFd, step: &str) -> Result
     }
 }
 
-fn be_guest(plan: &Blueprint, endpoints: Endpoints) -> ! {
+fn run_guest(plan: &SandboxSpec, endpoints: Endpoints) -> ! {
     // A group of its own, so that no signal to somebody's group reaches it.
     let alone = setsid().step(|| "start a session of processes".to_owned());
-    let reduced = alone.and_then(|_| match plan.ground.rung {
+    let reduced = alone.and_then(|_| match plan.base_spec.rung {
         Rung::Unconfined => Ok(()),
-        Rung::Namespaces | Rung::Landlock(_) => reduce_guest(plan.session.only_own.is_none()),
+        Rung::Namespaces | Rung::Landlock(_) => {
+            reduce_guest(plan.session.single_user_reason.is_none())
+        }
     });
     let served = match reduced {
         Ok(()) => server::run(&(&plan.session).into(), endpoints),

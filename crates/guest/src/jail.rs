@@ -10,14 +10,14 @@ mod walls;
 
 use std::io;
 
-use bastide_proto::boot::{BootFailure, BootSpec, Groundwork};
+use bastide_proto::boot::{BaseSpec, BootFailure, BootSpec};
 use rustix::io::Errno;
 
 pub(crate) use ids::IdMap;
-pub(crate) use limits::{Count, Surroundings, limit_commands};
-pub(crate) use pattern::{add_own, can_be_pattern, make_pattern};
+pub(crate) use limits::{Count, LimitContext, limit_commands};
+pub(crate) use pattern::{add_private, build_template, can_be_template};
 pub(crate) use root::{
-    Instead, begin_root, clone_binds, file_system, finish_root, leave_host, make_exclusively,
+    BindOverride, begin_root, clone_binds, file_system, finish_root, leave_host, make_exclusively,
     open_alone, shift,
 };
 pub(crate) use seccomp::{Processors, Protected, Shared};
@@ -28,9 +28,9 @@ pub(crate) use walls::{
 
 /// All there is to know about a sandbox that is to be built.
 #[derive(Debug)]
-pub(crate) struct Blueprint {
-    /// What it stands on.
-    pub(crate) ground: Groundwork,
+pub(crate) struct SandboxSpec {
+    /// Its base.
+    pub(crate) base_spec: BaseSpec,
     /// The session's own part.
     pub(crate) session: BootSpec,
 }
@@ -76,12 +76,12 @@ impl From<StepError> for BootFailure {
 }
 
 /// Names the step an error belongs to.
-pub(crate) trait Step<T> {
+pub(crate) trait StepContext<T> {
     /// Names the step, as in "cannot {step}".
     fn step(self, name: impl FnOnce() -> String) -> Result<T, StepError>;
 }
 
-impl<T, E: Into<io::Error>> Step<T> for Result<T, E> {
+impl<T, E: Into<io::Error>> StepContext<T> for Result<T, E> {
     fn step(self, name: impl FnOnce() -> String) -> Result<T, StepError> {
         self.map_err(|error| {
             let error: io::Error = error.into();

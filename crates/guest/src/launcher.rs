@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::accounts::Identity;
 use crate::jail::{
-    Blueprint, Count, Processors, Protected, Step, StepError, Surroundings, WallsReport,
+    Count, LimitContext, Processors, Protected, SandboxSpec, StepContext, StepError, WallsReport,
     limit_commands, raise_walls,
 };
 use crate::sys::{Fork, default_signals, exit_now, fork};
@@ -36,16 +36,16 @@ pub(crate) struct Launched {
 
 /// The groups a launcher joins, with all it will fork.
 #[derive(Debug)]
-pub(crate) struct Joining {
-    /// Where it writes itself to join.
-    pub(crate) doors: Vec<OwnedFd>,
+pub(crate) struct CommandCgroups {
+    /// Open `cgroup.procs` files: writing 0 to one joins.
+    pub(crate) cgroup_procs: Vec<OwnedFd>,
     /// What they enforce.
     pub(crate) enforced: Enforced,
 }
 
 /// Whom a launcher serves, and whom it keeps commands from.
 #[derive(Debug)]
-pub(crate) struct Charge {
+pub(crate) struct LauncherJob {
     /// Who commands are; whoever this process is, if none.
     pub(crate) who: Option<Identity>,
     /// Processes of ours that commands must not reach.
@@ -53,8 +53,13 @@ pub(crate) struct Charge {
 }
 
 /// The life of a launcher.
-pub(crate) fn run(plan: &Blueprint, charge: Charge, requests: &OwnedFd, groups: Joining) -> ! {
-    serve(enter(plan, charge, groups), requests)
+pub(crate) fn run(
+    plan: &SandboxSpec,
+    job: LauncherJob,
+    requests: &OwnedFd,
+    cgroups: CommandCgroups,
+) -> ! {
+    serve(enter(plan, job, cgroups), requests)
 }
 
 /// The life of a launcher from where it is behind its walls, or is not.
@@ -82,35 +87,39 @@ pub(crate) fn serve(walls: Result<WallsReport, StepError>, requests: &OwnedFd) -
     exit_now(0)
 }
 
-fn enter(plan: &Blueprint, charge: Charge, groups: Joining) -> Result<WallsReport, StepError> {
+fn enter(
+    plan: &SandboxSpec,
+    job: LauncherJob,
+    cgroups: CommandCgroups,
+) -> Result<WallsReport, StepError> {
     // A group of its own, so that no signal to somebody's group reaches it.
     let launcher = setsid().step(|| "start a session of processes".to_owned())?;
-    for door in &groups.doors {
-        // Nought is whoever writes it.
-        rustix::io::write(door, b"0").step(|| "join the group of the limits".to_owned())?;
+    for procs_file in &cgroups.cgroup_procs {
+        // 0 is the process that writes it.
+        rustix::io::write(procs_file, b"0").step(|| "join the group of the limits".to_owned())?;
     }
-    let around = Surroundings {
-        count: match &plan.ground.ids {
+    let context = LimitContext {
+        count: match &plan.base_spec.ids {
             // Where the host counts, it counts all the user's processes.
             Ids::Host(HostIds::Caller | HostIds::Given(_)) => Count::Shared,
             Ids::Host(HostIds::Claimed { .. }) | Ids::Own { .. } => Count::Session,
             // Root inside can be any of them.
             Ids::Range { .. } | Ids::Subordinate { .. } => Count::EachUser,
         },
-        own_root: plan.ground.rung == Rung::Namespaces,
-        bounds_storms: matches!(plan.ground.rung, Rung::Landlock(_)),
+        own_root: plan.base_spec.rung == Rung::Namespaces,
+        bounds_fork_storms: matches!(plan.base_spec.rung, Rung::Landlock(_)),
         writes_elsewhere: plan.session.writable.len() > 1,
     };
-    let enforced = limit_commands(&plan.session.limits, &groups.enforced, around)?;
-    let protected = Protected([charge.others, vec![launcher]].concat());
-    let processors = processors(&enforced, &groups.enforced);
-    let walls = raise_walls(plan, charge.who.as_ref(), &protected, processors)?;
+    let enforced = limit_commands(&plan.session.limits, &cgroups.enforced, context)?;
+    let protected = Protected([job.others, vec![launcher]].concat());
+    let processors = processors(&enforced, &cgroups.enforced);
+    let walls = raise_walls(plan, job.who.as_ref(), &protected, processors)?;
     Ok(WallsReport { enforced, ..walls })
 }
 
 /// Commands are kept on their processors where no group counts their time.
-pub(crate) fn processors(enforced: &Enforced, by_groups: &Enforced) -> Processors {
-    match (&enforced.cpu, &by_groups.cpu) {
+pub(crate) fn processors(enforced: &Enforced, by_cgroups: &Enforced) -> Processors {
+    match (&enforced.cpu, &by_cgroups.cpu) {
         (Some(_), None) => Processors::Pinned,
         _ => Processors::Free,
     }

@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
-use bastide_guest::container::{self, Way};
+use bastide_guest::container::{self, Rendezvous};
 use bastide_guest::warden::Removed;
 use bastide_guest::{dial, warden};
 use bastide_proto::container::CALLS;
@@ -21,8 +21,8 @@ fn main() -> ExitCode {
             Some(_) | None => warden::run(),
         },
         Some("container") => match words.next() {
-            None => container::run(Way::Waits),
-            Some(word) if word == CALLS => container::run(Way::Calls),
+            None => container::run(Rendezvous::Waits),
+            Some(word) if word == CALLS => container::run(Rendezvous::Calls),
             Some(_) => Err(io::ErrorKind::InvalidInput.into()),
         },
         Some("container-warden") => warden::container::run(),

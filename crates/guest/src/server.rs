@@ -30,25 +30,25 @@ use std::sync::Arc;
 
 use bastide_proto::boot::{BootSpec, Resolver};
 use bastide_proto::hello::{TOKEN_BYTES, Token};
-use bastide_wire::Quiet;
+use bastide_wire::LazyWriteStream;
 use rustix::process::Pid;
 
-use crate::accounts::{Identity, Nameless};
+use crate::accounts::{Identity, UnnamedGroup};
 use crate::init::ToInit;
-use crate::jail::{Step, StepError};
+use crate::jail::{StepContext, StepError};
 use crate::launcher::LauncherReport;
 use crate::packet;
-use crate::without::{Wall, is_out};
+use crate::without::{Wall, is_removed};
 
 use beneath::Roots;
 use log::LogFolder;
-use memory::MemoryBook;
+use memory::OomCounter;
 use pipes::Pipes;
 use pool::Pool;
 use processes::Processes;
 use users::Users;
 
-pub(crate) use users::Population;
+pub(crate) use users::UserPolicy;
 
 /// How many hosts may wait to be accepted.
 const BACKLOG: i32 = 128;
@@ -67,11 +67,11 @@ pub(crate) struct Endpoints {
     /// The warden of a local sandbox, which never speaks; only its end can be noticed.
     pub(crate) warden: Option<UnixStream>,
     /// Where the warden asks for connections to ports inside, if it did not come by a connection.
-    pub(crate) porter: Option<OwnedFd>,
+    pub(crate) port_channel: Option<OwnedFd>,
     /// The folder for what commands say; no path inside leads to it.
     pub(crate) logs: OwnedFd,
-    /// Where the kernel counts whom it killed for want of memory, where it does.
-    pub(crate) kills: Option<OwnedFd>,
+    /// Where the kernel counts OOM kills, where it does.
+    pub(crate) oom_events: Option<OwnedFd>,
 }
 
 /// What is served.
@@ -88,7 +88,7 @@ pub(crate) struct Served {
     /// How they are found.
     pub(crate) resolver: Resolver,
     /// Who there is.
-    pub(crate) population: Population,
+    pub(crate) user_policy: UserPolicy,
     /// How many bytes of disk the session may use, if that is limited.
     pub(crate) disk: Option<u64>,
     /// Who may connect besides root, where that can be seen.
@@ -103,7 +103,7 @@ impl From<&BootSpec> for Served {
             readable: spec.readable.clone(),
             writes_to_host: spec.writes_to_host,
             resolver: spec.resolver,
-            population: Population {
+            user_policy: UserPolicy {
                 own: Identity {
                     uid: rustix::process::geteuid().as_raw(),
                     gid: rustix::process::getegid().as_raw(),
@@ -111,8 +111,8 @@ impl From<&BootSpec> for Served {
                 },
                 // Every command is told where its home is.
                 home: "/".to_owned(),
-                only_own: spec.only_own.clone(),
-                nameless: Nameless::InOwnGroup,
+                single_user_reason: spec.single_user_reason.clone(),
+                unnamed_group: UnnamedGroup::InOwnGroup,
             },
             disk: spec.limits.disk,
             caller: spec.caller,
@@ -128,7 +128,7 @@ pub(crate) struct Guest {
     pub(crate) users: Users,
     pub(crate) processes: Processes,
     pub(crate) logs: LogFolder,
-    pub(crate) memory: MemoryBook,
+    pub(crate) memory: OomCounter,
     pub(crate) pipes: Pipes,
     /// Held alone by whoever puts a tree in the place of another, together by whoever looks through one.
     pub(crate) restores: Arc<tokio::sync::RwLock<()>>,
@@ -165,13 +165,13 @@ fn prepare(
     // A host that connects learns from the kernel who listens: this process, not the first one. It comes
     // as soon as it hears that commands can be run, so by then this must be so.
     rustix::net::listen(listener, BACKLOG).step(|| "listen for hosts".to_owned())?;
-    kill::look_at_numbers();
+    kill::detect_pid_namespace();
     // Held from before the first command ran: nothing a command does to a path changes what these
     // name.
     let roots = Roots::open(&served.writable, &served.readable, served.resolver)?;
     // What the guest makes has the same permissions as what commands make.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-    if served.writes_to_host && !is_out(Wall::SetIdModes) {
+    if served.writes_to_host && !is_removed(Wall::SetIdModes) {
         modes::forbid_set_id();
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -195,13 +195,13 @@ pub(crate) fn run(served: &Served, endpoints: Endpoints) -> io::Result<()> {
             token: Token(served.token),
             roots,
             users: Users::new(
-                Quiet::new(endpoints.init)?,
-                served.population.clone(),
+                LazyWriteStream::new(endpoints.init)?,
+                served.user_policy.clone(),
                 Pool::new(endpoints.launcher, launcher)?,
             ),
             processes: Processes::default(),
             logs: LogFolder::new(endpoints.logs, served.disk),
-            memory: MemoryBook::new(endpoints.kills),
+            memory: OomCounter::new(endpoints.oom_events),
             pipes: Pipes::default(),
             restores: Arc::default(),
         });
@@ -210,8 +210,8 @@ pub(crate) fn run(served: &Served, endpoints: Endpoints) -> io::Result<()> {
         if let Some(first) = endpoints.first {
             tokio::spawn(connection::serve(Arc::clone(&guest), to_tokio(first)?));
         }
-        if let Some(porter) = endpoints.porter {
-            tokio::spawn(ports::serve(porter));
+        if let Some(port_channel) = endpoints.port_channel {
+            tokio::spawn(ports::serve(port_channel));
         }
         let gone = end_of(endpoints.warden);
         tokio::pin!(gone);

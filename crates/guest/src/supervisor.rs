@@ -20,12 +20,12 @@ use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
 use crate::packet;
-use crate::sys::{exec, exit_now, fork_sharing, hear_of_children, reset_signals};
-use crate::without::{Wall, is_out};
+use crate::sys::{default_sigchld, exec, exit_now, fork_vm, reset_signals};
+use crate::without::{Wall, is_removed};
 
 /// What a supervisor tells the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Word {
+pub(crate) enum SupervisorMessage {
     /// It is ready; these are its own process and the one that will be the command.
     Ready {
         /// The supervisor.
@@ -63,35 +63,35 @@ pub(crate) enum ExecFailure {
 
 /// Whether supervisors go on that cannot adopt what their command leaves behind. It is set once, before
 /// there are any.
-static MAY_LOSE: AtomicBool = AtomicBool::new(false);
+static SUBREAPER_OPTIONAL: AtomicBool = AtomicBool::new(false);
 
 /// Becomes the parent of whatever loses its own; false where that cannot be had.
-fn adopt() -> bool {
-    // Any number but nought says yes.
+fn become_subreaper() -> bool {
+    // Any pid but 0 turns PR_SET_CHILD_SUBREAPER on.
     set_child_subreaper(Some(Pid::INIT)).is_ok()
 }
 
 /// Finds out whether this process could adopt what descends from it, and lets the supervisors it forks
 /// go on where it could not: engines that only look like a kernel may not know how.
-pub(crate) fn adopts_or_goes_on() -> bool {
-    let adopts = adopt() && set_child_subreaper(None).is_ok();
-    MAY_LOSE.store(!adopts, Ordering::Relaxed);
-    adopts
+pub(crate) fn probe_subreaper() -> bool {
+    let has_subreaper = become_subreaper() && set_child_subreaper(None).is_ok();
+    SUBREAPER_OPTIONAL.store(!has_subreaper, Ordering::Relaxed);
+    has_subreaper
 }
 
 /// The life of a supervisor.
 pub(crate) fn run(to_guest: &OwnedFd, to_command: OwnedFd) -> ! {
     // Unlike those it was forked from, it wants to know.
-    hear_of_children();
-    if !adopt() && !MAY_LOSE.load(Ordering::Relaxed) {
+    default_sigchld();
+    if !become_subreaper() && !SUBREAPER_OPTIONAL.load(Ordering::Relaxed) {
         exit_now(1);
     }
     // Without it everything is the same, only later.
-    drop(rehearse());
+    drop(prefault());
     // This closes the command's socket here: it must close with the command, or nobody could tell that
     // it started.
-    let Ok(command) = fork_sharing(become_command, to_command) else { exit_now(1) };
-    let ready = Word::Ready {
+    let Ok(command) = fork_vm(become_command, to_command) else { exit_now(1) };
+    let ready = SupervisorMessage::Ready {
         supervisor: rustix::process::getpid().as_raw_pid(),
         command: command.as_raw_pid(),
     };
@@ -105,12 +105,12 @@ pub(crate) fn run(to_guest: &OwnedFd, to_command: OwnedFd) -> ! {
         if pid != command {
             continue;
         }
-        let word = match (status.exit_status(), status.terminating_signal()) {
-            (Some(code), _) => Word::Exited(code),
-            (None, signal) => Word::Signalled(signal.unwrap_or(libc::SIGKILL)),
+        let message = match (status.exit_status(), status.terminating_signal()) {
+            (Some(code), _) => SupervisorMessage::Exited(code),
+            (None, signal) => SupervisorMessage::Signalled(signal.unwrap_or(libc::SIGKILL)),
         };
         // A command that was killed on its way may have left the heap in the middle of something.
-        if packet::send_brief(to_guest, &word).is_err() {
+        if packet::send_brief(to_guest, &message).is_err() {
             exit_now(1);
         }
     }
@@ -122,7 +122,7 @@ pub(crate) fn run(to_guest: &OwnedFd, to_command: OwnedFd) -> ! {
 fn become_command(orders: OwnedFd) -> ! {
     let alone = setsid();
     let Ok(Some((message, streams))) = packet::receive::<Orders>(&orders) else { exit_now(0) };
-    if is_out(Wall::CloseOnExec) {
+    if is_removed(Wall::CloseOnExec) {
         let _ = rustix::io::fcntl_setfd(&orders, rustix::io::FdFlags::empty());
     }
     let failure = match alone {
@@ -137,7 +137,7 @@ fn become_command(orders: OwnedFd) -> ! {
 /// Takes orders nobody gave, as those that come will be taken. A forked process gets each page of its memory
 /// when it first touches it; that takes half as long as executing a program, and here nobody waits for it.
 /// These orders are long: memory for them is looked for everywhere.
-fn rehearse() -> io::Result<()> {
+fn prefault() -> io::Result<()> {
     let (near, far) = UnixStream::pair()?;
     let env = vec![(ByteBuf::from("PATH"), ByteBuf::from("/usr/local/bin:/usr/bin:/bin"))];
     let argv = vec![ByteBuf::from("true"), ByteBuf::from(vec![b'-'; 4096])];

@@ -54,8 +54,8 @@ fn forked(pid: libc::pid_t) -> io::Result<Fork> {
 const STACK: usize = 256 << 10;
 
 /// Where such a process begins, and the descriptor it gets.
-struct Beginning {
-    life: fn(OwnedFd) -> !,
+struct ForkEntry {
+    entry_point: fn(OwnedFd) -> !,
     socket: RawFd,
 }
 
@@ -65,23 +65,23 @@ struct Beginning {
 ///
 /// Whoever calls this must not touch the heap again: the child may, once it is told that nobody else does,
 /// and may be killed in the middle of that.
-pub(crate) fn fork_sharing(life: fn(OwnedFd) -> !, socket: OwnedFd) -> io::Result<Pid> {
-    extern "C" fn begin(beginning: *mut libc::c_void) -> libc::c_int {
+pub(crate) fn fork_vm(entry_point: fn(OwnedFd) -> !, socket: OwnedFd) -> io::Result<Pid> {
+    extern "C" fn begin(entry: *mut libc::c_void) -> libc::c_int {
         // SAFETY: it was made below for this process alone, and is never freed.
-        let Beginning { life, socket } = unsafe { ptr::read(beginning.cast()) };
+        let ForkEntry { entry_point, socket } = unsafe { ptr::read(entry.cast()) };
         // SAFETY: descriptors are copied, not shared, so this one is nobody else's.
-        life(unsafe { OwnedFd::from_raw_fd(socket) })
+        entry_point(unsafe { OwnedFd::from_raw_fd(socket) })
     }
     let protection = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: new memory, at a place the kernel chooses.
     let stack = unsafe { mmap_anonymous(ptr::null_mut(), STACK, protection, MapFlags::PRIVATE) }?;
-    // SAFETY: the lowest page of it, so that a stack that grows too long ends the process.
+    // SAFETY: the lowest page of it is a guard page: a stack overflow ends the process.
     unsafe { mprotect(stack, 4096, MprotectFlags::empty()) }?;
     let top = stack.wrapping_byte_add(STACK);
-    let beginning = Box::into_raw(Box::new(Beginning { life, socket: socket.as_raw_fd() }));
+    let entry = Box::into_raw(Box::new(ForkEntry { entry_point, socket: socket.as_raw_fd() }));
     // SAFETY: the stack is new, whole pages long and grows down from its end; both processes keep to
     // what is said above about the memory they share.
-    let pid = unsafe { libc::clone(begin, top, libc::CLONE_VM | libc::SIGCHLD, beginning.cast()) };
+    let pid = unsafe { libc::clone(begin, top, libc::CLONE_VM | libc::SIGCHLD, entry.cast()) };
     match forked(pid)? {
         Fork::Parent(child) => Ok(child),
         Fork::Child => Err(io::ErrorKind::Other.into()),
@@ -176,13 +176,13 @@ pub(crate) fn default_signals() {
 }
 
 /// Lets the kernel collect this process's dead children.
-pub(crate) fn ignore_children() {
+pub(crate) fn ignore_sigchld() {
     // SAFETY: `SIGCHLD` is a valid signal, and ignoring it runs no code of ours.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
 }
 
-/// Collects this process's dead children itself again; undoes [`ignore_children`] after a fork.
-pub(crate) fn hear_of_children() {
+/// Collects this process's dead children itself again; undoes [`ignore_sigchld`] after a fork.
+pub(crate) fn default_sigchld() {
     // SAFETY: `SIGCHLD` is a valid signal, and the default disposition runs no code of ours.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
 }

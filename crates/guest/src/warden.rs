@@ -1,8 +1,8 @@
 //! The warden: one small process on the host for each local session, the parent of its jail.
 //!
 //! It is started with its standard input as a socket to the process that makes the session, its owner;
-//! or a nursery forks it, which that process started before.
-//! It first hears what the sandbox stands on and lays that; the session may come much later.
+//! or a zygote forks it, which that process started before.
+//! It is told of the sandbox's base first and builds that; the session may come much later.
 
 pub mod container;
 mod control;
@@ -26,21 +26,21 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bastide_proto::boot::{BootFailure, BootReport, BootSpec, Groundwork, Ids, Ready, Rung};
-use bastide_proto::warden::{Answer, CONTROL_NAME, GUEST_NAME};
+use bastide_proto::boot::{BaseSpec, BootFailure, BootReport, BootSpec, Ids, Rung, SandboxUp};
+use bastide_proto::warden::{CONTROL_SOCKET, GUEST_SOCKET, WardenResponse};
 use rustix::process::{WaitStatus, setsid};
 
-use crate::init::Handed;
-use crate::jail::{IdMap, Step, StepError};
+use crate::init::SessionFds;
+use crate::jail::{IdMap, StepContext, StepError};
 use crate::sys::close_inherited;
 use crate::{packet, without};
-use control::Control;
+use control::ControlSocket;
 use folder::{EndNote, Folder};
-use foundation::Foundation;
+use foundation::SandboxBase;
 use image::Workspace;
-use keep::{Event, Keeper};
-use limits::Groups;
-use pattern::Pattern;
+use keep::{Event, EventLoop};
+use limits::Cgroups;
+use pattern::RootTemplate;
 use ports::Ports;
 
 /// The longest description of whose files are to be removed.
@@ -63,49 +63,49 @@ pub fn run() -> io::Result<()> {
     serve(owner, None)
 }
 
-/// The life of a warden that has its owner, and nothing else open but a pattern.
-fn serve(owner: UnixStream, pattern: Option<Pattern>) -> io::Result<()> {
+/// The life of a warden that has its owner, and nothing else open but a template.
+fn serve(owner: UnixStream, template: Option<RootTemplate>) -> io::Result<()> {
     // Not the owner's terminal's business any more: an interrupt there is for the owner.
     setsid()?;
     owner.set_read_timeout(Some(BOOT))?;
-    let Some((mut ground, _)) = packet::receive::<Groundwork>(&owner)? else { return Ok(()) };
-    without::alter_ground(&mut ground);
-    let pattern = pattern.filter(|pattern| pattern.is_of(&ground));
-    let (owner, early) = match ground.rung {
+    let Some((mut base_spec, _)) = packet::receive::<BaseSpec>(&owner)? else { return Ok(()) };
+    without::alter_base_spec(&mut base_spec);
+    let template = template.filter(|template| template.matches(&base_spec));
+    let (owner, early) = match base_spec.rung {
         Rung::Namespaces => {
-            let (owner, laid) = Foundation::lay(&ground, None, pattern, owner);
+            let (owner, laid) = SandboxBase::build(&base_spec, None, template, owner);
             (owner, Some(laid))
         }
-        // What these stand on is the session's own.
+        // The base of these is the session's own.
         Rung::Landlock(_) | Rung::Unconfined => (owner, None),
     };
     // A session may be long in coming. None will without its owner, whose end of the socket closes.
     owner.set_read_timeout(None)?;
     let (spec, streams) = match packet::receive::<BootSpec>(&owner) {
         Ok(Some((mut spec, fds))) => {
-            without::alter_session(&ground, &mut spec);
+            without::alter_session(&base_spec, &mut spec);
             (spec, Streams::new(fds)?)
         }
         other => {
-            if let Some(Ok(foundation)) = early {
-                foundation.end()?;
+            if let Some(Ok(base)) = early {
+                base.end()?;
             }
             return other.map(drop);
         }
     };
-    let (owner, foundation) = match early {
+    let (owner, base) = match early {
         Some(laid) => (owner, laid),
-        None => Foundation::lay(&ground, Some(&spec), None, owner),
+        None => SandboxBase::build(&base_spec, Some(&spec), None, owner),
     };
-    let own_network = ground.own_network;
-    let booted = foundation.and_then(|foundation| boot(&spec, foundation, streams));
+    let own_network = base_spec.own_network;
+    let booted = base.and_then(|base| boot(&spec, base, streams));
     let report = match &booted {
         Ok(sandbox) => BootReport::Ready(sandbox.ready.clone()),
         Err(failure) => BootReport::Failed(failure.clone()),
     };
     let told = packet::send(&owner, &report, &[]);
     match (booted, told) {
-        (Ok(sandbox), Ok(())) => sandbox.keep(owner, &spec, own_network),
+        (Ok(sandbox), Ok(())) => sandbox.run_until_end(owner, &spec, own_network),
         // Until its owner lets go of it a session ends with it, also one that is meant to live on:
         // half of one is of no use to anybody.
         (Ok(sandbox), Err(_)) => {
@@ -189,52 +189,57 @@ fn close_standard_streams() -> io::Result<()> {
 
 /// A sandbox that is up.
 struct Sandbox {
-    foundation: Foundation,
-    ready: Ready,
+    base: SandboxBase,
+    ready: SandboxUp,
     folder: Folder,
-    control: Control,
+    control: ControlSocket,
     /// Held so that everybody can tell that somebody of this session lives.
     _lock: OwnedFd,
-    groups: Groups,
+    cgroups: Cgroups,
 }
 
 impl Sandbox {
     /// Watches over the sandbox until it has ended, and sees to what is left of it.
-    fn keep(mut self, owner: UnixStream, spec: &BootSpec, own_network: bool) -> io::Result<()> {
+    fn run_until_end(
+        mut self,
+        owner: UnixStream,
+        spec: &BootSpec,
+        own_network: bool,
+    ) -> io::Result<()> {
         owner.set_nonblocking(true)?;
-        let mut keeper = Keeper {
-            init: Some(self.foundation.init_fd.try_clone()?),
+        let mut event_loop = EventLoop {
+            init: Some(self.base.init_fd.try_clone()?),
             owner: Some(owner),
-            ports: Ports::new(self.foundation.porter.try_clone()?, own_network),
+            ports: Ports::new(self.base.port_channel.try_clone()?, own_network),
             is_up: true,
             has_ended: false,
         };
         loop {
-            match keeper.watch(&mut self.control)? {
+            match event_loop.run(&mut self.control)? {
                 Event::SandboxEnded => {
-                    self.note(how_it_ended(self.end()?));
+                    self.record_end(how_it_ended(self.end()?));
                     // An owner that is still there may want to know; its folder stays as long.
-                    if keeper.owner.is_none() {
+                    if event_loop.owner.is_none() {
                         return Ok(());
                     }
                 }
                 Event::Released => return Ok(()),
                 Event::OwnerGone | Event::OwnerGaveUp | Event::OwnerSaysUp => {
-                    self.end_if_alive(&keeper)?;
+                    self.end_if_alive(&event_loop)?;
                     if !spec.keep_folder {
                         return self.remove();
                     }
-                    if keeper.init.is_some() {
-                        self.note(EndNote::Abandoned);
+                    if event_loop.init.is_some() {
+                        self.record_end(EndNote::Abandoned);
                     }
                     return Ok(());
                 }
                 Event::Asked { remove, caller } => {
-                    self.end_if_alive(&keeper)?;
-                    if !remove && keeper.init.is_some() {
-                        self.note(EndNote::Stopped);
+                    self.end_if_alive(&event_loop)?;
+                    if !remove && event_loop.init.is_some() {
+                        self.record_end(EndNote::Stopped);
                     }
-                    control::answer(&caller, &Answer::Ended);
+                    control::answer(&caller, &WardenResponse::Ended);
                     // The caller's socket closes when there is nothing more to wait for.
                     return if remove { self.remove() } else { Ok(()) };
                 }
@@ -242,8 +247,8 @@ impl Sandbox {
         }
     }
 
-    fn end_if_alive(&self, keeper: &Keeper) -> io::Result<()> {
-        if keeper.init.is_some() {
+    fn end_if_alive(&self, event_loop: &EventLoop) -> io::Result<()> {
+        if event_loop.init.is_some() {
             self.end()?;
         }
         Ok(())
@@ -251,23 +256,23 @@ impl Sandbox {
 
     /// Ends the sandbox, and with it the groups of its commands.
     fn end(&self) -> io::Result<WaitStatus> {
-        let status = self.foundation.end()?;
+        let status = self.base.end()?;
         // A group that stays is found by its name, and a mount point by its note.
-        drop(self.groups.remove());
+        drop(self.cgroups.remove());
         drop(mount_points::remove(&self.folder.held_path()));
         Ok(status)
     }
 
     /// Notes how the sandbox ended. A folder that cannot be written to, or is gone, has no reader
     /// either.
-    fn note(&self, note: EndNote) {
+    fn record_end(&self, note: EndNote) {
         drop(self.folder.note_end(note));
     }
 
     fn remove(&self) -> io::Result<()> {
         rustix::process::chdir("/")?;
-        self.folder.remove(Some(&self.foundation.ids))?;
-        self.foundation.ids.forget();
+        self.folder.remove(Some(&self.base.ids))?;
+        self.base.ids.forget();
         Ok(())
     }
 }
@@ -285,21 +290,21 @@ pub(crate) fn logs_of(spec: &BootSpec) -> PathBuf {
 }
 
 /// Builds the session's part of the sandbox; ends all of it if that fails.
-fn boot(spec: &BootSpec, foundation: Foundation, streams: Streams) -> Result<Sandbox, BootFailure> {
-    let mut groups = Groups::make(&spec.session_dir, &spec.limits);
-    match stand(spec, &foundation, streams, &mut groups) {
-        Ok(Standing { ready, folder, control, lock }) => Ok(Sandbox {
-            foundation,
-            ready: Ready { enforced: groups.enforced.clone().or(ready.enforced), ..ready },
+fn boot(spec: &BootSpec, base: SandboxBase, streams: Streams) -> Result<Sandbox, BootFailure> {
+    let mut cgroups = Cgroups::make(&spec.session_dir, &spec.limits);
+    match boot_session(spec, &base, streams, &mut cgroups) {
+        Ok(BootedSession { ready, folder, control, lock }) => Ok(Sandbox {
+            base,
+            ready: SandboxUp { enforced: cgroups.enforced.clone().or(ready.enforced), ..ready },
             folder,
             control,
             _lock: lock,
-            groups,
+            cgroups,
         }),
         Err(failure) => {
             // The failure is what the owner must hear.
-            drop(foundation.end());
-            drop(groups.remove());
+            drop(base.end());
+            drop(cgroups.remove());
             drop(mount_points::remove(&spec.session_dir));
             Err(failure)
         }
@@ -307,21 +312,21 @@ fn boot(spec: &BootSpec, foundation: Foundation, streams: Streams) -> Result<San
 }
 
 /// What the warden of a sandbox that is up holds of the session.
-struct Standing {
-    ready: Ready,
+struct BootedSession {
+    ready: SandboxUp,
     folder: Folder,
-    control: Control,
+    control: ControlSocket,
     lock: OwnedFd,
 }
 
 /// Gives the session to the sandbox's first process, and sees it through its boot.
-fn stand(
+fn boot_session(
     spec: &BootSpec,
-    foundation: &Foundation,
+    base: &SandboxBase,
     streams: Streams,
-    groups: &mut Groups,
-) -> Result<Standing, BootFailure> {
-    let ids = &foundation.ids;
+    cgroups: &mut Cgroups,
+) -> Result<BootedSession, BootFailure> {
+    let ids = &base.ids;
     mount_points::make(&spec.session_dir, &spec.mount_points).map_err(StepError::of_session)?;
     for folder in &spec.own_folders {
         folder::make_around(&spec.session_dir, folder)
@@ -334,18 +339,18 @@ fn stand(
     let listen = || format!("listen in {}", spec.session_dir.display());
     let folder = Folder::open(&spec.session_dir).step(listen)?;
     let Streams { first, lock } = streams;
-    let handed = Handed {
-        listener: folder.listen(GUEST_NAME).step(listen)?,
+    let session_fds = SessionFds {
+        listener: folder.listen(GUEST_SOCKET).step(listen)?,
         first,
         lock: lock.try_clone().step(|| "hold the session's lock".to_owned())?,
         logs: ids.guest_folder(&logs_of(spec))?,
-        kills: groups.kills.take(),
-        doors: std::mem::take(&mut groups.doors),
+        oom_events: cgroups.oom_events.take(),
+        cgroup_procs: std::mem::take(&mut cgroups.cgroup_procs),
     };
-    let Workspace { instead, device, limited_by } = Workspace::mount(spec, foundation)?;
-    groups.enforced.disk = limited_by;
-    let ready = foundation.carry(spec, &handed, &groups.enforced, instead)?;
-    let ready = Ready { image: device, ..ready };
-    let control = folder.listen(CONTROL_NAME).and_then(Control::new).step(listen)?;
-    Ok(Standing { ready, folder, control, lock })
+    let Workspace { bind_override, device, limited_by } = Workspace::mount(spec, base)?;
+    cgroups.enforced.disk = limited_by;
+    let ready = base.boot_session(spec, &session_fds, &cgroups.enforced, bind_override)?;
+    let ready = SandboxUp { image: device, ..ready };
+    let control = folder.listen(CONTROL_SOCKET).and_then(ControlSocket::new).step(listen)?;
+    Ok(BootedSession { ready, folder, control, lock })
 }

@@ -4,7 +4,7 @@
 //! guest the answer is a constant, and nothing of this is left; `cargo xtask check` looks.
 
 #[cfg(not(bastide_removable_walls))]
-use bastide_proto::boot::{BootSpec, Groundwork};
+use bastide_proto::boot::{BaseSpec, BootSpec};
 
 /// What can be left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,26 +50,26 @@ pub(crate) enum Wall {
 
 /// Whether this guest does without a wall.
 #[cfg(not(bastide_removable_walls))]
-pub(crate) const fn is_out(_: Wall) -> bool {
+pub(crate) const fn is_removed(_: Wall) -> bool {
     false
 }
 
-/// What a guest that does without walls stands on instead of what it was asked for.
+/// Changes the base of a guest that does without walls.
 #[cfg(not(bastide_removable_walls))]
-pub(crate) const fn alter_ground(_: &mut Groundwork) {}
+pub(crate) const fn alter_base_spec(_: &mut BaseSpec) {}
 
 /// What it builds besides.
 #[cfg(not(bastide_removable_walls))]
-pub(crate) const fn alter_session(_: &Groundwork, _: &mut BootSpec) {}
+pub(crate) const fn alter_session(_: &BaseSpec, _: &mut BootSpec) {}
 
 #[cfg(bastide_removable_walls)]
-pub(crate) use removable::{alter_ground, alter_session, is_out};
+pub(crate) use removable::{alter_base_spec, alter_session, is_removed};
 
 #[cfg(bastide_removable_walls)]
 mod removable {
     use std::path::{Path, PathBuf};
 
-    use bastide_proto::boot::{BootSpec, Groundwork, Ids, RootStep, Rung};
+    use bastide_proto::boot::{BaseSpec, BootSpec, Ids, RootStep, Rung};
 
     use super::Wall;
 
@@ -88,26 +88,26 @@ mod removable {
     /// What of the host the new root has besides where it is not the sandbox's own.
     const BESIDES: [&str; 5] = ["/home", "/root", "/tmp", "/var", "/run"];
 
-    pub(crate) fn is_out(wall: Wall) -> bool {
+    pub(crate) fn is_removed(wall: Wall) -> bool {
         let list = std::hint::black_box(&LIST);
         let name = format!("{wall:?}");
         list.split(|byte| *byte == b' ').any(|word| word == name.as_bytes())
     }
 
-    pub(crate) fn alter_ground(ground: &mut Groundwork) {
-        if is_out(Wall::OneOwner)
-            && let Ids::Range { only, .. } = &mut ground.ids
+    pub(crate) fn alter_base_spec(base_spec: &mut BaseSpec) {
+        if is_removed(Wall::OneOwner)
+            && let Ids::Range { only, .. } = &mut base_spec.ids
         {
             *only = None;
         }
-        if is_out(Wall::Network) {
-            ground.own_network = false;
-            if let Rung::Landlock(walls) = &mut ground.rung {
+        if is_removed(Wall::Network) {
+            base_spec.own_network = false;
+            if let Rung::Landlock(walls) = &mut base_spec.rung {
                 walls.network = true;
             }
         }
-        if is_out(Wall::Processes) {
-            for step in &mut ground.steps {
+        if is_removed(Wall::Processes) {
+            for step in &mut base_spec.steps {
                 if let RootStep::Proc { target } = step {
                     let target = target.clone();
                     *step = RootStep::Bind {
@@ -121,16 +121,16 @@ mod removable {
         }
     }
 
-    pub(crate) fn alter_session(ground: &Groundwork, spec: &mut BootSpec) {
-        if is_out(Wall::OneOwner) {
+    pub(crate) fn alter_session(base_spec: &BaseSpec, spec: &mut BootSpec) {
+        if is_removed(Wall::OneOwner) {
             for step in &mut spec.steps {
                 if let RootStep::BindOwned { owner, .. } = step {
                     *owner = None;
                 }
             }
-            spec.only_own = None;
+            spec.single_user_reason = None;
         }
-        if ground.rung != Rung::Namespaces || !is_out(Wall::OwnRoot) {
+        if base_spec.rung != Rung::Namespaces || !is_removed(Wall::OwnRoot) {
             return;
         }
         for folder in BESIDES.into_iter().filter(|folder| Path::new(folder).is_dir()) {

@@ -18,6 +18,6 @@ pub mod zip;
 pub use entry_path::EntryPath;
 pub use limits::{ArchiveLimits, copy_input};
 pub use plan::{
-    Action, ArchiveScheme, Existing, Extraction, Obstacle, Step, StepName, TarRestore,
+    Action, ArchiveScheme, Existing, Extraction, Obstacle, StepName, TarRestore, UnpackStep,
     check_tar_for_extraction,
 };

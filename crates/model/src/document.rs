@@ -13,12 +13,12 @@ mod yaml;
 
 use serde_json::Value;
 
-use crate::lax::{Context, FromInput, Step, UnknownKeys};
+use crate::lax::{Context, FromInput, PathSegment, UnknownKeys};
 use crate::registry::{Parsed, Registry};
 use crate::{Error, Result};
 
-use complaint::Complaint;
-use node::Node;
+use complaint::DocumentErrors;
+use node::DocumentNode;
 
 /// How a file is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -65,7 +65,7 @@ impl Format {
 pub struct Document<'t> {
     name: &'t str,
     text: &'t str,
-    root: Node,
+    root: DocumentNode,
     value: Value,
 }
 
@@ -120,18 +120,18 @@ impl<'t> Document<'t> {
                 }
                 Ok(Parsed { value, warnings })
             }
-            Err(invalid) => Err(Complaint::about(self, invalid).into_error()),
+            Err(invalid) => Err(DocumentErrors::about(self, invalid).into_error()),
         }
     }
 
     /// The line and the column, both from 1, where something is, or the nearest thing around it.
     #[must_use]
-    pub fn locate(&self, path: &[Step]) -> (usize, usize) {
+    pub fn locate(&self, path: &[PathSegment]) -> (usize, usize) {
         self.root.find(path).line_and_column(self.text)
     }
 
     /// The error that something at `path` is wrong.
-    pub(crate) fn complain(&self, path: &[Step], error: Error) -> Error {
-        Complaint::raised(self, path, error).into_error()
+    pub(crate) fn document_error(&self, path: &[PathSegment], error: Error) -> Error {
+        DocumentErrors::raised(self, path, error).into_error()
     }
 }

@@ -14,7 +14,7 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use crate::lax::Step;
+use crate::lax::PathSegment;
 
 pub use class::{CLASSES, CODES, ErrorClass, ErrorClassRow, OPS, class_name, code_named, op_named};
 
@@ -82,7 +82,7 @@ pub struct FieldError {
     /// with the tags of unions and without the keys of some maps.
     pub loc: Vec<Value>,
     /// The place itself: every key and index from the top of the input to the field.
-    pub path: Vec<Step>,
+    pub path: Vec<PathSegment>,
     /// A machine-readable tag such as `missing` or `int_parsing`.
     pub tag: String,
     /// What is wrong, for people.

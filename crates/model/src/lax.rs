@@ -77,7 +77,7 @@ pub use context::{Context, UnknownKeys};
 pub use dump::{Dump, Object};
 pub use fields::Fields;
 pub use input::{FromInput, Input};
-pub use invalid::{Checked, Invalid, Step};
+pub use invalid::{Checked, Invalid, PathSegment};
 pub(crate) use number::is_int;
 pub use shapes::Choice;
 

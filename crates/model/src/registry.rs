@@ -13,7 +13,7 @@ use crate::Result;
 use crate::client_options::{self, ClientOptions};
 use crate::entry::{self, Entry};
 use crate::environment::{self, EnvValue};
-use crate::lax::{Checked, Input, Step};
+use crate::lax::{Checked, Input, PathSegment};
 use crate::mount::{self, MountStrategy};
 use crate::snapshot::{self, Snapshot};
 use crate::state::{self, BackendState};
@@ -31,7 +31,7 @@ pub struct Parsed<T> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Warning {
     /// Where in the input.
-    pub path: Vec<Step>,
+    pub path: Vec<PathSegment>,
     /// What is odd.
     pub message: String,
 }

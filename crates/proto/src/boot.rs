@@ -7,14 +7,14 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// What a sandbox stands on, whichever session it is for: a warden hears it first, and can lay it before
-/// there is a session.
+/// The
+/// base of a sandbox, whichever session it is for: a warden is told it first, and can build it before there is a session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Groundwork {
+pub struct BaseSpec {
     /// How commands are confined.
     pub rung: Rung,
     /// A folder of the host that the new root is assembled on.
-    pub stand: PathBuf,
+    pub mount_dir: PathBuf,
     /// Who is who inside.
     pub ids: Ids,
     /// Whether the sandbox has a network of its own with nothing but loopback.
@@ -25,7 +25,7 @@ pub struct Groundwork {
     pub is_common: bool,
 }
 
-/// Everything needed to build one local sandbox, besides what it stands on. With it come two descriptors:
+/// Everything needed to build one local sandbox, besides its base. With it come two descriptors:
 /// the first connection to the guest, and the file whose lock says that somebody of the session lives.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct BootSpec {
@@ -38,11 +38,11 @@ pub struct BootSpec {
     /// The session's own folder on the host.
     pub session_dir: PathBuf,
     /// Why commands run as the session's default user only, where they do.
-    pub only_own: Option<String>,
+    pub single_user_reason: Option<String>,
     /// Whether commands may make namespaces and mounts of their own.
     pub nested_sandbox: bool,
     /// What commands may use.
-    pub limits: Limits,
+    pub limits: ResourceLimits,
     /// What of the session is built into the new root, in order.
     pub steps: Vec<RootStep>,
     /// Whether the folder outlives a boot that its owner does not see through: it held a session
@@ -193,7 +193,7 @@ pub struct IdExtent {
 
 /// What commands of a session may use, all of them together; what is not given is not limited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Limits {
+pub struct ResourceLimits {
     /// Bytes of memory.
     pub memory: Option<u64>,
     /// How many processes.
@@ -320,21 +320,21 @@ pub enum RootStep {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum BootReport {
     /// The guest is up.
-    Ready(Ready),
+    Ready(SandboxUp),
     /// Nothing runs, and nothing is left.
     Failed(BootFailure),
 }
 
 /// A warden that was just forked; a descriptor of the process comes along.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub struct Born {
+pub struct ForkedWarden {
     /// Its process.
     pub pid: u32,
 }
 
 /// What is really in force in a sandbox that is up.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Ready {
+pub struct SandboxUp {
     /// The first process of the sandbox, as the host numbers it.
     pub init_pid: u32,
     /// The guest, as the host numbers it.

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::boot::{BootFailure, Enforced, Limits, Resolver, UserAndGroup};
+use crate::boot::{BootFailure, Enforced, Resolver, ResourceLimits, UserAndGroup};
 use crate::hello::TOKEN_BYTES;
 
 /// Where everything of ours is inside a container.
@@ -46,7 +46,7 @@ pub struct ContainerSpec {
     /// root if none.
     pub user: Option<String>,
     /// What commands may use and the container itself does not limit.
-    pub limits: Limits,
+    pub limits: ResourceLimits,
     /// What the files of the session are: the workspace first, which is made if it is missing.
     pub writable: Vec<String>,
     /// What else is granted, for reading only.
@@ -86,7 +86,7 @@ pub struct ContainerUp {
     /// Whether our own filter of system calls is in force.
     pub filtered: bool,
     /// Whether what loses its parent stays with the command it came from.
-    pub adopts: bool,
+    pub has_subreaper: bool,
 }
 
 /// What the warden of a container is told by the process that makes the session.

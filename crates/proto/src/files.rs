@@ -6,9 +6,9 @@
 //!
 //! ```text
 //! Read       guest: Item(Opened) · Stdout*
-//! Write      guest: Item(Ready), only where a descriptor was asked for · host: Input* InputEnd
-//! List       guest: Item(Vec<Listed>)*
-//! Stat       guest: Item(Found)
+//! Write      guest: Item(WriteReady), only where a descriptor was asked for · host: Input* InputEnd
+//! List       guest: Item(Vec<DirListing>)*
+//! Stat       guest: Item(FoundFile)
 //! SameFile   guest: Item(Resolved) · Item(bool)
 //! Glob       guest: Item(Vec<ByteBuf>)*
 //! Watch      guest: Item(Vec<Change>)*, the first one empty: from then on nothing is missed
@@ -135,12 +135,12 @@ pub struct Read {
     /// How many bytes at most.
     pub max: Option<u64>,
     /// Whether its descriptor is wanted instead of its content.
-    pub pass: Option<Pass>,
+    pub pass: Option<PassFd>,
 }
 
 /// A descriptor that is wanted over the side channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pass {
+pub struct PassFd {
     /// What comes with the descriptor, so that the host knows the call it is for.
     pub ticket: u64,
     /// Only where at least so many bytes are at stake.
@@ -184,7 +184,7 @@ pub struct Opened {
 
 /// A file is ready to be written to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ready {
+pub struct WriteReady {
     /// Whether its descriptor was passed; if not, the content is expected in the call.
     pub passed: bool,
 }
@@ -209,7 +209,7 @@ pub struct Progress {
 /// What a file is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
-pub enum NodeKind {
+pub enum EntryType {
     /// A folder.
     Dir,
     /// A regular file.
@@ -237,7 +237,7 @@ pub struct FileTime {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileStat {
     /// What it is.
-    pub kind: NodeKind,
+    pub kind: EntryType,
     /// Its permission bits, with the three above them.
     pub mode: u32,
     /// Its owner's number.
@@ -260,7 +260,7 @@ pub struct FileStat {
 
 /// A file, and where it really is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Found {
+pub struct FoundFile {
     /// Its path, links followed.
     pub path: ByteBuf,
     /// What it is.
@@ -269,7 +269,7 @@ pub struct Found {
 
 /// Some entries of a folder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Listed {
+pub struct DirListing {
     /// The folder, links followed.
     pub folder: ByteBuf,
     /// The entries: name and description.
@@ -281,31 +281,31 @@ pub struct Listed {
 #[non_exhaustive]
 pub enum Change {
     /// It is new here.
-    Created(Changed),
+    Created(ChangedPath),
     /// Its content changed, or it was opened for writing and closed again.
-    Modified(Changed),
+    Modified(ChangedPath),
     /// Its permissions, owner or times changed.
-    Attributes(Changed),
+    Attributes(ChangedPath),
     /// It is gone from here.
-    Removed(Changed),
+    Removed(ChangedPath),
     /// It has another name.
     Renamed {
         /// What it was called.
         from: ByteBuf,
         /// What it is called now.
-        to: Changed,
+        to: ChangedPath,
     },
     /// More changed than could be kept; what was not reported has to be looked for.
     Overflow,
     /// A folder below is not watched, because there are more than can be.
-    NotWatched(Changed),
+    NotWatched(ChangedPath),
     /// The watched folder itself is gone: nothing more will come.
     Gone,
 }
 
 /// What a [`Change`] is about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Changed {
+pub struct ChangedPath {
     /// Where, below the watched folder; empty for the folder itself.
     pub path: ByteBuf,
     /// Whether it is a folder.

@@ -65,12 +65,12 @@ pub struct Exec {
     /// The terminal it runs on, if it runs on one.
     pub terminal: Option<TerminalSize>,
     /// When the call is accepted, and whether it ends with that.
-    pub answer: Answer,
+    pub answer: AcceptWhen,
 }
 
 /// When a call that runs a command is accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Answer {
+pub enum AcceptWhen {
     /// As soon as the command has its orders: somebody waits for that.
     AtOnce,
     /// As soon as the command has its orders. It lives on by itself, and the call ends.
@@ -130,7 +130,7 @@ pub enum Stdin {
 ///
 /// After the guest accepted, the host sends an `Item` frame with a [`PutItem`] for each entry; for a
 /// file its content follows in `Input` frames and one `InputEnd`. An `InputEnd` where an item is due
-/// ends the tree. The guest tells in `Item` frames with a [`PutWord`] how it gets on, and what was in
+/// ends the tree. The guest tells in `Item` frames with a [`PutMessage`] how it gets on, and what was in
 /// the way before it fails because of that.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Put {
@@ -210,7 +210,7 @@ pub enum EntryKind {
 /// What a guest says while a tree is laid out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub enum PutWord {
+pub enum PutMessage {
     /// So many entries are made.
     Progress {
         /// How many.
@@ -226,13 +226,13 @@ pub struct PutObstacle {
     /// Which entry, counted from 0.
     pub entry: u64,
     /// What.
-    pub what: InTheWay,
+    pub what: PutObstacleKind,
 }
 
 /// What can be in the way of an entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub enum InTheWay {
+pub enum PutObstacleKind {
     /// A link, on the way or in the place itself.
     Link {
         /// Where it is, relative to the base.

@@ -5,12 +5,12 @@
 //! that a deep tree costs no more than a wide one.
 //!
 //! ```text
-//! Scan       guest: Item(ScanWord::Clock)
-//!            guest: Item(ScanWord::Entries) · host: Item(Wanted), one for each, in order
-//!            guest, for each wanted file in order: Item(ScanWord::Files) Stdout* ·
+//! Scan       guest: Item(ScanMessage::Clock)
+//!            guest: Item(ScanMessage::Entries) · host: Item(Wanted), one for each, in order
+//!            guest, for each wanted file in order: Item(ScanMessage::Files) Stdout* ·
 //!                   Item(Large) (Item(Hole) | Stdout)* Item(LargeEnd) · Item(Passed)
 //! Restore    host: Item(RestoreItem::Entries) Input*, for as many bytes as the files hold
-//!                  Item(Large) · guest: Item(RestoreWord::Ready) ·
+//!                  Item(Large) · guest: Item(RestoreMessage::Ready) ·
 //!                  host: (Item(Hole) | Input)* Item(LargeEnd)
 //!                  Item(Commit) · Item(Abandon)
 //! ```
@@ -54,15 +54,15 @@ pub struct Scan {
 /// What a guest says while it looks through a tree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub enum ScanWord {
+pub enum ScanMessage {
     /// Some entries, in order. The host answers with a [`Wanted`].
-    Entries(Vec<Seen>),
+    Entries(Vec<ScannedEntry>),
     /// Some wanted files, whole; their bytes follow, one file's right behind the other's.
-    Files(Vec<Small>),
+    Files(Vec<SmallFile>),
     /// A wanted file whose content follows, piece by piece.
     Large {
         /// How it was when it was opened.
-        stat: SeenStat,
+        stat: ScannedStat,
         /// Its extended attributes.
         attributes: Attributes,
     },
@@ -71,12 +71,12 @@ pub enum ScanWord {
     /// The end of a large file.
     LargeEnd {
         /// How it is now.
-        stat: SeenStat,
+        stat: ScannedStat,
     },
     /// The descriptor of a wanted file is on its way, with the ticket that was asked for.
     Passed {
         /// How it was when it was opened.
-        stat: SeenStat,
+        stat: ScannedStat,
         /// Its extended attributes.
         attributes: Attributes,
     },
@@ -106,12 +106,12 @@ pub type Attributes = Vec<(ByteBuf, ByteBuf)>;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wanted {
     /// Which, in order.
-    pub files: Vec<Want>,
+    pub files: Vec<WantedFile>,
 }
 
 /// One file the host wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Want {
+pub struct WantedFile {
     /// Its place in the list.
     pub index: u32,
     /// What its descriptor is to be sent with, if one is wanted.
@@ -120,21 +120,21 @@ pub struct Want {
 
 /// An entry of a tree that was looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Seen {
+pub struct ScannedEntry {
     /// How many folders it lies in; 0 is the base itself, whose name is empty.
     pub depth: u32,
     /// Its own name.
     pub name: ByteBuf,
     /// What it is.
-    pub kind: SeenKind,
+    pub kind: ScannedKind,
     /// What else is known.
-    pub stat: SeenStat,
+    pub stat: ScannedStat,
 }
 
 /// What an entry of a tree is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub enum SeenKind {
+pub enum ScannedKind {
     /// A folder.
     Dir {
         /// Its extended attributes.
@@ -164,7 +164,7 @@ pub enum SeenKind {
 
 /// What is known about an entry besides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SeenStat {
+pub struct ScannedStat {
     /// Its permission bits, with the three above them.
     pub mode: u32,
     /// Its owner.
@@ -189,11 +189,11 @@ pub struct SeenStat {
 /// A small file, whole.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub enum Small {
+pub enum SmallFile {
     /// It is here.
     Here {
         /// How it was when it was opened.
-        stat: SeenStat,
+        stat: ScannedStat,
         /// Its extended attributes.
         attributes: Attributes,
         /// What it is made of, in order.
@@ -236,11 +236,11 @@ pub struct Restore {
 #[non_exhaustive]
 pub enum RestoreItem {
     /// Some entries, in order. The bytes of files among them follow, one file's behind the other's.
-    Entries(Vec<Made>),
+    Entries(Vec<NewEntry>),
     /// One large file. The guest answers that it is ready.
     Large {
         /// The file; what it is made of is not said here.
-        entry: Made,
+        entry: NewEntry,
         /// How many bytes it will have.
         size: u64,
         /// What its descriptor is to be sent with, if one is wanted.
@@ -258,13 +258,13 @@ pub enum RestoreItem {
 
 /// An entry to make.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Made {
+pub struct NewEntry {
     /// How many folders it lies in; 0 is the base itself, whose name is empty.
     pub depth: u32,
     /// Its own name.
     pub name: ByteBuf,
     /// What it is.
-    pub kind: MadeKind,
+    pub kind: NewEntryKind,
     /// Its permission bits, with the three above them.
     pub mode: u32,
     /// Its owner.
@@ -280,7 +280,7 @@ pub struct Made {
 /// What an entry to make is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub enum MadeKind {
+pub enum NewEntryKind {
     /// A folder.
     Dir,
     /// A regular file of these parts.
@@ -305,7 +305,7 @@ pub enum MadeKind {
 /// What a guest says while it restores a tree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub enum RestoreWord {
+pub enum RestoreMessage {
     /// So many entries are made.
     Progress {
         /// How many.

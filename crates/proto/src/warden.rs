@@ -1,25 +1,25 @@
 //! What hosts say to the warden of a running local sandbox, and what it answers.
 //!
 //! Both ends are on the host and belong to the same user. Each connection to the warden's socket
-//! carries one [`Wish`] and one [`Answer`], each as a length of four bytes and a message.
+//! carries one [`WardenRequest`] and one [`WardenResponse`], each as a length of four bytes and a message.
 
 use serde::{Deserialize, Serialize};
 
 /// The warden's own socket, in the session's folder.
-pub const CONTROL_NAME: &str = "warden.sock";
+pub const CONTROL_SOCKET: &str = "warden.sock";
 
 /// The guest's socket, in the session's folder.
-pub const GUEST_NAME: &str = "guest.sock";
+pub const GUEST_SOCKET: &str = "guest.sock";
 
 /// Where the warden notes how the sandbox ended, in the session's folder.
-pub const END_NAME: &str = "end.json";
+pub const END_FILE: &str = "end.json";
 
 /// Held open, and locked, by every process that keeps the sandbox alive; in the session's folder.
-pub const LOCK_NAME: &str = "lock";
+pub const LOCK_FILE: &str = "lock";
 
 /// Held, and locked, by whoever makes, starts, stops or removes the session, for as long as that takes; in
 /// the session's folder. Nobody inherits it.
-pub const TRANSITION_NAME: &str = "transition.lock";
+pub const TRANSITION_LOCK_FILE: &str = "transition.lock";
 
 /// What the lock file of a session says about itself: its own inode number and when that was born. In a
 /// folder that was copied the two do not agree, and nothing outside the folder is the copy's.
@@ -35,10 +35,10 @@ pub const HOST_INIT: &std::ffi::CStr = c"bastide-init";
 pub const GONE_PREFIX: &str = ".gone-";
 
 /// The one word an owner may say to a warden after the boot: live on without me.
-pub const LET_GO: u8 = b'L';
+pub const RELEASE: u8 = b'L';
 
-/// The longest wish or answer.
-pub const MAX_WORD: usize = 4096;
+/// The longest request or response.
+pub const MAX_CONTROL_MESSAGE: usize = 4096;
 
 /// The most ports one sandbox publishes.
 pub const MAX_PORTS: usize = 64;
@@ -46,7 +46,7 @@ pub const MAX_PORTS: usize = 64;
 /// What a host wants of a warden.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub enum Wish {
+pub enum WardenRequest {
     /// Publish a port of the sandbox's loopback on the host's loopback. Asking again changes nothing.
     Publish {
         /// The port inside.
@@ -64,7 +64,7 @@ pub enum Wish {
 /// What a warden answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub enum Answer {
+pub enum WardenResponse {
     /// These ports are published.
     Ports(Vec<PublishedPort>),
     /// Every process of the sandbox has ended. If its folder goes too, it is being removed now, and

@@ -40,7 +40,7 @@ const TRIALS: &[Trial] = trials![
 ];
 
 /// A session with limits.
-async fn limited(context: &Context, limits: ResourceLimits) -> Result<Session, Trouble> {
+async fn limited(context: &Context, limits: ResourceLimits) -> Result<Session, TrialError> {
     let mut options = CreateOptions::default();
     options.limits = limits;
     Ok(context.client().create(&Manifest::default(), options).await?)
@@ -104,10 +104,10 @@ async fn tells_the_truth_about_processors(context: Context) -> Outcome {
     Ok(session.delete().await?)
 }
 
-type Trouble = Box<dyn std::error::Error + Send + Sync>;
+type TrialError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The guest's process on this host.
-async fn guest(context: &Context, session: &Session) -> Result<Pid, Trouble> {
+async fn guest(context: &Context, session: &Session) -> Result<Pid, TrialError> {
     let info = context.client().inspect(session.id()).await?;
     let pid = info.guest_pid.ok_or("the guest is no process of this host")?;
     Pid::from_raw(i32::try_from(pid)?).ok_or_else(|| "no process".into())

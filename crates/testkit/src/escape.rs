@@ -20,7 +20,7 @@ pub mod probe;
 use bastide::model::Manifest;
 use bastide::{Command, Session};
 
-use crate::suite::{Context, Outcome, Trial, Trouble, as_asked, with_probe};
+use crate::suite::{Context, Outcome, Trial, TrialError, as_asked, with_probe};
 use crate::trials;
 
 /// Those that a guest has to pass whichever way it follows paths.
@@ -83,7 +83,7 @@ async fn t13_reaches_no_keys_environment_sessions_processes_or_network(
 }
 
 /// A session with the probe in it.
-async fn session(context: &Context) -> Result<Session, Trouble> {
+async fn session(context: &Context) -> Result<Session, TrialError> {
     Ok(context.session_with(&with_probe(Manifest::default())?).await?)
 }
 
@@ -92,7 +92,7 @@ pub(crate) async fn attempt(
     session: &Session,
     name: &str,
     arguments: &[&str],
-) -> Result<String, Trouble> {
+) -> Result<String, TrialError> {
     let argv = ["./probe", probe::FLAG, name].into_iter().chain(arguments.iter().copied());
     let command = as_asked(Command::new(argv).timeout(std::time::Duration::from_secs(30)));
     let output = session.exec(command).await?;

@@ -34,10 +34,10 @@ pub struct Context {
 }
 
 /// What can go wrong in a trial.
-pub type Trouble = Box<dyn std::error::Error + Send + Sync>;
+pub type TrialError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The result of a trial: any error fails it, with its message.
-pub type Outcome = Result<(), Trouble>;
+pub type Outcome = Result<(), TrialError>;
 
 /// Why a trial says nothing here: the machine lacks what it is about.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl std::fmt::Display for Skip {
 impl std::error::Error for Skip {}
 
 /// Ends a trial that this machine cannot do. It counts as passed, and is named with its reason.
-pub fn skip(reason: impl Into<String>) -> Trouble {
+pub fn skip(reason: impl Into<String>) -> TrialError {
     Box::new(Skip(reason.into()))
 }
 
@@ -170,7 +170,7 @@ pub fn sh(line: &str) -> Command {
 /// # Errors
 ///
 /// Fails if it cannot be run, or ends with anything but 0; its standard error is in the message.
-pub async fn say(session: &Session, line: &str) -> Result<String, Trouble> {
+pub async fn say(session: &Session, line: &str) -> Result<String, TrialError> {
     let Output { stdout, stderr, exit, .. } = session.exec(sh(line)).await?;
     if exit.code != 0 {
         let stderr = String::from_utf8_lossy(&stderr);
@@ -185,7 +185,7 @@ pub async fn say(session: &Session, line: &str) -> Result<String, Trouble> {
 /// # Errors
 ///
 /// Fails if that cannot be counted.
-pub async fn running(session: &Session, pattern: &str) -> Result<usize, Trouble> {
+pub async fn running(session: &Session, pattern: &str) -> Result<usize, TrialError> {
     let root = session.root();
     let line = format!(
         "for p in /proc/[0-9]*; do [ \"$(readlink $p/cwd)\" = '{root}' ] && tr '\\0' ' ' < $p/cmdline && echo
@@ -199,7 +199,7 @@ pub async fn running(session: &Session, pattern: &str) -> Result<usize, Trouble>
 /// # Errors
 ///
 /// Fails if they cannot be asked.
-pub async fn scratch(session: &Session) -> Result<String, Trouble> {
+pub async fn scratch(session: &Session) -> Result<String, TrialError> {
     Ok(say(session, "echo ${TMPDIR:-/tmp}").await?.trim().to_owned())
 }
 
@@ -253,7 +253,7 @@ pub fn skip_all(suite: &str, trials: &[Trial], reason: &str) -> ExitCode {
 
 /// Deletes what a trial that failed half-way left behind, and names it: a session that is not tied to
 /// its owner would outlive this program. One whose owner let go of it may still be on its way out.
-fn clear(context: &Context) -> Result<Vec<String>, Trouble> {
+fn clear(context: &Context) -> Result<Vec<String>, TrialError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let client = context.client();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bastide::model::Manifest;
 use bastide::{Command, CreateOptions, Session};
 
-use crate::suite::{Context, Outcome, Trial, Trouble, say, skip};
+use crate::suite::{Context, Outcome, Trial, TrialError, say, skip};
 use crate::trials;
 
 const TRIALS: &[Trial] = trials![
@@ -32,7 +32,7 @@ pub fn trials() -> Vec<Trial> {
 }
 
 /// A session that finds what whoever runs the trials finds.
-async fn session(context: &Context, nested: bool) -> Result<Session, Trouble> {
+async fn session(context: &Context, nested: bool) -> Result<Session, TrialError> {
     let mut options = CreateOptions::default();
     options.nested_sandbox = nested;
     if let Some(path) = std::env::var_os("PATH") {
@@ -42,7 +42,7 @@ async fn session(context: &Context, nested: bool) -> Result<Session, Trouble> {
 }
 
 /// Runs a script in a fresh session, where all of `programs` are there, and returns what it said.
-async fn script(context: Context, programs: &[&str], lines: &str) -> Result<String, Trouble> {
+async fn script(context: Context, programs: &[&str], lines: &str) -> Result<String, TrialError> {
     script_in(&context, programs, lines, false).await
 }
 
@@ -51,7 +51,7 @@ async fn script_in(
     programs: &[&str],
     lines: &str,
     nested: bool,
-) -> Result<String, Trouble> {
+) -> Result<String, TrialError> {
     let session = session(context, nested).await?;
     run_script(session, programs, lines, None).await
 }
@@ -61,7 +61,7 @@ async fn run_script(
     programs: &[&str],
     lines: &str,
     user: Option<&str>,
-) -> Result<String, Trouble> {
+) -> Result<String, TrialError> {
     let run = |line: String| {
         let command = Command::shell(&line).timeout(Duration::from_secs(100));
         let command = user.into_iter().fold(command, |command, user| command.user(user));

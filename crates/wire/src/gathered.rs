@@ -22,7 +22,7 @@ const ROOM: usize = 32 * 1024;
 /// use tokio::io::{AsyncReadExt, AsyncWriteExt};
 ///
 /// let (near, mut far) = tokio::io::duplex(64);
-/// let near = bastide_wire::Gathered::new(near);
+/// let near = bastide_wire::CorkedStream::new(near);
 /// let mut writer = near.clone();
 /// for word in [b"one ", b"two "] {
 ///     writer.write_all(word).await?;
@@ -37,15 +37,15 @@ const ROOM: usize = 32 * 1024;
 /// # std::io::Result::Ok(())
 /// ```
 #[derive(Debug)]
-pub struct Gathered<T>(Arc<Mutex<BufStream<T>>>);
+pub struct CorkedStream<T>(Arc<Mutex<BufStream<T>>>);
 
-impl<T> Clone for Gathered<T> {
+impl<T> Clone for CorkedStream<T> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
 }
 
-impl<T: AsyncRead + AsyncWrite + Unpin> Gathered<T> {
+impl<T: AsyncRead + AsyncWrite + Unpin> CorkedStream<T> {
     /// Takes a connection over.
     pub fn new(connection: T) -> Self {
         Self(Arc::new(Mutex::new(BufStream::with_capacity(ROOM, ROOM, connection))))
@@ -66,7 +66,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Gathered<T> {
     }
 }
 
-impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for Gathered<T> {
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for CorkedStream<T> {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -76,7 +76,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for Gathered<T> {
     }
 }
 
-impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Gathered<T> {
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for CorkedStream<T> {
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -18,7 +18,7 @@ use rustix::net::{SendFlags, Shutdown};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::unix::pipe;
 
-pub use gathered::Gathered;
+pub use gathered::CorkedStream;
 
 /// One end of a pair of connected sockets, which hears of room to write only while it waits for some.
 ///
@@ -27,7 +27,7 @@ pub use gathered::Gathered;
 /// use tokio::io::{AsyncReadExt, AsyncWriteExt};
 ///
 /// let (near, far) = std::os::unix::net::UnixStream::pair()?;
-/// let (mut near, mut far) = (bastide_wire::Quiet::new(near)?, bastide_wire::Quiet::new(far)?);
+/// let (mut near, mut far) = (bastide_wire::LazyWriteStream::new(near)?, bastide_wire::LazyWriteStream::new(far)?);
 /// near.write_all(b"hello").await?;
 /// drop(near);
 /// let mut heard = String::new();
@@ -38,7 +38,7 @@ pub use gathered::Gathered;
 /// # std::io::Result::Ok(())
 /// ```
 #[derive(Debug)]
-pub struct Quiet {
+pub struct LazyWriteStream {
     socket: OwnedFd,
     /// The same socket, of which the runtime only asks whether there is something to read.
     reader: pipe::Receiver,
@@ -46,7 +46,7 @@ pub struct Quiet {
     waiting: Option<pipe::Sender>,
 }
 
-impl Quiet {
+impl LazyWriteStream {
     /// Takes a socket over. It will not block from here on, whoever else has it.
     ///
     /// # Errors
@@ -70,13 +70,13 @@ pub async fn writable(socket: impl AsFd) -> io::Result<()> {
     pipe::Sender::from_owned_fd_unchecked(same)?.writable().await
 }
 
-impl AsFd for Quiet {
+impl AsFd for LazyWriteStream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-impl AsyncRead for Quiet {
+impl AsyncRead for LazyWriteStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -86,7 +86,7 @@ impl AsyncRead for Quiet {
     }
 }
 
-impl AsyncWrite for Quiet {
+impl AsyncWrite for LazyWriteStream {
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -136,9 +136,9 @@ mod tests {
 
     use super::*;
 
-    fn pair() -> (Quiet, Quiet) {
+    fn pair() -> (LazyWriteStream, LazyWriteStream) {
         let (near, far) = UnixStream::pair().unwrap();
-        (Quiet::new(near).unwrap(), Quiet::new(far).unwrap())
+        (LazyWriteStream::new(near).unwrap(), LazyWriteStream::new(far).unwrap())
     }
 
     #[tokio::test]

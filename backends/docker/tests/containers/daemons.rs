@@ -9,7 +9,7 @@ use bastide::model::Manifest;
 use bastide::{Client, CreateOptions, ErrorKind, NetworkAccess, SessionState};
 use bastide_docker::{DockerBackend, DockerOptions, EngineAddress};
 use bastide_testkit::engine::{self, Daemon, DaemonOptions, images};
-use bastide_testkit::suite::{Context, Outcome, Trial, Trouble, say, skip};
+use bastide_testkit::suite::{Context, Outcome, Trial, TrialError, say, skip};
 use bastide_testkit::trials;
 
 use super::setting::{Setting, base};
@@ -27,7 +27,7 @@ pub(crate) const TRIALS: &[Trial] = trials![
 const SOON: Duration = Duration::from_secs(30);
 
 /// A daemon of the trial's own, with the images.
-pub(crate) fn own_daemon(folder: &Path, options: &DaemonOptions) -> Result<Daemon, Trouble> {
+pub(crate) fn own_daemon(folder: &Path, options: &DaemonOptions) -> Result<Daemon, TrialError> {
     let daemon = Daemon::start(folder, options).map_err(|error| skip(error.to_string()))?;
     images::make(&daemon.host())?;
     Ok(daemon)

@@ -7,7 +7,7 @@ use bastide::model::{Manifest, PathGrant};
 use bastide::{Command, CreateOptions, PtyLimits, Session};
 use bastide_docker::DockerOptions;
 use bastide_testkit::engine::images;
-use bastide_testkit::suite::{Context, Outcome, Trial, Trouble, say, sh};
+use bastide_testkit::suite::{Context, Outcome, Trial, TrialError, say, sh};
 use bastide_testkit::trials;
 
 use super::setting::{Setting, base};
@@ -26,7 +26,7 @@ pub(crate) const TRIALS: &[Trial] = trials![
 ];
 
 /// What a shell command says as a user.
-async fn say_as(session: &Session, user: &str, line: &str) -> Result<String, Trouble> {
+async fn say_as(session: &Session, user: &str, line: &str) -> Result<String, TrialError> {
     let output = session.exec(sh(line).user(user)).await?;
     if output.exit.code != 0 {
         let stderr = String::from_utf8_lossy(&output.stderr);

@@ -6,7 +6,7 @@ use bastide::model::Manifest;
 use bastide::{Client, CreateOptions, Session};
 use bastide_docker::{DockerBackend, DockerOptions, EngineAddress};
 use bastide_testkit::engine::{self, images};
-use bastide_testkit::suite::{Context, Trouble, with_probe};
+use bastide_testkit::suite::{Context, TrialError, with_probe};
 
 /// A home for sessions, and the daemon they run on.
 pub(crate) struct Setting {
@@ -21,27 +21,27 @@ impl Setting {
     }
 
     /// A fresh home for sessions on the daemon that was prepared.
-    pub(crate) fn prepared() -> Result<Self, Trouble> {
+    pub(crate) fn prepared() -> Result<Self, TrialError> {
         Ok(Self::new(&engine::for_tests()?)?)
     }
 
-    pub(crate) fn backend(&self, options: DockerOptions) -> Result<DockerBackend, Trouble> {
+    pub(crate) fn backend(&self, options: DockerOptions) -> Result<DockerBackend, TrialError> {
         let address = EngineAddress::parse(&self.host, None)?;
         Ok(DockerBackend::new(self.home.path(), address, options)?)
     }
 
-    pub(crate) fn client(&self, options: DockerOptions) -> Result<Client, Trouble> {
+    pub(crate) fn client(&self, options: DockerOptions) -> Result<Client, TrialError> {
         Ok(Client::new(Arc::new(self.backend(options)?)))
     }
 
     /// A session from an image.
-    pub(crate) async fn session(&self, options: DockerOptions) -> Result<Session, Trouble> {
+    pub(crate) async fn session(&self, options: DockerOptions) -> Result<Session, TrialError> {
         let client = self.client(options)?;
         Ok(client.create(&Manifest::default(), CreateOptions::default()).await?)
     }
 
     /// A session with the probe in it.
-    pub(crate) async fn probed(&self) -> Result<Session, Trouble> {
+    pub(crate) async fn probed(&self) -> Result<Session, TrialError> {
         let client = self.client(base())?;
         let manifest = with_probe(Manifest::default())?;
         Ok(client.create(&manifest, CreateOptions::default()).await?)

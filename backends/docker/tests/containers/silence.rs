@@ -10,7 +10,7 @@ use std::thread;
 use bastide::model::Manifest;
 use bastide::{Client, CreateOptions, ErrorKind, SessionId, SessionState};
 use bastide_testkit::engine::DaemonOptions;
-use bastide_testkit::suite::{Context, Outcome, Trial, Trouble, say};
+use bastide_testkit::suite::{Context, Outcome, Trial, TrialError, say};
 use bastide_testkit::trials;
 
 use super::daemons::own_daemon;
@@ -21,7 +21,7 @@ pub(crate) const TRIALS: &[Trial] = trials![
     says_that_a_container_is_paused,
 ];
 
-async fn untied(client: &Client) -> Result<SessionId, Trouble> {
+async fn untied(client: &Client) -> Result<SessionId, TrialError> {
     let mut options = CreateOptions::default();
     options.tied_to_owner = false;
     let session = client.create(&Manifest::default(), options).await?;

@@ -8,7 +8,7 @@ use bastide::model::Manifest;
 use bastide::{CreateOptions, ErrorKind};
 use bastide_testkit::conformance;
 use bastide_testkit::engine::{Daemon, DaemonOptions};
-use bastide_testkit::suite::{Context, Outcome, Trial, Trouble, say, sh, skip};
+use bastide_testkit::suite::{Context, Outcome, Trial, TrialError, say, sh, skip};
 use bastide_testkit::trials;
 use serde_json::{Value, json};
 
@@ -55,7 +55,7 @@ impl Driver {
     }
 
     /// A daemon that knows it. Not the one everybody uses: engines keep asking for drivers they once knew.
-    fn daemon(&self, folder: &std::path::Path) -> Result<Daemon, Trouble> {
+    fn daemon(&self, folder: &std::path::Path) -> Result<Daemon, TrialError> {
         let drivers = Some(self.drivers.path().to_owned());
         own_daemon(&folder.join("daemon"), &DaemonOptions { drivers, ..DaemonOptions::default() })
     }
@@ -140,7 +140,7 @@ fn serve(
     }
 }
 
-fn with_mount(strategy: &Value) -> Result<Manifest, Trouble> {
+fn with_mount(strategy: &Value) -> Result<Manifest, TrialError> {
     let mount = json!({
         "type": "s3_mount", "bucket": "pictures", "region": "here-1", "mount_strategy": strategy,
     });

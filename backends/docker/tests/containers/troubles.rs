@@ -12,7 +12,7 @@ use bastide::model::{Manifest, PosixPath};
 use bastide::{Client, CreateOptions, Error, SessionId, SnapshotChoice, Store};
 use bastide_docker::{DockerBackend, EngineAddress};
 use bastide_testkit::engine;
-use bastide_testkit::suite::{Context, Outcome, Trial, Trouble, say, skip};
+use bastide_testkit::suite::{Context, Outcome, Trial, TrialError, say, skip};
 use bastide_testkit::trials;
 
 use super::setting::base;
@@ -44,7 +44,7 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    pub(crate) fn start() -> Result<Self, Trouble> {
+    pub(crate) fn start() -> Result<Self, TrialError> {
         let daemon = engine::for_tests()?;
         let socket = daemon.strip_prefix("unix://");
         let socket = socket.ok_or_else(|| skip("the daemon has no socket here"))?.to_owned();
@@ -132,12 +132,12 @@ struct Behind {
     store: Store,
 }
 
-fn client(home: &Path, proxy: &Proxy) -> Result<Client, Trouble> {
+fn client(home: &Path, proxy: &Proxy) -> Result<Client, TrialError> {
     let address = EngineAddress::parse(&proxy.host, None)?;
     Ok(Client::new(Arc::new(DockerBackend::new(home, address, base())?)))
 }
 
-async fn behind() -> Result<Behind, Trouble> {
+async fn behind() -> Result<Behind, TrialError> {
     let proxy = Proxy::start()?;
     let home = tempfile::tempdir()?;
     let client = || client(home.path(), &proxy);
@@ -158,7 +158,7 @@ async fn behind() -> Result<Behind, Trouble> {
 
 impl Behind {
     /// The same, for somebody who has not talked to the daemon yet.
-    fn anew(self) -> Result<Self, Trouble> {
+    fn anew(self) -> Result<Self, TrialError> {
         let client = client(self.home.path(), &self.proxy)?;
         Ok(Self { client, ..self })
     }

@@ -6,7 +6,7 @@ use bastide::model::{Manifest, PathGrant};
 use bastide::{Command, CreateOptions, NetworkAccess};
 use bastide_testkit::engine::images;
 use bastide_testkit::escape::probe;
-use bastide_testkit::suite::{Context, Outcome, Trial, Trouble, say, sh};
+use bastide_testkit::suite::{Context, Outcome, Trial, TrialError, say, sh};
 use bastide_testkit::trials;
 
 use super::setting::{Setting, base, container};
@@ -156,7 +156,7 @@ async fn has_the_capabilities_it_uses_and_no_others(_: Context) -> Outcome {
 }
 
 /// What the kernel says of a process: whether it may gain privileges, and behind how many filters it is.
-fn confinement(status: &str) -> Result<(bool, u32), Trouble> {
+fn confinement(status: &str) -> Result<(bool, u32), TrialError> {
     let field = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
         line.map(str::trim).ok_or_else(|| format!("no {name} in {status}"))
@@ -171,7 +171,7 @@ async fn gives_guest_and_first_process_filters_of_their_own(_: Context) -> Outco
         options.new_privileges = gains_privileges;
         let session = setting.session(options).await?;
         let name = container(&session);
-        let status = |pid: &str| -> Result<(bool, u32), Trouble> {
+        let status = |pid: &str| -> Result<(bool, u32), TrialError> {
             let path = format!("/proc/{pid}/status");
             confinement(&setting.docker(&["exec", &name, "cat", &path])?)
         };

@@ -9,7 +9,8 @@ use serde_json::json;
 use super::files::cat;
 use crate::clients::{Clients, clients};
 use crate::transfer::{
-    Copied, HostSink, HostSource, Place, SessionSink, SessionSource, Sink, Source, copy, last_name,
+    Copied, CopyEndpoint, HostSink, HostSource, SessionSink, SessionSource, Sink, Source, copy,
+    last_name,
 };
 use crate::ui::Ui;
 
@@ -21,12 +22,12 @@ use crate::ui::Ui;
 #[derive(Debug, clap::Args)]
 pub(crate) struct CpArgs {
     /// What is copied
-    #[arg(value_name = "SRC", value_parser = Place::parse)]
-    source: Place,
+    #[arg(value_name = "SRC", value_parser = CopyEndpoint::parse)]
+    source: CopyEndpoint,
 
     /// Where to
-    #[arg(value_name = "DST", value_parser = Place::parse)]
-    destination: Place,
+    #[arg(value_name = "DST", value_parser = CopyEndpoint::parse)]
+    destination: CopyEndpoint,
 
     /// Print an object
     #[arg(long)]
@@ -36,34 +37,37 @@ pub(crate) struct CpArgs {
 pub(crate) async fn run(ui: &mut Ui, args: CpArgs) -> Result<ExitCode> {
     let client = clients()?;
     let copied = match (args.source, args.destination) {
-        (Place::Stream, Place::Session { id, path }) => {
+        (CopyEndpoint::Stream, CopyEndpoint::Session { id, path }) => {
             let session = attach(&client, &id).await?;
             let path = into_folder(&session, &path, None).await?;
             session.write(&path, Content::stream(tokio::io::stdin())).await?;
             Copied { files: 1, ..Copied::default() }
         }
-        (Place::Session { id, path }, Place::Stream) => {
+        (CopyEndpoint::Session { id, path }, CopyEndpoint::Stream) => {
             cat(ui, &attach(&client, &id).await?, &path).await?;
             return Ok(ExitCode::SUCCESS);
         }
-        (Place::Host(from), Place::Session { id, path }) => {
+        (CopyEndpoint::Host(from), CopyEndpoint::Session { id, path }) => {
             let session = attach(&client, &id).await?;
             let path = into_folder(&session, &path, from.to_str().and_then(last_name)).await?;
             let mut sink = Sink::Session(SessionSink::new(session.files(), &path));
             copy(&Source::Host(HostSource::new(from)), &mut sink).await?
         }
-        (Place::Session { id, path }, Place::Host(to)) => {
+        (CopyEndpoint::Session { id, path }, CopyEndpoint::Host(to)) => {
             let session = attach(&client, &id).await?;
             let mut sink = Sink::Host(host_sink(to, last_name(&path))?);
             copy(&Source::Session(SessionSource::new(session.files(), &path)), &mut sink).await?
         }
-        (Place::Session { id, path }, Place::Session { id: other, path: to }) => {
+        (CopyEndpoint::Session { id, path }, CopyEndpoint::Session { id: other, path: to }) => {
             let (from, into) = (attach(&client, &id).await?, attach(&client, &other).await?);
             let to = into_folder(&into, &to, last_name(&path)).await?;
             let mut sink = Sink::Session(SessionSink::new(into.files(), &to));
             copy(&Source::Session(SessionSource::new(from.files(), &path)), &mut sink).await?
         }
-        (Place::Host(_) | Place::Stream, Place::Host(_) | Place::Stream) => {
+        (
+            CopyEndpoint::Host(_) | CopyEndpoint::Stream,
+            CopyEndpoint::Host(_) | CopyEndpoint::Stream,
+        ) => {
             let message = "one side of a copy is in a session";
             return Err(Error::new(ErrorKind::InvalidInput, message).hint("write it as ID:PATH"));
         }

@@ -24,7 +24,7 @@ const SOMEBODY: &str = "4242";
 /// How long one command of an examination may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What gives a user control groups where the machine has the newer kind.
+/// What gives a user cgroups where the machine has the newer kind.
 const DELEGATE: &str = "systemd-run --user --scope --property=Delegate=yes -- $SHELL";
 
 /// Say what this machine can enforce

@@ -45,7 +45,7 @@ pub(crate) async fn run(ui: &mut Ui, args: EventsArgs) -> Result<ExitCode> {
         let op = record.text("op").or_else(|| record.text("state"));
         args.ops.is_empty() || op.is_some_and(|op| args.ops.iter().any(|wanted| wanted == op))
     };
-    let mut story = Story::new(args.id.is_none());
+    let mut story = OperationRows::new(args.id.is_none());
     let mut readers = HashMap::new();
     let mut is_first = true;
     loop {
@@ -134,13 +134,13 @@ pub(super) fn logs(home: &std::path::Path) -> Result<Vec<SessionId>> {
 
 /// Puts starts and ends together.
 #[derive(Debug)]
-struct Story {
+struct OperationRows {
     shows_session: bool,
     /// Operations that started: when, and what they are about.
     open: HashMap<String, (String, SessionId, String, String)>,
 }
 
-impl Story {
+impl OperationRows {
     fn new(shows_session: bool) -> Self {
         Self { shows_session, open: HashMap::new() }
     }

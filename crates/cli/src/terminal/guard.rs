@@ -20,7 +20,7 @@ static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
 /// What a signal means for whoever uses the terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum TerminalSignal {
     /// A signal of this number asks for the end. The terminal is as it was before already.
     End(i32),
     /// This program was stopped, and goes on.
@@ -31,7 +31,7 @@ pub(super) enum Told {
 /// dropped, when anything panics, and when a signal ends or stops this program.
 #[derive(Debug)]
 pub(super) struct Guard {
-    told: mpsc::UnboundedReceiver<Told>,
+    told: mpsc::UnboundedReceiver<TerminalSignal>,
 }
 
 impl Guard {
@@ -59,7 +59,7 @@ impl Guard {
     }
 
     /// Waits for the next signal that matters.
-    pub(super) async fn told(&mut self) -> Told {
+    pub(super) async fn told(&mut self) -> TerminalSignal {
         match self.told.recv().await {
             Some(told) => told,
             // The thread is there as long as we are.
@@ -90,7 +90,10 @@ fn restore() {
 }
 
 /// The life of the thread that listens to signals: until this program ends, or nobody has the guard.
-fn watch(ready: &std::sync::mpsc::Sender<io::Result<()>>, tell: &mpsc::UnboundedSender<Told>) {
+fn watch(
+    ready: &std::sync::mpsc::Sender<io::Result<()>>,
+    tell: &mpsc::UnboundedSender<TerminalSignal>,
+) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
@@ -139,7 +142,7 @@ fn watch(ready: &std::sync::mpsc::Sender<io::Result<()>>, tell: &mpsc::Unbounded
                 number => {
                     restore();
                     let number = number.as_raw();
-                    let _ = tell.send(Told::End(number));
+                    let _ = tell.send(TerminalSignal::End(number));
                     tokio::time::sleep(GRACE).await;
                     end(number);
                 }
@@ -158,12 +161,12 @@ fn show_before() {
 }
 
 /// Takes the terminal again after this program was stopped.
-fn again(tell: &mpsc::UnboundedSender<Told>) {
+fn again(tell: &mpsc::UnboundedSender<TerminalSignal>) {
     let before = BEFORE.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(before) = &*before {
         // A terminal that is gone hangs up, too.
         drop(make_raw(before));
-        let _ = tell.send(Told::Continued);
+        let _ = tell.send(TerminalSignal::Continued);
     }
 }
 

@@ -14,7 +14,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use tokio::io::AsyncReadExt;
 
-use super::{Kind, Node};
+use super::{CopyEntry, Kind};
 
 /// How much is copied at a time.
 const PIECE: usize = 1 << 20;
@@ -29,7 +29,7 @@ impl HostSource {
         Self { top }
     }
 
-    pub(super) async fn top(&self) -> Result<Node> {
+    pub(super) async fn top(&self) -> Result<CopyEntry> {
         let metadata = fs::metadata(&self.top).map_err(|error| failed("read", &self.top, error))?;
         Ok(node(String::new(), &metadata, None))
     }
@@ -38,7 +38,7 @@ impl HostSource {
         &self,
         path: &str,
         left_out: &mut Vec<String>,
-    ) -> Result<Vec<Node>> {
+    ) -> Result<Vec<CopyEntry>> {
         let folder = self.at(path);
         let failed = |error: io::Error| failed("read", &folder, error);
         let mut children = Vec::new();
@@ -74,7 +74,7 @@ impl HostSource {
     }
 }
 
-fn node(name: String, metadata: &fs::Metadata, target: Option<OsString>) -> Node {
+fn node(name: String, metadata: &fs::Metadata, target: Option<OsString>) -> CopyEntry {
     let kind = match target.map(OsString::into_string) {
         Some(Ok(target)) => Kind::Link(target),
         Some(Err(_)) => Kind::Other,
@@ -82,7 +82,7 @@ fn node(name: String, metadata: &fs::Metadata, target: Option<OsString>) -> Node
         None if metadata.is_file() => Kind::File,
         None => Kind::Other,
     };
-    Node { name, kind, mode: metadata.permissions().mode() & 0o777 }
+    CopyEntry { name, kind, mode: metadata.permissions().mode() & 0o777 }
 }
 
 /// A file or folder of this machine that is copied to.

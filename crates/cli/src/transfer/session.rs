@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tokio::io::AsyncRead;
 use tokio_util::io::StreamReader;
 
-use super::{Kind, Node, Sink, Source};
+use super::{CopyEntry, Kind, Sink, Source};
 
 /// A file or folder of a session that is copied from.
 pub(crate) struct SessionSource<'a> {
@@ -26,9 +26,9 @@ impl<'a> SessionSource<'a> {
         Self { files, top: top.to_owned() }
     }
 
-    pub(super) async fn top(&self) -> Result<Node> {
+    pub(super) async fn top(&self) -> Result<CopyEntry> {
         let info = self.files.stat(&self.top).await?;
-        Ok(Node { name: String::new(), kind: kind(&info), mode: mode(&info) })
+        Ok(CopyEntry { name: String::new(), kind: kind(&info), mode: mode(&info) })
     }
 
     /// What is in a folder. The guest says so, and is not believed: a name is one name.
@@ -36,8 +36,8 @@ impl<'a> SessionSource<'a> {
         &self,
         path: &str,
         left_out: &mut Vec<String>,
-    ) -> Result<Vec<Node>> {
-        let mut children: Vec<Node> = Vec::new();
+    ) -> Result<Vec<CopyEntry>> {
+        let mut children: Vec<CopyEntry> = Vec::new();
         for info in self.files.ls(&join(&self.top, path)).await? {
             let name = info.path.rsplit('/').next().unwrap_or_default();
             let shown = join(path, name);
@@ -49,7 +49,7 @@ impl<'a> SessionSource<'a> {
                 left_out.push(format!("{shown}: there are two of that name"));
             } else {
                 let (kind, mode) = (kind(&info), mode(&info));
-                children.push(Node { name: name.to_owned(), kind, mode });
+                children.push(CopyEntry { name: name.to_owned(), kind, mode });
             }
         }
         Ok(children)

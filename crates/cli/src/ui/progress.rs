@@ -16,9 +16,9 @@ const OFTEN: Duration = Duration::from_millis(100);
 
 /// How far something is, shown on a terminal as long as this is held.
 #[derive(Debug)]
-pub(crate) struct Shown(Option<ProgressListener>);
+pub(crate) struct ProgressLine(Option<ProgressListener>);
 
-impl Shown {
+impl ProgressLine {
     /// Whoever shows it; `None` where nobody watches.
     pub(crate) fn listener(&self) -> Option<ProgressListener> {
         self.0.clone()
@@ -32,7 +32,7 @@ impl Shown {
     }
 }
 
-impl Drop for Shown {
+impl Drop for ProgressLine {
     /// Clears away what was shown, also where the work failed.
     fn drop(&mut self) {
         if self.0.is_some() {
@@ -44,12 +44,12 @@ impl Drop for Shown {
 
 impl Ui {
     /// Shows how far something is on a terminal, once it takes long.
-    pub(crate) fn progress(&self, what: &'static str) -> Shown {
+    pub(crate) fn progress(&self, what: &'static str) -> ProgressLine {
         if self.json || !self.stderr.is_terminal() {
-            return Shown(None);
+            return ProgressLine(None);
         }
         let next = Mutex::new(Instant::now() + WORTH_A_WORD);
-        Shown(Some(ProgressListener::new(move |progress| {
+        ProgressLine(Some(ProgressListener::new(move |progress| {
             let Ok(mut next) = next.lock() else { return };
             if Instant::now() < *next {
                 return;

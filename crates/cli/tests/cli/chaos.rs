@@ -111,7 +111,7 @@ fn serves_many_processes_at_once_on_one_home() {
 }
 
 /// The warden and the first process of a session, as the host numbers them.
-pub(crate) fn keepers(home: &Home, id: &str) -> (i32, i32) {
+pub(crate) fn warden_and_init(home: &Home, id: &str) -> (i32, i32) {
     let guest = home.json(&["inspect", "--json", id])["guest"]["pid"].as_i64().unwrap();
     let init = parent(i32::try_from(guest).unwrap());
     (parent(init), init)
@@ -126,7 +126,7 @@ fn ends_with_its_warden_and_is_swept() {
     let home = Home::new();
     let (id, other) = (home.create(), home.create());
     home.say(&["exec", "-d", &id, "--", "sleep", "7901@"]);
-    let (warden, _) = keepers(&home, &id);
+    let (warden, _) = warden_and_init(&home, &id);
     kill(warden, "KILL");
     until("the sandbox ends", || !is_running("sleep 7901@") && state(&home, &id) == "ended");
     assert_eq!(home.run(&["exec", &id, "--", "true"]).status.code(), Some(125));
@@ -139,7 +139,7 @@ fn ends_with_its_warden_and_is_swept() {
     assert_nothing_left(&home);
 }
 
-/// The control groups of a session, wherever they are.
+/// The cgroups of a session, wherever they are.
 fn groups(id: &str) -> String {
     let mut find = std::process::Command::new("find");
     let name = format!("bastide-{id}");
@@ -154,7 +154,7 @@ fn removes_control_groups_though_the_warden_is_gone() {
     let receipt = &home.json(&["inspect", "--json", &id])["receipt"];
     let by = receipt["limits"]["pids"]["enforced_by"].as_str().unwrap_or_default();
     assert_eq!(!groups(&id).is_empty(), by.starts_with("cgroup"), "{receipt}");
-    let (warden, _) = keepers(&home, &id);
+    let (warden, _) = warden_and_init(&home, &id);
     kill(warden, "KILL");
     until("the sandbox ends", || state(&home, &id) == "ended");
     until("it is swept away", || {
@@ -169,7 +169,7 @@ fn sweeps_a_sandbox_that_can_do_nothing_any_more() {
     let home = Home::new();
     let id = home.create();
     home.say(&["exec", "-d", &id, "--", "sleep", "7902@"]);
-    let (warden, _) = keepers(&home, &id);
+    let (warden, _) = warden_and_init(&home, &id);
     let guest = home.json(&["inspect", "--json", &id])["guest"]["pid"].as_i64().unwrap();
     kill(i32::try_from(guest).unwrap(), "STOP");
     kill(warden, "KILL");
@@ -193,7 +193,7 @@ fn removes_sessions_whose_keepers_stand_still() {
     for stopped in 0..3 {
         let id = home.create();
         home.say(&["exec", "-d", &id, "--", "sleep", "7903@"]);
-        let (warden, init) = keepers(&home, &id);
+        let (warden, init) = warden_and_init(&home, &id);
         let guest = home.json(&["inspect", "--json", &id])["guest"]["pid"].as_i64().unwrap();
         kill([warden, init, i32::try_from(guest).unwrap()][stopped], "STOP");
         home.say(&["rm", &id]);

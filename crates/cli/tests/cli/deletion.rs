@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::chaos::{keepers, moment, state};
+use crate::chaos::{moment, state, warden_and_init};
 use crate::harness::{Home, count, end, kill, pass, text, until};
 
 /// Makes a session with a file in it.
@@ -278,7 +278,7 @@ fn keeps_what_crashed_unless_it_is_asked_for() {
     let home = Home::new();
     let id = with_file(&home);
     let crash = || {
-        kill(keepers(&home, &id).0, "KILL");
+        kill(warden_and_init(&home, &id).0, "KILL");
         until("the sandbox ends", || state(&home, &id) == "ended" && home.processes().is_empty());
     };
     crash();

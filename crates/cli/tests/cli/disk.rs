@@ -62,7 +62,7 @@ impl Drop for SmallDisk {
 }
 
 /// A failure for want of room, said in so many words.
-fn is_for_want_of_room(output: &Output) -> bool {
+fn is_storage_full(output: &Output) -> bool {
     output.status.code() == Some(125) && text(&output.stderr).contains("No space left on device")
 }
 
@@ -83,12 +83,12 @@ fn tells_the_true_reason_when_a_workspace_is_full() {
     assert!(text(&filled.stderr).contains("No space left on device"), "{}", text(&filled.stderr));
     for size in [1, 5_000_000] {
         let put = disk.feed(&home, &["files", "put", &id, "new"], &vec![b'x'; size]);
-        assert!(is_for_want_of_room(&put), "{size}: {}", text(&put.stderr));
+        assert!(is_storage_full(&put), "{size}: {}", text(&put.stderr));
     }
     std::fs::write(home.path().join("file"), vec![b'x'; 3_000_000]).unwrap();
     let file = home.path().join("file").display().to_string();
     let copied = disk.run(&home, &["cp", &file, &format!("{id}:new")]);
-    assert!(is_for_want_of_room(&copied), "{}", text(&copied.stderr));
+    assert!(is_storage_full(&copied), "{}", text(&copied.stderr));
     // Nothing is half written, and nobody else noticed.
     let listed: Value = serde_json::from_str(&say(&["files", "ls", "--json", &id, "."])).unwrap();
     let names: Vec<_> = listed.as_array().unwrap().iter().map(|entry| &entry["name"]).collect();
@@ -116,7 +116,7 @@ fn removes_a_session_that_filled_the_disk_it_is_kept_on() {
     // What cannot be noted is not done.
     for refused in [&["create"][..], &["exec", &id, "--", "true"]] {
         let output = disk.run(&home, refused);
-        assert!(is_for_want_of_room(&output), "{refused:?}: {}", text(&output.stderr));
+        assert!(is_storage_full(&output), "{refused:?}: {}", text(&output.stderr));
     }
     let listed: Value = serde_json::from_str(&say(&["ls", "--json"])).unwrap();
     let running = listed.as_array().unwrap().iter().filter(|one| one["state"] == "running");
@@ -142,7 +142,7 @@ fn makes_room_on_the_disk_it_is_kept_on() {
     // What makes no room is not done without being noted.
     for refused in [&["files", "put", &id, "new"][..], &["files", "mkdir", &id, "new"]] {
         let output = disk.run(&home, refused);
-        assert!(is_for_want_of_room(&output), "{refused:?}: {}", text(&output.stderr));
+        assert!(is_storage_full(&output), "{refused:?}: {}", text(&output.stderr));
     }
     say(&["files", "rm", &id, "big"]);
     assert_eq!(say(&["exec", &id, "--", "sh", "-c", "ls; echo alive"]), "alive\n");
@@ -168,7 +168,7 @@ fn removes_a_session_where_no_file_can_be_made() {
     let filled = disk.run(&home, &["exec", &id, "--", "sh", "-c", fill]);
     assert!(text(&filled.stderr).contains("No space left on device"), "{}", text(&filled.stderr));
     let refused = disk.run(&home, &["create"]);
-    assert!(is_for_want_of_room(&refused), "{}", text(&refused.stderr));
+    assert!(is_storage_full(&refused), "{}", text(&refused.stderr));
     say(&["ls"]);
     say(&["rm", &id]);
     assert_eq!(say(&["run", "--", "echo", "again"]), "again\n");

@@ -9,7 +9,7 @@ use crate::{Error, ErrorKind, Result};
 
 /// One step.
 #[derive(Debug)]
-pub(super) enum Step {
+pub(super) enum LayoutStep {
     /// Something that goes over as part of a stream.
     Put(Put),
     /// A repository.
@@ -38,7 +38,7 @@ pub(super) struct GitStep {
 
 /// The steps that lay out a manifest, or only what of it is made anew at every start. Everything is
 /// checked first: what cannot be done at all is refused before anything is done.
-pub(super) fn steps(manifest: &Manifest, only_ephemeral: bool) -> Result<Vec<Step>> {
+pub(super) fn steps(manifest: &Manifest, only_ephemeral: bool) -> Result<Vec<LayoutStep>> {
     let mut steps = Vec::new();
     if only_ephemeral {
         for (path, entry) in manifest.ephemeral_entries()? {
@@ -52,7 +52,7 @@ pub(super) fn steps(manifest: &Manifest, only_ephemeral: bool) -> Result<Vec<Ste
     Ok(steps)
 }
 
-fn add(steps: &mut Vec<Step>, path: PosixPath, entry: &Entry) -> Result<()> {
+fn add(steps: &mut Vec<LayoutStep>, path: PosixPath, entry: &Entry) -> Result<()> {
     if entry.permissions.mode() < 0 {
         let message = format!("the permissions of {path} make no sense: none can be negative");
         return Err(Error::value_error(message).class_is("OverflowError"));
@@ -62,33 +62,33 @@ fn add(steps: &mut Vec<Step>, path: PosixPath, entry: &Entry) -> Result<()> {
     match &entry.kind {
         EntryKind::Dir { children } => {
             let first = steps.len();
-            steps.push(Step::Put(Put::Dir { path: path.clone(), mode: None }));
+            steps.push(LayoutStep::Put(Put::Dir { path: path.clone(), mode: None }));
             for (key, child) in children {
                 let below = bastide_model::manifest::rel_path(key)?;
                 add(steps, path.join(&below), child)?;
             }
             // A folder that may not be written to is closed when everything is in it.
             match steps.len() == first + 1 {
-                true => steps[first] = Step::Put(Put::Dir { path, mode: Some(mode) }),
-                false => steps.push(Step::Put(Put::Dir { path, mode: Some(mode) })),
+                true => steps[first] = LayoutStep::Put(Put::Dir { path, mode: Some(mode) }),
+                false => steps.push(LayoutStep::Put(Put::Dir { path, mode: Some(mode) })),
             }
         }
         EntryKind::File { content } => {
             let content = Bytes::copy_from_slice(content);
-            steps.push(Step::Put(Put::File { path, mode, content }));
+            steps.push(LayoutStep::Put(Put::File { path, mode, content }));
         }
         EntryKind::LocalFile { src } => {
-            steps.push(Step::Put(Put::HostFile { path, mode, src: src.clone() }));
+            steps.push(LayoutStep::Put(Put::HostFile { path, mode, src: src.clone() }));
         }
         EntryKind::LocalDir { src: Some(src) } => {
-            steps.push(Step::Put(Put::HostDir { path, mode, src: src.clone() }));
+            steps.push(LayoutStep::Put(Put::HostDir { path, mode, src: src.clone() }));
         }
         EntryKind::LocalDir { src: None } => {
-            steps.push(Step::Put(Put::Dir { path, mode: Some(mode) }));
+            steps.push(LayoutStep::Put(Put::Dir { path, mode: Some(mode) }));
         }
         EntryKind::GitRepo(repo) => {
             let subpath = repo.checked_subpath()?;
-            steps.push(Step::Git(GitStep { path, mode, repo: repo.clone(), subpath }));
+            steps.push(LayoutStep::Git(GitStep { path, mode, repo: repo.clone(), subpath }));
         }
         // The machine came up with it.
         EntryKind::Mount(mount) if matches!(mount.strategy, MountStrategy::DockerVolume { .. }) => {
@@ -102,7 +102,7 @@ fn add(steps: &mut Vec<Step>, path: PosixPath, entry: &Entry) -> Result<()> {
         }
     }
     if let Some(group) = &entry.group {
-        steps.push(Step::Group { path: place, group: group.name().to_owned() });
+        steps.push(LayoutStep::Group { path: place, group: group.name().to_owned() });
     }
     Ok(())
 }
@@ -117,14 +117,14 @@ mod tests {
     fn shown(manifest: serde_json::Value, only_ephemeral: bool) -> Vec<String> {
         let manifest: Manifest = lax::read(&manifest).unwrap();
         let steps = steps(&manifest, only_ephemeral).unwrap();
-        let show = |step: &Step| match step {
-            Step::Put(Put::Dir { path, mode: None }) => format!("dir {path}"),
-            Step::Put(Put::Dir { path, mode: Some(mode) }) => format!("dir {path} {mode:o}"),
-            Step::Put(Put::File { path, mode, .. }) => format!("file {path} {mode:o}"),
-            Step::Put(Put::HostFile { path, .. }) => format!("host file {path}"),
-            Step::Put(Put::HostDir { path, .. }) => format!("host dir {path}"),
-            Step::Git(git) => format!("git {}", git.path),
-            Step::Group { path, group } => format!("group {path} {group}"),
+        let show = |step: &LayoutStep| match step {
+            LayoutStep::Put(Put::Dir { path, mode: None }) => format!("dir {path}"),
+            LayoutStep::Put(Put::Dir { path, mode: Some(mode) }) => format!("dir {path} {mode:o}"),
+            LayoutStep::Put(Put::File { path, mode, .. }) => format!("file {path} {mode:o}"),
+            LayoutStep::Put(Put::HostFile { path, .. }) => format!("host file {path}"),
+            LayoutStep::Put(Put::HostDir { path, .. }) => format!("host dir {path}"),
+            LayoutStep::Git(git) => format!("git {}", git.path),
+            LayoutStep::Group { path, group } => format!("group {path} {group}"),
         };
         steps.iter().map(show).collect()
     }

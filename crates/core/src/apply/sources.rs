@@ -39,7 +39,7 @@ pub(crate) struct SourceGrant {
 
 /// Something in a folder of the host.
 #[derive(Debug)]
-pub(super) struct Listed {
+pub(super) struct SourceEntry {
     /// Where, below the folder.
     pub(super) path: Vec<u8>,
     pub(super) is_dir: bool,
@@ -184,7 +184,7 @@ impl Sources {
 impl HeldDir {
     /// Everything in the folder, sorted, folders before what is in them; pipes, sockets and devices
     /// are left out. A link anywhere is an error.
-    pub(super) fn list(&self) -> Result<Vec<Listed>> {
+    pub(super) fn list(&self) -> Result<Vec<SourceEntry>> {
         let mut all = Vec::new();
         let root =
             openat(&self.root, c".", FOLDER, Mode::empty()).map_err(|errno| self.failed(errno))?;
@@ -197,7 +197,7 @@ impl HeldDir {
         folder: OwnedFd,
         at: &[u8],
         depth: usize,
-        all: &mut Vec<Listed>,
+        all: &mut Vec<SourceEntry>,
     ) -> Result<()> {
         if depth > MAX_DEPTH || all.len() > MAX_ENTRIES {
             let message = format!("{} is too deep or holds too much", self.shown);
@@ -227,7 +227,7 @@ impl HeldDir {
                 FileType::Directory => true,
                 _ => continue,
             };
-            all.push(Listed { path: path.clone(), is_dir, mode: stat.st_mode & 0o777 });
+            all.push(SourceEntry { path: path.clone(), is_dir, mode: stat.st_mode & 0o777 });
             if is_dir {
                 let below = openat(&folder, name.as_slice(), FOLDER, Mode::empty());
                 let below = below

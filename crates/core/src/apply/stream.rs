@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bastide_model::PosixPath;
 use bastide_proto::frame::MAX_DATA;
 use bastide_proto::request::{Entry, EntryKind, Existing, Put as PutRequest, PutItem};
-use bastide_proto::{End, Fault, FaultKind, GuestPath, PutWord, Request};
+use bastide_proto::{End, Fault, FaultKind, GuestPath, PutMessage, Request};
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
@@ -29,7 +29,7 @@ const AHEAD: usize = 64;
 const MAX_SHOWN: usize = 4096;
 
 /// The next piece of what is sent.
-pub(crate) enum Piece {
+pub(crate) enum UploadItem {
     Entry(Entry),
     Data(Bytes),
     FileEnd,
@@ -38,15 +38,15 @@ pub(crate) enum Piece {
 }
 
 /// Where pieces go; an error means that nobody takes them any more.
-pub(crate) struct Pieces(mpsc::Sender<Piece>);
+pub(crate) struct UploadSender(mpsc::Sender<UploadItem>);
 
 /// Nobody takes pieces any more.
 #[derive(Debug)]
-pub(crate) struct NotTaken;
+pub(crate) struct ReceiverGone;
 
-impl Pieces {
-    pub(crate) fn send(&self, piece: Piece) -> std::result::Result<(), NotTaken> {
-        self.0.blocking_send(piece).map_err(|_| NotTaken)
+impl UploadSender {
+    pub(crate) fn send(&self, piece: UploadItem) -> std::result::Result<(), ReceiverGone> {
+        self.0.blocking_send(piece).map_err(|_| ReceiverGone)
     }
 
     /// Sends a file with all its content; whatever is said of each piece is said before it goes.
@@ -57,7 +57,7 @@ impl Pieces {
         mut tell: impl FnMut(&[u8]),
         failed: impl FnOnce(std::io::Error) -> Error,
     ) -> Result<(), Stop> {
-        self.send(Piece::Entry(entry))?;
+        self.send(UploadItem::Entry(entry))?;
         loop {
             let mut piece = vec![0; MAX_DATA];
             let mut length = 0;
@@ -70,14 +70,14 @@ impl Pieces {
                 }
             }
             if length == 0 {
-                return Ok(self.send(Piece::FileEnd)?);
+                return Ok(self.send(UploadItem::FileEnd)?);
             }
             let is_last = length < piece.len();
             piece.truncate(length);
             tell(&piece);
-            self.send(Piece::Data(piece.into()))?;
+            self.send(UploadItem::Data(piece.into()))?;
             if is_last {
-                return Ok(self.send(Piece::FileEnd)?);
+                return Ok(self.send(UploadItem::FileEnd)?);
             }
         }
     }
@@ -87,12 +87,12 @@ impl Pieces {
 #[derive(Debug)]
 pub(crate) enum Stop {
     Failed(Error),
-    NotTaken,
+    ReceiverGone,
 }
 
-impl From<NotTaken> for Stop {
-    fn from(_: NotTaken) -> Self {
-        Self::NotTaken
+impl From<ReceiverGone> for Stop {
+    fn from(_: ReceiverGone) -> Self {
+        Self::ReceiverGone
     }
 }
 
@@ -114,7 +114,7 @@ pub(crate) struct Target<'a> {
 /// Lays out whatever `read` sends, and returns what it says at its end. It runs on a thread of its own.
 pub(crate) async fn lay_out<T: Send + 'static>(
     target: &Target<'_>,
-    read: impl FnOnce(&Pieces) -> Result<T, Stop> + Send + 'static,
+    read: impl FnOnce(&UploadSender) -> Result<T, Stop> + Send + 'static,
 ) -> Result<T> {
     let put = PutRequest {
         user: None,
@@ -125,14 +125,14 @@ pub(crate) async fn lay_out<T: Send + 'static>(
     let Stream { mut to_guest, mut from_guest, .. } = target.link.open(Request::Put(put)).await?;
     let (sender, mut pieces) = mpsc::channel(AHEAD);
     let reading = tokio::task::spawn_blocking(move || {
-        let pieces = Pieces(sender);
+        let pieces = UploadSender(sender);
         match read(&pieces) {
             Ok(value) => Some(value),
             Err(Stop::Failed(error)) => {
-                drop(pieces.send(Piece::Failed(error)));
+                drop(pieces.send(UploadItem::Failed(error)));
                 None
             }
-            Err(Stop::NotTaken) => None,
+            Err(Stop::ReceiverGone) => None,
         }
     });
     let is_source_slow = AtomicBool::new(false);
@@ -165,7 +165,7 @@ pub(crate) async fn lay_out<T: Send + 'static>(
 }
 
 async fn send(
-    pieces: &mut mpsc::Receiver<Piece>,
+    pieces: &mut mpsc::Receiver<UploadItem>,
     to_guest: &mut Sender,
     is_source_slow: &AtomicBool,
     progress: Option<&(dyn Fn(Progress) + Send + Sync)>,
@@ -187,21 +187,21 @@ async fn send(
             }
         };
         match piece {
-            Some(Piece::Entry(entry)) => {
+            Some(UploadItem::Entry(entry)) => {
                 is_open = entry.kind == EntryKind::File;
                 sent.entries += u64::from(!is_open);
                 in_time(to_guest.queue_item(&PutItem::Entry(entry))).await?;
             }
-            Some(Piece::Data(data)) => {
+            Some(UploadItem::Data(data)) => {
                 sent.bytes += data.len() as u64;
                 in_time(to_guest.queue_input(data)).await?;
             }
-            Some(Piece::FileEnd) => {
+            Some(UploadItem::FileEnd) => {
                 is_open = false;
                 sent.entries += 1;
                 in_time(to_guest.queue_input_end()).await?;
             }
-            Some(Piece::Failed(error)) => {
+            Some(UploadItem::Failed(error)) => {
                 match is_open {
                     true => in_time(to_guest.item(&PutItem::Abort)).await?,
                     false => in_time(to_guest.input_end()).await?,
@@ -241,7 +241,7 @@ async fn listen(
         };
         match incoming? {
             Incoming::Item(item) => match decode(&item)? {
-                PutWord::Progress { .. } | PutWord::Obstacle(_) => {}
+                PutMessage::Progress { .. } | PutMessage::Obstacle(_) => {}
                 _ => return Err(broken("an unknown word about a tree")),
             },
             Incoming::End(End::Done) => return Ok(()),
@@ -269,7 +269,7 @@ pub(super) fn send_all(
     root: &PosixPath,
     puts: Vec<Put>,
     sources: Option<&Sources>,
-    pieces: &Pieces,
+    pieces: &UploadSender,
 ) -> Result<Vec<MaterializedFile>, Stop> {
     let mut files = Vec::new();
     let sources = || {
@@ -282,7 +282,7 @@ pub(super) fn send_all(
     for put in puts {
         match put {
             Put::Dir { path, mode } => {
-                pieces.send(Piece::Entry(Entry { mode, ..entry(&path, EntryKind::Dir) }))?;
+                pieces.send(UploadItem::Entry(Entry { mode, ..entry(&path, EntryKind::Dir) }))?;
             }
             Put::File { path, mode, content } => {
                 let entry = Entry { mode: Some(mode), ..entry(&path, EntryKind::File) };
@@ -311,7 +311,7 @@ fn send_dir(
     path: &PosixPath,
     mode: u32,
     mut held: HeldDir,
-    pieces: &Pieces,
+    pieces: &UploadSender,
     files: &mut Vec<MaterializedFile>,
 ) -> Result<(), Stop> {
     let listed = held.list()?;
@@ -320,7 +320,7 @@ fn send_dir(
         true => below.to_vec(),
         false => [at.as_slice(), b"/", below].concat(),
     };
-    pieces.send(Piece::Entry(entry(path, EntryKind::Dir)))?;
+    pieces.send(UploadItem::Entry(entry(path, EntryKind::Dir)))?;
     // Folders are opened wide while they are filled, and get what they had when they are full.
     let mut open: Vec<(Vec<u8>, u32)> = Vec::new();
     for item in listed {
@@ -328,7 +328,7 @@ fn send_dir(
             close(pieces, place(&folder), mode)?;
         }
         if item.is_dir {
-            pieces.send(Piece::Entry(Entry::new(place(&item.path), EntryKind::Dir)))?;
+            pieces.send(UploadItem::Entry(Entry::new(place(&item.path), EntryKind::Dir)))?;
             open.push((item.path, item.mode));
             continue;
         }
@@ -343,12 +343,12 @@ fn send_dir(
     while let Some((folder, mode)) = open.pop() {
         close(pieces, place(&folder), mode)?;
     }
-    pieces.send(Piece::Entry(Entry { mode: Some(mode), ..entry(path, EntryKind::Dir) }))?;
+    pieces.send(UploadItem::Entry(Entry { mode: Some(mode), ..entry(path, EntryKind::Dir) }))?;
     Ok(())
 }
 
-fn close(pieces: &Pieces, path: Vec<u8>, mode: u32) -> Result<(), NotTaken> {
-    pieces.send(Piece::Entry(Entry { mode: Some(mode), ..Entry::new(path, EntryKind::Dir) }))
+fn close(pieces: &UploadSender, path: Vec<u8>, mode: u32) -> Result<(), ReceiverGone> {
+    pieces.send(UploadItem::Entry(Entry { mode: Some(mode), ..Entry::new(path, EntryKind::Dir) }))
 }
 
 fn is_below(path: &[u8], folder: &[u8]) -> bool {
@@ -357,7 +357,7 @@ fn is_below(path: &[u8], folder: &[u8]) -> bool {
 
 /// Sends a file, and says what was sent.
 fn hashed(
-    pieces: &Pieces,
+    pieces: &UploadSender,
     entry: Entry,
     content: &mut dyn Read,
     failed: impl FnOnce(std::io::Error) -> Error,

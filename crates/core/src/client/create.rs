@@ -16,10 +16,12 @@ use super::{
     Client, CreateOptions, DEFAULT_ROOT, declared, grants, path_policy, reach, storage, told,
 };
 use crate::apply;
-use crate::backend::{Booted, Leash, Machine, MachineSpec, Remains, SessionId};
+use crate::backend::{Booted, KeepAlive, Machine, MachineSpec, Retained, SessionId};
 use crate::environment::{environment, search_path};
 use crate::events::BoundSession;
-use crate::lifecycle::{ConcurrencyLimits, Lifecycle, Limits, Preserved, ProgressListener, Terms};
+use crate::lifecycle::{
+    ConcurrencyLimits, Lifecycle, Limits, Preserved, ProgressListener, SessionConfig,
+};
 use crate::link::{Link, MuxLink};
 use crate::pty::PtyProcesses;
 use crate::state::{Record, SessionFolder, Stage};
@@ -135,16 +137,16 @@ impl Client {
         let folder = self.state.reserve(&record).await?;
         let id = record.id.clone();
         let intent = || told::intent(&record, &start.state.manifest);
-        if let Err(error) = self.note(&id, "creating", intent).await {
+        if let Err(error) = self.audit(&id, "creating", intent).await {
             self.undo(&folder, None, &record, true).await;
             return Err(error);
         }
-        let started = self.bring_up(folder, record, start).await;
-        self.note_made(&id, started).await
+        let started = self.boot_machine(folder, record, start).await;
+        self.audit_created(&id, started).await
     }
 
     /// Boots the machine of a session whose folder is ours, and puts the session on record.
-    pub(super) async fn bring_up(
+    pub(super) async fn boot_machine(
         &self,
         folder: SessionFolder,
         mut record: Record,
@@ -165,7 +167,7 @@ impl Client {
             let message = format!("cannot start session {}: {error}", record.id);
             Error::new(ErrorKind::Io, message).with("path", folder.path().display().to_string())
         })?;
-        let Booted { machine, connection, leash, remains } =
+        let Booted { machine, connection, keep_alive, retained } =
             match self.backend.boot(&folder, &record.spec).await {
                 Ok(booted) => booted,
                 Err(error) => {
@@ -183,10 +185,10 @@ impl Client {
             root.as_str().clone_into(&mut start.state.manifest.root);
             record.spec.root = root;
         }
-        match remains {
-            Remains::Files => {}
-            Remains::System => start.preserved.system = !is_new,
-            Remains::Nothing => start.preserved = Preserved::default(),
+        match retained {
+            Retained::Files => {}
+            Retained::System => start.preserved.system = !is_new,
+            Retained::Nothing => start.preserved = Preserved::default(),
         }
         for (key, value) in &machine.environment {
             // What somebody asked for counts more than what the machine comes with.
@@ -215,12 +217,12 @@ impl Client {
                 return Err(Error::new(ErrorKind::Cancelled, message));
             }
             // From here on the session does not need this process any more.
-            session.leash = match leash {
-                Some(leash) if !record.tied => {
-                    leash.let_go()?;
+            session.keep_alive = match keep_alive {
+                Some(keep_alive) if !record.tied => {
+                    keep_alive.release()?;
                     None
                 }
-                leash => leash,
+                keep_alive => keep_alive,
             };
             Ok((session, stamp))
         };
@@ -281,7 +283,7 @@ impl Client {
         if !matches!(state.backend, BackendState::UnixLocal { .. }) {
             state.backend = self.backend.stored(&machine);
         }
-        let terms = Terms {
+        let terms = SessionConfig {
             registry: Arc::clone(&self.registry),
             limits: Limits::new(concurrency)?,
             sources: apply::sources(record.base_dir.as_deref(), &record.spec.grants),
@@ -297,7 +299,7 @@ impl Client {
         };
         let is_started = !start.starts && state.workspace_root_ready;
         let life = Lifecycle::new(terms, state, start.preserved, is_started);
-        let leash: Option<Leash> = None;
+        let keep_alive: Option<KeepAlive> = None;
         let bound = BoundSession {
             backend: Arc::clone(&self.backend),
             machine: machine.clone(),
@@ -316,7 +318,7 @@ impl Client {
             root: record.spec.root,
             policy,
             exposed_ports: record.exposed_ports,
-            leash,
+            keep_alive,
             ptys: PtyProcesses::default(),
             life: Arc::new(life),
         })

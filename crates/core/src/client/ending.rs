@@ -10,8 +10,8 @@ use tokio::time::Instant;
 
 use crate::backend::{Backend, Machine, SessionId};
 use crate::state::{
-    AGAIN, BUSY, Claim, Origin, Record, SessionFolder, Stage, State, Transition, Turn,
-    mark_unwanted,
+    AGAIN, BUSY, ClaimAttempt, Origin, Record, SessionFolder, Stage, State, Transition,
+    TransitionAttempt, mark_unwanted,
 };
 use crate::{Error, ErrorKind, Result};
 
@@ -52,10 +52,10 @@ pub(super) async fn hold(
     let deadline = Instant::now() + BUSY;
     loop {
         match state.claim(id)? {
-            Claim::Ours(folder) => return Ok(Some(folder)),
-            Claim::Missing => return Ok(None),
-            Claim::Kept if Instant::now() < deadline => tokio::time::sleep(AGAIN).await,
-            Claim::Kept => return Err(busy(id)),
+            ClaimAttempt::Ours(folder) => return Ok(Some(folder)),
+            ClaimAttempt::Missing => return Ok(None),
+            ClaimAttempt::Kept if Instant::now() < deadline => tokio::time::sleep(AGAIN).await,
+            ClaimAttempt::Kept => return Err(busy(id)),
         }
     }
 }
@@ -67,13 +67,13 @@ pub(crate) async fn shut_down(
     machine: &Machine,
 ) -> Result<Stopped> {
     let id = &machine.id;
-    let transition = match state.turn(id).await? {
-        Turn::Ours(transition) => transition,
-        Turn::Missing => {
+    let transition = match state.lock_transition(id).await? {
+        TransitionAttempt::Ours(transition) => transition,
+        TransitionAttempt::Missing => {
             backend.stop(machine).await?;
             return Ok(Stopped::Missing);
         }
-        Turn::Taken => return Err(busy(id)),
+        TransitionAttempt::Taken => return Err(busy(id)),
     };
     let Some(mut record) = state.record(id)? else { return Ok(Stopped::Missing) };
     let is_its = record.machine.as_ref().is_some_and(|known| known.state == machine.state);
@@ -130,10 +130,10 @@ impl<'a> Removal<'a> {
         if !marked.map_err(|error| not_removed(id, &path, &error))? {
             return Ok(None);
         }
-        let (transition, is_gone) = match state.turn(id).await? {
-            Turn::Ours(transition) => (Some(transition), false),
-            Turn::Taken => (None, false),
-            Turn::Missing => (None, true),
+        let (transition, is_gone) = match state.lock_transition(id).await? {
+            TransitionAttempt::Ours(transition) => (Some(transition), false),
+            TransitionAttempt::Taken => (None, false),
+            TransitionAttempt::Missing => (None, true),
         };
         // One that cannot be read is removed by its folder: somebody asked for this very session.
         let record = state.record(id).ok().flatten().filter(|_| !is_gone);

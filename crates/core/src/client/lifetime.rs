@@ -13,7 +13,7 @@ use super::ending::{
 use crate::backend::{Machine, MachineEnd, MachineStatus, SessionId};
 use crate::link::{Link, MuxLink};
 use crate::snapshot::{Progress, Saved};
-use crate::state::{Life, Record, Stage, Summary, Turn, is_unwanted};
+use crate::state::{Liveness, Record, Stage, Summary, TransitionAttempt, is_unwanted};
 use crate::store::{SaveOptions, SaveReport, Store};
 use crate::{Error, ErrorKind, Result, Session, retry};
 
@@ -130,7 +130,7 @@ impl Client {
         match connected {
             Ok(link) => {
                 let session = self.reattached(record, machine, link)?;
-                self.note_attached(&session).await?;
+                self.audit_attached(&session).await?;
                 Ok(session)
             }
             Err(error) => Err(self.better(&machine, error).await),
@@ -222,17 +222,17 @@ impl Client {
                         // What is paused cannot be saved, and somebody wants to go on with it.
                         return Err(paused(id, &hint));
                     }
-                    self.note(id, "stopping", || json!({})).await?;
+                    self.audit(id, "stopping", || json!({})).await?;
                     self.save_to_stop(id, machine).await
                 }
                 // It was saved before that was on record.
                 (Stage::Stopping, _) => Ok(Saved::default()),
                 (Stage::Starting | Stage::Running | Stage::Stopped, _) => {
                     // Somebody may be making it, or starting it again.
-                    let _turn = match self.state.turn(id).await? {
-                        Turn::Ours(turn) => turn,
-                        Turn::Missing => return Err(missing(id.as_str())),
-                        Turn::Taken => return Err(busy(id)),
+                    let _turn = match self.state.lock_transition(id).await? {
+                        TransitionAttempt::Ours(turn) => turn,
+                        TransitionAttempt::Missing => return Err(missing(id.as_str())),
+                        TransitionAttempt::Taken => return Err(busy(id)),
                     };
                     let now = self.record(id)?;
                     match (now.stage, now.machine) {
@@ -249,7 +249,7 @@ impl Client {
             {
                 return Err(missing(id.as_str()));
             }
-            self.note(id, "stopped", || json!({})).await?;
+            self.audit(id, "stopped", || json!({})).await?;
             return saved.map_err(|error| {
                 let why = "it was shut down all the same; its files are there until it is deleted";
                 error.hint(why)
@@ -325,17 +325,17 @@ impl Client {
         if let Some(removal) = Removal::announce(backend, &self.state, id).await? {
             found = true;
             // One whose commands filled the disk that is written to has to go first.
-            let untold = match removal.machine() {
-                Some(machine) => self.note_deleting(machine).await.is_err(),
+            let unrecorded = match removal.machine() {
+                Some(machine) => self.audit_deleting(machine).await.is_err(),
                 None => false,
             };
             removal.carry_out().await?;
-            if untold {
-                self.note(id, "deleting", || json!({ "late": true })).await?;
+            if unrecorded {
+                self.audit(id, "deleting", || json!({ "late": true })).await?;
             }
         }
         if found {
-            self.note_deleted(id, json!({})).await?;
+            self.audit_deleted(id, json!({})).await?;
         }
         Ok(found)
     }
@@ -354,7 +354,7 @@ impl Client {
 
     /// How a session really is: what its record says, and what its machine says to that.
     pub(super) async fn describe(&self, summary: Summary) -> SessionInfo {
-        let kept = self.state.life(&summary.id) == Life::Kept;
+        let kept = self.state.liveness(&summary.id) == Liveness::Kept;
         let mut trouble = None;
         let (state, guest_pid, end) = match (summary.stage, &summary.machine) {
             _ if is_unwanted(&self.state.path_of(&summary.id)) => {

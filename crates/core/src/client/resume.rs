@@ -18,7 +18,7 @@ use super::{Client, CreateOptions, DEFAULT_ROOT, storage};
 use crate::backend::{Grant, Machine, MachineStatus, SessionId};
 use crate::lifecycle::{Preserved, ProgressListener};
 use crate::link::Link;
-use crate::state::{Record, Stage, Turn, is_unwanted};
+use crate::state::{Record, Stage, TransitionAttempt, is_unwanted};
 use crate::{Error, ErrorKind, Result, Session};
 
 /// How a session is resumed.
@@ -57,10 +57,10 @@ impl Client {
     ///
     /// As `resume`; `ValueError` if something has to come from a manifest and does not.
     pub async fn resume_with(&self, id: &SessionId, options: ResumeOptions) -> Result<Session> {
-        let transition = match self.state.turn(id).await? {
-            Turn::Ours(transition) => transition,
-            Turn::Missing => return Err(missing(id.as_str())),
-            Turn::Taken => return Err(busy(id)),
+        let transition = match self.state.lock_transition(id).await? {
+            TransitionAttempt::Ours(transition) => transition,
+            TransitionAttempt::Missing => return Err(missing(id.as_str())),
+            TransitionAttempt::Taken => return Err(busy(id)),
         };
         if is_unwanted(&self.state.path_of(id)) {
             return Err(being_removed(id));
@@ -109,9 +109,9 @@ impl Client {
             starts: true,
             unreadable: None,
         };
-        self.note(id, "resuming", || json!({})).await?;
-        let started = self.bring_up(folder, record, start).await;
-        self.note_resumed(id, started).await
+        self.audit(id, "resuming", || json!({})).await?;
+        let started = self.boot_machine(folder, record, start).await;
+        self.audit_resumed(id, started).await
     }
 
     /// Goes on with the session of a stored state ([`Session::state_json`]), or makes it again from its

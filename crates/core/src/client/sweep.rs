@@ -9,7 +9,9 @@ use bastide_model::{Error, Result};
 use super::Client;
 use super::ending::Removal;
 use crate::backend::{MachineEnd, MachineStatus, SessionId, SweepMode};
-use crate::state::{Claim, Record, SessionFolder, Stage, Transition, Turn, is_unwanted};
+use crate::state::{
+    ClaimAttempt, Record, SessionFolder, Stage, Transition, TransitionAttempt, is_unwanted,
+};
 
 /// What a sweep does.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -99,10 +101,10 @@ impl Client {
             report.note(None, what, "its removal was interrupted", removed);
         }
         match self.backend.sweep(options.mode()).await {
-            Ok(strays) => {
+            Ok(orphans) => {
                 let why = "no session leads to it";
-                strays.removed.into_iter().for_each(|what| report.note(None, what, why, Ok(())));
-                let unclear = strays.unclear.into_iter();
+                orphans.removed.into_iter().for_each(|what| report.note(None, what, why, Ok(())));
+                let unclear = orphans.unclear.into_iter();
                 report.unclear.extend(unclear.map(|(what, why)| Swept { id: None, what, why }));
             }
             Err(error) => {
@@ -124,19 +126,19 @@ impl Client {
         options: SweepOptions,
         report: &mut SweepReport,
     ) -> Result<()> {
-        let transition = match self.state.try_turn(id)? {
-            Turn::Ours(transition) => transition,
-            Turn::Missing => return Ok(()),
+        let transition = match self.state.try_lock_transition(id)? {
+            TransitionAttempt::Ours(transition) => transition,
+            TransitionAttempt::Missing => return Ok(()),
             // Somebody is making, starting, stopping or removing it.
-            Turn::Taken => {
+            TransitionAttempt::Taken => {
                 report.kept += 1;
                 return Ok(());
             }
         };
         let folder = match self.state.claim(id)? {
-            Claim::Missing => return Ok(()),
-            Claim::Ours(folder) => folder,
-            Claim::Kept => match self.end_unwatched(id, options).await? {
+            ClaimAttempt::Missing => return Ok(()),
+            ClaimAttempt::Ours(folder) => folder,
+            ClaimAttempt::Kept => match self.end_unwatched(id, options).await? {
                 Some(folder) => folder,
                 None => return self.sweep_kept(id, transition, options, report).await,
             },
@@ -148,7 +150,7 @@ impl Client {
             Verdict::Remove { why, .. } if options.dry_run => report.session(id, &why, Ok(())),
             Verdict::Remove { why, end, record } => {
                 let removed = self.remove_held(&folder, transition, record).await;
-                self.note_swept(id, &why, end, &removed).await;
+                self.audit_swept(id, &why, end, &removed).await;
                 report.session(id, &why, removed);
             }
         }
@@ -182,8 +184,8 @@ impl Client {
         }
         self.backend.stop(&machine).await?;
         match self.state.claim(id)? {
-            Claim::Ours(folder) => Ok(Some(folder)),
-            Claim::Kept | Claim::Missing => Ok(None),
+            ClaimAttempt::Ours(folder) => Ok(Some(folder)),
+            ClaimAttempt::Kept | ClaimAttempt::Missing => Ok(None),
         }
     }
 
@@ -217,7 +219,7 @@ impl Client {
             Some(removal) => removal.carry_out().await,
             None => Ok(()),
         };
-        self.note_swept(id, why, None, &removed).await;
+        self.audit_swept(id, why, None, &removed).await;
         report.session(id, why, removed);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What clients tell of sessions: who made, used and removed them.
+//! What clients record of sessions: who made, used and removed them.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use super::Client;
 use super::ending::shut_down;
 use crate::backend::{Machine, MachineEnd, MachineStatus, SessionId};
 use crate::events::{
-    Auditor, BoundSession, EventOptions, Recorder, Redactor, Secret, is_for_want_of_room,
+    Auditor, BoundSession, EventOptions, Recorder, Redactor, Secret, is_storage_full,
 };
 use crate::lifecycle::Lifecycle;
 use crate::state::Record;
 use crate::{Error, Result, Session};
 
 impl Client {
-    /// The same client; what its sessions do is told.
+    /// The same client; what its sessions do is recorded.
     #[must_use]
     pub fn with_events(self, events: EventOptions) -> Self {
         Self { events: Arc::new(events), ..self }
@@ -30,7 +30,7 @@ impl Client {
     }
 
     /// Puts a change of a session's state on record.
-    pub(super) async fn note(
+    pub(super) async fn audit(
         &self,
         id: &SessionId,
         state: &str,
@@ -44,25 +44,25 @@ impl Client {
 
     /// Puts on record that somebody goes on with a session. Where there is no room for that, whoever came
     /// to make room is let in; anything else the session is asked for has to be on record with it.
-    pub(super) async fn note_attached(&self, session: &Session) -> Result<()> {
-        let noted = self.note(session.id(), "attached", || up(session)).await;
-        match (noted, &session.events) {
-            (Err(error), Some(events)) if is_for_want_of_room(&error) => {
+    pub(super) async fn audit_attached(&self, session: &Session) -> Result<()> {
+        let audited = self.audit(session.id(), "attached", || up(session)).await;
+        match (audited, &session.events) {
+            (Err(error), Some(events)) if is_storage_full(&error) => {
                 events.owe_state("attached", up(session));
                 Ok(())
             }
-            (noted, _) => noted,
+            (audited, _) => audited,
         }
     }
 
     /// Puts on record what came of making a session. One that cannot be put on record is not given out.
-    pub(super) async fn note_made(
+    pub(super) async fn audit_created(
         &self,
         id: &SessionId,
         started: Result<Session>,
     ) -> Result<Session> {
-        let (started, untold) = self.note_start(id, "running", started).await?;
-        match untold {
+        let (started, unrecorded) = self.audit_start(id, "running", started).await?;
+        match unrecorded {
             None => Ok(started),
             Some(error) => {
                 // The failure to tell is the one that counts.
@@ -74,13 +74,13 @@ impl Client {
 
     /// Puts on record what came of starting a session again. One that cannot be put on record is not given
     /// out, but it was there before, and so are its files.
-    pub(super) async fn note_resumed(
+    pub(super) async fn audit_resumed(
         &self,
         id: &SessionId,
         started: Result<Session>,
     ) -> Result<Session> {
-        let (started, untold) = self.note_start(id, "resumed", started).await?;
-        match untold {
+        let (started, unrecorded) = self.audit_start(id, "resumed", started).await?;
+        match unrecorded {
             None => Ok(started),
             Some(error) => {
                 // The failure to tell is the one that counts.
@@ -91,7 +91,7 @@ impl Client {
     }
 
     /// Puts on record what came of a start; with the session, why that could not be done.
-    async fn note_start(
+    async fn audit_start(
         &self,
         id: &SessionId,
         state: &str,
@@ -99,20 +99,20 @@ impl Client {
     ) -> Result<(Session, Option<Error>)> {
         match started {
             Ok(session) => {
-                let noted = self.note(id, state, || up(&session)).await;
-                Ok((session, noted.err()))
+                let audited = self.audit(id, state, || up(&session)).await;
+                Ok((session, audited.err()))
             }
             Err(error) => {
                 let data = || json!({"error": error.message(), "code": error.code()});
                 // It failed already.
-                drop(self.note(id, "failed", data).await);
+                drop(self.audit(id, "failed", data).await);
                 Err(error)
             }
         }
     }
 
     /// Puts on record that a session is gone.
-    pub(super) async fn note_deleted(&self, id: &SessionId, data: Value) -> Result<()> {
+    pub(super) async fn audit_deleted(&self, id: &SessionId, data: Value) -> Result<()> {
         let Some(auditor) = self.auditor(id) else { return Ok(()) };
         auditor.state("deleted", data).await?;
         auditor.sync().await;
@@ -120,7 +120,7 @@ impl Client {
     }
 
     /// Puts on record how a session ended when nobody was there, which is seen only now.
-    pub(super) async fn note_late_end(&self, id: &SessionId, end: &MachineEnd) -> Result<()> {
+    pub(super) async fn audit_late_end(&self, id: &SessionId, end: &MachineEnd) -> Result<()> {
         let data = || {
             json!({
                 "late": true,
@@ -129,11 +129,11 @@ impl Client {
                 "detail": end.detail,
             })
         };
-        self.note(id, "ended", data).await
+        self.audit(id, "ended", data).await
     }
 
     /// Puts on record that a sweep removed a session.
-    pub(super) async fn note_swept(
+    pub(super) async fn audit_swept(
         &self,
         id: &SessionId,
         why: &str,
@@ -142,25 +142,25 @@ impl Client {
     ) {
         if let Some(end) = end {
             // A sweep removes what it can, also where it cannot tell.
-            drop(self.note_late_end(id, &end).await);
+            drop(self.audit_late_end(id, &end).await);
         }
         if removed.is_ok() {
-            drop(self.note_deleted(id, json!({"by": "sweep", "why": why})).await);
+            drop(self.audit_deleted(id, json!({"by": "sweep", "why": why})).await);
         }
     }
 
     /// Puts on record that a session is about to be removed, and how it had ended if it had.
-    pub(super) async fn note_deleting(&self, machine: &Machine) -> Result<()> {
+    pub(super) async fn audit_deleting(&self, machine: &Machine) -> Result<()> {
         if self.events.audit.is_none() {
             return Ok(());
         }
         if let Ok(MachineStatus::Ended(end)) = self.backend.inspect(machine).await {
-            self.note_late_end(&machine.id, &end).await?;
+            self.audit_late_end(&machine.id, &end).await?;
         }
-        self.note(&machine.id, "deleting", || json!({})).await
+        self.audit(&machine.id, "deleting", || json!({})).await
     }
 
-    /// Whoever is told what a session does from now on.
+    /// The recorder of a session.
     pub(super) fn recorder(
         &self,
         session: &BoundSession,

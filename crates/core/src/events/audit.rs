@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bastide_model::receipt::Receipt;
 use serde_json::{Value, json};
 
-use super::lane::Told;
+use super::lane::RecordedEvent;
 use super::recorder::now;
 use super::trace::hex;
 use super::{OnError, Report};
@@ -194,13 +194,13 @@ impl Auditor {
     }
 
     /// Puts an event on record.
-    pub(crate) async fn event(&self, told: &Told) -> Result<()> {
-        self.put("op", of_event(told)).await
+    pub(crate) async fn event(&self, recorded: &RecordedEvent) -> Result<()> {
+        self.put("op", of_event(recorded)).await
     }
 
     /// Puts an event on record without waiting for anybody.
-    pub(crate) fn event_now(&self, told: &Told) {
-        let written = self.log.append_now("op", &self.record(of_event(told)));
+    pub(crate) fn event_now(&self, recorded: &RecordedEvent) {
+        let written = self.log.append_now("op", &self.record(of_event(recorded)));
         // There is nobody left to fail.
         drop(self.judge(written));
     }
@@ -276,8 +276,8 @@ pub(crate) fn digest_of(receipt: &Receipt) -> String {
     hex(&blake3::hash(text.as_bytes()).as_bytes()[..8])
 }
 
-fn of_event(told: &Told) -> Fields {
-    let event = &told.event;
+fn of_event(recorded: &RecordedEvent) -> Fields {
+    let event = &recorded.event;
     let mut fields = Fields::default();
     fields.put("op", event.op);
     fields.put("phase", event.phase());
@@ -286,7 +286,7 @@ fn of_event(told: &Told) -> Fields {
         fields.put("trace", trace);
         fields.put("parent", parent);
     }
-    fields.put("data", Bounded::maps(&event.data, &told.extra));
+    fields.put("data", Bounded::maps(&event.data, &recorded.extra));
     if let Some(finish) = &event.finish {
         fields.put("ok", finish.ok);
         fields.put("duration_ms", (finish.duration_ms * 1000.0).round() / 1000.0);

@@ -1,4 +1,4 @@
-//! The way of events to one sink.
+//! The delivery of events to one sink.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -51,9 +51,9 @@ pub struct SinkStats {
 
 /// An event before any sink's policy, with its place in both counts.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct RecordedEvent {
     pub(crate) event: Event,
-    /// Its place among the events of the reference; none for further operations.
+    /// Its place among the events of the reference; none for operations that are not the reference's.
     pub(crate) seq: Option<u64>,
     /// Its place among all events.
     pub(crate) seq_of_all: u64,
@@ -77,7 +77,7 @@ struct Counts {
 }
 
 /// A sink that is bound to a session, or a chain of them.
-pub(crate) struct Lane {
+pub(crate) struct SinkDelivery {
     sink: Arc<dyn Sink>,
     /// For a chain: its sinks, each by its own rules.
     members: Vec<Self>,
@@ -101,7 +101,7 @@ enum Waiting {
     Flush(oneshot::Sender<Result<()>>),
 }
 
-impl Lane {
+impl SinkDelivery {
     /// Binds a sink to a session.
     pub(crate) fn bind(
         sink: &Arc<dyn Sink>,
@@ -127,14 +127,18 @@ impl Lane {
     }
 
     /// Hands an event over.
-    pub(crate) async fn deliver(&self, told: &Told, policies: &Policies) -> Result<()> {
+    pub(crate) async fn deliver(
+        &self,
+        recorded: &RecordedEvent,
+        policies: &Policies,
+    ) -> Result<()> {
         if self.sink.members().is_some() {
             for member in &self.members {
-                member.deliver_in_chain(told, policies).await?;
+                member.deliver_in_chain(recorded, policies).await?;
             }
             return Ok(());
         }
-        let Some(event) = self.shown(told, policies) else { return Ok(()) };
+        let Some(event) = self.shown(recorded, policies) else { return Ok(()) };
         if let Some(queue) = &self.queue {
             let waits = self.sink.options().delivery == Delivery::Async;
             if !queue.put(event, waits).await {
@@ -157,11 +161,11 @@ impl Lane {
     }
 
     /// In a chain everybody is waited for, in order, however they would have it otherwise.
-    async fn deliver_in_chain(&self, told: &Told, policies: &Policies) -> Result<()> {
+    async fn deliver_in_chain(&self, recorded: &RecordedEvent, policies: &Policies) -> Result<()> {
         if self.sink.members().is_some() {
-            return Box::pin(self.deliver(told, policies)).await;
+            return Box::pin(self.deliver(recorded, policies)).await;
         }
-        let Some(event) = self.shown(told, policies) else { return Ok(()) };
+        let Some(event) = self.shown(recorded, policies) else { return Ok(()) };
         let options = self.sink.options();
         match (self.handle(&event).await, options.delivery, options.on_error) {
             (Ok(()), ..) | (Err(_), _, OnError::Ignore) => Ok(()),
@@ -176,12 +180,12 @@ impl Lane {
     }
 
     /// Hands an event over where that needs no waiting; elsewhere it counts as dropped.
-    pub(crate) fn deliver_now(&self, told: &Told, policies: &Policies) {
-        self.members.iter().for_each(|member| member.deliver_now(told, policies));
+    pub(crate) fn deliver_now(&self, recorded: &RecordedEvent, policies: &Policies) {
+        self.members.iter().for_each(|member| member.deliver_now(recorded, policies));
         if self.sink.members().is_some() {
             return;
         }
-        let Some(event) = self.shown(told, policies) else { return };
+        let Some(event) = self.shown(recorded, policies) else { return };
         match &self.queue {
             Some(queue) if queue.put_now(event).is_ok() => {}
             _ => self.dropped(),
@@ -196,19 +200,19 @@ impl Lane {
     }
 
     /// The event as the sink may see it; `None` if it does not concern the sink.
-    fn shown(&self, told: &Told, policies: &Policies) -> Option<Arc<Event>> {
+    fn shown(&self, recorded: &RecordedEvent, policies: &Policies) -> Option<Arc<Event>> {
         let options = self.sink.options();
-        let seq = if options.extended { Some(told.seq_of_all) } else { told.seq }?;
-        let policy = policies.general.for_sink(&policies.by_op, told.event.op, options.policy);
-        let mut event = policy.apply(&told.event);
+        let seq = if options.extended { Some(recorded.seq_of_all) } else { recorded.seq }?;
+        let policy = policies.general.for_sink(&policies.by_op, recorded.event.op, options.policy);
+        let mut event = policy.apply(&recorded.event);
         event.seq = seq.into();
         if options.extended {
-            event.data.extend(told.extra.clone());
+            event.data.extend(recorded.extra.clone());
         }
         Some(Arc::new(event))
     }
 
-    /// How much of a command's output any sink of this lane may be told, in bytes of each stream.
+    /// How much of a command's output any sink of this delivery may be told, in bytes of each stream.
     pub(crate) fn output_wanted(&self, policies: &Policies, op: &str) -> usize {
         let of_members = self.members.iter().map(|member| member.output_wanted(policies, op));
         let policy = policies.general.for_sink(&policies.by_op, op, self.sink.options().policy);
@@ -258,7 +262,7 @@ impl Lane {
         self.members.iter().for_each(|member| member.stats(into));
     }
 
-    /// The sinks of this lane, one for each that hears of events by itself.
+    /// The sinks of this delivery, one for each that hears of events by itself.
     pub(crate) fn sinks(&self) -> Vec<&Arc<dyn Sink>> {
         let members = self.members.iter().flat_map(Self::sinks);
         std::iter::once(&self.sink).chain(members).collect()
@@ -445,7 +449,7 @@ async fn hand_over(
     events.clear();
 }
 
-impl fmt::Debug for Lane {
+impl fmt::Debug for SinkDelivery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lane").field("sink", &self.sink).finish_non_exhaustive()
     }

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::EventOptions;
 use super::audit::Auditor;
-use super::lane::{Lane, Policies, SinkStats, Told};
+use super::lane::{Policies, RecordedEvent, SinkDelivery, SinkStats};
 use super::redact::Redactor;
 use super::sink::BoundSession;
 use super::trace::{Names, TraceContext};
@@ -21,17 +21,17 @@ use crate::host;
 use crate::{Error, ErrorKind, Result};
 
 tokio::task_local! {
-    /// Set where everything is part of one operation that is told.
-    static QUIET: ();
+    /// Set where everything is part of one operation that is recorded.
+    static NESTED: ();
 }
 
-/// Tells everybody who wants to hear it what one session does.
+/// Makes the events of one session, and hands them to the audit log and to sinks.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     session: Uuid,
     seq: AtomicU64,
     seq_of_all: AtomicU64,
-    lanes: Vec<Lane>,
+    deliveries: Vec<SinkDelivery>,
     policies: Policies,
     redactor: Redactor,
     trace: Option<TraceContext>,
@@ -63,9 +63,9 @@ impl Finished {
         Self { result: Ok(OperationResult::Persisted { bytes }), extra: Map::new() }
     }
 
-    /// What a further operation found.
-    pub(crate) fn noted(data: Value) -> Self {
-        Self { result: Ok(OperationResult::Noted { data: object(data) }), extra: Map::new() }
+    /// The result of such an operation.
+    pub(crate) fn extension(data: Value) -> Self {
+        Self { result: Ok(OperationResult::Extension { data: object(data) }), extra: Map::new() }
     }
 
     /// Says something besides.
@@ -76,15 +76,15 @@ impl Finished {
 }
 
 /// Whether an error is that there was no room to put something on record.
-pub(crate) fn is_for_want_of_room(error: &Error) -> bool {
+pub(crate) fn is_storage_full(error: &Error) -> bool {
     let source = std::error::Error::source(error);
     let source = source.and_then(|source| source.downcast_ref::<std::io::Error>());
-    source.is_some_and(host::is_for_want_of_room)
+    source.is_some_and(host::is_storage_full)
 }
 
-/// One of the operations the reference says nothing about.
-pub(crate) fn further(op: &'static str, data: Value) -> Operation {
-    Operation::Further { op, data: object(data) }
+/// An operation that the reference has no events for.
+pub(crate) fn extension(op: &'static str, data: Value) -> Operation {
+    Operation::Extension { op, data: object(data) }
 }
 
 fn object(value: Value) -> Map<String, Value> {
@@ -94,22 +94,22 @@ fn object(value: Value) -> Map<String, Value> {
     }
 }
 
-/// An operation that is told of, if anybody listens.
+/// The scope of an operation: its start and end become events, if there is a sink.
 #[derive(Debug)]
-pub(crate) struct Telling<'a>(Option<(&'a Arc<Recorder>, Operation)>);
+pub(crate) struct OperationScope<'a>(Option<(&'a Arc<Recorder>, Operation)>);
 
-/// Prepares to tell of an operation. What it is is only asked if anybody listens.
-pub(crate) fn telling(
+/// Opens the scope of an operation. What it is is only asked if anybody listens.
+pub(crate) fn operation_scope(
     recorder: Option<&Arc<Recorder>>,
     operation: impl FnOnce() -> Operation,
-) -> Telling<'_> {
-    let recorder = recorder.filter(|_| QUIET.try_with(|()| ()).is_err());
-    Telling(recorder.map(|recorder| (recorder, operation())))
+) -> OperationScope<'_> {
+    let recorder = recorder.filter(|_| NESTED.try_with(|()| ()).is_err());
+    OperationScope(recorder.map(|recorder| (recorder, operation())))
 }
 
-impl Telling<'_> {
-    /// Does it, and tells of its start and what came of it.
-    pub(crate) async fn around<T>(
+impl OperationScope<'_> {
+    /// Does it, and records its start and its end.
+    pub(crate) async fn record<T>(
         self,
         work: impl Future<Output = Result<T>>,
         finished: impl FnOnce(&T) -> Finished,
@@ -127,24 +127,27 @@ impl Telling<'_> {
         done
     }
 
-    /// As [`done`](Self::done), for what makes room: where there is none to put its start on record, it is
-    /// done all the same, and both are told afterwards.
-    pub(crate) async fn making_room(self, work: impl Future<Output = Result<()>>) -> Result<()> {
+    /// As
+    /// [`record_unit`](Self::record_unit), for what frees space: where there is none to put its start on record, it is done all the same, and both are recorded afterwards.
+    pub(crate) async fn record_freeing_space(
+        self,
+        work: impl Future<Output = Result<()>>,
+    ) -> Result<()> {
         let Some((recorder, operation)) = self.0 else { return work.await };
         let started = Instant::now();
         let open = match recorder.begin(operation.clone()).await {
             Ok(open) => open,
-            Err(error) if is_for_want_of_room(&error) => {
+            Err(error) if is_storage_full(&error) => {
                 work.await?;
                 let late = Map::from_iter([("late".to_owned(), true.into())]);
-                let told = match recorder.begin_with(operation, late).await {
+                let recorded = match recorder.begin_with(operation, late).await {
                     Ok(mut open) => {
                         open.started = started;
                         open.finish(Finished::done()).await
                     }
                     Err(error) => Err(error),
                 };
-                return told.map_err(|error| error.hint("it was done all the same"));
+                return recorded.map_err(|error| error.hint("it was done all the same"));
             }
             Err(error) => return Err(error),
         };
@@ -156,25 +159,25 @@ impl Telling<'_> {
         done
     }
 
-    /// As [`around`](Self::around), for what gives nothing worth telling.
-    pub(crate) async fn done<T>(self, work: impl Future<Output = Result<T>>) -> Result<T> {
-        self.around(work, |_| Finished::done()).await
+    /// As [`record`](Self::record), for what has no result worth recording.
+    pub(crate) async fn record_unit<T>(self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        self.record(work, |_| Finished::done()).await
     }
 
-    /// As [`around`](Self::around); what is done on the way is not told.
-    pub(crate) async fn quietly<T>(
+    /// As [`record`](Self::record); the operations it consists of are not recorded.
+    pub(crate) async fn record_as_one<T>(
         self,
         work: impl Future<Output = Result<T>>,
         finished: impl FnOnce(&T) -> Finished,
     ) -> Result<T> {
         match self.0 {
-            Some(_) => self.around(QUIET.scope((), work), finished).await,
+            Some(_) => self.record(NESTED.scope((), work), finished).await,
             None => work.await,
         }
     }
 
-    /// Tells of its start; its end is for the caller to tell.
-    pub(crate) async fn open(self) -> Result<Option<Open>> {
+    /// Records its start; the caller records its end.
+    pub(crate) async fn open(self) -> Result<Option<OpenOperation>> {
         match self.0 {
             Some((recorder, operation)) => recorder.begin(operation).await.map(Some),
             None => Ok(None),
@@ -204,12 +207,13 @@ impl Recorder {
         redactor: Redactor,
     ) -> Result<Arc<Self>> {
         let report = options.report.as_ref();
-        let lanes = options.sinks.iter().map(|sink| Lane::bind(sink, session, report, false));
+        let deliveries =
+            options.sinks.iter().map(|sink| SinkDelivery::bind(sink, session, report, false));
         Ok(Arc::new(Self {
             session: Uuid::parse_str(id.as_str()).unwrap_or_default(),
             seq: AtomicU64::new(0),
             seq_of_all: AtomicU64::new(0),
-            lanes: lanes.collect::<Result<_>>()?,
+            deliveries: deliveries.collect::<Result<_>>()?,
             policies: Policies { general: options.policy, by_op: options.policy_by_op.clone() },
             redactor,
             trace: options.trace,
@@ -226,8 +230,8 @@ impl Recorder {
         Self::new(options, session, self.audit.clone(), self.redactor.clone())
     }
 
-    /// Tells that an operation starts. Where somebody who must hear it cannot, it must not.
-    pub(crate) async fn begin(self: &Arc<Self>, operation: Operation) -> Result<Open> {
+    /// Records the start of an operation. Where a sink that must have it fails, the operation must not start.
+    pub(crate) async fn begin(self: &Arc<Self>, operation: Operation) -> Result<OpenOperation> {
         self.begin_with(operation, Map::new()).await
     }
 
@@ -235,13 +239,13 @@ impl Recorder {
         self: &Arc<Self>,
         operation: Operation,
         mut extra: Map<String, Value>,
-    ) -> Result<Open> {
+    ) -> Result<OpenOperation> {
         let names = Names::new(self.trace);
         let event = operation.start_event(self.session, 0, &names.span, stamp());
         extra.extend(self.secrets(&event));
-        let told = self.told(event, &operation, extra);
-        self.tell(&told).await?;
-        Ok(Open {
+        let recorded = self.recorded_event(event, &operation, extra);
+        self.emit(&recorded).await?;
+        Ok(OpenOperation {
             recorder: Arc::clone(self),
             operation,
             names,
@@ -266,48 +270,54 @@ impl Recorder {
         }
     }
 
-    fn told(&self, mut event: Event, operation: &Operation, mut extra: Map<String, Value>) -> Told {
+    fn recorded_event(
+        &self,
+        mut event: Event,
+        operation: &Operation,
+        mut extra: Map<String, Value>,
+    ) -> RecordedEvent {
         self.redactor.event(&mut event);
         self.redactor.map(&mut extra);
         let next = |count: &AtomicU64| count.fetch_add(1, Ordering::Relaxed) + 1;
-        Told {
+        RecordedEvent {
             event,
-            seq: (!operation.is_further()).then(|| next(&self.seq)),
+            seq: (!operation.is_extension()).then(|| next(&self.seq)),
             seq_of_all: next(&self.seq_of_all),
             extra,
         }
     }
 
-    async fn tell(&self, told: &Told) -> Result<()> {
+    async fn emit(&self, recorded: &RecordedEvent) -> Result<()> {
         if let Some(audit) = &self.audit {
-            audit.event(told).await?;
+            audit.event(recorded).await?;
         }
-        for lane in &self.lanes {
-            lane.deliver(told, &self.policies).await?;
+        for delivery in &self.deliveries {
+            delivery.deliver(recorded, &self.policies).await?;
         }
         Ok(())
     }
 
-    fn tell_now(&self, told: &Told) {
+    fn emit_now(&self, recorded: &RecordedEvent) {
         if let Some(audit) = &self.audit {
-            audit.event_now(told);
+            audit.event_now(recorded);
         }
-        self.lanes.iter().for_each(|lane| lane.deliver_now(told, &self.policies));
+        self.deliveries.iter().for_each(|delivery| delivery.deliver_now(recorded, &self.policies));
     }
 
-    /// How many bytes of each stream of a command's output anybody may be told.
+    /// How many bytes of each stream of a command's output any sink may get.
     pub(crate) fn output_wanted(&self, op: &str) -> usize {
-        let wanted = self.lanes.iter().map(|lane| lane.output_wanted(&self.policies, op));
+        let wanted =
+            self.deliveries.iter().map(|delivery| delivery.output_wanted(&self.policies, op));
         match wanted.max().unwrap_or(0) {
-            // A secret must be found also where the end of what is told cuts it.
+            // A secret must be found also where the limit on output cuts it.
             wanted if wanted > 0 && !self.redactor.is_empty() => usize::MAX,
             wanted => wanted,
         }
     }
 
-    /// Waits until every sink has what it was told, and the audit log is on the disk.
+    /// Waits until every sink has its events, and the audit log is synced.
     pub(crate) async fn flush(&self) {
-        futures::future::join_all(self.lanes.iter().map(Lane::flush)).await;
+        futures::future::join_all(self.deliveries.iter().map(SinkDelivery::flush)).await;
         if let Some(audit) = &self.audit {
             audit.sync().await;
         }
@@ -325,13 +335,13 @@ impl Recorder {
     /// What became of the events, for each sink.
     pub(crate) fn stats(&self) -> Vec<SinkStats> {
         let mut stats = Vec::new();
-        self.lanes.iter().for_each(|lane| lane.stats(&mut stats));
+        self.deliveries.iter().for_each(|delivery| delivery.stats(&mut stats));
         stats
     }
 
     /// Files of the workspace that are sinks' own and stay out of snapshots.
     pub(crate) fn skip_paths(&self) -> Vec<PosixPath> {
-        let sinks = self.lanes.iter().flat_map(Lane::sinks);
+        let sinks = self.deliveries.iter().flat_map(SinkDelivery::sinks);
         sinks.filter_map(|sink| sink.skip_path()).collect()
     }
 }
@@ -364,10 +374,10 @@ impl EventSource {
         result: impl FnOnce(&T) -> OperationResult,
     ) -> Result<T> {
         let finished = |value: &T| Finished { result: Ok(result(value)), extra: Map::new() };
-        telling(Some(&self.0), || operation).around(work, finished).await
+        operation_scope(Some(&self.0), || operation).record(work, finished).await
     }
 
-    /// Waits until every sink has what it was told, each for a while.
+    /// Waits until every sink has its events, each for a while.
     pub async fn flush(&self) {
         self.0.flush().await;
     }
@@ -379,10 +389,10 @@ impl EventSource {
     }
 }
 
-/// An operation that was told to start. If it is dropped before its end, it was given up, and that
-/// is told.
+/// An
+/// operation whose start is recorded. If it is dropped before its end, it was given up, and that is recorded.
 #[derive(Debug)]
-pub(crate) struct Open {
+pub(crate) struct OpenOperation {
     recorder: Arc<Recorder>,
     operation: Operation,
     names: Names,
@@ -390,35 +400,39 @@ pub(crate) struct Open {
     is_over: bool,
 }
 
-impl Open {
+impl OpenOperation {
     /// The context for work inside the operation, in a trace.
     pub(crate) fn inside(&self) -> Option<TraceContext> {
         self.names.inside
     }
 
-    /// Who tells of it.
+    /// Who records it.
     pub(crate) fn recorder(&self) -> &Recorder {
         &self.recorder
     }
 
-    /// Tells that it ended.
+    /// Records its end.
     pub(crate) async fn finish(mut self, finished: Finished) -> Result<()> {
         self.is_over = true;
-        let told = match finished.result {
-            Ok(result) => self.told(Ok(result), finished.extra),
-            Err(error) => self.told(Err(&error), finished.extra),
+        let recorded = match finished.result {
+            Ok(result) => self.recorded_event(Ok(result), finished.extra),
+            Err(error) => self.recorded_event(Err(&error), finished.extra),
         };
-        self.recorder.tell(&told).await
+        self.recorder.emit(&recorded).await
     }
 
-    /// Tells that it failed.
+    /// Records that it failed.
     pub(crate) async fn fail(mut self, error: &Error) -> Result<()> {
         self.is_over = true;
-        let told = self.told(Err(error), Map::new());
-        self.recorder.tell(&told).await
+        let recorded = self.recorded_event(Err(error), Map::new());
+        self.recorder.emit(&recorded).await
     }
 
-    fn told(&self, result: Result<OperationResult, &Error>, mut extra: Map<String, Value>) -> Told {
+    fn recorded_event(
+        &self,
+        result: Result<OperationResult, &Error>,
+        mut extra: Map<String, Value>,
+    ) -> RecordedEvent {
         let took = self.started.elapsed().as_secs_f64() * 1000.0;
         let event = self.operation.finish_event(
             self.recorder.session,
@@ -429,16 +443,16 @@ impl Open {
             result,
         );
         extra.extend(self.recorder.secrets(&event));
-        self.recorder.told(event, &self.operation, extra)
+        self.recorder.recorded_event(event, &self.operation, extra)
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenOperation {
     fn drop(&mut self) {
         if !self.is_over {
             let error = Error::new(ErrorKind::Cancelled, "the operation was given up");
-            let told = self.told(Err(&error), Map::new());
-            self.recorder.tell_now(&told);
+            let recorded = self.recorded_event(Err(&error), Map::new());
+            self.recorder.emit_now(&recorded);
         }
     }
 }

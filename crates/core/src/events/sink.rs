@@ -49,7 +49,7 @@ pub struct SinkOptions {
     pub on_error: OnError,
     /// What it may be told; what it leaves open is chosen by wider policies.
     pub policy: Option<PayloadPolicy>,
-    /// Whether it also hears of operations the reference says nothing about.
+    /// Whether it also hears of operations that the reference has no events for.
     pub extended: bool,
     /// How many bytes of events may wait for it.
     pub queue_bytes: usize,

@@ -5,7 +5,7 @@ use bastide_proto::{End, Request};
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 
-use super::trouble::Trouble;
+use super::trouble::FilesError;
 use super::{Files, SILENCE};
 use crate::Result;
 use crate::fault::agent_lost;
@@ -13,7 +13,7 @@ use crate::link::{Incoming, Stream, broken, decode};
 
 /// What comes next in a call.
 #[derive(Debug)]
-pub(super) enum Piece {
+pub(super) enum CallItem {
     Item(Bytes),
     Data(Bytes),
     Done,
@@ -26,19 +26,19 @@ impl Files<'_> {
     }
 
     /// A call that answers with nothing but its end, and perhaps that it goes on.
-    pub(super) async fn quiet(&self, op: FileOp) -> Result<(), Trouble> {
+    pub(super) async fn quiet(&self, op: FileOp) -> Result<(), FilesError> {
         let mut stream = self.open_call(op).await?;
         loop {
             match next(&mut stream).await? {
-                Piece::Item(_) => {}
-                Piece::Done => return Ok(()),
-                Piece::Data(_) => return Err(broken("data where none is due").into()),
+                CallItem::Item(_) => {}
+                CallItem::Done => return Ok(()),
+                CallItem::Data(_) => return Err(broken("data where none is due").into()),
             }
         }
     }
 
     /// A call that answers with one item.
-    pub(super) async fn one<T: DeserializeOwned>(&self, op: FileOp) -> Result<T, Trouble> {
+    pub(super) async fn one<T: DeserializeOwned>(&self, op: FileOp) -> Result<T, FilesError> {
         let mut stream = self.open_call(op).await?;
         let item = item(&mut stream).await?;
         end(&mut stream).await?;
@@ -47,14 +47,14 @@ impl Files<'_> {
 }
 
 /// What comes next, which must not take too long.
-pub(super) async fn next(stream: &mut Stream) -> Result<Piece, Trouble> {
+pub(super) async fn next(stream: &mut Stream) -> Result<CallItem, FilesError> {
     let incoming = tokio::time::timeout(SILENCE, stream.from_guest.next()).await;
     let silent = || agent_lost(&format!("the guest was silent for {} s", SILENCE.as_secs()));
     match incoming.map_err(|_| silent())?? {
-        Incoming::Item(item) => Ok(Piece::Item(item)),
-        Incoming::Stdout(data) => Ok(Piece::Data(data)),
-        Incoming::End(End::Done) => Ok(Piece::Done),
-        Incoming::End(End::Failed(fault)) => Err(Trouble::Fault(fault)),
+        Incoming::Item(item) => Ok(CallItem::Item(item)),
+        Incoming::Stdout(data) => Ok(CallItem::Data(data)),
+        Incoming::End(End::Done) => Ok(CallItem::Done),
+        Incoming::End(End::Failed(fault)) => Err(FilesError::Fault(fault)),
         Incoming::End(_) | Incoming::Stderr(_) => {
             Err(broken("not the answer to a call about files").into())
         }
@@ -62,17 +62,17 @@ pub(super) async fn next(stream: &mut Stream) -> Result<Piece, Trouble> {
 }
 
 /// The next piece, which must be an item.
-pub(super) async fn item<T: DeserializeOwned>(stream: &mut Stream) -> Result<T, Trouble> {
+pub(super) async fn item<T: DeserializeOwned>(stream: &mut Stream) -> Result<T, FilesError> {
     match next(stream).await? {
-        Piece::Item(item) => Ok(decode(&item)?),
-        Piece::Data(_) | Piece::Done => Err(broken("an item is missing").into()),
+        CallItem::Item(item) => Ok(decode(&item)?),
+        CallItem::Data(_) | CallItem::Done => Err(broken("an item is missing").into()),
     }
 }
 
 /// The next piece, which must be the end.
-pub(super) async fn end(stream: &mut Stream) -> Result<(), Trouble> {
+pub(super) async fn end(stream: &mut Stream) -> Result<(), FilesError> {
     match next(stream).await? {
-        Piece::Done => Ok(()),
-        Piece::Item(_) | Piece::Data(_) => Err(broken("more than was due").into()),
+        CallItem::Done => Ok(()),
+        CallItem::Item(_) | CallItem::Data(_) => Err(broken("more than was due").into()),
     }
 }

@@ -2,15 +2,15 @@
 
 use bastide_model::PosixPath;
 use bastide_model::paths::WorkspacePathPolicy;
-use bastide_proto::files::{FileOp, Found, Glob, Listed, Resolved};
+use bastide_proto::files::{DirListing, FileOp, FoundFile, Glob, Resolved};
 use bastide_proto::{Fault, FaultKind, GuestRoute};
 use serde_bytes::ByteBuf;
 use serde_json::json;
 
-use super::call::{self, Piece};
+use super::call::{self, CallItem};
 use super::info::FileInfo;
 use super::path::Target;
-use super::trouble::{Trouble, is_missing, place_of, read_only};
+use super::trouble::{FilesError, is_missing, place_of, read_only};
 use super::{Files, MAX_ENTRIES};
 use crate::events::Finished;
 use crate::fault::refused;
@@ -29,7 +29,7 @@ impl Files<'_> {
     /// its path leads out, [`LimitExceeded`](ErrorKind::LimitExceeded) if it has more than
     /// [`MAX_ENTRIES`] entries.
     pub async fn ls(&self, path: &str) -> Result<Vec<FileInfo>> {
-        let told = self.further("ls", || json!({"path": path}));
+        let scope = self.extension("ls", || json!({"path": path}));
         let work = async {
             let target = Target::new(self.policy, path, |path| {
                 too_long(&["ls", "-la", "--", path.as_str()])
@@ -42,17 +42,17 @@ impl Files<'_> {
                 })
             })
         };
-        told.around(work, |all| Finished::noted(json!({"entries": all.len()}))).await
+        scope.record(work, |all| Finished::extension(json!({"entries": all.len()}))).await
     }
 
-    async fn try_ls(&self, target: &Target) -> Result<Vec<FileInfo>, Trouble> {
+    async fn try_ls(&self, target: &Target) -> Result<Vec<FileInfo>, FilesError> {
         let mut stream = self.open_call(FileOp::List { path: target.path.clone() }).await?;
         let (mut all, mut bytes) = (Vec::new(), 0);
         loop {
-            let Listed { folder, entries } = match call::next(&mut stream).await? {
-                Piece::Item(item) => decode(&item)?,
-                Piece::Done => break,
-                Piece::Data(_) => return Err(broken("data in a listing").into()),
+            let DirListing { folder, entries } = match call::next(&mut stream).await? {
+                CallItem::Item(item) => decode(&item)?,
+                CallItem::Done => break,
+                CallItem::Data(_) => return Err(broken("data in a listing").into()),
             };
             for (name, stat) in entries {
                 bytes += folder.len() + name.len() + stat.target.as_ref().map_or(0, |t| t.len());
@@ -88,10 +88,11 @@ impl Files<'_> {
     }
 
     async fn describe(&self, path: &str, follow: bool) -> Result<FileInfo> {
-        let told = self.further("stat", || json!({"path": path, "follow": follow}));
+        let scope = self.extension("stat", || json!({"path": path, "follow": follow}));
         let work = async {
             let target = Target::new(self.policy, path, Error::workspace_read_not_found)?;
-            let found = self.one::<Found>(FileOp::Stat { path: target.path.clone(), follow }).await;
+            let found =
+                self.one::<FoundFile>(FileOp::Stat { path: target.path.clone(), follow }).await;
             let found = found.map_err(|trouble| {
                 trouble.into_error(self.policy, &target, |fault| match is_missing(&fault) {
                     true => Error::workspace_read_not_found(&target.given).because(refused(fault)),
@@ -100,7 +101,7 @@ impl Files<'_> {
             })?;
             Ok(FileInfo::new(found.path.into_vec(), found.stat))
         };
-        told.done(work).await
+        scope.record_unit(work).await
     }
 
     /// Makes a folder, with `parents` also those above it. One that exists already is fine.
@@ -110,13 +111,13 @@ impl Files<'_> {
     /// `WorkspaceArchiveWriteError` if it cannot be made, or lies where only reading is granted;
     /// `InvalidManifestPathError` if its path leads out.
     pub async fn mkdir(&self, path: &str, parents: bool) -> Result<()> {
-        let told = self.further("mkdir", || json!({"path": path, "parents": parents}));
+        let scope = self.extension("mkdir", || json!({"path": path, "parents": parents}));
         let work = async {
             let target = Target::new(self.policy, path, Error::workspace_archive_write)?;
             let made = self.quiet(FileOp::MakeDir { path: target.path.clone(), parents }).await;
             made.map_err(|trouble| trouble.into_write_error(self.policy, &target))
         };
-        told.done(work).await
+        scope.record_unit(work).await
     }
 
     /// Removes an entry: a link itself, never what it points to. Without `recursive` a folder must
@@ -128,7 +129,7 @@ impl Files<'_> {
     /// `ExecNonZeroError` if it does not exist, `WorkspaceArchiveWriteError` if it cannot be removed
     /// or holds something that may only be read, `InvalidManifestPathError` if its path leads out.
     pub async fn rm(&self, path: &str, recursive: bool) -> Result<()> {
-        let told = self.further("rm", || json!({"path": path, "recursive": recursive}));
+        let scope = self.extension("rm", || json!({"path": path, "recursive": recursive}));
         let work = async {
             let target =
                 Target::new(self.policy, path, |path| too_long(&["rm", "--", path.as_str()]))?;
@@ -139,7 +140,7 @@ impl Files<'_> {
             }
             let removed = self.quiet(FileOp::Remove { path: target.path.clone(), recursive }).await;
             removed.map_err(|trouble| match trouble {
-                Trouble::Fault(fault) if is_missing(&fault) => {
+                FilesError::Fault(fault) if is_missing(&fault) => {
                     let flag = if recursive { "-rf" } else { "--" };
                     let place = place_of(&fault, &target);
                     failed_command(&["rm", flag, &place], fault)
@@ -147,7 +148,7 @@ impl Files<'_> {
                 trouble => trouble.into_write_error(self.policy, &target),
             })
         };
-        told.making_room(work).await
+        scope.record_freeing_space(work).await
     }
 
     /// Renames a regular file or a link, replacing what is there but never a folder.
@@ -157,7 +158,7 @@ impl Files<'_> {
     /// `ExecNonZeroError` if it cannot be renamed, `WorkspaceArchiveWriteError` where only reading
     /// is granted, `InvalidManifestPathError` if a path leads out.
     pub async fn mv(&self, source: &str, destination: &str) -> Result<()> {
-        let told = self.further("mv", || json!({"source": source, "destination": destination}));
+        let scope = self.extension("mv", || json!({"source": source, "destination": destination}));
         let work = async {
             let pair = self.pair([source, destination], false).await?;
             let [from, to] = pair.paths();
@@ -166,7 +167,7 @@ impl Files<'_> {
             self.paired(FileOp::Rename { from, to }, pair, command).await?;
             Ok(())
         };
-        told.done(work).await
+        scope.record_unit(work).await
     }
 
     /// Whether two paths name the same file, links followed or not. What does not exist is the same
@@ -176,7 +177,7 @@ impl Files<'_> {
     ///
     /// `InvalidManifestPathError` if a path leads out, `ExecNonZeroError` if one cannot be looked at.
     pub async fn same_file(&self, left: &str, right: &str, follow: bool) -> Result<bool> {
-        let told = self.further("same_file", || json!({"left": left, "right": right}));
+        let scope = self.extension("same_file", || json!({"left": left, "right": right}));
         let work = async {
             let pair = self.pair([left, right], follow).await?;
             let [left, right] = pair.paths();
@@ -186,7 +187,7 @@ impl Files<'_> {
                 self.paired(FileOp::SameFile { left, right, follow }, pair, command).await?;
             answer.ok_or_else(|| broken("no answer"))
         };
-        told.around(work, |same| Finished::noted(json!({"same": same}))).await
+        scope.record(work, |same| Finished::extension(json!({"same": same}))).await
     }
 
     /// Where a path leads, links followed; what it names need not exist. It is what the guest says: a
@@ -201,12 +202,12 @@ impl Files<'_> {
         let mut resolved = None;
         let looked = self.try_pair(FileOp::SameFile { left, right, follow: true }, &mut resolved);
         match looked.await {
-            Err(Trouble::Other(error)) => return Err(error),
-            Err(Trouble::Fault(fault)) if fault.kind == FaultKind::Escape => {
+            Err(FilesError::Other(error)) => return Err(error),
+            Err(FilesError::Fault(fault)) if fault.kind == FaultKind::Escape => {
                 return Err(pair.targets[0].escape());
             }
             // Whoever uses the path hears what is wrong with what it names.
-            Ok(_) | Err(Trouble::Fault(_)) => {}
+            Ok(_) | Err(FilesError::Fault(_)) => {}
         }
         let first = resolved.and_then(|resolved| resolved.first);
         let first = first.and_then(|place| String::from_utf8(place.into_vec()).ok());
@@ -244,8 +245,8 @@ impl Files<'_> {
         let mut resolved = None;
         match self.try_pair(op, &mut resolved).await {
             Ok(answer) => Ok(answer),
-            Err(Trouble::Other(error)) => Err(error),
-            Err(Trouble::Fault(fault)) => {
+            Err(FilesError::Other(error)) => Err(error),
+            Err(FilesError::Fault(fault)) => {
                 Err(pair.refuse(self.policy, fault, resolved.as_ref(), command))
             }
         }
@@ -255,17 +256,17 @@ impl Files<'_> {
         &self,
         op: FileOp,
         resolved: &mut Option<Resolved>,
-    ) -> Result<Option<bool>, Trouble> {
+    ) -> Result<Option<bool>, FilesError> {
         let has_answer = matches!(op, FileOp::SameFile { .. });
         let mut stream = self.open_call(op).await?;
         *resolved = Some(call::item(&mut stream).await?);
         let mut answer = None;
         loop {
             match call::next(&mut stream).await? {
-                Piece::Done => return Ok(answer),
-                Piece::Item(item) if has_answer => answer = Some(decode(&item)?),
-                Piece::Item(_) => {}
-                Piece::Data(_) => return Err(broken("data where none is due").into()),
+                CallItem::Done => return Ok(answer),
+                CallItem::Item(item) if has_answer => answer = Some(decode(&item)?),
+                CallItem::Item(_) => {}
+                CallItem::Data(_) => return Err(broken("data where none is due").into()),
             }
         }
     }
@@ -276,13 +277,13 @@ impl Files<'_> {
     ///
     /// As [`mkdir`](Self::mkdir).
     pub async fn chmod(&self, path: &str, mode: u32) -> Result<()> {
-        let told = self.further("chmod", || json!({"path": path, "mode": format!("{mode:o}")}));
+        let scope = self.extension("chmod", || json!({"path": path, "mode": format!("{mode:o}")}));
         let work = async {
             let target = Target::new(self.policy, path, Error::workspace_archive_write)?;
             let set = self.quiet(FileOp::SetMode { path: target.path.clone(), mode }).await;
             set.map_err(|trouble| trouble.into_write_error(self.policy, &target))
         };
-        told.done(work).await
+        scope.record_unit(work).await
     }
 
     /// Sets the owner and the group of a file, each a name or a number of the sandbox; a link is
@@ -292,7 +293,8 @@ impl Files<'_> {
     ///
     /// As [`mkdir`](Self::mkdir).
     pub async fn chown(&self, path: &str, owner: Option<&str>, group: Option<&str>) -> Result<()> {
-        let told = self.further("chown", || json!({"path": path, "owner": owner, "group": group}));
+        let scope =
+            self.extension("chown", || json!({"path": path, "owner": owner, "group": group}));
         let work = async {
             let target = Target::new(self.policy, path, Error::workspace_archive_write)?;
             let text = |text: Option<&str>| text.map(ToOwned::to_owned);
@@ -300,7 +302,7 @@ impl Files<'_> {
             let set = self.quiet(FileOp::SetOwner { path, owner, group, follow: true }).await;
             set.map_err(|trouble| trouble.into_write_error(self.policy, &target))
         };
-        told.done(work).await
+        scope.record_unit(work).await
     }
 
     /// Makes a symbolic link that says `points_to`, wherever that may lead.
@@ -309,14 +311,14 @@ impl Files<'_> {
     ///
     /// As [`mkdir`](Self::mkdir).
     pub async fn symlink(&self, path: &str, points_to: &str) -> Result<()> {
-        let told = self.further("symlink", || json!({"path": path, "points_to": points_to}));
+        let scope = self.extension("symlink", || json!({"path": path, "points_to": points_to}));
         let work = async {
             let target = Target::new(self.policy, path, Error::workspace_archive_write)?;
             let (path, text) = (target.path.clone(), ByteBuf::from(points_to));
             let made = self.quiet(FileOp::Symlink { path, target: text }).await;
             made.map_err(|trouble| trouble.into_write_error(self.policy, &target))
         };
-        told.done(work).await
+        scope.record_unit(work).await
     }
 
     /// Finds files of the workspace by pattern, sorted, as paths from its root. `*`, `?` and `[...]`
@@ -329,30 +331,30 @@ impl Files<'_> {
     /// upwards, [`LimitExceeded`](ErrorKind::LimitExceeded) if there are more than [`MAX_ENTRIES`]
     /// matches.
     pub async fn glob(&self, pattern: &str) -> Result<Vec<String>> {
-        let told = self.further("glob", || json!({"pattern": pattern}));
+        let scope = self.extension("glob", || json!({"pattern": pattern}));
         let work = async {
             let target = Target::new(self.policy, ".", Error::workspace_read_not_found)?;
             let found = self.try_glob(&target, pattern).await;
             let mut found = found.map_err(|trouble| match trouble {
-                Trouble::Fault(fault) => refused(fault),
-                Trouble::Other(error) => error,
+                FilesError::Fault(fault) => refused(fault),
+                FilesError::Other(error) => error,
             })?;
             found.sort_unstable();
             Ok(found)
         };
-        told.around(work, |found| Finished::noted(json!({"found": found.len()}))).await
+        scope.record(work, |found| Finished::extension(json!({"found": found.len()}))).await
     }
 
-    async fn try_glob(&self, target: &Target, pattern: &str) -> Result<Vec<String>, Trouble> {
+    async fn try_glob(&self, target: &Target, pattern: &str) -> Result<Vec<String>, FilesError> {
         let max = MAX_ENTRIES as u64;
         let glob = Glob { base: target.path.clone(), pattern: pattern.to_owned(), max };
         let mut stream = self.open_call(FileOp::Glob(glob)).await?;
         let (mut found, mut bytes) = (Vec::new(), 0);
         loop {
             let some: Vec<ByteBuf> = match call::next(&mut stream).await? {
-                Piece::Item(item) => decode(&item)?,
-                Piece::Done => return Ok(found),
-                Piece::Data(_) => return Err(broken("data in a search").into()),
+                CallItem::Item(item) => decode(&item)?,
+                CallItem::Done => return Ok(found),
+                CallItem::Data(_) => return Err(broken("data in a search").into()),
             };
             for path in some {
                 bytes += path.len();

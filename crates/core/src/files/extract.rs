@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::Files;
 use super::path::Target;
-use super::spool::{NotKept, Spool};
+use super::spool::{Spool, SpoolError};
 use super::write::{Content, WriteOptions};
 use crate::{Error, Result};
 
@@ -58,7 +58,7 @@ impl Files<'_> {
         data: impl Into<Content<'_>>,
         options: ExtractOptions,
     ) -> Result<()> {
-        let told = self.further("extract", || json!({"path": path}));
+        let scope = self.extension("extract", || json!({"path": path}));
         let work = async {
             if let Some(limits) = &options.limits {
                 limits.validate()?;
@@ -71,7 +71,8 @@ impl Files<'_> {
             let spool = spool.map_err(|why| not_kept(&target, &limits, why))?;
             let failed = |error| Error::workspace_archive_write(&target.path).because(error);
             let content = spool.content().map_err(failed)?;
-            self.write_told(path, target.path.as_str(), content, WriteOptions::default()).await?;
+            self.write_recorded(path, target.path.as_str(), content, WriteOptions::default())
+                .await?;
             // Where it really is: its members go beside it.
             let archive = self.stat(path).await?.path;
             let folder = parent(&archive)?;
@@ -96,15 +97,15 @@ impl Files<'_> {
             })?;
             plan.carry_out(stream).await
         };
-        told.done(work).await
+        scope.record_unit(work).await
     }
 }
 
-fn not_kept(target: &Target, limits: &ArchiveLimits, why: NotKept) -> Error {
+fn not_kept(target: &Target, limits: &ArchiveLimits, why: SpoolError) -> Error {
     let error = Error::workspace_archive_write(&target.path);
     match why {
-        NotKept::Io(failure) => error.because(failure),
-        NotKept::TooLong(actual) => error
+        SpoolError::Io(failure) => error.because(failure),
+        SpoolError::TooLong(actual) => error
             .with("reason", "archive input size exceeds limit")
             .with("limit", limits.max_input_bytes)
             .with("actual", actual),

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bastide_model::Permissions;
 use bastide_model::listing::{self, FileEntry};
-use bastide_proto::files::{FileStat, FileTime, NodeKind};
+use bastide_proto::files::{EntryType, FileStat, FileTime};
 
 /// What a file is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -68,11 +68,11 @@ impl FileInfo {
             path,
             raw_path,
             kind: match stat.kind {
-                NodeKind::Dir => FileKind::Dir,
-                NodeKind::File => FileKind::File,
-                NodeKind::Symlink => FileKind::Symlink,
-                NodeKind::Fifo => FileKind::Fifo,
-                NodeKind::Socket => FileKind::Socket,
+                EntryType::Dir => FileKind::Dir,
+                EntryType::File => FileKind::File,
+                EntryType::Symlink => FileKind::Symlink,
+                EntryType::Fifo => FileKind::Fifo,
+                EntryType::Socket => FileKind::Socket,
                 _ => FileKind::Device,
             },
             mode: stat.mode & 0o7777,

@@ -2,17 +2,17 @@
 
 use bastide_model::PosixPath;
 use bastide_model::events::Operation;
-use bastide_proto::files::{FileOp, Opened, Pass, Read};
+use bastide_proto::files::{FileOp, Opened, PassFd, Read};
 use bytes::{Bytes, BytesMut};
 use serde_json::json;
 
-use super::call::{self, Piece};
+use super::call::{self, CallItem};
 use super::path::{Target, shown};
-use super::trouble::{Trouble, is_missing};
+use super::trouble::{FilesError, is_missing};
 use super::{Files, MAX_WHOLE, SILENCE, WORTH_PASSING};
 use crate::events::Finished;
 use crate::fault::refused;
-use crate::link::{Access, PassedFile, Stream, broken};
+use crate::link::{Access, ReceivedFile, Stream, broken};
 use crate::{Error, ErrorKind, Result};
 
 /// How much of a passed file is read at a time.
@@ -29,7 +29,7 @@ pub struct FileReader {
 #[derive(Debug)]
 enum Source {
     Link(Stream),
-    Passed { file: PassedFile, offset: u64, left: u64 },
+    Passed { file: ReceivedFile, offset: u64, left: u64 },
     Done,
 }
 
@@ -42,10 +42,13 @@ impl Files<'_> {
     /// be read or is not a regular file, `InvalidManifestPathError` if its path leads out, and
     /// [`LimitExceeded`](ErrorKind::LimitExceeded) if it is larger.
     pub async fn read(&self, path: &str) -> Result<Bytes> {
-        let told =
-            self.telling(|user| Operation::Read { path: shown(path), user, max_bytes: None });
+        let scope = self.operation_scope(|user| Operation::Read {
+            path: shown(path),
+            user,
+            max_bytes: None,
+        });
         let work = async {
-            let mut reader = self.open_untold(path, 0, None).await?;
+            let mut reader = self.open_unrecorded(path, 0, None).await?;
             let too_large = || {
                 let message = format!("{path} is larger than {MAX_WHOLE} bytes");
                 Error::new(ErrorKind::LimitExceeded, message)
@@ -59,16 +62,19 @@ impl Files<'_> {
                 whole => Ok(whole),
             }
         };
-        told.around(work, |read| Finished::done().with("size", read.len())).await
+        scope.record(work, |read| Finished::done().with("size", read.len())).await
     }
 
     /// Reads the beginning of a file for somebody who would refuse a longer one; told and failing as
     /// [`read`](Self::read).
     pub(crate) async fn read_beginning(&self, path: &str, most: u64) -> Result<Bytes> {
-        let told =
-            self.telling(|user| Operation::Read { path: shown(path), user, max_bytes: None });
-        let work = async { self.open_untold(path, 0, Some(most)).await?.rest(most).await };
-        told.around(work, |read| Finished::done().with("size", read.len())).await
+        let scope = self.operation_scope(|user| Operation::Read {
+            path: shown(path),
+            user,
+            max_bytes: None,
+        });
+        let work = async { self.open_unrecorded(path, 0, Some(most)).await?.rest(most).await };
+        scope.record(work, |read| Finished::done().with("size", read.len())).await
     }
 
     /// Reads the first `max_bytes` bytes of a file, or all of a shorter one.
@@ -78,7 +84,7 @@ impl Files<'_> {
     /// `ValueError` if `max_bytes` is 0, `WorkspaceReadNotFoundError` if the file does not exist,
     /// else `WorkspaceArchiveReadError`, whose cause says more.
     pub async fn read_bounded(&self, path: &str, max_bytes: u64) -> Result<Bytes> {
-        let told = self.telling(|user| {
+        let scope = self.operation_scope(|user| {
             let max_bytes = Some(max_bytes);
             Operation::Read { path: shown(path), user, max_bytes }
         });
@@ -89,7 +95,7 @@ impl Files<'_> {
             let given = PosixPath::new(path);
             let read = async {
                 let most = max_bytes.min(MAX_WHOLE);
-                let mut reader = self.open_untold(path, 0, Some(most)).await?;
+                let mut reader = self.open_unrecorded(path, 0, Some(most)).await?;
                 reader.rest(most).await
             };
             match read.await {
@@ -105,7 +111,7 @@ impl Files<'_> {
                 read => read,
             }
         };
-        told.around(work, |read| Finished::done().with("size", read.len())).await
+        scope.record(work, |read| Finished::done().with("size", read.len())).await
     }
 
     /// Opens a file to be read piece by piece.
@@ -128,12 +134,17 @@ impl Files<'_> {
         offset: u64,
         max: Option<u64>,
     ) -> Result<FileReader> {
-        let told = self.further("open", || json!({"path": path, "offset": offset, "max": max}));
-        let work = self.open_untold(path, offset, max);
-        told.around(work, |reader| Finished::done().with("size", reader.size)).await
+        let scope = self.extension("open", || json!({"path": path, "offset": offset, "max": max}));
+        let work = self.open_unrecorded(path, offset, max);
+        scope.record(work, |reader| Finished::done().with("size", reader.size)).await
     }
 
-    async fn open_untold(&self, path: &str, offset: u64, max: Option<u64>) -> Result<FileReader> {
+    async fn open_unrecorded(
+        &self,
+        path: &str,
+        offset: u64,
+        max: Option<u64>,
+    ) -> Result<FileReader> {
         let target = Target::new(self.policy, path, Error::workspace_read_not_found)?;
         let opened = self.try_open(&target, offset, max).await;
         opened.map_err(|trouble| {
@@ -149,12 +160,13 @@ impl Files<'_> {
         target: &Target,
         offset: u64,
         max: Option<u64>,
-    ) -> Result<FileReader, Trouble> {
+    ) -> Result<FileReader, FilesError> {
         // A part that is small anyway is not worth a descriptor.
         let worth = max.is_none_or(|max| max >= WORTH_PASSING);
         let mut ticket = self.link.side().filter(|_| worth).and_then(|side| side.expect());
-        let pass =
-            ticket.as_ref().map(|ticket| Pass { ticket: ticket.number(), at_least: WORTH_PASSING });
+        let pass = ticket
+            .as_ref()
+            .map(|ticket| PassFd { ticket: ticket.number(), at_least: WORTH_PASSING });
         let read = Read { path: target.path.clone(), offset, max, pass };
         let mut stream = self.open_call(FileOp::Read(read)).await?;
         let Opened { size, passed } = call::item(&mut stream).await?;
@@ -202,14 +214,14 @@ impl FileReader {
                 Ok((!piece.is_empty()).then_some(piece))
             }
             Source::Link(stream) => match call::next(stream).await {
-                Ok(Piece::Data(data)) => Ok(Some(data)),
-                Ok(Piece::Done) => {
+                Ok(CallItem::Data(data)) => Ok(Some(data)),
+                Ok(CallItem::Done) => {
                     self.source = Source::Done;
                     Ok(None)
                 }
-                Ok(Piece::Item(_)) => Err(broken("an item in the middle of a file")),
-                Err(Trouble::Fault(fault)) => Err(failed(&self.given).because(refused(fault))),
-                Err(Trouble::Other(error)) => Err(error),
+                Ok(CallItem::Item(_)) => Err(broken("an item in the middle of a file")),
+                Err(FilesError::Fault(fault)) => Err(failed(&self.given).because(refused(fault))),
+                Err(FilesError::Other(error)) => Err(error),
             },
         }
     }

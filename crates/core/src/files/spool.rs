@@ -23,13 +23,13 @@ pub(crate) enum Spool {
 
 /// Input that was not kept.
 #[derive(Debug)]
-pub(crate) enum NotKept {
+pub(crate) enum SpoolError {
     /// It was longer than allowed: so much of it was read.
     TooLong(u64),
     Io(io::Error),
 }
 
-impl From<io::Error> for NotKept {
+impl From<io::Error> for SpoolError {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
@@ -42,12 +42,12 @@ impl<T: Read + Seek + Send> Readable for T {}
 
 impl Spool {
     /// Keeps all of `content`, refusing it as soon as it is longer than `most`.
-    pub(crate) async fn fill(content: Content<'_>, most: Option<u64>) -> Result<Self, NotKept> {
+    pub(crate) async fn fill(content: Content<'_>, most: Option<u64>) -> Result<Self, SpoolError> {
         let mut source = match content {
             Content::Bytes(bytes) => {
                 let length = bytes.len() as u64;
                 return match most {
-                    Some(most) if length > most => Err(NotKept::TooLong(counted(most, length))),
+                    Some(most) if length > most => Err(SpoolError::TooLong(counted(most, length))),
                     _ => Ok(Self::Memory(bytes)),
                 };
             }
@@ -68,7 +68,7 @@ impl Spool {
             }
             total += length as u64;
             if most.is_some_and(|most| total > most) {
-                return Err(NotKept::TooLong(total));
+                return Err(SpoolError::TooLong(total));
             }
             memory.extend_from_slice(&piece[..length]);
             if memory.len() >= MEMORY {
@@ -165,7 +165,7 @@ mod tests {
         for (most, want) in [(1, 8192), (8191, 8192), (8192, 16_384), (19_999, 20_000)] {
             for content in [Content::stream(&data[..]), Content::from(data.clone())] {
                 let kept = Spool::fill(content, Some(most)).await;
-                assert!(matches!(kept, Err(NotKept::TooLong(read)) if read == want), "{most}");
+                assert!(matches!(kept, Err(SpoolError::TooLong(read)) if read == want), "{most}");
             }
         }
         assert!(Spool::fill(Content::from(data), Some(20_000)).await.is_ok());

@@ -13,20 +13,20 @@ const MAX_SHOWN: usize = 4096;
 
 /// Why a call about files failed.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum FilesError {
     /// The guest says why.
     Fault(Fault),
     /// It could not be asked, or not be believed.
     Other(Error),
 }
 
-impl From<Error> for Trouble {
+impl From<Error> for FilesError {
     fn from(error: Error) -> Self {
         Self::Other(error)
     }
 }
 
-impl From<Fault> for Trouble {
+impl From<Fault> for FilesError {
     fn from(fault: Fault) -> Self {
         Self::Fault(fault)
     }
@@ -50,7 +50,7 @@ pub(super) fn place_of(fault: &Fault, target: &Target) -> String {
     }
 }
 
-impl Trouble {
+impl FilesError {
     /// Turns trouble with a target into an error; what is special about the operation is `other`.
     pub(super) fn into_error(
         self,

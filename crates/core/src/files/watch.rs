@@ -3,14 +3,14 @@
 use std::collections::VecDeque;
 
 use bastide_proto::End;
-use bastide_proto::files::{Change, Changed, FileOp};
+use bastide_proto::files::{Change, ChangedPath, FileOp};
 use serde_bytes::ByteBuf;
 use serde_json::json;
 
 use super::Files;
 use super::call;
 use super::path::Target;
-use super::trouble::{Trouble, is_missing};
+use super::trouble::{FilesError, is_missing};
 use crate::fault::refused;
 use crate::link::{Incoming, Stream, broken, decode};
 use crate::{Error, Result};
@@ -85,7 +85,7 @@ impl Files<'_> {
     /// `WorkspaceReadNotFoundError` if there is no such folder, else `WorkspaceArchiveReadError`;
     /// `InvalidManifestPathError` if its path leads out.
     pub async fn watch(&self, path: &str, recursive: bool) -> Result<Watch> {
-        let told = self.further("watch", || json!({"path": path, "recursive": recursive}));
+        let scope = self.extension("watch", || json!({"path": path, "recursive": recursive}));
         let work = async {
             let target = Target::new(self.policy, path, Error::workspace_read_not_found)?;
             let begun = self.try_watch(&target, recursive).await;
@@ -96,10 +96,10 @@ impl Files<'_> {
                 })
             })
         };
-        told.done(work).await
+        scope.record_unit(work).await
     }
 
-    async fn try_watch(&self, target: &Target, recursive: bool) -> Result<Watch, Trouble> {
+    async fn try_watch(&self, target: &Target, recursive: bool) -> Result<Watch, FilesError> {
         let op = FileOp::Watch { path: target.path.clone(), recursive };
         let mut stream = self.open_call(op).await?;
         let first: Vec<Change> = call::item(&mut stream).await?;
@@ -138,22 +138,22 @@ impl Watch {
 fn change(change: Change) -> FileChange {
     let text = |path: ByteBuf| String::from_utf8_lossy(&path).into_owned();
     match change {
-        Change::Created(Changed { path, is_dir }) => {
+        Change::Created(ChangedPath { path, is_dir }) => {
             FileChange::Created { path: text(path), is_dir }
         }
-        Change::Modified(Changed { path, is_dir }) => {
+        Change::Modified(ChangedPath { path, is_dir }) => {
             FileChange::Modified { path: text(path), is_dir }
         }
-        Change::Attributes(Changed { path, is_dir }) => {
+        Change::Attributes(ChangedPath { path, is_dir }) => {
             FileChange::Attributes { path: text(path), is_dir }
         }
-        Change::Removed(Changed { path, is_dir }) => {
+        Change::Removed(ChangedPath { path, is_dir }) => {
             FileChange::Removed { path: text(path), is_dir }
         }
-        Change::Renamed { from, to: Changed { path, is_dir } } => {
+        Change::Renamed { from, to: ChangedPath { path, is_dir } } => {
             FileChange::Renamed { from: text(from), path: text(path), is_dir }
         }
-        Change::NotWatched(Changed { path, .. }) => FileChange::NotWatched { path: text(path) },
+        Change::NotWatched(ChangedPath { path, .. }) => FileChange::NotWatched { path: text(path) },
         Change::Gone => FileChange::Gone,
         // What a newer guest has to say that we do not know is something that was missed.
         _ => FileChange::Overflow,

@@ -4,7 +4,7 @@ use std::fmt;
 
 use bastide_model::PosixPath;
 use bastide_model::events::Operation;
-use bastide_proto::files::{FileOp, Ready, Write};
+use bastide_proto::files::{FileOp, Write, WriteReady};
 use bastide_proto::frame::MAX_DATA;
 use bastide_proto::{End, FaultKind, GuestPathError};
 use bytes::{Bytes, BytesMut};
@@ -12,10 +12,10 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::call;
 use super::path::{Target, shown};
-use super::trouble::{Trouble, place_of, read_only};
+use super::trouble::{FilesError, place_of, read_only};
 use super::{Files, SILENCE, WORTH_PASSING};
 use crate::fault::{agent_lost, refused};
-use crate::link::{Access, Incoming, PassedFile, Sender, Stream, Ticket, broken};
+use crate::link::{Access, Incoming, ReceivedFile, Sender, Stream, Ticket, broken};
 use crate::{Error, ErrorKind, Result};
 
 /// How much of a stream is read at a time.
@@ -114,18 +114,18 @@ impl Files<'_> {
         content: impl Into<Content<'_>>,
         options: WriteOptions,
     ) -> Result<()> {
-        self.write_told(path, &shown(path), content.into(), options).await
+        self.write_recorded(path, &shown(path), content.into(), options).await
     }
 
     /// As [`write_with`](Self::write_with); events call the file `called`.
-    pub(super) async fn write_told(
+    pub(super) async fn write_recorded(
         &self,
         path: &str,
         called: &str,
         content: Content<'_>,
         options: WriteOptions,
     ) -> Result<()> {
-        let told = self.telling(|user| {
+        let scope = self.operation_scope(|user| {
             let bytes = content.length();
             Operation::Write { path: called.to_owned(), user, bytes }
         });
@@ -140,17 +140,17 @@ impl Files<'_> {
             };
             let written = self.try_write(&target, content, options).await;
             written.map_err(|trouble| match trouble {
-                Trouble::Fault(fault) if options.new && fault.kind == FaultKind::Exists => {
+                FilesError::Fault(fault) if options.new && fault.kind == FaultKind::Exists => {
                     exists(&place_of(&fault, &target)).because(refused(fault))
                 }
-                Trouble::Fault(fault) if fault.kind == FaultKind::Escape => leads.escape(),
-                Trouble::Fault(fault) if options.new && fault.kind == FaultKind::ReadOnly => {
+                FilesError::Fault(fault) if fault.kind == FaultKind::Escape => leads.escape(),
+                FilesError::Fault(fault) if options.new && fault.kind == FaultKind::ReadOnly => {
                     read_only(self.policy, &split(&place_of(&fault, &target)).0)
                 }
                 trouble => trouble.into_write_error(self.policy, &target),
             })
         };
-        told.done(work).await
+        scope.record_unit(work).await
     }
 
     /// The place of a new file, and its folder.
@@ -177,7 +177,7 @@ impl Files<'_> {
         target: &Target,
         content: Content<'_>,
         options: WriteOptions,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), FilesError> {
         let (head, tail) = begin(content).await.map_err(|error| source_failed(target, error))?;
         let is_large = tail.is_some() || head.len() as u64 >= WORTH_PASSING;
         let mut ticket = self.link.side().filter(|_| is_large).and_then(|side| side.expect());
@@ -191,7 +191,7 @@ impl Files<'_> {
         let mut stream = self.open_call(FileOp::Write(write)).await?;
         let mut file = None;
         if let Some(ticket) = &mut ticket
-            && call::item::<Ready>(&mut stream).await?.passed
+            && call::item::<WriteReady>(&mut stream).await?.passed
         {
             file = Some(ticket.file(self.link, Access::Write, SILENCE).await?);
         }
@@ -211,10 +211,10 @@ impl Files<'_> {
         match sent {
             Ok(()) => {}
             // The source failed: the call is dropped, and with it the file that is not whole.
-            Err(Trouble::Other(error)) if error.kind() != ErrorKind::AgentLost => {
+            Err(FilesError::Other(error)) if error.kind() != ErrorKind::AgentLost => {
                 return Err(error.into());
             }
-            Err(fault @ Trouble::Fault(_)) => return Err(fault),
+            Err(fault @ FilesError::Fault(_)) => return Err(fault),
             // A guest that fails in the middle says why and stops listening: its word is worth more
             // than the broken pipe it leaves behind.
             Err(lost) => return Err(said_why(&mut stream).await.unwrap_or(lost)),
@@ -243,17 +243,17 @@ fn split(path: &str) -> (String, String) {
 }
 
 /// The failure a guest told before it stopped listening.
-async fn said_why(stream: &mut Stream) -> Option<Trouble> {
+async fn said_why(stream: &mut Stream) -> Option<FilesError> {
     match call::next(stream).await {
-        Err(trouble @ Trouble::Fault(_)) => Some(trouble),
+        Err(trouble @ FilesError::Fault(_)) => Some(trouble),
         _ => None,
     }
 }
 
 /// What a guest said before all was sent: why it will not take the rest.
-fn early(heard: Result<Incoming>) -> Trouble {
+fn early(heard: Result<Incoming>) -> FilesError {
     match heard {
-        Ok(Incoming::End(End::Failed(fault))) => Trouble::Fault(fault),
+        Ok(Incoming::End(End::Failed(fault))) => FilesError::Fault(fault),
         Ok(_) => broken("a word in the middle of a file").into(),
         Err(error) => error.into(),
     }
@@ -284,15 +284,15 @@ fn source_failed(target: &Target, error: std::io::Error) -> Error {
 
 /// Writes the content into the file the guest passed.
 async fn fill(
-    file: PassedFile,
+    file: ReceivedFile,
     target: &Target,
     mut head: Bytes,
     mut tail: Option<Source<'_>>,
-) -> Result<(), Trouble> {
+) -> Result<(), FilesError> {
     let mut offset = 0;
     loop {
         while !head.is_empty() {
-            let piece = head.split_to(head.len().min(PassedFile::PIECE));
+            let piece = head.split_to(head.len().min(ReceivedFile::PIECE));
             let length = piece.len() as u64;
             let written = file.write(offset, piece).await;
             written.map_err(|error| source_failed(target, error))?;
@@ -312,7 +312,7 @@ async fn send(
     target: &Target,
     mut head: Bytes,
     mut tail: Option<Source<'_>>,
-) -> Result<(), Trouble> {
+) -> Result<(), FilesError> {
     loop {
         while !head.is_empty() {
             let piece = head.split_to(head.len().min(MAX_DATA));

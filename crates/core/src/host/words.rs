@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream as StdStream;
 use std::path::Path;
 use std::time::Duration;
 
-use bastide_proto::warden::{Answer, CONTROL_NAME, MAX_WORD, Wish};
+use bastide_proto::warden::{CONTROL_SOCKET, MAX_CONTROL_MESSAGE, WardenRequest, WardenResponse};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -69,11 +69,15 @@ pub async fn connect(dir: &Path, name: &str) -> io::Result<UnixStream> {
 /// # Errors
 ///
 /// Fails if it does not answer in time.
-pub async fn wish(dir: &Path, wish: Wish, most: Duration) -> io::Result<Answer> {
+pub async fn request(
+    dir: &Path,
+    request: WardenRequest,
+    most: Duration,
+) -> io::Result<WardenResponse> {
     let asked = async {
-        let mut warden = connect(dir, CONTROL_NAME).await?;
-        send(&mut warden, &wish).await?;
-        receive(&mut warden, MAX_WORD).await
+        let mut warden = connect(dir, CONTROL_SOCKET).await?;
+        send(&mut warden, &request).await?;
+        receive(&mut warden, MAX_CONTROL_MESSAGE).await
     };
     tokio::time::timeout(most, asked).await.map_err(|_| io::ErrorKind::TimedOut)?
 }
@@ -86,19 +90,19 @@ pub async fn wish(dir: &Path, wish: Wish, most: Duration) -> io::Result<Answer> 
 pub async fn ports(
     dir: &Path,
     id: &SessionId,
-    asked: Wish,
+    asked: WardenRequest,
     most: Duration,
 ) -> Result<Vec<(u16, u16)>> {
-    match wish(dir, asked, most).await {
-        Ok(Answer::Ports(ports)) => {
+    match request(dir, asked, most).await {
+        Ok(WardenResponse::Ports(ports)) => {
             Ok(ports.into_iter().map(|port| (port.port, port.host_port)).collect())
         }
-        Ok(Answer::Refused { errno }) => {
+        Ok(WardenResponse::Refused { errno }) => {
             let system = io::Error::from_raw_os_error(errno);
             let message = format!("cannot publish a port of session {id}: {system}");
             Err(Error::new(ErrorKind::Io, message).with("errno", errno))
         }
-        Ok(_) => Err(nonsense(id)),
+        Ok(_) => Err(unexpected_response(id)),
         Err(error) => {
             let message = format!("the warden of session {id} does not answer: {error}");
             Err(Error::new(ErrorKind::BackendLost, message))
@@ -108,7 +112,7 @@ pub async fn ports(
 
 /// A warden that says something else than what it was asked for.
 #[must_use]
-pub fn nonsense(id: &SessionId) -> Error {
+pub fn unexpected_response(id: &SessionId) -> Error {
     let message = format!("the warden of session {id} answered something else");
     Error::new(ErrorKind::Internal, message)
 }
@@ -122,10 +126,10 @@ pub fn nonsense(id: &SessionId) -> Error {
 pub async fn end(dir: &Path, remove: bool, most: Duration, removal: Duration) -> io::Result<()> {
     let late = || io::Error::from(io::ErrorKind::TimedOut);
     let asked = async {
-        let mut warden = connect(dir, CONTROL_NAME).await?;
-        send(&mut warden, &Wish::End { remove }).await?;
-        match receive(&mut warden, MAX_WORD).await? {
-            Answer::Ended => Ok::<_, io::Error>(warden),
+        let mut warden = connect(dir, CONTROL_SOCKET).await?;
+        send(&mut warden, &WardenRequest::End { remove }).await?;
+        match receive(&mut warden, MAX_CONTROL_MESSAGE).await? {
+            WardenResponse::Ended => Ok::<_, io::Error>(warden),
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
     };

@@ -2,7 +2,7 @@
 
 /// What a start finds.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Situation {
+pub(super) struct StartState {
     /// There is a snapshot.
     pub(super) is_restorable: bool,
     /// The workspace of before is there.
@@ -26,8 +26,8 @@ pub(super) enum Plan {
 
 /// A workspace that is there is used: a snapshot is older than it, or the same. The reference restores
 /// the snapshot over one that changed since; here somebody has to ask for that, for it loses work.
-pub(super) fn decide(situation: Situation) -> Plan {
-    let Situation { is_restorable, is_there, is_as_saved, discards } = situation;
+pub(super) fn decide(situation: StartState) -> Plan {
+    let StartState { is_restorable, is_there, is_as_saved, discards } = situation;
     match (is_restorable, is_there) {
         (false, false) => Plan::LayOut,
         (false, true) => Plan::Use,
@@ -45,7 +45,7 @@ mod tests {
     fn never_gives_up_work_unless_asked() {
         for bits in 0..16_u8 {
             let bit = |at: u8| bits & (1 << at) != 0;
-            let situation = Situation {
+            let situation = StartState {
                 is_restorable: bit(0),
                 is_there: bit(1),
                 is_as_saved: bit(2),

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bastide_proto::hello::{WELCOME_BYTES, check_welcome, hello};
-use bastide_proto::{Answer, Exec, Request};
-use bastide_wire::Gathered;
+use bastide_proto::{AcceptWhen, Exec, Request};
+use bastide_wire::CorkedStream;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -71,7 +71,7 @@ impl MuxLink {
             Ok(Err(error)) => return Err(agent_lost("the guest did not greet").because(error)),
             Err(_) => return Err(agent_lost("the guest did not greet in time")),
         }
-        let stream = Gathered::new(stream);
+        let stream = CorkedStream::new(stream);
         let connection = yamux::Connection::new(stream.clone().compat(), config(), Mode::Client);
         let (openers, waiting) = mpsc::channel(MAX_CALLS);
         let calls = Arc::new(Semaphore::new(MAX_CALLS));
@@ -142,7 +142,7 @@ async fn watch_heart(
 /// How long a guest may take to accept; as long as it is alive where that comes with what a command says.
 fn patience(request: &Request) -> Option<Duration> {
     match request {
-        Request::Exec(Exec { answer: Answer::Together, timeout, .. }) => {
+        Request::Exec(Exec { answer: AcceptWhen::Together, timeout, .. }) => {
             timeout.map(|timeout| timeout.saturating_add(LATE))
         }
         _ => Some(ACCEPTANCE),
@@ -186,8 +186,8 @@ fn config() -> Config {
 
 /// Owns the connection and moves its bytes.
 struct Driver {
-    connection: yamux::Connection<Compat<Gathered<Box<dyn Duplex>>>>,
-    stream: Gathered<Box<dyn Duplex>>,
+    connection: yamux::Connection<Compat<CorkedStream<Box<dyn Duplex>>>>,
+    stream: CorkedStream<Box<dyn Duplex>>,
     waiting: mpsc::Receiver<Opener>,
     next: Option<Opener>,
     calls: Arc<Semaphore>,

@@ -21,11 +21,11 @@ use tokio::task::JoinHandle;
 
 use super::Link;
 use crate::Result;
-use crate::backend::Side;
+use crate::backend::SideSocket;
 use crate::fault::agent_lost;
 
-pub(crate) use passed::{Access, PassedFile, passable_device};
-pub(crate) use stranger::Stranger;
+pub(crate) use passed::{Access, ReceivedFile, passable_device};
+pub(crate) use stranger::UntrustedFd;
 
 /// How many calls may wait for a descriptor at a time.
 const MAX_WAITING: usize = 64;
@@ -40,7 +40,7 @@ pub struct SideChannel {
 
 #[derive(Debug, Default)]
 struct State {
-    waiting: HashMap<u64, oneshot::Sender<Stranger>>,
+    waiting: HashMap<u64, oneshot::Sender<UntrustedFd>>,
     /// How many tickets were given, and how many descriptors came.
     given: u64,
     came: u64,
@@ -52,7 +52,7 @@ struct State {
 pub struct Ticket {
     number: u64,
     state: Arc<Mutex<State>>,
-    coming: oneshot::Receiver<Stranger>,
+    coming: oneshot::Receiver<UntrustedFd>,
 }
 
 impl SideChannel {
@@ -61,7 +61,7 @@ impl SideChannel {
     /// # Errors
     ///
     /// Fails if the socket cannot be used.
-    pub(super) fn new(side: Side) -> io::Result<Self> {
+    pub(super) fn new(side: SideSocket) -> io::Result<Self> {
         // A packet socket is one to the runtime, whatever it promises about order.
         let socket = std::os::unix::net::UnixDatagram::from(side.socket);
         socket.set_nonblocking(true)?;
@@ -110,12 +110,12 @@ impl Ticket {
         link: &dyn Link,
         access: Access,
         most: Duration,
-    ) -> Result<PassedFile> {
+    ) -> Result<ReceivedFile> {
         let Ok(Ok(descriptor)) = tokio::time::timeout(most, &mut self.coming).await else {
             return Err(agent_lost("the guest did not pass the descriptor it promised"));
         };
         let devices = link.side().map_or(&[][..], |side| side.devices());
-        PassedFile::check(descriptor, access, devices)
+        ReceivedFile::check(descriptor, access, devices)
             .map_err(|why| agent_lost(&format!("the guest passed a bad descriptor: {why}")))
     }
 }
@@ -150,7 +150,7 @@ async fn listen(socket: UnixDatagram, state: Arc<Mutex<State>>) {
 }
 
 /// One packet: a ticket and one descriptor, nothing else.
-async fn receive(socket: &UnixDatagram) -> io::Result<(u64, Stranger)> {
+async fn receive(socket: &UnixDatagram) -> io::Result<(u64, UntrustedFd)> {
     socket
         .async_io(Interest::READABLE, || {
             let mut packet = [0; 9];
@@ -162,7 +162,7 @@ async fn receive(socket: &UnixDatagram) -> io::Result<(u64, Stranger)> {
             let mut descriptors = Vec::new();
             for message in ancillary.drain() {
                 if let RecvAncillaryMessage::ScmRights(came) = message {
-                    descriptors.extend(came.map(Stranger::new));
+                    descriptors.extend(came.map(UntrustedFd::new));
                 }
             }
             let cut = ReturnFlags::TRUNC | ReturnFlags::CTRUNC;

@@ -1,25 +1,25 @@
-//! What is told of a command while and after it runs.
+//! What events say of a command while and after it runs.
 
 use bastide_model::events::OperationResult;
 use bytes::Bytes;
 use serde_json::{Map, Number, json};
 
 use super::{Exit, ProcessId, Reason};
-use crate::events::{Finished, Open};
+use crate::events::{Finished, OpenOperation};
 use crate::{Error, Result};
 
-/// A command somebody is told of: what is kept of its output for them.
+/// The recording of a command: what is kept of its output for sinks.
 #[derive(Debug)]
-pub(crate) struct ToldProcess {
-    open: Open,
+pub(crate) struct ProcessRecording {
+    open: OpenOperation,
     kind: Kind,
-    /// How many bytes of each stream anybody may be told.
+    /// How many bytes of each stream any sink may get.
     most: usize,
     stdout: Kept,
     stderr: Kept,
 }
 
-/// What is told of: a command of one's own, or that one listens to somebody else's.
+/// What is recorded: a command of one's own, or attaching to one of somebody else's.
 #[derive(Debug)]
 enum Kind {
     Command { command: Vec<String>, timeout_s: Option<Number>, has_own_system: bool },
@@ -40,23 +40,23 @@ impl Kept {
     }
 }
 
-impl ToldProcess {
+impl ProcessRecording {
     /// A command that was started.
     pub(crate) fn command(
-        open: Open,
+        open: OpenOperation,
         command: Vec<String>,
         timeout_s: Option<Number>,
         has_own_system: bool,
     ) -> Self {
         let most = open.recorder().output_wanted("exec");
-        // Enough to find a secret at the end of what may be told; nobody keeps more than that.
+        // Enough to find a secret at the end of what a sink may get; nobody keeps more than that.
         let most = most.min(crate::output::DEFAULT_LIMIT);
         let kind = Kind::Command { command, timeout_s, has_own_system };
         Self { open, kind, most, stdout: Kept::default(), stderr: Kept::default() }
     }
 
     /// A process somebody else started.
-    pub(crate) fn listening(open: Open) -> Self {
+    pub(crate) fn listening(open: OpenOperation) -> Self {
         let (stdout, stderr) = (Kept::default(), Kept::default());
         Self { open, kind: Kind::Listening, most: 0, stdout, stderr }
     }
@@ -69,7 +69,7 @@ impl ToldProcess {
         self.stderr.add(data, self.most);
     }
 
-    /// Tells of its end.
+    /// Records its end.
     pub(super) async fn finish(self, id: ProcessId, exit: &Exit) -> Result<()> {
         // As the reference's client of that backend has it.
         let has_own_system = matches!(self.kind, Kind::Command { has_own_system: true, .. });
@@ -93,7 +93,7 @@ impl ToldProcess {
             }
             Kind::Listening if exit.reason == Reason::Detached => Finished::done(),
             // Whoever started it may not have been there to see the end.
-            Kind::Listening => Finished::noted(json!({
+            Kind::Listening => Finished::extension(json!({
                 "exit_code": exit_code,
                 "reason": reason,
                 "late": true,
@@ -104,9 +104,9 @@ impl ToldProcess {
         self.open.finish(finished).await
     }
 
-    /// Tells that it goes on by itself.
+    /// Records that it goes on by itself.
     pub(super) async fn detached(self, id: ProcessId) -> Result<()> {
-        let result = Ok(OperationResult::Noted {
+        let result = Ok(OperationResult::Extension {
             data: Map::from_iter([("detached".to_owned(), true.into())]),
         });
         self.open.finish(Finished { result, extra: Map::new() }.with("process", id.0)).await

@@ -13,66 +13,66 @@ use crate::fault::agent_lost;
 use crate::link::Sender;
 use crate::{Input, Result};
 
-/// How many words may wait to be sent.
+/// How many messages may wait to be sent.
 const QUEUE: usize = 16;
 
 /// What is sent to a process while it runs.
 #[derive(Debug)]
-pub(super) enum Word {
+pub(super) enum InputMessage {
     Input(Bytes),
     InputEnd,
     Control(Control),
 }
 
-/// Speaks to a command. Most are never told anything, so nobody is made to speak before the first word.
+/// Sends input to a command. Most never get any, so no task is spawned before the first message.
 #[derive(Debug, Clone)]
-pub(super) struct Voice {
-    words: mpsc::Sender<Word>,
+pub(super) struct InputSender {
+    messages: mpsc::Sender<InputMessage>,
     state: Arc<Mutex<State>>,
 }
 
 #[derive(Debug)]
 enum State {
-    /// The way to the guest is kept open, and nobody walks it.
-    Quiet(Sender, mpsc::Receiver<Word>, Handle),
-    Speaking(JoinHandle<()>),
-    Silent,
+    /// The stream to the guest is kept open, and no task uses it.
+    Idle(Sender, mpsc::Receiver<InputMessage>, Handle),
+    Sending(JoinHandle<()>),
+    Closed,
 }
 
-impl Voice {
+impl InputSender {
     /// A way to the guest, on which `input` goes first.
     pub(super) fn new(to_guest: Sender, input: Input) -> Self {
-        let (words, waiting) = mpsc::channel(QUEUE);
+        let (messages, waiting) = mpsc::channel(QUEUE);
         let state = match input {
             Input::Bytes(bytes) => {
-                State::Speaking(tokio::spawn(speak(to_guest, Some(bytes), waiting)))
+                State::Sending(tokio::spawn(send_all(to_guest, Some(bytes), waiting)))
             }
-            _ => State::Quiet(to_guest, waiting, Handle::current()),
+            _ => State::Idle(to_guest, waiting, Handle::current()),
         };
-        Self { words, state: Arc::new(Mutex::new(state)) }
+        Self { messages, state: Arc::new(Mutex::new(state)) }
     }
 
-    pub(super) async fn say(&self, word: Word) -> Result<()> {
+    pub(super) async fn send(&self, message: InputMessage) -> Result<()> {
         self.begin();
-        self.words.send(word).await.map_err(|_| agent_lost("the link closed"))
+        self.messages.send(message).await.map_err(|_| agent_lost("the link closed"))
     }
 
     fn begin(&self) {
         let mut state = self.state();
-        *state = match std::mem::replace(&mut *state, State::Silent) {
-            // Whoever speaks first may do so from elsewhere.
-            State::Quiet(to_guest, words, runtime) => {
-                State::Speaking(runtime.spawn(speak(to_guest, None, words)))
+        *state = match std::mem::replace(&mut *state, State::Closed) {
+            // The first message may come from outside the runtime.
+            State::Idle(to_guest, messages, runtime) => {
+                State::Sending(runtime.spawn(send_all(to_guest, None, messages)))
             }
             other => other,
         };
     }
 
     /// Closes the way to the guest, for everybody: that means that we gave up.
-    pub(super) fn fall_silent(&self) {
-        let before = std::mem::replace(&mut *self.state(), State::Silent);
-        if let State::Speaking(speaking) = before {
-            speaking.abort();
+    pub(super) fn close(&self) {
+        let before = std::mem::replace(&mut *self.state(), State::Closed);
+        if let State::Sending(sending) = before {
+            sending.abort();
         }
     }
 
@@ -83,7 +83,11 @@ impl Voice {
 }
 
 /// Sends what there is to send, and keeps the way to the guest open.
-async fn speak(mut to_guest: Sender, input: Option<Bytes>, mut words: mpsc::Receiver<Word>) {
+async fn send_all(
+    mut to_guest: Sender,
+    input: Option<Bytes>,
+    mut messages: mpsc::Receiver<InputMessage>,
+) {
     if let Some(mut rest) = input {
         while !rest.is_empty() {
             let piece = rest.split_to(rest.len().min(MAX_DATA));
@@ -95,11 +99,11 @@ async fn speak(mut to_guest: Sender, input: Option<Bytes>, mut words: mpsc::Rece
             return;
         }
     }
-    while let Some(word) = words.recv().await {
-        let sent = match word {
-            Word::Input(data) => to_guest.input(data).await,
-            Word::InputEnd => to_guest.input_end().await,
-            Word::Control(control) => to_guest.control(&control).await,
+    while let Some(message) = messages.recv().await {
+        let sent = match message {
+            InputMessage::Input(data) => to_guest.input(data).await,
+            InputMessage::InputEnd => to_guest.input_end().await,
+            InputMessage::Control(control) => to_guest.control(&control).await,
         };
         if sent.is_err() {
             return;

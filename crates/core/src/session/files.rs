@@ -9,14 +9,14 @@ impl Session {
     #[must_use]
     pub fn files(&self) -> Files<'_> {
         let files = Files::new(self.link.as_ref(), &self.policy, None);
-        files.told_to(self.events.as_ref())
+        files.recorded_by(self.events.as_ref())
     }
 
     /// The files of the session, as one of its users: a name or a number of the sandbox.
     #[must_use]
     pub fn files_as(&self, user: impl Into<String>) -> Files<'_> {
         let files = Files::new(self.link.as_ref(), &self.policy, Some(user.into()));
-        files.told_to(self.events.as_ref())
+        files.recorded_by(self.events.as_ref())
     }
 
     /// Reads a whole file: [`Files::read`].

@@ -19,12 +19,15 @@ impl Session {
     ///
     /// Fails with the reference's `exposed_port_unavailable` if the backend cannot publish it.
     pub async fn expose(&self, port: u16) -> Result<ExposedPort> {
-        let told = self.further("expose", || json!({"port": port}));
-        told.around(self.expose_untold(port), |to| Finished::done().with("to", to.port.to_string()))
+        let scope = self.extension("expose", || json!({"port": port}));
+        scope
+            .record(self.expose_unrecorded(port), |to| {
+                Finished::done().with("to", to.port.to_string())
+            })
             .await
     }
 
-    async fn expose_untold(&self, port: u16) -> Result<ExposedPort> {
+    async fn expose_unrecorded(&self, port: u16) -> Result<ExposedPort> {
         if port == 0 {
             return Err(Error::new(ErrorKind::InvalidInput, "0 is no port to publish"));
         }
@@ -46,20 +49,21 @@ impl Session {
     /// Fails with the reference's `exposed_port_unavailable`: reason `not_configured` if the port is
     /// neither declared nor exposed, `backend_unavailable` if the backend cannot say.
     pub async fn resolve_exposed_port(&self, port: u16) -> Result<ExposedPort> {
-        let told = self.telling(|| Operation::ResolveExposedPort { port: port.into() });
-        told.around(self.resolve_untold(port), |to| Finished {
-            result: Ok(OperationResult::Port {
-                host: to.host.clone(),
-                port: i64::try_from(to.port).unwrap_or_default(),
-            }),
-            extra: Map::new(),
-        })
-        .await
+        let scope = self.operation_scope(|| Operation::ResolveExposedPort { port: port.into() });
+        scope
+            .record(self.resolve_unrecorded(port), |to| Finished {
+                result: Ok(OperationResult::Port {
+                    host: to.host.clone(),
+                    port: i64::try_from(to.port).unwrap_or_default(),
+                }),
+                extra: Map::new(),
+            })
+            .await
     }
 
-    async fn resolve_untold(&self, port: u16) -> Result<ExposedPort> {
+    async fn resolve_unrecorded(&self, port: u16) -> Result<ExposedPort> {
         if self.exposed_ports.contains(&port) {
-            return self.expose_untold(port).await;
+            return self.expose_unrecorded(port).await;
         }
         let published = match self.backend.expose() {
             Some(expose) => expose.published(&self.machine).await,

@@ -35,11 +35,11 @@ impl Session {
         options: SaveOptions<'_>,
     ) -> Result<SaveReport> {
         let SaveOptions { full_read, progress } = options;
-        let told = self.further("save_snapshot", || json!({"snapshot": name}));
+        let scope = self.extension("save_snapshot", || json!({"snapshot": name}));
         let manifest = self.manifest();
         let workspace = Workspace { progress, ..self.workspace(&manifest)? };
         let tree = Tree { full_read, ..Tree::of(&workspace) };
-        told.quietly(store.save(&tree, name), |_| Finished::done()).await
+        scope.record_as_one(store.save(&tree, name), |_| Finished::done()).await
     }
 
     /// Makes the workspace what it was when the snapshot `name` was saved: [`Store::restore`].
@@ -53,11 +53,11 @@ impl Session {
         name: &str,
         progress: Option<&(dyn Fn(Progress) + Send + Sync)>,
     ) -> Result<RestoreReport> {
-        let told = self.further("restore_snapshot", || json!({"snapshot": name}));
+        let scope = self.extension("restore_snapshot", || json!({"snapshot": name}));
         let manifest = self.manifest();
         let workspace = Workspace { progress, ..self.workspace(&manifest)? };
         let tree = Tree::of(&workspace);
-        told.quietly(store.restore(&tree, name), |_| Finished::done()).await
+        scope.record_as_one(store.restore(&tree, name), |_| Finished::done()).await
     }
 
     /// What the fingerprint of a snapshot of the workspace would be: [`Store::fingerprint`].

@@ -1,4 +1,4 @@
-//! What a session tells of itself.
+//! What a session records of itself.
 
 use std::sync::Arc;
 
@@ -7,9 +7,11 @@ use bastide_model::events::Operation;
 use serde_json::{Number, Value, json};
 
 use super::Session;
-use crate::events::{BoundSession, Finished, Recorder, SinkStats, Telling, further, telling};
+use crate::events::{
+    BoundSession, Finished, OperationScope, Recorder, SinkStats, extension, operation_scope,
+};
 use crate::link::Link;
-use crate::process::ToldProcess;
+use crate::process::ProcessRecording;
 use crate::snapshot::Saved;
 use crate::{Command, ProcessId, Result};
 
@@ -34,35 +36,45 @@ impl Session {
         self.events.as_ref().map(|events| events.skip_paths()).unwrap_or_default()
     }
 
-    /// Prepares to tell of an operation as the reference does.
-    pub(crate) fn telling(&self, operation: impl FnOnce() -> Operation) -> Telling<'_> {
-        telling(self.events.as_ref(), operation)
+    /// Opens the scope of an operation of the reference.
+    pub(crate) fn operation_scope(
+        &self,
+        operation: impl FnOnce() -> Operation,
+    ) -> OperationScope<'_> {
+        operation_scope(self.events.as_ref(), operation)
     }
 
-    /// Prepares to tell of an operation the reference says nothing about.
-    pub(crate) fn further(&self, op: &'static str, data: impl FnOnce() -> Value) -> Telling<'_> {
-        self.telling(|| further(op, data()))
+    /// Opens the scope of an operation that the reference has no events for.
+    pub(crate) fn extension(
+        &self,
+        op: &'static str,
+        data: impl FnOnce() -> Value,
+    ) -> OperationScope<'_> {
+        self.operation_scope(|| extension(op, data()))
     }
 
-    /// Tells that a command starts.
-    pub(super) async fn tell_of_command(&self, command: &Command) -> Result<Option<ToldProcess>> {
-        let open = self.telling(|| command.operation()).open().await?;
+    /// Records that a command starts.
+    pub(super) async fn record_command(
+        &self,
+        command: &Command,
+    ) -> Result<Option<ProcessRecording>> {
+        let open = self.operation_scope(|| command.operation()).open().await?;
         Ok(open.map(|open| {
             let (given, timeout_s) = (command.given(), command.timeout_s());
-            ToldProcess::command(open, given, timeout_s, self.backend.has_own_system())
+            ProcessRecording::command(open, given, timeout_s, self.backend.has_own_system())
         }))
     }
 
-    /// Tells that somebody listens to a process.
-    pub(super) async fn tell_of_listening(
+    /// Records that somebody attaches to a process.
+    pub(super) async fn record_attach(
         &self,
         process: ProcessId,
         from: u64,
         only_so_far: bool,
-    ) -> Result<Option<ToldProcess>> {
+    ) -> Result<Option<ProcessRecording>> {
         let op = if only_so_far { "log" } else { "attach" };
-        let told = self.further(op, || json!({"process": process.0, "from": from}));
-        Ok(told.open().await?.map(ToldProcess::listening))
+        let scope = self.extension(op, || json!({"process": process.0, "from": from}));
+        Ok(scope.open().await?.map(ProcessRecording::listening))
     }
 
     /// A recorder for this session over another link.
@@ -102,7 +114,7 @@ impl Command {
         }
     }
 
-    /// What further operations say of it.
+    /// What events of our own say of it.
     pub(crate) fn description(&self) -> Value {
         json!({
             "command": self.given(),
@@ -114,8 +126,8 @@ impl Command {
 }
 
 impl Saved {
-    /// What is told of a workspace that was saved, where everything is.
-    pub(crate) fn told(&self) -> Finished {
+    /// What the finish event of saving a workspace says besides, for sinks that want everything.
+    pub(crate) fn finished(&self) -> Finished {
         match &self.fingerprint {
             Some(record) => Finished::done()
                 .with("fingerprint", record.fingerprint.as_str())

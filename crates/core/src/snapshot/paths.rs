@@ -8,31 +8,31 @@ use bastide_model::archive::bounds::implies_too_much;
 
 /// A place in a [`PathTree`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Place(u32);
+pub(crate) struct NodeId(u32);
 
 /// Things by their paths.
 #[derive(Debug)]
 pub(crate) struct PathTree<T> {
-    nodes: Vec<Node<T>>,
+    nodes: Vec<PathNode<T>>,
     /// How many nodes hold something.
     held: usize,
 }
 
 #[derive(Debug)]
-struct Node<T> {
-    parent: Place,
+struct PathNode<T> {
+    parent: NodeId,
     name: Arc<[u8]>,
-    below: BTreeMap<Arc<[u8]>, Place>,
+    below: BTreeMap<Arc<[u8]>, NodeId>,
     value: Option<T>,
 }
 
 /// Something that was come by on a [walk](PathTree::walk).
 #[derive(Debug)]
-pub(crate) struct Step<'a, T> {
+pub(crate) struct PathVisit<'a, T> {
     /// How many names lead there.
     pub(crate) depth: usize,
     pub(crate) name: &'a [u8],
-    pub(crate) place: Place,
+    pub(crate) place: NodeId,
     pub(crate) value: Option<&'a T>,
     /// Whether anything lies below.
     pub(crate) is_above: bool,
@@ -41,23 +41,23 @@ pub(crate) struct Step<'a, T> {
 impl<T> Default for PathTree<T> {
     fn default() -> Self {
         let name: Arc<[u8]> = Arc::from(&b""[..]);
-        let top = Node { parent: Place(0), name, below: BTreeMap::new(), value: None };
+        let top = PathNode { parent: NodeId(0), name, below: BTreeMap::new(), value: None };
         Self { nodes: vec![top], held: 0 }
     }
 }
 
 impl<T> PathTree<T> {
-    fn node(&self, place: Place) -> Option<&Node<T>> {
+    fn node(&self, place: NodeId) -> Option<&PathNode<T>> {
         self.nodes.get(usize::try_from(place.0).ok()?)
     }
 
-    fn node_mut(&mut self, place: Place) -> Option<&mut Node<T>> {
+    fn node_mut(&mut self, place: NodeId) -> Option<&mut PathNode<T>> {
         self.nodes.get_mut(usize::try_from(place.0).ok()?)
     }
 
     /// The place of a path, if there is one.
-    pub(crate) fn find(&self, names: &[Vec<u8>]) -> Option<Place> {
-        let mut at = Place(0);
+    pub(crate) fn find(&self, names: &[Vec<u8>]) -> Option<NodeId> {
+        let mut at = NodeId(0);
         for name in names {
             at = *self.node(at)?.below.get(name.as_slice())?;
         }
@@ -65,8 +65,8 @@ impl<T> PathTree<T> {
     }
 
     /// The place of a path, which is made if there is none. `None` if there are too many that hold nothing.
-    pub(crate) fn reach(&mut self, names: &[Vec<u8>]) -> Option<Place> {
-        let mut at = Place(0);
+    pub(crate) fn reach(&mut self, names: &[Vec<u8>]) -> Option<NodeId> {
+        let mut at = NodeId(0);
         for name in names {
             if let Some(below) = self.node(at)?.below.get(name.as_slice()) {
                 at = *below;
@@ -75,42 +75,42 @@ impl<T> PathTree<T> {
             if implies_too_much(self.nodes.len(), self.held) {
                 return None;
             }
-            let next = Place(u32::try_from(self.nodes.len()).ok()?);
+            let next = NodeId(u32::try_from(self.nodes.len()).ok()?);
             let name: Arc<[u8]> = Arc::from(name.as_slice());
             self.node_mut(at)?.below.insert(Arc::clone(&name), next);
-            self.nodes.push(Node { parent: at, name, below: BTreeMap::new(), value: None });
+            self.nodes.push(PathNode { parent: at, name, below: BTreeMap::new(), value: None });
             at = next;
         }
         Some(at)
     }
 
     /// What is in a place.
-    pub(crate) fn get(&self, place: Place) -> Option<&T> {
+    pub(crate) fn get(&self, place: NodeId) -> Option<&T> {
         self.node(place)?.value.as_ref()
     }
 
     /// Puts something in a place.
-    pub(crate) fn put(&mut self, place: Place, value: T) {
+    pub(crate) fn put(&mut self, place: NodeId, value: T) {
         let Some(node) = self.node_mut(place) else { return };
         let is_new = node.value.replace(value).is_none();
         self.held += usize::from(is_new);
     }
 
     /// Whether anything lies below a place.
-    pub(crate) fn is_above(&self, place: Place) -> bool {
+    pub(crate) fn is_above(&self, place: NodeId) -> bool {
         self.node(place).is_some_and(|node| !node.below.is_empty())
     }
 
     /// The places above one, the nearest first.
-    pub(crate) fn above(&self, place: Place) -> impl Iterator<Item = Place> {
-        let parent = |place: &Place| (place.0 != 0).then(|| self.node(*place)).flatten();
+    pub(crate) fn above(&self, place: NodeId) -> impl Iterator<Item = NodeId> {
+        let parent = |place: &NodeId| (place.0 != 0).then(|| self.node(*place)).flatten();
         std::iter::successors(parent(&place).map(|node| node.parent), move |place| {
             parent(place).map(|node| node.parent)
         })
     }
 
     /// The names that lead to a place.
-    pub(crate) fn names(&self, place: Place) -> Vec<Vec<u8>> {
+    pub(crate) fn names(&self, place: NodeId) -> Vec<Vec<u8>> {
         let places = std::iter::once(place).chain(self.above(place));
         let named = places.filter(|place| place.0 != 0).filter_map(|place| self.node(place));
         let mut names: Vec<Vec<u8>> = named.map(|node| node.name.to_vec()).collect();
@@ -133,18 +133,18 @@ impl<T> PathTree<T> {
 #[derive(Debug)]
 pub(crate) struct Walk<'a, T> {
     tree: &'a PathTree<T>,
-    levels: Vec<btree_map::Iter<'a, Arc<[u8]>, Place>>,
+    levels: Vec<btree_map::Iter<'a, Arc<[u8]>, NodeId>>,
     has_begun: bool,
 }
 
 impl<'a, T> Iterator for Walk<'a, T> {
-    type Item = Step<'a, T>;
+    type Item = PathVisit<'a, T>;
 
-    fn next(&mut self) -> Option<Step<'a, T>> {
+    fn next(&mut self) -> Option<PathVisit<'a, T>> {
         let place = loop {
             if !self.has_begun {
                 self.has_begun = true;
-                break Place(0);
+                break NodeId(0);
             }
             match self.levels.last_mut()?.next() {
                 Some((_, place)) => break *place,
@@ -155,7 +155,7 @@ impl<'a, T> Iterator for Walk<'a, T> {
         let depth = self.levels.len();
         self.levels.push(node.below.iter());
         let (value, is_above) = (node.value.as_ref(), !node.below.is_empty());
-        Some(Step { depth, name: &node.name, place, value, is_above })
+        Some(PathVisit { depth, name: &node.name, place, value, is_above })
     }
 }
 

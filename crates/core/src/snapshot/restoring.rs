@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bastide_proto::frame::MAX_DATA;
 use bastide_proto::tree::{
-    BATCH_CONTENT, LARGE, Made, MadeKind, Restore, RestoreItem, RestoreWord,
+    BATCH_CONTENT, LARGE, NewEntry, NewEntryKind, Restore, RestoreItem, RestoreMessage,
 };
 use bastide_proto::{End, GuestPath, Request};
 use bytes::Bytes;
@@ -29,20 +29,20 @@ const LIST_BYTES: usize = 40 * 1024;
 /// Entries that go together, and the bytes of the files among them.
 #[derive(Debug, Default)]
 pub(crate) struct List {
-    pub(crate) entries: Vec<Made>,
+    pub(crate) entries: Vec<NewEntry>,
     pub(crate) bytes: Vec<u8>,
     weight: usize,
 }
 
 impl List {
     /// Adds an entry, whose bytes have been added already.
-    pub(crate) fn push(&mut self, made: Made) {
+    pub(crate) fn push(&mut self, made: NewEntry) {
         let attributes = made.attributes.iter();
         let attributes: usize = attributes.map(|(name, value)| name.len() + value.len() + 8).sum();
         let kind = match &made.kind {
-            MadeKind::File { extents } => extents.len() * 10,
-            MadeKind::Symlink { target } => target.len(),
-            MadeKind::Link { to } => to.iter().map(|name| name.len() + 2).sum(),
+            NewEntryKind::File { extents } => extents.len() * 10,
+            NewEntryKind::Symlink { target } => target.len(),
+            NewEntryKind::Link { to } => to.iter().map(|name| name.len() + 2).sum(),
             _ => 0,
         };
         self.weight += made.name.len() + attributes + kind + 64;
@@ -68,11 +68,11 @@ pub(crate) struct Restored {
 pub(crate) struct Restoring<'a> {
     link: &'a dyn Link,
     to_guest: Sender,
-    hearing: Hearing,
+    hearing: RestoreReplies,
 }
 
 /// What a guest says meanwhile.
-struct Hearing {
+struct RestoreReplies {
     from_guest: Receiver,
     root: GuestPath,
     only_empty: bool,
@@ -91,7 +91,7 @@ impl<'a> Restoring<'a> {
     ) -> Result<Self> {
         let request = Request::Restore(Restore { base: root.clone(), kept, only_empty });
         let Stream { to_guest, from_guest, .. } = link.open(request).await?;
-        let hearing = Hearing { from_guest, root: root.clone(), only_empty, is_over: false };
+        let hearing = RestoreReplies { from_guest, root: root.clone(), only_empty, is_over: false };
         Ok(Self { link, to_guest, hearing })
     }
 
@@ -109,7 +109,7 @@ impl<'a> Restoring<'a> {
     /// pass one; else its content must be sent.
     pub(crate) async fn large(
         &mut self,
-        entry: Made,
+        entry: NewEntry,
         size: u64,
         passed: bool,
     ) -> Result<Option<Arc<File>>> {
@@ -119,8 +119,8 @@ impl<'a> Restoring<'a> {
         self.item(&RestoreItem::Large { entry, size, ticket: number }).await?;
         let is_passed = loop {
             match self.hearing.word().await? {
-                RestoreWord::Progress { .. } => {}
-                RestoreWord::Ready { passed } => break passed,
+                RestoreMessage::Progress { .. } => {}
+                RestoreMessage::Ready { passed } => break passed,
                 _ => return Err(broken("not a file that is ready")),
             }
         };
@@ -165,8 +165,8 @@ impl<'a> Restoring<'a> {
         self.item(&RestoreItem::Commit).await?;
         loop {
             match self.hearing.word().await? {
-                RestoreWord::Progress { .. } => {}
-                RestoreWord::Restored { unowned, unattributed, cleared } => {
+                RestoreMessage::Progress { .. } => {}
+                RestoreMessage::Restored { unowned, unattributed, cleared } => {
                     return match self.hearing.next().await? {
                         None => Ok(Restored { unowned, unattributed, cleared }),
                         Some(_) => Err(broken("more than was due")),
@@ -200,7 +200,7 @@ async fn send_bytes(to_guest: &mut Sender, mut bytes: Bytes) -> Result<()> {
     to_guest.flush().await
 }
 
-impl Hearing {
+impl RestoreReplies {
     /// Sends something, and hears meanwhile what the guest says: one that fails says why and stops
     /// listening, and one that says how far it is must be heard.
     async fn while_sending(&mut self, sending: impl Future<Output = Result<()>>) -> Result<()> {
@@ -213,7 +213,7 @@ impl Hearing {
                     sent => sent,
                 },
                 heard = self.next() => match heard? {
-                    Some(RestoreWord::Progress { .. }) => {}
+                    Some(RestoreMessage::Progress { .. }) => {}
                     _ => return Err(broken("not how far a tree is")),
                 },
             }
@@ -233,7 +233,7 @@ impl Hearing {
     }
 
     /// The next word, which must not be the end.
-    async fn word(&mut self) -> Result<RestoreWord> {
+    async fn word(&mut self) -> Result<RestoreMessage> {
         match self.next().await? {
             Some(word) => Ok(word),
             None => Err(broken("the end of a tree before its end")),
@@ -241,7 +241,7 @@ impl Hearing {
     }
 
     /// What the guest says; nothing at the end.
-    async fn next(&mut self) -> Result<Option<RestoreWord>> {
+    async fn next(&mut self) -> Result<Option<RestoreMessage>> {
         let incoming = tokio::time::timeout(SILENCE, self.from_guest.next()).await;
         let silent = |_| agent_lost("the guest was silent while it restored a tree");
         let incoming = incoming.map_err(silent).and_then(|incoming| incoming);

@@ -66,16 +66,18 @@ impl Session {
     ///
     /// `WorkspaceArchiveReadError` if it cannot be read.
     pub async fn persist_workspace(&self) -> Result<WorkspaceArchive> {
-        let told = self.telling(|| Operation::PersistWorkspace {
+        let scope = self.operation_scope(|| Operation::PersistWorkspace {
             workspace_root: self.root().as_str().to_owned(),
             tar_path: self.life.state().snapshot.tar_path(),
         });
         let bytes =
             |archive: &WorkspaceArchive| archive.file.metadata().ok().map(|file| file.len());
-        told.quietly(self.persist_untold(), |archive| Finished::persisted(bytes(archive))).await
+        scope
+            .record_as_one(self.persist_unrecorded(), |archive| Finished::persisted(bytes(archive)))
+            .await
     }
 
-    async fn persist_untold(&self) -> Result<WorkspaceArchive> {
+    async fn persist_unrecorded(&self) -> Result<WorkspaceArchive> {
         let manifest = self.manifest();
         let workspace = self.workspace(&manifest)?;
         let file = tempfile::tempfile().map_err(|error| unreadable(&workspace).because(error))?;
@@ -92,12 +94,12 @@ impl Session {
     /// `WorkspaceArchiveWriteError` if it is damaged or holds a member that must not be unpacked.
     pub async fn hydrate_workspace(&self, data: impl Into<Content<'_>>) -> Result<()> {
         let data = data.into();
-        let told = self.telling(|| Operation::HydrateWorkspace {
+        let scope = self.operation_scope(|| Operation::HydrateWorkspace {
             untar_dir: self.root().as_str().to_owned(),
             bytes: data.length(),
         });
         let work = unpack::by_the_rules(self, data, LinkPolicy::Inside);
-        told.quietly(work, |_| Finished::done()).await
+        scope.record_as_one(work, |_| Finished::done()).await
     }
 }
 

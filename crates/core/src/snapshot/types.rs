@@ -76,9 +76,9 @@ mod tests {
     use super::*;
 
     #[derive(Debug)]
-    struct Shelf;
+    struct RegisteredTypes;
 
-    impl CustomType for Shelf {
+    impl CustomType for RegisteredTypes {
         fn type_name(&self) -> &str {
             "shelf"
         }
@@ -88,7 +88,7 @@ mod tests {
         }
     }
 
-    impl CustomSnapshot for Shelf {
+    impl CustomSnapshot for RegisteredTypes {
         fn id(&self) -> &str {
             "a"
         }
@@ -102,10 +102,10 @@ mod tests {
         let local: Snapshot =
             lax::read(&json!({"type": "local", "id": "a", "base_path": "/s"})).unwrap();
         assert!(!types.keeper(&local).unwrap().keeps_nothing());
-        let shelf = Snapshot::custom(Shelf);
-        assert_eq!(types.keeper(&shelf).unwrap_err().kind(), ErrorKind::Unsupported);
+        let registered = Snapshot::custom(RegisteredTypes);
+        assert_eq!(types.keeper(&registered).unwrap_err().kind(), ErrorKind::Unsupported);
         let types =
             types.with("shelf", |snapshot| Ok(Arc::new(Nothing { snapshot: snapshot.clone() })));
-        assert!(types.keeper(&shelf).is_ok());
+        assert!(types.keeper(&registered).is_ok());
     }
 }

@@ -8,13 +8,13 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bastide_proto::warden::{LOCK_NAME, TRANSITION_NAME};
+use bastide_proto::warden::{LOCK_FILE, TRANSITION_LOCK_FILE};
 use tokio::time::Instant;
 
 use super::origin::{self, Origin};
 use super::record::{self, Record, Stamp};
 use crate::backend::SessionId;
-use crate::host::{is_for_want_of_room, sync_folder};
+use crate::host::{is_storage_full, sync_folder};
 use crate::{Error, ErrorKind, Result};
 
 /// Present in a folder whose session somebody is removing, or was: put there before anything goes.
@@ -51,13 +51,13 @@ impl Transition {
     /// Whether the session is still the one it was taken of.
     pub(crate) fn is_in_place(&self) -> bool {
         // Where that cannot be told it may be another's, and is left alone.
-        is_in_place(&self.lock, &self.path.join(TRANSITION_NAME)).unwrap_or(false)
+        is_in_place(&self.lock, &self.path.join(TRANSITION_LOCK_FILE)).unwrap_or(false)
     }
 }
 
 /// What somebody finds who wants to change what a session is.
 #[derive(Debug)]
-pub(crate) enum Turn {
+pub(crate) enum TransitionAttempt {
     /// There is no such session.
     Missing,
     /// Somebody else is changing it.
@@ -122,7 +122,7 @@ impl SessionFolder {
     /// Whether somebody removed the session, or asked for that, while it was being made.
     pub(crate) fn is_unwanted(&self) -> bool {
         is_unwanted(&self.path)
-            || !is_in_place(&self.lock, &self.path.join(LOCK_NAME)).unwrap_or(true)
+            || !is_in_place(&self.lock, &self.path.join(LOCK_FILE)).unwrap_or(true)
     }
 }
 
@@ -143,7 +143,7 @@ pub(crate) fn mark_unwanted(path: &Path, is_tied: bool) -> io::Result<bool> {
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         // Removing a session is what makes room. One that is just being made is waited for then.
-        Err(error) if is_for_want_of_room(&error) => path.try_exists(),
+        Err(error) if is_storage_full(&error) => path.try_exists(),
         Err(error) => Err(error),
     }
 }
@@ -155,7 +155,7 @@ pub(crate) fn is_unwanted(path: &Path) -> bool {
 
 /// What somebody finds who wants a session that nobody keeps alive.
 #[derive(Debug)]
-pub(crate) enum Claim {
+pub(crate) enum ClaimAttempt {
     /// There is no such session.
     Missing,
     /// Somebody keeps it alive.
@@ -166,7 +166,7 @@ pub(crate) enum Claim {
 
 /// Whether anybody keeps a session alive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Life {
+pub(crate) enum Liveness {
     /// There is no such session.
     Missing,
     /// Somebody does.
@@ -200,39 +200,41 @@ pub(super) async fn reserve(path: PathBuf, id: SessionId) -> Result<SessionFolde
         loop {
             let late = Instant::now() >= deadline;
             match take(&path, &id)? {
-                Claim::Ours(folder) => {
+                ClaimAttempt::Ours(folder) => {
                     origin::settle(&folder.lock).map_err(failed)?;
                     return Ok(SessionFolder { is_new: true, ..folder });
                 }
-                Claim::Missing | Claim::Kept if late => {
+                ClaimAttempt::Missing | ClaimAttempt::Kept if late => {
                     return Err(failed(io::ErrorKind::TimedOut.into()));
                 }
-                Claim::Missing => break,
-                Claim::Kept => tokio::time::sleep(AGAIN).await,
+                ClaimAttempt::Missing => break,
+                ClaimAttempt::Kept => tokio::time::sleep(AGAIN).await,
             }
         }
     }
 }
 
 /// Takes both locks of a session, or none.
-fn take(path: &Path, id: &SessionId) -> Result<Claim> {
-    let transition = match turn(path, id)? {
-        Turn::Ours(transition) => transition,
-        Turn::Missing => return Ok(Claim::Missing),
-        Turn::Taken => return Ok(Claim::Kept),
+fn take(path: &Path, id: &SessionId) -> Result<ClaimAttempt> {
+    let transition = match lock_transition(path, id)? {
+        TransitionAttempt::Ours(transition) => transition,
+        TransitionAttempt::Missing => return Ok(ClaimAttempt::Missing),
+        TransitionAttempt::Taken => return Ok(ClaimAttempt::Kept),
     };
     Ok(match claim(path.to_owned(), id)? {
-        Claim::Ours(folder) => Claim::Ours(folder.under(transition)),
+        ClaimAttempt::Ours(folder) => ClaimAttempt::Ours(folder.under(transition)),
         other => other,
     })
 }
 
 /// Takes the right to change what a session is, if nobody has it.
-pub(super) fn turn(path: &Path, id: &SessionId) -> Result<Turn> {
-    match lock_in(path, TRANSITION_NAME).map_err(|error| not_locked(path, id, &error))? {
-        Locked::Missing => Ok(Turn::Missing),
-        Locked::Elsewhere => Ok(Turn::Taken),
-        Locked::Ours(lock) => Ok(Turn::Ours(Transition { path: path.to_owned(), lock })),
+pub(super) fn lock_transition(path: &Path, id: &SessionId) -> Result<TransitionAttempt> {
+    match lock_in(path, TRANSITION_LOCK_FILE).map_err(|error| not_locked(path, id, &error))? {
+        Locked::Missing => Ok(TransitionAttempt::Missing),
+        Locked::Elsewhere => Ok(TransitionAttempt::Taken),
+        Locked::Ours(lock) => {
+            Ok(TransitionAttempt::Ours(Transition { path: path.to_owned(), lock }))
+        }
     }
 }
 
@@ -274,13 +276,19 @@ fn lock_in(folder: &Path, name: &str) -> io::Result<Locked> {
 }
 
 /// Takes hold of a session nobody keeps alive.
-pub(super) fn claim(path: PathBuf, id: &SessionId) -> Result<Claim> {
-    match lock_in(&path, LOCK_NAME).map_err(|error| not_locked(&path, id, &error))? {
-        Locked::Missing => Ok(Claim::Missing),
-        Locked::Elsewhere => Ok(Claim::Kept),
+pub(super) fn claim(path: PathBuf, id: &SessionId) -> Result<ClaimAttempt> {
+    match lock_in(&path, LOCK_FILE).map_err(|error| not_locked(&path, id, &error))? {
+        Locked::Missing => Ok(ClaimAttempt::Missing),
+        Locked::Elsewhere => Ok(ClaimAttempt::Kept),
         Locked::Ours(lock) => {
             let id = id.clone();
-            Ok(Claim::Ours(SessionFolder { id, path, lock, _transition: None, is_new: false }))
+            Ok(ClaimAttempt::Ours(SessionFolder {
+                id,
+                path,
+                lock,
+                _transition: None,
+                is_new: false,
+            }))
         }
     }
 }
@@ -297,15 +305,15 @@ fn is_in_place(lock: &File, path: &Path) -> io::Result<bool> {
 
 /// Whether anybody keeps a session alive. Looking takes the lock together with whoever else looks, so
 /// that nobody mistakes a look for a life. Where that cannot be told, somebody may.
-pub(super) fn life(path: &Path) -> Life {
-    match File::open(path.join(LOCK_NAME)) {
+pub(super) fn liveness(path: &Path) -> Liveness {
+    match File::open(path.join(LOCK_FILE)) {
         Ok(lock) => match lock.try_lock_shared() {
             // Where that cannot be told, somebody may.
-            Err(_) => Life::Kept,
-            Ok(()) => Life::Left,
+            Err(_) => Liveness::Kept,
+            Ok(()) => Liveness::Left,
         },
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Life::Kept,
-        Err(_) if path.exists() => Life::Left,
-        Err(_) => Life::Missing,
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Liveness::Kept,
+        Err(_) if path.exists() => Liveness::Left,
+        Err(_) => Liveness::Missing,
     }
 }

@@ -1,4 +1,4 @@
-//! Which home this is: a number by chance, kept in the home. A path is no answer, because every machine
+//! Which home this is: a random number, kept in the home. A path is no answer, because every machine
 //! has the same ones; and a copy of a home is another home.
 
 use std::fs::{self, File, TryLockError};
@@ -31,7 +31,7 @@ struct Written {
 }
 
 /// What is found where the identity of a home is kept.
-enum Found {
+enum StoredIdentity {
     Own(String),
     /// Somebody else's, which came with the files of another home.
     Copied(File),
@@ -54,18 +54,20 @@ pub fn home_identity(home: &Path) -> Result<String> {
     };
     for _ in 0..TRIES {
         match find(&path).map_err(failed)? {
-            Found::Own(id) => return Ok(id),
-            Found::Copied(file) => replace(home, &path, &file).map_err(failed)?,
-            Found::Nothing => make(home, &path).map_err(failed)?,
+            StoredIdentity::Own(id) => return Ok(id),
+            StoredIdentity::Copied(file) => replace(home, &path, &file).map_err(failed)?,
+            StoredIdentity::Nothing => make(home, &path).map_err(failed)?,
         }
     }
     Err(failed(io::ErrorKind::TimedOut.into()))
 }
 
-fn find(path: &Path) -> io::Result<Found> {
+fn find(path: &Path) -> io::Result<StoredIdentity> {
     let file = match File::open(path) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Ok(StoredIdentity::Nothing);
+        }
         Err(error) => return Err(error),
     };
     let mut text = String::new();
@@ -74,8 +76,8 @@ fn find(path: &Path) -> io::Result<Found> {
     let is_name = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_hexdigit());
     match (is_name, origin == mark(&file)?) {
         (false, _) => Err(io::ErrorKind::InvalidData.into()),
-        (true, true) => Ok(Found::Own(id)),
-        (true, false) => Ok(Found::Copied(file)),
+        (true, true) => Ok(StoredIdentity::Own(id)),
+        (true, false) => Ok(StoredIdentity::Copied(file)),
     }
 }
 
@@ -101,7 +103,7 @@ fn replace(home: &Path, path: &Path, copied: &File) -> io::Result<()> {
         }
         Err(TryLockError::Error(error)) => return Err(error),
     }
-    let Found::Copied(found) = find(path)? else { return Ok(()) };
+    let StoredIdentity::Copied(found) = find(path)? else { return Ok(()) };
     if mark(&found)? != mark(copied)? {
         return Ok(());
     }

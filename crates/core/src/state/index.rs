@@ -23,14 +23,14 @@ const BEHIND: usize = 1024;
 /// The index of one home.
 #[derive(Debug)]
 pub(super) struct Index {
-    words: SyncSender<Word>,
+    requests: SyncSender<IndexRequest>,
 }
 
 /// The rows of the index: each with the stamp of the record it was made from.
 pub(super) type Rows = HashMap<SessionId, (Stamp, Summary)>;
 
 /// What the thread is told.
-enum Word {
+enum IndexRequest {
     Put(Stamp, Box<Summary>),
     Forget(SessionId),
     All(oneshot::Sender<Option<Rows>>),
@@ -40,50 +40,50 @@ enum Word {
 
 impl Index {
     pub(super) fn new(home: PathBuf) -> Self {
-        let (words, told) = sync_channel(BEHIND);
+        let (requests, told) = sync_channel(BEHIND);
         // Without a thread the channel is closed, and every answer is "not known".
         let started = thread::Builder::new()
             .name("bastide-index".to_owned())
             .spawn(move || serve(&home, &told));
         drop(started);
-        Self { words }
+        Self { requests }
     }
 
     /// Notes a session.
     pub(super) fn put(&self, stamp: Stamp, summary: Summary) {
-        drop(self.words.try_send(Word::Put(stamp, Box::new(summary))));
+        drop(self.requests.try_send(IndexRequest::Put(stamp, Box::new(summary))));
     }
 
     /// Forgets a session.
     pub(super) fn forget(&self, id: SessionId) {
-        drop(self.words.try_send(Word::Forget(id)));
+        drop(self.requests.try_send(IndexRequest::Forget(id)));
     }
 
     /// Everything in the index; `None` if it cannot be read.
     pub(super) async fn all(&self) -> Option<Rows> {
         let (answer, answered) = oneshot::channel();
-        self.words.try_send(Word::All(answer)).ok()?;
+        self.requests.try_send(IndexRequest::All(answer)).ok()?;
         answered.await.ok()?
     }
 
     /// Puts these rows in the place of all others; `None` if nobody is there to do it.
     pub(super) async fn replace(&self, rows: Vec<(Stamp, Summary)>) -> Option<Result<(), String>> {
         let (answer, answered) = oneshot::channel();
-        self.words.try_send(Word::Replace(rows, answer)).ok()?;
+        self.requests.try_send(IndexRequest::Replace(rows, answer)).ok()?;
         answered.await.ok()
     }
 
     /// Waits until everything said before is kept.
     pub(super) async fn flush(&self) {
         let (answer, answered) = oneshot::channel();
-        if self.words.try_send(Word::Flush(answer)).is_ok() {
+        if self.requests.try_send(IndexRequest::Flush(answer)).is_ok() {
             drop(answered.await);
         }
     }
 }
 
 /// The life of the thread: until nobody can tell it anything any more.
-fn serve(home: &Path, told: &Receiver<Word>) {
+fn serve(home: &Path, told: &Receiver<IndexRequest>) {
     let mut database = match Database::open(home) {
         // Nobody is made to wait for it again: the folders say the same.
         Err(error) if database::is_busy(&error) => return,
@@ -93,10 +93,10 @@ fn serve(home: &Path, told: &Receiver<Word>) {
         // Everything that waits goes into one transaction.
         let mut changes = Vec::new();
         let mut next = Some(first);
-        while let Some(word) = next {
-            match word {
-                Word::Put(stamp, summary) => changes.push(Change::Put(stamp, summary)),
-                Word::Forget(id) => changes.push(Change::Forget(id)),
+        while let Some(request) = next {
+            match request {
+                IndexRequest::Put(stamp, summary) => changes.push(Change::Put(stamp, summary)),
+                IndexRequest::Forget(id) => changes.push(Change::Forget(id)),
                 asked => {
                     keep(home, &mut database, &mut changes);
                     answer(home, &mut database, asked);
@@ -124,18 +124,18 @@ fn keep(home: &Path, database: &mut Option<Database>, changes: &mut Vec<Change>)
     drop(with(home, database, |database| database.apply(&changes)));
 }
 
-fn answer(home: &Path, database: &mut Option<Database>, asked: Word) {
+fn answer(home: &Path, database: &mut Option<Database>, asked: IndexRequest) {
     match asked {
-        Word::All(answer) => {
+        IndexRequest::All(answer) => {
             // Nobody may be listening any more.
             drop(answer.send(with(home, database, Database::all).ok()));
         }
-        Word::Replace(rows, answer) => {
+        IndexRequest::Replace(rows, answer) => {
             let replaced = with(home, database, |database| database.replace(&rows));
             drop(answer.send(replaced.map_err(|error| error.to_string())));
         }
-        Word::Flush(answer) => drop(answer.send(())),
-        Word::Put(..) | Word::Forget(_) => {}
+        IndexRequest::Flush(answer) => drop(answer.send(())),
+        IndexRequest::Put(..) | IndexRequest::Forget(_) => {}
     }
 }
 

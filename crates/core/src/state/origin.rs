@@ -6,7 +6,7 @@ use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use bastide_proto::warden::{LOCK_NAME, origin_mark};
+use bastide_proto::warden::{LOCK_FILE, origin_mark};
 use rustix::fs::{AtFlags, StatxFlags, statx};
 
 /// The longest mark there is.
@@ -31,7 +31,7 @@ impl Origin {
     ///
     /// Fails if that cannot be read.
     pub fn of(folder: &Path) -> io::Result<Self> {
-        match File::open(folder.join(LOCK_NAME)) {
+        match File::open(folder.join(LOCK_FILE)) {
             Ok(lock) => Self::read(&lock),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::Unsaid),
             Err(error) => Err(error),

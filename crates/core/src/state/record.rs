@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use bastide_proto::warden::{LOCK_NAME, TRANSITION_NAME};
+use bastide_proto::warden::{LOCK_FILE, TRANSITION_LOCK_FILE};
 use serde::{Deserialize, Serialize};
 
 use super::folder::UNWANTED;
@@ -244,7 +244,7 @@ pub(super) fn backend_in(folder: &Path) -> Option<String> {
 /// Whether a folder holds nothing but what is made before the first record: whoever made it was
 /// interrupted at once. What holds more had a record, and lost it.
 pub(super) fn is_bare(folder: &Path) -> io::Result<bool> {
-    let before = [LOCK_NAME, TRANSITION_NAME, UNWANTED, &format!("{NAME}.new")];
+    let before = [LOCK_FILE, TRANSITION_LOCK_FILE, UNWANTED, &format!("{NAME}.new")];
     for entry in fs::read_dir(folder)? {
         let name = entry?.file_name();
         if !before.iter().any(|known| name == *known) {

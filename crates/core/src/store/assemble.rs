@@ -8,12 +8,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bastide_proto::tree::{
-    Attributes, Clock, LARGE, MAX_BOOT, MAX_LINK, Seen, SeenKind, SeenStat, is_hidden,
+    Attributes, Clock, LARGE, MAX_BOOT, MAX_LINK, ScannedEntry, ScannedKind, ScannedStat, is_hidden,
 };
 
 use super::cache::{CacheReader, CacheWriter};
 use super::chunk::ChunkId;
-use super::tree::{Entry, Kind, Order, Piece, TreeWriter, check_attributes, check_link, chunks_of};
+use super::tree::{
+    Entry, FilePart, Kind, Order, TreeWriter, check_attributes, check_link, chunks_of,
+};
 use super::writer::Writer;
 use crate::Result;
 use crate::link::broken;
@@ -34,7 +36,7 @@ pub(crate) struct Assembler {
     list: TreeWriter,
     /// Where the cache is, and how a new one is called until it takes its place; until the guest has said
     /// which clock it has.
-    cache: Option<CachePlace>,
+    cache: Option<CachePath>,
     before: CacheReader,
     after: CacheWriter,
     order: Order,
@@ -48,7 +50,7 @@ pub(crate) struct Assembler {
 
 /// Where a cache is.
 #[derive(Debug)]
-pub(crate) struct CachePlace {
+pub(crate) struct CachePath {
     pub(crate) path: PathBuf,
     pub(crate) temporary: PathBuf,
     /// Whether what is in it does not count this time.
@@ -77,7 +79,7 @@ pub(crate) struct Batch {
 
 #[derive(Debug)]
 struct Item {
-    seen: Seen,
+    seen: ScannedEntry,
     state: ItemState,
 }
 
@@ -88,19 +90,19 @@ enum ItemState {
     /// There is nothing else to know.
     Known,
     /// Its content is as it was.
-    Cached(Attributes, Vec<Piece>),
+    Cached(Attributes, Vec<FilePart>),
     /// Its content is on its way.
     Wanted,
 }
 
 /// What came of a wanted file.
 #[derive(Debug)]
-pub(crate) enum Got {
+pub(crate) enum FetchOutcome {
     /// Its content.
     File {
-        stat: SeenStat,
+        stat: ScannedStat,
         attributes: Attributes,
-        pieces: Vec<Piece>,
+        pieces: Vec<FilePart>,
         /// Whether it changed while it was read.
         changed: bool,
     },
@@ -111,7 +113,7 @@ pub(crate) enum Got {
 }
 
 impl Assembler {
-    pub(crate) fn new(writer: Arc<Writer>, cache: Option<CachePlace>) -> Self {
+    pub(crate) fn new(writer: Arc<Writer>, cache: Option<CachePath>) -> Self {
         Self {
             list: TreeWriter::new(Arc::clone(&writer)),
             writer,
@@ -132,7 +134,7 @@ impl Assembler {
         if self.seen > 0 || clock.boot.len() > MAX_BOOT {
             return Err(broken("a clock where there is none"));
         }
-        let Some(CachePlace { path, temporary, full_read }) = self.cache.take() else {
+        let Some(CachePath { path, temporary, full_read }) = self.cache.take() else {
             return Ok(());
         };
         let known = if full_read { None } else { Some(CacheReader::open(&path, &clock)) };
@@ -150,7 +152,7 @@ impl Assembler {
     }
 
     /// Looks at entries the guest told: which of them are wanted.
-    pub(crate) fn decide(&mut self, told: Vec<Seen>) -> Result<Batch> {
+    pub(crate) fn decide(&mut self, told: Vec<ScannedEntry>) -> Result<Batch> {
         let mut batch = Batch { items: Vec::with_capacity(told.len()), wants: Vec::new() };
         for (seen, index) in told.into_iter().zip(0_u32..) {
             self.seen += 1;
@@ -167,8 +169,8 @@ impl Assembler {
         Ok(batch)
     }
 
-    fn look(&mut self, seen: &Seen) -> Result<ItemState> {
-        let is_dir = matches!(seen.kind, SeenKind::Dir { .. });
+    fn look(&mut self, seen: &ScannedEntry) -> Result<ItemState> {
+        let is_dir = matches!(seen.kind, ScannedKind::Dir { .. });
         self.order.next(seen.depth, &seen.name, is_dir).map_err(broken)?;
         check_stat(&seen.stat)?;
         if self.outside.is_some_and(|depth| seen.depth > depth) {
@@ -181,22 +183,22 @@ impl Assembler {
             return Ok(ItemState::Out);
         }
         match &seen.kind {
-            SeenKind::Dir { attributes } => {
+            ScannedKind::Dir { attributes } => {
                 check_attributes(attributes).map_err(broken)?;
                 Ok(ItemState::Known)
             }
-            SeenKind::File => Ok(self.look_at_file(&seen.stat)),
-            SeenKind::Symlink { target } => {
+            ScannedKind::File => Ok(self.look_at_file(&seen.stat)),
+            ScannedKind::Symlink { target } => {
                 check_link(target).map_err(broken)?;
                 debug_assert!(target.len() < MAX_LINK);
                 Ok(ItemState::Known)
             }
-            SeenKind::Fifo => Ok(ItemState::Known),
+            ScannedKind::Fifo => Ok(ItemState::Known),
             kind => {
                 let why = match kind {
-                    SeenKind::Socket => "it is a socket",
-                    SeenKind::Device => "it is a device",
-                    SeenKind::Mount => "something is mounted there",
+                    ScannedKind::Socket => "it is a socket",
+                    ScannedKind::Device => "it is a device",
+                    ScannedKind::Mount => "something is mounted there",
                     _ => "it cannot be looked into",
                 };
                 self.leave_out(why);
@@ -205,7 +207,7 @@ impl Assembler {
         }
     }
 
-    fn look_at_file(&mut self, stat: &SeenStat) -> ItemState {
+    fn look_at_file(&mut self, stat: &ScannedStat) -> ItemState {
         // Another name of a file that is in the list already needs no content; that is decided when
         // its turn comes.
         match self.before.find(self.order.names()) {
@@ -226,11 +228,11 @@ impl Assembler {
     }
 
     /// Adds a batch to the list, once everything that was wanted is there.
-    pub(crate) fn finish(&mut self, batch: Batch, got: Vec<Got>) -> Result<()> {
+    pub(crate) fn finish(&mut self, batch: Batch, got: Vec<FetchOutcome>) -> Result<()> {
         let mut got = got.into_iter();
         for Item { seen, state } in batch.items {
-            let Seen { depth, name, kind, stat } = seen;
-            let entry = |kind, stat: &SeenStat, attributes| Entry {
+            let ScannedEntry { depth, name, kind, stat } = seen;
+            let entry = |kind, stat: &ScannedStat, attributes| Entry {
                 depth,
                 name: name.clone(),
                 kind,
@@ -242,12 +244,12 @@ impl Assembler {
             };
             let (stat, attributes, pieces) = match (state, kind) {
                 (ItemState::Out, _) => continue,
-                (ItemState::Known, SeenKind::Dir { attributes }) => {
+                (ItemState::Known, ScannedKind::Dir { attributes }) => {
                     self.after.dir(depth, &name)?;
                     self.list.add(entry(Kind::Dir, &stat, attributes))?;
                     continue;
                 }
-                (ItemState::Known, SeenKind::Symlink { target }) => {
+                (ItemState::Known, ScannedKind::Symlink { target }) => {
                     self.list.add(entry(Kind::Symlink { target }, &stat, Vec::new()))?;
                     continue;
                 }
@@ -257,10 +259,10 @@ impl Assembler {
                 }
                 (ItemState::Cached(attributes, pieces), _) => {
                     // It did not change since; so it would show if it changed now.
-                    (SeenStat { settled: true, ..stat }, attributes, pieces)
+                    (ScannedStat { settled: true, ..stat }, attributes, pieces)
                 }
                 (ItemState::Wanted, _) => match got.next() {
-                    Some(Got::File { stat, attributes, pieces, changed }) => {
+                    Some(FetchOutcome::File { stat, attributes, pieces, changed }) => {
                         self.report.files_read += 1;
                         self.report.bytes_read += stat.size;
                         if changed && self.report.changed.len() < MAX_LEFT_OUT {
@@ -268,8 +270,8 @@ impl Assembler {
                         }
                         (stat, attributes, pieces)
                     }
-                    Some(Got::Gone) => continue,
-                    Some(Got::Closed(errno)) => {
+                    Some(FetchOutcome::Gone) => continue,
+                    Some(FetchOutcome::Closed(errno)) => {
                         self.closed(&name, errno)?;
                         continue;
                     }
@@ -323,7 +325,7 @@ impl Assembler {
 }
 
 /// Refuses what no file can have.
-pub(crate) fn check_stat(stat: &SeenStat) -> Result<()> {
+pub(crate) fn check_stat(stat: &ScannedStat) -> Result<()> {
     let times = [stat.modified, stat.changed];
     let is_good = times.iter().all(|time| time.nanos < 1_000_000_000)
         && stat.mode & !0o7777 == 0

@@ -9,13 +9,13 @@ use std::io::{BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 use bastide_proto::files::FileTime;
-use bastide_proto::tree::{Attributes, Clock, SeenStat};
+use bastide_proto::tree::{Attributes, Clock, ScannedStat};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
 use super::chunk::ChunkId;
-use super::tree::{Order, Piece};
+use super::tree::{FilePart, Order};
 use super::trouble::failed;
 use crate::Result;
 
@@ -69,12 +69,12 @@ pub(crate) struct CachedFile {
     modified: FileTime,
     changed: FileTime,
     pub(crate) attributes: Attributes,
-    pub(crate) pieces: Vec<Piece>,
+    pub(crate) pieces: Vec<FilePart>,
 }
 
 impl CachedFile {
     /// Whether a file still is what it was.
-    pub(crate) fn is(&self, stat: &SeenStat) -> bool {
+    pub(crate) fn is(&self, stat: &ScannedStat) -> bool {
         (self.inode, self.size, self.modified, self.changed)
             == (stat.inode, stat.size, stat.modified, stat.changed)
     }
@@ -192,14 +192,14 @@ impl CacheWriter {
         &mut self,
         depth: u32,
         name: &ByteBuf,
-        stat: &SeenStat,
+        stat: &ScannedStat,
         attributes: &Attributes,
-        pieces: &[Piece],
+        pieces: &[FilePart],
     ) -> Result<()> {
         if !stat.settled || pieces.len() > MAX_PIECES {
             return Ok(());
         }
-        let SeenStat { inode, size, modified, changed, .. } = *stat;
+        let ScannedStat { inode, size, modified, changed, .. } = *stat;
         let (attributes, pieces) = (attributes.clone(), pieces.to_vec());
         let weight = pieces.len() * 40;
         let file = CachedFile { inode, size, modified, changed, attributes, pieces };

@@ -14,7 +14,7 @@ use super::chunk::ChunkId;
 use super::index::{Pack, packs_in};
 use super::lease;
 use super::pack::pack_name;
-use super::reader::{Reader, Room};
+use super::reader::{ReadBuffers, Reader};
 use super::record;
 use super::steps::{self, Step};
 use super::trouble::failed;
@@ -253,7 +253,7 @@ fn rewrite(
     needed: &HashSet<ChunkId>,
 ) -> Result<(u64, Vec<Arc<Pack>>)> {
     let mut replaced = 0;
-    let mut room = Room::default();
+    let mut room = ReadBuffers::default();
     for pack in &reader.index.packs {
         let (mut all, mut live) = (0_u64, 0_u64);
         let used = |id: &ChunkId| {

@@ -34,7 +34,7 @@ impl Pack {
 
 /// Where a chunk is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct ChunkLocation {
     pub(crate) pack: u32,
     pub(crate) block: u32,
     /// Where it begins in its block.
@@ -46,7 +46,7 @@ pub(crate) struct Place {
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     pub(crate) packs: Vec<Arc<Pack>>,
-    chunks: HashMap<ChunkId, Place>,
+    chunks: HashMap<ChunkId, ChunkLocation>,
     /// Packs that cannot be read, and why.
     pub(crate) broken: Vec<(ChunkId, String)>,
 }
@@ -100,7 +100,7 @@ impl Index {
         for (block, at) in pack.blocks.iter().zip(0_u32..) {
             let mut start = 0;
             for (id, length) in &block.chunks {
-                let place = Place { pack: number, block: at, start, length: *length };
+                let place = ChunkLocation { pack: number, block: at, start, length: *length };
                 start += length;
                 // A copy that is known to be bad does not count.
                 if distrusted.binary_search(&(pack.id, *id)).is_err() {
@@ -112,7 +112,7 @@ impl Index {
     }
 
     /// Where a chunk is.
-    pub(crate) fn find(&self, id: &ChunkId) -> Option<Place> {
+    pub(crate) fn find(&self, id: &ChunkId) -> Option<ChunkLocation> {
         self.chunks.get(id).copied()
     }
 

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::chunk::ChunkId;
-use super::index::{Index, Place};
+use super::index::{ChunkLocation, Index};
 use super::lease::Lease;
 use super::pack::PackFile;
 use super::tree::Content;
@@ -27,27 +27,27 @@ pub(crate) struct Reader {
     _lease: Option<Lease>,
     places: Whereabouts,
     files: Mutex<HashMap<u32, Arc<PackFile>>>,
-    blocks: Mutex<Blocks>,
+    blocks: Mutex<BlockCache>,
 }
 
 /// Blocks that were read, the one used last at the end.
 #[derive(Debug, Default)]
-struct Blocks {
-    known: VecDeque<Remembered>,
+struct BlockCache {
+    known: VecDeque<CachedBlock>,
     bytes: usize,
 }
 
 /// A block that was read, by its pack and its number there.
-type Remembered = ((u32, u32), Arc<Vec<u8>>);
+type CachedBlock = ((u32, u32), Arc<Vec<u8>>);
 
 /// Room for one thread to read in.
 #[derive(Debug, Default)]
-pub(crate) struct Room {
+pub(crate) struct ReadBuffers {
     stored: Vec<u8>,
     raw: Vec<u8>,
 }
 
-impl Room {
+impl ReadBuffers {
     /// What was read last.
     pub(crate) fn raw(&self) -> &[u8] {
         &self.raw
@@ -80,7 +80,7 @@ impl Reader {
     }
 
     /// Reads a block; its chunks are not checked.
-    pub(crate) fn block(&self, pack: u32, block: u32, room: &mut Room) -> Result<()> {
+    pub(crate) fn block(&self, pack: u32, block: u32, room: &mut ReadBuffers) -> Result<()> {
         let file = self.file(pack)?;
         let missing = || damaged("a block is missing");
         let known = usize::try_from(pack).ok().and_then(|pack| self.index.packs.get(pack));
@@ -95,11 +95,12 @@ impl Reader {
     pub(crate) fn with<T>(
         &self,
         id: &ChunkId,
-        room: &mut Room,
+        room: &mut ReadBuffers,
         take: impl FnOnce(&[u8]) -> Result<T>,
     ) -> Result<T> {
         let missing = || damaged(format!("chunk {id} is missing"));
-        let Place { pack, block, start, length } = self.index.find(id).ok_or_else(missing)?;
+        let ChunkLocation { pack, block, start, length } =
+            self.index.find(id).ok_or_else(missing)?;
         let (start, length) = (usize::try_from(start), usize::try_from(length));
         let (start, length) = (start.unwrap_or(usize::MAX), length.unwrap_or(usize::MAX));
         let range = start..start.saturating_add(length);
@@ -143,7 +144,7 @@ impl Reader {
 
 impl Content for &Reader {
     fn chunk(&mut self, id: &ChunkId) -> Result<Vec<u8>> {
-        self.with(id, &mut Room::default(), |content| Ok(content.to_vec()))
+        self.with(id, &mut ReadBuffers::default(), |content| Ok(content.to_vec()))
     }
 }
 

@@ -20,7 +20,7 @@ use super::chunk::ChunkId;
 use super::index::{Index, Pack};
 use super::lease::Lease;
 use super::pack::{PackIndex, pack_name};
-use super::reader::Room;
+use super::reader::ReadBuffers;
 use super::record::{self, SnapshotInfo};
 use super::trouble::{damaged, failed};
 use super::verify::each_chunk;
@@ -88,7 +88,7 @@ impl Store {
                 needed.insert(id);
             })?;
             let (mut chunks, mut bytes) = (0, 0);
-            let mut room = Room::default();
+            let mut room = ReadBuffers::default();
             let mut needed: Vec<ChunkId> =
                 needed.into_iter().filter(|id| !writer.index.has(id)).collect();
             // In the order they are in here: so each block is read once.

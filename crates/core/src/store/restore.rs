@@ -10,14 +10,14 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bastide_proto::tree::{Extent, LARGE, Made, MadeKind};
+use bastide_proto::tree::{Extent, LARGE, NewEntry, NewEntryKind};
 use bytes::Bytes;
 use serde_bytes::ByteBuf;
 use tokio::sync::mpsc;
 
-use super::reader::{Reader, Room};
+use super::reader::{ReadBuffers, Reader};
 use super::record::SnapshotInfo;
-use super::tree::{Entry, Kind, Piece, TreeReader};
+use super::tree::{Entry, FilePart, Kind, TreeReader};
 use super::trouble::damaged;
 use super::{Store, Tree, blocking, threads};
 use crate::snapshot::Progress;
@@ -80,13 +80,13 @@ impl Store {
 }
 
 /// What is to be sent.
-enum Out {
+enum Outgoing {
     List(List),
     /// A large file.
     Large {
-        entry: Made,
+        entry: NewEntry,
         size: u64,
-        pieces: Vec<Piece>,
+        pieces: Vec<FilePart>,
     },
 }
 
@@ -94,11 +94,11 @@ enum Out {
 fn produce(
     reader: &Arc<Reader>,
     list: Vec<super::chunk::ChunkId>,
-    ready: &mpsc::Sender<Result<Out>>,
+    ready: &mpsc::Sender<Result<Outgoing>>,
 ) -> Result<()> {
     let gone = |_| Error::new(ErrorKind::Cancelled, "nobody wants the tree any more");
     let mut list = TreeReader::new(Arc::clone(reader), list);
-    let mut room = Room::default();
+    let mut room = ReadBuffers::default();
     // Where files that have other names are.
     let mut shared: HashMap<u64, Vec<ByteBuf>> = HashMap::new();
     let mut some = List::default();
@@ -111,23 +111,23 @@ fn produce(
         number += 1;
         let mut large = None;
         let kind = match &entry.kind {
-            Kind::Dir => MadeKind::Dir,
-            Kind::Symlink { target } => MadeKind::Symlink { target: target.clone() },
-            Kind::Fifo => MadeKind::Fifo,
+            Kind::Dir => NewEntryKind::Dir,
+            Kind::Symlink { target } => NewEntryKind::Symlink { target: target.clone() },
+            Kind::Fifo => NewEntryKind::Fifo,
             Kind::Link { entry } => {
                 let to = shared.get(entry).cloned();
-                MadeKind::Link { to: to.ok_or_else(|| damaged("a link to no file"))? }
+                NewEntryKind::Link { to: to.ok_or_else(|| damaged("a link to no file"))? }
             }
             Kind::File { size, pieces, .. } if *size >= LARGE => {
                 large = Some((*size, pieces.clone()));
-                MadeKind::File { extents: Vec::new() }
+                NewEntryKind::File { extents: Vec::new() }
             }
             Kind::File { pieces, .. } => {
                 let mut extents = Vec::with_capacity(pieces.len());
                 for piece in pieces {
                     extents.push(match piece {
-                        Piece::Hole(length) => Extent::Hole(*length),
-                        Piece::Chunk { id, length } => {
+                        FilePart::Hole(length) => Extent::Hole(*length),
+                        FilePart::Chunk { id, length } => {
                             reader.with(id, &mut room, |content| {
                                 check_length(content, *length)?;
                                 some.bytes.extend_from_slice(content);
@@ -137,24 +137,24 @@ fn produce(
                         }
                     });
                 }
-                MadeKind::File { extents }
+                NewEntryKind::File { extents }
             }
         };
         let made = made(entry, kind);
         if let Some((size, pieces)) = large {
             if !some.entries.is_empty() {
-                ready.blocking_send(Ok(Out::List(std::mem::take(&mut some)))).map_err(gone)?;
+                ready.blocking_send(Ok(Outgoing::List(std::mem::take(&mut some)))).map_err(gone)?;
             }
-            ready.blocking_send(Ok(Out::Large { entry: made, size, pieces })).map_err(gone)?;
+            ready.blocking_send(Ok(Outgoing::Large { entry: made, size, pieces })).map_err(gone)?;
             continue;
         }
         some.push(made);
         if some.is_full() {
-            ready.blocking_send(Ok(Out::List(std::mem::take(&mut some)))).map_err(gone)?;
+            ready.blocking_send(Ok(Outgoing::List(std::mem::take(&mut some)))).map_err(gone)?;
         }
     }
     if !some.entries.is_empty() {
-        ready.blocking_send(Ok(Out::List(some))).map_err(gone)?;
+        ready.blocking_send(Ok(Outgoing::List(some))).map_err(gone)?;
     }
     Ok(())
 }
@@ -166,9 +166,9 @@ fn check_length(content: &[u8], length: u32) -> Result<()> {
     }
 }
 
-fn made(entry: Entry, kind: MadeKind) -> Made {
+fn made(entry: Entry, kind: NewEntryKind) -> NewEntry {
     let Entry { depth, name, mode, uid, gid, modified, attributes, .. } = entry;
-    Made { depth, name, kind, mode, uid, gid, modified, attributes }
+    NewEntry { depth, name, kind, mode, uid, gid, modified, attributes }
 }
 
 /// A tree that is being restored.
@@ -182,20 +182,20 @@ struct Sending<'a> {
 }
 
 impl Sending<'_> {
-    async fn run(mut self, coming: mpsc::Receiver<Result<Out>>) -> Result<Restored> {
+    async fn run(mut self, coming: mpsc::Receiver<Result<Outgoing>>) -> Result<Restored> {
         let sent = self.send(coming).await;
         self.guest.finish(sent).await
     }
 
-    async fn send(&mut self, mut coming: mpsc::Receiver<Result<Out>>) -> Result<()> {
+    async fn send(&mut self, mut coming: mpsc::Receiver<Result<Outgoing>>) -> Result<()> {
         while let Some(out) = coming.recv().await {
             match out? {
-                Out::List(list) => {
+                Outgoing::List(list) => {
                     self.sent += u64::try_from(list.entries.len()).unwrap_or(0);
                     self.bytes += u64::try_from(list.bytes.len()).unwrap_or(0);
                     self.guest.list(list).await?;
                 }
-                Out::Large { entry, size, pieces } => self.large(entry, size, pieces).await?,
+                Outgoing::Large { entry, size, pieces } => self.large(entry, size, pieces).await?,
             }
             self.tree.report(Progress {
                 entries: self.sent,
@@ -210,7 +210,7 @@ impl Sending<'_> {
         Ok(())
     }
 
-    async fn large(&mut self, entry: Made, size: u64, pieces: Vec<Piece>) -> Result<()> {
+    async fn large(&mut self, entry: NewEntry, size: u64, pieces: Vec<FilePart>) -> Result<()> {
         self.sent += 1;
         self.bytes += size;
         match self.guest.large(entry, size, true).await? {
@@ -224,18 +224,18 @@ impl Sending<'_> {
     }
 
     /// Sends a large file over the link.
-    async fn stream(&mut self, pieces: Vec<Piece>) -> Result<()> {
+    async fn stream(&mut self, pieces: Vec<FilePart>) -> Result<()> {
         for piece in pieces {
             let (id, length) = match piece {
-                Piece::Hole(length) => {
+                FilePart::Hole(length) => {
                     self.guest.hole(length).await?;
                     continue;
                 }
-                Piece::Chunk { id, length } => (id, length),
+                FilePart::Chunk { id, length } => (id, length),
             };
             let reader = Arc::clone(&self.reader);
             let content = blocking(move || {
-                reader.with(&id, &mut Room::default(), |content| {
+                reader.with(&id, &mut ReadBuffers::default(), |content| {
                     check_length(content, length)?;
                     Ok(Bytes::copy_from_slice(content))
                 })
@@ -247,18 +247,18 @@ impl Sending<'_> {
 }
 
 /// Writes the content of a large file, several pieces at once.
-fn fill(reader: &Reader, file: &File, pieces: &[Piece]) -> Result<()> {
+fn fill(reader: &Reader, file: &File, pieces: &[FilePart]) -> Result<()> {
     let mut places = Vec::with_capacity(pieces.len());
     let mut at = 0_u64;
     for piece in pieces {
-        if let Piece::Chunk { id, length } = piece {
+        if let FilePart::Chunk { id, length } = piece {
             places.push((*id, *length, at));
         }
         at += piece.length();
     }
     let next = AtomicUsize::new(0);
     let work = || -> Result<()> {
-        let mut room = Room::default();
+        let mut room = ReadBuffers::default();
         while let Some((id, length, at)) = places.get(next.fetch_add(1, Ordering::Relaxed)) {
             reader.with(id, &mut room, |content| {
                 check_length(content, *length)?;

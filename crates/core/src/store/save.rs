@@ -8,14 +8,15 @@ use std::sync::Arc;
 
 use bastide_proto::Request;
 use bastide_proto::tree::{
-    AHEAD, BATCH_CONTENT, Extent, LARGE, Scan, ScanWord, SeenStat, Small, Want, Wanted,
+    AHEAD, BATCH_CONTENT, Extent, LARGE, Scan, ScanMessage, ScannedStat, SmallFile, Wanted,
+    WantedFile,
 };
 use bytes::BytesMut;
 use serde_bytes::ByteBuf;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
-use super::assemble::{Assembler, Batch, CachePlace, Got, WORTH_A_TICKET, check_stat};
+use super::assemble::{Assembler, Batch, CachePath, FetchOutcome, WORTH_A_TICKET, check_stat};
 use super::chunk::ChunkId;
 use super::record::{self, SnapshotInfo};
 use super::tree::check_attributes;
@@ -24,7 +25,7 @@ use super::{Store, Tree, blocking, now_ms, threads};
 use crate::link::{Access, Stream, Ticket, broken};
 use crate::snapshot::Progress;
 use crate::snapshot::restoring::SILENCE;
-use crate::snapshot::scanning::{Said, next};
+use crate::snapshot::scanning::{ScanReply, next};
 use crate::{Error, ErrorKind, Result};
 
 use content::{Streamed, passed, small_files};
@@ -155,7 +156,7 @@ impl Store {
                 let path = store.folder("cache").join(key.to_string());
                 let temporary = format!("{}.cache", writer.lease.name());
                 let temporary = store.folder("temporary").join(temporary);
-                CachePlace { path, temporary, full_read }
+                CachePath { path, temporary, full_read }
             });
             let assembler = Assembler::new(Arc::clone(&writer), cache);
             Ok((writer, assembler))
@@ -185,7 +186,7 @@ struct Scanned {
 }
 
 /// Work on some wanted files.
-type Job = JoinHandle<Result<Vec<Got>>>;
+type Job = JoinHandle<Result<Vec<FetchOutcome>>>;
 
 /// A tree that is being saved.
 struct Saving<'a> {
@@ -195,7 +196,7 @@ struct Saving<'a> {
     /// There but while a thread has it.
     assembler: Option<Assembler>,
     /// What the guest told, with what has come of what was wanted.
-    batches: VecDeque<(Batch, Vec<Got>)>,
+    batches: VecDeque<(Batch, Vec<FetchOutcome>)>,
     /// For every wanted file that has not come yet, how its descriptor comes.
     tickets: VecDeque<Option<Ticket>>,
     jobs: VecDeque<Job>,
@@ -212,9 +213,9 @@ impl Saving<'_> {
     async fn run(mut self) -> Result<Scanned> {
         loop {
             match next(&mut self.stream).await? {
-                Said::Word(word) => self.take(word).await?,
-                Said::Data(_) => return Err(broken("data of no file")),
-                Said::Done => break,
+                ScanReply::Message(word) => self.take(word).await?,
+                ScanReply::Data(_) => return Err(broken("data of no file")),
+                ScanReply::Done => break,
             }
         }
         if !self.tickets.is_empty() {
@@ -230,11 +231,11 @@ impl Saving<'_> {
         }
     }
 
-    async fn take(&mut self, word: ScanWord) -> Result<()> {
+    async fn take(&mut self, word: ScanMessage) -> Result<()> {
         match word {
-            ScanWord::Busy => Ok(()),
-            ScanWord::Clock(clock) => self.with(move |assembler| assembler.clock(clock)).await,
-            ScanWord::Entries(told) => {
+            ScanMessage::Busy => Ok(()),
+            ScanMessage::Clock(clock) => self.with(move |assembler| assembler.clock(clock)).await,
+            ScanMessage::Entries(told) => {
                 while self.batches.len() >= AHEAD + QUEUED {
                     // All that was wanted has come, or else the guest is too far ahead.
                     if self.jobs.is_empty() {
@@ -248,8 +249,8 @@ impl Saving<'_> {
                 self.batches.push_back((batch, Vec::new()));
                 self.settle().await
             }
-            ScanWord::Files(files) => self.small(files).await,
-            ScanWord::Large { stat, attributes } => {
+            ScanMessage::Files(files) => self.small(files).await,
+            ScanMessage::Large { stat, attributes } => {
                 self.due(1)?;
                 check_stat(&stat)?;
                 check_attributes(&attributes).map_err(broken)?;
@@ -259,11 +260,11 @@ impl Saving<'_> {
                 let pieces = streamed.finish(end.size).await?;
                 // What is known of it is what it was, but for its length: that is what came.
                 let changed = !same(&stat, &end);
-                let stat = SeenStat { size: end.size, settled: end.settled && !changed, ..stat };
-                let got = Got::File { stat, attributes, pieces, changed };
+                let stat = ScannedStat { size: end.size, settled: end.settled && !changed, ..stat };
+                let got = FetchOutcome::File { stat, attributes, pieces, changed };
                 self.queue(tokio::spawn(async move { Ok(vec![got]) })).await
             }
-            ScanWord::Passed { stat, attributes } => {
+            ScanMessage::Passed { stat, attributes } => {
                 let mut tickets = self.due(1)?;
                 check_stat(&stat)?;
                 check_attributes(&attributes).map_err(broken)?;
@@ -304,7 +305,7 @@ impl Saving<'_> {
             let is_large = *size >= WORTH_A_TICKET;
             let side = self.tree.link.side().filter(|_| is_large);
             let ticket = side.and_then(|side| side.expect());
-            files.push(Want { index: *index, ticket: ticket.as_ref().map(Ticket::number) });
+            files.push(WantedFile { index: *index, ticket: ticket.as_ref().map(Ticket::number) });
             self.tickets.push_back(ticket);
         }
         self.stream.to_guest.item(&Wanted { files }).await
@@ -318,11 +319,11 @@ impl Saving<'_> {
         Ok(self.tickets.drain(..count).collect())
     }
 
-    async fn small(&mut self, files: Vec<Small>) -> Result<()> {
+    async fn small(&mut self, files: Vec<SmallFile>) -> Result<()> {
         self.due(files.len())?;
         let mut expected = 0_u64;
         for file in &files {
-            if let Small::Here { stat, attributes, extents } = file {
+            if let SmallFile::Here { stat, attributes, extents } = file {
                 check_stat(stat)?;
                 check_attributes(attributes).map_err(broken)?;
                 let (mut data, mut total) = (0_u64, 0_u64);
@@ -344,7 +345,7 @@ impl Saving<'_> {
         let mut bytes = BytesMut::with_capacity(expected);
         while bytes.len() < expected {
             match next(&mut self.stream).await? {
-                Said::Data(data) if data.len() <= expected - bytes.len() => bytes.extend(data),
+                ScanReply::Data(data) if data.len() <= expected - bytes.len() => bytes.extend(data),
                 _ => return Err(broken("files without their content")),
             }
         }
@@ -389,7 +390,7 @@ impl Saving<'_> {
 
     /// Adds to the list whatever is complete.
     async fn settle(&mut self) -> Result<()> {
-        let is_whole = |(batch, got): &(Batch, Vec<Got>)| got.len() == batch.wants.len();
+        let is_whole = |(batch, got): &(Batch, Vec<FetchOutcome>)| got.len() == batch.wants.len();
         while self.batches.front().is_some_and(is_whole) {
             let Some((batch, got)) = self.batches.pop_front() else { break };
             let (entries, bytes) = self
@@ -405,6 +406,6 @@ impl Saving<'_> {
 }
 
 /// Whether nothing happened to a file between two looks.
-fn same(one: &SeenStat, other: &SeenStat) -> bool {
+fn same(one: &ScannedStat, other: &ScannedStat) -> bool {
     (one.size, one.modified, one.changed) == (other.size, other.modified, other.changed)
 }

@@ -26,13 +26,13 @@ pub fn some_pack_index() -> Vec<u8> {
 /// How many entries a list has; nothing if it is refused.
 #[must_use]
 pub fn list(bytes: &[u8]) -> Option<u64> {
-    struct One<'a>(&'a [u8]);
-    impl Content for One<'_> {
+    struct SingleChunk<'a>(&'a [u8]);
+    impl Content for SingleChunk<'_> {
         fn chunk(&mut self, _: &ChunkId) -> Result<Vec<u8>> {
             Ok(self.0.to_vec())
         }
     }
-    let mut list = TreeReader::new(One(bytes), vec![ChunkId([0; 32])]);
+    let mut list = TreeReader::new(SingleChunk(bytes), vec![ChunkId([0; 32])]);
     let mut entries = 0;
     while list.next().ok()?.is_some() {
         entries += 1;
@@ -43,7 +43,7 @@ pub fn list(bytes: &[u8]) -> Option<u64> {
 /// A list to start from.
 #[must_use]
 pub fn some_list() -> Vec<u8> {
-    use super::tree::{Entry, Kind, Piece, Record};
+    use super::tree::{Entry, FilePart, Kind, Record};
     let time = bastide_proto::files::FileTime { seconds: 1, nanos: 2 };
     let entry = |depth, name: &str, kind| Entry {
         depth,
@@ -55,7 +55,7 @@ pub fn some_list() -> Vec<u8> {
         modified: time,
         attributes: Vec::new(),
     };
-    let pieces = vec![Piece::Chunk { id: ChunkId::of(b"ab"), length: 2 }, Piece::Hole(3)];
+    let pieces = vec![FilePart::Chunk { id: ChunkId::of(b"ab"), length: 2 }, FilePart::Hole(3)];
     let entries = [
         entry(0, "", Kind::Dir),
         entry(1, "a", Kind::Dir),

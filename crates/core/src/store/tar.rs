@@ -9,15 +9,15 @@ use bastide_proto::files::FileTime;
 use bastide_proto::tree::{Attributes, MAX_DEPTH};
 use serde_bytes::ByteBuf;
 
-use super::reader::{Reader, Room};
+use super::reader::{ReadBuffers, Reader};
 use super::record::{self, SnapshotInfo};
 use super::tree::{
-    Entry, Kind, Order, Piece, TreeReader, TreeWriter, check_attributes, check_link,
+    Entry, FilePart, Kind, Order, TreeReader, TreeWriter, check_attributes, check_link,
 };
 use super::trouble::damaged;
 use super::writer::segments;
 use super::{Store, now_ms};
-use crate::snapshot::paths::{PathTree, Place, Step};
+use crate::snapshot::paths::{NodeId, PathTree, PathVisit};
 use crate::{Error, ErrorKind, Result};
 
 /// How many members that are left out are named.
@@ -64,7 +64,7 @@ impl Store {
             number += 1;
             let mut member = TarMember::new(&path, kind);
             (member.link, member.mode) = (link, entry.mode);
-            member.size = pieces.iter().map(Piece::length).sum();
+            member.size = pieces.iter().map(FilePart::length).sum();
             let plain = |(name, value): (ByteBuf, ByteBuf)| (name.into_vec(), value.into_vec());
             member.set_details(&TarDetails {
                 uid: entry.uid,
@@ -101,17 +101,17 @@ impl Store {
         while let Some(member) = tar.next_member()? {
             let names = names_of(&member)?;
             let kind = match member.kind {
-                TarKind::Dir => NodeKind::Dir,
-                TarKind::Fifo => NodeKind::Fifo,
+                TarKind::Dir => ArchiveNodeKind::Dir,
+                TarKind::Fifo => ArchiveNodeKind::Fifo,
                 TarKind::Symlink => {
                     check_link(&member.link).map_err(|what| refused(&member, what))?;
-                    NodeKind::Symlink(member.link.clone())
+                    ArchiveNodeKind::Symlink(member.link.clone())
                 }
                 TarKind::Hardlink => {
                     let mut to = TarMember::new(&member.link, TarKind::File);
                     to.mode = 0;
                     let to = nodes.file_at(&names_of(&to)?);
-                    NodeKind::Link(
+                    ArchiveNodeKind::Link(
                         to.ok_or_else(|| refused(&member, "it is another name of no file"))?,
                     )
                 }
@@ -134,7 +134,7 @@ impl Store {
                     if size != member.size {
                         return Err(refused(&member, "it is cut off"));
                     }
-                    NodeKind::File { size, pieces }
+                    ArchiveNodeKind::File { size, pieces }
                 }
                 TarKind::CharDevice | TarKind::BlockDevice | TarKind::Other => {
                     let path = String::from_utf8_lossy(&member.name).into_owned();
@@ -204,31 +204,31 @@ fn names_of(member: &TarMember) -> Result<Vec<Vec<u8>>> {
 /// What an archive holds; where nothing is said there is a folder.
 #[derive(Default)]
 struct Nodes {
-    all: PathTree<Node>,
+    all: PathTree<ArchiveNode>,
 }
 
-struct Node {
-    kind: NodeKind,
+struct ArchiveNode {
+    kind: ArchiveNodeKind,
     mode: u32,
     details: TarDetails,
 }
 
-enum NodeKind {
+enum ArchiveNodeKind {
     Dir,
     Fifo,
     Symlink(Vec<u8>),
-    File { size: u64, pieces: Vec<Piece> },
-    Link(Place),
+    File { size: u64, pieces: Vec<FilePart> },
+    Link(NodeId),
 }
 
 impl Nodes {
     /// What is at a path that another name leads to.
-    fn file_at(&self, names: &[Vec<u8>]) -> Option<Place> {
+    fn file_at(&self, names: &[Vec<u8>]) -> Option<NodeId> {
         self.target(self.all.find(names)?)
     }
 
-    fn put(&mut self, member: &TarMember, names: &[Vec<u8>], kind: NodeKind) -> Result<()> {
-        let is_dir = matches!(kind, NodeKind::Dir);
+    fn put(&mut self, member: &TarMember, names: &[Vec<u8>], kind: ArchiveNodeKind) -> Result<()> {
+        let is_dir = matches!(kind, ArchiveNodeKind::Dir);
         if names.is_empty() && !is_dir {
             return Err(refused(member, "the top must be a folder"));
         }
@@ -236,32 +236,34 @@ impl Nodes {
         let place = place.ok_or_else(|| refused(member, "the archive has too many folders"))?;
         // A folder that something else takes the place of would lose what is in it.
         let before = self.all.get(place).map(|node| &node.kind);
-        if !is_dir && (matches!(before, Some(NodeKind::Dir)) || self.all.is_above(place)) {
+        if !is_dir && (matches!(before, Some(ArchiveNodeKind::Dir)) || self.all.is_above(place)) {
             return Err(refused(member, "it takes the place of a folder"));
         }
         let is_dir_at = |place| {
-            self.all.get(place).is_none_or(|node: &Node| matches!(node.kind, NodeKind::Dir))
+            self.all
+                .get(place)
+                .is_none_or(|node: &ArchiveNode| matches!(node.kind, ArchiveNodeKind::Dir))
         };
         if !self.all.above(place).all(is_dir_at) {
             return Err(refused(member, "it lies in something that is no folder"));
         }
-        if let NodeKind::Link(to) = &kind
+        if let ArchiveNodeKind::Link(to) = &kind
             && *to == place
         {
             return Err(refused(member, "it is another name of no file"));
         }
-        let node = Node { kind, mode: member.mode & 0o7777, details: member.details() };
+        let node = ArchiveNode { kind, mode: member.mode & 0o7777, details: member.details() };
         self.all.put(place, node);
         Ok(())
     }
 
     /// The file a name leads to in the end.
-    fn target(&self, place: Place) -> Option<Place> {
+    fn target(&self, place: NodeId) -> Option<NodeId> {
         let mut at = place;
         for _ in 0..MAX_HOPS {
             match &self.all.get(at)?.kind {
-                NodeKind::Link(to) => at = *to,
-                NodeKind::File { .. } => return Some(at),
+                ArchiveNodeKind::Link(to) => at = *to,
+                ArchiveNodeKind::File { .. } => return Some(at),
                 _ => return None,
             }
         }
@@ -269,39 +271,39 @@ impl Nodes {
     }
 
     fn write(&self, list: &mut TreeWriter) -> Result<()> {
-        let bad = |place: Place, what: &str| {
+        let bad = |place: NodeId, what: &str| {
             let path = String::from_utf8_lossy(&self.all.names(place).join(&b'/')).into_owned();
             Error::new(ErrorKind::InvalidInput, format!("cannot import {path}: {what}"))
         };
         let no_file = |place| bad(place, "it is another name of no file");
-        let mut groups: HashMap<Place, Option<u64>> = HashMap::new();
+        let mut groups: HashMap<NodeId, Option<u64>> = HashMap::new();
         for step in self.all.walk() {
-            if let Some(Node { kind: NodeKind::Link(_), .. }) = step.value {
+            if let Some(ArchiveNode { kind: ArchiveNodeKind::Link(_), .. }) = step.value {
                 let target = self.target(step.place).ok_or_else(|| no_file(step.place))?;
                 groups.insert(target, None);
             }
         }
-        let folder = Node::folder();
+        let folder = ArchiveNode::folder();
         let mut order = Order::default();
-        for Step { depth, name, place, value, .. } in self.all.walk() {
+        for PathVisit { depth, name, place, value, .. } in self.all.walk() {
             let node = value.unwrap_or(&folder);
             let depth = u32::try_from(depth).unwrap_or(u32::MAX);
-            let is_dir = matches!(node.kind, NodeKind::Dir);
+            let is_dir = matches!(node.kind, ArchiveNodeKind::Dir);
             order.next(depth, name, is_dir).map_err(|what| bad(place, what))?;
             let mut source = node;
             let kind = match &node.kind {
-                NodeKind::Dir => Kind::Dir,
-                NodeKind::Fifo => Kind::Fifo,
-                NodeKind::Symlink(target) => {
+                ArchiveNodeKind::Dir => Kind::Dir,
+                ArchiveNodeKind::Fifo => Kind::Fifo,
+                ArchiveNodeKind::Symlink(target) => {
                     Kind::Symlink { target: ByteBuf::from(target.as_slice()) }
                 }
-                NodeKind::File { .. } | NodeKind::Link(_) => {
+                ArchiveNodeKind::File { .. } | ArchiveNodeKind::Link(_) => {
                     let target = self.target(place).ok_or_else(|| no_file(place))?;
                     let first = groups.get(&target).copied();
                     source = self.all.get(target).unwrap_or(node);
                     match (first, &source.kind) {
                         (Some(Some(entry)), _) => Kind::Link { entry },
-                        (shared, NodeKind::File { size, pieces }) => {
+                        (shared, ArchiveNodeKind::File { size, pieces }) => {
                             if shared.is_some() {
                                 groups.insert(target, Some(list.entries));
                             }
@@ -320,7 +322,7 @@ impl Nodes {
     }
 }
 
-fn entry_of(depth: u32, name: &[u8], kind: Kind, source: &Node) -> Entry {
+fn entry_of(depth: u32, name: &[u8], kind: Kind, source: &ArchiveNode) -> Entry {
     let TarDetails { uid, gid, seconds, nanos, attributes } = source.details.clone();
     let attributes: Attributes = match kind {
         Kind::Link { .. } | Kind::Symlink { .. } | Kind::Fifo => Vec::new(),
@@ -334,18 +336,18 @@ fn entry_of(depth: u32, name: &[u8], kind: Kind, source: &Node) -> Entry {
     Entry { depth, name: ByteBuf::from(name), kind, mode, uid, gid, modified, attributes }
 }
 
-impl Node {
+impl ArchiveNode {
     /// A folder that nobody described.
     fn folder() -> Self {
-        Self { kind: NodeKind::Dir, mode: 0o755, details: TarDetails::default() }
+        Self { kind: ArchiveNodeKind::Dir, mode: 0o755, details: TarDetails::default() }
     }
 }
 
 /// The content of a file, read from the store.
 struct PieceReader<'a> {
     reader: &'a Reader,
-    pieces: std::vec::IntoIter<Piece>,
-    room: Room,
+    pieces: std::vec::IntoIter<FilePart>,
+    room: ReadBuffers,
     chunk: Vec<u8>,
     at: usize,
     hole: u64,
@@ -353,8 +355,8 @@ struct PieceReader<'a> {
 }
 
 impl<'a> PieceReader<'a> {
-    fn new(reader: &'a Reader, pieces: Vec<Piece>) -> Self {
-        let (room, chunk) = (Room::default(), Vec::new());
+    fn new(reader: &'a Reader, pieces: Vec<FilePart>) -> Self {
+        let (room, chunk) = (ReadBuffers::default(), Vec::new());
         Self { reader, pieces: pieces.into_iter(), room, chunk, at: 0, hole: 0, failed: None }
     }
 }
@@ -376,8 +378,8 @@ impl Read for PieceReader<'_> {
             }
             match self.pieces.next() {
                 None => return Ok(0),
-                Some(Piece::Hole(length)) => self.hole = length,
-                Some(Piece::Chunk { id, .. }) => {
+                Some(FilePart::Hole(length)) => self.hole = length,
+                Some(FilePart::Chunk { id, .. }) => {
                     let Self { reader, room, chunk, .. } = self;
                     let read = reader.with(&id, room, |content| {
                         chunk.clear();

@@ -58,7 +58,7 @@ fn read(reader: &Reader, info: &SnapshotInfo) -> Result<()> {
     each_chunk(reader, info, |id| {
         needed.insert(id);
     })?;
-    let mut room = reader::Room::default();
+    let mut room = reader::ReadBuffers::default();
     needed.iter().try_for_each(|id| reader.with(id, &mut room, |_| Ok(())))
 }
 

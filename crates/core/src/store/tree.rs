@@ -30,7 +30,7 @@ pub(crate) enum Record {
     /// The next entry.
     Entry(Entry),
     /// More pieces of the file before it.
-    Pieces(Vec<Piece>),
+    Pieces(Vec<FilePart>),
 }
 
 /// Something in a tree.
@@ -57,7 +57,7 @@ pub(crate) enum Kind {
         /// Whether later entries may be other names of it.
         shared: bool,
         /// Its first pieces; what is missing to its size follows in records of its own.
-        pieces: Vec<Piece>,
+        pieces: Vec<FilePart>,
     },
     Symlink {
         target: ByteBuf,
@@ -72,7 +72,7 @@ pub(crate) enum Kind {
 
 /// A piece of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Piece {
+pub(crate) enum FilePart {
     Chunk {
         id: ChunkId,
         length: u32,
@@ -81,7 +81,7 @@ pub(crate) enum Piece {
     Hole(u64),
 }
 
-impl Piece {
+impl FilePart {
     pub(crate) fn length(&self) -> u64 {
         match self {
             Self::Chunk { length, .. } => u64::from(*length),

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::chunk::ChunkId;
 use super::index::{Index, packs_in};
-use super::reader::{Reader, Room};
+use super::reader::{ReadBuffers, Reader};
 use super::record::SnapshotInfo;
 use super::tree::{Kind, TreeReader, chunks_of};
 use super::trouble::{failed, is_damage};
@@ -239,7 +239,7 @@ fn check_packs(
     let next = AtomicUsize::new(0);
     let found = Mutex::new((Vec::new(), 0_u64, 0_u64));
     let work = || -> Result<()> {
-        let mut room = Room::default();
+        let mut room = ReadBuffers::default();
         while let Some((number, at)) = blocks.get(next.fetch_add(1, Ordering::Relaxed)).copied() {
             let pack = usize::try_from(number).ok().and_then(|pack| reader.index.packs.get(pack));
             let block = pack

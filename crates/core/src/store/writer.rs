@@ -8,7 +8,7 @@ use super::chunk::{ChunkId, FILES, MAX_CHUNK, MIN_CHUNK, SEGMENT, cut};
 use super::index::{Index, Pack};
 use super::lease::Lease;
 use super::pack::{OpenPack, Scratch};
-use super::tree::{Piece, push_piece};
+use super::tree::{FilePart, push_piece};
 use crate::{Error, ErrorKind, Result};
 
 /// Chunks below this length are gathered, and compressed together.
@@ -164,7 +164,7 @@ impl Writer {
     pub(crate) fn put_stream(
         &self,
         mut read: impl FnMut(&mut [u8]) -> Result<usize>,
-        pieces: &mut Vec<Piece>,
+        pieces: &mut Vec<FilePart>,
     ) -> Result<u64> {
         let mut scratch = self.scratch()?;
         let mut window = std::mem::take(&mut scratch.input);
@@ -180,7 +180,7 @@ impl Writer {
         &self,
         read: &mut impl FnMut(&mut [u8]) -> Result<usize>,
         window: &mut Vec<u8>,
-        pieces: &mut Vec<Piece>,
+        pieces: &mut Vec<FilePart>,
     ) -> Result<u64> {
         let (mut total, mut start, mut end, mut is_all) = (0_u64, 0, 0, false);
         loop {
@@ -203,7 +203,7 @@ impl Writer {
             let chunk = &window[start..start + length];
             let id = self.put(chunk)?;
             let length_told = u32::try_from(length).map_err(|_| too_long())?;
-            push_piece(pieces, Piece::Chunk { id, length: length_told });
+            push_piece(pieces, FilePart::Chunk { id, length: length_told });
             total += u64::from(length_told);
             start += length;
         }

@@ -3,8 +3,8 @@
 use rustix::process::{Gid, Uid, getegid, geteuid};
 use rustix::thread::set_thread_groups;
 
-use crate::accounts::{Accounts, Identity, Nameless};
-use crate::jail::{Step, StepError};
+use crate::accounts::{Accounts, Identity, UnnamedGroup};
+use crate::jail::{StepContext, StepError};
 use crate::sys::{set_file_gid, set_file_uid};
 
 /// The default user of a container.
@@ -39,7 +39,7 @@ impl DefaultUser {
     }
 
     fn find(accounts: &Accounts, text: &str) -> Option<Self> {
-        let who = accounts.identity(text, Nameless::InRootsGroup)?;
+        let who = accounts.identity(text, UnnamedGroup::InRootsGroup)?;
         let name = accounts.user_name(who.uid).map(str::to_owned);
         let home = accounts.home(who.uid).to_owned();
         Some(Self { who, name, home, many_users: true })

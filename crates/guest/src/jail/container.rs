@@ -4,10 +4,12 @@ use landlock::{ABI, Access, CompatLevel, Compatible, Ruleset, RulesetAttr, Scope
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::thread::{CapabilitySet, capabilities, set_no_new_privs};
 
-use super::seccomp::{Lasting, Processors, Protected, Shared, Walled, first_filter, guest_filter};
+use super::seccomp::{
+    FilterOptions, Processors, Protected, Shared, WriteTarget, first_filter, guest_filter,
+};
 use super::walls::{abi_number, apply, install_filter, keep_capabilities};
-use super::{Step, StepError};
-use crate::without::{Wall, is_out};
+use super::{StepContext, StepError};
+use crate::without::{Wall, is_removed};
 
 pub(crate) use super::walls::become_user;
 
@@ -48,13 +50,13 @@ pub(crate) fn harden_first(
         return Ok(());
     }
     set_no_new_privs(true).step(|| "give up new privileges".to_owned())?;
-    if is_filtered && !is_out(Wall::OwnFilters) { apply(&first_filter(shared)) } else { Ok(()) }
+    if is_filtered && !is_removed(Wall::OwnFilters) { apply(&first_filter(shared)) } else { Ok(()) }
 }
 
 /// Keeps the guest from what it does not do. It executes nothing, so nobody inherits that.
 pub(crate) fn harden_guest(is_filtered: bool) -> Result<(), StepError> {
     set_no_new_privs(true).step(|| "give up new privileges".to_owned())?;
-    if is_filtered && !is_out(Wall::OwnFilters) { apply(&guest_filter()) } else { Ok(()) }
+    if is_filtered && !is_removed(Wall::OwnFilters) { apply(&guest_filter()) } else { Ok(()) }
 }
 
 fn given() -> Result<CapabilitySet, StepError> {
@@ -79,7 +81,10 @@ pub(crate) fn raise_walls(
     let landlock_abi = keep_to_commands()?;
     if let Some(protected) = protected {
         // What is in a container is the engine's.
-        install_filter(protected, Walled { shared, processors, lasting: Lasting::Inside })?;
+        install_filter(
+            protected,
+            FilterOptions { shared, processors, writes: WriteTarget::Inside },
+        )?;
     }
     Ok(landlock_abi)
 }

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use rustix::process::{Gid, Pid, Uid, WaitOptions, waitpid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
-use super::{Step, StepError, open_alone};
+use super::{StepContext, StepError, open_alone};
 use crate::sys::{Fork, exit_now, fork_into};
 
 /// How many ids a range has: all that programs expect to exist.

@@ -1,21 +1,21 @@
-//! Limits that a process can put on itself and all it forks: the second choice, where no control group
+//! Limits that a process can put on itself and all it forks: the second choice, where no cgroup
 //! holds them.
 
-use bastide_proto::boot::{Enforced, Limits};
+use bastide_proto::boot::{Enforced, ResourceLimits};
 use rustix::process::{
     DumpableBehavior, Resource, Rlimit, dumpable_behavior, getrlimit, set_dumpable_behavior,
     setrlimit,
 };
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use super::{Step, StepError};
+use super::{StepContext, StepError};
 
 /// Makes commands likelier victims than anybody of ours when memory runs out.
-const VICTIM: &str = "500";
+const OOM_SCORE: &str = "500";
 
 /// How many processes and threads the user of commands may have at most where they have the host's own numbers and
 /// nobody asked for a limit: a fork storm must leave some for whoever ends it.
-const STORM: u64 = 32_768;
+const FORK_STORM: u64 = 32_768;
 
 /// What the kernel gives at most, and says in a file.
 const MAX_PID: &str = "/proc/sys/kernel/pid_max";
@@ -33,50 +33,50 @@ pub(crate) enum Count {
 
 /// What of the sandbox decides how a limit can be held.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Surroundings {
+pub(crate) struct LimitContext {
     /// Whose processes are counted together.
     pub(crate) count: Count,
     /// Whether there is a root of the sandbox's own, where what lies in memory is limited already.
     pub(crate) own_root: bool,
     /// Whether a fork storm is bounded though nobody asked: its processes take the host's own numbers.
-    pub(crate) bounds_storms: bool,
+    pub(crate) bounds_fork_storms: bool,
     /// Whether commands may write to files of the host besides their workspace.
     pub(crate) writes_elsewhere: bool,
 }
 
 /// Puts what limits no group holds on this process and all it forks, and says which those are.
 pub(crate) fn limit_commands(
-    limits: &Limits,
-    by_groups: &Enforced,
-    around: Surroundings,
+    limits: &ResourceLimits,
+    by_cgroups: &Enforced,
+    context: LimitContext,
 ) -> Result<Enforced, StepError> {
-    become_victim()?;
+    raise_oom_score()?;
     let mut enforced = Enforced::default();
-    if let Some(bytes) = limits.memory.filter(|_| by_groups.memory.is_none()) {
+    if let Some(bytes) = limits.memory.filter(|_| by_cgroups.memory.is_none()) {
         limit(Resource::Data, bytes)?;
         // Not what is shared, nor what lies in files in memory.
         enforced.memory = Some("rlimit data, private memory of each process".to_owned());
     }
-    match limits.pids.filter(|_| by_groups.pids.is_none()) {
-        Some(count) if around.count != Count::Shared => {
+    match limits.pids.filter(|_| by_cgroups.pids.is_none()) {
+        Some(count) if context.count != Count::Shared => {
             // Our own processes of the same user are few.
             limit(Resource::Nproc, count)?;
-            enforced.pids = Some(match around.count {
+            enforced.pids = Some(match context.count {
                 Count::EachUser => "rlimit nproc, each user".to_owned(),
                 Count::Session | Count::Shared => "rlimit nproc".to_owned(),
             });
         }
-        Some(_) | None if around.bounds_storms => weather_storms()?,
+        Some(_) | None if context.bounds_fork_storms => bound_fork_storm()?,
         Some(_) | None => {}
     }
     if let Some(millis) = limits.cpu_millis {
         restrict_processors(millis)?;
         enforced.cpu = Some("affinity, whole processors".to_owned());
     }
-    let by_file = by_groups.disk.is_none() || around.writes_elsewhere;
+    let by_file = by_cgroups.disk.is_none() || context.writes_elsewhere;
     if let Some(bytes) = limits.disk.filter(|_| by_file) {
         limit(Resource::Fsize, bytes)?;
-        enforced.disk = Some(match around.own_root {
+        enforced.disk = Some(match context.own_root {
             true => "size of /tmp and /dev/shm; rlimit fsize, each file elsewhere".to_owned(),
             false => "rlimit fsize, each file".to_owned(),
         });
@@ -86,22 +86,22 @@ pub(crate) fn limit_commands(
 
 /// The file is root's while this process cannot be traced. A kernel that does not know it kills somebody else when memory
 /// runs out; nothing is promised about that.
-fn become_victim() -> Result<(), StepError> {
+fn raise_oom_score() -> Result<(), StepError> {
     let step = || "be looked at".to_owned();
     let was_open = dumpable_behavior().step(step)? == DumpableBehavior::Dumpable;
     set_dumpable_behavior(DumpableBehavior::Dumpable).step(step)?;
-    drop(std::fs::write("/proc/self/oom_score_adj", VICTIM));
+    drop(std::fs::write("/proc/self/oom_score_adj", OOM_SCORE));
     match was_open {
         true => Ok(()),
         false => set_dumpable_behavior(DumpableBehavior::NotDumpable).step(step),
     }
 }
 
-/// Keeps a fork storm from taking every number of a process there is.
-fn weather_storms() -> Result<(), StepError> {
+/// Keeps a fork storm from using up all pids.
+fn bound_fork_storm() -> Result<(), StepError> {
     let text = std::fs::read_to_string(MAX_PID).unwrap_or_default();
-    let numbers = text.trim().parse().unwrap_or(STORM);
-    let most = (numbers / 2).min(STORM);
+    let numbers = text.trim().parse().unwrap_or(FORK_STORM);
+    let most = (numbers / 2).min(FORK_STORM);
     match getrlimit(Resource::Nproc).maximum {
         Some(already) if already <= most => Ok(()),
         _ => limit(Resource::Nproc, most),

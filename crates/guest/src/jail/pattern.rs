@@ -15,13 +15,13 @@ use super::root::{
     CLOSED, attach, attach_at, build, clone_binds, leave_host, new_file_system, new_tmpfs, place,
     write_file,
 };
-use super::{Step, StepError};
+use super::{StepContext, StepError};
 
 /// The largest file of the host that is copied: a mount of its own costs every sandbox more.
 const SMALL: u64 = 1 << 20;
 
 /// Whether nothing that sandboxes have in common lies in what each has for itself.
-pub(crate) fn can_be_pattern(steps: &[RootStep]) -> bool {
+pub(crate) fn can_be_template(steps: &[RootStep]) -> bool {
     // Walls are taken away from single sandboxes.
     !cfg!(bastide_removable_walls)
         && !steps.iter().any(|step| matches!(step, RootStep::Bind { .. }) && is_own(step, steps))
@@ -46,23 +46,23 @@ fn is_own(step: &RootStep, steps: &[RootStep]) -> bool {
     steps.iter().any(holds)
 }
 
-/// Adds to a copy of the pattern, which is this process's root, what the sandbox has for itself.
-pub(crate) fn add_own(steps: &[RootStep]) -> Result<(), StepError> {
+/// Adds to a copy of the template, which is this process's root, what the sandbox has for itself.
+pub(crate) fn add_private(steps: &[RootStep]) -> Result<(), StepError> {
     let mut no_binds = std::iter::empty::<OwnedFd>();
     steps.iter().filter(|step| is_own(step, steps)).try_for_each(|step| build(step, &mut no_binds))
 }
 
-/// Makes this process's mount namespace, which must be its own, a pattern.
-pub(crate) fn make_pattern(stand: &Path, steps: &[RootStep]) -> Result<(), StepError> {
+/// Makes this process's mount namespace, which must be its own, a template.
+pub(crate) fn build_template(mount_dir: &Path, steps: &[RootStep]) -> Result<(), StepError> {
     umask(Mode::from_raw_mode(0o022));
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .step(|| "make the pattern's mounts private".to_owned())?;
-    rustix::process::chdir(stand).step(|| format!("enter {}", stand.display()))?;
+    rustix::process::chdir(mount_dir).step(|| format!("enter {}", mount_dir.display()))?;
     let root = new_tmpfs(0o755, None)?;
     attach(&root, CWD, "the new root")?;
     fchdir(&root).step(|| "enter the new root".to_owned())?;
     for step in steps.iter().filter(|step| !is_own(step, steps)) {
-        add_common(step)?;
+        add_shared(step)?;
     }
     for step in steps {
         if let RootStep::Proc { target } = step {
@@ -70,17 +70,17 @@ pub(crate) fn make_pattern(stand: &Path, steps: &[RootStep]) -> Result<(), StepE
         }
     }
     leave_host()?;
-    // Devices work: those in it are the pattern's own, and nobody inside can make one.
+    // Devices work: those in it are the template's own, and nobody inside can make one.
     let closed = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID;
     mount_remount(".", closed, c"").step(|| "close the pattern".to_owned())
 }
 
 /// Carries out a step; what can be copied needs no mount.
-fn add_common(step: &RootStep) -> Result<(), StepError> {
+fn add_shared(step: &RootStep) -> Result<(), StepError> {
     if let RootStep::Bind { source, target, writable: false, .. } = step {
         let add = || format!("show {}", source.display());
-        match Copied::of(source).step(add)? {
-            Some(Copied::Device { number, mode }) => {
+        match CopiedFile::of(source).step(add)? {
+            Some(CopiedFile::Device { number, mode }) => {
                 let (folder, name) = place(target)?;
                 // A file was made for the device to be mounted on.
                 unlinkat(&folder, name, AtFlags::empty()).step(add)?;
@@ -88,7 +88,7 @@ fn add_common(step: &RootStep) -> Result<(), StepError> {
                 // Whatever the mask is.
                 return chmodat(&folder, name, mode, AtFlags::empty()).step(add);
             }
-            Some(Copied::File { content, mode }) => {
+            Some(CopiedFile::File { content, mode }) => {
                 let file = write_file(target, &content)?;
                 return rustix::fs::fchmod(&file, mode).step(add);
             }
@@ -100,12 +100,12 @@ fn add_common(step: &RootStep) -> Result<(), StepError> {
 }
 
 /// What of the host needs no mount of its own.
-enum Copied {
+enum CopiedFile {
     Device { number: u64, mode: Mode },
     File { content: Vec<u8>, mode: Mode },
 }
 
-impl Copied {
+impl CopiedFile {
     /// A device, or a small file that everybody may read; `None` for everything else, which keeps
     /// its owner and so its secrets by being mounted.
     fn of(source: &Path) -> io::Result<Option<Self>> {

@@ -17,9 +17,9 @@ use rustix::mount::{
 };
 use rustix::process::{fchdir, pivot_root};
 
-use super::{Step, StepError};
+use super::{StepContext, StepError};
 use crate::sys::{MountAttributes, set_mount_attributes};
-use crate::without::{Wall, is_out};
+use crate::without::{Wall, is_removed};
 
 /// Nothing mounted inside grants privileges or makes device nodes work.
 pub(super) const CLOSED: MountAttrFlags =
@@ -30,7 +30,7 @@ const WITHIN: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLIN
 
 /// A mount that takes the place of a folder of the host.
 #[derive(Debug)]
-pub(crate) struct Instead<'a> {
+pub(crate) struct BindOverride<'a> {
     /// The folder.
     pub(crate) of: &'a Path,
     /// The mount, attached nowhere.
@@ -48,15 +48,17 @@ pub(crate) type Owners<'a> = &'a dyn Fn(Option<UserAndGroup>) -> Result<Option<F
 pub(crate) fn clone_binds(
     steps: &[RootStep],
     owners: Owners<'_>,
-    mut instead: Option<Instead<'_>>,
+    mut bind_override: Option<BindOverride<'_>>,
 ) -> Result<Vec<OwnedFd>, StepError> {
     steps
         .iter()
         .filter_map(|step| match step {
             RootStep::BindOwned { source, .. }
-                if instead.as_ref().is_some_and(|instead| instead.of == source) =>
+                if bind_override
+                    .as_ref()
+                    .is_some_and(|bind_override| bind_override.of == source) =>
             {
-                instead.take().map(|instead| Ok(instead.mount))
+                bind_override.take().map(|bind_override| Ok(bind_override.mount))
             }
             RootStep::Bind { source, writable, .. } => {
                 Some(clone_bind(source, attributes(*writable), None))
@@ -76,7 +78,7 @@ pub(crate) fn clone_binds(
 /// nowhere: a plain descriptor would lead up to the host's root, whatever namespace its holder is in.
 pub(crate) fn open_alone(path: &Path) -> Result<OwnedFd, StepError> {
     let step = || format!("open {}", path.display());
-    if is_out(Wall::FoldersAlone) {
+    if is_removed(Wall::FoldersAlone) {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         return rustix::fs::open(path, flags, Mode::empty()).step(step);
     }
@@ -90,7 +92,7 @@ pub(crate) fn open_alone(path: &Path) -> Result<OwnedFd, StepError> {
 }
 
 fn attributes(writable: bool) -> MountAttrFlags {
-    if writable || is_out(Wall::ReadOnly) {
+    if writable || is_removed(Wall::ReadOnly) {
         closed()
     } else {
         closed() | MountAttrFlags::MOUNT_ATTR_RDONLY
@@ -98,7 +100,7 @@ fn attributes(writable: bool) -> MountAttrFlags {
 }
 
 fn closed() -> MountAttrFlags {
-    if is_out(Wall::SetUserId) { CLOSED - MountAttrFlags::MOUNT_ATTR_NOSUID } else { CLOSED }
+    if is_removed(Wall::SetUserId) { CLOSED - MountAttrFlags::MOUNT_ATTR_NOSUID } else { CLOSED }
 }
 
 fn clone_bind(
@@ -140,15 +142,15 @@ pub(crate) fn begin_root(steps: &[RootStep], binds: Option<Vec<OwnedFd>>) -> Res
     build_all(steps, binds)
 }
 
-/// Finishes the root that [`begin_root`] began, or a copy of a pattern, which is closed already. Nothing
+/// Finishes the root that [`begin_root`] began, or a copy of a template, which is closed already. Nothing
 /// can be added to it from here on.
 pub(crate) fn finish_root(
     steps: &[RootStep],
     binds: Option<Vec<OwnedFd>>,
-    is_copy: bool,
+    has_template: bool,
 ) -> Result<(), StepError> {
     build_all(steps, binds)?;
-    if is_copy || is_out(Wall::ReadOnly) {
+    if has_template || is_removed(Wall::ReadOnly) {
         return Ok(());
     }
     let closed = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;

@@ -10,6 +10,6 @@ mod program;
 mod table;
 
 pub(crate) use filter::{
-    Processors, Protected, Shared, Walled, filter, first_filter, guest_filter, init_filter,
+    FilterOptions, Processors, Protected, Shared, filter, first_filter, guest_filter, init_filter,
 };
-pub(crate) use lasting::Lasting;
+pub(crate) use lasting::WriteTarget;

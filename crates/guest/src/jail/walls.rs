@@ -20,11 +20,11 @@ use seccompiler::BpfProgram;
 use serde::{Deserialize, Serialize};
 
 use super::seccomp::{
-    Lasting, Processors, Protected, Shared, Walled, filter, guest_filter, init_filter,
+    FilterOptions, Processors, Protected, Shared, WriteTarget, filter, guest_filter, init_filter,
 };
-use super::{Blueprint, Step, StepError};
+use super::{SandboxSpec, StepContext, StepError};
 use crate::accounts::Identity;
-use crate::without::{Wall, is_out};
+use crate::without::{Wall, is_removed};
 
 /// The newest Landlock version we know how to use.
 const NEWEST: ABI = ABI::V7;
@@ -61,25 +61,25 @@ pub(crate) struct WallsReport {
     /// The Landlock version in force; 0 where the kernel has none.
     pub(crate) landlock_abi: u32,
     /// Whether what loses its parent stays with the command it came from.
-    pub(crate) adopts: bool,
+    pub(crate) has_subreaper: bool,
 }
 
 /// Puts this process, and everything it forks from now on, behind the walls of its sandbox, as somebody
 /// or as whoever it is.
 pub(crate) fn raise_walls(
-    plan: &Blueprint,
+    plan: &SandboxSpec,
     who: Option<&Identity>,
     protected: &Protected,
     processors: Processors,
 ) -> Result<WallsReport, StepError> {
     let spec = &plan.session;
-    let (ground, shared, least_abi) = match &plan.ground.rung {
+    let (access, shared, least_abi) = match &plan.base_spec.rung {
         // A process that Landlock keeps from files may not mount either.
-        Rung::Namespaces if spec.nested_sandbox => (Ground::anywhere(), Shared::Nested, 0),
-        Rung::Namespaces => (Ground::of_own_root(spec), Shared::Nothing, 0),
+        Rung::Namespaces if spec.nested_sandbox => (FileAccess::anywhere(), Shared::Nested, 0),
+        Rung::Namespaces => (FileAccess::of_own_root(spec), Shared::Nothing, 0),
         Rung::Landlock(walls) => {
             let shared = Shared::Host { network: walls.network };
-            (Ground::of_host(spec, walls), shared, walls.least_abi)
+            (FileAccess::of_host(spec, walls), shared, walls.least_abi)
         }
         Rung::Unconfined => {
             if let Some(who) = who {
@@ -88,16 +88,16 @@ pub(crate) fn raise_walls(
             return Ok(WallsReport {
                 enforced: Enforced::default(),
                 landlock_abi: 0,
-                adopts: true,
+                has_subreaper: true,
             });
         }
     };
-    let ground = if is_out(Wall::LandlockFiles) { Ground::anywhere() } else { ground };
+    let access = if is_removed(Wall::LandlockFiles) { FileAccess::anywhere() } else { access };
     // While everything can be found: a user may not be able to look where it may write.
-    let rules = ground.rules()?;
+    let rules = access.rules()?;
     let uid = who.map_or_else(|| rustix::process::geteuid().as_raw(), |who| who.uid);
     let keep = match shared {
-        _ if is_out(Wall::Capabilities) => CapabilitySet::all(),
+        _ if is_removed(Wall::Capabilities) => CapabilitySet::all(),
         Shared::Nothing if uid == 0 => ROOT_INSIDE,
         // Root may not be root in a namespace of its own without this; no mount honours what it gives.
         Shared::Nested if uid == 0 => ROOT_INSIDE.union(CapabilitySet::SETFCAP),
@@ -112,7 +112,7 @@ pub(crate) fn raise_walls(
     keep_capabilities(keep, keep)?;
     // Also what keeps set-user-id programs from giving anything back, and what the kernel asks for
     // before it lets us restrict ourselves.
-    if !is_out(Wall::NoNewPrivileges) {
+    if !is_removed(Wall::NoNewPrivileges) {
         set_no_new_privs(true).step(|| "give up new privileges".to_owned())?;
     }
     // Nobody may trace this process, read its memory or open its descriptors: it is not dumpable
@@ -125,13 +125,13 @@ pub(crate) fn raise_walls(
     }
     // Where commands have an id and the paths of the host, every file they own is one there, also those
     // that Landlock keeps them from: it does not look at modes.
-    let is_on_host = spec.writes_to_host || plan.ground.rung != Rung::Namespaces;
-    let lasting = match is_on_host && !is_out(Wall::SetIdModes) {
-        true => Lasting::OnHost,
-        false => Lasting::Inside,
+    let is_on_host = spec.writes_to_host || plan.base_spec.rung != Rung::Namespaces;
+    let writes = match is_on_host && !is_removed(Wall::SetIdModes) {
+        true => WriteTarget::OnHost,
+        false => WriteTarget::Inside,
     };
-    install_filter(protected, Walled { shared, processors, lasting })?;
-    Ok(WallsReport { enforced: Enforced::default(), landlock_abi, adopts: true })
+    install_filter(protected, FilterOptions { shared, processors, writes })?;
+    Ok(WallsReport { enforced: Enforced::default(), landlock_abi, has_subreaper: true })
 }
 
 /// The filter that most launchers need, and whom it protects, where a process that is copied has made it.
@@ -141,7 +141,7 @@ static PREPARED: OnceLock<(Protected, BpfProgram)> = OnceLock::new();
 /// the third; any others get a filter of their own.
 pub(crate) fn prepare_filter() {
     let protected = Protected([2, 1, 3].into_iter().filter_map(Pid::from_raw).collect());
-    let filter = filter(&protected, Walled::USUAL);
+    let filter = filter(&protected, FilterOptions::USUAL);
     drop(PREPARED.set((protected, filter)));
     drop(PREPARED_INIT.set(init_filter()));
     drop(PREPARED_GUEST.set(guest_filter()));
@@ -164,11 +164,11 @@ fn harden(
     prepared: Option<&BpfProgram>,
     make: impl FnOnce() -> BpfProgram,
 ) -> Result<(), StepError> {
-    if is_out(Wall::NoNewPrivileges) {
+    if is_removed(Wall::NoNewPrivileges) {
         return Ok(());
     }
     set_no_new_privs(true).step(|| "give up new privileges".to_owned())?;
-    if is_out(Wall::OwnFilters) || is_out(Wall::Seccomp) {
+    if is_removed(Wall::OwnFilters) || is_removed(Wall::Seccomp) {
         return Ok(());
     }
     match prepared {
@@ -186,7 +186,7 @@ pub(super) fn apply(program: &BpfProgram) -> Result<(), StepError> {
 /// Gives up for ever what no process of a sandbox will need, before any other is forked: each of them
 /// would have to do it.
 pub(crate) fn give_up_unneeded() -> Result<(), StepError> {
-    if is_out(Wall::Capabilities) {
+    if is_removed(Wall::Capabilities) {
         return Ok(());
     }
     give_up_for_ever(GUEST.union(ROOT_INSIDE).union(CapabilitySet::SETFCAP))
@@ -195,7 +195,7 @@ pub(crate) fn give_up_unneeded() -> Result<(), StepError> {
 /// Gives up for ever every capability, where a sandbox has the host's own ids. While this process is still root, if
 /// it is: nobody else may.
 pub(crate) fn give_up_everything() -> Result<(), StepError> {
-    if is_out(Wall::Capabilities) {
+    if is_removed(Wall::Capabilities) {
         return Ok(());
     }
     // What it takes to become somebody else is in use until then; only programs could give it back.
@@ -203,12 +203,17 @@ pub(crate) fn give_up_everything() -> Result<(), StepError> {
 }
 
 /// Puts the filter of system calls on this process and everything it forks.
-pub(super) fn install_filter(protected: &Protected, walled: Walled) -> Result<(), StepError> {
-    if is_out(Wall::Seccomp) || is_out(Wall::NoNewPrivileges) {
+pub(super) fn install_filter(
+    protected: &Protected,
+    walled: FilterOptions,
+) -> Result<(), StepError> {
+    if is_removed(Wall::Seccomp) || is_removed(Wall::NoNewPrivileges) {
         return Ok(());
     }
     match PREPARED.get() {
-        Some((whom, prepared)) if walled == Walled::USUAL && whom == protected => apply(prepared),
+        Some((whom, prepared)) if walled == FilterOptions::USUAL && whom == protected => {
+            apply(prepared)
+        }
         _ => apply(&filter(protected, walled)),
     }
 }
@@ -226,7 +231,7 @@ pub(crate) fn reduce_guest(has_users: bool) -> Result<(), StepError> {
 }
 
 fn become_untraceable() -> Result<(), StepError> {
-    if is_out(Wall::Untraceable) {
+    if is_removed(Wall::Untraceable) {
         return Ok(());
     }
     set_dumpable_behavior(DumpableBehavior::NotDumpable).step(|| "become untraceable".to_owned())
@@ -277,7 +282,7 @@ pub(super) fn keep_capabilities(
 
 /// What commands may do with files, and where. Signals and abstract sockets they have only among
 /// themselves.
-struct Ground<'a>(Option<Vec<(&'a str, Access)>>);
+struct FileAccess<'a>(Option<Vec<(&'a str, Access)>>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Access {
@@ -300,7 +305,7 @@ impl Access {
     }
 }
 
-impl<'a> Ground<'a> {
+impl<'a> FileAccess<'a> {
     /// Whatever the mounts allow.
     fn anywhere() -> Self {
         Self(None)
@@ -332,7 +337,7 @@ impl<'a> Ground<'a> {
                 Some(_) => ruleset.handle_access(AccessFs::from_all(NEWEST))?,
                 None => ruleset,
             };
-            let scope = match is_out(Wall::LandlockScope) {
+            let scope = match is_removed(Wall::LandlockScope) {
                 true => Scope::AbstractUnixSocket.into(),
                 false => Scope::from_all(NEWEST),
             };
@@ -355,7 +360,7 @@ impl<'a> Ground<'a> {
 
 /// Puts rules in force, and says which version of Landlock holds them.
 fn restrict(rules: RulesetCreated) -> Result<u32, StepError> {
-    if is_out(Wall::NoNewPrivileges) {
+    if is_removed(Wall::NoNewPrivileges) {
         return Ok(abi_number(NEWEST));
     }
     let status = rules

@@ -20,7 +20,10 @@ tokio::task_local! {
 }
 
 /// Does everything of a call as somebody, or as the guest itself.
-pub(super) async fn acting_as<T>(who: Option<Arc<Identity>>, call: impl Future<Output = T>) -> T {
+pub(super) async fn with_credentials_of<T>(
+    who: Option<Arc<Identity>>,
+    call: impl Future<Output = T>,
+) -> T {
     match who {
         Some(who) => WHO.scope(who, call).await,
         None => call.await,

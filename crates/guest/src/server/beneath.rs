@@ -18,11 +18,11 @@ use bastide_proto::{Fault, FaultKind, GuestRoute};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, readlinkat};
 use rustix::io::Errno;
 
-use crate::jail::{Step, StepError};
+use crate::jail::{StepContext, StepError};
 
 use mounts::Mounts;
 
-pub(crate) use mounts::{Node, look};
+pub(crate) use mounts::{FileIdentity, stat_held};
 
 /// How often an operation starts again because the tree changed under it.
 const ATTEMPTS: usize = 64;
@@ -51,12 +51,12 @@ pub(crate) struct Root {
     names: Vec<Vec<u8>>,
     held: OwnedFd,
     is_dir: bool,
-    stay: Stay,
+    attributes: RootAttributes,
 }
 
 /// What a root says about everything in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Stay {
+pub(crate) struct RootAttributes {
     /// Whether files may be changed.
     pub(crate) writable: bool,
     /// The device it is on.
@@ -88,24 +88,24 @@ pub(crate) struct Opened {
     /// Where it is, links followed.
     pub(crate) path: Vec<u8>,
     /// What its root says.
-    pub(crate) stay: Stay,
+    pub(crate) attributes: RootAttributes,
 }
 
 /// A place for an entry: a folder that is held, and a name in it. The entry need not exist.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct DirEntryRef {
     pub(crate) folder: OwnedFd,
     /// Not there for a root itself, which is what `folder` holds then.
     pub(crate) name: Option<Vec<u8>>,
     /// Where it is, links followed.
     pub(crate) path: Vec<u8>,
     /// What its root says.
-    pub(crate) stay: Stay,
+    pub(crate) attributes: RootAttributes,
 }
 
 /// Why a path leads nowhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Why {
+pub(crate) enum PathErrorKind {
     /// Out of the workspace and its grants.
     Outside,
     /// To something that only may be read.
@@ -117,34 +117,36 @@ pub(crate) enum Why {
 /// A path that leads nowhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PathError {
-    pub(crate) why: Why,
+    pub(crate) why: PathErrorKind,
     /// Where it leads, as far as that can be told.
     pub(crate) path: Vec<u8>,
 }
 
 impl PathError {
-    fn new(why: Why, path: impl Into<Vec<u8>>) -> Self {
+    fn new(why: PathErrorKind, path: impl Into<Vec<u8>>) -> Self {
         Self { why, path: path.into() }
     }
 
     /// A failure of the system at this place.
     pub(crate) fn os(errno: Errno, path: &[u8]) -> Self {
-        Self::new(Why::Os(errno), path)
+        Self::new(PathErrorKind::Os(errno), path)
     }
 
     /// As the host is told.
     pub(crate) fn fault(&self, doing: &str) -> Fault {
         let path = String::from_utf8_lossy(&self.path).into_owned();
         let (kind, message, errno) = match self.why {
-            Why::Outside => {
+            PathErrorKind::Outside => {
                 let message = format!("{doing} {path}: it is outside the workspace and its grants");
                 (FaultKind::Escape, message, None)
             }
-            Why::ReadOnly => {
+            PathErrorKind::ReadOnly => {
                 let message = format!("{doing} {path}: only reading is granted there");
                 (FaultKind::ReadOnly, message, Some(Errno::ROFS))
             }
-            Why::Os(errno) => (kind_of(errno), format!("{doing} {path}: {errno}"), Some(errno)),
+            PathErrorKind::Os(errno) => {
+                (kind_of(errno), format!("{doing} {path}: {errno}"), Some(errno))
+            }
         };
         Fault { kind, message, errno: errno.map(Errno::raw_os_error), path: Some(path) }
     }
@@ -183,10 +185,10 @@ impl Roots {
                 let step = || format!("open {path}");
                 let held = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
                 let held = held.step(step)?;
-                let node = look(&held).step(step)?;
+                let node = stat_held(&held).step(step)?;
                 let is_dir = node.kind == FileType::Directory;
-                let stay = Stay { writable, device: node.device };
-                list.push(Root { names: names(path.as_bytes()), held, is_dir, stay });
+                let attributes = RootAttributes { writable, device: node.device };
+                list.push(Root { names: names(path.as_bytes()), held, is_dir, attributes });
             }
         }
         let mounts = Mounts::learn(&list).step(|| "look at what is mounted".to_owned())?;
@@ -228,7 +230,7 @@ impl Roots {
         if let Some((root, rest)) = self.straight(&names) {
             match kernel::open(&root.held, &join(rest), flags) {
                 Ok(file) => {
-                    return Ok(Opened { file, path: given.to_vec(), stay: root.stay });
+                    return Ok(Opened { file, path: given.to_vec(), attributes: root.attributes });
                 }
                 // A link or a mount is on the way, or the tree keeps changing.
                 Err(Errno::LOOP | Errno::XDEV | Errno::AGAIN) => {}
@@ -239,7 +241,7 @@ impl Roots {
             let place = walk::Walk::new(self).to(&names, leaf)?.existing()?;
             match self.open_place(&place, flags) {
                 // What was a file a moment ago is a link now.
-                Err(PathError { why: Why::Os(Errno::LOOP), .. }) => {}
+                Err(PathError { why: PathErrorKind::Os(Errno::LOOP), .. }) => {}
                 opened => return opened,
             }
         }
@@ -247,7 +249,7 @@ impl Roots {
     }
 
     /// Opens what is in a place, unless it is a link and links are to be followed.
-    fn open_place(&self, place: &Place, flags: OFlags) -> Result<Opened, PathError> {
+    fn open_place(&self, place: &DirEntryRef, flags: OFlags) -> Result<Opened, PathError> {
         let failed = |errno| PathError::os(errno, &place.path);
         let file = match &place.name {
             None => reopen(&place.folder, flags).map_err(failed)?,
@@ -260,17 +262,17 @@ impl Roots {
                     Errno::NOTDIR if follows && is_link(&place.folder, name) => failed(Errno::LOOP),
                     errno => failed(errno),
                 })?;
-                let node = look(&opened).map_err(failed)?;
+                let node = stat_held(&opened).map_err(failed)?;
                 if follows && node.kind == FileType::Symlink {
                     return Err(failed(Errno::LOOP));
                 }
                 if !self.mounts.knows(&node) {
-                    return Err(PathError::new(Why::Outside, place.path.as_slice()));
+                    return Err(PathError::new(PathErrorKind::Outside, place.path.as_slice()));
                 }
                 opened
             }
         };
-        Ok(Opened { file, path: place.path.clone(), stay: place.stay })
+        Ok(Opened { file, path: place.path.clone(), attributes: place.attributes })
     }
 
     /// Finds the place of an entry, which need not exist, by the names that lead to it.
@@ -279,7 +281,7 @@ impl Roots {
         names: &[Vec<u8>],
         leaf: Leaf,
         missing: Missing,
-    ) -> Result<Place, PathError> {
+    ) -> Result<DirEntryRef, PathError> {
         let given = absolute(names);
         if let Some((root, rest)) = self.straight(names)
             && let Some((name, folders)) = rest.split_last()
@@ -288,7 +290,7 @@ impl Roots {
             match kernel::open(&root.held, &join(folders), folder) {
                 Ok(folder) if leaf == Leaf::Itself || !is_link(&folder, name) => {
                     let (name, path) = (Some(name.clone()), given.clone());
-                    return Ok(Place { folder, name, path, stay: root.stay });
+                    return Ok(DirEntryRef { folder, name, path, attributes: root.attributes });
                 }
                 Ok(_) | Err(Errno::LOOP | Errno::XDEV | Errno::AGAIN) => {}
                 Err(Errno::NOENT) if missing == Missing::IsMade => {}
@@ -303,7 +305,7 @@ impl Roots {
             };
             match placed {
                 // What was made a moment ago is a link now.
-                Err(PathError { why: Why::Os(Errno::LOOP), .. }) => {}
+                Err(PathError { why: PathErrorKind::Os(Errno::LOOP), .. }) => {}
                 placed => return placed,
             }
         }
@@ -317,13 +319,18 @@ impl Roots {
         names: &[Vec<u8>],
         leaf: Leaf,
         missing: Missing,
-    ) -> Result<Place, PathError> {
+    ) -> Result<DirEntryRef, PathError> {
         match self.place_of(names, leaf, missing) {
             Ok(place) => place.changeable(),
-            Err(error @ PathError { why: Why::Os(_), .. }) => {
+            Err(error @ PathError { why: PathErrorKind::Os(_), .. }) => {
                 let at = crate::server::beneath::names(&error.path);
-                let is_read_only = self.find(&at).is_some_and(|(_, root)| !root.stay.writable);
-                Err(if is_read_only { PathError { why: Why::ReadOnly, ..error } } else { error })
+                let is_read_only =
+                    self.find(&at).is_some_and(|(_, root)| !root.attributes.writable);
+                Err(if is_read_only {
+                    PathError { why: PathErrorKind::ReadOnly, ..error }
+                } else {
+                    error
+                })
             }
             Err(error) => Err(error),
         }
@@ -356,7 +363,7 @@ impl Roots {
         }
         let opened =
             openat(&held, last.as_slice(), careful(flags | OFlags::NOFOLLOW), Mode::empty())?;
-        if self.mounts.knows(&look(&opened)?) { Ok(opened) } else { Err(Errno::XDEV) }
+        if self.mounts.knows(&stat_held(&opened)?) { Ok(opened) } else { Err(Errno::XDEV) }
     }
 
     /// Opens a folder in a folder that is held, unless it is a link or a mount nobody knew.
@@ -368,11 +375,11 @@ impl Roots {
     ) -> Result<OwnedFd, Errno> {
         let flags = careful(flags | OFlags::DIRECTORY | OFlags::NOFOLLOW);
         let entered = openat(folder, name, flags, Mode::empty())?;
-        if self.mounts.knows(&look(&entered)?) { Ok(entered) } else { Err(Errno::XDEV) }
+        if self.mounts.knows(&stat_held(&entered)?) { Ok(entered) } else { Err(Errno::XDEV) }
     }
 }
 
-impl Place {
+impl DirEntryRef {
     /// The folder and the name, for what cannot be done with a root itself.
     pub(crate) fn entry(&self) -> Result<(&OwnedFd, &[u8]), PathError> {
         match &self.name {
@@ -383,7 +390,11 @@ impl Place {
 
     /// Refuses a place where nothing may be changed.
     pub(crate) fn changeable(self) -> Result<Self, PathError> {
-        if self.stay.writable { Ok(self) } else { Err(PathError::new(Why::ReadOnly, self.path)) }
+        if self.attributes.writable {
+            Ok(self)
+        } else {
+            Err(PathError::new(PathErrorKind::ReadOnly, self.path))
+        }
     }
 
     /// A failure of the system here.
@@ -395,7 +406,11 @@ impl Place {
 impl Opened {
     /// Refuses what may not be changed.
     pub(crate) fn changeable(self) -> Result<Self, PathError> {
-        if self.stay.writable { Ok(self) } else { Err(PathError::new(Why::ReadOnly, self.path)) }
+        if self.attributes.writable {
+            Ok(self)
+        } else {
+            Err(PathError::new(PathErrorKind::ReadOnly, self.path))
+        }
     }
 
     /// A failure of the system here.
@@ -404,8 +419,8 @@ impl Opened {
     }
 
     /// What it is; anything but a regular file is refused: a pipe could block us, a device never end.
-    pub(crate) fn regular(&self) -> Result<Node, PathError> {
-        let node = look(&self.file).map_err(|errno| self.failed(errno))?;
+    pub(crate) fn regular(&self) -> Result<FileIdentity, PathError> {
+        let node = stat_held(&self.file).map_err(|errno| self.failed(errno))?;
         match node.kind {
             FileType::RegularFile => Ok(node),
             FileType::Directory => Err(self.failed(Errno::ISDIR)),
@@ -453,7 +468,7 @@ fn is_link(folder: &OwnedFd, name: &[u8]) -> bool {
 }
 
 /// What is in a place, not followed.
-pub(crate) fn look_at(folder: &OwnedFd, name: &[u8]) -> Result<rustix::fs::Stat, Errno> {
+pub(crate) fn stat_at(folder: &OwnedFd, name: &[u8]) -> Result<rustix::fs::Stat, Errno> {
     rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)
 }
 

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio_util::codec::{FramedRead, FramedWrite};
 use tokio_util::compat::{Compat, FuturesAsyncReadCompatExt};
 
-use super::side::Side;
+use super::side::SideChannel;
 use super::{Guest, exec, files, provision, put, tree};
 
 type Wire = Compat<yamux::Stream>;
@@ -25,9 +25,9 @@ pub(super) struct Outbox(FramedWrite<WriteHalf<Wire>, FrameCodec>);
 
 /// The host is gone, or broke the protocol; either way nobody listens any more.
 #[derive(Debug)]
-pub(super) struct Gone;
+pub(super) struct HostGone;
 
-impl From<FrameError> for Gone {
+impl From<FrameError> for HostGone {
     fn from(_: FrameError) -> Self {
         Self
     }
@@ -35,20 +35,20 @@ impl From<FrameError> for Gone {
 
 impl Inbox {
     /// The next frame.
-    pub(super) async fn next(&mut self) -> Result<Frame, Gone> {
+    pub(super) async fn next(&mut self) -> Result<Frame, HostGone> {
         match self.0.next().await {
             Some(Ok(frame)) => Ok(frame),
-            Some(Err(_)) | None => Err(Gone),
+            Some(Err(_)) | None => Err(HostGone),
         }
     }
 }
 
 impl Inbox {
     /// The next frame, if it is here already.
-    pub(super) fn next_now(&mut self) -> Result<Option<Frame>, Gone> {
+    pub(super) fn next_now(&mut self) -> Result<Option<Frame>, HostGone> {
         match self.0.next().now_or_never() {
             Some(Some(Ok(frame))) => Ok(Some(frame)),
-            Some(Some(Err(_)) | None) => Err(Gone),
+            Some(Some(Err(_)) | None) => Err(HostGone),
             None => Ok(None),
         }
     }
@@ -56,47 +56,47 @@ impl Inbox {
 
 impl Outbox {
     /// Tells the host that the call is accepted.
-    pub(super) async fn accept(&mut self, accepted: Accepted) -> Result<(), Gone> {
+    pub(super) async fn accept(&mut self, accepted: Accepted) -> Result<(), HostGone> {
         self.message(Tag::Accepted, &accepted).await
     }
 
     /// As [`accept`](Self::accept), together with what is sent next.
-    pub(super) async fn queue_acceptance(&mut self, accepted: Accepted) -> Result<(), Gone> {
+    pub(super) async fn queue_acceptance(&mut self, accepted: Accepted) -> Result<(), HostGone> {
         self.queue(Tag::Accepted, &accepted).await
     }
 
     /// Sends data.
-    pub(super) async fn data(&mut self, tag: Tag, data: Bytes) -> Result<(), Gone> {
+    pub(super) async fn data(&mut self, tag: Tag, data: Bytes) -> Result<(), HostGone> {
         Ok(self.0.send(Frame::new(tag, data)).await?)
     }
 
     /// Sends one typed message of the call.
-    pub(super) async fn item<T: Serialize>(&mut self, item: &T) -> Result<(), Gone> {
+    pub(super) async fn item<T: Serialize>(&mut self, item: &T) -> Result<(), HostGone> {
         self.message(Tag::Item, item).await
     }
 
     /// Puts data where the next message takes it along.
-    pub(super) async fn queue_data(&mut self, tag: Tag, data: Bytes) -> Result<(), Gone> {
+    pub(super) async fn queue_data(&mut self, tag: Tag, data: Bytes) -> Result<(), HostGone> {
         Ok(self.0.feed(Frame::new(tag, data)).await?)
     }
 
     /// Puts a typed message where the next one takes it along.
-    pub(super) async fn queue_item<T: Serialize>(&mut self, item: &T) -> Result<(), Gone> {
+    pub(super) async fn queue_item<T: Serialize>(&mut self, item: &T) -> Result<(), HostGone> {
         self.queue(Tag::Item, item).await
     }
 
     /// Tells the host how the call ended.
-    pub(super) async fn end(&mut self, end: &End) -> Result<(), Gone> {
+    pub(super) async fn end(&mut self, end: &End) -> Result<(), HostGone> {
         self.message(Tag::End, end).await
     }
 
-    async fn queue<T: Serialize>(&mut self, tag: Tag, message: &T) -> Result<(), Gone> {
-        let body = bastide_proto::encode(message).map_err(|_| Gone)?;
+    async fn queue<T: Serialize>(&mut self, tag: Tag, message: &T) -> Result<(), HostGone> {
+        let body = bastide_proto::encode(message).map_err(|_| HostGone)?;
         Ok(self.0.feed(Frame::new(tag, body)).await?)
     }
 
-    async fn message<T: Serialize>(&mut self, tag: Tag, message: &T) -> Result<(), Gone> {
-        let body = bastide_proto::encode(message).map_err(|_| Gone)?;
+    async fn message<T: Serialize>(&mut self, tag: Tag, message: &T) -> Result<(), HostGone> {
+        let body = bastide_proto::encode(message).map_err(|_| HostGone)?;
         Ok(self.0.send(Frame::new(tag, body)).await?)
     }
 }
@@ -104,7 +104,7 @@ impl Outbox {
 /// Serves one call. An error here means that the host is gone; there is nobody to tell.
 pub(super) async fn serve(
     guest: Arc<Guest>,
-    side: Option<Arc<Side>>,
+    side: Option<Arc<SideChannel>>,
     stream: yamux::Stream,
     mut connected: watch::Receiver<()>,
 ) {
@@ -114,7 +114,7 @@ pub(super) async fn serve(
     let answered = tokio::select! {
         answered = answer(&guest, side.as_deref(), &mut inbox, &mut outbox) => answered,
         // Nothing is ever sent; this is the connection's end.
-        _ = connected.changed() => Err(Gone),
+        _ = connected.changed() => Err(HostGone),
     };
     if answered.is_err() {
         return;
@@ -125,10 +125,10 @@ pub(super) async fn serve(
 
 async fn answer(
     guest: &Arc<Guest>,
-    side: Option<&Side>,
+    side: Option<&SideChannel>,
     inbox: &mut Inbox,
     outbox: &mut Outbox,
-) -> Result<(), Gone> {
+) -> Result<(), HostGone> {
     let frame = inbox.next().await?;
     let request = match frame.tag {
         Tag::Request => bastide_proto::decode::<Request>(&frame.body).ok(),
@@ -155,7 +155,7 @@ async fn answer(
     match refused {
         Ok(()) => Ok(()),
         Err(Refusal::Fault(fault)) => outbox.message(Tag::Refused, &fault).await,
-        Err(Refusal::Gone) => Err(Gone),
+        Err(Refusal::HostGone) => Err(HostGone),
     }
 }
 
@@ -165,7 +165,7 @@ pub(super) enum Refusal {
     /// Refused before anything happened.
     Fault(Fault),
     /// The host is gone.
-    Gone,
+    HostGone,
 }
 
 impl From<Fault> for Refusal {
@@ -174,9 +174,9 @@ impl From<Fault> for Refusal {
     }
 }
 
-impl From<Gone> for Refusal {
-    fn from(_: Gone) -> Self {
-        Self::Gone
+impl From<HostGone> for Refusal {
+    fn from(_: HostGone) -> Self {
+        Self::HostGone
     }
 }
 

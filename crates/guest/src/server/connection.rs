@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bastide_proto::container::WARDEN_CHANNEL;
 use bastide_proto::hello::{HELLO_BYTES, SIDE_CHANNEL, check_hello, welcome};
-use bastide_wire::{Gathered, Quiet};
+use bastide_wire::{CorkedStream, LazyWriteStream};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use tokio_util::compat::TokioAsyncReadCompatExt;
 use yamux::{Config, Connection, Mode};
 
-use super::side::Side;
+use super::side::SideChannel;
 use super::{Guest, call, ports};
 
 /// How long a host may take to greet.
@@ -28,13 +28,13 @@ const GREETING: Duration = Duration::from_secs(5);
 pub(super) async fn serve(guest: Arc<Guest>, mut stream: UnixStream) {
     let greeted = tokio::time::timeout(GREETING, greet(&guest, &mut stream)).await;
     let side = match greeted {
-        Ok(Ok(Greeting::Friend(side))) => side,
-        Ok(Ok(Greeting::Warden(porter))) => return serve_warden(stream, porter).await,
-        Ok(Ok(Greeting::Stranger) | Err(_)) | Err(_) => return,
+        Ok(Ok(Greeting::Host(side))) => side,
+        Ok(Ok(Greeting::Warden(port_channel))) => return serve_warden(stream, port_channel).await,
+        Ok(Ok(Greeting::Unauthenticated) | Err(_)) | Err(_) => return,
     };
     let side = side.map(Arc::new);
-    let Ok(stream) = stream.into_std().and_then(Quiet::new) else { return };
-    let stream = Gathered::new(stream);
+    let Ok(stream) = stream.into_std().and_then(LazyWriteStream::new) else { return };
+    let stream = CorkedStream::new(stream);
     let mut connection = Connection::new(stream.clone().compat(), link_config(), Mode::Server);
     // Calls that wait for something else than the host learn here that the host is gone.
     let (_connected, gone) = watch::channel(());
@@ -59,17 +59,17 @@ pub(super) async fn serve(guest: Arc<Guest>, mut stream: UnixStream) {
 /// What a greeting tells.
 enum Greeting {
     /// Somebody we serve, perhaps with a side channel.
-    Friend(Option<Side>),
+    Host(Option<SideChannel>),
     /// A warden from outside, and where it asks for ports.
     Warden(OwnedFd),
     /// Somebody else.
-    Stranger,
+    Unauthenticated,
 }
 
 /// Answers a warden that came by a connection, which it watches over this process by, until it is gone.
-async fn serve_warden(mut stream: UnixStream, porter: OwnedFd) {
+async fn serve_warden(mut stream: UnixStream, port_channel: OwnedFd) {
     tokio::select! {
-        () = ports::serve(porter) => {}
+        () = ports::serve(port_channel) => {}
         _ = stream.read_u8() => {}
     }
 }
@@ -85,13 +85,13 @@ async fn greet(guest: &Guest, stream: &mut UnixStream) -> io::Result<Greeting> {
     }
     stream.read_exact(&mut hello[have..]).await?;
     if check_hello(&hello, &guest.token).is_err() {
-        return Ok(Greeting::Stranger);
+        return Ok(Greeting::Unauthenticated);
     }
     stream.write_all(&welcome()).await?;
     if first == WARDEN_CHANNEL {
-        return Ok(socket.map_or(Greeting::Stranger, Greeting::Warden));
+        return Ok(socket.map_or(Greeting::Unauthenticated, Greeting::Warden));
     }
-    Ok(Greeting::Friend(socket.map(Side::new).transpose()?))
+    Ok(Greeting::Host(socket.map(SideChannel::new).transpose()?))
 }
 
 /// The first byte of a connection, and the descriptor that came with it.

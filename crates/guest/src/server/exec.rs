@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use bastide_proto::frame::Tag;
-use bastide_proto::{Accepted, Answer, Attach, Control, End, Exec, Notice, Signal};
+use bastide_proto::{AcceptWhen, Accepted, Attach, Control, End, Exec, Notice, Signal};
 
 use super::Guest;
-use super::call::{Gone, Inbox, Outbox, Refusal, fault};
+use super::call::{HostGone, Inbox, Outbox, Refusal, fault};
 use super::log::Cursor;
 use super::process::Process;
 
@@ -20,7 +20,7 @@ pub(super) async fn run(
     let answer = exec.answer;
     let process = Process::start(guest, exec).await?;
     let accepted = Accepted { process: Some(process.id), from: 0 };
-    if answer == Answer::Detached {
+    if answer == AcceptWhen::Detached {
         outbox.accept(accepted).await?;
         return Ok(outbox.end(&End::Detached).await?);
     }
@@ -29,7 +29,7 @@ pub(super) async fn run(
     let cursor = process.log.cursor(0).map_err(|error| fault("cannot read the log", &error))?;
     process.log.wait_for(Some(&cursor));
     match answer {
-        Answer::Together => outbox.queue_acceptance(accepted).await?,
+        AcceptWhen::Together => outbox.queue_acceptance(accepted).await?,
         _ => outbox.accept(accepted).await?,
     }
     converse(&process, cursor, inbox, outbox).await?;
@@ -126,7 +126,7 @@ async fn converse(
     cursor: Cursor,
     inbox: &mut Inbox,
     outbox: &mut Outbox,
-) -> Result<(), Gone> {
+) -> Result<(), HostGone> {
     // Both at once: a command that waits for its output to be read does not read its input.
     tokio::select! {
         biased;
@@ -136,7 +136,7 @@ async fn converse(
 }
 
 /// Sends what the process says, and at last how it ended.
-async fn tell(process: &Process, mut cursor: Cursor, outbox: &mut Outbox) -> Result<(), Gone> {
+async fn tell(process: &Process, mut cursor: Cursor, outbox: &mut Outbox) -> Result<(), HostGone> {
     let ended = process.ended();
     tokio::pin!(ended);
     let mut more = true;
@@ -158,7 +158,7 @@ async fn tell(process: &Process, mut cursor: Cursor, outbox: &mut Outbox) -> Res
 }
 
 /// Does what the host says, until the host is gone.
-async fn listen(process: &Process, inbox: &mut Inbox) -> Gone {
+async fn listen(process: &Process, inbox: &mut Inbox) -> HostGone {
     loop {
         let frame = match inbox.next().await {
             Ok(frame) => frame,
@@ -169,9 +169,9 @@ async fn listen(process: &Process, inbox: &mut Inbox) -> Gone {
             Tag::InputEnd => process.close_input().await,
             Tag::Control => match bastide_proto::decode(&frame.body) {
                 Ok(Control::Resize(size)) => process.resize(size),
-                _ => return Gone,
+                _ => return HostGone,
             },
-            _ => return Gone,
+            _ => return HostGone,
         }
     }
 }
@@ -181,11 +181,11 @@ async fn send_next(
     process: &Process,
     cursor: &mut Cursor,
     outbox: &mut Outbox,
-) -> Result<bool, Gone> {
+) -> Result<bool, HostGone> {
     match process.log.next(cursor) {
         Ok(Some((tag, data))) => outbox.data(tag, data).await.map(|()| true),
         Ok(None) => Ok(false),
         // The log cannot be read: better no answer than a wrong one.
-        Err(_) => Err(Gone),
+        Err(_) => Err(HostGone),
     }
 }

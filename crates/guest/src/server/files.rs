@@ -26,31 +26,31 @@ use bastide_proto::{Accepted, End, Fault, FaultKind, GuestRoute};
 use serde_bytes::ByteBuf;
 
 use super::Guest;
-use super::acting::acting_as;
-use super::beneath::{Leaf, Missing, PathError, Roots, Why, names_of};
+use super::acting::with_credentials_of;
+use super::beneath::{Leaf, Missing, PathError, PathErrorKind, Roots, names_of};
 use super::blocking::blocking;
 use super::call::{Inbox, Outbox, Refusal};
-use super::side::Side;
+use super::side::SideChannel;
 
 pub(super) use folder::some_entries;
-pub(super) use remove::{Removal, Step};
+pub(super) use remove::{Removal, RemoveProgress};
 pub(super) use staged::{Finish, Staged, random_name, timestamps};
 
 /// Answers a request about files.
 pub(super) async fn run(
     guest: &Arc<Guest>,
     request: FileRequest,
-    side: Option<&Side>,
+    side: Option<&SideChannel>,
     inbox: &mut Inbox,
     outbox: &mut Outbox,
 ) -> Result<(), Refusal> {
     let who = guest.users.find(request.user.as_deref()).await?;
     outbox.accept(Accepted::default()).await?;
-    let performed = acting_as(who, perform(guest, request.op, side, inbox, outbox));
+    let performed = with_credentials_of(who, perform(guest, request.op, side, inbox, outbox));
     let end = match performed.await {
         Ok(()) => End::Done,
         Err(Refusal::Fault(fault)) => End::Failed(fault),
-        Err(Refusal::Gone) => return Err(Refusal::Gone),
+        Err(Refusal::HostGone) => return Err(Refusal::HostGone),
     };
     Ok(outbox.end(&end).await?)
 }
@@ -58,7 +58,7 @@ pub(super) async fn run(
 async fn perform(
     guest: &Arc<Guest>,
     op: FileOp,
-    side: Option<&Side>,
+    side: Option<&SideChannel>,
     inbox: &mut Inbox,
     outbox: &mut Outbox,
 ) -> Result<(), Refusal> {
@@ -133,7 +133,7 @@ fn lead(
     };
     match placed {
         Ok(place) => Ok(place.path),
-        Err(PathError { why: Why::Os(_), path }) => Ok(path),
+        Err(PathError { why: PathErrorKind::Os(_), path }) => Ok(path),
         Err(error) => Err(error),
     }
 }

@@ -14,13 +14,13 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_s
 
 /// How often the tree is looked at before it is killed as it is; each look stops what is new, so only
 /// a fork bomb that outruns us gets this far, and the next round catches what is left of it.
-const LOOKS: usize = 64;
+const SCANS: usize = 64;
 
-/// How often strays that were killed are looked for, a millisecond apart.
-const BURIAL_LOOKS: usize = 900;
+/// How often orphans that were killed are looked for, a millisecond apart.
+const REAP_SCANS: usize = 900;
 
 /// How long processes of ours may take to be gone that were killed, in milliseconds.
-const GOING: u32 = 1000;
+const EXIT_MS: u32 = 1000;
 
 /// How many processes are held, and waited for, at a time.
 const HELD: usize = 128;
@@ -29,7 +29,7 @@ const HELD: usize = 128;
 const MOST_SHOWN: usize = 4096;
 
 /// Ends everything that descends from `supervisor`, but not the supervisor itself, which has still
-/// to collect the dead and report.
+/// to reap and report.
 ///
 /// A process that is being killed can fork first, so everything is stopped before anything is
 /// killed: when two looks in a row find the same processes, all of them stand still. A stopped
@@ -37,7 +37,7 @@ const MOST_SHOWN: usize = 4096;
 pub(crate) fn kill_descendants(supervisor: Pid) {
     kill_all(|tree| tree.descendants(supervisor));
     // A command may have stopped its own supervisor.
-    if let Some(supervisor) = Found::by_number(supervisor) {
+    if let Some(supervisor) = ProcessRef::by_pid(supervisor) {
         drop(supervisor.signal(Signal::CONT));
     }
 }
@@ -45,18 +45,19 @@ pub(crate) fn kill_descendants(supervisor: Pid) {
 /// Whether anything that descends from `supervisor` is in a group of processes; a number of a group that has nobody may
 /// be somebody else's by now.
 pub(crate) fn has_group(supervisor: Pid, group: Pid) -> bool {
-    let is_in = |found: &Found| stat_of(found.pid).and_then(|stat| group_of(&stat)) == Some(group);
-    Tree::look().descendants(supervisor).iter().any(is_in)
+    let is_in =
+        |found: &ProcessRef| stat_of(found.pid).and_then(|stat| group_of(&stat)) == Some(group);
+    ProcessTree::scan().descendants(supervisor).iter().any(is_in)
 }
 
 /// Ends everything that descends from `init`, but not init itself, where no namespace ends with it.
 ///
-/// Whoever collects the dead is never stopped: the dead would take the numbers of the living. So what is ours goes
+/// A reaper is never stopped: zombies would use up the pids. So what is ours goes
 /// first, from the top down: guest and launchers, which are init's children, so that there are no new supervisors; then
 /// those, which are its children by then. What they looked after falls to init, and is stopped and killed.
 pub(crate) fn end_session(init: Pid) {
     for _generation in ["guest and launchers", "supervisors"] {
-        let children = Tree::look().children(init);
+        let children = ProcessTree::scan().children(init);
         // Whatever lost its parent is among them: after a storm those are more than there are descriptors.
         for some in children.chunks(HELD) {
             let going = some.iter().filter_map(|child| child.signal(Signal::KILL));
@@ -68,7 +69,7 @@ pub(crate) fn end_session(init: Pid) {
 
 /// Waits until all of these processes have ended, but not for long.
 fn await_all(processes: &[OwnedFd]) {
-    let mut left = GOING;
+    let mut left = EXIT_MS;
     for process in processes {
         let mut waits = [PollFd::new(process, PollFlags::IN)];
         while left > 0 && !matches!(poll(&mut waits, Some(&STEP)), Ok(1..)) {
@@ -81,22 +82,22 @@ const STEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
 /// Ends what a supervisor left behind that was killed from inside: what descends from the first
 /// process but is neither this process nor one of `others` of ours nor looked after by one.
-pub(crate) async fn kill_strays(supervisor: Pid, others: &[Pid]) {
+pub(crate) async fn kill_orphans(supervisor: Pid, others: &[Pid]) {
     let ours = rustix::process::getpid();
-    let strays = |tree: &Tree| -> HashSet<Found> {
+    let orphans = |tree: &ProcessTree| -> HashSet<ProcessRef> {
         let first = rustix::process::getppid().unwrap_or(Pid::INIT);
         let tops = tree.children(first).into_iter();
-        let strays = tops.filter(|found| found.pid != ours && !others.contains(&found.pid));
-        let strays =
-            strays.flat_map(|found| tree.descendants(found.pid).into_iter().chain([found]));
+        let orphans = tops.filter(|found| found.pid != ours && !others.contains(&found.pid));
+        let orphans =
+            orphans.flat_map(|found| tree.descendants(found.pid).into_iter().chain([found]));
         // A process that is ending closes its sockets before it gives its children away.
-        strays.chain(tree.descendants(supervisor)).collect()
+        orphans.chain(tree.descendants(supervisor)).collect()
     };
     // Nobody reports their death, so it is looked for; the kernel takes its time over a large one.
-    for _ in 0..BURIAL_LOOKS {
-        let over = is_over(supervisor);
-        kill_all(strays);
-        if over && strays(&Tree::look()).is_empty() {
+    for _ in 0..REAP_SCANS {
+        let over = has_exited(supervisor);
+        kill_all(orphans);
+        if over && orphans(&ProcessTree::scan()).is_empty() {
             return;
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -104,15 +105,15 @@ pub(crate) async fn kill_strays(supervisor: Pid, others: &[Pid]) {
 }
 
 /// Whether a process has given its children away: it is gone, or only waits to be collected.
-fn is_over(pid: Pid) -> bool {
+fn has_exited(pid: Pid) -> bool {
     let stat = fs::read(format!("/proc/{}/stat", pid.as_raw_pid()));
     stat.ok().is_none_or(|stat| after_name(&stat).is_none_or(|rest| rest.starts_with(" Z")))
 }
 
-fn kill_all(find: impl Fn(&Tree) -> HashSet<Found>) {
+fn kill_all(find: impl Fn(&ProcessTree) -> HashSet<ProcessRef>) {
     let mut stopped = HashSet::new();
-    for _ in 0..LOOKS {
-        let found = find(&Tree::look());
+    for _ in 0..SCANS {
+        let found = find(&ProcessTree::scan());
         let new: Vec<_> = found.difference(&stopped).copied().collect();
         if new.is_empty() {
             break;
@@ -128,44 +129,44 @@ fn kill_all(find: impl Fn(&Tree) -> HashSet<Found>) {
 }
 
 /// Whether processes are numbered apart from the host's. Only the guest knows: it begins as a child of the first one.
-static OWN_NUMBERS: AtomicBool = AtomicBool::new(false);
+static OWN_PID_NAMESPACE: AtomicBool = AtomicBool::new(false);
 
 /// Finds that out, at the beginning of the guest.
-pub(crate) fn look_at_numbers() {
+pub(crate) fn detect_pid_namespace() {
     let is_first = rustix::process::getppid() == Some(Pid::INIT);
-    OWN_NUMBERS.store(is_first, Ordering::Relaxed);
+    OWN_PID_NAMESPACE.store(is_first, Ordering::Relaxed);
 }
 
 /// A process that was seen. Its number alone may be another's by now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Found {
+pub(crate) struct ProcessRef {
     pub(crate) pid: Pid,
     /// In ticks since boot.
     started: u64,
 }
 
-impl Found {
+impl ProcessRef {
     /// The process that has a number now.
-    fn by_number(pid: Pid) -> Option<Self> {
+    fn by_pid(pid: Pid) -> Option<Self> {
         Some(Self { pid, started: started_at(&stat_of(pid)?)? })
     }
 
     /// Takes hold of it; nothing if it is gone.
     ///
     /// What is held stays one process, so what is seen of it then is about the one that is signalled.
-    fn hold(self) -> Option<Result<OwnedFd, Errno>> {
+    fn open_pidfd(self) -> Option<Result<OwnedFd, Errno>> {
         let held = pidfd_open(self.pid, PidfdFlags::empty());
-        (Self::by_number(self.pid)? == self).then_some(held)
+        (Self::by_pid(self.pid)? == self).then_some(held)
     }
 
     /// Sends it a signal; what is held can be waited for. One that is gone already is what we want.
     pub(crate) fn signal(self, signal: Signal) -> Option<OwnedFd> {
         // Such numbers are nobody's outside; thousands are then ended in time.
-        if OWN_NUMBERS.load(Ordering::Relaxed) {
+        if OWN_PID_NAMESPACE.load(Ordering::Relaxed) {
             let _ = kill_process(self.pid, signal);
             return None;
         }
-        match self.hold()? {
+        match self.open_pidfd()? {
             Ok(held) => {
                 let _ = pidfd_send_signal(&held, signal);
                 Some(held)
@@ -182,24 +183,24 @@ impl Found {
 
 /// Who is whose child inside, at one look.
 #[derive(Debug)]
-pub(crate) struct Tree(HashMap<Pid, Vec<Found>>);
+pub(crate) struct ProcessTree(HashMap<Pid, Vec<ProcessRef>>);
 
-impl Tree {
+impl ProcessTree {
     /// Looks at every process inside.
-    pub(crate) fn look() -> Self {
-        let mut children: HashMap<Pid, Vec<Found>> = HashMap::new();
+    pub(crate) fn scan() -> Self {
+        let mut children: HashMap<Pid, Vec<ProcessRef>> = HashMap::new();
         for (found, parent) in processes() {
             children.entry(parent).or_default().push(found);
         }
         Self(children)
     }
 
-    fn children(&self, of: Pid) -> Vec<Found> {
+    fn children(&self, of: Pid) -> Vec<ProcessRef> {
         self.0.get(&of).cloned().unwrap_or_default()
     }
 
     /// Everything that descends from `ancestor`.
-    pub(crate) fn descendants(&self, ancestor: Pid) -> HashSet<Found> {
+    pub(crate) fn descendants(&self, ancestor: Pid) -> HashSet<ProcessRef> {
         let mut found = HashSet::new();
         let mut open = vec![ancestor];
         while let Some(pid) = open.pop() {
@@ -214,11 +215,11 @@ impl Tree {
 }
 
 /// Every process inside, with its parent.
-fn processes() -> impl Iterator<Item = (Found, Pid)> {
+fn processes() -> impl Iterator<Item = (ProcessRef, Pid)> {
     fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| {
         let pid = entry.file_name().to_str()?.parse().ok().and_then(Pid::from_raw)?;
         let stat = stat_of(pid)?;
-        Some((Found { pid, started: started_at(&stat)? }, parent_of(&stat)?))
+        Some((ProcessRef { pid, started: started_at(&stat)? }, parent_of(&stat)?))
     })
 }
 
@@ -286,8 +287,8 @@ mod tests {
     fn tells_a_process_from_the_next_one_with_its_number() {
         let mut child = std::process::Command::new("sleep").arg("7120").spawn().unwrap();
         let pid = Pid::from_child(&child);
-        let seen = Found::by_number(pid).unwrap();
-        let earlier = Found { started: seen.started - 1, ..seen };
+        let seen = ProcessRef::by_pid(pid).unwrap();
+        let earlier = ProcessRef { started: seen.started - 1, ..seen };
         assert!(earlier.signal(Signal::KILL).is_none(), "that is somebody else");
         assert!(seen.signal(Signal::KILL).is_some());
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&child.wait().unwrap()), Some(9));
@@ -296,9 +297,9 @@ mod tests {
     #[test]
     fn finds_descendants_however_deep() {
         let pid = |number| Pid::from_raw(number).unwrap();
-        let seen = |number| Found { pid: pid(number), started: 7 };
+        let seen = |number| ProcessRef { pid: pid(number), started: 7 };
         let children = [(1, vec![2, 3]), (3, vec![4]), (4, vec![5, 6])];
-        let tree = Tree(
+        let tree = ProcessTree(
             children
                 .into_iter()
                 .map(|(parent, all)| (pid(parent), all.into_iter().map(seen).collect()))

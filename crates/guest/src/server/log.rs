@@ -44,12 +44,12 @@ pub(crate) struct LogFolder {
 
 /// What one log takes on the disk; given back with it.
 #[derive(Debug)]
-struct Taken {
+struct DiskReservation {
     room: Arc<AtomicU64>,
     bytes: u64,
 }
 
-impl Taken {
+impl DiskReservation {
     fn take(&mut self, bytes: u64) -> io::Result<()> {
         let take = |left: u64| left.checked_sub(bytes);
         match self.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take) {
@@ -62,7 +62,7 @@ impl Taken {
     }
 }
 
-impl Drop for Taken {
+impl Drop for DiskReservation {
     fn drop(&mut self) {
         self.room.fetch_add(self.bytes, Ordering::Relaxed);
     }
@@ -80,8 +80,8 @@ impl LogFolder {
         self.room.load(Ordering::Relaxed) < IN_MEMORY as u64
     }
 
-    fn taken(&self) -> Taken {
-        Taken { room: Arc::clone(&self.room), bytes: 0 }
+    fn taken(&self) -> DiskReservation {
+        DiskReservation { room: Arc::clone(&self.room), bytes: 0 }
     }
 
     fn new_file(&self) -> io::Result<File> {
@@ -129,10 +129,10 @@ pub(crate) struct OutputLog {
 struct Inner {
     store: Store,
     /// Where what is kept begins: what came before was heard, and is forgotten.
-    base: Place,
+    base: LogPosition,
     /// Where the journal and the data end.
-    end: Place,
-    marks: Vec<Place>,
+    end: LogPosition,
+    marks: Vec<LogPosition>,
     /// How many bytes came after the log was full.
     lost: u64,
     /// Whether more can come.
@@ -144,12 +144,12 @@ struct Inner {
 #[derive(Debug)]
 enum Store {
     Memory(Vec<u8>),
-    File(File, Taken),
+    File(File, DiskReservation),
 }
 
 /// A place between two pieces: in the journal, and in the data.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Place {
+struct LogPosition {
     journal: u64,
     data: u64,
 }
@@ -157,7 +157,7 @@ struct Place {
 /// How far a reader has come.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cursor {
-    place: Place,
+    place: LogPosition,
     /// How much of the next piece was asked to be left out.
     skip: usize,
 }
@@ -166,9 +166,9 @@ impl OutputLog {
     pub(crate) fn new() -> Self {
         let inner = Inner {
             store: Store::Memory(Vec::new()),
-            base: Place::default(),
-            end: Place::default(),
-            marks: vec![Place::default()],
+            base: LogPosition::default(),
+            end: LogPosition::default(),
+            marks: vec![LogPosition::default()],
             lost: 0,
             open: true,
             awaited: None,
@@ -308,7 +308,7 @@ impl Inner {
                 Some(_) => return false,
             }
         }
-        self.end = Place {
+        self.end = LogPosition {
             journal: self.end.journal + HEADER as u64 + length,
             data: self.end.data + length,
         };
@@ -359,7 +359,7 @@ impl Inner {
         let mut place = place.take().unwrap_or(self.base);
         while place.journal < self.end.journal {
             let (_, length) = self.header(place.journal)?;
-            let next = Place {
+            let next = LogPosition {
                 journal: place.journal + HEADER as u64 + length as u64,
                 data: place.data + length as u64,
             };
@@ -381,7 +381,7 @@ impl Inner {
         let mut data = vec![0; length.saturating_sub(cursor.skip)];
         self.read(start + cursor.skip as u64, &mut data)?;
         cursor.place =
-            Place { journal: start + length as u64, data: cursor.place.data + length as u64 };
+            LogPosition { journal: start + length as u64, data: cursor.place.data + length as u64 };
         cursor.skip = 0;
         Ok(Some((tag, data.into())))
     }

@@ -1,20 +1,20 @@
-//! Whom the kernel killed because the session's memory was used up.
+//! How many processes of the session the OOM killer ended.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 
-/// The kernel's own count, where there is one.
+/// The kernel's count of OOM kills, where there is one.
 #[derive(Debug)]
-pub(crate) struct MemoryBook(Option<File>);
+pub(crate) struct OomCounter(Option<File>);
 
-impl MemoryBook {
+impl OomCounter {
     pub(crate) fn new(book: Option<OwnedFd>) -> Self {
         Self(book.map(File::from))
     }
 
     /// How many processes were killed so far.
-    pub(crate) fn kills(&self) -> u64 {
+    pub(crate) fn oom_kills(&self) -> u64 {
         let mut text = [0; 4096];
         let read = self.0.as_ref().map(|book| book.read_at(&mut text, 0));
         let Some(Ok(length)) = read else { return 0 };

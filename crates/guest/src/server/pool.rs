@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bastide_wire::Quiet;
+use bastide_wire::LazyWriteStream;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
@@ -19,13 +19,13 @@ use tokio::io::AsyncReadExt;
 
 use crate::launcher::ForkSupervisor;
 use crate::packet;
-use crate::supervisor::{ExecFailure, Orders, Word};
+use crate::supervisor::{ExecFailure, Orders, SupervisorMessage};
 
 /// How many supervisors wait at a time.
 const AHEAD: usize = 2;
 
 /// How long a supervisor may take to be there: the kernel takes a millisecond, a launcher that was stopped for ever.
-const BIRTH: Duration = Duration::from_secs(5);
+const FORK_DEADLINE: Duration = Duration::from_secs(5);
 
 /// How long after a session's first command more are ordered: many sessions have no other, and end.
 const LATER: Duration = Duration::from_millis(1);
@@ -35,22 +35,22 @@ const LATER: Duration = Duration::from_millis(1);
 pub(crate) struct Pool {
     launcher: StdStream,
     launcher_pid: Pid,
-    waiting: Mutex<Vec<Spare>>,
+    waiting: Mutex<Vec<OrderedSupervisor>>,
     /// Whether a command has ended.
     was_used: AtomicBool,
 }
 
 /// A supervisor that has been ordered and may not exist yet.
 #[derive(Debug)]
-struct Spare {
-    supervisor: Quiet,
+struct OrderedSupervisor {
+    supervisor: LazyWriteStream,
     command: StdStream,
 }
 
 /// A supervisor that is ready.
 #[derive(Debug)]
-pub(crate) struct Taken {
-    spare: Spare,
+pub(crate) struct ReadySupervisor {
+    spare: OrderedSupervisor,
     supervisor: Pid,
     command: Pid,
 }
@@ -66,12 +66,12 @@ pub(crate) enum NoSupervisor {
 
 /// A command that has its orders.
 #[derive(Debug)]
-pub(crate) struct Started {
+pub(crate) struct StartedCommand {
     /// The supervisor's process.
     pub(crate) supervisor: Pid,
     /// The command's process.
     pub(crate) command: Pid,
-    words: Quiet,
+    messages: LazyWriteStream,
     /// Not watched: nobody needs to wake when the command is executed.
     execution: StdStream,
 }
@@ -100,21 +100,21 @@ impl Pool {
     }
 
     /// A supervisor that is ready. It comes in time, or its launcher is of no use any more.
-    pub(crate) async fn take(&self) -> Result<Taken, NoSupervisor> {
-        match tokio::time::timeout(BIRTH, self.next()).await {
+    pub(crate) async fn take(&self) -> Result<ReadySupervisor, NoSupervisor> {
+        match tokio::time::timeout(FORK_DEADLINE, self.next()).await {
             Ok(taken) => taken,
             Err(_) => Err(NoSupervisor::Launcher),
         }
     }
 
-    async fn next(&self) -> Result<Taken, NoSupervisor> {
+    async fn next(&self) -> Result<ReadySupervisor, NoSupervisor> {
         loop {
             let ahead = self.waiting.lock().map_err(|_| refused(io::ErrorKind::Other))?.pop();
             let (mut spare, is_new) = match ahead {
                 Some(spare) => (spare, false),
                 None => (self.order().await?, true),
             };
-            match next_word(&mut spare.supervisor).await {
+            match next_message(&mut spare.supervisor).await {
                 Ok(word) => return spare.taken(word).map_err(NoSupervisor::Refused),
                 // One that was ordered while there was no room for it never came to be.
                 Err(_) if !is_new => {}
@@ -127,7 +127,7 @@ impl Pool {
     }
 
     /// Orders one, as soon as the launcher has room for the order.
-    async fn order(&self) -> Result<Spare, NoSupervisor> {
+    async fn order(&self) -> Result<OrderedSupervisor, NoSupervisor> {
         loop {
             match order(&self.launcher) {
                 Ok(spare) => return Ok(spare),
@@ -182,47 +182,51 @@ fn refused(error: impl Into<io::Error>) -> NoSupervisor {
 }
 
 /// Orders a supervisor. A launcher that stands still is not waited for.
-fn order(launcher: &StdStream) -> io::Result<Spare> {
+fn order(launcher: &StdStream) -> io::Result<OrderedSupervisor> {
     let (supervisor, far_supervisor) = StdStream::pair()?;
     let (command, far_command) = StdStream::pair()?;
     let fds = [far_supervisor.as_fd(), far_command.as_fd()];
     // So few bytes go whole, or not at all.
     packet::send_now(launcher, &packet::encode(&ForkSupervisor)?, &fds)?;
     command.set_nonblocking(true)?;
-    Ok(Spare { supervisor: Quiet::new(supervisor)?, command })
+    Ok(OrderedSupervisor { supervisor: LazyWriteStream::new(supervisor)?, command })
 }
 
-impl Spare {
-    fn taken(self, word: Word) -> io::Result<Taken> {
-        let Word::Ready { supervisor, command } = word else {
+impl OrderedSupervisor {
+    fn taken(self, word: SupervisorMessage) -> io::Result<ReadySupervisor> {
+        let SupervisorMessage::Ready { supervisor, command } = word else {
             return Err(io::Error::other("the supervisor spoke out of turn"));
         };
         let pid = |number| Pid::from_raw(number).ok_or(io::ErrorKind::InvalidData);
-        Ok(Taken { spare: self, supervisor: pid(supervisor)?, command: pid(command)? })
+        Ok(ReadySupervisor { spare: self, supervisor: pid(supervisor)?, command: pid(command)? })
     }
 }
 
-impl Taken {
+impl ReadySupervisor {
     /// Gives the waiting process its orders.
-    pub(crate) async fn start(self, orders: &Orders, streams: [OwnedFd; 3]) -> io::Result<Started> {
+    pub(crate) async fn start(
+        self,
+        orders: &Orders,
+        streams: [OwnedFd; 3],
+    ) -> io::Result<StartedCommand> {
         let Self { spare, supervisor, command } = self;
         let fds = [streams[0].as_fd(), streams[1].as_fd(), streams[2].as_fd()];
         send_packet(&spare.command, &packet::encode(orders)?, &fds).await?;
-        let (words, execution) = (spare.supervisor, spare.command);
-        Ok(Started { supervisor, command, words, execution })
+        let (messages, execution) = (spare.supervisor, spare.command);
+        Ok(StartedCommand { supervisor, command, messages, execution })
     }
 }
 
-impl Started {
+impl StartedCommand {
     /// Waits until the command has ended; an error means that its supervisor is gone.
-    pub(crate) async fn ended(&mut self) -> io::Result<Word> {
-        next_word(&mut self.words).await
+    pub(crate) async fn ended(&mut self) -> io::Result<SupervisorMessage> {
+        next_message(&mut self.messages).await
     }
 
     /// Waits until nothing that descended from the command is alive.
     pub(crate) async fn gone(&mut self) {
         // Nothing more is said; only the end of the supervisor can be noticed.
-        while next_word(&mut self.words).await.is_ok() {}
+        while next_message(&mut self.messages).await.is_ok() {}
     }
 
     /// Waits until it is clear whether the command could be executed.
@@ -239,7 +243,7 @@ impl Started {
             }
             Err(_) => {}
         }
-        match read_packet(&mut Quiet::new(self.execution.try_clone()?)?).await {
+        match read_packet(&mut LazyWriteStream::new(self.execution.try_clone()?)?).await {
             Ok(body) => bastide_proto::decode(&body).map(Some).map_err(io::Error::other),
             Err(error) if has_closed(&error) => Ok(None),
             Err(error) => Err(error),
@@ -252,12 +256,12 @@ fn has_closed(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset)
 }
 
-async fn next_word(from: &mut Quiet) -> io::Result<Word> {
+async fn next_message(from: &mut LazyWriteStream) -> io::Result<SupervisorMessage> {
     bastide_proto::decode(&read_packet(from).await?).map_err(io::Error::other)
 }
 
 /// The next packet, which carries no descriptors.
-pub(crate) async fn read_packet(from: &mut Quiet) -> io::Result<Vec<u8>> {
+pub(crate) async fn read_packet(from: &mut LazyWriteStream) -> io::Result<Vec<u8>> {
     let mut header = [0; 4];
     from.read_exact(&mut header).await?;
     // Both ends are ours, but a command may have taken a supervisor's place by a bug: stay bounded.

@@ -22,12 +22,13 @@ const AT_ONCE: usize = 128;
 const BUFFER: usize = 16 * 1024;
 
 /// Answers the warden until it is gone.
-pub(super) async fn serve(porter: OwnedFd) {
+pub(super) async fn serve(port_channel: OwnedFd) {
     // All that is used of it is that it becomes ready; what is sent are packets either way.
-    let Ok(porter) = UnixDatagram::from_std(porter.into()) else { return };
+    let Ok(port_channel) = UnixDatagram::from_std(port_channel.into()) else { return };
     let room = Arc::new(Semaphore::new(AT_ONCE));
     loop {
-        let asked = porter.async_io(Interest::READABLE, || Ok(porter::receive(&porter)?));
+        let asked =
+            port_channel.async_io(Interest::READABLE, || Ok(porter::receive(&port_channel)?));
         let Ok(Some((port, end))) = asked.await else { return };
         let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
         tokio::spawn(async move {

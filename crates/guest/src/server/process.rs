@@ -28,10 +28,10 @@ use super::call::fault;
 use super::kill::{has_group, kill_descendants};
 use super::log::OutputLog;
 use super::pipes::Pipes;
-use super::pool::{Pool, Started};
+use super::pool::{Pool, StartedCommand};
 use super::terminal::Terminal;
 use crate::accounts::Identity;
-use crate::supervisor::{ExecFailure, Orders, Word};
+use crate::supervisor::{ExecFailure, Orders, SupervisorMessage};
 
 /// How long the output of a command that has ended is waited for: a background child may hold the
 /// pipe open for ever.
@@ -363,13 +363,13 @@ async fn watch_over(
     guest: Arc<Guest>,
     process: Arc<Process>,
     pool: Arc<Pool>,
-    mut started: Started,
+    mut started: StartedCommand,
     deadline: Option<Instant>,
 ) {
-    let kills_before = guest.memory.kills();
+    let oom_kills_before = guest.memory.oom_kills();
     let both = [process.supervisor, process.command];
     let end = tokio::select! {
-        end = ending(&mut started) => out_of_memory(&guest, kills_before, end),
+        end = ending(&mut started) => out_of_memory(&guest, oom_kills_before, end),
         () = sleep_until(deadline) => End::Timeout,
         () = process.cancelled.notified() => End::Cancelled,
         // An earlier command may have stopped both while they waited for their orders. As long as the supervisor has
@@ -385,7 +385,7 @@ async fn watch_over(
         // The supervisor is gone, so what it looked after has fallen to the first process.
         End::Failed(_) => {
             let known = guest.processes.supervisors(process.supervisor);
-            guest.users.kill_strays(process.supervisor, &known).await;
+            guest.users.kill_orphans(process.supervisor, &known).await;
         }
         _ => {}
     }
@@ -422,18 +422,18 @@ async fn drain(log: &OutputLog, deadline: Option<Instant>) {
     }
 }
 
-/// Says that memory ran out where the kernel's books say so and the command did not end well.
-fn out_of_memory(guest: &Guest, kills_before: u64, end: End) -> End {
+/// Says that memory ran out where the kernel's count of OOM kills says so and the command did not end well.
+fn out_of_memory(guest: &Guest, oom_kills_before: u64, end: End) -> End {
     let code = match end {
         End::Signalled { signal: libc::SIGKILL } => 128 + libc::SIGKILL,
         End::Exited { code } if code != 0 => code,
         other => return other,
     };
-    if guest.memory.kills() > kills_before { End::OutOfMemory { code } } else { end }
+    if guest.memory.oom_kills() > oom_kills_before { End::OutOfMemory { code } } else { end }
 }
 
 /// Waits for the end of the command by itself.
-async fn ending(started: &mut Started) -> End {
+async fn ending(started: &mut StartedCommand) -> End {
     let word = started.ended().await;
     match started.executed().await {
         Ok(Some(failure)) => return End::NotStarted(not_started(failure)),
@@ -441,9 +441,9 @@ async fn ending(started: &mut Started) -> End {
         Err(error) => return End::Failed(fault("lost the command", &error)),
     }
     match word {
-        Ok(Word::Exited(code)) => End::Exited { code },
-        Ok(Word::Signalled(signal)) => End::Signalled { signal },
-        Ok(Word::Ready { .. }) | Err(_) => {
+        Ok(SupervisorMessage::Exited(code)) => End::Exited { code },
+        Ok(SupervisorMessage::Signalled(signal)) => End::Signalled { signal },
+        Ok(SupervisorMessage::Ready { .. }) | Err(_) => {
             let message = "the command's supervisor was killed from inside";
             End::Failed(Fault::new(FaultKind::Internal, message))
         }

@@ -7,7 +7,7 @@ use bastide_proto::{ChildRecord, Fault, FaultKind, ProcessRecord};
 
 use rustix::process::Pid;
 
-use super::kill::{Tree, command_line};
+use super::kill::{ProcessTree, command_line};
 use super::log::LogFolder;
 use super::process::Process;
 
@@ -63,7 +63,7 @@ impl Processes {
     /// Every record, oldest first, each with what else of it is alive.
     pub(crate) fn list(&self) -> Vec<ProcessRecord> {
         let all: Vec<_> = self.lock().records.values().map(Arc::clone).collect();
-        let tree = Tree::look();
+        let tree = ProcessTree::scan();
         let with_children = |process: Arc<Process>| {
             let mut record = process.record();
             let alive = tree.descendants(process.supervisor).into_iter();

@@ -24,7 +24,7 @@ pub(super) async fn run(
     wanted: Wanted,
     outbox: &mut Outbox,
 ) -> Result<(), Refusal> {
-    if let Some(why) = guest.users.only_own() {
+    if let Some(why) = guest.users.single_user_reason() {
         return Err(Fault::new(FaultKind::Unsupported, why).into());
     }
     outbox.accept(Accepted::default()).await?;

@@ -5,15 +5,15 @@ mod layout;
 use std::sync::Arc;
 
 use bastide_proto::frame::Tag;
-use bastide_proto::{Accepted, End, Frame, Put, PutWord};
+use bastide_proto::{Accepted, End, Frame, Put, PutMessage};
 
 use super::Guest;
-use super::acting::acting_as;
+use super::acting::with_credentials_of;
 use super::blocking::blocking;
-use super::call::{Gone, Inbox, Outbox, Refusal};
+use super::call::{HostGone, Inbox, Outbox, Refusal};
 
 pub(super) use layout::Layout;
-use layout::Trouble;
+use layout::LayoutFailure;
 
 /// How many bytes and frames are gathered before they are worked on.
 const PIECE_BYTES: usize = 512 * 1024;
@@ -27,7 +27,7 @@ pub(super) async fn run(
     outbox: &mut Outbox,
 ) -> Result<(), Refusal> {
     let who = guest.users.find(put.user.as_deref()).await?;
-    acting_as(who, lay_out(guest, put, inbox, outbox)).await
+    with_credentials_of(who, lay_out(guest, put, inbox, outbox)).await
 }
 
 async fn lay_out(
@@ -43,7 +43,7 @@ async fn lay_out(
     let end = match receive(guest, layout, inbox, outbox).await {
         Ok(()) => End::Done,
         Err(Refusal::Fault(fault)) => End::Failed(fault),
-        Err(Refusal::Gone) => return Err(Refusal::Gone),
+        Err(Refusal::HostGone) => return Err(Refusal::HostGone),
     };
     Ok(outbox.end(&end).await?)
 }
@@ -65,25 +65,25 @@ async fn receive(
         layout = back;
         match worked {
             Ok(true) => return Ok(()),
-            Ok(false) => outbox.item(&PutWord::Progress { made: layout.made() }).await?,
-            Err(Trouble::Fault(fault)) => return Err(fault.into()),
-            Err(Trouble::Obstacle(obstacle, fault)) => {
-                outbox.queue_item(&PutWord::Obstacle(obstacle)).await?;
+            Ok(false) => outbox.item(&PutMessage::Progress { made: layout.made() }).await?,
+            Err(LayoutFailure::Fault(fault)) => return Err(fault.into()),
+            Err(LayoutFailure::Obstacle(obstacle, fault)) => {
+                outbox.queue_item(&PutMessage::Obstacle(obstacle)).await?;
                 return Err(fault.into());
             }
-            Err(Trouble::Protocol) => return Err(Refusal::Gone),
+            Err(LayoutFailure::Protocol) => return Err(Refusal::HostGone),
         }
     }
 }
 
 /// What has come, at least one frame.
-async fn gather(inbox: &mut Inbox) -> Result<Vec<Frame>, Gone> {
+async fn gather(inbox: &mut Inbox) -> Result<Vec<Frame>, HostGone> {
     let mut frames = vec![inbox.next().await?];
     let mut bytes = 0;
     while bytes < PIECE_BYTES && frames.len() < PIECE_FRAMES {
         let Some(frame) = inbox.next_now()? else { break };
         if !matches!(frame.tag, Tag::Input | Tag::InputEnd | Tag::Item) {
-            return Err(Gone);
+            return Err(HostGone);
         }
         bytes += frame.body.len();
         frames.push(frame);

@@ -19,9 +19,9 @@ const MOST: Duration = Duration::from_secs(5);
 
 /// A socket that carries whole packets: a ticket, and the descriptor it is for.
 #[derive(Debug)]
-pub(super) struct Side(AsyncFd<OwnedFd>);
+pub(super) struct SideChannel(AsyncFd<OwnedFd>);
 
-impl Side {
+impl SideChannel {
     /// Takes a socket that came from the host.
     pub(super) fn new(socket: OwnedFd) -> io::Result<Self> {
         let is_right = socket_domain(&socket)? == AddressFamily::UNIX

@@ -7,15 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bastide_proto::{Fault, FaultKind};
-use bastide_wire::Quiet;
+use bastide_wire::LazyWriteStream;
 use rustix::process::Pid;
 use tokio::sync::Mutex;
 
 use super::blocking::blocking;
 use super::call::fault;
-use super::kill::kill_strays;
-use super::pool::{NoSupervisor, Pool, Taken, read_packet, send_packet};
-use crate::accounts::{Accounts, Identity, Nameless};
+use super::kill::kill_orphans;
+use super::pool::{NoSupervisor, Pool, ReadySupervisor, read_packet, send_packet};
+use crate::accounts::{Accounts, Identity, UnnamedGroup};
 use crate::init::ToInit;
 use crate::launcher::LauncherReport;
 use crate::packet;
@@ -31,26 +31,26 @@ const LAUNCH: Duration = Duration::from_secs(5);
 const MAX_NAME: usize = 256;
 
 /// A user; the default one if none.
-type Who = Option<Arc<Identity>>;
+type CommandUser = Option<Arc<Identity>>;
 
 /// Whom commands run as, and who else there can be.
 #[derive(Debug, Clone)]
-pub(crate) struct Population {
+pub(crate) struct UserPolicy {
     /// The default user.
     pub(crate) own: Identity,
     /// Its home.
     pub(crate) home: String,
     /// Why there is nobody but the default user, if so.
-    pub(crate) only_own: Option<String>,
+    pub(crate) single_user_reason: Option<String>,
     /// Which group a number without a name is in.
-    pub(crate) nameless: Nameless,
+    pub(crate) unnamed_group: UnnamedGroup,
 }
 
-impl Population {
+impl UserPolicy {
     /// Whether somebody who was asked for by `text` is the default user.
     fn is_own(&self, text: &str, who: &Identity) -> bool {
         // An engine gives a user all its groups, and the same one with another group is another.
-        if self.nameless == Nameless::InRootsGroup && self.only_own.is_none() {
+        if self.unnamed_group == UnnamedGroup::InRootsGroup && self.single_user_reason.is_none() {
             return *who == self.own;
         }
         who.uid == self.own.uid && (!text.contains(':') || who.gid == self.own.gid)
@@ -61,49 +61,52 @@ impl Population {
 #[derive(Debug)]
 pub(crate) struct Users {
     /// Where launchers are asked for.
-    init: Quiet,
-    population: Population,
+    init: LazyWriteStream,
+    user_policy: UserPolicy,
     /// Those that have run something, the latest last; the default user has no identity.
-    pools: Mutex<Vec<(Who, Arc<Pool>)>>,
+    pools: Mutex<Vec<(CommandUser, Arc<Pool>)>>,
 }
 
 impl Users {
     /// The default user, whose launcher is up.
-    pub(crate) fn new(init: Quiet, population: Population, own: Pool) -> Self {
-        Self { init, population, pools: Mutex::new(vec![(None, Arc::new(own))]) }
+    pub(crate) fn new(init: LazyWriteStream, user_policy: UserPolicy, own: Pool) -> Self {
+        Self { init, user_policy, pools: Mutex::new(vec![(None, Arc::new(own))]) }
     }
 
     /// Why there is nobody but the default user, if so.
-    pub(crate) fn only_own(&self) -> Option<&str> {
-        self.population.only_own.as_deref()
+    pub(crate) fn single_user_reason(&self) -> Option<&str> {
+        self.user_policy.single_user_reason.as_deref()
     }
 
     /// Who a user is; `None` for the default user.
-    pub(crate) async fn find(&self, user: Option<&str>) -> Result<Who, Fault> {
+    pub(crate) async fn find(&self, user: Option<&str>) -> Result<CommandUser, Fault> {
         self.find_with_home(user).await.map(|(who, _)| who)
     }
 
     /// Who a user is, `None` for the default user; and where its home is.
-    pub(crate) async fn find_with_home(&self, user: Option<&str>) -> Result<(Who, String), Fault> {
-        let Population { home, only_own, nameless, .. } = &self.population;
+    pub(crate) async fn find_with_home(
+        &self,
+        user: Option<&str>,
+    ) -> Result<(CommandUser, String), Fault> {
+        let UserPolicy { home, single_user_reason, unnamed_group, .. } = &self.user_policy;
         let Some(user) = user else { return Ok((None, home.clone())) };
         if user.is_empty() || user.len() > MAX_NAME || user.contains('\0') {
             return Err(Fault::new(FaultKind::Invalid, "the name of a user makes no sense"));
         }
-        let (asked, nameless) = (user.to_owned(), *nameless);
+        let (asked, unnamed_group) = (user.to_owned(), *unnamed_group);
         let find = move || {
             let accounts = Accounts::read();
-            let who = accounts.identity(&asked, nameless)?;
+            let who = accounts.identity(&asked, unnamed_group)?;
             let home = accounts.home(who.uid).to_owned();
             Some((who, home))
         };
         let Some((who, home)) = blocking(find).await? else {
             return Err(Fault::new(FaultKind::Invalid, format!("there is no user {user}")));
         };
-        if self.population.is_own(user, &who) {
+        if self.user_policy.is_own(user, &who) {
             return Ok((None, home));
         }
-        match only_own {
+        match single_user_reason {
             Some(why) => {
                 let message = format!("nothing can be done as {user}: {why}");
                 Err(Fault::new(FaultKind::Unsupported, message))
@@ -116,7 +119,7 @@ impl Users {
     pub(crate) async fn take(
         &self,
         who: Option<&Arc<Identity>>,
-    ) -> Result<(Arc<Pool>, Taken), Fault> {
+    ) -> Result<(Arc<Pool>, ReadySupervisor), Fault> {
         let failed = |error: io::Error| fault("cannot start a process", &error);
         let mut pool = self.pool(who).await?;
         for _ in 0..2 {
@@ -159,11 +162,11 @@ impl Users {
 
     /// Ends what a supervisor left behind that was killed from inside; `known` are all the others. No
     /// launcher is started meanwhile: it would look like one of those left behind.
-    pub(crate) async fn kill_strays(&self, supervisor: Pid, known: &[Pid]) {
+    pub(crate) async fn kill_orphans(&self, supervisor: Pid, known: &[Pid]) {
         let pools = self.pools.lock().await;
         let launchers = pools.iter().map(|(_, pool)| pool).filter(|pool| pool.is_alive());
         let launchers: Vec<_> = launchers.map(|pool| pool.launcher()).collect();
-        kill_strays(supervisor, &[&launchers, known].concat()).await;
+        kill_orphans(supervisor, &[&launchers, known].concat()).await;
     }
 
     async fn launch(&self, who: Option<&Arc<Identity>>) -> Result<Pool, Fault> {
@@ -173,7 +176,7 @@ impl Users {
             let order = ToInit::Launch(who.map(|who| Identity::clone(who)));
             send_packet(&self.init, &packet::encode(&order)?, &[far.as_fd()]).await?;
             drop(far);
-            let report = read_packet(&mut Quiet::new(near.try_clone()?)?).await?;
+            let report = read_packet(&mut LazyWriteStream::new(near.try_clone()?)?).await?;
             let report: LauncherReport =
                 bastide_proto::decode(&report).map_err(io::Error::other)?;
             near.set_nonblocking(false)?;

@@ -13,19 +13,19 @@ use std::time::Duration;
 
 use bastide_proto::container::{ContainerWardenSpec, UP, WARDEN_CHANNEL};
 use bastide_proto::hello::{Token, WELCOME_BYTES, check_welcome, hello};
-use bastide_proto::warden::{Answer, CONTROL_NAME, GUEST_NAME};
+use bastide_proto::warden::{CONTROL_SOCKET, GUEST_SOCKET, WardenResponse};
 use rustix::event::{Timespec, poll};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::setsid;
 
-use super::control::{self, Control};
+use super::control::{self, ControlSocket};
 use super::engine::{Done, ask};
 use super::folder::{EndNote, Folder};
-use super::keep::{Event, Keeper};
+use super::keep::{Event, EventLoop};
 use super::ports::Ports;
 use super::{BOOT, close_standard_streams, take_owner};
 use crate::sys::close_inherited;
-use crate::{packet, porter};
+use crate::{packet, port_channel};
 
 /// How often a container is looked for whose making was interrupted, and how long to wait between.
 const LOOKS: usize = 20;
@@ -47,11 +47,11 @@ pub fn run() -> io::Result<()> {
     let Some((spec, _)) = packet::receive::<ContainerWardenSpec>(&owner)? else { return Ok(()) };
     rustix::process::chdir("/")?;
     let folder = Folder::open(&spec.session_dir)?;
-    let mut control = Control::new(folder.listen(CONTROL_NAME)?)?;
+    let mut control = ControlSocket::new(folder.listen(CONTROL_SOCKET)?)?;
     owner.write_all(&[UP])?;
     owner.set_nonblocking(true)?;
     let container = Container { spec, folder, _lock: lock };
-    container.keep(owner, &mut control)
+    container.run_until_end(owner, &mut control)
 }
 
 struct Container {
@@ -62,27 +62,27 @@ struct Container {
 }
 
 impl Container {
-    fn keep(&self, owner: UnixStream, control: &mut Control) -> io::Result<()> {
+    fn run_until_end(&self, owner: UnixStream, control: &mut ControlSocket) -> io::Result<()> {
         let nobody = porter::pair()?.0;
         let ports = Ports::new(nobody, self.spec.own_network);
-        let mut keeper =
-            Keeper { init: None, owner: Some(owner), ports, is_up: false, has_ended: false };
+        let mut event_loop =
+            EventLoop { init: None, owner: Some(owner), ports, is_up: false, has_ended: false };
         let mut was_up = false;
         loop {
-            match keeper.watch(control)? {
+            match event_loop.run(control)? {
                 Event::OwnerSaysUp => {
-                    let (guest, porter) = self.watch_guest()?;
-                    keeper.init = Some(guest);
-                    keeper.ports = Ports::new(porter, self.spec.own_network);
+                    let (guest, port_channel) = self.watch_guest()?;
+                    event_loop.init = Some(guest);
+                    event_loop.ports = Ports::new(port_channel, self.spec.own_network);
                     was_up = true;
-                    if let Some(owner) = &mut keeper.owner {
+                    if let Some(owner) = &mut event_loop.owner {
                         owner.write_all(&[UP])?;
                     }
                 }
                 Event::SandboxEnded => {
                     drop(self.folder.note_end(EndNote::GuestEnded));
                     // An owner that is still there may want to know; its folder stays as long.
-                    if keeper.owner.is_none() {
+                    if event_loop.owner.is_none() {
                         return Ok(());
                     }
                 }
@@ -101,13 +101,13 @@ impl Container {
                     };
                     if let Err(error) = asked {
                         let errno = error.raw_os_error().unwrap_or(libc::EIO);
-                        control::answer(&caller, &Answer::Refused { errno });
+                        control::answer(&caller, &WardenResponse::Refused { errno });
                         continue;
                     }
-                    if !remove && keeper.init.is_some() {
+                    if !remove && event_loop.init.is_some() {
                         drop(self.folder.note_end(EndNote::Stopped));
                     }
-                    control::answer(&caller, &Answer::Ended);
+                    control::answer(&caller, &WardenResponse::Ended);
                     // The caller's socket closes when there is nothing more to wait for.
                     return if remove { self.folder.remove(None) } else { Ok(()) };
                 }
@@ -142,7 +142,7 @@ impl Container {
     /// Connects to the guest: what it is watched by, and where it is asked for ports. No command has run
     /// yet, so it is the guest that answers.
     fn watch_guest(&self) -> io::Result<(OwnedFd, OwnedFd)> {
-        let mut guest = Folder::open(&self.spec.run_dir)?.connect(GUEST_NAME)?;
+        let mut guest = Folder::open(&self.spec.run_dir)?.connect(GUEST_SOCKET)?;
         guest.set_read_timeout(Some(BOOT))?;
         guest.set_write_timeout(Some(BOOT))?;
         let (near, far) = porter::pair()?;

@@ -1,10 +1,10 @@
-//! Hosts that come to the warden with a wish. Each says one thing and hears one answer.
+//! Hosts that connect to the warden. Each sends one request and gets one response.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
-use bastide_proto::warden::{Answer, MAX_WORD, Wish};
+use bastide_proto::warden::{MAX_CONTROL_MESSAGE, WardenRequest, WardenResponse};
 
 use rustix::net::sockopt::socket_peercred;
 
@@ -18,20 +18,20 @@ const SPEAK: Duration = Duration::from_secs(5);
 
 /// Everybody who may want something.
 #[derive(Debug)]
-pub(super) struct Control {
+pub(super) struct ControlSocket {
     listener: UnixListener,
-    callers: Vec<Caller>,
+    callers: Vec<Client>,
 }
 
 /// A host that has not said all it has to say.
 #[derive(Debug)]
-pub(super) struct Caller {
+pub(super) struct Client {
     stream: UnixStream,
     heard: Vec<u8>,
     deadline: Instant,
 }
 
-impl Control {
+impl ControlSocket {
     pub(super) fn new(listener: UnixListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         Ok(Self { listener, callers: Vec::new() })
@@ -60,23 +60,23 @@ impl Control {
             && stream.set_nonblocking(true).is_ok()
         {
             let deadline = Instant::now() + SPEAK;
-            self.callers.push(Caller { stream, heard: Vec::new(), deadline });
+            self.callers.push(Client { stream, heard: Vec::new(), deadline });
         }
     }
 
     /// Everybody who has said what they want by now, with what they want. Callers who are gone, late
     /// or speak nonsense are forgotten.
-    pub(super) fn hear(&mut self) -> Vec<(UnixStream, Wish)> {
+    pub(super) fn read_requests(&mut self) -> Vec<(UnixStream, WardenRequest)> {
         let now = Instant::now();
-        let mut wishes = Vec::new();
+        let mut requests = Vec::new();
         for mut caller in std::mem::take(&mut self.callers) {
-            match caller.hear() {
-                Ok(Some(wish)) => wishes.push((caller.stream, wish)),
+            match caller.read_requests() {
+                Ok(Some(request)) => requests.push((caller.stream, request)),
                 Ok(None) if caller.deadline > now => self.callers.push(caller),
                 Ok(None) | Err(_) => {}
             }
         }
-        wishes
+        requests
     }
 }
 
@@ -87,9 +87,9 @@ fn is_ours(stream: &UnixStream) -> bool {
     socket_peercred(stream).is_ok_and(|peer| peer.uid == own || peer.uid.is_root())
 }
 
-impl Caller {
-    /// Reads what is there; the wish, once it is whole.
-    fn hear(&mut self) -> io::Result<Option<Wish>> {
+impl Client {
+    /// Reads what is there; the request, once it is whole.
+    fn read_requests(&mut self) -> io::Result<Option<WardenRequest>> {
         let mut piece = [0; 256];
         loop {
             match self.stream.read(&mut piece) {
@@ -101,7 +101,7 @@ impl Caller {
             }
             let Some((header, body)) = self.heard.split_first_chunk::<4>() else { continue };
             let length = usize::try_from(u32::from_le_bytes(*header)).map_err(io::Error::other)?;
-            if length > MAX_WORD || body.len() > length {
+            if length > MAX_CONTROL_MESSAGE || body.len() > length {
                 return Err(io::ErrorKind::InvalidData.into());
             }
             if body.len() == length {
@@ -113,7 +113,7 @@ impl Caller {
 
 /// Answers a caller. One that does not listen any more has lost interest. An answer fits into what a
 /// socket holds, so nobody is waited for.
-pub(super) fn answer(mut caller: &UnixStream, answer: &Answer) {
+pub(super) fn answer(mut caller: &UnixStream, answer: &WardenResponse) {
     if let Ok(bytes) = packet::encode(answer) {
         drop(caller.write_all(&bytes));
     }
@@ -126,10 +126,10 @@ mod tests {
 
     use super::*;
 
-    fn listening(name: &str) -> (Control, SocketAddr) {
+    fn listening(name: &str) -> (ControlSocket, SocketAddr) {
         let name = format!("bastide-{name}-{}", std::process::id());
         let address = SocketAddr::from_abstract_name(name).unwrap();
-        (Control::new(UnixListener::bind_addr(&address).unwrap()).unwrap(), address)
+        (ControlSocket::new(UnixListener::bind_addr(&address).unwrap()).unwrap(), address)
     }
 
     #[test]
@@ -139,20 +139,20 @@ mod tests {
         let mut liar = UnixStream::connect_addr(&address).unwrap();
         control.accept();
         control.accept();
-        let wish = Wish::Publish { port: 8080 };
-        let bytes = packet::encode(&wish).unwrap();
+        let request = WardenRequest::Publish { port: 8080 };
+        let bytes = packet::encode(&request).unwrap();
         slow.write_all(&bytes[..3]).unwrap();
         liar.write_all(&[0xff; 8]).unwrap();
-        assert_eq!(control.hear().len(), 0);
+        assert_eq!(control.read_requests().len(), 0);
         assert_eq!(control.callers().count(), 1, "the liar is gone");
         slow.write_all(&bytes[3..]).unwrap();
-        let heard = control.hear();
-        assert_eq!(heard.iter().map(|(_, wish)| *wish).collect::<Vec<_>>(), [wish]);
+        let heard = control.read_requests();
+        assert_eq!(heard.iter().map(|(_, request)| *request).collect::<Vec<_>>(), [request]);
         for (caller, _) in heard {
-            answer(&caller, &Answer::Ended);
+            answer(&caller, &WardenResponse::Ended);
         }
         let mut said = Vec::new();
         slow.read_to_end(&mut said).unwrap();
-        assert_eq!(said, packet::encode(&Answer::Ended).unwrap());
+        assert_eq!(said, packet::encode(&WardenResponse::Ended).unwrap());
     }
 }

@@ -10,7 +10,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use bastide_proto::warden::{END_NAME, GONE_PREFIX, LOCK_NAME, origin_mark};
+use bastide_proto::warden::{END_FILE, GONE_PREFIX, LOCK_FILE, origin_mark};
 use rustix::fs::{
     AtFlags, CWD, Mode, OFlags, StatxFlags, openat, renameat, statat, statx, unlinkat,
 };
@@ -60,12 +60,12 @@ impl Folder {
 
     /// Notes how the sandbox ended, for whoever was not there to see it.
     pub(crate) fn note_end(&self, note: EndNote) -> io::Result<()> {
-        let unfinished = format!("{END_NAME}.new");
+        let unfinished = format!("{END_FILE}.new");
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(0o600);
         let mut file = fs::File::from(openat(&self.held, &unfinished, flags, mode)?);
         file.write_all(note.to_json().as_bytes())?;
-        Ok(renameat(&self.held, &unfinished, &self.held, END_NAME)?)
+        Ok(renameat(&self.held, &unfinished, &self.held, END_FILE)?)
     }
 
     /// Removes the folder and all that is in it. Nothing runs inside any more; `ids` are those that
@@ -125,7 +125,7 @@ const MOST_MARK: u64 = 128;
 
 /// Whether a session's folder is a copy of another. One that does not say was made before they did.
 fn is_copy(session_dir: &Path) -> io::Result<bool> {
-    let lock = match fs::File::open(session_dir.join(LOCK_NAME)) {
+    let lock = match fs::File::open(session_dir.join(LOCK_FILE)) {
         Ok(lock) => lock,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(error),
@@ -150,7 +150,7 @@ fn mark(lock: &fs::File) -> io::Result<String> {
 /// What a session's lock says.
 fn said_by_lock(session_dir: &Path) -> io::Result<String> {
     let mut said = String::new();
-    let lock = fs::File::open(session_dir.join(LOCK_NAME))?;
+    let lock = fs::File::open(session_dir.join(LOCK_FILE))?;
     lock.take(MOST_MARK).read_to_string(&mut said)?;
     Ok(said)
 }
@@ -253,7 +253,7 @@ fn remove_as_owner(above: BorrowedFd<'_>, name: &CStr, ids: &IdMap) -> io::Resul
     drop(far);
     let mapped = ids.write(child).map_err(io::Error::other).and_then(|()| (&near).write_all(&[1]));
     drop(near);
-    let status = super::foundation::bury(child)?;
+    let status = super::foundation::reap(child)?;
     mapped?;
     match status.exit_status() {
         Some(0) => Ok(()),

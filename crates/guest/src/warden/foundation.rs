@@ -1,4 +1,4 @@
-//! What a sandbox stands on: its ids, its namespaces and its first process.
+//! The base of a sandbox: its ids, its namespaces and its first process.
 //!
 //! None of it depends on the session, so it can be there before the session is.
 
@@ -10,8 +10,8 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
 use bastide_proto::boot::{
-    BootFailure, BootReport, BootSpec, Enforced, FIRST_RANGE_ID, Groundwork, Ready, RootStep, Rung,
-    UserAndGroup,
+    BaseSpec, BootFailure, BootReport, BootSpec, Enforced, FIRST_RANGE_ID, RootStep, Rung,
+    SandboxUp, UserAndGroup,
 };
 use rustix::io::Errno;
 use rustix::process::{
@@ -20,84 +20,90 @@ use rustix::process::{
 };
 
 use super::BOOT;
-use super::pattern::{Pattern, Unforked, without_copy};
-use crate::init::{self, Handed, Inheritance, Task};
-use crate::jail::{IdMap, Instead, Step, StepError, clone_binds};
+use super::pattern::{ForkFailure, RootTemplate, without_template};
+use crate::init::{self, InitArguments, SessionFds, Task};
+use crate::jail::{BindOverride, IdMap, StepContext, StepError, clone_binds};
 use crate::server::kill::{end_session, kill_descendants};
 use crate::sys::{Fork, fork, fork_into};
-use crate::without::{Wall, is_out};
-use crate::{packet, porter};
+use crate::without::{Wall, is_removed};
+use crate::{packet, port_channel};
 
 /// The first process of a sandbox, and what it was given.
-pub(super) struct Foundation {
+pub(super) struct SandboxBase {
     /// Held so that no other session gets the same ids while this one can leave files behind.
     pub(super) ids: IdMap,
     init: Pid,
     pub(super) init_fd: OwnedFd,
     /// Held also because the guest ends when it closes.
     to_init: UnixStream,
-    pub(super) porter: OwnedFd,
+    pub(super) port_channel: OwnedFd,
     /// Whether no namespace ends with its first process.
     on_host: bool,
     /// The namespace its ids are in, where files are shown with their owners shifted.
     shifted: Option<File>,
 }
 
-impl Foundation {
+impl SandboxBase {
     /// Forks the first process of a sandbox and does from outside what that cannot do from inside. The
     /// owner's socket is handed back whatever happens. `session` is only asked for its ids on the host; a
-    /// `pattern` must be of this ground.
-    pub(super) fn lay(
-        ground: &Groundwork,
+    /// `template` must be of this base.
+    pub(super) fn build(
+        base_spec: &BaseSpec,
         session: Option<&BootSpec>,
-        pattern: Option<Pattern>,
+        template: Option<RootTemplate>,
         owner: UnixStream,
     ) -> (UnixStream, Result<Self, BootFailure>) {
-        let prepared = match Prepared::new(ground, session) {
+        let prepared = match Prepared::new(base_spec, session) {
             Ok(prepared) => prepared,
             Err(error) => return (owner, Err(error.into())),
         };
-        let Prepared { ids, to_init, to_warden, porter, far_porter } = prepared;
-        let on_host = ground.rung != Rung::Namespaces;
-        let flags = namespaces(ground.own_network);
-        let forked = match pattern {
-            _ if on_host => without_copy(fork()),
-            Some(pattern) => pattern.fork_into(flags),
-            None => without_copy(fork_into(flags)),
+        let Prepared { ids, to_init, to_warden, port_channel, far_port_channel } = prepared;
+        let on_host = base_spec.rung != Rung::Namespaces;
+        let flags = namespaces(base_spec.own_network);
+        let forked = match template {
+            _ if on_host => without_template(fork()),
+            Some(template) => template.fork_into(flags),
+            None => without_template(fork_into(flags)),
         };
-        let (init, is_copy) = match forked {
-            Ok((Fork::Child, is_copy)) => {
-                drop((owner, to_init, porter));
-                let (warden, porter) = (to_warden.into(), far_porter);
-                init::run(Inheritance { ground: ground.clone(), ids, warden, porter, is_copy })
+        let (init, has_template) = match forked {
+            Ok((Fork::Child, has_template)) => {
+                drop((owner, to_init, port_channel));
+                let (warden, port_channel) = (to_warden.into(), far_port_channel);
+                init::run(InitArguments {
+                    base_spec: base_spec.clone(),
+                    ids,
+                    warden,
+                    port_channel,
+                    has_template,
+                })
             }
-            Ok((Fork::Parent(init), is_copy)) => (init, is_copy),
-            Err(Unforked::Refused(error)) => return (owner, Err(no_namespaces(&error))),
-            Err(Unforked::Lost(error)) => {
+            Ok((Fork::Parent(init), has_template)) => (init, has_template),
+            Err(ForkFailure::Refused(error)) => return (owner, Err(no_namespaces(&error))),
+            Err(ForkFailure::Lost(error)) => {
                 let step = format!("come back from the pattern of the root ({error})");
                 return (owner, Err(StepError::from_errno(&step, libc::EIO).into()));
             }
         };
-        drop((to_warden, far_porter));
+        drop((to_warden, far_port_channel));
         let watched = pidfd_open(init, PidfdFlags::empty()).step(|| "watch the sandbox".to_owned());
         let init_fd = match watched {
             Ok(init_fd) => init_fd,
             // Without its warden's socket it ends by itself.
             Err(error) => return (owner, Err(error.into())),
         };
-        let mut foundation = Self { ids, init, init_fd, to_init, porter, on_host, shifted: None };
-        match foundation.support(if is_copy { &[] } else { &ground.steps }) {
-            Ok(()) => (owner, Ok(foundation)),
+        let mut base = Self { ids, init, init_fd, to_init, port_channel, on_host, shifted: None };
+        match base.set_up_from_outside(if has_template { &[] } else { &base_spec.steps }) {
+            Ok(()) => (owner, Ok(base)),
             Err(failure) => {
                 // The failure is what the owner must hear.
-                drop(foundation.end());
+                drop(base.end());
                 (owner, Err(failure))
             }
         }
     }
 
     /// Writes the maps of ids, and hands over what only the host can reach.
-    fn support(&mut self, steps: &[RootStep]) -> Result<(), BootFailure> {
+    fn set_up_from_outside(&mut self, steps: &[RootStep]) -> Result<(), BootFailure> {
         // Init is ours, but what it does may take for ever: a file system that does not answer.
         self.to_init.set_read_timeout(Some(BOOT)).step(|| "watch the sandbox".to_owned())?;
         self.ids.write(self.init).map_err(|error| {
@@ -110,18 +116,18 @@ impl Foundation {
             let opened = File::open(path).step(|| "open the user namespace".to_owned())?;
             self.shifted = Some(opened);
         }
-        Ok(self.hand_binds(steps, None)?)
+        Ok(self.send_binds(steps, None)?)
     }
 
     /// Hands over copies of the mounts of every bind among the steps, where init cannot make them. The
     /// last packet has none.
-    fn hand_binds(
+    fn send_binds(
         &self,
         steps: &[RootStep],
-        instead: Option<Instead<'_>>,
+        bind_override: Option<BindOverride<'_>>,
     ) -> Result<(), StepError> {
         let binds = match self.ids.are_shifted() {
-            true => clone_binds(steps, &|owner| self.namespace_of(owner).map(Some), instead)?,
+            true => clone_binds(steps, &|owner| self.namespace_of(owner).map(Some), bind_override)?,
             false => Vec::new(),
         };
         for some in binds.chunks(packet::MAX_FDS) {
@@ -144,22 +150,22 @@ impl Foundation {
 
     /// Gives the sandbox its session, and waits until its guest is up. `workspace` takes the place of the
     /// folder that would be it.
-    pub(super) fn carry(
+    pub(super) fn boot_session(
         &self,
         spec: &BootSpec,
-        handed: &Handed,
+        session_fds: &SessionFds,
         enforced: &Enforced,
-        workspace: Option<Instead<'_>>,
-    ) -> Result<Ready, BootFailure> {
+        workspace: Option<BindOverride<'_>>,
+    ) -> Result<SandboxUp, BootFailure> {
         let task = Task {
             session: spec.clone(),
             enforced: enforced.clone(),
-            has_logs: handed.logs.is_some(),
-            has_kills: handed.kills.is_some(),
+            has_logs: session_fds.logs.is_some(),
+            has_oom_events: session_fds.oom_events.is_some(),
         };
-        let given = packet::send(&self.to_init, &task, &handed.as_fds())
+        let given = packet::send(&self.to_init, &task, &session_fds.as_fds())
             .step(talk)
-            .and_then(|()| self.hand_binds(&spec.steps, workspace));
+            .and_then(|()| self.send_binds(&spec.steps, workspace));
         // An init that failed before says why, and hears nothing any more.
         match (packet::receive(&self.to_init).step(talk), given) {
             (Ok(Some((BootReport::Failed(failure), _))), _) => Err(failure),
@@ -168,7 +174,7 @@ impl Foundation {
                 let init_pid = self.init.as_raw_pid().unsigned_abs();
                 let guest_pid = guest.first().map_or(Ok(0), pid_outside);
                 let guest_pid = guest_pid.step(|| "find the guest".to_owned())?;
-                Ok(Ready { init_pid, guest_pid, ..ready })
+                Ok(SandboxUp { init_pid, guest_pid, ..ready })
             }
             (Ok(None), Ok(())) => {
                 let step = "start the sandbox, whose first process ended without a word";
@@ -179,11 +185,11 @@ impl Foundation {
 
     /// Ends the sandbox: with its first process the kernel ends all of them.
     pub(super) fn end(&self) -> io::Result<WaitStatus> {
-        let status = if self.on_host && !is_out(Wall::Ending) {
+        let status = if self.on_host && !is_removed(Wall::Ending) {
             end_descendants(self.init, &self.init_fd)?
         } else {
             kill(&self.init_fd)?;
-            bury(self.init)?
+            reap(self.init)?
         };
         self.ids.release();
         Ok(status)
@@ -195,27 +201,27 @@ struct Prepared {
     ids: IdMap,
     to_init: UnixStream,
     to_warden: UnixStream,
-    porter: OwnedFd,
-    far_porter: OwnedFd,
+    port_channel: OwnedFd,
+    far_port_channel: OwnedFd,
 }
 
 impl Prepared {
-    fn new(ground: &Groundwork, session: Option<&BootSpec>) -> Result<Self, StepError> {
+    fn new(base_spec: &BaseSpec, session: Option<&BootSpec>) -> Result<Self, StepError> {
         let before = session.and_then(|session| owner_of(session.own_folders.first()));
         let session_dir = session.map(|session| session.session_dir.as_path());
-        let ids = IdMap::claim(&ground.ids, session_dir, before)?;
-        if ground.rung != Rung::Namespaces {
+        let ids = IdMap::claim(&base_spec.ids, session_dir, before)?;
+        if base_spec.rung != Rung::Namespaces {
             // Whatever loses its parent inside must not get away.
             let own = rustix::process::getpid();
             set_child_subreaper(Some(own)).step(|| "look after processes".to_owned())?;
         }
         // Init finds the folder for the new root as its current one: it may not look up the path.
-        rustix::process::chdir(&ground.stand)
-            .step(|| format!("enter {}", ground.stand.display()))?;
+        rustix::process::chdir(&base_spec.mount_dir)
+            .step(|| format!("enter {}", base_spec.mount_dir.display()))?;
         let pair = || "make a pair of sockets".to_owned();
         let (to_init, to_warden) = UnixStream::pair().step(pair)?;
-        let (porter, far_porter) = porter::pair().step(pair)?;
-        Ok(Self { ids, to_init, to_warden, porter, far_porter })
+        let (port_channel, far_port_channel) = porter::pair().step(pair)?;
+        Ok(Self { ids, to_init, to_warden, port_channel, far_port_channel })
     }
 }
 
@@ -233,8 +239,8 @@ fn namespaces(own_network: bool) -> libc::c_int {
     let always =
         libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWUTS | libc::CLONE_NEWCGROUP;
     let others = [
-        (libc::CLONE_NEWPID, !is_out(Wall::Processes)),
-        (libc::CLONE_NEWIPC, !is_out(Wall::Ipc)),
+        (libc::CLONE_NEWPID, !is_removed(Wall::Processes)),
+        (libc::CLONE_NEWIPC, !is_removed(Wall::Ipc)),
         (libc::CLONE_NEWNET, own_network),
     ];
     others.into_iter().filter(|(_, wanted)| *wanted).fold(always, |all, (flag, _)| all | flag)
@@ -265,7 +271,7 @@ fn end_descendants(init: Pid, init_fd: &OwnedFd) -> io::Result<WaitStatus> {
     // While init lives, whatever loses its parent falls to it and is collected there.
     end_session(init);
     kill(init_fd)?;
-    let status = bury(init)?;
+    let status = reap(init)?;
     // What init left, if it was gone before.
     end_session(own);
     for _ in 0..TRIES {
@@ -291,7 +297,7 @@ fn kill(init: &OwnedFd) -> io::Result<()> {
     }
 }
 
-pub(super) fn bury(init: Pid) -> io::Result<WaitStatus> {
+pub(super) fn reap(init: Pid) -> io::Result<WaitStatus> {
     loop {
         match waitpid(Some(init), WaitOptions::empty()) {
             Ok(Some((_, status))) => return Ok(status),

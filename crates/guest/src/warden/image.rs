@@ -19,8 +19,8 @@ use std::process::{Command, Stdio};
 use bastide_proto::boot::{BootSpec, Image, UserAndGroup};
 use rustix::fs::{AtFlags, unlinkat};
 
-use super::foundation::Foundation;
-use crate::jail::{Instead, Step, StepError, file_system, shift};
+use super::foundation::SandboxBase;
+use crate::jail::{BindOverride, StepContext, StepError, file_system, shift};
 use crate::sys::{attach_loop, behind_loop, free_loop};
 
 /// What holds the limit on disk.
@@ -42,7 +42,7 @@ const JOURNAL_MIB: &str = "size=16";
 #[derive(Debug, Default)]
 pub(super) struct Workspace<'a> {
     /// The mount, in the place of the folder that would be the workspace.
-    pub(super) instead: Option<Instead<'a>>,
+    pub(super) bind_override: Option<BindOverride<'a>>,
     /// Its device, or why there is none; nothing where none was asked for.
     pub(super) device: Option<Result<u64, String>>,
     /// What holds the limit on disk, if it does.
@@ -52,13 +52,13 @@ pub(super) struct Workspace<'a> {
 impl<'a> Workspace<'a> {
     /// Mounts the file system of the workspace, where it is to have one. A session that can do without
     /// has the folder instead; one whose files lie in the image cannot.
-    pub(super) fn mount(spec: &'a BootSpec, foundation: &Foundation) -> Result<Self, StepError> {
+    pub(super) fn mount(spec: &'a BootSpec, base: &SandboxBase) -> Result<Self, StepError> {
         let Some(image) = &spec.image else { return Ok(Self::default()) };
-        match mount(image, foundation) {
+        match mount(image, base) {
             Ok((mount, device)) => {
                 let by = if spec.writable.len() > 1 { SIZED_AND_EACH_FILE } else { SIZED };
                 Ok(Self {
-                    instead: Some(Instead { of: &image.instead_of, mount }),
+                    bind_override: Some(BindOverride { of: &image.instead_of, mount }),
                     device: Some(Ok(device)),
                     limited_by: spec.limits.disk.map(|_| by.to_owned()),
                 })
@@ -75,9 +75,9 @@ impl<'a> Workspace<'a> {
 }
 
 /// Mounts an image, attached nowhere, and says what its device is.
-fn mount(image: &Image, foundation: &Foundation) -> Result<(OwnedFd, u64), StepError> {
+fn mount(image: &Image, base: &SandboxBase) -> Result<(OwnedFd, u64), StepError> {
     // Whoever made the file system owns its top folder.
-    let owners = foundation.namespace_of(Some(UserAndGroup { uid: 0, gid: 0 }))?;
+    let owners = base.namespace_of(Some(UserAndGroup { uid: 0, gid: 0 }))?;
     if let Some(maker) = &image.maker {
         make(image, maker)?;
     }

@@ -1,4 +1,4 @@
-//! Keeping a sandbox: waiting for whatever comes first, its end, its owner's end, or a wish.
+//! The event loop of a warden: waiting for whatever comes first, its end, its owner's end, or a request.
 //!
 //! One thread, one wait for everything. Nothing here blocks on any single party.
 
@@ -8,16 +8,16 @@ use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
 use bastide_proto::container::{GAVE_UP, UP};
-use bastide_proto::warden::{Answer, LET_GO, Wish};
+use bastide_proto::warden::{RELEASE, WardenRequest, WardenResponse};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::control::{Control, answer};
+use super::control::{ControlSocket, answer};
 use super::ports::{Ports, Source};
 
 /// What is watched over.
 #[derive(Debug)]
-pub(super) struct Keeper {
+pub(super) struct EventLoop {
     /// The first process inside; `None` once it is known to have ended.
     pub(super) init: Option<OwnedFd>,
     /// The process that made the session, until it lets go of it.
@@ -55,9 +55,9 @@ enum Ready {
     Ports(Source),
 }
 
-impl Keeper {
+impl EventLoop {
     /// Serves until something ends.
-    pub(super) fn watch(&mut self, control: &mut Control) -> io::Result<Event> {
+    pub(super) fn run(&mut self, control: &mut ControlSocket) -> io::Result<Event> {
         loop {
             let ready = self.wait(control)?;
             if ready.contains(&Ready::Init) {
@@ -66,7 +66,7 @@ impl Keeper {
                 return Ok(Event::SandboxEnded);
             }
             if ready.contains(&Ready::Owner)
-                && let Some(event) = self.hear_owner()
+                && let Some(event) = self.read_owner()
             {
                 return Ok(event);
             }
@@ -74,8 +74,8 @@ impl Keeper {
                 control.accept();
             }
             // Late callers are forgotten here too, so this runs whatever happened.
-            for (caller, wish) in control.hear() {
-                if let Some(event) = self.grant(caller, wish) {
+            for (caller, request) in control.read_requests() {
+                if let Some(event) = self.handle_request(caller, request) {
                     return Ok(event);
                 }
             }
@@ -86,32 +86,32 @@ impl Keeper {
                     Ready::Init | Ready::Owner | Ready::Listener | Ready::Caller => None,
                 })
                 .collect();
-            self.ports.turn(&ports);
+            self.ports.handle_ready(&ports);
         }
     }
 
-    fn grant(&mut self, caller: UnixStream, wish: Wish) -> Option<Event> {
-        match wish {
-            Wish::Publish { port } => {
+    fn handle_request(&mut self, caller: UnixStream, request: WardenRequest) -> Option<Event> {
+        match request {
+            WardenRequest::Publish { port } => {
                 let granted = match self.ports.publish(port) {
-                    Ok(published) => Answer::Ports(vec![published]),
-                    Err(errno) => Answer::Refused { errno: errno.raw_os_error() },
+                    Ok(published) => WardenResponse::Ports(vec![published]),
+                    Err(errno) => WardenResponse::Refused { errno: errno.raw_os_error() },
                 };
                 answer(&caller, &granted);
             }
-            Wish::Ports => answer(&caller, &Answer::Ports(self.ports.list())),
-            Wish::End { remove } => return Some(Event::Asked { remove, caller }),
-            _ => answer(&caller, &Answer::Refused { errno: Errno::NOSYS.raw_os_error() }),
+            WardenRequest::Ports => answer(&caller, &WardenResponse::Ports(self.ports.list())),
+            WardenRequest::End { remove } => return Some(Event::Asked { remove, caller }),
+            _ => answer(&caller, &WardenResponse::Refused { errno: Errno::NOSYS.raw_os_error() }),
         }
         None
     }
 
     /// What the owner says, or that it is gone; if it lets go, it is not watched any more.
-    fn hear_owner(&mut self) -> Option<Event> {
+    fn read_owner(&mut self) -> Option<Event> {
         let owner = self.owner.as_mut()?;
         let mut word = [0; 1];
         match owner.read(&mut word) {
-            Ok(1..) if word == [LET_GO] => {
+            Ok(1..) if word == [RELEASE] => {
                 self.owner = None;
                 self.has_ended.then_some(Event::Released)
             }
@@ -133,7 +133,7 @@ impl Keeper {
     }
 
     /// Waits until something can be done.
-    fn wait(&self, control: &Control) -> io::Result<Vec<Ready>> {
+    fn wait(&self, control: &ControlSocket) -> io::Result<Vec<Ready>> {
         let mut names = Vec::new();
         let mut waits = Vec::new();
         let mut add = |name, wait| {

@@ -1,4 +1,4 @@
-//! Limits on what commands may use, by control groups where the machine has them.
+//! Limits on what commands may use, by cgroups where the machine has them.
 //!
 //! The group holds commands only: launchers join it, guest and init stay outside, so that a command that
 //! runs out of memory takes nobody else with it.
@@ -10,14 +10,14 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use bastide_proto::boot::{Enforced, Limits};
+use bastide_proto::boot::{Enforced, ResourceLimits};
 use rustix::io::Errno;
 
 mod hierarchy;
 
 use hierarchy::{Controller, Hierarchy};
 
-/// How long the kernel's books of a processor's time run, in microseconds.
+/// The period of the CPU quota, in microseconds.
 const PERIOD_US: u64 = 100_000;
 
 /// Where the groups of a session are noted, in its folder, before they are made: whoever removes the
@@ -29,41 +29,41 @@ const MAX_NOTE: u64 = 64 * 1024;
 
 /// The groups of one session.
 #[derive(Debug, Default)]
-pub(crate) struct Groups {
+pub(crate) struct Cgroups {
     folders: Vec<PathBuf>,
-    /// Where a process writes itself to join.
-    pub(crate) doors: Vec<OwnedFd>,
-    /// Where the kernel counts whom it killed for want of memory.
-    pub(crate) kills: Option<OwnedFd>,
+    /// Open `cgroup.procs` files: a process that writes 0 to one joins.
+    pub(crate) cgroup_procs: Vec<OwnedFd>,
+    /// Where the kernel counts OOM kills.
+    pub(crate) oom_events: Option<OwnedFd>,
     /// What enforces which limit.
     pub(crate) enforced: Enforced,
 }
 
-impl Groups {
+impl Cgroups {
     /// Makes what groups this machine allows for the limits that are asked for. A limit that no group can
     /// hold is left to others.
-    pub(crate) fn make(session_dir: &Path, limits: &Limits) -> Self {
-        let mut groups = Self::default();
+    pub(crate) fn make(session_dir: &Path, limits: &ResourceLimits) -> Self {
+        let mut cgroups = Self::default();
         let wanted = [
             (Controller::Memory, limits.memory),
             (Controller::Pids, limits.pids),
             (Controller::Cpu, limits.cpu_millis),
         ];
         if wanted.iter().all(|(_, limit)| limit.is_none()) {
-            return groups;
+            return cgroups;
         }
         let hierarchies = hierarchy::find().unwrap_or_default();
         for (controller, limit) in wanted {
             let Some(limit) = limit else { continue };
             let held = hierarchies.iter().filter(|one| one.controllers.contains(&controller));
             for hierarchy in held {
-                if let Ok(by) = groups.limit(hierarchy, session_dir, controller, limit) {
-                    *place(&mut groups.enforced, controller) = Some(by);
+                if let Ok(by) = cgroups.limit(hierarchy, session_dir, controller, limit) {
+                    *place(&mut cgroups.enforced, controller) = Some(by);
                     break;
                 }
             }
         }
-        groups
+        cgroups
     }
 
     /// Puts one limit on the group of one hierarchy, making the group if it is not there yet.
@@ -86,8 +86,8 @@ impl Groups {
         }
         let made = apply(hierarchy, &folder, controller, limit).and_then(|()| {
             if is_new {
-                let door = File::options().write(true).open(folder.join("cgroup.procs"))?;
-                self.doors.push(door.into());
+                let procs_file = File::options().write(true).open(folder.join("cgroup.procs"))?;
+                self.cgroup_procs.push(procs_file.into());
             }
             Ok(())
         });
@@ -99,8 +99,9 @@ impl Groups {
             return Err(error);
         }
         if controller == Controller::Memory {
-            let book = if hierarchy.unified { "memory.events" } else { "memory.oom_control" };
-            self.kills = File::open(folder.join(book)).ok().map(Into::into);
+            let events_file =
+                if hierarchy.unified { "memory.events" } else { "memory.oom_control" };
+            self.oom_events = File::open(folder.join(events_file)).ok().map(Into::into);
         }
         if is_new {
             self.folders.push(folder);

@@ -19,7 +19,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::jail::{Step, StepError, make_exclusively};
+use crate::jail::{StepContext, StepError, make_exclusively};
 
 /// Where they are noted, in the session's folder.
 const NOTE: &str = "mount-points";
@@ -32,7 +32,7 @@ const WITHIN: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLIN
 
 /// Something empty that was made in a folder of the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Made {
+struct MadeMountPoint {
     folder: PathBuf,
     beneath: PathBuf,
     is_dir: bool,
@@ -54,7 +54,11 @@ pub(super) fn make(session_dir: &Path, wanted: &[MountPoint]) -> Result<(), Step
     Ok(())
 }
 
-fn make_one(session_dir: &Path, point: &MountPoint, noted: &mut Vec<Made>) -> io::Result<()> {
+fn make_one(
+    session_dir: &Path,
+    point: &MountPoint,
+    noted: &mut Vec<MadeMountPoint>,
+) -> io::Result<()> {
     let mut parent = open_folder(&point.folder)?;
     let owner = fstat(&parent)?;
     let mut beneath = PathBuf::new();
@@ -71,7 +75,7 @@ fn make_one(session_dir: &Path, point: &MountPoint, noted: &mut Vec<Made>) -> io
             let found = statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
             let (device, inode) = (found.st_dev, found.st_ino);
             let (folder, beneath) = (point.folder.clone(), beneath.clone());
-            noted.push(Made { folder, beneath, is_dir, device, inode });
+            noted.push(MadeMountPoint { folder, beneath, is_dir, device, inode });
             write_note(session_dir, noted)?;
         }
         if names.peek().is_some() {
@@ -98,7 +102,7 @@ pub(super) fn remove(session_dir: &Path) -> io::Result<()> {
 
 /// Removes it, if it is still what was made: a caller's file in its place stays, and so does one that
 /// somebody wrote to.
-fn remove_one(made: &Made) -> io::Result<()> {
+fn remove_one(made: &MadeMountPoint) -> io::Result<()> {
     let Some(name) = made.beneath.file_name() else { return Ok(()) };
     match find(made, name) {
         Ok(Some(parent)) => {
@@ -114,7 +118,7 @@ fn remove_one(made: &Made) -> io::Result<()> {
 }
 
 /// The folder it lies in, if it is still there and empty.
-fn find(made: &Made, name: &OsStr) -> Result<Option<OwnedFd>, Errno> {
+fn find(made: &MadeMountPoint, name: &OsStr) -> Result<Option<OwnedFd>, Errno> {
     let folder = open_folder(&made.folder)?;
     let parent = match made.beneath.parent().filter(|above| !above.as_os_str().is_empty()) {
         Some(above) => enter(&folder, above)?,
@@ -135,7 +139,7 @@ fn enter(folder: &OwnedFd, beneath: &Path) -> Result<OwnedFd, Errno> {
     openat2(folder, beneath, flags, Mode::empty(), WITHIN)
 }
 
-fn read_note(session_dir: &Path) -> io::Result<Vec<Made>> {
+fn read_note(session_dir: &Path) -> io::Result<Vec<MadeMountPoint>> {
     let mut text = Vec::new();
     match File::open(session_dir.join(NOTE)) {
         Ok(file) => file.take(MAX_NOTE).read_to_end(&mut text)?,
@@ -146,7 +150,7 @@ fn read_note(session_dir: &Path) -> io::Result<Vec<Made>> {
 }
 
 /// Writes the note whole: one that is cut short would hide what was made.
-fn write_note(session_dir: &Path, noted: &[Made]) -> io::Result<()> {
+fn write_note(session_dir: &Path, noted: &[MadeMountPoint]) -> io::Result<()> {
     let text = bastide_proto::encode(&noted.to_vec()).map_err(io::Error::other)?;
     let unfinished = session_dir.join(format!("{NOTE}.new"));
     fs::write(&unfinished, text)?;

@@ -1,23 +1,23 @@
 //! Wardens for a program that makes many sessions: forked, not executed.
 //!
-//! Starting a program costs more than all a warden does before its sandbox: a nursery has been started
+//! Starting a program costs more than all a warden does before its sandbox: a zygote has been started
 //! once, and is copied.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use bastide_proto::boot::{Born, Groundwork};
+use bastide_proto::boot::{BaseSpec, ForkedWarden};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{PidfdFlags, Signal, kill_process, pidfd_open, setsid};
 
-use super::pattern::Pattern;
+use super::pattern::RootTemplate;
 use super::{close_standard_streams, serve, take_owner};
 use crate::jail::prepare_filter;
 use crate::packet;
-use crate::sys::{Fork, close_inherited, exit_now, fork, hear_of_children, ignore_children};
+use crate::sys::{Fork, close_inherited, default_sigchld, exit_now, fork, ignore_sigchld};
 
-/// The life of a nursery: it hears what most of its wardens will stand on, then forks one for each socket
+/// The life of a zygote: it is told the base of most of its wardens, then forks one for each socket
 /// to an owner that comes over its standard input, and answers with the new process. It ends when nobody can ask any more; its wardens do not.
 ///
 /// # Errors
@@ -29,12 +29,12 @@ pub fn run() -> io::Result<()> {
     setsid()?;
     let asker = take_owner()?;
     close_standard_streams()?;
-    // The kernel collects the dead for a parent that does not want to hear of them.
-    ignore_children();
-    let Some((ground, _)) = packet::receive::<Groundwork>(&asker)? else { return Ok(()) };
-    // Before the pattern is made: what changes meanwhile is noticed.
+    // With SIGCHLD ignored the kernel reaps the children itself.
+    ignore_sigchld();
+    let Some((base_spec, _)) = packet::receive::<BaseSpec>(&asker)? else { return Ok(()) };
+    // Before the template is made: what changes meanwhile is noticed.
     let mounts = File::open("/proc/self/mountinfo")?;
-    let mut pattern = Pattern::make(&ground);
+    let mut template = RootTemplate::make(&base_spec);
     // It keeps no folder of anybody's.
     rustix::process::chdir("/")?;
     // Every launcher needs it.
@@ -42,21 +42,21 @@ pub fn run() -> io::Result<()> {
     while let Some(((), sockets)) = packet::receive(&asker)? {
         let owner = <[OwnedFd; 1]>::try_from(sockets).map_err(|_| io::ErrorKind::InvalidData)?;
         if have_changed(&mounts)? {
-            pattern = Pattern::make(&ground);
+            template = RootTemplate::make(&base_spec);
         }
         let warden = match fork()? {
             Fork::Child => {
                 drop((asker, mounts));
-                hear_of_children();
+                default_sigchld();
                 let [owner] = owner;
-                exit_now(i32::from(serve(owner.into(), pattern).is_err()))
+                exit_now(i32::from(serve(owner.into(), template).is_err()))
             }
             Fork::Parent(warden) => warden,
         };
         let told =
             pidfd_open(warden, PidfdFlags::empty()).map_err(io::Error::from).and_then(|held| {
-                let born = Born { pid: warden.as_raw_pid().unsigned_abs() };
-                packet::send(&asker, &born, &[held.as_fd()])
+                let forked = ForkedWarden { pid: warden.as_raw_pid().unsigned_abs() };
+                packet::send(&asker, &forked, &[held.as_fd()])
             });
         if told.is_err() {
             // Whoever asked has another one made, or is gone.

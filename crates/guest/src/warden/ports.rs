@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{set_socket_linger, set_tcp_nodelay};
 use rustix::net::{RecvFlags, recv};
 
-use super::pump::{Over, Pump};
+use super::pump::{Closed, Pump};
 use crate::porter::{self, CONNECTED};
 
 /// The most connections at a time; further ones wait to be accepted.
@@ -34,7 +34,7 @@ pub(super) enum Source {
     /// A published port.
     Listener(usize),
     /// The guest's word about one connection.
-    Waiting(usize),
+    PendingConnection(usize),
     /// One connection.
     Pump(usize),
 }
@@ -43,10 +43,10 @@ pub(super) enum Source {
 #[derive(Debug)]
 pub(super) struct Ports {
     /// Where the guest is asked.
-    porter: OwnedFd,
+    port_channel: OwnedFd,
     own_network: bool,
     published: Vec<Published>,
-    waiting: Vec<Waiting>,
+    waiting: Vec<PendingConnection>,
     pumps: Vec<Pump>,
     rest_until: Option<Instant>,
 }
@@ -61,23 +61,23 @@ struct Published {
 
 /// A connection from outside whose other half is not there yet.
 #[derive(Debug)]
-struct Waiting {
+struct PendingConnection {
     client: TcpStream,
     guest: UnixStream,
     deadline: Instant,
 }
 
 /// What became of a connection that waited.
-enum Word {
+enum ConnectReply {
     Connected,
     Refused,
     Nothing,
 }
 
 impl Ports {
-    pub(super) fn new(porter: OwnedFd, own_network: bool) -> Self {
+    pub(super) fn new(port_channel: OwnedFd, own_network: bool) -> Self {
         Self {
-            porter,
+            port_channel,
             own_network,
             published: Vec::new(),
             waiting: Vec::new(),
@@ -125,10 +125,9 @@ impl Ports {
                 Some((Source::Listener(index), listener.as_fd(), PollFlags::IN))
             },
         );
-        let waiting =
-            self.waiting.iter().enumerate().map(|(index, waiting)| {
-                (Source::Waiting(index), waiting.guest.as_fd(), PollFlags::IN)
-            });
+        let waiting = self.waiting.iter().enumerate().map(|(index, waiting)| {
+            (Source::PendingConnection(index), waiting.guest.as_fd(), PollFlags::IN)
+        });
         let pumps = self.pumps.iter().enumerate().flat_map(|(index, pump)| {
             pump.waits().map(move |(fd, flags)| (Source::Pump(index), fd.as_fd(), flags))
         });
@@ -141,23 +140,23 @@ impl Ports {
     }
 
     /// Does what there is to do for everything in `ready`, and for what has waited too long.
-    pub(super) fn turn(&mut self, ready: &[Source]) {
+    pub(super) fn handle_ready(&mut self, ready: &[Source]) {
         let now = Instant::now();
         self.rest_until = self.rest_until.filter(|until| *until > now);
         let mut index = 0;
         self.pumps.retain_mut(|pump| {
             let is_ready = ready.contains(&Source::Pump(index));
             index += 1;
-            !is_ready || !matches!(pump.turn(), Err(Over))
+            !is_ready || !matches!(pump.handle_ready(), Err(Closed))
         });
         for (index, waiting) in std::mem::take(&mut self.waiting).into_iter().enumerate() {
-            let is_ready = ready.contains(&Source::Waiting(index));
-            match if is_ready { waiting.hear() } else { Word::Nothing } {
-                Word::Connected => {
+            let is_ready = ready.contains(&Source::PendingConnection(index));
+            match if is_ready { waiting.read_reply() } else { ConnectReply::Nothing } {
+                ConnectReply::Connected => {
                     self.pumps.push(Pump::new(waiting.client.into(), waiting.guest.into()));
                 }
-                Word::Nothing if waiting.deadline > now => self.waiting.push(waiting),
-                Word::Nothing | Word::Refused => refuse(&waiting.client),
+                ConnectReply::Nothing if waiting.deadline > now => self.waiting.push(waiting),
+                ConnectReply::Nothing | ConnectReply::Refused => refuse(&waiting.client),
             }
         }
         for source in ready {
@@ -182,25 +181,27 @@ impl Ports {
         // Small messages go at once; on loopback nothing is gained by holding them back.
         let _ = set_tcp_nodelay(&client, true);
         let asked = UnixStream::pair().and_then(|(guest, far)| {
-            porter::ask(&self.porter, published.port, far.as_fd())?;
+            porter::ask(&self.port_channel, published.port, far.as_fd())?;
             Ok(guest)
         });
         match asked {
-            Ok(guest) => self.waiting.push(Waiting { client, guest, deadline: now + CONNECT }),
+            Ok(guest) => {
+                self.waiting.push(PendingConnection { client, guest, deadline: now + CONNECT });
+            }
             // A guest that does not read what it is asked will not connect either.
             Err(_) => refuse(&client),
         }
     }
 }
 
-impl Waiting {
+impl PendingConnection {
     /// What the guest says: one byte, and no other.
-    fn hear(&self) -> Word {
+    fn read_reply(&self) -> ConnectReply {
         let mut word = [0; 1];
         match recv(&self.guest, &mut word[..], RecvFlags::DONTWAIT) {
-            Ok((1, _)) if word == [CONNECTED] => Word::Connected,
-            Err(Errno::AGAIN | Errno::INTR) => Word::Nothing,
-            Ok(_) | Err(_) => Word::Refused,
+            Ok((1, _)) if word == [CONNECTED] => ConnectReply::Connected,
+            Err(Errno::AGAIN | Errno::INTR) => ConnectReply::Nothing,
+            Ok(_) | Err(_) => ConnectReply::Refused,
         }
     }
 }
@@ -244,13 +245,13 @@ mod tests {
             let mut ports = Ports::new(near, true);
             let published = ports.publish(8080).unwrap();
             let client = TcpStream::connect(("127.0.0.1", published.host_port)).unwrap();
-            ports.turn(&[Source::Listener(0)]);
+            ports.handle_ready(&[Source::Listener(0)]);
             let (port, end) = porter::receive(&far).unwrap().unwrap();
             assert_eq!(port, 8080);
             let mut guest = UnixStream::from(end);
             guest.write_all(said).unwrap();
             guest.shutdown(std::net::Shutdown::Write).unwrap();
-            ports.turn(&[Source::Waiting(0)]);
+            ports.handle_ready(&[Source::PendingConnection(0)]);
             assert_eq!((ports.waiting.len(), ports.pumps.len()), (0, pumps), "{said:?}");
             drop(client);
         }

@@ -17,12 +17,12 @@ const ROUNDS: usize = 4;
 pub(super) struct Pump {
     ends: [OwnedFd; 2],
     /// The way that begins at the end of the same number.
-    ways: [Way; 2],
+    ways: [Direction; 2],
 }
 
 /// One direction.
 #[derive(Debug, Default)]
-struct Way {
+struct Direction {
     buffer: Vec<u8>,
     /// How much of the buffer has been sent on.
     sent: usize,
@@ -34,17 +34,17 @@ struct Way {
 
 /// The connection is over.
 #[derive(Debug)]
-pub(super) struct Over;
+pub(super) struct Closed;
 
 impl Pump {
     pub(super) fn new(one: OwnedFd, other: OwnedFd) -> Self {
-        Self { ends: [one, other], ways: [Way::default(), Way::default()] }
+        Self { ends: [one, other], ways: [Direction::default(), Direction::default()] }
     }
 
     /// What to wait for at each end; an end there is nothing to wait for is not listed.
     pub(super) fn waits(&self) -> impl Iterator<Item = (&OwnedFd, PollFlags)> {
         let [one, other] = &self.ways;
-        let wanted = |from: &Way, to: &Way| {
+        let wanted = |from: &Direction, to: &Direction| {
             let mut flags = PollFlags::empty();
             flags.set(PollFlags::IN, from.is_empty() && !from.ended);
             flags.set(PollFlags::OUT, !to.is_empty());
@@ -55,21 +55,21 @@ impl Pump {
     }
 
     /// Moves what can be moved now.
-    pub(super) fn turn(&mut self) -> Result<(), Over> {
+    pub(super) fn handle_ready(&mut self) -> Result<(), Closed> {
         let [one, other] = &self.ends;
         let [there, back] = &mut self.ways;
-        there.turn(one, other)?;
-        back.turn(other, one)?;
-        if self.ways.iter().all(|way| way.closed) { Err(Over) } else { Ok(()) }
+        there.handle_ready(one, other)?;
+        back.handle_ready(other, one)?;
+        if self.ways.iter().all(|way| way.closed) { Err(Closed) } else { Ok(()) }
     }
 }
 
-impl Way {
+impl Direction {
     fn is_empty(&self) -> bool {
         self.sent == self.buffer.len()
     }
 
-    fn turn(&mut self, from: &OwnedFd, to: &OwnedFd) -> Result<(), Over> {
+    fn handle_ready(&mut self, from: &OwnedFd, to: &OwnedFd) -> Result<(), Closed> {
         for _ in 0..ROUNDS {
             if !self.flush(to)? || self.ended {
                 break;
@@ -82,7 +82,7 @@ impl Way {
                 Ok((0, _)) => self.ended = true,
                 Ok(_) => {}
                 Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
-                Err(_) => return Err(Over),
+                Err(_) => return Err(Closed),
             }
         }
         if self.ended && self.is_empty() && !self.closed {
@@ -96,14 +96,14 @@ impl Way {
     }
 
     /// Sends on what is there; true if nothing is left.
-    fn flush(&mut self, to: &OwnedFd) -> Result<bool, Over> {
+    fn flush(&mut self, to: &OwnedFd) -> Result<bool, Closed> {
         while !self.is_empty() {
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
             match send(to, &self.buffer[self.sent..], flags) {
                 Ok(count) => self.sent += count,
                 Err(Errno::AGAIN) => return Ok(false),
                 Err(Errno::INTR) => {}
-                Err(_) => return Err(Over),
+                Err(_) => return Err(Closed),
             }
         }
         Ok(true)
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     fn run(mut pump: Pump) {
-        while pump.turn().is_ok() {
+        while pump.handle_ready().is_ok() {
             let waits: Vec<_> = pump.waits().collect();
             let mut waits: Vec<_> =
                 waits.into_iter().map(|(fd, flags)| PollFd::new(fd, flags)).collect();

@@ -24,7 +24,7 @@ pub(super) fn remove_tree(above: BorrowedFd<'_>, name: &CStr) -> Result<()> {
     let (mut moved, mut looks) = (0_u64, 0);
     while let Some(level) = levels.last_mut() {
         match level.clear()? {
-            Found::Nothing => {
+            TreeEntry::Nothing => {
                 let Some(level) = levels.pop() else { break };
                 let holder = levels.last().map_or(above, |below| below.folder.as_fd());
                 match unlinkat(holder, &level.name, AtFlags::REMOVEDIR) {
@@ -39,12 +39,12 @@ pub(super) fn remove_tree(above: BorrowedFd<'_>, name: &CStr) -> Result<()> {
                     Err(errno) => return Err(errno),
                 }
             }
-            Found::Folder(name) if levels.len() < DEPTH => {
+            TreeEntry::Folder(name) if levels.len() < DEPTH => {
                 let Some(level) = levels.last() else { break };
                 let deeper = Level::enter(level.folder.as_fd(), &name)?;
                 levels.extend(deeper);
             }
-            Found::Folder(name) => {
+            TreeEntry::Folder(name) => {
                 let (Some(top), Some(level)) = (levels.first(), levels.last()) else { break };
                 // A folder that changes its parent is written to, so it has to allow that.
                 let opened = open_folder(level.folder.as_fd(), &name).map(drop);
@@ -70,7 +70,7 @@ struct Level {
     progressed: bool,
 }
 
-enum Found {
+enum TreeEntry {
     Nothing,
     /// A folder that is not empty.
     Folder(CString),
@@ -88,7 +88,7 @@ impl Level {
     }
 
     /// Removes what can be removed at once, up to the first folder with something in it.
-    fn clear(&mut self) -> Result<Found> {
+    fn clear(&mut self) -> Result<TreeEntry> {
         while let Some(entry) = self.entries.read() {
             let entry = entry?;
             let name = entry.file_name();
@@ -106,11 +106,13 @@ impl Level {
             self.progressed = true;
             match unlinkat(&self.folder, name, AtFlags::REMOVEDIR) {
                 Ok(()) | Err(Errno::NOENT) => {}
-                Err(Errno::NOTEMPTY | Errno::EXIST) => return Ok(Found::Folder(name.to_owned())),
+                Err(Errno::NOTEMPTY | Errno::EXIST) => {
+                    return Ok(TreeEntry::Folder(name.to_owned()));
+                }
                 Err(errno) => return Err(errno),
             }
         }
-        Ok(Found::Nothing)
+        Ok(TreeEntry::Nothing)
     }
 }
 

@@ -78,7 +78,7 @@ pub fn implies_too_much(places: usize, members: usize) -> bool {
 
 /// An archive that unpacks to more than it may, as a reader says it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Expanded {
+pub(crate) struct ExpansionError {
     pub(crate) limit: u64,
     pub(crate) actual: u64,
 }
@@ -87,16 +87,16 @@ pub(crate) struct Expanded {
 const UNPACK_IT: &str = "unpack it with another program first, or pack it anew without compression and without \
                          sparse files";
 
-impl fmt::Display for Expanded {
+impl fmt::Display for ExpansionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { limit, actual } = self;
         write!(f, "it unpacks to {actual} bytes or more, and may to {limit}: {UNPACK_IT}")
     }
 }
 
-impl std::error::Error for Expanded {}
+impl std::error::Error for ExpansionError {}
 
-impl Expanded {
+impl ExpansionError {
     pub(crate) fn error(self, member: &[u8]) -> Error {
         let Self { limit, actual } = self;
         over_bound("archive expands too far", limit, actual, member).hint(UNPACK_IT)
@@ -161,7 +161,7 @@ impl From<Slow> for io::Error {
 /// What a failed read of a tar says: that it cannot be read, or that it costs too much.
 pub(crate) fn tar_read_failure(error: io::Error) -> Error {
     let inner = error.get_ref();
-    let expanded = inner.and_then(|inner| inner.downcast_ref::<Expanded>());
+    let expanded = inner.and_then(|inner| inner.downcast_ref::<ExpansionError>());
     let slow = inner.and_then(|inner| inner.downcast_ref::<Slow>());
     match (expanded, slow) {
         (Some(expanded), _) => expanded.error(b"<tar>"),
@@ -172,12 +172,12 @@ pub(crate) fn tar_read_failure(error: io::Error) -> Error {
 
 /// What the members of an archive have cost so far.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Spent {
+pub(crate) struct Usage {
     members: u64,
     retained: u64,
 }
 
-impl Spent {
+impl Usage {
     /// Counts a member: its path, where it leads if it is a link, and what else is remembered of it.
     pub(crate) fn add(&mut self, path: &[u8], link: &[u8], other: usize) -> Result<()> {
         self.members += 1;

@@ -9,7 +9,7 @@ use bzip2::bufread::MultiBzDecoder;
 use flate2::bufread::MultiGzDecoder;
 use lzma_rust2::{LzmaReader, XzReader};
 
-use super::bounds::{Expanded, Slow, Stopwatch, expansion};
+use super::bounds::{ExpansionError, Slow, Stopwatch, expansion};
 
 /// Memory for one stream's dictionary: what the best preset needs, with room to spare. A header
 /// can ask for four gibibytes.
@@ -126,7 +126,7 @@ impl<R: Read> Read for Decompressed<R> {
         self.produced = self.produced.saturating_add(u64::try_from(read).unwrap_or(u64::MAX));
         let (limit, actual) = (self.allowance(), self.produced);
         match actual > limit {
-            true => Err(io::Error::other(Expanded { limit, actual })),
+            true => Err(io::Error::other(ExpansionError { limit, actual })),
             false => Ok(read),
         }
     }
@@ -162,7 +162,7 @@ mod tests {
         stream.produced = FREE_EXPANSION + 1000;
         let read = io::copy(&mut stream, &mut io::sink());
         let error = read.unwrap_err();
-        let expanded = error.get_ref().unwrap().downcast_ref::<Expanded>().unwrap();
+        let expanded = error.get_ref().unwrap().downcast_ref::<ExpansionError>().unwrap();
         assert_eq!(expanded.limit, expansion(packed.len() as u64));
         let error = super::super::bounds::tar_read_failure(error);
         assert_eq!(error.kind(), crate::ErrorKind::LimitExceeded);

@@ -30,14 +30,14 @@ const ROOT: usize = 0;
 #[derive(Debug)]
 pub(crate) struct Inventory {
     children: HashMap<(usize, Box<[u8]>), usize>,
-    nodes: Vec<Node>,
+    nodes: Vec<NameNode>,
     members: Vec<(usize, Box<[u8]>)>,
     /// How many bytes the names of members have.
     retained: u64,
 }
 
 #[derive(Debug)]
-struct Node {
+struct NameNode {
     parent: usize,
     name: Box<[u8]>,
     occupant: Option<Occupant>,
@@ -47,7 +47,7 @@ struct Node {
 
 /// Why a member cannot be added.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Clash {
+pub(crate) enum PathConflict {
     /// Its place is taken, and not by a folder that it names again.
     Taken,
     /// There are more names than any real archive has.
@@ -56,7 +56,8 @@ pub(crate) enum Clash {
 
 impl Default for Inventory {
     fn default() -> Self {
-        let root = Node { parent: ROOT, name: Box::default(), occupant: None, first_below: None };
+        let root =
+            NameNode { parent: ROOT, name: Box::default(), occupant: None, first_below: None };
         Self { children: HashMap::new(), nodes: vec![root], members: Vec::new(), retained: 0 }
     }
 }
@@ -68,20 +69,20 @@ impl Inventory {
         member: &[u8],
         path: &EntryPath,
         occupant: Occupant,
-    ) -> Result<(), Clash> {
+    ) -> Result<(), PathConflict> {
         let mut at = ROOT;
         for name in path.names() {
-            at = self.child(at, name).ok_or(Clash::TooMany)?;
+            at = self.child(at, name).ok_or(PathConflict::TooMany)?;
         }
-        let node = self.nodes.get_mut(at).ok_or(Clash::TooMany)?;
+        let node = self.nodes.get_mut(at).ok_or(PathConflict::TooMany)?;
         match (node.occupant, occupant) {
             (None, _) | (Some(Occupant::Dir), Occupant::Dir) => {}
-            _ => return Err(Clash::Taken),
+            _ => return Err(PathConflict::Taken),
         }
         node.occupant = Some(occupant);
         self.retained += u64::try_from(member.len()).unwrap_or(u64::MAX);
         if self.retained > MAX_RETAINED {
-            return Err(Clash::TooMany);
+            return Err(PathConflict::TooMany);
         }
         self.members.push((at, member.into()));
         Ok(())
@@ -162,7 +163,7 @@ impl Inventory {
             return None;
         }
         let name = key.1.clone();
-        self.nodes.push(Node { parent, name, occupant: None, first_below: None });
+        self.nodes.push(NameNode { parent, name, occupant: None, first_below: None });
         self.children.insert(key, child);
         Some(child)
     }
@@ -182,9 +183,9 @@ mod tests {
         let mut add = |name: &str, occupant| inventory.add(name.as_bytes(), &path(name), occupant);
         assert_eq!(add("a", Occupant::Dir), Ok(()));
         assert_eq!(add("./a", Occupant::Dir), Ok(()));
-        assert_eq!(add("a", Occupant::File), Err(Clash::Taken));
+        assert_eq!(add("a", Occupant::File), Err(PathConflict::Taken));
         assert_eq!(add("a/b", Occupant::Link), Ok(()));
-        assert_eq!(add("a//b", Occupant::Link), Err(Clash::Taken));
+        assert_eq!(add("a//b", Occupant::Link), Err(PathConflict::Taken));
     }
 
     #[test]

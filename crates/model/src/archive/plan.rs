@@ -69,7 +69,7 @@ impl fmt::Debug for Action<'_> {
 
 /// One place to fill.
 #[derive(Debug)]
-pub struct Step<'a> {
+pub struct UnpackStep<'a> {
     /// The place, below the folder.
     pub path: EntryPath,
     /// What to do with what is there.
@@ -95,7 +95,7 @@ pub enum Obstacle {
     /// A parent cannot be made.
     Parents(io::Error),
     /// The place cannot be filled.
-    Place(io::Error),
+    Entry(io::Error),
     /// The content cannot be read.
     Content(io::Error),
 }
@@ -116,7 +116,7 @@ pub struct StepName {
     origin: Origin,
 }
 
-impl Step<'_> {
+impl UnpackStep<'_> {
     /// The step without what it makes.
     #[must_use]
     pub fn name(&self) -> StepName {
@@ -156,7 +156,7 @@ impl StepName {
                 let reason = format!("destination directory already exists: {}", self.path);
                 unsafe_tar_member(&self.member, reason)
             }
-            Obstacle::Parents(error) | Obstacle::Place(error) => os_failure(error),
+            Obstacle::Parents(error) | Obstacle::Entry(error) => os_failure(error),
             Obstacle::Content(error) => unreadable_tar(error),
         }
     }
@@ -183,7 +183,7 @@ impl StepName {
             Obstacle::Folder => {
                 write_error(&self.path, io::Error::from(io::ErrorKind::IsADirectory))
             }
-            Obstacle::Place(error) => write_error(&self.path, error),
+            Obstacle::Entry(error) => write_error(&self.path, error),
             Obstacle::Parents(error) => write_error(&self.path.parent(), error),
             Obstacle::Content(error) => Error::workspace_archive_write(archive)
                 .with("member", String::from_utf8_lossy(&self.member).as_ref())

@@ -5,14 +5,14 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 
 use super::Document;
-use crate::lax::{Invalid, Step};
+use crate::lax::{Invalid, PathSegment};
 use crate::{Error, ErrorKind, FieldError};
 
 /// More than these are not listed: nobody reads them, and the first explain the rest.
 const MAX_LISTED: usize = 20;
 
 /// Everything that is wrong with a file.
-pub(super) struct Complaint<'d, 't> {
+pub(super) struct DocumentErrors<'d, 't> {
     document: &'d Document<'t>,
     lines: Vec<Line>,
     /// The error that stands behind it, if there is one.
@@ -21,19 +21,19 @@ pub(super) struct Complaint<'d, 't> {
 
 struct Line {
     /// Where to point.
-    path: Vec<Step>,
+    path: Vec<PathSegment>,
     /// How much of the path is said.
     spoken: usize,
     message: String,
 }
 
 impl Line {
-    fn at(path: Vec<Step>, message: String) -> Self {
+    fn at(path: Vec<PathSegment>, message: String) -> Self {
         Self { spoken: path.len(), path, message }
     }
 }
 
-impl<'d, 't> Complaint<'d, 't> {
+impl<'d, 't> DocumentErrors<'d, 't> {
     pub(super) fn about(document: &'d Document<'t>, invalid: Invalid) -> Self {
         match invalid {
             Invalid::Fields(errors) => {
@@ -47,7 +47,7 @@ impl<'d, 't> Complaint<'d, 't> {
         }
     }
 
-    pub(super) fn raised(document: &'d Document<'t>, path: &[Step], error: Error) -> Self {
+    pub(super) fn raised(document: &'d Document<'t>, path: &[PathSegment], error: Error) -> Self {
         let message = error.message().to_owned();
         Self { document, lines: vec![Line::at(path.to_vec(), message)], error: Some(error) }
     }
@@ -86,7 +86,7 @@ impl<'d, 't> Complaint<'d, 't> {
 }
 
 /// One line about something that is not an error.
-pub(super) fn line(document: &Document<'_>, path: &[Step], message: &str) -> String {
+pub(super) fn line(document: &Document<'_>, path: &[PathSegment], message: &str) -> String {
     placed(document.name, document.locate(path), &shown_path(path), message)
 }
 
@@ -96,13 +96,13 @@ fn placed(name: &str, (row, column): (usize, usize), path: &str, message: &str) 
 }
 
 /// The steps with dots between them; a key that could be mistaken is in quotes.
-fn shown_path(path: &[Step]) -> String {
+fn shown_path(path: &[PathSegment]) -> String {
     let plain = |key: &str| {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
         !key.is_empty() && key.bytes().all(plain)
     };
-    let step = |step: &Step| match step {
-        Step::Key(key) if !plain(key) => format!("{key:?}"),
+    let step = |step: &PathSegment| match step {
+        PathSegment::Key(key) if !plain(key) => format!("{key:?}"),
         step => step.to_string(),
     };
     path.iter().map(step).collect::<Vec<_>>().join(".")
@@ -145,10 +145,10 @@ fn line_of(document: &Document<'_>, error: FieldError) -> Line {
     Line::at(path, message)
 }
 
-fn found_at<'v>(value: &'v Value, path: &[Step]) -> Option<&'v Value> {
+fn found_at<'v>(value: &'v Value, path: &[PathSegment]) -> Option<&'v Value> {
     path.iter().try_fold(value, |value, step| match step {
-        Step::Key(key) => value.get(key),
-        Step::Index(index) => value.get(index),
+        PathSegment::Key(key) => value.get(key),
+        PathSegment::Index(index) => value.get(index),
     })
 }
 

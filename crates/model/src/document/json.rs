@@ -4,16 +4,16 @@ use std::rc::Rc;
 
 use serde_json::Value;
 
-use super::node::{Content, Node, Pair, Position, Trouble};
+use super::node::{Content, DocumentNode, Pair, ParseFailure, Position};
 
-pub(super) fn parse(text: &str) -> Result<Node, Trouble> {
+pub(super) fn parse(text: &str) -> Result<DocumentNode, ParseFailure> {
     // The parser everybody trusts decides what is JSON and how deep; the scan below only finds
     // where things are, and can rely on that.
     if let Err(error) = serde_json::from_str::<Value>(text) {
         let position = Position::LineColumn(error.line().max(1), error.column().max(1));
         let words = error.to_string();
         let words = words.split(" at line ").next().unwrap_or_default();
-        return Err(Trouble::at(position, words));
+        return Err(ParseFailure::at(position, words));
     }
     Scan { text, at: 0 }.value()
 }
@@ -42,7 +42,7 @@ impl Scan<'_> {
         found
     }
 
-    fn value(&mut self) -> Result<Node, Trouble> {
+    fn value(&mut self) -> Result<DocumentNode, ParseFailure> {
         self.peek();
         let position = Position::Byte(self.at);
         if self.eat(b"{") {
@@ -58,7 +58,7 @@ impl Scan<'_> {
                 self.eat(b":");
                 pairs.push(Pair { key, position, value: Rc::new(self.value()?) });
             }
-            return Node::new(position, Content::Map(pairs));
+            return DocumentNode::new(position, Content::Map(pairs));
         }
         if self.eat(b"[") {
             let mut items = Vec::new();
@@ -66,12 +66,12 @@ impl Scan<'_> {
                 self.eat(b",");
                 items.push(Rc::new(self.value()?));
             }
-            return Node::new(position, Content::List(items));
+            return DocumentNode::new(position, Content::List(items));
         }
-        Ok(Node::scalar(position, self.scalar()?))
+        Ok(DocumentNode::scalar(position, self.scalar()?))
     }
 
-    fn scalar(&mut self) -> Result<Value, Trouble> {
+    fn scalar(&mut self) -> Result<Value, ParseFailure> {
         let position = Position::Byte(self.at);
         let length = if self.peek() == Some(b'"') {
             text_length(self.rest())
@@ -81,7 +81,7 @@ impl Scan<'_> {
         };
         let scalar = serde_json::from_str(&self.rest()[..length]);
         self.at += length;
-        scalar.map_err(|error| Trouble::at(position, error.to_string()))
+        scalar.map_err(|error| ParseFailure::at(position, error.to_string()))
     }
 }
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use serde_json::{Map, Value};
 
 use crate::ErrorKind;
-use crate::lax::Step;
+use crate::lax::PathSegment;
 
 /// Deeper files are refused, as every reader of JSON refuses them.
 pub(super) const MAX_DEPTH: usize = 128;
@@ -41,13 +41,13 @@ impl Position {
 
 /// Why a file cannot be understood.
 #[derive(Debug)]
-pub(super) struct Trouble {
+pub(super) struct ParseFailure {
     pub(super) position: Position,
     pub(super) kind: ErrorKind,
     pub(super) message: String,
 }
 
-impl Trouble {
+impl ParseFailure {
     pub(super) fn at(position: Position, message: impl Into<String>) -> Self {
         Self { position, kind: ErrorKind::InvalidInput, message: message.into() }
     }
@@ -59,7 +59,7 @@ impl Trouble {
 
 /// A value and where it is. Aliases share what they stand for.
 #[derive(Debug, Clone)]
-pub(super) struct Node {
+pub(super) struct DocumentNode {
     pub(super) position: Position,
     pub(super) content: Content,
     height: usize,
@@ -68,7 +68,7 @@ pub(super) struct Node {
 #[derive(Debug, Clone)]
 pub(super) enum Content {
     Scalar(Value),
-    List(Vec<Rc<Node>>),
+    List(Vec<Rc<DocumentNode>>),
     Map(Vec<Pair>),
 }
 
@@ -77,11 +77,11 @@ pub(super) enum Content {
 pub(super) struct Pair {
     pub(super) key: String,
     pub(super) position: Position,
-    pub(super) value: Rc<Node>,
+    pub(super) value: Rc<DocumentNode>,
 }
 
-impl Node {
-    pub(super) fn new(position: Position, content: Content) -> Result<Self, Trouble> {
+impl DocumentNode {
+    pub(super) fn new(position: Position, content: Content) -> Result<Self, ParseFailure> {
         let below = match &content {
             Content::Scalar(_) => 0,
             Content::List(items) => items.iter().map(|item| item.height).max().unwrap_or(0),
@@ -89,7 +89,7 @@ impl Node {
         };
         if below >= MAX_DEPTH {
             let message = format!("nested more than {MAX_DEPTH} levels deep");
-            return Err(Trouble::limit(position, message));
+            return Err(ParseFailure::limit(position, message));
         }
         Ok(Self { position, content, height: below + 1 })
     }
@@ -99,12 +99,12 @@ impl Node {
     }
 
     /// The value without positions, with every alias followed.
-    pub(super) fn to_value(&self) -> Result<Value, Trouble> {
+    pub(super) fn to_value(&self) -> Result<Value, ParseFailure> {
         self.expand(&mut Budget { values: MAX_VALUES, text: MAX_TEXT })
     }
 
     /// Recursion ends: no node is higher than [`MAX_DEPTH`].
-    fn expand(&self, budget: &mut Budget) -> Result<Value, Trouble> {
+    fn expand(&self, budget: &mut Budget) -> Result<Value, ParseFailure> {
         let text = match &self.content {
             Content::Scalar(Value::String(text)) => text.len(),
             _ => 0,
@@ -119,7 +119,7 @@ impl Node {
                 for pair in pairs {
                     if !seen.insert(pair.key.as_str()) {
                         let message = format!("the key `{}` is there twice", pair.key);
-                        return Err(Trouble::at(pair.position, message));
+                        return Err(ParseFailure::at(pair.position, message));
                     }
                     budget.spend(pair.position, pair.key.len())?;
                     map.insert(pair.key.clone(), pair.value.expand(budget)?);
@@ -130,15 +130,15 @@ impl Node {
     }
 
     /// Where the last key or item of `path` is; where it does not exist, what should have it.
-    pub(super) fn find(&self, path: &[Step]) -> Position {
+    pub(super) fn find(&self, path: &[PathSegment]) -> Position {
         let mut position = self.position;
         let mut node = self;
         for step in path {
             let next = match (&node.content, step) {
-                (Content::List(items), Step::Index(index)) => {
+                (Content::List(items), PathSegment::Index(index)) => {
                     items.get(*index).map(|item| (item.position, item))
                 }
-                (Content::Map(pairs), Step::Key(key)) => pairs
+                (Content::Map(pairs), PathSegment::Key(key)) => pairs
                     .iter()
                     .find(|pair| pair.key == *key)
                     .map(|pair| (pair.position, &pair.value)),
@@ -158,11 +158,11 @@ struct Budget {
 }
 
 impl Budget {
-    fn spend(&mut self, position: Position, text: usize) -> Result<(), Trouble> {
+    fn spend(&mut self, position: Position, text: usize) -> Result<(), ParseFailure> {
         let values = self.values.checked_sub(1);
         let text = self.text.checked_sub(text);
         let (Some(values), Some(text)) = (values, text) else {
-            return Err(Trouble::limit(position, "the file grows too large"));
+            return Err(ParseFailure::limit(position, "the file grows too large"));
         };
         (self.values, self.text) = (values, text);
         Ok(())

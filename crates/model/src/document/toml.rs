@@ -6,17 +6,17 @@ use serde_json::{Number, Value};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::node::{Content, Node, Pair, Position, Trouble};
+use super::node::{Content, DocumentNode, Pair, ParseFailure, Position};
 
-pub(super) fn parse(text: &str) -> Result<Node, Trouble> {
+pub(super) fn parse(text: &str) -> Result<DocumentNode, ParseFailure> {
     let table = DeTable::parse(text).map_err(|error| {
         let start = error.span().map_or(0, |span| span.start);
-        Trouble::at(Position::Byte(start), error.message().trim_end().to_owned())
+        ParseFailure::at(Position::Byte(start), error.message().trim_end().to_owned())
     })?;
     self::table(Position::Byte(0), table.get_ref())
 }
 
-fn table(position: Position, table: &DeTable<'_>) -> Result<Node, Trouble> {
+fn table(position: Position, table: &DeTable<'_>) -> Result<DocumentNode, ParseFailure> {
     let pair = |(key, value): (&Spanned<_>, &Spanned<DeValue<'_>>)| {
         let key_text: &std::borrow::Cow<'_, str> = key.get_ref();
         Ok(Pair {
@@ -25,17 +25,17 @@ fn table(position: Position, table: &DeTable<'_>) -> Result<Node, Trouble> {
             value: Rc::new(node(value)?),
         })
     };
-    let pairs = table.iter().map(pair).collect::<Result<_, Trouble>>()?;
-    Node::new(position, Content::Map(pairs))
+    let pairs = table.iter().map(pair).collect::<Result<_, ParseFailure>>()?;
+    DocumentNode::new(position, Content::Map(pairs))
 }
 
-fn node(value: &Spanned<DeValue<'_>>) -> Result<Node, Trouble> {
+fn node(value: &Spanned<DeValue<'_>>) -> Result<DocumentNode, ParseFailure> {
     let position = Position::Byte(value.span().start);
     let scalar = match value.get_ref() {
         DeValue::Table(inner) => return table(position, inner),
         DeValue::Array(items) => {
             let items = items.iter().map(|item| node(item).map(Rc::new));
-            return Node::new(position, Content::List(items.collect::<Result<_, _>>()?));
+            return DocumentNode::new(position, Content::List(items.collect::<Result<_, _>>()?));
         }
         DeValue::String(text) => Value::from(text.as_ref()),
         DeValue::Boolean(flag) => Value::from(*flag),
@@ -43,13 +43,16 @@ fn node(value: &Spanned<DeValue<'_>>) -> Result<Node, Trouble> {
         DeValue::Datetime(datetime) => Value::from(datetime.to_string()),
         DeValue::Integer(integer) => i64::from_str_radix(integer.as_str(), integer.radix())
             .map(Value::from)
-            .map_err(|_| Trouble::at(position, "the number does not fit into 64 bits"))?,
+            .map_err(|_| ParseFailure::at(position, "the number does not fit into 64 bits"))?,
         DeValue::Float(float) => {
             let number = float.as_str().parse().ok().and_then(Number::from_f64);
             number.map(Value::Number).ok_or_else(|| {
-                Trouble::at(position, format!("`{}` is no number that JSON has", float.as_str()))
+                ParseFailure::at(
+                    position,
+                    format!("`{}` is no number that JSON has", float.as_str()),
+                )
             })?
         }
     };
-    Ok(Node::scalar(position, scalar))
+    Ok(DocumentNode::scalar(position, scalar))
 }

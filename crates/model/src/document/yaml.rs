@@ -7,20 +7,20 @@ use std::rc::Rc;
 use saphyr_parser::{Event, Parser, ScalarStyle, Span, Tag};
 use serde_json::{Map, Number, Value};
 
-use super::node::{Content, MAX_DEPTH, Node, Pair, Position, Trouble};
+use super::node::{Content, DocumentNode, MAX_DEPTH, Pair, ParseFailure, Position};
 
-pub(super) fn parse(text: &str) -> Result<Node, Trouble> {
+pub(super) fn parse(text: &str) -> Result<DocumentNode, ParseFailure> {
     let mut builder = Builder::default();
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|error| {
             let marker = error.marker();
             let position = Position::LineColumn(marker.line(), marker.col() + 1);
-            Trouble::at(position, error.info().to_owned())
+            ParseFailure::at(position, error.info().to_owned())
         })?;
         builder.take(event, span)?;
     }
     // A file of nothing but comments asks for nothing, as in TOML.
-    let nothing = || Node::scalar(Position::LineColumn(1, 1), Value::Object(Map::new()));
+    let nothing = || DocumentNode::scalar(Position::LineColumn(1, 1), Value::Object(Map::new()));
     Ok(match builder.document {
         None => nothing(),
         Some(node) if matches!(&node.content, Content::Scalar(Value::Null)) => nothing(),
@@ -33,8 +33,8 @@ pub(super) fn parse(text: &str) -> Result<Node, Trouble> {
 struct Builder {
     open: Vec<Open>,
     /// What anchors stand for, once it is complete.
-    anchors: HashMap<usize, Rc<Node>>,
-    document: Option<Rc<Node>>,
+    anchors: HashMap<usize, Rc<DocumentNode>>,
+    document: Option<Rc<DocumentNode>>,
 }
 
 /// A collection that is not complete.
@@ -47,17 +47,17 @@ struct Open {
 }
 
 impl Builder {
-    fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), Trouble> {
+    fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), ParseFailure> {
         let position = Position::LineColumn(span.start.line(), span.start.col() + 1);
         match event {
             Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => Ok(()),
             Event::DocumentStart(_) if self.document.is_some() => {
-                Err(Trouble::at(position, "the file holds more than one document"))
+                Err(ParseFailure::at(position, "the file holds more than one document"))
             }
             Event::DocumentStart(_) => Ok(()),
             Event::Scalar(text, style, anchor, tag) => {
                 let value = scalar(position, &text, style, tag.as_deref())?;
-                self.add(Node::scalar(position, value), Some(text.into_owned()), anchor)
+                self.add(DocumentNode::scalar(position, value), Some(text.into_owned()), anchor)
             }
             Event::SequenceStart(anchor, tag) => {
                 collection_tag(position, tag.as_deref(), "seq")?;
@@ -69,14 +69,14 @@ impl Builder {
             }
             Event::SequenceEnd | Event::MappingEnd => {
                 let Some(done) = self.open.pop() else {
-                    return Err(Trouble::at(position, "something ends that did not begin"));
+                    return Err(ParseFailure::at(position, "something ends that did not begin"));
                 };
-                self.add(Node::new(done.position, done.content)?, None, done.anchor)
+                self.add(DocumentNode::new(done.position, done.content)?, None, done.anchor)
             }
             Event::Alias(anchor) => {
                 let Some(node) = self.anchors.get(&anchor).cloned() else {
                     let message = "an alias must not stand inside what it stands for";
-                    return Err(Trouble::at(position, message));
+                    return Err(ParseFailure::at(position, message));
                 };
                 self.place(node, None)
             }
@@ -88,17 +88,22 @@ impl Builder {
         position: Position,
         anchor: usize,
         content: Content,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ParseFailure> {
         if self.open.len() >= MAX_DEPTH {
             let message = format!("nested more than {MAX_DEPTH} levels deep");
-            return Err(Trouble::at(position, message));
+            return Err(ParseFailure::at(position, message));
         }
         self.open.push(Open { position, anchor, content, key: None });
         Ok(())
     }
 
     /// Adds a complete node; `text` is how it was written, if it is a scalar.
-    fn add(&mut self, node: Node, text: Option<String>, anchor: usize) -> Result<(), Trouble> {
+    fn add(
+        &mut self,
+        node: DocumentNode,
+        text: Option<String>,
+        anchor: usize,
+    ) -> Result<(), ParseFailure> {
         let node = Rc::new(node);
         if anchor > 0 {
             self.anchors.insert(anchor, Rc::clone(&node));
@@ -106,7 +111,7 @@ impl Builder {
         self.place(node, text)
     }
 
-    fn place(&mut self, node: Rc<Node>, text: Option<String>) -> Result<(), Trouble> {
+    fn place(&mut self, node: Rc<DocumentNode>, text: Option<String>) -> Result<(), ParseFailure> {
         let Some(open) = self.open.last_mut() else {
             self.document = Some(node);
             return Ok(());
@@ -125,16 +130,16 @@ impl Builder {
 }
 
 /// Keys are text in JSON; a number or a flag is taken as it was written.
-fn key_of(node: &Node, text: Option<String>) -> Result<String, Trouble> {
+fn key_of(node: &DocumentNode, text: Option<String>) -> Result<String, ParseFailure> {
     match (&node.content, text) {
         (_, Some(text)) => Ok(text),
         (Content::Scalar(Value::String(text)), None) => Ok(text.clone()),
         (Content::Scalar(value), None) => Ok(value.to_string()),
-        _ => Err(Trouble::at(node.position, "a key must be text")),
+        _ => Err(ParseFailure::at(node.position, "a key must be text")),
     }
 }
 
-fn collection_tag(position: Position, tag: Option<&Tag>, usual: &str) -> Result<(), Trouble> {
+fn collection_tag(position: Position, tag: Option<&Tag>, usual: &str) -> Result<(), ParseFailure> {
     match tag {
         Some(tag) if !(tag.is_yaml_core_schema() && tag.suffix == usual) => {
             Err(unknown_tag(position, tag))
@@ -143,8 +148,8 @@ fn collection_tag(position: Position, tag: Option<&Tag>, usual: &str) -> Result<
     }
 }
 
-fn unknown_tag(position: Position, tag: &Tag) -> Trouble {
-    Trouble::at(position, format!("the tag `{tag}` means nothing here"))
+fn unknown_tag(position: Position, tag: &Tag) -> ParseFailure {
+    ParseFailure::at(position, format!("the tag `{tag}` means nothing here"))
 }
 
 /// What a scalar means by the core schema of YAML 1.2.
@@ -153,8 +158,8 @@ fn scalar(
     text: &str,
     style: ScalarStyle,
     tag: Option<&Tag>,
-) -> Result<Value, Trouble> {
-    let refused = |what: &str| Trouble::at(position, format!("`{text}` is not {what}"));
+) -> Result<Value, ParseFailure> {
+    let refused = |what: &str| ParseFailure::at(position, format!("`{text}` is not {what}"));
     match tag {
         None if style == ScalarStyle::Plain => null(text)
             .or_else(|| boolean(text))
@@ -211,10 +216,10 @@ fn integer(text: &str) -> Option<Value> {
 }
 
 /// A number with a fraction or an exponent; an error for the ones that JSON does not have.
-fn float(position: Position, text: &str) -> Result<Option<Value>, Trouble> {
+fn float(position: Position, text: &str) -> Result<Option<Value>, ParseFailure> {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     if matches!(unsigned, ".inf" | ".Inf" | ".INF") || matches!(text, ".nan" | ".NaN" | ".NAN") {
-        return Err(Trouble::at(position, format!("`{text}` is no number that JSON has")));
+        return Err(ParseFailure::at(position, format!("`{text}` is no number that JSON has")));
     }
     let mantissa = unsigned.split(['e', 'E']).next().unwrap_or_default();
     let plain = mantissa.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')

@@ -34,7 +34,7 @@ pub enum Operation {
     /// Filling the workspace.
     HydrateWorkspace { untar_dir: String, bytes: Option<u64> },
     /// One the reference says nothing about; only those who ask for it hear of it.
-    Further { op: &'static str, data: Map<String, Value> },
+    Extension { op: &'static str, data: Map<String, Value> },
 }
 
 /// What came of an operation that did not fail.
@@ -52,7 +52,7 @@ pub enum OperationResult {
     /// How large the saved workspace is, if that is known.
     Persisted { bytes: Option<u64> },
     /// What there is to say besides, after one of the further operations.
-    Noted { data: Map<String, Value> },
+    Extension { data: Map<String, Value> },
 }
 
 /// What ties the events of one operation together, and to a trace if there is one.
@@ -107,14 +107,14 @@ impl Operation {
             Self::ResolveExposedPort { .. } => "resolve_exposed_port",
             Self::PersistWorkspace { .. } => "persist_workspace",
             Self::HydrateWorkspace { .. } => "hydrate_workspace",
-            Self::Further { op, .. } => op,
+            Self::Extension { op, .. } => op,
         }
     }
 
     /// Whether the reference says nothing about it.
     #[must_use]
-    pub fn is_further(&self) -> bool {
-        matches!(self, Self::Further { .. })
+    pub fn is_extension(&self) -> bool {
+        matches!(self, Self::Extension { .. })
     }
 
     /// What is said when it starts.
@@ -146,7 +146,7 @@ impl Operation {
             Self::HydrateWorkspace { untar_dir, bytes } => {
                 with_length(map(json!({"untar_dir": untar_dir})), "bytes", *bytes)
             }
-            Self::Further { data, .. } => data.clone(),
+            Self::Extension { data, .. } => data.clone(),
         }
     }
 
@@ -171,7 +171,7 @@ impl Operation {
                 data
             }
             OperationResult::Persisted { bytes } => with_length(self.start_data(), "bytes", *bytes),
-            OperationResult::Noted { data } => {
+            OperationResult::Extension { data } => {
                 let mut all = self.start_data();
                 all.extend(data.clone());
                 all

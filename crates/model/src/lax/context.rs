@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::input::{FromInput, Input};
 use super::invalid::{Checked, Invalid};
-use super::place::Place;
+use super::place::InputPath;
 use crate::Result;
 use crate::registry::{Parsed, Registry, Warning};
 
@@ -85,7 +85,7 @@ impl<'r> Context<'r> {
         value: &Value,
         reader: impl FnOnce(Input<'_>) -> Checked<T>,
     ) -> Checked<T> {
-        reader(Input { value, place: &Place::Top, context: self })
+        reader(Input { value, place: &InputPath::Top, context: self })
     }
 
     pub(super) fn registry(&self) -> &'r Registry {

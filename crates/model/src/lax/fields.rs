@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::input::{FromInput, Input};
 use super::invalid::{Checked, Invalid};
-use super::place::Place;
+use super::place::InputPath;
 use crate::spelling::did_you_mean;
 use crate::{Error, ErrorKind, FieldError};
 
@@ -59,7 +59,7 @@ impl<'a> Fields<'a> {
         if let Some(found) = self.present(name, reader) {
             return found;
         }
-        let place = Place::Key(self.input.place, name);
+        let place = InputPath::Key(self.input.place, name);
         let input = Input { place: &place, ..self.input };
         self.errors.push(input.line("missing", "Field required"));
         None
@@ -96,7 +96,7 @@ impl<'a> Fields<'a> {
         if self.raised.is_some() {
             return Some(None);
         }
-        let place = Place::Key(self.input.place, name);
+        let place = InputPath::Key(self.input.place, name);
         let input = Input { value, place: &place, context: self.input.context };
         let read = reader(input).map_err(|invalid| invalid.settle(&place));
         Some(self.settled(read))
@@ -168,7 +168,7 @@ impl<'a> Fields<'a> {
         }
         let unknown: Vec<&String> = self.unknown().map(|(key, _)| key).collect();
         for key in unknown {
-            let place = Place::Key(self.input.place, key);
+            let place = InputPath::Key(self.input.place, key);
             let input = Input { place: &place, ..self.input };
             self.errors.push(if written_by_a_person {
                 input.line("unknown_key", unknown_key(key, &self.known))

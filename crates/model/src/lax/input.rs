@@ -6,7 +6,7 @@ use super::context::Context;
 use super::fields::Fields;
 use super::invalid::{Checked, Invalid};
 use super::number;
-use super::place::Place;
+use super::place::InputPath;
 use crate::python::type_name;
 use crate::registry::{Registry, Warning};
 use crate::spelling::did_you_mean;
@@ -29,7 +29,7 @@ pub trait FromInput: Sized {
 #[derive(Debug, Clone, Copy)]
 pub struct Input<'a> {
     pub(super) value: &'a Value,
-    pub(super) place: &'a Place<'a>,
+    pub(super) place: &'a InputPath<'a>,
     pub(super) context: &'a Context<'a>,
 }
 
@@ -115,7 +115,7 @@ impl<'a> Input<'a> {
                 format!("unknown type `{word}`; known types are {}", known.join(", "))
             }
         };
-        let place = Place::Key(self.place, key);
+        let place = InputPath::Key(self.place, key);
         Some(Input { place: &place, ..self }.field_error("unknown_type", message))
     }
 

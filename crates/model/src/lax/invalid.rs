@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-use super::place::Place;
+use super::place::InputPath;
 use crate::{Error, ErrorKind, FieldError};
 
 /// What reading one value yields.
@@ -12,14 +12,14 @@ pub type Checked<T> = std::result::Result<T, Invalid>;
 
 /// One step from the top of an input to a value in it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Step {
+pub enum PathSegment {
     /// Into an object.
     Key(String),
     /// Into an array.
     Index(usize),
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for PathSegment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Key(key) => f.write_str(key),
@@ -28,11 +28,11 @@ impl fmt::Display for Step {
     }
 }
 
-impl From<&Step> for Value {
-    fn from(step: &Step) -> Self {
+impl From<&PathSegment> for Value {
+    fn from(step: &PathSegment) -> Self {
         match step {
-            Step::Key(key) => Self::from(key.as_str()),
-            Step::Index(index) => Self::from(*index),
+            PathSegment::Key(key) => Self::from(key.as_str()),
+            PathSegment::Index(index) => Self::from(*index),
         }
     }
 }
@@ -46,14 +46,14 @@ pub enum Invalid {
     /// rule; at the top it is a plain `ValueError`.
     Refused {
         /// Which value.
-        path: Vec<Step>,
+        path: Vec<PathSegment>,
         /// What the rule says.
         message: String,
     },
     /// The reading ended at once, whatever else is wrong.
     Raised {
         /// Which value.
-        path: Vec<Step>,
+        path: Vec<PathSegment>,
         /// With what.
         error: Error,
     },
@@ -62,7 +62,7 @@ pub enum Invalid {
 impl Invalid {
     /// Turns a refusal into an error of the field at `place`, as the reference does at the edge of
     /// every validator.
-    pub(super) fn settle(self, place: &Place<'_>) -> Self {
+    pub(super) fn settle(self, place: &InputPath<'_>) -> Self {
         match self {
             Self::Refused { path, message } => Self::Fields(vec![FieldError {
                 loc: place.loc(),

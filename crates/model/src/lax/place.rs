@@ -2,14 +2,14 @@
 
 use serde_json::Value;
 
-use super::invalid::Step;
+use super::invalid::PathSegment;
 
 /// Where a value is, as a chain back to the top of the input.
 ///
 /// The reference's `loc` and the way a person would follow differ in two places: it leaves out the
 /// keys of entry and environment maps, and it adds the tag of a tagged union.
 #[derive(Debug)]
-pub(super) enum Place<'a> {
+pub(super) enum InputPath<'a> {
     Top,
     Key(&'a Self, &'a str),
     Index(&'a Self, usize),
@@ -19,7 +19,7 @@ pub(super) enum Place<'a> {
     Label(&'a Self, &'a str),
 }
 
-impl<'a> Place<'a> {
+impl<'a> InputPath<'a> {
     fn parent(&self) -> Option<&'a Self> {
         match *self {
             Self::Top => None,
@@ -35,7 +35,7 @@ impl<'a> Place<'a> {
     }
 
     /// What `step` says of every place from the top down to this one.
-    fn steps<T>(&self, step: impl Fn(&Place<'_>) -> Option<T>) -> Vec<T> {
+    fn steps<T>(&self, step: impl Fn(&InputPath<'_>) -> Option<T>) -> Vec<T> {
         let mut steps = Vec::new();
         let mut place = Some(self);
         while let Some(here) = place {
@@ -49,18 +49,20 @@ impl<'a> Place<'a> {
     /// The reference's `loc`.
     pub(super) fn loc(&self) -> Vec<Value> {
         self.steps(|place| match *place {
-            Place::Top | Place::Hidden(..) => None,
-            Place::Key(_, word) | Place::Label(_, word) => Some(Value::from(word)),
-            Place::Index(_, index) => Some(Value::from(index)),
+            InputPath::Top | InputPath::Hidden(..) => None,
+            InputPath::Key(_, word) | InputPath::Label(_, word) => Some(Value::from(word)),
+            InputPath::Index(_, index) => Some(Value::from(index)),
         })
     }
 
     /// The way a person would follow.
-    pub(super) fn path(&self) -> Vec<Step> {
+    pub(super) fn path(&self) -> Vec<PathSegment> {
         self.steps(|place| match *place {
-            Place::Top | Place::Label(..) => None,
-            Place::Key(_, key) | Place::Hidden(_, key) => Some(Step::Key(key.to_owned())),
-            Place::Index(_, index) => Some(Step::Index(index)),
+            InputPath::Top | InputPath::Label(..) => None,
+            InputPath::Key(_, key) | InputPath::Hidden(_, key) => {
+                Some(PathSegment::Key(key.to_owned()))
+            }
+            InputPath::Index(_, index) => Some(PathSegment::Index(index)),
         })
     }
 }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::input::{FromInput, Input};
 use super::invalid::{Checked, Invalid};
 use super::number;
-use super::place::Place;
+use super::place::InputPath;
 
 /// A word, and how to read what it stands for.
 pub type Choice<T> = (&'static str, fn(Input<'_>) -> Checked<T>);
@@ -21,7 +21,7 @@ impl Input<'_> {
         let mut read = Vec::with_capacity(items.len());
         let mut errors = Vec::new();
         for (index, value) in items.iter().enumerate() {
-            let place = Place::Index(self.place, index);
+            let place = InputPath::Index(self.place, index);
             let item = Input { value, place: &place, context: self.context };
             match reader(item).map_err(|invalid| invalid.settle(&place)) {
                 Ok(item) => read.push(item),
@@ -63,7 +63,7 @@ impl Input<'_> {
         let mut read = IndexMap::with_capacity(map.len());
         let mut errors = Vec::new();
         for (key, value) in map {
-            let place = Place::Key(self.place, key);
+            let place = InputPath::Key(self.place, key);
             let item = Input { value, place: &place, context: self.context };
             match reader(item).map_err(|invalid| invalid.settle(&place)) {
                 Ok(item) => {
@@ -90,7 +90,7 @@ impl Input<'_> {
         let mut read = IndexMap::with_capacity(map.len());
         let mut errors = Vec::new();
         for (key, value) in map {
-            let place = Place::Hidden(self.place, key);
+            let place = InputPath::Hidden(self.place, key);
             match reader(Input { value, place: &place, context: self.context }) {
                 Ok(item) => {
                     read.insert(key.clone(), item);
@@ -147,7 +147,7 @@ impl Input<'_> {
             );
             return Err(self.field_error("union_tag_invalid", message));
         };
-        let place = Place::Label(self.place, word);
+        let place = InputPath::Label(self.place, word);
         reader(Input { place: &place, ..self })
     }
 
@@ -160,7 +160,7 @@ impl Input<'_> {
     pub fn first_of<T>(self, choices: &[Choice<T>]) -> Checked<T> {
         let mut errors = Vec::new();
         for (label, reader) in choices {
-            let place = Place::Label(self.place, label);
+            let place = InputPath::Label(self.place, label);
             let input = Input { place: &place, ..self };
             match reader(input).map_err(|invalid| invalid.settle(&place)) {
                 Err(Invalid::Fields(more)) => errors.extend(more),

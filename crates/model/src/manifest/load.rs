@@ -6,7 +6,7 @@ use super::Manifest;
 use super::walk::{check_rel_path, coerce_rel_path};
 use crate::document::{Document, Format};
 use crate::entry::Entry;
-use crate::lax::Step;
+use crate::lax::PathSegment;
 use crate::posix_path::PosixPath;
 use crate::registry::{Parsed, Registry};
 use crate::{Error, Result};
@@ -40,9 +40,9 @@ impl Manifest {
     ) -> Result<Parsed<Self>> {
         let document = Document::parse(name, text, format)?;
         let parsed = document.read::<Self>(registry)?;
-        let mut path = vec![Step::Key("entries".to_owned())];
+        let mut path = vec![PathSegment::Key("entries".to_owned())];
         match bad_path(&parsed.value.entries, &PosixPath::default(), &mut path) {
-            Some(error) => Err(document.complain(&path, error)),
+            Some(error) => Err(document.document_error(&path, error)),
             None => Ok(parsed),
         }
     }
@@ -79,10 +79,10 @@ impl Manifest {
 fn bad_path(
     entries: &IndexMap<String, Entry>,
     folder: &PosixPath,
-    steps: &mut Vec<Step>,
+    steps: &mut Vec<PathSegment>,
 ) -> Option<Error> {
     for (key, entry) in entries {
-        steps.push(Step::Key(key.clone()));
+        steps.push(PathSegment::Key(key.clone()));
         let path = match coerce_rel_path(key) {
             Ok(path) => folder.join(&path),
             Err(error) => return Some(error),
@@ -91,7 +91,7 @@ fn bad_path(
             return Some(error);
         }
         if let Some(children) = entry.children() {
-            steps.push(Step::Key("children".to_owned()));
+            steps.push(PathSegment::Key("children".to_owned()));
             if let Some(error) = bad_path(children, &path, steps) {
                 return Some(error);
             }

@@ -14,11 +14,11 @@ use crate::posix_path::PosixPath;
 /// Names below the root; the first node is the root itself.
 #[derive(Debug)]
 pub(super) struct Tree<'a> {
-    nodes: Vec<Node<'a>>,
+    nodes: Vec<NameNode<'a>>,
 }
 
 #[derive(Debug, Default)]
-struct Node<'a> {
+struct NameNode<'a> {
     /// The nodes below, by name.
     children: BTreeMap<String, usize>,
     description: Option<&'a str>,
@@ -27,7 +27,7 @@ struct Node<'a> {
     full_path: Option<String>,
 }
 
-impl Node<'_> {
+impl NameNode<'_> {
     fn slash(&self) -> &'static str {
         if self.is_dir || !self.children.is_empty() { "/" } else { "" }
     }
@@ -35,7 +35,7 @@ impl Node<'_> {
 
 impl Default for Tree<'_> {
     fn default() -> Self {
-        Self { nodes: vec![Node::default()] }
+        Self { nodes: vec![NameNode::default()] }
     }
 }
 
@@ -81,7 +81,7 @@ impl<'a> Tree<'a> {
             let next = self.nodes.len();
             at = *self.nodes[at].children.entry(name.to_owned()).or_insert(next);
             if at == next {
-                self.nodes.push(Node::default());
+                self.nodes.push(NameNode::default());
             }
             self.nodes[at].is_dir |= index + 1 < length;
         }
@@ -109,7 +109,7 @@ impl<'a> Tree<'a> {
     }
 
     /// The nodes below one, the last first.
-    fn below<'t>(&'t self, node: &'t Node<'a>, level: usize) -> Vec<Line<'t, 'a>> {
+    fn below<'t>(&'t self, node: &'t NameNode<'a>, level: usize) -> Vec<Line<'t, 'a>> {
         let children = node.children.iter().rev().enumerate();
         let line = |(index, (name, at)): (usize, (&'t String, &usize))| Line {
             name,
@@ -124,7 +124,7 @@ impl<'a> Tree<'a> {
 /// A node that is drawn.
 struct Line<'t, 'a> {
     name: &'t str,
-    node: &'t Node<'a>,
+    node: &'t NameNode<'a>,
     /// How many nodes hang between it and the root.
     level: usize,
     /// Whether nothing hangs below it from the same node.

@@ -67,11 +67,11 @@ pub(super) fn folded_names(path: &PosixPath) -> Vec<&str> {
 pub(super) struct TakenPaths<'m> {
     root: &'m str,
     /// The first is the root of the file system.
-    places: Vec<Place>,
+    places: Vec<TakenNode>,
 }
 
 #[derive(Default)]
-struct Place {
+struct TakenNode {
     is_taken: bool,
     inside: HashMap<String, usize>,
 }
@@ -79,7 +79,7 @@ struct Place {
 impl<'m> TakenPaths<'m> {
     /// The paths of `manifest`.
     pub(super) fn of(manifest: &'m Manifest) -> Result<Self> {
-        let mut paths = Self { root: &manifest.root, places: vec![Place::default()] };
+        let mut paths = Self { root: &manifest.root, places: vec![TakenNode::default()] };
         for step in manifest.walk()? {
             let (path, entry) = step?;
             if !is_only_a_folder(entry) {
@@ -97,7 +97,7 @@ impl<'m> TakenPaths<'m> {
             let Some(place) = self.places.get_mut(at) else { return };
             at = *place.inside.entry(name.to_owned()).or_insert(new);
             if at == new {
-                self.places.push(Place::default());
+                self.places.push(TakenNode::default());
             }
         }
         if let Some(place) = self.places.get_mut(at) {

@@ -288,7 +288,7 @@ impl Mounting<'_> {
         let Some(config) = &self.config else {
             return Ok(MountPlan::default());
         };
-        let place = Place::new(&self.site, &self.path)?;
+        let place = MountPaths::new(&self.site, &self.path)?;
         let steps = match (self.mount.strategy.pattern(), config) {
             (Some(MountPattern::Fuse(pattern)), MountConfig::Blobfuse(config)) => {
                 blobfuse::steps(&place, pattern, config)?
@@ -313,7 +313,7 @@ impl Mounting<'_> {
 }
 
 /// Where something is mounted, and where files for that go.
-struct Place<'a> {
+struct MountPaths<'a> {
     manifest: &'a Manifest,
     policy: WorkspacePathPolicy,
     /// The session's name as part of other names.
@@ -324,7 +324,7 @@ struct Place<'a> {
     target: PosixPath,
 }
 
-impl<'a> Place<'a> {
+impl<'a> MountPaths<'a> {
     fn new(site: &MountSite<'a>, path: &'a PosixPath) -> Result<Self> {
         let manifest = site.manifest;
         let grants = manifest.extra_path_grants.clone();

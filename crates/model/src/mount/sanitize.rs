@@ -90,7 +90,8 @@ pub fn sanitize_manifest(mut manifest: Value, registry: &Registry) -> Result<San
     let root = map.get("root").and_then(Value::as_str).unwrap_or(DEFAULT_ROOT).to_owned();
     let mut redacted = false;
     if let Some(entries) = map.get_mut("entries") {
-        let mut pass = Pass { registry, root: &root, redacted: false, files: BTreeSet::new() };
+        let mut pass =
+            SanitizePass { registry, root: &root, redacted: false, files: BTreeSet::new() };
         pass.check_shape(entries, 0)?;
         pass.mounts(entries)?;
         pass.credential_files(entries, &PosixPath::default())?;
@@ -108,7 +109,7 @@ fn refused(message: &str) -> Error {
 pub(crate) const INVALID_MANIFEST: &str = "_InvalidRawMountManifestError";
 
 /// One pass over the entries of a manifest.
-struct Pass<'a> {
+struct SanitizePass<'a> {
     registry: &'a Registry,
     root: &'a str,
     redacted: bool,
@@ -118,7 +119,7 @@ struct Pass<'a> {
 }
 
 /// What an entry is to us.
-enum Sort {
+enum EntryClass {
     /// It may have entries in it.
     Folder,
     Mount(&'static SourceRules),
@@ -129,26 +130,30 @@ enum Sort {
     Other,
 }
 
-impl Pass<'_> {
-    fn sort(&self, entry: &Map<String, Value>) -> Sort {
+impl SanitizePass<'_> {
+    fn sort(&self, entry: &Map<String, Value>) -> EntryClass {
         let word = entry.get("type").and_then(Value::as_str).unwrap_or_default();
         if let Some(rules) = source_rules(word) {
-            return Sort::Mount(rules);
+            return EntryClass::Mount(rules);
         }
         let is_known = self.registry.has_entry(word);
         let is_builtin = Registry::builtin().has_entry(word);
         match entry.contains_key("mount_strategy") && !is_builtin {
-            true => Sort::ForeignMount { is_known },
-            false if word == "dir" || !is_known => Sort::Folder,
-            false => Sort::Other,
+            true => EntryClass::ForeignMount { is_known },
+            false if word == "dir" || !is_known => EntryClass::Folder,
+            false => EntryClass::Other,
         }
     }
 
     /// The entries in an entry, where it can have any.
     fn children<'v>(&self, entry: &'v mut Map<String, Value>) -> Option<&'v mut Value> {
         match self.sort(entry) {
-            Sort::Folder | Sort::ForeignMount { is_known: false } => entry.get_mut("children"),
-            Sort::Mount(_) | Sort::ForeignMount { is_known: true } | Sort::Other => None,
+            EntryClass::Folder | EntryClass::ForeignMount { is_known: false } => {
+                entry.get_mut("children")
+            }
+            EntryClass::Mount(_)
+            | EntryClass::ForeignMount { is_known: true }
+            | EntryClass::Other => None,
         }
     }
 
@@ -174,14 +179,14 @@ impl Pass<'_> {
         for entry in entries.as_object_mut().into_iter().flat_map(Map::values_mut) {
             let Some(entry) = entry.as_object_mut() else { continue };
             match self.sort(entry) {
-                Sort::Mount(rules) => self.mount(entry, rules)?,
-                Sort::ForeignMount { is_known: true } => {
+                EntryClass::Mount(rules) => self.mount(entry, rules)?,
+                EntryClass::ForeignMount { is_known: true } => {
                     return Err(refused("custom mount implementations cannot be restored safely"));
                 }
-                Sort::ForeignMount { is_known: false } => {
+                EntryClass::ForeignMount { is_known: false } => {
                     return Err(refused("sandbox manifest contains an unknown mount-like entry"));
                 }
-                Sort::Folder | Sort::Other => {}
+                EntryClass::Folder | EntryClass::Other => {}
             }
             if let Some(children) = self.children(entry) {
                 self.mounts(children)?;

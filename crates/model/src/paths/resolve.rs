@@ -58,7 +58,7 @@ struct Walk<'a> {
 }
 
 /// What is still to be walked.
-enum Step {
+enum PathToken {
     Name(String),
     /// A link was followed to its end.
     Leave(String),
@@ -66,24 +66,24 @@ enum Step {
 
 impl Walk<'_> {
     fn run(&mut self, path: &str) -> Result<()> {
-        let mut steps: Vec<Step> = names_reversed(path).collect();
+        let mut steps: Vec<PathToken> = names_reversed(path).collect();
         while let Some(step) = steps.pop() {
             match step {
-                Step::Leave(link) => {
+                PathToken::Leave(link) => {
                     if let Some(state @ Link::Open) = self.links.get_mut(&link) {
                         *state = Link::Leads(self.here.clone());
                     }
                 }
-                Step::Name(name) if name == ".." => {
+                PathToken::Name(name) if name == ".." => {
                     self.here.pop();
                 }
-                Step::Name(name) => self.enter(name, &mut steps)?,
+                PathToken::Name(name) => self.enter(name, &mut steps)?,
             }
         }
         Ok(())
     }
 
-    fn enter(&mut self, name: String, steps: &mut Vec<Step>) -> Result<()> {
+    fn enter(&mut self, name: String, steps: &mut Vec<PathToken>) -> Result<()> {
         if name.contains('\0') {
             return Err(Error::value_error("embedded null byte"));
         }
@@ -103,7 +103,7 @@ impl Walk<'_> {
                     self.here.pop();
                 }
                 self.links.insert(at.clone(), Link::Open);
-                steps.push(Step::Leave(at));
+                steps.push(PathToken::Leave(at));
                 steps.extend(names_reversed(&target));
             }
         }
@@ -111,9 +111,9 @@ impl Walk<'_> {
     }
 }
 
-fn names_reversed(path: &str) -> impl Iterator<Item = Step> {
+fn names_reversed(path: &str) -> impl Iterator<Item = PathToken> {
     let names = path.split('/').rev().filter(|name| !matches!(*name, "" | "."));
-    names.map(|name| Step::Name(name.to_owned()))
+    names.map(|name| PathToken::Name(name.to_owned()))
 }
 
 /// Where a grant is on the host, links followed.

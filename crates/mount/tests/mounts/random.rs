@@ -12,9 +12,9 @@ use crate::proxy::Chance;
 use crate::servers::{Kind, Server};
 
 /// What an operation showed: what it read, or the error.
-type Seen = Result<Vec<u8>, Option<i32>>;
+type ScannedEntry = Result<Vec<u8>, Option<i32>>;
 
-fn seen(outcome: io::Result<Vec<u8>>) -> Seen {
+fn seen(outcome: io::Result<Vec<u8>>) -> ScannedEntry {
     outcome.map_err(|error| error.raw_os_error())
 }
 
@@ -53,7 +53,7 @@ fn shape(root: &Path) -> Vec<(PathBuf, Option<u64>)> {
     shape_
 }
 
-fn step(root: &Path, mut chance: Chance) -> (String, Seen) {
+fn step(root: &Path, mut chance: Chance) -> (String, ScannedEntry) {
     let kind = chance.below(14);
     let (one, other) = (path(&mut chance), path(&mut chance));
     let (first, second) = (root.join(&one), root.join(&other));
@@ -143,6 +143,6 @@ fn a_mount_does_as_a_plain_folder_does() {
     }
 }
 
-fn short(seen: &Seen) -> Result<usize, Option<i32>> {
+fn short(seen: &ScannedEntry) -> Result<usize, Option<i32>> {
     seen.as_ref().map(Vec::len).map_err(|errno| *errno)
 }

@@ -8,7 +8,7 @@ use bastide::model::Manifest;
 use bastide::{CreateOptions, Error, ResourceLimits, Session, SessionId, Store, SweepOptions};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::suite::{Context, Outcome, Trial, Trouble, say, skip, sweeping, unswept};
+use crate::suite::{Context, Outcome, Trial, TrialError, say, skip, sweeping, unswept};
 use crate::trials;
 
 pub(super) const EVERYWHERE: &[Trial] = trials![bounds_what_is_written];
@@ -32,7 +32,7 @@ const FILL: &str = "mkdir -p full; n=0
 while dd if=/dev/zero of=full/$n bs=64k count=1 2>said; do n=$((n+1)); [ $n -lt 1000 ] || break; done
 rm -rf full/$n; grep -o 'No space left on device' said";
 
-async fn limited(context: &Context, is_tied: bool) -> Result<Session, Trouble> {
+async fn limited(context: &Context, is_tied: bool) -> Result<Session, TrialError> {
     let mut options = CreateOptions::default();
     options.limits = ResourceLimits { disk: Some(MOST), ..ResourceLimits::default() };
     options.tied_to_owner = is_tied;
@@ -45,7 +45,7 @@ fn held_by(session: &Session) -> String {
 }
 
 /// A session whose workspace is bounded as a whole, where this machine can do that.
-async fn bounded(context: &Context, is_tied: bool) -> Result<Session, Trouble> {
+async fn bounded(context: &Context, is_tied: bool) -> Result<Session, TrialError> {
     let session = limited(context, is_tied).await?;
     if held_by(&session).contains("the workspace's own file system") {
         return Ok(session);
@@ -64,14 +64,14 @@ fn unbounded(session: &Session) -> Option<String> {
 }
 
 /// Whether an error, or what caused it, says what it should.
-fn is_for_want_of_room(error: &Error) -> bool {
+fn is_storage_full(error: &Error) -> bool {
     let mut causes =
         std::iter::successors(Some(error as &dyn std::error::Error), |cause| cause.source());
     causes.any(|cause| cause.to_string().contains("No space left on device"))
 }
 
 /// The loop devices that stand for a file of a session.
-fn devices_of(id: &SessionId) -> Result<Vec<String>, Trouble> {
+fn devices_of(id: &SessionId) -> Result<Vec<String>, TrialError> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/sys/block")? {
         let path = entry?.path().join("loop/backing_file");
@@ -125,7 +125,7 @@ async fn bounds_many_files_as_one(context: Context) -> Outcome {
     assert!((MOST / 2..MOST).contains(&written), "{written} bytes");
     let files = session.files();
     let refused = files.write("new", vec![b'x'; 1 << 20]).await;
-    assert!(refused.as_ref().is_err_and(is_for_want_of_room), "{refused:?}");
+    assert!(refused.as_ref().is_err_and(is_storage_full), "{refused:?}");
     // It goes on, and what is removed is room again.
     say(&session, "rm -r full").await?;
     let content = vec![b'y'; 4 << 20];
@@ -176,7 +176,7 @@ async fn restores_a_bounded_workspace_or_leaves_it(context: Context) -> Outcome 
     let before = say(&session, look).await?;
     let refused = session.restore_snapshot(&store, "large", None).await;
     let refused = refused.err().ok_or("eight megabytes hold twice six")?;
-    assert!(is_for_want_of_room(&refused), "{refused:?}");
+    assert!(is_storage_full(&refused), "{refused:?}");
     assert_eq!(say(&session, look).await?, before, "what was there is there, and nothing else");
     assert_eq!(say(&session, "echo fits > b; cat b").await?, "fits\n");
     Ok(session.delete().await?)
@@ -218,7 +218,7 @@ async fn leaves_nothing_of_a_bounded_workspace_whose_warden_is_killed(context: C
     Ok(())
 }
 
-fn parent(pid: u32) -> Result<u32, Trouble> {
+fn parent(pid: u32) -> Result<u32, TrialError> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"));
     Ok(parent.ok_or("a process without a parent")?.trim().parse()?)

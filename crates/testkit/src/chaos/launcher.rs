@@ -5,7 +5,7 @@ use std::fs;
 use bastide::Session;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::suite::{Context, Outcome, Trial, Trouble, say, skip};
+use crate::suite::{Context, Outcome, Trial, TrialError, say, skip};
 use crate::trials;
 
 pub(super) const TRIALS: &[Trial] = trials![
@@ -21,7 +21,7 @@ fn parent(pid: i32) -> Option<i32> {
 }
 
 /// The launcher of a fresh session: the first process has no other child but the guest.
-async fn launcher(context: &Context, session: &Session) -> Result<Pid, Trouble> {
+async fn launcher(context: &Context, session: &Session) -> Result<Pid, TrialError> {
     let info = context.client().inspect(session.id()).await?;
     let guest = info.guest_pid.ok_or_else(|| skip("the guest is no process of this host"))?;
     let guest = i32::try_from(guest)?;

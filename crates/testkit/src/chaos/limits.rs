@@ -8,7 +8,7 @@ use bastide::{
 };
 
 use crate::escape::attempt;
-use crate::suite::{Context, Outcome, Trial, Trouble, running, say, sh, skip, with_probe};
+use crate::suite::{Context, Outcome, Trial, TrialError, running, say, sh, skip, with_probe};
 use crate::trials;
 
 pub(super) const TRIALS: &[Trial] = trials![
@@ -23,14 +23,14 @@ pub(super) const TRIALS: &[Trial] = trials![
     deletes_a_session_in_a_fork_storm,
 ];
 
-async fn limited(context: &Context, limits: ResourceLimits) -> Result<Session, Trouble> {
+async fn limited(context: &Context, limits: ResourceLimits) -> Result<Session, TrialError> {
     let mut options = CreateOptions::default();
     options.limits = limits;
     Ok(context.client().create(&with_probe(Manifest::default())?, options).await?)
 }
 
 /// A session with little disk, and nothing in it.
-async fn with_disk(context: &Context, bytes: u64) -> Result<Session, Trouble> {
+async fn with_disk(context: &Context, bytes: u64) -> Result<Session, TrialError> {
     let mut options = CreateOptions::default();
     options.limits = ResourceLimits { disk: Some(bytes), ..ResourceLimits::default() };
     Ok(context.client().create(&Manifest::default(), options).await?)
@@ -97,7 +97,7 @@ async fn counts_processes_of_every_user_or_says_that_it_does_not(context: Contex
 }
 
 /// The number that a process says first.
-async fn number(process: &mut Process) -> Result<u64, Trouble> {
+async fn number(process: &mut Process) -> Result<u64, TrialError> {
     let mut said = String::new();
     while !said.ends_with('\n') {
         match process.next().await? {
@@ -170,7 +170,7 @@ fn storm(most: &str) -> Command {
 struct Bystander(std::process::Child);
 
 impl Bystander {
-    fn new() -> Result<Self, Trouble> {
+    fn new() -> Result<Self, TrialError> {
         Ok(Self(std::process::Command::new("sleep").arg("7140").spawn()?))
     }
 

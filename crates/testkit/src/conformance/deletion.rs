@@ -5,16 +5,16 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use bastide::backend::{Expose, Hold, Leash};
+use bastide::backend::{Expose, KeepAlive, KeepAliveHandle};
 use bastide::events::{AUDIT_FOLDER, AuditOptions, EventOptions};
 use bastide::model::Manifest;
 use bastide::model::state::BackendState;
 use bastide::{
     Backend, Booted, Client, Connection, CreateOptions, GuestPath, Machine, MachineSpec,
-    MachineStatus, SessionFolder, SessionId, SessionState, Strays, SweepMode,
+    MachineStatus, Orphans, SessionFolder, SessionId, SessionState, SweepMode,
 };
 
-use crate::suite::{Context, Outcome, Trial, Trouble, say, skip};
+use crate::suite::{Context, Outcome, Trial, TrialError, say, skip};
 use crate::trials;
 
 pub(super) const TRIALS: &[Trial] = trials![
@@ -27,32 +27,32 @@ type Hook = Arc<dyn Fn() -> io::Result<()> + Send + Sync>;
 
 /// A backend like another, but something happens at the last moment of a start: when the session is on
 /// record, and is let go of.
-struct Meddled {
+struct InterceptedBackend {
     inner: Arc<dyn Backend>,
     hook: Hook,
 }
 
-struct MeddledLeash {
-    inner: Mutex<Option<Leash>>,
+struct InterceptedKeepAlive {
+    inner: Mutex<Option<KeepAlive>>,
     hook: Hook,
 }
 
-impl Hold for MeddledLeash {
-    fn let_go(&self) -> io::Result<()> {
+impl KeepAliveHandle for InterceptedKeepAlive {
+    fn release(&self) -> io::Result<()> {
         (self.hook)()?;
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner).take();
-        inner.map_or(Ok(()), |leash| leash.let_go().map_err(io::Error::other))
+        inner.map_or(Ok(()), |keep_alive| keep_alive.release().map_err(io::Error::other))
     }
 }
 
-impl std::fmt::Debug for Meddled {
+impl std::fmt::Debug for InterceptedBackend {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.inner.fmt(f)
     }
 }
 
 #[async_trait]
-impl Backend for Meddled {
+impl Backend for InterceptedBackend {
     fn name(&self) -> &'static str {
         self.inner.name()
     }
@@ -67,9 +67,14 @@ impl Backend for Meddled {
 
     async fn boot(&self, folder: &SessionFolder, spec: &MachineSpec) -> bastide::Result<Booted> {
         let booted = self.inner.boot(folder, spec).await?;
-        let held =
-            |leash| MeddledLeash { inner: Mutex::new(Some(leash)), hook: Arc::clone(&self.hook) };
-        Ok(Booted { leash: booted.leash.map(|leash| Leash::new(held(leash))), ..booted })
+        let held = |keep_alive| InterceptedKeepAlive {
+            inner: Mutex::new(Some(keep_alive)),
+            hook: Arc::clone(&self.hook),
+        };
+        Ok(Booted {
+            keep_alive: booted.keep_alive.map(|keep_alive| KeepAlive::new(held(keep_alive))),
+            ..booted
+        })
     }
 
     async fn connect(&self, machine: &Machine) -> bastide::Result<Connection> {
@@ -100,7 +105,7 @@ impl Backend for Meddled {
         self.inner.remove_tree(folder).await
     }
 
-    async fn sweep(&self, mode: SweepMode) -> bastide::Result<Strays> {
+    async fn sweep(&self, mode: SweepMode) -> bastide::Result<Orphans> {
         self.inner.sweep(mode).await
     }
 
@@ -123,11 +128,11 @@ impl Backend for Meddled {
 
 fn meddled(context: &Context, hook: impl Fn() -> io::Result<()> + Send + Sync + 'static) -> Client {
     let inner = Arc::clone(&context.backend);
-    Client::new(Arc::new(Meddled { inner, hook: Arc::new(hook) }))
+    Client::new(Arc::new(InterceptedBackend { inner, hook: Arc::new(hook) }))
 }
 
 /// A stopped session with a file in it.
-async fn stopped(context: &Context) -> Result<SessionId, Trouble> {
+async fn stopped(context: &Context) -> Result<SessionId, TrialError> {
     let mut options = CreateOptions::default();
     options.tied_to_owner = false;
     let session = context.client().create(&Manifest::default(), options).await?;

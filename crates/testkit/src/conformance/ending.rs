@@ -8,7 +8,7 @@ use bastide::model::Manifest;
 use bastide::{Command, CreateOptions, OutputEvent, Reason, ResourceLimits, Session};
 
 use crate::escape::probe::FLAG;
-use crate::suite::{Context, Outcome, Trial, Trouble, running, sh, with_probe};
+use crate::suite::{Context, Outcome, Trial, TrialError, running, sh, with_probe};
 use crate::trials;
 
 pub(super) const TRIALS: &[Trial] = trials![
@@ -30,7 +30,7 @@ const STUBBORN: &str = "trap '' TERM INT HUP
     sleep 7006";
 
 /// How many of the marked processes there are.
-async fn alive(session: &Session) -> Result<usize, Trouble> {
+async fn alive(session: &Session) -> Result<usize, TrialError> {
     running(session, "^sleep 700[0-9]").await
 }
 
@@ -110,7 +110,7 @@ async fn ends_everything_when_the_caller_gives_up(context: Context) -> Outcome {
 }
 
 /// How many processes a probe of this session's has, on this host or inside.
-async fn families(session: &Session) -> Result<usize, Trouble> {
+async fn families(session: &Session) -> Result<usize, TrialError> {
     running(session, "^./probe --bastide-probe family").await
 }
 

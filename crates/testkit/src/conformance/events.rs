@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use bastide::events::{Event, Sink, SinkOptions};
 
-use crate::suite::{Trial, Trouble};
+use crate::suite::{Trial, TrialError};
 
 /// All of them.
 pub(super) fn all() -> impl Iterator<Item = Trial> {
@@ -17,7 +17,7 @@ pub(super) fn all() -> impl Iterator<Item = Trial> {
 }
 
 /// What something failed with, which must not succeed.
-fn failure<T>(result: bastide::Result<T>) -> Result<bastide::Error, Trouble> {
+fn failure<T>(result: bastide::Result<T>) -> Result<bastide::Error, TrialError> {
     match result {
         Ok(_) => Err("it should have failed".into()),
         Err(error) => Ok(error),

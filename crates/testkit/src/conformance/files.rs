@@ -7,7 +7,7 @@ mod watch;
 
 use bastide::{Content, Error, ErrorKind, FileReader, WriteOptions};
 
-use crate::suite::{Context, Outcome, Trial, Trouble, say};
+use crate::suite::{Context, Outcome, Trial, TrialError, say};
 use crate::trials;
 
 /// Every trial about files.
@@ -36,13 +36,13 @@ const TRIALS: &[Trial] = trials![
 ];
 
 /// The class of an error, which must be one.
-pub(super) fn class<T>(result: bastide::Result<T>) -> Result<&'static str, Trouble> {
+pub(super) fn class<T>(result: bastide::Result<T>) -> Result<&'static str, TrialError> {
     let error = error(result)?;
     error.class().ok_or_else(|| format!("no class: {error:?}").into())
 }
 
 /// The error of something that must fail.
-pub(super) fn error<T>(result: bastide::Result<T>) -> Result<Error, Trouble> {
+pub(super) fn error<T>(result: bastide::Result<T>) -> Result<Error, TrialError> {
     result.err().ok_or_else(|| "it should have failed".into())
 }
 

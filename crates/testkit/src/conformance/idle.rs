@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::suite::{Context, Outcome, Trial, Trouble, say, skip};
+use crate::suite::{Context, Outcome, Trial, TrialError, say, skip};
 use crate::trials;
 
 /// The most memory of a guest that has nothing to do, in KiB.
@@ -29,7 +29,7 @@ async fn holds_little_memory_when_idle(context: Context) -> Outcome {
 }
 
 /// What a process holds in memory, its program's pages included, in KiB.
-fn resident(pid: u32) -> Result<u64, Trouble> {
+fn resident(pid: u32) -> Result<u64, TrialError> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let number = line.and_then(|line| line.split_whitespace().next());

@@ -16,7 +16,7 @@ use bastide::{
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
 
-use crate::suite::{Context, Outcome, Trial, Trouble, say};
+use crate::suite::{Context, Outcome, Trial, TrialError, say};
 use crate::trials;
 
 pub(super) const TRIALS: &[Trial] = trials![
@@ -33,7 +33,7 @@ pub(super) const TRIALS: &[Trial] = trials![
     gives_a_model_its_tools,
 ];
 
-fn snapshots() -> std::result::Result<(tempfile::TempDir, SnapshotChoice), Trouble> {
+fn snapshots() -> std::result::Result<(tempfile::TempDir, SnapshotChoice), TrialError> {
     let folder = tempfile::tempdir()?;
     let base_path = PosixPath::new(&folder.path().join("snaps").to_string_lossy());
     Ok((folder, SnapshotChoice::Spec(SnapshotSpec::Local { base_path })))

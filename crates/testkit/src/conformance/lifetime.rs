@@ -7,7 +7,7 @@ use bastide::{
     Client, CreateOptions, ErrorKind, Session, SessionFolder, SessionId, SessionState, SweepOptions,
 };
 
-use crate::suite::{Context, Outcome, Trial, Trouble, running, say, sweeping, unswept};
+use crate::suite::{Context, Outcome, Trial, TrialError, running, say, sweeping, unswept};
 use crate::trials;
 
 pub(super) const TRIALS: &[Trial] = trials![
@@ -205,7 +205,7 @@ async fn is_deleted_while_it_is_made(context: Context) -> Outcome {
 }
 
 /// Ends the guest of a session from outside, where that can be done.
-fn kill_guest(pid: Option<u32>) -> Result<bool, Trouble> {
+fn kill_guest(pid: Option<u32>) -> Result<bool, TrialError> {
     let Some(pid) = pid else { return Ok(false) };
     let pid = rustix::process::Pid::from_raw(i32::try_from(pid)?).ok_or("no process")?;
     rustix::process::kill_process(pid, rustix::process::Signal::KILL)?;

@@ -9,7 +9,7 @@ use bastide::{Command, CreateOptions, ExposedPort, NetworkAccess, Process, Sessi
 use serde_json::json;
 
 use crate::escape::probe;
-use crate::suite::{Context, Outcome, Trial, Trouble, with_probe};
+use crate::suite::{Context, Outcome, Trial, TrialError, with_probe};
 use crate::trials;
 
 pub(super) const TRIALS: &[Trial] = trials![
@@ -25,7 +25,7 @@ pub(super) const TRIALS: &[Trial] = trials![
 const SOON: Duration = Duration::from_secs(20);
 
 /// Starts a server inside that sends everything back; it is ready when this returns.
-async fn serve(session: &Session, address: &str) -> Result<Process, Trouble> {
+async fn serve(session: &Session, address: &str) -> Result<Process, TrialError> {
     let command = Command::new(["./probe", probe::FLAG, "echo", address]).timeout(SOON * 3);
     let mut server = session.spawn(command).await?;
     match server.next().await? {
@@ -34,11 +34,11 @@ async fn serve(session: &Session, address: &str) -> Result<Process, Trouble> {
     }
 }
 
-async fn session(context: &Context, options: CreateOptions) -> Result<Session, Trouble> {
+async fn session(context: &Context, options: CreateOptions) -> Result<Session, TrialError> {
     Ok(context.client().create(&with_probe(Manifest::default())?, options).await?)
 }
 
-fn connect(to: &ExposedPort) -> Result<TcpStream, Trouble> {
+fn connect(to: &ExposedPort) -> Result<TcpStream, TrialError> {
     let stream = TcpStream::connect((to.host.as_str(), u16::try_from(to.port)?))?;
     stream.set_read_timeout(Some(SOON))?;
     stream.set_write_timeout(Some(SOON))?;
@@ -46,7 +46,7 @@ fn connect(to: &ExposedPort) -> Result<TcpStream, Trouble> {
 }
 
 /// Sends `bytes`, says that this is all, and reads what comes back.
-fn talk(to: &ExposedPort, bytes: &[u8]) -> Result<Vec<u8>, Trouble> {
+fn talk(to: &ExposedPort, bytes: &[u8]) -> Result<Vec<u8>, TrialError> {
     let mut stream = connect(to)?;
     let mut writer = stream.try_clone()?;
     let sent = bytes.to_vec();
@@ -119,7 +119,7 @@ async fn carries_many_connections_and_large_ones_exactly(context: Context) -> Ou
             let bytes = if number == 0 { large.clone() } else { vec![b'x'; number * 37] };
             tokio::task::spawn_blocking(move || {
                 let heard = talk(&endpoint, &bytes)?;
-                if heard == bytes { Ok(()) } else { Err(Trouble::from("bytes were changed")) }
+                if heard == bytes { Ok(()) } else { Err(TrialError::from("bytes were changed")) }
             })
         })
         .collect();

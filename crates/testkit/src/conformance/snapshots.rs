@@ -12,7 +12,7 @@ use bastide::model::Manifest;
 use bastide::store::SaveReport;
 use bastide::{CreateOptions, ErrorKind, Rung, Session, Store};
 
-use crate::suite::{Context, Outcome, Trial, Trouble, say, sh};
+use crate::suite::{Context, Outcome, Trial, TrialError, say, sh};
 use crate::trials;
 
 use projects::{brings_back_a_git_repository, brings_back_a_python_environment};
@@ -48,7 +48,7 @@ pub(super) const TRIALS: &[Trial] = trials![
 const SOON: Duration = Duration::from_secs(20);
 
 /// A store of its own, which goes with the trial.
-fn store() -> Result<(tempfile::TempDir, Store), Trouble> {
+fn store() -> Result<(tempfile::TempDir, Store), TrialError> {
     let folder = tempfile::tempdir()?;
     let store = Store::open(folder.path().join("store"))?;
     Ok((folder, store))
@@ -70,7 +70,7 @@ dd if=/dev/urandom of=large bs=65536 count=40 2>/dev/null
 touch -d '2001-02-03 04:05:06' old && touch -d '1980-01-01 00:00:00' deep
 "#;
 
-async fn restored(context: &Context, store: &Store, name: &str) -> Result<Session, Trouble> {
+async fn restored(context: &Context, store: &Store, name: &str) -> Result<Session, TrialError> {
     let session = context.session().await?;
     let report = session.restore_snapshot(store, name, None).await?;
     assert_eq!((report.unattributed, report.cleared), (0, true));
@@ -144,7 +144,7 @@ async fn reads_only_what_changed(context: Context) -> Outcome {
 }
 
 /// Saves until nothing has to be read any more.
-async fn until_settled(store: &Store, session: &Session) -> Result<SaveReport, Trouble> {
+async fn until_settled(store: &Store, session: &Session) -> Result<SaveReport, TrialError> {
     let deadline = Instant::now() + SOON;
     loop {
         let saved = session.save_snapshot(store, "settled", None).await?;
@@ -187,7 +187,7 @@ async fn restores_over_what_is_there(context: Context) -> Outcome {
 }
 
 /// Every file of a store that belongs to a snapshot.
-fn files_of(store: &Store) -> Result<Vec<PathBuf>, Trouble> {
+fn files_of(store: &Store) -> Result<Vec<PathBuf>, TrialError> {
     let mut files = Vec::new();
     for folder in ["packs", "snapshots"] {
         for entry in fs::read_dir(store.home().join(folder))? {
@@ -198,7 +198,7 @@ fn files_of(store: &Store) -> Result<Vec<PathBuf>, Trouble> {
     Ok(files)
 }
 
-fn flip(path: &Path, at: usize, bit: u8) -> Result<(), Trouble> {
+fn flip(path: &Path, at: usize, bit: u8) -> Result<(), TrialError> {
     let mut bytes = fs::read(path)?;
     bytes[at] ^= bit;
     Ok(fs::write(path, bytes)?)
@@ -304,7 +304,7 @@ async fn collects_garbage_while_others_save_and_restore(context: Context) -> Out
                 store.remove(&format!("s{}", (round + 1) % 3))?;
             }
         }
-        Ok::<(), Trouble>(())
+        Ok::<(), TrialError>(())
     };
     let (stop, mut stopped) = tokio::sync::oneshot::channel::<()>();
     let collector = store.clone();
@@ -427,7 +427,7 @@ async fn gives_up_a_restore_half_way_without_a_trace(context: Context) -> Outcom
 }
 
 /// The fingerprint once the guest has cleared away what it began.
-async fn settled(store: &Store, session: &Session) -> Result<String, Trouble> {
+async fn settled(store: &Store, session: &Session) -> Result<String, TrialError> {
     let deadline = Instant::now() + SOON;
     while say(session, "ls -A | grep -c '^.bastide-' || true").await? != "0\n" {
         if Instant::now() > deadline {

@@ -14,7 +14,7 @@ use bastide::model::Manifest;
 use bastide::{CreateOptions, GitFetch, GitOptions, NetworkAccess, ProgressListener};
 use serde_json::json;
 
-use crate::suite::{Context, Outcome, Trial, Trouble, say, skip};
+use crate::suite::{Context, Outcome, Trial, TrialError, say, skip};
 use crate::trials;
 
 pub(super) const TRIALS: &[Trial] = trials![
@@ -160,7 +160,7 @@ cd .. && mkdir -p served/o && git clone -q --bare work served/o/r.git
 git -C served/o/r.git config http.receivepack false
 "#;
 
-fn serve(base: &Path) -> Result<GitServer, Trouble> {
+fn serve(base: &Path) -> Result<GitServer, TrialError> {
     for program in ["git", "python3", "openssl"] {
         let found = Command::new(program)
             .arg("--version")
@@ -171,7 +171,7 @@ fn serve(base: &Path) -> Result<GitServer, Trouble> {
             return Err(skip(format!("there is no {program} on this machine")));
         }
     }
-    let quiet = |command: &mut Command| -> Result<(), Trouble> {
+    let quiet = |command: &mut Command| -> Result<(), TrialError> {
         let output = command.current_dir(base).env("HOME", base).stdin(Stdio::null()).output()?;
         match output.status.success() {
             true => Ok(()),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bastide::{Command, ErrorKind, OutputEvent, Reason, Session};
 
 use super::files::class;
-use crate::suite::{Context, Outcome, Trial, Trouble, say, sh, skip};
+use crate::suite::{Context, Outcome, Trial, TrialError, say, sh, skip};
 use crate::trials;
 
 pub(super) const TRIALS: &[Trial] = trials![
@@ -29,7 +29,7 @@ fn group(context: &Context) -> u32 {
 }
 
 /// A session that has users; where a machine gives none, that has to be said with a way out.
-async fn session(context: &Context) -> Result<Session, Trouble> {
+async fn session(context: &Context) -> Result<Session, TrialError> {
     let session = context.session().await?;
     match session.exec(sh("true").user(NUMBER)).await {
         Ok(_) => Ok(session),
@@ -45,7 +45,7 @@ async fn session(context: &Context) -> Result<Session, Trouble> {
 }
 
 /// What a shell command says as a user.
-async fn say_as(session: &Session, user: &str, line: &str) -> Result<String, Trouble> {
+async fn say_as(session: &Session, user: &str, line: &str) -> Result<String, TrialError> {
     let output = session.exec(sh(line).user(user)).await?;
     if output.exit.code != 0 {
         let stderr = String::from_utf8_lossy(&output.stderr);

@@ -6,7 +6,7 @@ use bastide::events::{AuditOptions, EventOptions, audit_folder, verify};
 use bastide::model::{Manifest, PathGrant};
 use bastide::{Command, CreateOptions, ErrorKind, Session};
 
-use crate::suite::{Context, Outcome, Trial, Trouble, sh};
+use crate::suite::{Context, Outcome, Trial, TrialError, sh};
 use crate::trials;
 
 pub(super) const TRIALS: &[Trial] = trials![
@@ -15,7 +15,7 @@ pub(super) const TRIALS: &[Trial] = trials![
 ];
 
 /// Runs a line as root inside, where a session has a root; else as its own user.
-async fn as_root(session: &Session, line: &str) -> Result<String, Trouble> {
+async fn as_root(session: &Session, line: &str) -> Result<String, TrialError> {
     let command = |command: Command| session.exec(command);
     let output = match command(sh(line).user("0")).await {
         Err(error) if error.kind() == ErrorKind::Unsupported => command(sh(line)).await?,

@@ -12,7 +12,7 @@ use bastide::{CreateOptions, NetworkAccess};
 
 use super::attempt;
 use super::probe::Segment;
-use crate::suite::{Context, Outcome, Trial, Trouble, with_probe};
+use crate::suite::{Context, Outcome, Trial, TrialError, with_probe};
 use crate::trials;
 
 pub(super) const TRIALS: &[Trial] = trials![
@@ -52,7 +52,7 @@ async fn compare(context: &Context, network: NetworkAccess) -> Outcome {
         let reached = attempt(&session, "gaps", &[&file, &pid, &port, &socket]).await?;
         let said = session.receipt().not_enforced.clone();
         session.delete().await?;
-        Ok::<_, Trouble>((reached, said))
+        Ok::<_, TrialError>((reached, said))
     };
     let reached = reached.await;
     process.kill()?;

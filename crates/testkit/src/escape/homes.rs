@@ -8,7 +8,7 @@ use bastide::CreateOptions;
 use bastide::model::Manifest;
 use tokio::sync::Mutex;
 
-use crate::suite::{Context, Outcome, Trial, Trouble, say, skip};
+use crate::suite::{Context, Outcome, Trial, TrialError, say, skip};
 use crate::trials;
 
 pub(super) const TRIALS: &[Trial] = trials![shows_nothing_that_lies_beside_bin_in_a_home];
@@ -24,7 +24,7 @@ struct Home {
 
 impl Home {
     /// A new one in `/home` where this process may make one, else the caller's own.
-    fn find() -> Result<Self, Trouble> {
+    fn find() -> Result<Self, TrialError> {
         if let Ok(folder) = tempfile::tempdir_in("/home") {
             let path = folder.keep();
             fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
@@ -34,7 +34,7 @@ impl Home {
         Ok(Self { path, made: Vec::new() })
     }
 
-    fn make(&mut self, name: &str) -> Result<PathBuf, Trouble> {
+    fn make(&mut self, name: &str) -> Result<PathBuf, TrialError> {
         let path = self.path.join(name);
         fs::create_dir(&path).map_err(|error| skip(format!("{}: {error}", path.display())))?;
         self.made.push(path.clone());

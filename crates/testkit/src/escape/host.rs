@@ -10,7 +10,7 @@ use bastide::model::{Manifest, PathGrant};
 use bastide::{CreateOptions, ErrorKind, ExtractOptions, Rung, Session, WriteOptions};
 
 use super::attempt;
-use crate::suite::{Context, Outcome, Trial, Trouble, say, sh, skip, with_probe};
+use crate::suite::{Context, Outcome, Trial, TrialError, say, sh, skip, with_probe};
 use crate::trials;
 
 pub(super) const TRIALS: &[Trial] = trials![
@@ -30,7 +30,7 @@ pub(super) const TRIALS: &[Trial] = trials![
 const SOMEBODY: (u32, u32) = (4711, 4712);
 
 /// A folder of the host, links followed, and whoever works in it can get there.
-fn host() -> Result<(tempfile::TempDir, PathBuf), Trouble> {
+fn host() -> Result<(tempfile::TempDir, PathBuf), TrialError> {
     let folder = tempfile::tempdir_in("/var/tmp")?;
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
     let path = folder.path().canonicalize()?;
@@ -38,7 +38,7 @@ fn host() -> Result<(tempfile::TempDir, PathBuf), Trouble> {
 }
 
 /// A folder in it to work in. On the rung `landlock` commands of root are not root, but the folder's owner.
-fn work(context: &Context, top: &Path, name: &str) -> Result<PathBuf, Trouble> {
+fn work(context: &Context, top: &Path, name: &str) -> Result<PathBuf, TrialError> {
     let path = top.join(name);
     fs::create_dir(&path)?;
     if rustix::process::geteuid().is_root() && !context.has_namespaces()? {
@@ -49,7 +49,7 @@ fn work(context: &Context, top: &Path, name: &str) -> Result<PathBuf, Trouble> {
 
 impl Context {
     /// Whether sessions of this backend stand on namespaces.
-    fn has_namespaces(&self) -> Result<bool, Trouble> {
+    fn has_namespaces(&self) -> Result<bool, TrialError> {
         let handle = tokio::runtime::Handle::current();
         tokio::task::block_in_place(|| {
             handle.block_on(async {
@@ -62,22 +62,22 @@ impl Context {
     }
 }
 
-fn text(path: &Path) -> Result<String, Trouble> {
+fn text(path: &Path) -> Result<String, TrialError> {
     Ok(path.to_str().ok_or("not UTF-8")?.to_owned())
 }
 
-fn grant(path: &Path, host: Option<&Path>, read_only: bool) -> Result<PathGrant, Trouble> {
+fn grant(path: &Path, host: Option<&Path>, read_only: bool) -> Result<PathGrant, TrialError> {
     let host_path = host.map(text).transpose()?;
     Ok(PathGrant { path: text(path)?, read_only, description: None, host_path })
 }
 
-fn manifest(root: &Path, grants: Vec<PathGrant>) -> Result<Manifest, Trouble> {
+fn manifest(root: &Path, grants: Vec<PathGrant>) -> Result<Manifest, TrialError> {
     let root = text(root)?;
     Ok(Manifest { root, extra_path_grants: grants, ..Manifest::default() })
 }
 
 /// What in a folder gives anybody more than its owner had: by its mode, its kind, its capabilities, its owner.
-fn dangers(folder: &Path) -> Result<Vec<String>, Trouble> {
+fn dangers(folder: &Path) -> Result<Vec<String>, TrialError> {
     let owner = fs::metadata(folder)?;
     let (mut found, mut folders) = (Vec::new(), vec![folder.to_owned()]);
     while let Some(next) = folders.pop() {
@@ -160,7 +160,7 @@ async fn leaves_no_file_capability_out_of_a_nested_sandbox(context: Context) -> 
 }
 
 /// A tar with a file and a folder of every set-id mode.
-fn tar() -> Result<Vec<u8>, Trouble> {
+fn tar() -> Result<Vec<u8>, TrialError> {
     let mut bytes = Vec::new();
     let mut writer = TarWriter::new(&mut bytes);
     for (name, kind) in [("tar-folder", TarKind::Dir), ("tar-file", TarKind::File)] {

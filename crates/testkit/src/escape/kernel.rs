@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use bastide::Rung;
 
 use super::{attempt, session};
-use crate::suite::{Context, Outcome, Trial, Trouble, say, sh, skip};
+use crate::suite::{Context, Outcome, Trial, TrialError, say, sh, skip};
 use crate::trials;
 
 /// What root inside may have: `CHOWN DAC_OVERRIDE FOWNER FSETID KILL SETGID SETUID NET_BIND_SERVICE`.
@@ -90,7 +90,7 @@ async fn has_guest_and_init_that_are_confined_themselves(context: Context) -> Ou
         session.delete().await?;
         return Err(skip("the engine confines them there"));
     };
-    let field = |pid: &str, name: &str| -> Result<String, Trouble> {
+    let field = |pid: &str, name: &str| -> Result<String, TrialError> {
         let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
         let line = status.lines().find(|line| line.starts_with(name)).unwrap_or_default();
         Ok(line.split_whitespace().nth(1).unwrap_or_default().to_owned())

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use bastide::model::Manifest;
 use bastide::{CreateOptions, ErrorKind, Isolation, Rung};
 
-use crate::suite::{Context, Outcome, Trial, Trouble, say};
+use crate::suite::{Context, Outcome, Trial, TrialError, say};
 use crate::trials;
 
 /// Those for a container that was given no privileges.
@@ -38,7 +38,7 @@ async fn t15_stands_on_the_best_rung_of_a_container_without_privileges(
 
 /// Whether this machine lets anybody make what the highest rung is made of. A `/proc` that is covered in part,
 /// as containers have it, cannot be mounted anew.
-fn can_make_namespaces() -> Result<bool, Trouble> {
+fn can_make_namespaces() -> Result<bool, TrialError> {
     let mut unshare = Command::new("unshare");
     unshare.args(["--user", "--map-root-user", "--mount", "--pid", "--fork", "--mount-proc"]);
     let tried = unshare.arg("true").stdin(Stdio::null()).output()?;

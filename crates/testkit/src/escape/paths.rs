@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bastide::{Command, ExtractOptions, OutputEvent, Process, Session};
 
 use super::{probe, session};
-use crate::suite::{Context, Outcome, Trial, Trouble, say};
+use crate::suite::{Context, Outcome, Trial, TrialError, say};
 use crate::trials;
 
 pub(super) const TRIALS: &[Trial] = trials![
@@ -21,7 +21,7 @@ const OUTSIDE: &str =
     "cd ${TMPDIR:-/tmp}/out && find . | sort | xargs stat -c '%n %i %a %u %g %s %h %Y %Z'";
 
 /// Starts to swap things in a session.
-async fn swap(session: &Session, kind: &str) -> Result<Process, Trouble> {
+async fn swap(session: &Session, kind: &str) -> Result<Process, TrialError> {
     let swapping = Command::new(["./probe", probe::FLAG, "swap", kind]);
     let mut process = session.spawn(swapping).await?;
     match process.next().await? {
@@ -31,7 +31,7 @@ async fn swap(session: &Session, kind: &str) -> Result<Process, Trouble> {
 }
 
 /// A tar of one small file below a folder that is swapped.
-fn archive() -> Result<Vec<u8>, Trouble> {
+fn archive() -> Result<Vec<u8>, TrialError> {
     use bastide::model::archive::tar::{TarKind, TarMember, TarWriter};
     let mut bytes = Vec::new();
     let mut writer = TarWriter::new(&mut bytes);
@@ -45,7 +45,7 @@ fn archive() -> Result<Vec<u8>, Trouble> {
 }
 
 /// Every operation once; says what was seen. That they fail is fine: things are moving.
-async fn everything(session: &Session, archive: &[u8]) -> Result<Vec<u8>, Trouble> {
+async fn everything(session: &Session, archive: &[u8]) -> Result<Vec<u8>, TrialError> {
     let mut seen = Vec::new();
     for path in ["x/f", "x/secret", "x/sub/f"] {
         seen.extend(session.read(path).await.unwrap_or_default());

@@ -128,7 +128,7 @@ fn map(file: &str, orders: &str, answers: &str) -> io::Result<Vec<String>> {
 /// Everything between this process and the first one, and that one's other children: the launcher, the
 /// guest, init. Where the host's processes can be seen the first one is known by its name, and the
 /// warden is its parent.
-fn keepers() -> io::Result<Vec<i32>> {
+fn protected_pids() -> io::Result<Vec<i32>> {
     let own = i32::try_from(std::process::id()).map_err(io::Error::other)?;
     let name = |pid: i32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     let above = std::iter::successors(parent(own), |pid| parent(*pid));
@@ -155,7 +155,7 @@ fn parent(pid: i32) -> Option<i32> {
 
 fn processes() -> io::Result<Vec<String>> {
     let mut reached = Vec::new();
-    for pid in keepers()? {
+    for pid in protected_pids()? {
         for (what, answer) in sys::attack(pid) {
             // The kernel accepts a signal to the first process and then drops it.
             let dropped = pid == 1 && what.starts_with("kill");

@@ -8,7 +8,7 @@ use bastide_model::archive::tar::{
     strip_prefix,
 };
 use bastide_model::archive::{
-    Action, ArchiveLimits, ArchiveScheme, EntryPath, Extraction, Step, TarRestore,
+    Action, ArchiveLimits, ArchiveScheme, EntryPath, Extraction, TarRestore, UnpackStep,
 };
 use bastide_model::{Error, Result};
 use serde_json::Value;
@@ -253,7 +253,7 @@ fn unpack(archive: &[u8], scheme: ArchiveScheme, limits: ArchiveLimits) -> Resul
 }
 
 /// No step leaves the folder, by its name or by where its link points.
-fn stays_inside(step: &Step<'_>) -> Result<()> {
+fn stays_inside(step: &UnpackStep<'_>) -> Result<()> {
     let escaped = |what: &[u8]| {
         let what = String::from_utf8_lossy(what);
         Err(Error::runtime_error(format!("{what} escapes")).class_is("escaped"))

@@ -1,12 +1,12 @@
 //! What a guest sends: frames, and the messages in them.
 
 use bastide_proto::files::{
-    Change, Changed, FileStat, FileTime, Found, Listed, NodeKind, Opened, Resolved,
+    Change, ChangedPath, DirListing, EntryType, FileStat, FileTime, FoundFile, Opened, Resolved,
 };
 use bastide_proto::frame::Tag;
-use bastide_proto::request::{InTheWay, PutObstacle};
+use bastide_proto::request::{PutObstacle, PutObstacleKind};
 use bastide_proto::{
-    Accepted, End, Fault, FaultKind, Frame, FrameCodec, Notice, ProcessRecord, PutItem, PutWord,
+    Accepted, End, Fault, FaultKind, Frame, FrameCodec, Notice, ProcessRecord, PutItem, PutMessage,
     Request,
 };
 use bytes::BytesMut;
@@ -58,11 +58,11 @@ fn item(body: &[u8]) -> Verdict {
         again::<ProcessRecord>,
         again::<Notice>,
         again::<Opened>,
-        again::<Found>,
-        again::<Listed>,
+        again::<FoundFile>,
+        again::<DirListing>,
         again::<Resolved>,
         again::<Vec<Change>>,
-        again::<PutWord>,
+        again::<PutMessage>,
         again::<PutItem>,
     ];
     let mut verdict = Verdict::Refused;
@@ -89,7 +89,7 @@ fn seeds() -> Vec<Vec<u8>> {
     let (message, path) = ("cannot".to_owned(), Some("/workspace/a".to_owned()));
     let fault = Fault { kind: FaultKind::Io, message, errno: Some(5), path };
     let stat = FileStat {
-        kind: NodeKind::Symlink,
+        kind: EntryType::Symlink,
         mode: 0o777,
         uid: 0,
         gid: 65_534,
@@ -100,23 +100,23 @@ fn seeds() -> Vec<Vec<u8>> {
         links: 1,
         target: Some(b"here".to_vec().into()),
     };
-    let listed = Listed {
+    let listed = DirListing {
         folder: b"/workspace".to_vec().into(),
         entries: vec![(b"a".to_vec().into(), stat.clone())],
     };
-    let changed = Changed { path: b"a".to_vec().into(), is_dir: false };
+    let changed = ChangedPath { path: b"a".to_vec().into(), is_dir: false };
     let renamed = Change::Renamed { from: b"b".to_vec().into(), to: changed.clone() };
-    let link = InTheWay::Link { at: b"a/b".to_vec().into(), leaves: true };
+    let link = PutObstacleKind::Link { at: b"a/b".to_vec().into(), leaves: true };
     [
         seed(Tag::Accepted, &Accepted { process: Some(7), from: 9 }),
         seed(Tag::Refused, &fault),
         seed(Tag::End, &End::Exited { code: 3 }),
         seed(Tag::End, &End::Failed(fault)),
         seed(Tag::Item, &Notice::Lost(12)),
-        seed(Tag::Item, &Found { path: b"/workspace/a".to_vec().into(), stat }),
+        seed(Tag::Item, &FoundFile { path: b"/workspace/a".to_vec().into(), stat }),
         seed(Tag::Item, &listed),
         seed(Tag::Item, &vec![Change::Created(changed), renamed, Change::Overflow]),
-        seed(Tag::Item, &PutWord::Obstacle(PutObstacle { entry: 3, what: link })),
+        seed(Tag::Item, &PutMessage::Obstacle(PutObstacle { entry: 3, what: link })),
         seed(Tag::Request, &Request::Ping),
     ]
     .to_vec()

@@ -9,31 +9,31 @@ use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 use bastide_model::PosixPath;
-use bastide_model::archive::{Action, EntryPath, Existing, Obstacle, Step};
+use bastide_model::archive::{Action, EntryPath, Existing, Obstacle, UnpackStep};
 use bastide_model::paths::resolve_links;
 
 use super::paths::Disk;
 
 /// Carries out one step below `folder`, which has no symlink on the way.
-pub(crate) fn carry_out(folder: &Path, step: &mut Step<'_>) -> Result<(), Obstacle> {
+pub(crate) fn carry_out(folder: &Path, step: &mut UnpackStep<'_>) -> Result<(), Obstacle> {
     let place = folder.join(OsStr::from_bytes(step.path.as_bytes()));
     refuse_links(folder, &step.path, step.existing)?;
     match (&mut step.action, step.existing) {
         (Action::Dir, Existing::Replaced) => {
             let is_something_else = |kind: fs::FileType| !kind.is_dir();
             if kind_of(&place).is_some_and(is_something_else) {
-                fs::remove_file(&place).map_err(Obstacle::Place)?;
+                fs::remove_file(&place).map_err(Obstacle::Entry)?;
             }
-            fs::create_dir_all(&place).map_err(Obstacle::Place)
+            fs::create_dir_all(&place).map_err(Obstacle::Entry)
         }
-        (Action::Dir, Existing::Overwritten) => fs::create_dir_all(&place).map_err(Obstacle::Place),
+        (Action::Dir, Existing::Overwritten) => fs::create_dir_all(&place).map_err(Obstacle::Entry),
         (Action::File { mode, content }, existing) => {
             make_room(&place, existing)?;
             write_file(&place, *mode, content)
         }
         (Action::Link { target }, existing) => {
             make_room(&place, existing)?;
-            symlink(OsStr::from_bytes(target), &place).map_err(Obstacle::Place)
+            symlink(OsStr::from_bytes(target), &place).map_err(Obstacle::Entry)
         }
     }
 }
@@ -45,10 +45,10 @@ fn make_room(place: &Path, existing: Existing) -> Result<(), Obstacle> {
     }
     match (kind_of(place), existing) {
         (Some(kind), Existing::Replaced) if kind.is_dir() => Err(Obstacle::Folder),
-        (Some(_), Existing::Replaced) => fs::remove_file(place).map_err(Obstacle::Place),
+        (Some(_), Existing::Replaced) => fs::remove_file(place).map_err(Obstacle::Entry),
         // Opening a pipe would wait for somebody to read it.
         (Some(kind), Existing::Overwritten) if !kind.is_file() => {
-            Err(Obstacle::Place(io::Error::other("there is no file")))
+            Err(Obstacle::Entry(io::Error::other("there is no file")))
         }
         _ => Ok(()),
     }
@@ -61,13 +61,13 @@ fn write_file(place: &Path, mode: Option<u32>, content: &mut dyn Read) -> Result
         Some(_) => options.create_new(true).mode(0o600),
         None => options.create(true).truncate(true),
     };
-    let mut file = options.open(place).map_err(Obstacle::Place)?;
+    let mut file = options.open(place).map_err(Obstacle::Entry)?;
     if let Err(obstacle) = copy(content, &mut file) {
-        fs::remove_file(place).map_err(Obstacle::Place)?;
+        fs::remove_file(place).map_err(Obstacle::Entry)?;
         return Err(obstacle);
     }
     match mode {
-        Some(mode) => file.set_permissions(Permissions::from_mode(mode)).map_err(Obstacle::Place),
+        Some(mode) => file.set_permissions(Permissions::from_mode(mode)).map_err(Obstacle::Entry),
         None => Ok(()),
     }
 }
@@ -77,7 +77,7 @@ fn copy(content: &mut dyn Read, file: &mut File) -> Result<(), Obstacle> {
     loop {
         match content.read(&mut buffer) {
             Ok(0) => return Ok(()),
-            Ok(read) => file.write_all(&buffer[..read]).map_err(Obstacle::Place)?,
+            Ok(read) => file.write_all(&buffer[..read]).map_err(Obstacle::Entry)?,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(Obstacle::Content(error)),
         }

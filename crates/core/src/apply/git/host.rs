@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::Instant;
 
 use super::super::sources::Sources;
-use super::super::stream::{Piece, Pieces, Stop, Target, lay_out};
+use super::super::stream::{Stop, Target, UploadItem, UploadSender, lay_out};
 use super::{DEADLINE, GitStep, SAID, dest, not_cloned, not_copied, url};
 use crate::host::make_private;
 use crate::{Error, ErrorKind, Result, Session};
@@ -274,7 +274,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// One line of a tree.
-struct Listed {
+struct TreeLine {
     mode: u32,
     object: String,
     path: Vec<u8>,
@@ -286,19 +286,19 @@ impl Fetched {
         self,
         subpath: Option<&PosixPath>,
         mode: u32,
-        pieces: &Pieces,
+        pieces: &UploadSender,
         refused: &dyn Fn(String) -> Error,
     ) -> Result<(), Stop> {
         let failed = |error: std::io::Error| refused(error.to_string());
         let root = Entry::new("", EntryKind::Dir);
-        pieces.send(Piece::Entry(root.clone()))?;
+        pieces.send(UploadItem::Entry(root.clone()))?;
         let listed = self.list(subpath, refused)?;
         let mut objects = Objects::open(self.folder.path()).map_err(failed)?;
-        for Listed { mode, object, path } in listed {
+        for TreeLine { mode, object, path } in listed {
             match mode {
                 // The place of another repository, which nobody asked for.
                 0o160_000 | 0o040_000 => {
-                    pieces.send(Piece::Entry(Entry::new(path, EntryKind::Dir)))?;
+                    pieces.send(UploadItem::Entry(Entry::new(path, EntryKind::Dir)))?;
                 }
                 0o120_000 => {
                     let mut target = Vec::new();
@@ -307,7 +307,7 @@ impl Fetched {
                     drop(content);
                     objects.end().map_err(failed)?;
                     let kind = EntryKind::Symlink { target: target.into() };
-                    pieces.send(Piece::Entry(Entry::new(path, kind)))?;
+                    pieces.send(UploadItem::Entry(Entry::new(path, kind)))?;
                 }
                 _ => {
                     let permissions = if mode & 0o111 != 0 { 0o755 } else { 0o644 };
@@ -323,10 +323,10 @@ impl Fetched {
         if self.has_git_folder {
             self.send_git_folder(pieces).map_err(|stop| match stop {
                 Stop::Failed(error) => Stop::Failed(refused(error.to_string())),
-                Stop::NotTaken => Stop::NotTaken,
+                Stop::ReceiverGone => Stop::ReceiverGone,
             })?;
         }
-        Ok(pieces.send(Piece::Entry(Entry { mode: Some(mode), ..root }))?)
+        Ok(pieces.send(UploadItem::Entry(Entry { mode: Some(mode), ..root }))?)
     }
 
     /// Everything in the tree of the commit, folders before what is in them.
@@ -334,7 +334,7 @@ impl Fetched {
         &self,
         subpath: Option<&PosixPath>,
         refused: &dyn Fn(String) -> Error,
-    ) -> Result<Vec<Listed>, Error> {
+    ) -> Result<Vec<TreeLine>, Error> {
         let tree = match subpath {
             Some(subpath) => format!("{}:{subpath}", self.commit),
             None => self.commit.clone(),
@@ -352,16 +352,16 @@ impl Fetched {
     }
 
     /// Sends the folder that makes it a repository, so that commands can look at what they changed.
-    fn send_git_folder(&self, pieces: &Pieces) -> Result<(), Stop> {
+    fn send_git_folder(&self, pieces: &UploadSender) -> Result<(), Stop> {
         let folder = fs::canonicalize(self.folder.path())
             .map_err(|error| Error::local_dir_read(self.folder.path().display()).because(error))?;
         let mut held = Sources::new(&folder, Vec::new()).open_dir(&PosixPath::new(".git"))?;
         let place = |below: &[u8]| [b".git/", below].concat();
-        pieces.send(Piece::Entry(Entry::new(".git", EntryKind::Dir)))?;
+        pieces.send(UploadItem::Entry(Entry::new(".git", EntryKind::Dir)))?;
         for item in held.list()? {
             let to = place(&item.path);
             if item.is_dir {
-                pieces.send(Piece::Entry(Entry::new(to, EntryKind::Dir)))?;
+                pieces.send(UploadItem::Entry(Entry::new(to, EntryKind::Dir)))?;
                 continue;
             }
             let mut file = held.open(&item.path)?;
@@ -375,7 +375,7 @@ impl Fetched {
 }
 
 /// Reads a line of a tree. A name that would reach into the repository itself is no name.
-fn parse(line: &[u8]) -> Option<Listed> {
+fn parse(line: &[u8]) -> Option<TreeLine> {
     let tab = line.iter().position(|byte| *byte == b'\t')?;
     let mut words = std::str::from_utf8(&line[..tab]).ok()?.split(' ');
     let mode = u32::from_str_radix(words.next()?, 8).ok()?;
@@ -385,7 +385,7 @@ fn parse(line: &[u8]) -> Option<Listed> {
         |name: &[u8]| matches!(name, b"" | b"." | b"..") || name.eq_ignore_ascii_case(b".git");
     let is_hex = object.bytes().all(|byte| byte.is_ascii_hexdigit());
     let is_good = is_hex && !path.split(|byte| *byte == b'/').any(is_bad);
-    is_good.then_some(Listed { mode, object, path })
+    is_good.then_some(TreeLine { mode, object, path })
 }
 
 fn odd(line: &[u8]) -> String {

@@ -150,11 +150,11 @@ pub(super) fn line(seq: u64, kind: &str, fields: &Fields, before: Digest) -> (Ve
 
 /// Something somebody else may have said, within bounds.
 pub(super) struct Bounded<'a> {
-    said: Said<'a>,
+    said: BoundedValue<'a>,
     depth: usize,
 }
 
-enum Said<'a> {
+enum BoundedValue<'a> {
     Value(&'a Value),
     /// One map, and another that counts where both have something to say.
     Maps(&'a Map<String, Value>, &'a Map<String, Value>),
@@ -162,28 +162,29 @@ enum Said<'a> {
 
 impl<'a> Bounded<'a> {
     pub(super) fn value(value: &'a Value) -> Self {
-        Self { said: Said::Value(value), depth: 0 }
+        Self { said: BoundedValue::Value(value), depth: 0 }
     }
 
-    pub(super) fn maps(map: &'a Map<String, Value>, further: &'a Map<String, Value>) -> Self {
-        Self { said: Said::Maps(map, further), depth: 0 }
+    pub(super) fn maps(map: &'a Map<String, Value>, overriding: &'a Map<String, Value>) -> Self {
+        Self { said: BoundedValue::Maps(map, overriding), depth: 0 }
     }
 
     fn inside(&self, value: &'a Value) -> Self {
-        Self { said: Said::Value(value), depth: self.depth + 1 }
+        Self { said: BoundedValue::Value(value), depth: self.depth + 1 }
     }
 }
 
 impl Serialize for Bounded<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let value = match self.said {
-            Said::Maps(map, further) => {
-                let own = map.iter().map(|(key, value)| (key, further.get(key).unwrap_or(value)));
-                let added = further.iter().filter(|(key, _)| !map.contains_key(*key));
+            BoundedValue::Maps(map, overriding) => {
+                let own =
+                    map.iter().map(|(key, value)| (key, overriding.get(key).unwrap_or(value)));
+                let added = overriding.iter().filter(|(key, _)| !map.contains_key(*key));
                 let pairs = own.chain(added).take(MAX_ITEMS);
                 return to.collect_map(pairs.map(|(key, value)| (key, self.inside(value))));
             }
-            Said::Value(value) => value,
+            BoundedValue::Value(value) => value,
         };
         match value {
             Value::String(text) => bounded_text(text).serialize(to),
@@ -255,8 +256,8 @@ mod tests {
     #[test]
     fn says_what_is_said_besides() {
         let map = |value: Value| value.as_object().cloned().unwrap();
-        let (own, further) = (map(json!({"a": 1, "b": 2})), map(json!({"c": 3, "a": 4})));
-        let text = serde_json::to_string(&Bounded::maps(&own, &further)).unwrap();
+        let (own, overriding) = (map(json!({"a": 1, "b": 2})), map(json!({"c": 3, "a": 4})));
+        let text = serde_json::to_string(&Bounded::maps(&own, &overriding)).unwrap();
         assert_eq!(text, r#"{"a":4,"b":2,"c":3}"#);
     }
 }

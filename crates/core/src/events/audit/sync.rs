@@ -16,7 +16,7 @@ const DELAY: Duration = Duration::from_secs(1);
 /// How long somebody waits who wants it there now.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-enum Wish {
+enum SyncRequest {
     Soon(Arc<AuditLog>),
     All(oneshot::Sender<()>),
     Now(Arc<AuditLog>, oneshot::Sender<()>),
@@ -25,13 +25,13 @@ enum Wish {
 
 /// Puts a log on the disk in a second.
 pub(super) fn soon(log: &Arc<AuditLog>) {
-    wish(Wish::Soon(Arc::clone(log)));
+    request(SyncRequest::Soon(Arc::clone(log)));
 }
 
 /// Puts a log on the disk, and waits for it, if not for ever.
 pub(super) async fn now(log: &Arc<AuditLog>) {
     let (done, is_done) = oneshot::channel();
-    wish(Wish::Now(Arc::clone(log), done));
+    request(SyncRequest::Now(Arc::clone(log), done));
     // A disk that does not answer must not keep anybody from ending.
     drop(tokio::time::timeout(PATIENCE, is_done).await);
 }
@@ -39,61 +39,61 @@ pub(super) async fn now(log: &Arc<AuditLog>) {
 /// Puts everything on the disk that is not there yet, and waits for it, if not for ever.
 pub(in crate::events) async fn settle() {
     let (done, is_done) = oneshot::channel();
-    wish(Wish::All(done));
+    request(SyncRequest::All(done));
     drop(tokio::time::timeout(PATIENCE, is_done).await);
 }
 
 /// Puts a file that is complete on the disk.
 pub(super) fn file(file: &File) {
     if let Ok(file) = file.try_clone() {
-        wish(Wish::File(file));
+        request(SyncRequest::File(file));
     }
 }
 
-fn wish(wish: Wish) {
-    static WISHES: OnceLock<Option<Sender<Wish>>> = OnceLock::new();
-    let wishes = WISHES.get_or_init(|| {
-        let (sender, wishes) = mpsc::channel();
+fn request(request: SyncRequest) {
+    static WISHES: OnceLock<Option<Sender<SyncRequest>>> = OnceLock::new();
+    let requests = WISHES.get_or_init(|| {
+        let (sender, requests) = mpsc::channel();
         let thread = std::thread::Builder::new().name("bastide-audit".to_owned());
         // Without the thread the kernel puts it on the disk in its own time.
-        thread.spawn(move || serve(&wishes)).ok().map(|_| sender)
+        thread.spawn(move || serve(&requests)).ok().map(|_| sender)
     });
-    if let Some(wishes) = wishes {
+    if let Some(requests) = requests {
         // The thread ends with the process only.
-        drop(wishes.send(wish));
+        drop(requests.send(request));
     }
 }
 
-fn serve(wishes: &mpsc::Receiver<Wish>) {
+fn serve(requests: &mpsc::Receiver<SyncRequest>) {
     let mut due: VecDeque<(Instant, Arc<AuditLog>)> = VecDeque::new();
     loop {
-        let wish = match due.front() {
+        let request = match due.front() {
             Some((at, _)) => {
-                match wishes.recv_timeout(at.saturating_duration_since(Instant::now())) {
-                    Ok(wish) => Some(wish),
+                match requests.recv_timeout(at.saturating_duration_since(Instant::now())) {
+                    Ok(request) => Some(request),
                     Err(RecvTimeoutError::Timeout) => None,
                     Err(RecvTimeoutError::Disconnected) => return,
                 }
             }
-            None => match wishes.recv() {
-                Ok(wish) => Some(wish),
+            None => match requests.recv() {
+                Ok(request) => Some(request),
                 Err(_) => return,
             },
         };
         // A disk that fails here fails the next record, too, and that is told.
-        match wish {
-            Some(Wish::Soon(log)) => due.push_back((Instant::now() + DELAY, log)),
-            Some(Wish::Now(log, done)) => {
+        match request {
+            Some(SyncRequest::Soon(log)) => due.push_back((Instant::now() + DELAY, log)),
+            Some(SyncRequest::Now(log, done)) => {
                 drop(log.sync_here());
                 drop(log);
                 // Whoever waited may have given up.
                 let _ = done.send(());
             }
-            Some(Wish::All(done)) => {
+            Some(SyncRequest::All(done)) => {
                 due.drain(..).for_each(|(_, log)| drop(log.sync_here()));
                 let _ = done.send(());
             }
-            Some(Wish::File(file)) => drop(file.sync_data()),
+            Some(SyncRequest::File(file)) => drop(file.sync_data()),
             None => {
                 if let Some((_, log)) = due.pop_front() {
                     drop(log.sync_here());

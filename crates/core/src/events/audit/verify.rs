@@ -148,7 +148,7 @@ pub fn verify(home: &Path, id: &SessionId, key: Option<AuditPublicKey>) -> Resul
 }
 
 /// What is found in a log, one after the other.
-enum Step {
+enum LogItem {
     File,
     Record(Line),
     /// Something that is no record. A write that was cut off has no line end.
@@ -164,11 +164,11 @@ fn no_log(id: &SessionId) -> Error {
 }
 
 /// Goes through a log until `visit` has enough. One that has no file yet has no records.
-fn walk(folder: &Path, mut visit: impl FnMut(Step) -> bool) -> Result<()> {
+fn walk(folder: &Path, mut visit: impl FnMut(LogItem) -> bool) -> Result<()> {
     let failed = |error| unreadable(folder, error);
     let numbers = segments(folder).map_err(failed)?;
     for number in numbers {
-        if !visit(Step::File) {
+        if !visit(LogItem::File) {
             return Ok(());
         }
         let file = File::open(segment_path(folder, number)).map_err(failed)?;
@@ -187,8 +187,8 @@ fn walk(folder: &Path, mut visit: impl FnMut(Step) -> bool) -> Result<()> {
                 line.pop();
             }
             let step = match Line::parse(&line) {
-                Some(line) if has_end => Step::Record(line),
-                _ => Step::Other { from: offset, bytes: line, has_end },
+                Some(line) if has_end => LogItem::Record(line),
+                _ => LogItem::Other { from: offset, bytes: line, has_end },
             };
             if !visit(step) {
                 return Ok(());
@@ -286,14 +286,14 @@ impl Check {
         Self { id, wanted, noted, report, last: 0, hash, open, signer, covered, signed }
     }
 
-    fn step(&mut self, step: Step) {
+    fn step(&mut self, step: LogItem) {
         match step {
-            Step::File => {
+            LogItem::File => {
                 self.give_up();
                 self.report.files += 1;
             }
-            Step::Record(line) => self.record(&line),
-            Step::Other { from, bytes, has_end } => {
+            LogItem::Record(line) => self.record(&line),
+            LogItem::Other { from, bytes, has_end } => {
                 self.open.get_or_insert_with(|| Open::new(from)).add(&bytes, has_end);
             }
         }
@@ -457,7 +457,7 @@ pub fn prove(home: &Path, id: &SessionId, seq: u64) -> Result<AuditProof> {
         return Err(no_log(id));
     }
     walk(&folder, |step| {
-        let Step::Record(line) = step else { return true };
+        let LogItem::Record(line) = step else { return true };
         if let Some(proof) = &mut proof {
             if line.text("kind") == Some("seal") && line.number("of") == Some(proof.of) {
                 proof.key = line.text("key").map(str::to_owned);

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bastide_model::archive::{
-    Action, ArchiveLimits, ArchiveScheme, EntryPath, Extraction, Obstacle, Step, StepName,
+    Action, ArchiveLimits, ArchiveScheme, EntryPath, Extraction, Obstacle, StepName, UnpackStep,
 };
 use bastide_proto::frame::MAX_DATA;
-use bastide_proto::request::{InTheWay, PutObstacle};
-use bastide_proto::{End, Entry, EntryKind, PutItem, PutWord};
+use bastide_proto::request::{PutObstacle, PutObstacleKind};
+use bastide_proto::{End, Entry, EntryKind, PutItem, PutMessage};
 use bytes::Bytes;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
@@ -40,11 +40,11 @@ pub(super) struct Job {
 
 /// An archive whose members may be unpacked.
 pub(super) struct Plan {
-    pieces: mpsc::Receiver<Piece>,
+    pieces: mpsc::Receiver<ArchiveItem>,
 }
 
 /// The next piece of an archive.
-enum Piece {
+enum ArchiveItem {
     Entry(Entry, StepName),
     Data(Bytes),
     FileEnd,
@@ -66,7 +66,7 @@ impl Job {
         Ok(Plan { pieces })
     }
 
-    fn read(self, judged: oneshot::Sender<Result<()>>, pieces: &mpsc::Sender<Piece>) {
+    fn read(self, judged: oneshot::Sender<Result<()>>, pieces: &mpsc::Sender<ArchiveItem>) {
         let Self { data, scheme, limits, archive, folder } = self;
         let mut plan = match Extraction::open(data, scheme, limits, &archive, &folder) {
             Ok(plan) => {
@@ -82,7 +82,7 @@ impl Job {
                 Ok(Some(step)) => send_step(step, pieces),
                 Ok(None) => return,
                 Err(error) => {
-                    drop(pieces.blocking_send(Piece::Failed(error)));
+                    drop(pieces.blocking_send(ArchiveItem::Failed(error)));
                     return;
                 }
             };
@@ -94,7 +94,7 @@ impl Job {
 }
 
 /// Sends a step with its content; false if that was the last one.
-fn send_step(mut step: Step<'_>, pieces: &mpsc::Sender<Piece>) -> bool {
+fn send_step(mut step: UnpackStep<'_>, pieces: &mpsc::Sender<ArchiveItem>) -> bool {
     let kind = match &step.action {
         Action::Dir => EntryKind::Dir,
         Action::File { .. } => EntryKind::File,
@@ -105,24 +105,24 @@ fn send_step(mut step: Step<'_>, pieces: &mpsc::Sender<Piece>) -> bool {
         entry.mode = *mode;
     }
     let name = step.name();
-    if pieces.blocking_send(Piece::Entry(entry, name.clone())).is_err() {
+    if pieces.blocking_send(ArchiveItem::Entry(entry, name.clone())).is_err() {
         return false;
     }
     let Action::File { content, .. } = &mut step.action else { return true };
     loop {
         let mut piece = vec![0; MAX_DATA];
         match content.read(&mut piece) {
-            Ok(0) => return pieces.blocking_send(Piece::FileEnd).is_ok(),
+            Ok(0) => return pieces.blocking_send(ArchiveItem::FileEnd).is_ok(),
             Ok(read) => {
                 piece.truncate(read);
-                if pieces.blocking_send(Piece::Data(piece.into())).is_err() {
+                if pieces.blocking_send(ArchiveItem::Data(piece.into())).is_err() {
                     return false;
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => {
                 let error = name.refuse(Obstacle::Content(error));
-                drop(pieces.blocking_send(Piece::Damaged(error)));
+                drop(pieces.blocking_send(ArchiveItem::Damaged(error)));
                 return false;
             }
         }
@@ -131,7 +131,7 @@ fn send_step(mut step: Step<'_>, pieces: &mpsc::Sender<Piece>) -> bool {
 
 /// The members on their way, the oldest first, with their numbers.
 #[derive(Debug, Default)]
-struct OnTheWay {
+struct InFlight {
     steps: Mutex<VecDeque<(u64, StepName)>>,
     fewer: Notify,
     /// When one of us last said something, if the guest has anything to do.
@@ -144,7 +144,7 @@ impl Plan {
     /// Has the guest make everything.
     pub(super) async fn carry_out(mut self, stream: Stream) -> Result<()> {
         let Stream { mut to_guest, mut from_guest, .. } = stream;
-        let way = OnTheWay::default();
+        let way = InFlight::default();
         let sending = send(&mut self.pieces, &mut to_guest, &way);
         let listening = listen(&mut from_guest, &way);
         tokio::pin!(sending, listening);
@@ -172,9 +172,9 @@ enum Sent {
 }
 
 async fn send(
-    pieces: &mut mpsc::Receiver<Piece>,
+    pieces: &mut mpsc::Receiver<ArchiveItem>,
     to_guest: &mut Sender,
-    way: &OnTheWay,
+    way: &InFlight,
 ) -> Result<Sent> {
     let mut number = 0;
     loop {
@@ -187,7 +187,7 @@ async fn send(
             }
         };
         match piece {
-            Some(Piece::Entry(entry, step)) => {
+            Some(ArchiveItem::Entry(entry, step)) => {
                 way.sent();
                 while way.lock().len() >= ON_THE_WAY {
                     to_guest.flush().await?;
@@ -198,17 +198,17 @@ async fn send(
                 number += 1;
                 to_guest.queue_item(&PutItem::Entry(entry)).await?;
             }
-            Some(Piece::Data(data)) => {
+            Some(ArchiveItem::Data(data)) => {
                 way.sent();
                 input(to_guest, data).await?;
             }
-            Some(Piece::FileEnd) => to_guest.queue_input_end().await?,
-            Some(Piece::Damaged(error)) => {
+            Some(ArchiveItem::FileEnd) => to_guest.queue_input_end().await?,
+            Some(ArchiveItem::Damaged(error)) => {
                 way.sent_all();
                 to_guest.item(&PutItem::Abort).await?;
                 return Ok(Sent::Until(error));
             }
-            Some(Piece::Failed(error)) => {
+            Some(ArchiveItem::Failed(error)) => {
                 way.sent_all();
                 to_guest.input_end().await?;
                 return Ok(Sent::Until(error));
@@ -222,7 +222,7 @@ async fn send(
     }
 }
 
-async fn listen(from_guest: &mut Receiver, way: &OnTheWay) -> Result<()> {
+async fn listen(from_guest: &mut Receiver, way: &InFlight) -> Result<()> {
     let mut obstacle = None;
     loop {
         let Ok(incoming) = tokio::time::timeout(SILENCE, from_guest.next()).await else {
@@ -234,11 +234,11 @@ async fn listen(from_guest: &mut Receiver, way: &OnTheWay) -> Result<()> {
         };
         match incoming? {
             Incoming::Item(item) => match decode(&item)? {
-                PutWord::Progress { made } => {
+                PutMessage::Progress { made } => {
                     way.made(made);
                     way.heard();
                 }
-                PutWord::Obstacle(met) => obstacle = Some(met),
+                PutMessage::Obstacle(met) => obstacle = Some(met),
                 _ => return Err(broken("an unknown word about a tree")),
             },
             Incoming::End(End::Done) => return Ok(()),
@@ -251,7 +251,7 @@ async fn listen(from_guest: &mut Receiver, way: &OnTheWay) -> Result<()> {
     }
 }
 
-impl OnTheWay {
+impl InFlight {
     fn lock(&self) -> MutexGuard<'_, VecDeque<(u64, StepName)>> {
         // Nothing that holds it can fail half-way.
         self.steps.lock().unwrap_or_else(PoisonError::into_inner)
@@ -297,10 +297,12 @@ impl OnTheWay {
         let (_, step) = steps.iter().find(|(number, _)| *number == obstacle.entry)?;
         let os = io::Error::from_raw_os_error;
         Some(step.refuse(match obstacle.what {
-            InTheWay::Link { at, leaves } => Obstacle::Link { at: EntryPath::new(&at), leaves },
-            InTheWay::Folder => Obstacle::Folder,
-            InTheWay::Parents { errno } => Obstacle::Parents(os(errno)),
-            InTheWay::Place { errno } => Obstacle::Place(os(errno)),
+            PutObstacleKind::Link { at, leaves } => {
+                Obstacle::Link { at: EntryPath::new(&at), leaves }
+            }
+            PutObstacleKind::Folder => Obstacle::Folder,
+            PutObstacleKind::Parents { errno } => Obstacle::Parents(os(errno)),
+            PutObstacleKind::Place { errno } => Obstacle::Entry(os(errno)),
             _ => return None,
         }))
     }

@@ -12,7 +12,7 @@ use rustix::fs::{
     AtFlags, FileType, OFlags, StatFs, StatxFlags, fcntl_getfl, fstatfs, statfs, statx,
 };
 
-use super::Stranger;
+use super::UntrustedFd;
 /// How long the disk may take for one piece.
 const PIECE_DEADLINE: Duration = Duration::from_secs(30);
 
@@ -46,9 +46,9 @@ pub(crate) enum Access {
 
 /// A file that passed every check.
 #[derive(Debug, Clone)]
-pub(crate) struct PassedFile(Arc<File>);
+pub(crate) struct ReceivedFile(Arc<File>);
 
-impl PassedFile {
+impl ReceivedFile {
     /// How much to read or write at a time.
     pub(crate) const PIECE: usize = PIECE;
 
@@ -57,7 +57,7 @@ impl PassedFile {
     /// Nothing asked here waits for anybody: the flags are the kernel's own, and the file's kind and
     /// device are what the kernel knows already. Only a file on a known device is asked for more.
     pub(crate) fn check(
-        stranger: Stranger,
+        stranger: UntrustedFd,
         access: Access,
         devices: &[u64],
     ) -> Result<Self, &'static str> {
@@ -204,7 +204,7 @@ mod tests {
         let (path, fifo) = (path.to_str().unwrap(), fifo.to_str().unwrap());
         let here = folder.path().to_str().unwrap();
         let check = |descriptor, access| {
-            PassedFile::check(Stranger::new(descriptor), access, &[device]).err()
+            ReceivedFile::check(UntrustedFd::new(descriptor), access, &[device]).err()
         };
         assert_eq!(check(open(path, OFlags::RDONLY), Access::Read), None);
         assert_eq!(check(open(path, OFlags::RDONLY | OFlags::NONBLOCK), Access::Read), None);
@@ -227,7 +227,7 @@ mod tests {
             (std::os::unix::net::UnixStream::pair().unwrap().0.into(), Access::Read, device),
         ];
         for (number, (descriptor, access, device)) in refused.into_iter().enumerate() {
-            let checked = PassedFile::check(Stranger::new(descriptor), access, &[device]);
+            let checked = ReceivedFile::check(UntrustedFd::new(descriptor), access, &[device]);
             assert!(checked.is_err(), "number {number} was taken");
         }
     }
@@ -239,7 +239,8 @@ mod tests {
         std::fs::write(&path, vec![7; 100_000]).unwrap();
         let device = std::fs::metadata(&path).unwrap().dev();
         let descriptor = open(path.to_str().unwrap(), OFlags::RDONLY);
-        let passed = PassedFile::check(Stranger::new(descriptor), Access::Read, &[device]).unwrap();
+        let passed =
+            ReceivedFile::check(UntrustedFd::new(descriptor), Access::Read, &[device]).unwrap();
         assert_eq!(passed.read(0, 50_000).await.unwrap().len(), 50_000);
         File::options().write(true).open(&path).unwrap().set_len(60_000).unwrap();
         assert_eq!(passed.read(50_000, 50_000).await.unwrap().len(), 10_000);

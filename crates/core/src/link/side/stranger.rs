@@ -6,9 +6,9 @@ use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
 /// may take for ever: the program is asked first. So unless it proves to be ordinary, it is closed on
 /// a thread that has nothing else to do, which ends with the sandbox at the latest.
 #[derive(Debug)]
-pub(crate) struct Stranger(Option<OwnedFd>);
+pub(crate) struct UntrustedFd(Option<OwnedFd>);
 
-impl Stranger {
+impl UntrustedFd {
     pub(super) fn new(descriptor: OwnedFd) -> Self {
         Self(Some(descriptor))
     }
@@ -24,7 +24,7 @@ impl Stranger {
     }
 }
 
-impl Drop for Stranger {
+impl Drop for UntrustedFd {
     fn drop(&mut self) {
         let Some(descriptor) = self.0.take() else { return };
         let (sender, receiver) = std::sync::mpsc::channel::<OwnedFd>();

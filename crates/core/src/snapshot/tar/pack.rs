@@ -19,7 +19,7 @@ const AHEAD: usize = 64;
 const MAX_ENTRIES: usize = 4_000_000;
 
 /// A piece of an archive.
-pub(super) enum Piece {
+pub(super) enum PackItem {
     /// A member; of a file, its content follows.
     Member(TarMember),
     /// Some of a file's content.
@@ -35,7 +35,7 @@ pub(super) struct Packer(JoinHandle<Result<(File, String)>>);
 
 impl Packer {
     /// Starts an archive of the workspace at `root`.
-    pub(super) fn start(file: File, root: &str) -> (Self, mpsc::Sender<Piece>) {
+    pub(super) fn start(file: File, root: &str) -> (Self, mpsc::Sender<PackItem>) {
         let (sender, pieces) = mpsc::channel(AHEAD);
         let root = root.to_owned();
         // It ends when nobody sends it pieces any more.
@@ -50,12 +50,12 @@ impl Packer {
     }
 }
 
-fn write(file: File, root: &str, mut pieces: mpsc::Receiver<Piece>) -> Result<(File, String)> {
+fn write(file: File, root: &str, mut pieces: mpsc::Receiver<PackItem>) -> Result<(File, String)> {
     let mut out = Hashed { file: BufWriter::with_capacity(1 << 20, file), digest: Sha256::new() };
     let mut writer = TarWriter::new(&mut out);
     let (mut tree, mut links, mut count) = (LinkTree::default(), Vec::new(), 0);
     while let Some(piece) = pieces.blocking_recv() {
-        let Piece::Member(mut member) = piece else {
+        let PackItem::Member(mut member) = piece else {
             return Err(Error::new(ErrorKind::Internal, "content without its file"));
         };
         count += 1;
@@ -130,7 +130,7 @@ fn rebased(target: &[u8], link: &[u8], root: &str) -> Option<Vec<u8>> {
 /// The content of the file at hand, as it comes. A file that became shorter meanwhile is filled up:
 /// how long it is has been said already.
 struct Incoming<'a> {
-    pieces: &'a mut mpsc::Receiver<Piece>,
+    pieces: &'a mut mpsc::Receiver<PackItem>,
     now: Now,
     cut_off: bool,
 }
@@ -144,10 +144,10 @@ enum Now {
 impl Incoming<'_> {
     fn more(&mut self) {
         self.now = match self.pieces.blocking_recv() {
-            Some(Piece::Data(data)) => Now::Data(data),
-            Some(Piece::Hole(length)) => Now::Hole(length),
-            Some(Piece::End) => Now::End,
-            Some(Piece::Member(_)) | None => {
+            Some(PackItem::Data(data)) => Now::Data(data),
+            Some(PackItem::Hole(length)) => Now::Hole(length),
+            Some(PackItem::End) => Now::End,
+            Some(PackItem::Member(_)) | None => {
                 self.cut_off = true;
                 Now::End
             }

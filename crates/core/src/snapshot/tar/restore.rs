@@ -3,7 +3,7 @@
 use bastide_model::archive::tar::Ownership;
 use bastide_proto::files::FileTime;
 use bastide_proto::frame::MAX_DATA;
-use bastide_proto::tree::{Extent, LARGE, Made, MadeKind};
+use bastide_proto::tree::{Extent, LARGE, NewEntry, NewEntryKind};
 use bytes::Bytes;
 use serde_bytes::ByteBuf;
 use tokio::sync::mpsc;
@@ -20,9 +20,9 @@ const AHEAD: usize = 8;
 const HOLE: usize = 4096;
 
 /// What is sent.
-enum Out {
+enum Outgoing {
     List(List),
-    Large(Made, u64),
+    Large(NewEntry, u64),
     Data(Bytes),
     Hole(u64),
     LargeEnd,
@@ -62,35 +62,39 @@ pub(super) async fn restore(workspace: &Workspace<'_>, unpacked: Unpacked) -> Re
 fn produce(
     unpacked: Unpacked,
     own: Option<(u32, u32)>,
-    out: &mpsc::Sender<Result<Out>>,
+    out: &mpsc::Sender<Result<Outgoing>>,
 ) -> Result<()> {
     let Unpacked { contents, entries, .. } = unpacked;
     let gone = |_| Error::new(ErrorKind::Cancelled, "nobody wants the tree any more");
     let failed =
         |error: std::io::Error| Error::new(ErrorKind::Io, error.to_string()).because(error);
-    let send = |piece: Out| out.blocking_send(Ok(piece)).map_err(gone);
+    let send = |piece: Outgoing| out.blocking_send(Ok(piece)).map_err(gone);
     let mut list = List::default();
     // A folder that the archive does not name.
     let folder = Unpacking { kind: Kind::Dir, mode: 0o755, ownership: Ownership::default() };
     for step in entries.walk() {
         let entry = step.value.unwrap_or(&folder);
         let (kind, file) = match &entry.kind {
-            Kind::Dir => (MadeKind::Dir, None),
-            Kind::Symlink { target } => (MadeKind::Symlink { target: target.clone().into() }, None),
-            Kind::Fifo => (MadeKind::Fifo, None),
+            Kind::Dir => (NewEntryKind::Dir, None),
+            Kind::Symlink { target } => {
+                (NewEntryKind::Symlink { target: target.clone().into() }, None)
+            }
+            Kind::Fifo => (NewEntryKind::Fifo, None),
             Kind::Link { to } => {
                 let to = entries.names(*to).into_iter().map(ByteBuf::from).collect();
-                (MadeKind::Link { to }, None)
+                (NewEntryKind::Link { to }, None)
             }
-            Kind::File { at, size } => (MadeKind::File { extents: Vec::new() }, Some((*at, *size))),
+            Kind::File { at, size } => {
+                (NewEntryKind::File { extents: Vec::new() }, Some((*at, *size)))
+            }
         };
         let mut made = made((step.depth, step.name), entry, kind, own);
         match file {
             Some((at, size)) if size >= LARGE => {
                 if !list.entries.is_empty() {
-                    send(Out::List(std::mem::take(&mut list)))?;
+                    send(Outgoing::List(std::mem::take(&mut list)))?;
                 }
-                send(Out::Large(made, size))?;
+                send(Outgoing::Large(made, size))?;
                 let mut done = 0;
                 while done < size {
                     let length = usize::try_from(size - done).unwrap_or(MAX_DATA).min(MAX_DATA);
@@ -99,42 +103,42 @@ fn produce(
                     done += length as u64;
                     // What was never written stays so.
                     match length >= HOLE && piece.iter().all(|byte| *byte == 0) {
-                        true => send(Out::Hole(length as u64))?,
-                        false => send(Out::Data(piece.into()))?,
+                        true => send(Outgoing::Hole(length as u64))?,
+                        false => send(Outgoing::Data(piece.into()))?,
                     }
                 }
-                send(Out::LargeEnd)?;
+                send(Outgoing::LargeEnd)?;
                 continue;
             }
             Some((at, size)) => {
                 let start = list.bytes.len();
                 list.bytes.resize(start + usize::try_from(size).unwrap_or(0), 0);
                 part(&contents, at, &mut list.bytes[start..]).map_err(failed)?;
-                made.kind = MadeKind::File { extents: vec![Extent::Data(size)] };
+                made.kind = NewEntryKind::File { extents: vec![Extent::Data(size)] };
             }
             None => {}
         }
         list.push(made);
         if list.is_full() {
-            send(Out::List(std::mem::take(&mut list)))?;
+            send(Outgoing::List(std::mem::take(&mut list)))?;
         }
     }
     match list.entries.is_empty() {
         true => Ok(()),
-        false => send(Out::List(list)),
+        false => send(Outgoing::List(list)),
     }
 }
 
 fn made(
     (depth, name): (usize, &[u8]),
     entry: &Unpacking,
-    kind: MadeKind,
+    kind: NewEntryKind,
     own: Option<(u32, u32)>,
-) -> Made {
+) -> NewEntry {
     let Ownership { uid, gid, seconds, nanos, attributes } = &entry.ownership;
     let (uid, gid) = own.unwrap_or((*uid, *gid));
     let attributes = attributes.iter();
-    Made {
+    NewEntry {
         depth: u32::try_from(depth).unwrap_or(u32::MAX),
         name: ByteBuf::from(name),
         kind,
@@ -152,25 +156,25 @@ async fn send(
     workspace: &Workspace<'_>,
     guest: &mut Restoring<'_>,
     mut progress: Progress,
-    mut pieces: mpsc::Receiver<Result<Out>>,
+    mut pieces: mpsc::Receiver<Result<Outgoing>>,
 ) -> Result<()> {
     while let Some(piece) = pieces.recv().await {
         match piece? {
-            Out::List(list) => {
+            Outgoing::List(list) => {
                 progress.entries += list.entries.len() as u64;
                 progress.bytes += list.bytes.len() as u64;
                 guest.list(list).await?;
             }
-            Out::Large(entry, size) => {
+            Outgoing::Large(entry, size) => {
                 progress.entries += 1;
                 guest.large(entry, size, false).await?;
             }
-            Out::Data(data) => {
+            Outgoing::Data(data) => {
                 progress.bytes += data.len() as u64;
                 guest.data(data).await?;
             }
-            Out::Hole(length) => guest.hole(length).await?,
-            Out::LargeEnd => guest.end_large().await?,
+            Outgoing::Hole(length) => guest.hole(length).await?,
+            Outgoing::LargeEnd => guest.end_large().await?,
         }
         workspace.report(progress);
     }

@@ -5,16 +5,16 @@ use std::collections::VecDeque;
 use bastide_model::archive::tar::{Ownership, TarKind, TarMember};
 use bastide_proto::Request;
 use bastide_proto::tree::{
-    AHEAD, Attributes, BATCH_CONTENT, Extent, LARGE, MAX_DEPTH, MAX_NAME, Scan, ScanWord, Seen,
-    SeenKind, SeenStat, Small, Want, Wanted,
+    AHEAD, Attributes, BATCH_CONTENT, Extent, LARGE, MAX_DEPTH, MAX_NAME, Scan, ScanMessage,
+    ScannedEntry, ScannedKind, ScannedStat, SmallFile, Wanted, WantedFile,
 };
 use bytes::Bytes;
 use serde_bytes::ByteBuf;
 use tokio::sync::mpsc;
 
-use super::pack::Piece;
+use super::pack::PackItem;
 use crate::link::{Stream, broken};
-use crate::snapshot::scanning::{Said, next};
+use crate::snapshot::scanning::{ScanReply, next};
 use crate::snapshot::{Progress, Workspace};
 use crate::{Error, ErrorKind, Result};
 
@@ -27,7 +27,7 @@ type LeftOut = Vec<(String, String)>;
 /// Sends everything in the workspace to the packer. Returns what was left out.
 pub(super) async fn scan(
     workspace: &Workspace<'_>,
-    pieces: mpsc::Sender<Piece>,
+    pieces: mpsc::Sender<PackItem>,
 ) -> Result<LeftOut> {
     let left_out = workspace.left_out().iter().map(|path| ByteBuf::from(path.as_str())).collect();
     let request = Request::Scan(Scan { base: workspace.root().clone(), left_out });
@@ -46,7 +46,7 @@ pub(super) async fn scan(
 }
 
 /// An entry that was told.
-enum Told {
+enum ScannedMember {
     /// Nothing more has to come for it.
     Member(Box<TarMember>),
     /// A file whose content comes.
@@ -58,10 +58,10 @@ enum Told {
 struct Scanning<'a> {
     workspace: &'a Workspace<'a>,
     stream: Stream,
-    pieces: mpsc::Sender<Piece>,
+    pieces: mpsc::Sender<PackItem>,
     /// The names that lead to the entry told last.
     path: Vec<Vec<u8>>,
-    waiting: VecDeque<Told>,
+    waiting: VecDeque<ScannedMember>,
     /// How many lists have not been sent on.
     lists: usize,
     left_out: LeftOut,
@@ -72,14 +72,16 @@ impl Scanning<'_> {
     async fn run(mut self) -> Result<LeftOut> {
         loop {
             match next(&mut self.stream).await? {
-                Said::Word(ScanWord::Busy | ScanWord::Clock(_)) => {}
-                Said::Word(ScanWord::Entries(entries)) => self.told(entries).await?,
-                Said::Word(ScanWord::Files(files)) => self.small(files).await?,
-                Said::Word(ScanWord::Large { stat, attributes }) => {
+                ScanReply::Message(ScanMessage::Busy | ScanMessage::Clock(_)) => {}
+                ScanReply::Message(ScanMessage::Entries(entries)) => self.told(entries).await?,
+                ScanReply::Message(ScanMessage::Files(files)) => self.small(files).await?,
+                ScanReply::Message(ScanMessage::Large { stat, attributes }) => {
                     self.large(&stat, &attributes).await?;
                 }
-                Said::Done => break,
-                Said::Word(_) | Said::Data(_) => return Err(broken("not a word about a tree")),
+                ScanReply::Done => break,
+                ScanReply::Message(_) | ScanReply::Data(_) => {
+                    return Err(broken("not a word about a tree"));
+                }
             }
         }
         self.send_on().await?;
@@ -90,7 +92,7 @@ impl Scanning<'_> {
     }
 
     /// Takes note of a list, and asks for the files in it.
-    async fn told(&mut self, entries: Vec<Seen>) -> Result<()> {
+    async fn told(&mut self, entries: Vec<ScannedEntry>) -> Result<()> {
         self.lists += 1;
         if self.lists > AHEAD + 1 {
             return Err(broken("more lists than may be on their way"));
@@ -99,22 +101,22 @@ impl Scanning<'_> {
         for (index, entry) in entries.into_iter().enumerate() {
             let index = u32::try_from(index).map_err(|_| broken("a long list"))?;
             match self.entry(entry)? {
-                Some(told @ Told::File(_)) => {
-                    files.push(Want { index, ticket: None });
+                Some(told @ ScannedMember::File(_)) => {
+                    files.push(WantedFile { index, ticket: None });
                     self.waiting.push_back(told);
                 }
                 Some(told) => self.waiting.push_back(told),
                 None => {}
             }
         }
-        self.waiting.push_back(Told::ListEnd);
+        self.waiting.push_back(ScannedMember::ListEnd);
         self.stream.to_guest.item(&Wanted { files }).await?;
         self.send_on().await
     }
 
     /// What becomes of an entry.
-    fn entry(&mut self, entry: Seen) -> Result<Option<Told>> {
-        let Seen { depth, name, kind, stat } = entry;
+    fn entry(&mut self, entry: ScannedEntry) -> Result<Option<ScannedMember>> {
+        let ScannedEntry { depth, name, kind, stat } = entry;
         let depth = usize::try_from(depth).map_err(|_| broken("a deep tree"))?;
         let is_root = depth == 0;
         let is_name = !name.is_empty()
@@ -143,15 +145,15 @@ impl Scanning<'_> {
             Ok(None)
         };
         let (kind, link, attributes) = match kind {
-            SeenKind::Dir { attributes } => (TarKind::Dir, Vec::new(), attributes),
-            SeenKind::Symlink { target } => (TarKind::Symlink, target.into_vec(), Vec::new()),
-            SeenKind::File => (TarKind::File, Vec::new(), Vec::new()),
+            ScannedKind::Dir { attributes } => (TarKind::Dir, Vec::new(), attributes),
+            ScannedKind::Symlink { target } => (TarKind::Symlink, target.into_vec(), Vec::new()),
+            ScannedKind::File => (TarKind::File, Vec::new(), Vec::new()),
             // The reference unpacks none, and leaves them out itself.
-            SeenKind::Fifo => return leave_out("a pipe cannot be kept in an archive"),
-            SeenKind::Socket => return leave_out("a socket cannot be kept"),
-            SeenKind::Device => return leave_out("a device cannot be kept"),
-            SeenKind::Mount => return leave_out("something is mounted there"),
-            SeenKind::Closed { errno } => {
+            ScannedKind::Fifo => return leave_out("a pipe cannot be kept in an archive"),
+            ScannedKind::Socket => return leave_out("a socket cannot be kept"),
+            ScannedKind::Device => return leave_out("a device cannot be kept"),
+            ScannedKind::Mount => return leave_out("something is mounted there"),
+            ScannedKind::Closed { errno } => {
                 let why = std::io::Error::from_raw_os_error(errno);
                 return leave_out(&format!("it cannot be looked into: {why}"));
             }
@@ -162,8 +164,8 @@ impl Scanning<'_> {
         // Each name of a file is a file of its own: nobody unpacks hard links of strangers, the reference
         // neither.
         Ok(Some(match kind {
-            TarKind::File => Told::File(Box::new(member)),
-            _ => Told::Member(Box::new(member)),
+            TarKind::File => ScannedMember::File(Box::new(member)),
+            _ => ScannedMember::Member(Box::new(member)),
         }))
     }
 
@@ -171,12 +173,12 @@ impl Scanning<'_> {
     async fn send_on(&mut self) -> Result<()> {
         while let Some(told) = self.waiting.pop_front() {
             match told {
-                Told::Member(member) => self.send(Piece::Member(*member)).await?,
-                Told::ListEnd => {
+                ScannedMember::Member(member) => self.send(PackItem::Member(*member)).await?,
+                ScannedMember::ListEnd => {
                     self.lists -= 1;
                     self.workspace.report(self.progress);
                 }
-                file @ Told::File(_) => {
+                file @ ScannedMember::File(_) => {
                     self.waiting.push_front(file);
                     return Ok(());
                 }
@@ -189,23 +191,23 @@ impl Scanning<'_> {
     async fn due(&mut self) -> Result<TarMember> {
         self.send_on().await?;
         match self.waiting.pop_front() {
-            Some(Told::File(member)) => Ok(*member),
+            Some(ScannedMember::File(member)) => Ok(*member),
             _ => Err(broken("a file nobody asked for")),
         }
     }
 
-    async fn small(&mut self, files: Vec<Small>) -> Result<()> {
+    async fn small(&mut self, files: Vec<SmallFile>) -> Result<()> {
         let mut total = 0_u64;
         let mut rest = Bytes::new();
         for file in files {
             let mut member = self.due().await?;
             let (stat, attributes, extents) = match file {
-                Small::Here { stat, attributes, extents } => (stat, attributes, extents),
-                Small::Gone => {
+                SmallFile::Here { stat, attributes, extents } => (stat, attributes, extents),
+                SmallFile::Gone => {
                     self.gone(&member, "it went away while it was looked at");
                     continue;
                 }
-                Small::Closed { errno } => {
+                SmallFile::Closed { errno } => {
                     let why = std::io::Error::from_raw_os_error(errno);
                     self.gone(&member, &format!("it cannot be read: {why}"));
                     continue;
@@ -224,14 +226,14 @@ impl Scanning<'_> {
                 return Err(broken("more small files than fit"));
             }
             describe(&mut member, &stat, attributes);
-            self.send(Piece::Member(member)).await?;
+            self.send(PackItem::Member(member)).await?;
             for extent in extents {
                 match extent {
-                    Extent::Hole(length) => self.send(Piece::Hole(length)).await?,
+                    Extent::Hole(length) => self.send(PackItem::Hole(length)).await?,
                     Extent::Data(length) => self.data(length, &mut rest).await?,
                 }
             }
-            self.send(Piece::End).await?;
+            self.send(PackItem::End).await?;
             self.progress.entries += 1;
             self.progress.bytes += size;
         }
@@ -246,7 +248,7 @@ impl Scanning<'_> {
         while length > 0 {
             if rest.is_empty() {
                 *rest = match next(&mut self.stream).await? {
-                    Said::Data(data) => data,
+                    ScanReply::Data(data) => data,
                     _ => return Err(broken("files without their content")),
                 };
                 continue;
@@ -254,30 +256,34 @@ impl Scanning<'_> {
             let piece = usize::try_from(length).unwrap_or(usize::MAX).min(rest.len());
             let piece = rest.split_to(piece);
             length -= piece.len() as u64;
-            self.send(Piece::Data(piece)).await?;
+            self.send(PackItem::Data(piece)).await?;
         }
         Ok(())
     }
 
-    async fn large(&mut self, stat: &SeenStat, attributes: &Attributes) -> Result<()> {
+    async fn large(&mut self, stat: &ScannedStat, attributes: &Attributes) -> Result<()> {
         let mut member = self.due().await?;
         describe(&mut member, stat, attributes.clone());
-        self.send(Piece::Member(member)).await?;
+        self.send(PackItem::Member(member)).await?;
         loop {
             match next(&mut self.stream).await? {
-                Said::Data(data) => {
+                ScanReply::Data(data) => {
                     self.progress.bytes += data.len() as u64;
-                    self.send(Piece::Data(data)).await?;
+                    self.send(PackItem::Data(data)).await?;
                     self.workspace.report(self.progress);
                 }
-                Said::Word(ScanWord::Hole(length)) => self.send(Piece::Hole(length)).await?,
-                Said::Word(ScanWord::LargeEnd { .. }) => break,
-                Said::Word(ScanWord::Busy) => {}
-                Said::Word(_) | Said::Done => return Err(broken("a large file without an end")),
+                ScanReply::Message(ScanMessage::Hole(length)) => {
+                    self.send(PackItem::Hole(length)).await?;
+                }
+                ScanReply::Message(ScanMessage::LargeEnd { .. }) => break,
+                ScanReply::Message(ScanMessage::Busy) => {}
+                ScanReply::Message(_) | ScanReply::Done => {
+                    return Err(broken("a large file without an end"));
+                }
             }
         }
         self.progress.entries += 1;
-        self.send(Piece::End).await?;
+        self.send(PackItem::End).await?;
         self.send_on().await
     }
 
@@ -288,20 +294,20 @@ impl Scanning<'_> {
         }
     }
 
-    async fn send(&self, piece: Piece) -> Result<()> {
+    async fn send(&self, piece: PackItem) -> Result<()> {
         // Why it takes no more is for the writer itself to say.
         let stopped = |_| Error::new(ErrorKind::Cancelled, "the archive is not written any more");
         self.pieces.send(piece).await.map_err(stopped)
     }
 }
 
-fn member(name: &[u8], kind: TarKind, stat: &SeenStat, attributes: Attributes) -> TarMember {
+fn member(name: &[u8], kind: TarKind, stat: &ScannedStat, attributes: Attributes) -> TarMember {
     let mut member = TarMember::new(name, kind);
     describe(&mut member, stat, attributes);
     member
 }
 
-fn describe(member: &mut TarMember, stat: &SeenStat, attributes: Attributes) {
+fn describe(member: &mut TarMember, stat: &ScannedStat, attributes: Attributes) {
     member.mode = match member.kind {
         TarKind::Symlink => 0o777,
         _ => stat.mode & 0o7777,

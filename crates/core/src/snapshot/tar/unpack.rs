@@ -11,9 +11,9 @@ use bastide_proto::request::{Entry, EntryKind, Existing};
 use serde_json::Value;
 
 use super::OWNERS;
-use crate::apply::{Piece, Target, lay_out};
-use crate::files::{NotKept, Spool};
-use crate::snapshot::paths::{PathTree, Place};
+use crate::apply::{Target, UploadItem, lay_out};
+use crate::files::{Spool, SpoolError};
+use crate::snapshot::paths::{NodeId, PathTree};
 use crate::{Content, Error, ErrorKind, Result, Session};
 
 /// Everything in an archive, with the contents of its files in a file of our own.
@@ -43,7 +43,7 @@ pub(super) enum Kind {
         target: Vec<u8>,
     },
     Link {
-        to: Place,
+        to: NodeId,
     },
     Fifo,
 }
@@ -169,8 +169,8 @@ pub(super) async fn by_the_rules(
     let spool = Spool::fill(data, None).await.map_err(|why| {
         let error = Error::workspace_archive_write(&root);
         match why {
-            NotKept::Io(failure) => error.because(failure),
-            NotKept::TooLong(_) => error,
+            SpoolError::Io(failure) => error.because(failure),
+            SpoolError::TooLong(_) => error,
         }
     })?;
     let reader =
@@ -194,10 +194,10 @@ pub(super) async fn by_the_rules(
         while let Some(step) = plan.next_step().map_err(&refused)? {
             let place = path_of(&step.path);
             match step.action {
-                Action::Dir => pieces.send(Piece::Entry(Entry::new(place, EntryKind::Dir)))?,
+                Action::Dir => pieces.send(UploadItem::Entry(Entry::new(place, EntryKind::Dir)))?,
                 Action::Link { target } => {
                     let kind = EntryKind::Symlink { target: target.into() };
-                    pieces.send(Piece::Entry(Entry::new(place, kind)))?;
+                    pieces.send(UploadItem::Entry(Entry::new(place, kind)))?;
                 }
                 Action::File { mode, mut content } => {
                     let entry = Entry { mode, ..Entry::new(place, EntryKind::File) };

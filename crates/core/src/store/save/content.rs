@@ -7,19 +7,19 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use bastide_proto::tree::{Attributes, Extent, ScanWord, SeenStat, Small};
+use bastide_proto::tree::{Attributes, Extent, ScanMessage, ScannedStat, SmallFile};
 use bytes::{Buf, Bytes};
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 
-use super::super::assemble::Got;
+use super::super::assemble::FetchOutcome;
 use super::super::blocking;
-use super::super::tree::{Piece, push_piece};
+use super::super::tree::{FilePart, push_piece};
 use super::super::writer::{Writer, segments};
 use crate::link::{Stream, broken};
-use crate::snapshot::scanning::{Said, next};
+use crate::snapshot::scanning::{ScanReply, next};
 use crate::{Error, ErrorKind, Result};
 
 /// How slowly a disk may be read before it counts as one that does not answer.
@@ -31,26 +31,26 @@ const LEAST: Duration = Duration::from_secs(60);
 /// Puts small files into the store.
 pub(super) fn small_files(
     writer: &Writer,
-    files: Vec<Small>,
+    files: Vec<SmallFile>,
     mut bytes: &[u8],
-) -> Result<Vec<Got>> {
+) -> Result<Vec<FetchOutcome>> {
     let mut got = Vec::with_capacity(files.len());
     for file in files {
         let (stat, attributes, extents) = match file {
-            Small::Here { stat, attributes, extents } => (stat, attributes, extents),
-            Small::Closed { errno } => {
-                got.push(Got::Closed(errno));
+            SmallFile::Here { stat, attributes, extents } => (stat, attributes, extents),
+            SmallFile::Closed { errno } => {
+                got.push(FetchOutcome::Closed(errno));
                 continue;
             }
             _ => {
-                got.push(Got::Gone);
+                got.push(FetchOutcome::Gone);
                 continue;
             }
         };
         let mut pieces = Vec::new();
         for extent in extents {
             match extent {
-                Extent::Hole(length) => push_piece(&mut pieces, Piece::Hole(length)),
+                Extent::Hole(length) => push_piece(&mut pieces, FilePart::Hole(length)),
                 Extent::Data(0) => {}
                 Extent::Data(length) => {
                     let count = usize::try_from(length).unwrap_or(usize::MAX);
@@ -59,11 +59,11 @@ pub(super) fn small_files(
                     bytes = rest;
                     let length = u32::try_from(length).map_err(|_| broken("a long file"))?;
                     let id = writer.put(data)?;
-                    push_piece(&mut pieces, Piece::Chunk { id, length });
+                    push_piece(&mut pieces, FilePart::Chunk { id, length });
                 }
             }
         }
-        got.push(Got::File { stat, attributes, pieces, changed: false });
+        got.push(FetchOutcome::File { stat, attributes, pieces, changed: false });
     }
     Ok(got)
 }
@@ -73,9 +73,9 @@ pub(super) async fn passed(
     writer: &Arc<Writer>,
     permits: &Arc<Semaphore>,
     file: Arc<File>,
-    stat: SeenStat,
+    stat: ScannedStat,
     attributes: Attributes,
-) -> Result<Vec<Got>> {
+) -> Result<Vec<FetchOutcome>> {
     let held = Arc::clone(&file);
     let (before, parts) = disk(0, move || {
         let before = times(&held)?;
@@ -116,7 +116,7 @@ pub(super) async fn passed(
     for job in jobs {
         match job {
             Part::Hole(length) if !is_cut => {
-                push_piece(&mut pieces, Piece::Hole(length));
+                push_piece(&mut pieces, FilePart::Hole(length));
                 size += length;
             }
             Part::Data { length, work: Some(work), .. } => {
@@ -134,12 +134,12 @@ pub(super) async fn passed(
     }
     let after = disk(0, move || times(&file)).await?;
     let changed = is_cut || before != after;
-    let stat = SeenStat { size, settled: stat.settled && !changed, ..stat };
-    Ok(vec![Got::File { stat, attributes, pieces, changed }])
+    let stat = ScannedStat { size, settled: stat.settled && !changed, ..stat };
+    Ok(vec![FetchOutcome::File { stat, attributes, pieces, changed }])
 }
 
 /// Work that gives pieces, and how many bytes they have.
-type Cut = JoinHandle<Result<(Vec<Piece>, u64)>>;
+type Cut = JoinHandle<Result<(Vec<FilePart>, u64)>>;
 
 enum Part {
     Hole(u64),
@@ -204,7 +204,7 @@ fn data(file: &File, size: u64) -> Result<Vec<Extent>> {
 }
 
 /// Puts one part of a file into the store.
-fn segment(writer: &Writer, file: &File, at: u64, length: u64) -> Result<(Vec<Piece>, u64)> {
+fn segment(writer: &Writer, file: &File, at: u64, length: u64) -> Result<(Vec<FilePart>, u64)> {
     let mut pieces = Vec::new();
     let mut done = 0_u64;
     let read = |buffer: &mut [u8]| {
@@ -246,13 +246,15 @@ impl Streamed {
     }
 
     /// Takes what comes until the end of the file; says how the file was then.
-    pub(super) async fn receive(&mut self, stream: &mut Stream) -> Result<SeenStat> {
+    pub(super) async fn receive(&mut self, stream: &mut Stream) -> Result<ScannedStat> {
         loop {
             let feed = match next(stream).await? {
-                Said::Data(data) => Feed::Data(data),
-                Said::Word(ScanWord::Hole(length)) => Feed::Hole(length),
-                Said::Word(ScanWord::LargeEnd { stat }) => return Ok(stat),
-                Said::Word(_) | Said::Done => return Err(broken("a file without an end")),
+                ScanReply::Data(data) => Feed::Data(data),
+                ScanReply::Message(ScanMessage::Hole(length)) => Feed::Hole(length),
+                ScanReply::Message(ScanMessage::LargeEnd { stat }) => return Ok(stat),
+                ScanReply::Message(_) | ScanReply::Done => {
+                    return Err(broken("a file without an end"));
+                }
             };
             let Some(sender) = self.feed.clone() else { return Err(broken("a file too many")) };
             // The store takes it as fast as it can; the guest waits that long.
@@ -271,7 +273,7 @@ impl Streamed {
     }
 
     /// Waits until everything is in the store.
-    pub(super) async fn finish(mut self, size: u64) -> Result<Vec<Piece>> {
+    pub(super) async fn finish(mut self, size: u64) -> Result<Vec<FilePart>> {
         self.feed = None;
         let lost = |error| Error::new(ErrorKind::Internal, "a file was lost").because(error);
         let (pieces, total) = self.work.await.map_err(lost)??;
@@ -288,7 +290,7 @@ fn take(
     writer: &Writer,
     fed: &mpsc::Receiver<Feed>,
     _permit: Option<OwnedSemaphorePermit>,
-) -> Result<(Vec<Piece>, u64)> {
+) -> Result<(Vec<FilePart>, u64)> {
     let mut pieces = Vec::new();
     let mut total = 0_u64;
     let mut rest = Bytes::new();
@@ -320,7 +322,7 @@ fn take(
         };
         total += writer.put_stream(read, &mut pieces)?;
         if let Some(length) = hole.take() {
-            push_piece(&mut pieces, Piece::Hole(length));
+            push_piece(&mut pieces, FilePart::Hole(length));
             let sum = total.checked_add(length).filter(|sum| i64::try_from(*sum).is_ok());
             total = sum.ok_or_else(|| broken("a file longer than any"))?;
         }

@@ -1,6 +1,6 @@
 //! Reading lists.
 
-use super::{Entry, Kind, MAX_RECORD, Order, Piece, Record, check_attributes, check_link};
+use super::{Entry, FilePart, Kind, MAX_RECORD, Order, Record, check_attributes, check_link};
 use crate::Result;
 use crate::store::chunk::ChunkId;
 use crate::store::trouble::damaged;
@@ -128,9 +128,9 @@ impl<C: Content> TreeReader<C> {
 }
 
 /// The pieces of a file that are chunks.
-pub(crate) fn chunks_of(pieces: &[Piece]) -> impl Iterator<Item = ChunkId> + '_ {
+pub(crate) fn chunks_of(pieces: &[FilePart]) -> impl Iterator<Item = ChunkId> + '_ {
     pieces.iter().filter_map(|piece| match piece {
-        Piece::Chunk { id, .. } => Some(*id),
-        Piece::Hole(_) => None,
+        FilePart::Chunk { id, .. } => Some(*id),
+        FilePart::Hole(_) => None,
     })
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Entry, Kind, PIECES, Piece, Record};
+use super::{Entry, FilePart, Kind, PIECES, Record};
 use crate::store::chunk::{ChunkId, LISTS, cut};
 use crate::store::writer::Writer;
 use crate::{Error, ErrorKind, Result};
@@ -72,10 +72,12 @@ impl TreeWriter {
 }
 
 /// Joins pieces that belong together: holes beside holes.
-pub(crate) fn push_piece(pieces: &mut Vec<Piece>, piece: Piece) {
+pub(crate) fn push_piece(pieces: &mut Vec<FilePart>, piece: FilePart) {
     match (pieces.last_mut(), piece) {
-        (_, Piece::Hole(0)) => {}
-        (Some(Piece::Hole(before)), Piece::Hole(more)) => *before = before.saturating_add(more),
+        (_, FilePart::Hole(0)) => {}
+        (Some(FilePart::Hole(before)), FilePart::Hole(more)) => {
+            *before = before.saturating_add(more);
+        }
         _ => pieces.push(piece),
     }
 }

@@ -3,8 +3,8 @@
 use rustix::process::Pid;
 use seccompiler::BpfProgram;
 
-use super::lasting::{Lasting, refuse_lasting};
-use super::program::Condition::{AnyBit, Masked, NotWord, Word};
+use super::lasting::{WriteTarget, refuse_set_id};
+use super::program::Condition::{AnyBit, Equal, Masked, NotEqual};
 use super::program::{Rule, Rules, denying, program};
 use super::table;
 
@@ -74,16 +74,16 @@ pub(crate) enum Processors {
 
 /// What a filter depends on besides whom it protects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Walled {
+pub(crate) struct FilterOptions {
     pub(crate) shared: Shared,
     pub(crate) processors: Processors,
-    pub(crate) lasting: Lasting,
+    pub(crate) writes: WriteTarget,
 }
 
-impl Walled {
+impl FilterOptions {
     /// Most sessions'.
     pub(crate) const USUAL: Self =
-        Self { shared: Shared::Nothing, processors: Processors::Free, lasting: Lasting::Inside };
+        Self { shared: Shared::Nothing, processors: Processors::Free, writes: WriteTarget::Inside };
 }
 
 /// The filter of the guest. It executes nothing, traces nobody, and mounts nothing.
@@ -124,8 +124,8 @@ fn new_namespaces() -> u32 {
 }
 
 /// The filter of a command.
-pub(crate) fn filter(protected: &Protected, walled: Walled) -> BpfProgram {
-    let Walled { shared, processors, lasting } = walled;
+pub(crate) fn filter(protected: &Protected, walled: FilterOptions) -> BpfProgram {
+    let FilterOptions { shared, processors, writes } = walled;
     let (mut refused, mut allowed) = (refused(protected), allowed());
     match shared {
         Shared::Nothing => {}
@@ -152,8 +152,8 @@ pub(crate) fn filter(protected: &Protected, walled: Walled) -> BpfProgram {
     if processors == Processors::Pinned {
         refused.insert(libc::SYS_sched_setaffinity, Vec::new());
     }
-    if lasting == Lasting::OnHost {
-        refuse_lasting(&mut refused, &mut allowed, shared);
+    if writes == WriteTarget::OnHost {
+        refuse_set_id(&mut refused, &mut allowed, shared);
     }
     program(&refused, &allowed)
 }
@@ -172,11 +172,11 @@ fn refuse_shared(refused: &mut Rules, network: bool) {
     refused.entry(libc::SYS_socketpair).or_default().extend(kinds);
     // Limits and priorities of processes that are not the caller itself.
     for call in table::ON_PROCESSES {
-        refused.insert(*call, vec![vec![NotWord(0, 0)]]);
+        refused.insert(*call, vec![vec![NotEqual(0, 0)]]);
     }
     // A process, this one; with `ioprio_set` a process is 1.
-    refused.insert(libc::SYS_setpriority, vec![vec![NotWord(0, 0)], vec![NotWord(1, 0)]]);
-    refused.insert(libc::SYS_ioprio_set, vec![vec![NotWord(0, 1)], vec![NotWord(1, 0)]]);
+    refused.insert(libc::SYS_setpriority, vec![vec![NotEqual(0, 0)], vec![NotEqual(1, 0)]]);
+    refused.insert(libc::SYS_ioprio_set, vec![vec![NotEqual(0, 1)], vec![NotEqual(1, 0)]]);
 }
 
 /// Everything that may happen at all.
@@ -188,7 +188,7 @@ fn allowed() -> Rules {
     for call in [libc::SYS_clone, libc::SYS_socket] {
         rules.insert(call, Vec::new());
     }
-    let one_of = PERSONALITIES.into_iter().map(|value| vec![Word(0, value)]).collect();
+    let one_of = PERSONALITIES.into_iter().map(|value| vec![Equal(0, value)]).collect();
     rules.insert(libc::SYS_personality, one_of);
     rules
 }
@@ -201,7 +201,7 @@ fn refused(protected: &Protected) -> Rules {
     }
     rules.insert(libc::SYS_clone, vec![vec![AnyBit(0, new_namespaces())]]);
     // Typing into somebody else's terminal.
-    let terminal = [libc::TIOCSTI, libc::TIOCLINUX].map(|request| vec![Word(1, low(request))]);
+    let terminal = [libc::TIOCSTI, libc::TIOCLINUX].map(|request| vec![Equal(1, low(request))]);
     rules.insert(libc::SYS_ioctl, terminal.to_vec());
     // Sockets to the hypervisor beside the network namespace are among the others.
     rules.insert(libc::SYS_socket, vec![none_of(&FAMILIES)]);
@@ -213,17 +213,17 @@ fn refused(protected: &Protected) -> Rules {
 
 /// A rule that holds for none of these families of sockets.
 fn none_of(families: &[libc::c_int]) -> Rule {
-    families.iter().map(|family| NotWord(0, number(*family))).collect()
+    families.iter().map(|family| NotEqual(0, number(*family))).collect()
 }
 
 /// Every way to take the processor from the guest or the launcher, which have the commands' own user.
 fn priorities(protected: &Protected) -> Vec<(i64, Vec<Rule>)> {
     let about = |argument: u32| -> Vec<Rule> {
-        protected.0.iter().map(|pid| vec![Word(argument, number(pid.as_raw_pid()))]).collect()
+        protected.0.iter().map(|pid| vec![Equal(argument, number(pid.as_raw_pid()))]).collect()
     };
     let own = table::ON_PROCESSES.iter().map(|call| (*call, about(0)));
     let others = PRIORITIES_OF_USER.into_iter().map(|(call, user)| {
-        let all_of_user = vec![Word(0, user)];
+        let all_of_user = vec![Equal(0, user)];
         (call, about(1).into_iter().chain([all_of_user]).collect())
     });
     own.chain(others).collect()
@@ -237,12 +237,12 @@ fn priorities(protected: &Protected) -> Vec<(i64, Vec<Rule>)> {
 fn signals(protected: &Protected) -> [(i64, Vec<Rule>); 10] {
     let pids: Vec<_> = protected.0.iter().map(|pid| pid.as_raw_pid()).collect();
     let at = |argument: u32, values: &[libc::c_int]| -> Vec<Rule> {
-        values.iter().map(|value| vec![Word(argument, number(*value))]).collect()
+        values.iter().map(|value| vec![Equal(argument, number(*value))]).collect()
     };
     let groups: Vec<_> = pids.iter().flat_map(|pid| [*pid, -*pid]).chain([-1]).collect();
     let either = [at(0, &pids), at(1, &pids)].concat();
     let deadly = [libc::SIGKILL, libc::SIGSTOP]
-        .map(|signal| vec![Word(1, F_SETSIG), Word(2, number(signal))]);
+        .map(|signal| vec![Equal(1, F_SETSIG), Equal(2, number(signal))]);
     [
         (libc::SYS_kill, at(0, &groups)),
         (libc::SYS_tkill, at(0, &pids)),
@@ -281,9 +281,9 @@ mod tests {
             Shared::Host { network: true },
             Shared::Host { network: false },
         ];
-        let both = [Lasting::Inside, Lasting::OnHost];
-        for (shared, lasting) in all.into_iter().flat_map(|one| both.map(|both| (one, both))) {
-            let walled = Walled { shared, processors: Processors::Pinned, lasting };
+        let both = [WriteTarget::Inside, WriteTarget::OnHost];
+        for (shared, writes) in all.into_iter().flat_map(|one| both.map(|both| (one, both))) {
+            let walled = FilterOptions { shared, processors: Processors::Pinned, writes };
             let program = filter(&Protected(vec![pid]), walled);
             assert!(program.len() < 650, "{} instructions", program.len());
             let kills = [libc::SECCOMP_RET_KILL_PROCESS, libc::SECCOMP_RET_KILL_THREAD];

@@ -11,7 +11,7 @@ use super::program::{Rule, Rules};
 
 /// Whether what commands write stays where others find it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lasting {
+pub(crate) enum WriteTarget {
     /// Only in the session's own storage, which nobody else can enter.
     Inside,
     /// In folders of the host.
@@ -33,7 +33,7 @@ const DEVICES: [u32; 2] = [0o2_0000, 0o6_0000];
 const RENAME_WHITEOUT: u32 = 1 << 2;
 
 /// Refuses what must not be left on the host.
-pub(super) fn refuse_lasting(refused: &mut Rules, allowed: &mut Rules, shared: Shared) {
+pub(super) fn refuse_set_id(refused: &mut Rules, allowed: &mut Rules, shared: Shared) {
     for (call, mode) in modes() {
         refuse(refused, call, vec![vec![AnyBit(mode, SET_ID)]]);
     }
@@ -117,7 +117,7 @@ fn makers_of_nodes() -> [(libc::c_long, u32); 1] {
 mod tests {
     use rustix::process::Pid;
 
-    use super::super::filter::{Protected, Walled, filter};
+    use super::super::filter::{FilterOptions, Protected, filter};
     use super::super::program::tests::answer_to;
     use super::*;
 
@@ -125,8 +125,8 @@ mod tests {
     const EPERM: Option<i32> = Some(libc::EPERM);
     const ENOSYS: Option<i32> = Some(libc::ENOSYS);
 
-    fn of(shared: Shared, lasting: Lasting) -> seccompiler::BpfProgram {
-        let walled = Walled { shared, lasting, ..Walled::USUAL };
+    fn of(shared: Shared, writes: WriteTarget) -> seccompiler::BpfProgram {
+        let walled = FilterOptions { shared, writes, ..FilterOptions::USUAL };
         filter(&Protected(vec![Pid::from_raw(7).unwrap()]), walled)
     }
 
@@ -134,7 +134,8 @@ mod tests {
     fn refuses_set_id_modes_however_they_are_written() {
         let all = [Shared::Nothing, Shared::Nested, Shared::Host { network: true }];
         for shared in all {
-            let (inside, on_host) = (of(shared, Lasting::Inside), of(shared, Lasting::OnHost));
+            let (inside, on_host) =
+                (of(shared, WriteTarget::Inside), of(shared, WriteTarget::OnHost));
             for (call, at) in modes() {
                 for bits in [0o4755, 0o2755, 0o6000, 0o4755 | HIGH] {
                     let mut arguments = [0; 4];
@@ -164,8 +165,8 @@ mod tests {
 
     #[test]
     fn refuses_devices_and_what_nothing_can_look_at() {
-        let on_host = of(Shared::Nothing, Lasting::OnHost);
-        let inside = of(Shared::Nothing, Lasting::Inside);
+        let on_host = of(Shared::Nothing, WriteTarget::OnHost);
+        let inside = of(Shared::Nothing, WriteTarget::Inside);
         for (call, at) in makers_of_nodes() {
             let ask = |mode: u64| {
                 let mut arguments = [0; 4];
@@ -185,9 +186,9 @@ mod tests {
     #[test]
     fn refuses_attributes_only_where_anybody_can_have_every_capability() {
         for call in [libc::SYS_setxattr, libc::SYS_lsetxattr, libc::SYS_fsetxattr] {
-            assert_eq!(answer_to(&of(Shared::Nested, Lasting::OnHost), call, &[]), EPERM);
-            assert_eq!(answer_to(&of(Shared::Nested, Lasting::Inside), call, &[]), None);
-            assert_eq!(answer_to(&of(Shared::Nothing, Lasting::OnHost), call, &[]), None);
+            assert_eq!(answer_to(&of(Shared::Nested, WriteTarget::OnHost), call, &[]), EPERM);
+            assert_eq!(answer_to(&of(Shared::Nested, WriteTarget::Inside), call, &[]), None);
+            assert_eq!(answer_to(&of(Shared::Nothing, WriteTarget::OnHost), call, &[]), None);
         }
     }
 }

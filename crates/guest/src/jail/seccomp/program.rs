@@ -18,9 +18,9 @@ pub(super) type Rule = Vec<Condition>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Condition {
     /// The lower half of the argument is this.
-    Word(u32, u32),
+    Equal(u32, u32),
     /// The lower half of the argument is not this.
-    NotWord(u32, u32),
+    NotEqual(u32, u32),
     /// These bits of the lower half are this.
     Masked(u32, u32, u32),
     /// One of these bits of the lower half is set.
@@ -174,8 +174,8 @@ fn when(rule: &[Condition], with: u32) -> Code {
             [load(argument), sock_filter { code, jt: 0, jf: over, k }]
         };
         let steps = match *condition {
-            Condition::Word(argument, value) => test(IF_EQUAL, argument, value, rest).to_vec(),
-            Condition::NotWord(argument, value) => {
+            Condition::Equal(argument, value) => test(IF_EQUAL, argument, value, rest).to_vec(),
+            Condition::NotEqual(argument, value) => {
                 vec![load(argument), sock_filter { code: IF_EQUAL, jt: rest, jf: 0, k: value }]
             }
             Condition::Masked(argument, mask, value) => {
@@ -258,7 +258,7 @@ pub(super) mod tests {
 
     #[test]
     fn denies_what_it_is_told_to_and_nothing_else() {
-        let refused = Rules::from([(5, Vec::new()), (9, vec![vec![Condition::Word(0, 7)]])]);
+        let refused = Rules::from([(5, Vec::new()), (9, vec![vec![Condition::Equal(0, 7)]])]);
         let program = denying(&refused, &[6]);
         let cases: [(u32, &[u64], u32); 9] = [
             (0, &[], ALLOW),
@@ -281,11 +281,11 @@ pub(super) mod tests {
 
     #[test]
     fn looks_at_arguments() {
-        use Condition::{AnyBit, Masked, NotWord, Word};
+        use Condition::{AnyBit, Equal, Masked, NotEqual};
         let refused = Rules::from([
-            (5, vec![vec![Word(0, 7)], vec![Word(1, 1), Word(2, 9)]]),
+            (5, vec![vec![Equal(0, 7)], vec![Equal(1, 1), Equal(2, 9)]]),
             (6, vec![vec![AnyBit(0, 0b110)]]),
-            (8, vec![vec![NotWord(0, 0), Word(1, 3)], vec![NotWord(2, 4)]]),
+            (8, vec![vec![NotEqual(0, 0), Equal(1, 3)], vec![NotEqual(2, 4)]]),
             (9, vec![vec![Masked(0, 0xf, 2)]]),
         ]);
         let allowed = Rules::from([
@@ -293,7 +293,7 @@ pub(super) mod tests {
             (6, Vec::new()),
             (8, Vec::new()),
             (9, Vec::new()),
-            (7, vec![vec![Word(0, 0xffff_ffff)], vec![Word(0, 1)]]),
+            (7, vec![vec![Equal(0, 0xffff_ffff)], vec![Equal(0, 1)]]),
         ]);
         let program = program(&refused, &allowed);
         let cases: [(u32, &[u64], u32); 20] = [

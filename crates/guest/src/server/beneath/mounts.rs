@@ -18,7 +18,7 @@ const MAX_LIST: u64 = 4 << 20;
 
 /// What is known of a file that is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Node {
+pub(crate) struct FileIdentity {
     pub(crate) kind: FileType,
     pub(crate) mode: u32,
     pub(crate) device: u64,
@@ -28,7 +28,7 @@ pub(crate) struct Node {
     mount: u64,
 }
 
-impl Node {
+impl FileIdentity {
     /// Whether both are the same file.
     pub(crate) fn is_same_file(&self, other: &Self) -> bool {
         (self.device, self.inode) == (other.device, other.inode)
@@ -41,17 +41,17 @@ impl Node {
 }
 
 /// Looks at a file that is held, in one call where the kernel can.
-pub(crate) fn look(file: impl AsFd) -> Result<Node, Errno> {
+pub(crate) fn stat_held(file: impl AsFd) -> Result<FileIdentity, Errno> {
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID | UNIQUE_MOUNT_ID;
     let seen = match statx(file.as_fd(), c"", AtFlags::EMPTY_PATH, wanted) {
         Ok(seen) => seen,
-        Err(Errno::NOSYS | Errno::PERM) => return look_without_statx(file),
+        Err(Errno::NOSYS | Errno::PERM) => return fstat_held(file),
         Err(errno) => return Err(errno),
     };
     let device = rustix::fs::makedev(seen.stx_dev_major, seen.stx_dev_minor);
     let knows_mount = seen.stx_mask & (StatxFlags::MNT_ID | UNIQUE_MOUNT_ID).bits() != 0;
     let mount = if knows_mount { seen.stx_mnt_id } else { mount_by_proc(&file).unwrap_or(device) };
-    Ok(Node {
+    Ok(FileIdentity {
         kind: FileType::from_raw_mode(u32::from(seen.stx_mode)),
         mode: u32::from(seen.stx_mode) & 0o7777,
         device,
@@ -61,9 +61,9 @@ pub(crate) fn look(file: impl AsFd) -> Result<Node, Errno> {
     })
 }
 
-fn look_without_statx(file: impl AsFd) -> Result<Node, Errno> {
+fn fstat_held(file: impl AsFd) -> Result<FileIdentity, Errno> {
     let seen: Stat = fstat(&file)?;
-    Ok(Node {
+    Ok(FileIdentity {
         kind: FileType::from_raw_mode(seen.st_mode),
         mode: seen.st_mode & 0o7777,
         device: seen.st_dev,
@@ -91,7 +91,7 @@ impl Mounts {
     pub(super) fn learn(roots: &[Root]) -> io::Result<Self> {
         let mut known = HashSet::new();
         for root in roots {
-            known.insert(look(&root.held)?.mount);
+            known.insert(stat_held(&root.held)?.mount);
         }
         for point in mount_points()? {
             let at = names(&point);
@@ -101,14 +101,14 @@ impl Mounts {
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             // What cannot be looked at cannot be entered either.
             if let Ok(held) = rustix::fs::open(point.as_slice(), flags, Mode::empty()) {
-                known.insert(look(&held)?.mount);
+                known.insert(stat_held(&held)?.mount);
             }
         }
         Ok(Self(known))
     }
 
     /// Whether a file is in one of them.
-    pub(super) fn knows(&self, node: &Node) -> bool {
+    pub(super) fn knows(&self, node: &FileIdentity) -> bool {
         self.0.contains(&node.mount)
     }
 }
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn tells_the_same_with_and_without_the_newer_call() {
         let file = tempfile::tempfile().unwrap();
-        let (new, old) = (look(&file).unwrap(), look_without_statx(&file).unwrap());
-        assert_eq!(Node { mount: 0, ..new }, Node { mount: 0, ..old });
+        let (new, old) = (stat_held(&file).unwrap(), fstat_held(&file).unwrap());
+        assert_eq!(FileIdentity { mount: 0, ..new }, FileIdentity { mount: 0, ..old });
     }
 }

@@ -17,12 +17,12 @@ fn guest_path(path: &Path) -> GuestRoute {
 }
 
 /// A folder with a workspace and something beside it that is nobody's business.
-struct Ground {
+struct Fixture {
     _folder: tempfile::TempDir,
     top: PathBuf,
 }
 
-impl Ground {
+impl Fixture {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let top = folder.path().canonicalize().unwrap();
@@ -42,17 +42,17 @@ impl Ground {
     }
 }
 
-fn why(result: Result<Opened, PathError>) -> Option<Why> {
+fn why(result: Result<Opened, PathError>) -> Option<PathErrorKind> {
     result.err().map(|error| error.why)
 }
 
 #[test]
 fn follows_links_that_stay_and_refuses_those_that_leave() {
-    let ground = Ground::new();
-    fs::create_dir(ground.ws("d")).unwrap();
-    fs::write(ground.ws("d/f"), "inside").unwrap();
-    let inside_absolute = ground.ws("d/f");
-    let secret = ground.top.join("out/secret");
+    let fixture = Fixture::new();
+    fs::create_dir(fixture.ws("d")).unwrap();
+    fs::write(fixture.ws("d/f"), "inside").unwrap();
+    let inside_absolute = fixture.ws("d/f");
+    let secret = fixture.top.join("out/secret");
     for (link, target) in [
         ("near", Path::new("d/f")),
         ("absolute", inside_absolute.as_path()),
@@ -64,12 +64,12 @@ fn follows_links_that_stay_and_refuses_those_that_leave() {
         ("loop", Path::new("loop")),
         ("dangling", Path::new("none")),
     ] {
-        symlink(target, ground.ws(link)).unwrap();
+        symlink(target, fixture.ws(link)).unwrap();
     }
     for resolver in BOTH {
-        let roots = ground.roots(resolver);
+        let roots = fixture.roots(resolver);
         let open = |path: &str| {
-            let path = guest_path(&ground.ws(path));
+            let path = guest_path(&fixture.ws(path));
             roots.open_at(&path, OFlags::RDONLY, Leaf::Target)
         };
         let around = ["d/up/../ws/near", "../ws/d/f", "d/up/d/../d/f"];
@@ -80,7 +80,7 @@ fn follows_links_that_stay_and_refuses_those_that_leave() {
             assert_eq!(opened.path, inside_absolute.to_str().unwrap().as_bytes(), "{path}");
         }
         for path in ["out", "out_absolute", "top", "top/etc/passwd", "d/up/..", "../out/secret"] {
-            assert_eq!(why(open(path)), Some(Why::Outside), "{path}");
+            assert_eq!(why(open(path)), Some(PathErrorKind::Outside), "{path}");
         }
         let cases = [
             ("loop", Errno::LOOP),
@@ -89,48 +89,48 @@ fn follows_links_that_stay_and_refuses_those_that_leave() {
             ("d/f/x", Errno::NOTDIR),
         ];
         for (path, errno) in cases {
-            assert_eq!(why(open(path)), Some(Why::Os(errno)), "{path} by {resolver:?}");
+            assert_eq!(why(open(path)), Some(PathErrorKind::Os(errno)), "{path} by {resolver:?}");
         }
         let outside = guest_path(&secret);
         let opened = roots.open_at(&outside, OFlags::RDONLY, Leaf::Target);
-        assert_eq!(why(opened), Some(Why::Outside));
+        assert_eq!(why(opened), Some(PathErrorKind::Outside));
     }
 }
 
 #[test]
 fn finds_the_innermost_root_and_goes_from_one_to_another() {
-    let ground = Ground::new();
-    fs::create_dir_all(ground.top.join("grant/sub")).unwrap();
-    fs::create_dir_all(ground.ws("cache")).unwrap();
-    fs::write(ground.top.join("grant/sub/f"), "granted").unwrap();
-    symlink(ground.top.join("grant/sub"), ground.ws("link")).unwrap();
-    symlink(ground.ws("cache"), ground.top.join("grant/back")).unwrap();
+    let fixture = Fixture::new();
+    fs::create_dir_all(fixture.top.join("grant/sub")).unwrap();
+    fs::create_dir_all(fixture.ws("cache")).unwrap();
+    fs::write(fixture.top.join("grant/sub/f"), "granted").unwrap();
+    symlink(fixture.top.join("grant/sub"), fixture.ws("link")).unwrap();
+    symlink(fixture.ws("cache"), fixture.top.join("grant/back")).unwrap();
     let text = |path: PathBuf| path.to_str().unwrap().to_owned();
     for resolver in BOTH {
-        let writable = [text(ground.top.join("ws")), text(ground.ws("cache"))];
-        let readable = [text(ground.top.join("grant"))];
+        let writable = [text(fixture.top.join("ws")), text(fixture.ws("cache"))];
+        let readable = [text(fixture.top.join("grant"))];
         let roots = Roots::open(&writable, &readable, resolver).unwrap();
         let open =
             |path: PathBuf| roots.open_at(&guest_path(&path), OFlags::PATH, Leaf::Target).unwrap();
-        let granted = open(ground.ws("link/f"));
-        assert_eq!(granted.path, text(ground.top.join("grant/sub/f")).as_bytes());
-        assert!(!granted.stay.writable);
-        let cache = open(ground.top.join("grant/back"));
-        assert_eq!(cache.path, text(ground.ws("cache")).as_bytes());
-        assert!(cache.stay.writable);
+        let granted = open(fixture.ws("link/f"));
+        assert_eq!(granted.path, text(fixture.top.join("grant/sub/f")).as_bytes());
+        assert!(!granted.attributes.writable);
+        let cache = open(fixture.top.join("grant/back"));
+        assert_eq!(cache.path, text(fixture.ws("cache")).as_bytes());
+        assert!(cache.attributes.writable);
         let refused = roots.place_of(
-            &names_of(&guest_path(&ground.ws("link/new/file"))),
+            &names_of(&guest_path(&fixture.ws("link/new/file"))),
             Leaf::Target,
             Missing::IsMade,
         );
-        assert_eq!(refused.err().map(|error| error.why), Some(Why::ReadOnly));
+        assert_eq!(refused.err().map(|error| error.why), Some(PathErrorKind::ReadOnly));
     }
 }
 
 #[test]
 fn a_root_can_be_a_file() {
-    let ground = Ground::new();
-    let file = ground.top.join("file");
+    let fixture = Fixture::new();
+    let file = fixture.top.join("file");
     fs::write(&file, "granted").unwrap();
     let text = file.to_str().unwrap().to_owned();
     for resolver in BOTH {
@@ -138,7 +138,7 @@ fn a_root_can_be_a_file() {
         let opened = roots.open_at(&guest_path(&file), OFlags::RDONLY, Leaf::Target).unwrap();
         assert_eq!(opened.regular().unwrap().size, 7);
         let below = roots.open_at(&guest_path(&file.join("x")), OFlags::RDONLY, Leaf::Target);
-        assert_eq!(why(below), Some(Why::Os(Errno::NOTDIR)));
+        assert_eq!(why(below), Some(PathErrorKind::Os(Errno::NOTDIR)));
     }
 }
 
@@ -170,20 +170,20 @@ fn node() -> impl Strategy<Value = Node> {
     ]
 }
 
-fn build(ground: &Ground, nodes: &[Node]) {
-    let top = ground.top.to_str().unwrap();
+fn build(fixture: &Fixture, nodes: &[Node]) {
+    let top = fixture.top.to_str().unwrap();
     for node in nodes {
         let (Node::Dir(path) | Node::File(path) | Node::Link(path, _)) = node;
         // Nothing is made through a link: it may lead anywhere on this machine.
         let mut above = Path::new(path).ancestors();
-        if above.any(|path| ground.ws(path.to_str().unwrap()).is_symlink()) {
+        if above.any(|path| fixture.ws(path.to_str().unwrap()).is_symlink()) {
             continue;
         }
         // What does not fit with what is there already is left out.
         drop(match node {
-            Node::Dir(path) => fs::create_dir_all(ground.ws(path)),
-            Node::File(path) => fs::write(ground.ws(path), path),
-            Node::Link(path, target) => symlink(target.replace("TOP", top), ground.ws(path)),
+            Node::Dir(path) => fs::create_dir_all(fixture.ws(path)),
+            Node::File(path) => fs::write(fixture.ws(path), path),
+            Node::Link(path, target) => symlink(target.replace("TOP", top), fixture.ws(path)),
         });
     }
 }
@@ -196,11 +196,11 @@ proptest! {
         nodes in proptest::collection::vec(node(), 0..12),
         paths in proptest::collection::vec(path_of_names(), 1..8),
     ) {
-        let ground = Ground::new();
-        build(&ground, &nodes);
-        let [kernel, walk] = BOTH.map(|resolver| ground.roots(resolver));
+        let fixture = Fixture::new();
+        build(&fixture, &nodes);
+        let [kernel, walk] = BOTH.map(|resolver| fixture.roots(resolver));
         for path in &paths {
-            let full = ground.ws(path);
+            let full = fixture.ws(path);
             let open = |roots: &Roots| roots.open_at(&guest_path(&full), OFlags::PATH, Leaf::Target);
             let (by_kernel, by_walk) = (open(&kernel), open(&walk));
             let seen = |opened: &Result<Opened, PathError>| match opened {
@@ -210,25 +210,25 @@ proptest! {
             prop_assert_eq!(seen(&by_kernel), seen(&by_walk), "{}", path);
             if let Ok(opened) = &by_walk {
                 let really = fs::read_link(held_path(&opened.file)).unwrap();
-                prop_assert!(really.starts_with(ground.top.join("ws")), "{path} is {really:?}");
+                prop_assert!(really.starts_with(fixture.top.join("ws")), "{path} is {really:?}");
                 prop_assert_eq!(really.to_str().unwrap().as_bytes(), opened.path.as_slice());
             }
             // The system follows links wherever they lead; inside, it must be to the same place.
             match full.canonicalize() {
-                Ok(real) if real.starts_with(ground.top.join("ws")) => {
+                Ok(real) if real.starts_with(fixture.top.join("ws")) => {
                     prop_assert_eq!(seen(&by_walk).unwrap().0, fs::metadata(real).unwrap().ino());
                 }
-                Ok(_) => prop_assert_eq!(seen(&by_walk), Err(Why::Outside)),
+                Ok(_) => prop_assert_eq!(seen(&by_walk), Err(PathErrorKind::Outside)),
                 Err(_) => {}
             }
             // Where it is not there, making it must stay inside, too.
             for (roots, leaf) in [(&kernel, Leaf::Target), (&walk, Leaf::Itself)] {
                 if let Ok(place) = roots.place_of(&names_of(&guest_path(&full)), leaf, Missing::IsMade) {
                     let folder = fs::read_link(held_path(&place.folder)).unwrap();
-                    prop_assert!(folder.starts_with(ground.top.join("ws")), "{path} in {folder:?}");
+                    prop_assert!(folder.starts_with(fixture.top.join("ws")), "{path} in {folder:?}");
                 }
             }
         }
-        prop_assert_eq!(fs::read_dir(ground.top.join("out")).unwrap().count(), 2);
+        prop_assert_eq!(fs::read_dir(fixture.top.join("out")).unwrap().count(), 2);
     }
 }

@@ -12,7 +12,9 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{FileType, Mode, OFlags, mkdirat, openat, readlinkat};
 use rustix::io::Errno;
 
-use super::{Leaf, PathError, Place, Roots, Stay, Why, absolute, look, names};
+use super::{
+    DirEntryRef, Leaf, PathError, PathErrorKind, RootAttributes, Roots, absolute, names, stat_held,
+};
 
 /// How many links may be followed; as many as the kernel would.
 const MAX_LINKS: usize = 40;
@@ -27,7 +29,7 @@ pub(super) struct Walk<'a> {
     /// The names from the top to where we are.
     at: Vec<Vec<u8>>,
     /// The folder we are in; not there between roots.
-    here: Option<Here>,
+    here: Option<CurrentDir>,
     /// Names below where we are that do not exist.
     missing: Vec<Vec<u8>>,
     /// Names that are still to be walked, the next one last.
@@ -38,14 +40,14 @@ pub(super) struct Walk<'a> {
 
 /// A folder we are in.
 #[derive(Debug)]
-struct Here {
+struct CurrentDir {
     root: usize,
     folder: OwnedFd,
 }
 
 /// Where a path leads.
 #[derive(Debug)]
-pub(super) struct Walked {
+pub(super) struct WalkEnd {
     /// The last folder that exists.
     folder: OwnedFd,
     /// The names below it: none for a root, one for an entry, more where folders are missing.
@@ -53,7 +55,7 @@ pub(super) struct Walked {
     /// Whether the last name exists.
     exists: bool,
     path: Vec<u8>,
-    stay: Stay,
+    attributes: RootAttributes,
 }
 
 impl<'a> Walk<'a> {
@@ -63,7 +65,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Follows the path of `names` from the top.
-    pub(super) fn to(mut self, names: &[Vec<u8>], leaf: Leaf) -> Result<Walked, PathError> {
+    pub(super) fn to(mut self, names: &[Vec<u8>], leaf: Leaf) -> Result<WalkEnd, PathError> {
         // From the innermost root on: what is above it is not ours to look at.
         let start = self.roots.find(names).map_or(0, |(_, root)| root.names.len());
         self.at = names[..start].to_vec();
@@ -105,16 +107,16 @@ impl<'a> Walk<'a> {
         for name in &self.at[root.names.len()..] {
             folder =
                 self.roots.enter(&folder, name, OFlags::PATH).map_err(|errno| match errno {
-                    Errno::XDEV => self.error(Why::Outside),
+                    Errno::XDEV => self.error(PathErrorKind::Outside),
                     errno => self.failed(errno),
                 })?;
         }
-        self.here = Some(Here { root: index, folder });
+        self.here = Some(CurrentDir { root: index, folder });
         Ok(())
     }
 
     /// Goes one name down; says where we are if that was the end of it.
-    fn down(&mut self, name: Vec<u8>, leaf: Leaf) -> Result<Option<Walked>, PathError> {
+    fn down(&mut self, name: Vec<u8>, leaf: Leaf) -> Result<Option<WalkEnd>, PathError> {
         if !self.missing.is_empty() {
             self.missing.push(name);
             return Ok(None);
@@ -135,9 +137,9 @@ impl<'a> Walk<'a> {
             }
             Err(errno) => return Err(self.failed(errno)),
         };
-        let node = look(&entry).map_err(|errno| self.failed(errno))?;
+        let node = stat_held(&entry).map_err(|errno| self.failed(errno))?;
         if !self.roots.mounts.knows(&node) {
-            return Err(self.error(Why::Outside));
+            return Err(self.error(PathErrorKind::Outside));
         }
         let is_last = self.open.is_empty();
         match node.kind {
@@ -147,7 +149,7 @@ impl<'a> Walk<'a> {
             }
             _ if is_last => self.entry(name).map(Some),
             FileType::Directory => {
-                self.here = Some(Here { root: here.root, folder: entry });
+                self.here = Some(CurrentDir { root: here.root, folder: entry });
                 Ok(None)
             }
             _ => Err(self.failed(Errno::NOTDIR)),
@@ -175,68 +177,68 @@ impl<'a> Walk<'a> {
     }
 
     /// The entry we are at, which exists.
-    fn entry(&mut self, name: Vec<u8>) -> Result<Walked, PathError> {
-        let outside = self.error(Why::Outside);
-        let Here { root, folder } = self.here.take().ok_or(outside)?;
-        let stay = self.roots.list[root].stay;
+    fn entry(&mut self, name: Vec<u8>) -> Result<WalkEnd, PathError> {
+        let outside = self.error(PathErrorKind::Outside);
+        let CurrentDir { root, folder } = self.here.take().ok_or(outside)?;
+        let attributes = self.roots.list[root].attributes;
         let path = absolute(&self.at);
-        Ok(Walked { folder, names: vec![name], exists: true, path, stay })
+        Ok(WalkEnd { folder, names: vec![name], exists: true, path, attributes })
     }
 
     /// Where we are when there is nothing more to walk.
-    fn end(mut self) -> Result<Walked, PathError> {
+    fn end(mut self) -> Result<WalkEnd, PathError> {
         let path = absolute(&[self.at.as_slice(), self.missing.as_slice()].concat());
-        let outside = PathError::new(Why::Outside, path.as_slice());
-        let Some(Here { root, folder }) = self.here.take() else { return Err(outside) };
+        let outside = PathError::new(PathErrorKind::Outside, path.as_slice());
+        let Some(CurrentDir { root, folder }) = self.here.take() else { return Err(outside) };
         let root = &self.roots.list[root];
-        let stay = root.stay;
+        let attributes = root.attributes;
         if !self.missing.is_empty() {
             if !root.is_dir {
                 return Err(PathError::os(Errno::NOTDIR, &path));
             }
             let names = self.missing;
-            return Ok(Walked { folder, names, exists: false, path, stay });
+            return Ok(WalkEnd { folder, names, exists: false, path, attributes });
         }
         if self.at == root.names {
-            return Ok(Walked { folder, names: Vec::new(), exists: true, path, stay });
+            return Ok(WalkEnd { folder, names: Vec::new(), exists: true, path, attributes });
         }
         // We are in a folder, and what is wanted is its place in the one above.
         let name = self.at.pop();
         self.arrive()?;
-        let Some(Here { folder, .. }) = self.here else { return Err(outside) };
-        Ok(Walked { folder, names: name.into_iter().collect(), exists: true, path, stay })
+        let Some(CurrentDir { folder, .. }) = self.here else { return Err(outside) };
+        Ok(WalkEnd { folder, names: name.into_iter().collect(), exists: true, path, attributes })
     }
 
-    fn error(&self, why: Why) -> PathError {
+    fn error(&self, why: PathErrorKind) -> PathError {
         let open = self.open.iter().rev().cloned();
         let all: Vec<_> = self.at.iter().chain(&self.missing).cloned().chain(open).collect();
         PathError::new(why, absolute(&all))
     }
 
     fn failed(&self, errno: Errno) -> PathError {
-        self.error(Why::Os(errno))
+        self.error(PathErrorKind::Os(errno))
     }
 }
 
-impl Walked {
+impl WalkEnd {
     /// The place, which must hold something.
-    pub(super) fn existing(self) -> Result<Place, PathError> {
+    pub(super) fn existing(self) -> Result<DirEntryRef, PathError> {
         if self.exists { self.with_parents() } else { Err(PathError::os(Errno::NOENT, &self.path)) }
     }
 
     /// The place, whose folder must exist.
-    pub(super) fn with_parents(mut self) -> Result<Place, PathError> {
+    pub(super) fn with_parents(mut self) -> Result<DirEntryRef, PathError> {
         if self.names.len() > 1 {
             return Err(PathError::os(Errno::NOENT, &self.path));
         }
         let name = self.names.pop();
-        Ok(Place { folder: self.folder, name, path: self.path, stay: self.stay })
+        Ok(DirEntryRef { folder: self.folder, name, path: self.path, attributes: self.attributes })
     }
 
     /// The place, with its folders made where they are missing.
-    pub(super) fn making_parents(mut self, roots: &Roots) -> Result<Place, PathError> {
-        if self.names.len() > 1 && !self.stay.writable {
-            return Err(PathError::new(Why::ReadOnly, self.path));
+    pub(super) fn making_parents(mut self, roots: &Roots) -> Result<DirEntryRef, PathError> {
+        if self.names.len() > 1 && !self.attributes.writable {
+            return Err(PathError::new(PathErrorKind::ReadOnly, self.path));
         }
         let name = self.names.pop();
         for folder in &self.names {
@@ -249,10 +251,10 @@ impl Walked {
             self.folder = made.map_err(|errno| match errno {
                 // Somebody put something else there in between; the next attempt sees what.
                 Errno::NOTDIR | Errno::NOENT => failed(Errno::LOOP),
-                Errno::XDEV => PathError::new(Why::Outside, self.path.as_slice()),
+                Errno::XDEV => PathError::new(PathErrorKind::Outside, self.path.as_slice()),
                 errno => failed(errno),
             })?;
         }
-        Ok(Place { folder: self.folder, name, path: self.path, stay: self.stay })
+        Ok(DirEntryRef { folder: self.folder, name, path: self.path, attributes: self.attributes })
     }
 }

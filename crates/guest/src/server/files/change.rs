@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use crate::accounts::Accounts;
 use crate::server::beneath::{
-    Leaf, Missing, Opened, PathError, Roots, Why, held_path, look, look_at, names_of,
+    Leaf, Missing, Opened, PathError, PathErrorKind, Roots, held_path, names_of, stat_at, stat_held,
 };
 use crate::server::modes::allowed;
 
@@ -17,7 +17,7 @@ pub(super) fn make_dir(roots: &Roots, path: &GuestRoute, parents: bool) -> Resul
     let missing = if parents { Missing::IsMade } else { Missing::Fails };
     let place = roots.change(&names_of(path), Leaf::Target, missing)?;
     let Some(name) = &place.name else {
-        let node = look(&place.folder).map_err(|errno| place.failed(errno))?;
+        let node = stat_held(&place.folder).map_err(|errno| place.failed(errno))?;
         let is_dir = node.kind == FileType::Directory;
         return if is_dir { Ok(()) } else { Err(place.failed(Errno::EXIST)) };
     };
@@ -29,7 +29,7 @@ pub(super) fn make_dir(roots: &Roots, path: &GuestRoute, parents: bool) -> Resul
 }
 
 fn is_dir(folder: &std::os::fd::OwnedFd, name: &[u8]) -> bool {
-    let seen = look_at(folder, name);
+    let seen = stat_at(folder, name);
     seen.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
 }
 
@@ -92,11 +92,11 @@ pub(super) fn same_file(
     leaf: Leaf,
 ) -> Result<bool, PathError> {
     let open = |path: &GuestRoute| match roots.open_at(path, OFlags::PATH, leaf) {
-        Err(missing) if missing.why == Why::Os(Errno::NOENT) => Ok(None),
+        Err(missing) if missing.why == PathErrorKind::Os(Errno::NOENT) => Ok(None),
         opened => opened.map(Some),
     };
     let (Some(left), Some(right)) = (open(left)?, open(right)?) else { return Ok(false) };
-    let node = |opened: &Opened| look(&opened.file).map_err(|errno| opened.failed(errno));
+    let node = |opened: &Opened| stat_held(&opened.file).map_err(|errno| opened.failed(errno));
     let (left, right) = (node(&left)?, node(&right)?);
     // Only held themselves, links are told apart from what they point to.
     let is_link = [left.kind, right.kind].contains(&FileType::Symlink);

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use bastide_proto::GuestRoute;
-use bastide_proto::files::{FileStat, FileTime, Found, NodeKind};
+use bastide_proto::files::{EntryType, FileStat, FileTime, FoundFile};
 use rustix::fs::{FileType, OFlags, Stat, fstat, readlinkat};
 use serde_bytes::ByteBuf;
 
@@ -11,13 +11,13 @@ use crate::accounts::Accounts;
 use crate::server::beneath::{Leaf, PathError, Roots};
 
 /// Describes a file.
-pub(super) fn stat(roots: &Roots, path: &GuestRoute, follow: bool) -> Result<Found, PathError> {
+pub(super) fn stat(roots: &Roots, path: &GuestRoute, follow: bool) -> Result<FoundFile, PathError> {
     let leaf = if follow { Leaf::Target } else { Leaf::Itself };
     let opened = roots.open_at(path, OFlags::PATH, leaf)?;
     let stat = fstat(&opened.file).map_err(|errno| opened.failed(errno))?;
     let target = link_text(&opened.file, b"", &stat);
     let stat = describe(&stat, target, &Accounts::read());
-    Ok(Found { path: ByteBuf::from(opened.path), stat })
+    Ok(FoundFile { path: ByteBuf::from(opened.path), stat })
 }
 
 /// What a link says.
@@ -53,13 +53,13 @@ pub(super) fn describe(stat: &Stat, target: Option<ByteBuf>, accounts: &Accounts
     }
 }
 
-fn kind(kind: FileType) -> NodeKind {
+fn kind(kind: FileType) -> EntryType {
     match kind {
-        FileType::Directory => NodeKind::Dir,
-        FileType::RegularFile => NodeKind::File,
-        FileType::Symlink => NodeKind::Symlink,
-        FileType::Fifo => NodeKind::Fifo,
-        FileType::Socket => NodeKind::Socket,
-        FileType::CharacterDevice | FileType::BlockDevice | FileType::Unknown => NodeKind::Device,
+        FileType::Directory => EntryType::Dir,
+        FileType::RegularFile => EntryType::File,
+        FileType::Symlink => EntryType::Symlink,
+        FileType::Fifo => EntryType::Fifo,
+        FileType::Socket => EntryType::Socket,
+        FileType::CharacterDevice | FileType::BlockDevice | FileType::Unknown => EntryType::Device,
     }
 }

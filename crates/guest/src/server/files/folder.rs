@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use bastide_proto::GuestRoute;
-use bastide_proto::files::{BATCH_BYTES, FileStat, Listed};
+use bastide_proto::files::{BATCH_BYTES, DirListing, FileStat};
 use rustix::fs::{AtFlags, FileType, OFlags, RawDir, statat};
 use rustix::io::Errno;
 use serde_bytes::ByteBuf;
@@ -90,14 +90,14 @@ pub(super) async fn run(
         let folder = ByteBuf::from(listing.0.path.as_slice());
         let Some(entries) = entries else {
             if empty {
-                outbox.queue_item(&Listed { folder, entries: Vec::new() }).await?;
+                outbox.queue_item(&DirListing { folder, entries: Vec::new() }).await?;
             }
             return Ok(());
         };
         let send = async {
             for entries in batches(entries) {
                 empty = false;
-                outbox.queue_item(&Listed { folder: folder.clone(), entries }).await?;
+                outbox.queue_item(&DirListing { folder: folder.clone(), entries }).await?;
             }
             Ok::<_, Refusal>(())
         };

@@ -16,7 +16,7 @@ use super::folder;
 use super::pattern::{Pattern, Positions};
 use super::{at, some_entries};
 use crate::server::Guest;
-use crate::server::beneath::{PathError, Roots, look_at};
+use crate::server::beneath::{PathError, Roots, stat_at};
 use crate::server::blocking::blocking;
 use crate::server::call::{Inbox, Outbox, Refusal};
 
@@ -141,7 +141,7 @@ impl Search {
 fn is_dir(folder: &OwnedFd, names: &[Vec<u8>], kind: FileType) -> bool {
     match (kind, names.last()) {
         // Some file systems do not tell kinds in listings.
-        (FileType::Unknown, Some(name)) => look_at(folder, name)
+        (FileType::Unknown, Some(name)) => stat_at(folder, name)
             .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory),
         _ => kind == FileType::Directory,
     }
@@ -176,7 +176,7 @@ pub(super) async fn run(
         // The host hears that it goes on, and we whether it still wants it to.
         outbox.item(&Vec::<ByteBuf>::new()).await?;
         if inbox.next_now()?.is_some() {
-            return Err(Refusal::Gone);
+            return Err(Refusal::HostGone);
         }
     }
 }

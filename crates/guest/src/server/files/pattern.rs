@@ -9,19 +9,19 @@ const MAX_PARTS: usize = 256;
 /// A path with patterns for some of its names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pattern {
-    parts: Vec<Part>,
+    parts: Vec<GlobComponent>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Part {
+enum GlobComponent {
     /// One name.
-    Name(Vec<Piece>),
+    Name(Vec<GlobToken>),
     /// Any number of names.
     Any,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Piece {
+enum GlobToken {
     /// This byte.
     Byte(u8),
     /// Any letter.
@@ -53,9 +53,9 @@ impl Pattern {
             match part {
                 ".." => return Err("the pattern leads upwards"),
                 // Twice in a row is the same as once.
-                "**" if parts.last() == Some(&Part::Any) => {}
-                "**" => parts.push(Part::Any),
-                _ => parts.push(Part::Name(pieces(part))),
+                "**" if parts.last() == Some(&GlobComponent::Any) => {}
+                "**" => parts.push(GlobComponent::Any),
+                _ => parts.push(GlobComponent::Name(pieces(part))),
             }
         }
         match parts.len() {
@@ -76,8 +76,10 @@ impl Pattern {
         for position in &from.0 {
             match self.parts.get(*position) {
                 // Hidden folders are entered by name only.
-                Some(Part::Any) if !name.starts_with(b".") => next.push(*position),
-                Some(Part::Name(pieces)) if matches_name(pieces, name) => next.push(position + 1),
+                Some(GlobComponent::Any) if !name.starts_with(b".") => next.push(*position),
+                Some(GlobComponent::Name(pieces)) if matches_name(pieces, name) => {
+                    next.push(position + 1);
+                }
                 _ => {}
             }
         }
@@ -98,7 +100,8 @@ impl Pattern {
     fn closed(&self, mut positions: Vec<usize>) -> Positions {
         let mut index = 0;
         while let Some(position) = positions.get(index).copied() {
-            if self.parts.get(position) == Some(&Part::Any) && !positions.contains(&(position + 1))
+            if self.parts.get(position) == Some(&GlobComponent::Any)
+                && !positions.contains(&(position + 1))
             {
                 positions.push(position + 1);
             }
@@ -110,21 +113,21 @@ impl Pattern {
     }
 }
 
-fn pieces(part: &str) -> Vec<Piece> {
+fn pieces(part: &str) -> Vec<GlobToken> {
     let mut pieces = Vec::new();
     let mut rest = part.chars();
     while let Some(letter) = rest.next() {
         match letter {
-            '*' if pieces.last() == Some(&Piece::Text) => {}
-            '*' => pieces.push(Piece::Text),
-            '?' => pieces.push(Piece::Letter),
+            '*' if pieces.last() == Some(&GlobToken::Text) => {}
+            '*' => pieces.push(GlobToken::Text),
+            '?' => pieces.push(GlobToken::Letter),
             '[' => match class(rest.as_str()) {
                 Some((piece, tail)) => {
                     pieces.push(piece);
                     rest = tail.chars();
                 }
                 // Without its end it is a letter like any other.
-                None => pieces.push(Piece::Byte(b'[')),
+                None => pieces.push(GlobToken::Byte(b'[')),
             },
             '\\' => {
                 let escaped = rest.next().unwrap_or('\\');
@@ -136,13 +139,13 @@ fn pieces(part: &str) -> Vec<Piece> {
     pieces
 }
 
-fn push_letter(pieces: &mut Vec<Piece>, letter: char) {
+fn push_letter(pieces: &mut Vec<GlobToken>, letter: char) {
     let mut buffer = [0; 4];
-    pieces.extend(letter.encode_utf8(&mut buffer).bytes().map(Piece::Byte));
+    pieces.extend(letter.encode_utf8(&mut buffer).bytes().map(GlobToken::Byte));
 }
 
 /// A class, from behind its `[`, and what follows it.
-fn class(text: &str) -> Option<(Piece, &str)> {
+fn class(text: &str) -> Option<(GlobToken, &str)> {
     let negated = text.starts_with(['!', '^']);
     let body = if negated { &text[1..] } else { text };
     // A `]` in first place is one of the letters.
@@ -163,12 +166,12 @@ fn class(text: &str) -> Option<(Piece, &str)> {
             }
         }
     }
-    Some((Piece::Class { ranges, negated }, &body[end + 1..]))
+    Some((GlobToken::Class { ranges, negated }, &body[end + 1..]))
 }
 
 /// Whether a name matches. A name that starts with a dot is matched by a dot only.
-fn matches_name(pieces: &[Piece], name: &[u8]) -> bool {
-    if name.starts_with(b".") && pieces.first() != Some(&Piece::Byte(b'.')) {
+fn matches_name(pieces: &[GlobToken], name: &[u8]) -> bool {
+    if name.starts_with(b".") && pieces.first() != Some(&GlobToken::Byte(b'.')) {
         return false;
     }
     let (mut piece, mut at) = (0, 0);
@@ -176,7 +179,7 @@ fn matches_name(pieces: &[Piece], name: &[u8]) -> bool {
     let mut back: Option<(usize, usize)> = None;
     loop {
         let advanced = match pieces.get(piece) {
-            Some(Piece::Text) => {
+            Some(GlobToken::Text) => {
                 back = Some((piece, at));
                 piece += 1;
                 continue;
@@ -200,7 +203,7 @@ fn matches_name(pieces: &[Piece], name: &[u8]) -> bool {
     }
 }
 
-impl Piece {
+impl GlobToken {
     /// How many bytes of `text` it matches.
     fn length_at(&self, text: &[u8]) -> Option<usize> {
         let first = *text.first()?;

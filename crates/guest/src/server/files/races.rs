@@ -17,7 +17,7 @@ use bastide_proto::{Existing, Frame, GuestRoute};
 use rustix::fs::{CWD, FileType, Mode, RenameFlags, mknodat, renameat_with};
 
 use super::pattern::Pattern;
-use super::remove::{Removal, Step};
+use super::remove::{Removal, RemoveProgress};
 use super::rename::Renaming;
 use super::watch::Tree;
 use super::{change, describe, folder, glob, read, write};
@@ -33,12 +33,12 @@ const SWAPS: u64 = 50;
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A workspace `ws`, and `out` beside it.
-struct Ground {
+struct Fixture {
     _folder: tempfile::TempDir,
     top: PathBuf,
 }
 
-impl Ground {
+impl Fixture {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let top = folder.path().canonicalize().unwrap();
@@ -241,7 +241,7 @@ const OPERATIONS: [(&str, Operation); 13] = [
         }
         for path in ["x/sub", "x"] {
             let Ok(mut removal) = Removal::begin(roots, &at(path)) else { continue };
-            while let Ok(Step::More) = removal.remove_some(roots) {}
+            while let Ok(RemoveProgress::More) = removal.remove_some(roots) {}
         }
         Vec::new()
     }),
@@ -314,20 +314,20 @@ fn trial(
     attack: &Attack,
     attacker: impl Fn(&AtomicBool, &AtomicU64, &Path) + Sync,
 ) {
-    let ground = Ground::new();
-    let [one, other] = attack.names.map(|name| ground.top.join("ws").join(name));
-    (attack.prepare)(&ground.top, [&one, &other]).unwrap();
-    let roots = ground.roots(resolver);
-    let before = ground.outside();
+    let fixture = Fixture::new();
+    let [one, other] = attack.names.map(|name| fixture.top.join("ws").join(name));
+    (attack.prepare)(&fixture.top, [&one, &other]).unwrap();
+    let roots = fixture.roots(resolver);
+    let before = fixture.outside();
     let at = |path: &str| -> GuestRoute {
-        let path = ground.top.join("ws").join(path);
+        let path = fixture.top.join("ws").join(path);
         path.to_str().unwrap().trim_end_matches('/').parse().unwrap()
     };
     for (name, operation) in OPERATIONS {
         let (stop, swaps) = (AtomicBool::new(false), AtomicU64::new(0));
         let (done, all_done) = mpsc::channel::<()>();
         std::thread::scope(|scope| {
-            scope.spawn(|| attacker(&stop, &swaps, &ground.top));
+            scope.spawn(|| attacker(&stop, &swaps, &fixture.top));
             let (roots, at, swaps) = (&roots, &at, &swaps);
             let rounds = scope.spawn(move || {
                 let mut rounds = 0;
@@ -352,9 +352,9 @@ fn trial(
                 std::panic::resume_unwind(panic);
             }
         });
-        assert_eq!(ground.outside(), before, "{name} under {} by {resolver:?}", attack.name);
+        assert_eq!(fixture.outside(), before, "{name} under {} by {resolver:?}", attack.name);
     }
-    assert!(!ground.top.join("ws/stolen").exists());
+    assert!(!fixture.top.join("ws/stolen").exists());
 }
 
 #[test]
@@ -419,13 +419,13 @@ fn mounts() {
 fn a_descriptor_is_of_what_was_looked_at() {
     // The same trick as in the operations, once without a race: what is swapped after it was opened
     // does not change what is held.
-    let ground = Ground::new();
-    real_folder(&ground.top.join("ws/x")).unwrap();
-    let roots = ground.roots(Resolver::Walk);
-    let path: GuestRoute = ground.top.join("ws/x/f").to_str().unwrap().parse().unwrap();
+    let fixture = Fixture::new();
+    real_folder(&fixture.top.join("ws/x")).unwrap();
+    let roots = fixture.roots(Resolver::Walk);
+    let path: GuestRoute = fixture.top.join("ws/x/f").to_str().unwrap().parse().unwrap();
     let (opened, node) = read::open(&roots, &path).unwrap();
-    clear(&ground.top.join("ws/x/f"));
-    symlink("../../out/secret", ground.top.join("ws/x/f")).unwrap();
-    let now = crate::server::beneath::look(opened.file.as_fd()).unwrap();
+    clear(&fixture.top.join("ws/x/f"));
+    symlink("../../out/secret", fixture.top.join("ws/x/f")).unwrap();
+    let now = crate::server::beneath::stat_held(opened.file.as_fd()).unwrap();
     assert!(now.is_same_file(&node));
 }

@@ -12,16 +12,16 @@ use rustix::io::Errno;
 
 use super::at;
 use crate::server::Guest;
-use crate::server::beneath::{Leaf, Node, Opened, PathError, Roots};
+use crate::server::beneath::{FileIdentity, Leaf, Opened, PathError, Roots};
 use crate::server::blocking::blocking;
 use crate::server::call::{Outbox, Refusal};
-use crate::server::side::Side;
+use crate::server::side::SideChannel;
 
 /// How much is read at a time.
 const PIECE: usize = 4 * MAX_DATA;
 
 /// Opens a regular file to be read.
-pub(super) fn open(roots: &Roots, path: &GuestRoute) -> Result<(Opened, Node), PathError> {
+pub(super) fn open(roots: &Roots, path: &GuestRoute) -> Result<(Opened, FileIdentity), PathError> {
     let opened = roots.open_at(path, OFlags::RDONLY, Leaf::Target)?;
     let node = opened.regular()?;
     Ok((opened, node))
@@ -51,7 +51,7 @@ fn read_piece(file: &OwnedFd, offset: u64, most: u64) -> Result<Bytes, Errno> {
 pub(super) async fn run(
     guest: &Arc<Guest>,
     read: Read,
-    side: Option<&Side>,
+    side: Option<&SideChannel>,
     outbox: &mut Outbox,
 ) -> Result<(), Refusal> {
     let Read { path, mut offset, max, pass } = read;
@@ -61,7 +61,7 @@ pub(super) async fn run(
         let (opened, node) = open(roots, &path)?;
         let at_stake = node.size.saturating_sub(offset).min(left);
         let passed = pass.is_some_and(|pass| at_stake >= pass.at_least);
-        let first = match passed && opened.stay.device == node.device {
+        let first = match passed && opened.attributes.device == node.device {
             true => None,
             false => {
                 let first = read_piece(&opened.file, offset, left);

@@ -15,7 +15,8 @@ use rustix::io::Errno;
 use super::{at, some_entries};
 use crate::server::Guest;
 use crate::server::beneath::{
-    Leaf, Missing, Node, PathError, Place, Roots, Why, look, look_at, names_of, reopen,
+    DirEntryRef, FileIdentity, Leaf, Missing, PathError, PathErrorKind, Roots, names_of, reopen,
+    stat_at, stat_held,
 };
 use crate::server::blocking::blocking;
 use crate::server::call::{Inbox, Outbox, Refusal};
@@ -36,7 +37,7 @@ const ROUNDS: usize = 1000;
 /// Something that is being removed.
 #[derive(Debug)]
 pub(crate) struct Removal {
-    place: Place,
+    place: DirEntryRef,
     /// The folders from the top of the tree down to the one being emptied.
     levels: Vec<Level>,
     done: u64,
@@ -49,14 +50,14 @@ pub(crate) struct Removal {
 struct Level {
     /// Its name in the folder above.
     name: Vec<u8>,
-    node: Node,
+    node: FileIdentity,
     /// Not there while too many below are.
     folder: Option<OwnedFd>,
 }
 
 /// What became of a piece of the work.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum RemoveProgress {
     More,
     Done,
 }
@@ -69,7 +70,7 @@ impl Removal {
     }
 
     /// What is to be removed is an entry of a folder that is held, with whatever its owner closed.
-    pub(crate) fn of(place: Place) -> Self {
+    pub(crate) fn of(place: DirEntryRef) -> Self {
         Self { place, levels: Vec::new(), done: 0, rounds: 0, unlocks: true }
     }
 
@@ -77,7 +78,7 @@ impl Removal {
     pub(super) fn remove_one(&self) -> Result<(), PathError> {
         let (folder, name) = self.place.entry()?;
         let remove = || {
-            let stat = look_at(folder, name)?;
+            let stat = stat_at(folder, name)?;
             let is_dir = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
             let flags = if is_dir { AtFlags::REMOVEDIR } else { AtFlags::empty() };
             unlinkat(folder, name, flags)
@@ -86,15 +87,20 @@ impl Removal {
     }
 
     /// Removes some of a tree.
-    pub(crate) fn remove_some(&mut self, roots: &Roots) -> Result<Step, PathError> {
+    pub(crate) fn remove_some(&mut self, roots: &Roots) -> Result<RemoveProgress, PathError> {
         let until = Instant::now() + PIECE;
         loop {
             match self.step(roots) {
-                Ok(Step::Done) => return Ok(Step::Done),
-                Ok(Step::More) if Instant::now() >= until => return Ok(Step::More),
-                Ok(Step::More) => {}
+                Ok(RemoveProgress::Done) => return Ok(RemoveProgress::Done),
+                Ok(RemoveProgress::More) if Instant::now() >= until => {
+                    return Ok(RemoveProgress::More);
+                }
+                Ok(RemoveProgress::More) => {}
                 Err(Errno::XDEV) => {
-                    return Err(PathError { why: Why::Outside, path: self.place.path.clone() });
+                    return Err(PathError {
+                        why: PathErrorKind::Outside,
+                        path: self.place.path.clone(),
+                    });
                 }
                 Err(errno) => return Err(self.place.failed(errno)),
             }
@@ -102,7 +108,7 @@ impl Removal {
     }
 
     /// Empties the innermost folder a little, or removes it if it is empty.
-    fn step(&mut self, roots: &Roots) -> Result<Step, Errno> {
+    fn step(&mut self, roots: &Roots) -> Result<RemoveProgress, Errno> {
         let Some(level) = self.levels.last_mut() else { return self.start(roots) };
         let folder = level.folder.as_ref().ok_or(Errno::BADF)?;
         // From the start each time: what was there is gone.
@@ -127,22 +133,22 @@ impl Removal {
                 Err(errno) => return Err(errno),
             }
         }
-        Ok(Step::More)
+        Ok(RemoveProgress::More)
     }
 
-    fn start(&mut self, roots: &Roots) -> Result<Step, Errno> {
+    fn start(&mut self, roots: &Roots) -> Result<RemoveProgress, Errno> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let Some(name) = self.place.name.clone() else {
             let folder = reopen(&self.place.folder, flags)?;
             self.push(Vec::new(), folder)?;
-            return Ok(Step::More);
+            return Ok(RemoveProgress::More);
         };
         match unlinkat(&self.place.folder, name.as_slice(), AtFlags::empty()) {
             Ok(()) => {
                 self.done += 1;
-                return Ok(Step::Done);
+                return Ok(RemoveProgress::Done);
             }
-            Err(Errno::NOENT) => return Ok(Step::Done),
+            Err(Errno::NOENT) => return Ok(RemoveProgress::Done),
             Err(Errno::ISDIR | Errno::PERM) => {}
             Err(errno) => return Err(errno),
         }
@@ -151,10 +157,10 @@ impl Removal {
         }
         let folder = roots.enter(&self.place.folder, &name, flags)?;
         self.push(name, folder)?;
-        Ok(Step::More)
+        Ok(RemoveProgress::More)
     }
 
-    fn enter(&mut self, roots: &Roots, name: Vec<u8>) -> Result<Step, Errno> {
+    fn enter(&mut self, roots: &Roots, name: Vec<u8>) -> Result<RemoveProgress, Errno> {
         let above = self.levels.last().and_then(|level| level.folder.as_ref());
         let above = above.ok_or(Errno::BADF)?;
         if self.unlocks {
@@ -167,17 +173,17 @@ impl Removal {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => self.again()?,
             Err(errno) => return Err(errno),
         }
-        Ok(Step::More)
+        Ok(RemoveProgress::More)
     }
 
     fn push(&mut self, name: Vec<u8>, folder: OwnedFd) -> Result<(), Errno> {
         if self.levels.len() >= MAX_DEPTH {
             return Err(Errno::NAMETOOLONG);
         }
-        let node = look(&folder)?;
+        let node = stat_held(&folder)?;
         let above = match self.levels.last() {
             Some(above) => above.node,
-            None => look(&self.place.folder)?,
+            None => stat_held(&self.place.folder)?,
         };
         // A mount below is not ours to empty, even one that may be entered.
         if !node.is_in_mount_of(&above) {
@@ -191,8 +197,8 @@ impl Removal {
     }
 
     /// Goes back up from a folder that is empty, and removes it.
-    fn leave(&mut self) -> Result<Step, Errno> {
-        let Some(level) = self.levels.pop() else { return Ok(Step::Done) };
+    fn leave(&mut self) -> Result<RemoveProgress, Errno> {
+        let Some(level) = self.levels.pop() else { return Ok(RemoveProgress::Done) };
         let folder = level.folder.ok_or(Errno::BADF)?;
         if let Some(above) = self.levels.last_mut()
             && above.folder.is_none()
@@ -203,7 +209,7 @@ impl Removal {
         let above = match self.levels.last() {
             Some(above) => above.folder.as_ref().ok_or(Errno::BADF)?,
             // The root of the session itself stays.
-            None if self.place.name.is_none() => return Ok(Step::Done),
+            None if self.place.name.is_none() => return Ok(RemoveProgress::Done),
             None => &self.place.folder,
         };
         match unlinkat(above, level.name.as_slice(), AtFlags::REMOVEDIR) {
@@ -214,7 +220,7 @@ impl Removal {
             Err(errno) => return Err(errno),
         }
         // Without a level above, the top of the tree is looked at once more, and is gone.
-        Ok(Step::More)
+        Ok(RemoveProgress::More)
     }
 
     /// Counts what has to be done over; somebody who fills a folder as fast as we empty it wins.
@@ -225,10 +231,10 @@ impl Removal {
 }
 
 /// The folder above, which must be the one we came from.
-fn climb(from: &OwnedFd, expected: &Node) -> Result<OwnedFd, Errno> {
+fn climb(from: &OwnedFd, expected: &FileIdentity) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let above = openat(from, c"..", flags, Mode::empty())?;
-    if look(&above)?.is_same_file(expected) { Ok(above) } else { Err(Errno::BUSY) }
+    if stat_held(&above)?.is_same_file(expected) { Ok(above) } else { Err(Errno::BUSY) }
 }
 
 /// Answers a request to remove something.
@@ -241,7 +247,7 @@ pub(super) async fn run(
 ) -> Result<(), Refusal> {
     let begin = move |roots: &Roots| match Removal::begin(roots, &path) {
         // Nothing there is what was wanted.
-        Err(error) if recursive && error.why == Why::Os(Errno::NOENT) => Ok(None),
+        Err(error) if recursive && error.why == PathErrorKind::Os(Errno::NOENT) => Ok(None),
         begun => Ok(Some(begun?)),
     };
     let Some(mut removal) = at(guest, "remove", begin).await? else { return Ok(()) };
@@ -256,13 +262,13 @@ pub(super) async fn run(
         });
         let (back, step) = work.await?;
         removal = back;
-        if step.map_err(|error| error.fault("cannot remove"))? == Step::Done {
+        if step.map_err(|error| error.fault("cannot remove"))? == RemoveProgress::Done {
             return Ok(());
         }
         // The host hears that it goes on, and we whether it still wants it to.
         outbox.item(&Progress { done: removal.done }).await?;
         if inbox.next_now()?.is_some() {
-            return Err(Refusal::Gone);
+            return Err(Refusal::HostGone);
         }
     }
 }

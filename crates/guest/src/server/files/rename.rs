@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use super::staged::{Finish, Staged};
 use super::{at, lead_both};
 use crate::server::Guest;
-use crate::server::beneath::{Leaf, Missing, PathError, Place, Roots, look_at, names_of};
+use crate::server::beneath::{DirEntryRef, Leaf, Missing, PathError, Roots, names_of, stat_at};
 use crate::server::blocking::blocking;
 use crate::server::call::{Inbox, Outbox, Refusal};
 
@@ -24,8 +24,8 @@ const PIECE: u64 = 8 << 20;
 /// An entry and its new place.
 #[derive(Debug)]
 pub(super) struct Renaming {
-    pub(super) from: Place,
-    pub(super) to: Place,
+    pub(super) from: DirEntryRef,
+    pub(super) to: DirEntryRef,
 }
 
 /// A file that has to be copied: its new place is in another root.
@@ -52,7 +52,7 @@ impl Renaming {
     pub(super) fn rename(&self) -> Result<bool, PathError> {
         let (folder, name) = self.from.entry()?;
         let (to_folder, to_name) = self.to.entry()?;
-        let stat = look_at(folder, name).map_err(|errno| self.from.failed(errno))?;
+        let stat = stat_at(folder, name).map_err(|errno| self.from.failed(errno))?;
         let kind = FileType::from_raw_mode(stat.st_mode);
         if !matches!(kind, FileType::RegularFile | FileType::Symlink) {
             return Err(self.from.failed(Errno::INVAL));
@@ -93,7 +93,7 @@ impl Renaming {
         }
         let (to_folder, to_name) = self.to.entry()?;
         let begin = || {
-            if let Ok(there) = look_at(to_folder, to_name)
+            if let Ok(there) = stat_at(to_folder, to_name)
                 && FileType::from_raw_mode(there.st_mode) == FileType::Directory
             {
                 return Err(Errno::ISDIR);
@@ -143,7 +143,7 @@ impl Copying {
         staged.finish(finish).map_err(|errno| to.failed(errno))?;
         let (folder, name) = from.entry()?;
         // What was copied is what is removed, unless somebody put something else there meanwhile.
-        let same = look_at(folder, name)
+        let same = stat_at(folder, name)
             .is_ok_and(|now| (now.st_dev, now.st_ino) == (stat.st_dev, stat.st_ino));
         if !same {
             return Err(from.failed(Errno::BUSY));
@@ -185,7 +185,7 @@ pub(super) async fn run(
         }
         outbox.item(&Progress { done: copying.copied }).await?;
         if inbox.next_now()?.is_some() {
-            return Err(Refusal::Gone);
+            return Err(Refusal::HostGone);
         }
     }
     at(guest, "rename", move |_| copying.end()).await

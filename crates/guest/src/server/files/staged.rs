@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::linked::{Linked, pour};
-use crate::server::beneath::{look_at, reopen};
+use crate::server::beneath::{reopen, stat_at};
 use crate::server::modes::allowed;
 
 /// What permissions a new file has where nobody says otherwise.
@@ -58,7 +58,7 @@ pub(crate) struct Finish {
 impl Staged {
     /// Begins a file that will be `name` in `folder`. What is there must be a regular file.
     pub(crate) fn begin(folder: OwnedFd, name: &[u8]) -> Result<Self, Errno> {
-        let replaced = match look_at(&folder, name) {
+        let replaced = match stat_at(&folder, name) {
             Ok(stat) => match FileType::from_raw_mode(stat.st_mode) {
                 FileType::RegularFile => {
                     let owner = UserAndGroup { uid: stat.st_uid, gid: stat.st_gid };

@@ -9,7 +9,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use bastide_proto::files::{BATCH_BYTES, Change, Changed};
+use bastide_proto::files::{BATCH_BYTES, Change, ChangedPath};
 use bastide_proto::{Fault, GuestRoute};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader};
 use rustix::io::Errno;
@@ -62,7 +62,7 @@ pub(super) async fn run(
     loop {
         tokio::select! {
             // The host sends nothing; a frame is a mistake, the end is the end.
-            _ = inbox.next() => return Err(Refusal::Gone),
+            _ = inbox.next() => return Err(Refusal::HostGone),
             ready = queue.readable() => {
                 let mut ready = ready.map_err(|_| tree.failed(Errno::IO))?;
                 let events = match read_whole(queue.get_ref()) {
@@ -140,7 +140,7 @@ fn read(queue: &OwnedFd) -> Result<Vec<Event>, Errno> {
 
 /// Cuts changes into pieces that fit into a frame each.
 fn batches(changes: Vec<Change>) -> Vec<Vec<Change>> {
-    let path = |changed: &Changed| changed.path.len();
+    let path = |changed: &ChangedPath| changed.path.len();
     let weight = |change: &Change| match change {
         Change::Renamed { from, to } => from.len() + path(to) + 32,
         Change::Created(changed)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bastide_proto::files::{Ready, Write};
+use bastide_proto::files::{Write, WriteReady};
 use bastide_proto::frame::Tag;
 use bastide_proto::{Fault, FaultKind};
 use bytes::Bytes;
@@ -13,11 +13,12 @@ use super::at;
 use super::staged::{Finish, Staged};
 use crate::server::Guest;
 use crate::server::beneath::{
-    Leaf, Missing, PathError, Place, Roots, Why, look, look_at, names_of, reopen,
+    DirEntryRef, Leaf, Missing, PathError, PathErrorKind, Roots, names_of, reopen, stat_at,
+    stat_held,
 };
 use crate::server::blocking::blocking;
-use crate::server::call::{Gone, Inbox, Outbox, Refusal};
-use crate::server::side::Side;
+use crate::server::call::{HostGone, Inbox, Outbox, Refusal};
+use crate::server::side::SideChannel;
 
 /// How much is gathered before it is written.
 const PIECE: usize = 512 * 1024;
@@ -33,14 +34,14 @@ struct Writing {
 fn begin(roots: &Roots, write: &Write) -> Result<Writing, PathError> {
     let leaf = if write.new { Leaf::Itself } else { Leaf::Target };
     let place = roots.change(&names_of(&write.path), leaf, Missing::IsMade)?;
-    let Place { folder, name, path, stay } = place;
+    let DirEntryRef { folder, name, path, attributes } = place;
     let failed = |errno| PathError::os(errno, &path);
     let staged = match name {
         // Nothing new can be made there: its folder is not ours.
-        None if write.new => return Err(PathError { why: Why::Outside, path }),
+        None if write.new => return Err(PathError { why: PathErrorKind::Outside, path }),
         None => over_root(&folder).map_err(failed)?,
         Some(name) => {
-            match look_at(&folder, &name) {
+            match stat_at(&folder, &name) {
                 Ok(_) if write.new => return Err(failed(Errno::EXIST)),
                 Err(errno) if errno != Errno::NOENT => return Err(failed(errno)),
                 _ => {}
@@ -48,12 +49,12 @@ fn begin(roots: &Roots, write: &Write) -> Result<Writing, PathError> {
             Staged::begin(folder, &name).map_err(failed)?
         }
     };
-    Ok(Writing { staged, path, device: stay.device })
+    Ok(Writing { staged, path, device: attributes.device })
 }
 
 /// A grant can be a file. It cannot be replaced, being a mount of its own, but written over.
 fn over_root(root: &std::os::fd::OwnedFd) -> Result<Staged, Errno> {
-    match look(root)?.kind {
+    match stat_held(root)?.kind {
         FileType::RegularFile => Staged::over_held(root, reopen(root, OFlags::WRONLY)?),
         _ => Err(Errno::ISDIR),
     }
@@ -71,7 +72,7 @@ impl Writing {
     fn end(self, write: &Write) -> Result<(), Fault> {
         let failed = |errno| PathError::os(errno, &self.path).fault("cannot write");
         if let Some(size) = write.size {
-            let written = self.staged.file().and_then(look).map_err(failed)?.size;
+            let written = self.staged.file().and_then(stat_held).map_err(failed)?.size;
             if written != size {
                 let path = String::from_utf8_lossy(&self.path);
                 let message =
@@ -97,7 +98,7 @@ pub(super) fn whole(roots: &Roots, write: &Write, content: &[u8]) -> Result<(), 
 pub(super) async fn run(
     guest: &Arc<Guest>,
     write: Write,
-    side: Option<&Side>,
+    side: Option<&SideChannel>,
     inbox: &mut Inbox,
     outbox: &mut Outbox,
 ) -> Result<(), Refusal> {
@@ -108,12 +109,14 @@ pub(super) async fn run(
         let begun = at(guest, "write", move |roots| begin(roots, &asked)).await?;
         let passed = match (side, begun.staged.file()) {
             // Only what the host will take: it knows the devices of the roots.
-            (Some(side), Ok(file)) if look(file).is_ok_and(|node| node.device == begun.device) => {
+            (Some(side), Ok(file))
+                if stat_held(file).is_ok_and(|node| node.device == begun.device) =>
+            {
                 side.pass(ticket, file).await.is_ok()
             }
             _ => false,
         };
-        outbox.item(&Ready { passed }).await?;
+        outbox.item(&WriteReady { passed }).await?;
         writing = Some(begun);
     }
     loop {
@@ -140,7 +143,7 @@ pub(super) async fn run(
 }
 
 /// What has come of the content, at least one piece of it; and whether that was all.
-async fn gather(inbox: &mut Inbox) -> Result<(Vec<Bytes>, bool), Gone> {
+async fn gather(inbox: &mut Inbox) -> Result<(Vec<Bytes>, bool), HostGone> {
     let (mut pieces, mut length) = (Vec::new(), 0);
     let mut frame = inbox.next().await?;
     loop {
@@ -150,7 +153,7 @@ async fn gather(inbox: &mut Inbox) -> Result<(Vec<Bytes>, bool), Gone> {
                 pieces.push(frame.body);
             }
             Tag::InputEnd => return Ok((pieces, true)),
-            _ => return Err(Gone),
+            _ => return Err(HostGone),
         }
         if length >= PIECE {
             return Ok((pieces, false));

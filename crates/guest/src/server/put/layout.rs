@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use bastide_proto::boot::UserAndGroup;
 use bastide_proto::frame::Tag;
-use bastide_proto::request::{InTheWay, PutObstacle};
+use bastide_proto::request::{PutObstacle, PutObstacleKind};
 use bastide_proto::{Entry, EntryKind, Existing, Fault, FaultKind, Frame, Put, PutItem};
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, Uid, chmodat, chownat, linkat, mkdirat, symlinkat,
@@ -14,14 +14,14 @@ use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use serde_bytes::ByteBuf;
 
 use crate::server::beneath::{
-    Leaf, Missing, PathError, Place, Roots, Why, held_path, look_at, names, reopen,
+    DirEntryRef, Leaf, Missing, PathError, PathErrorKind, Roots, held_path, names, reopen, stat_at,
 };
 use crate::server::files::{Finish, Staged, timestamps};
 use crate::server::modes::allowed;
 
 /// Why a tree cannot be laid out any further.
 #[derive(Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum LayoutFailure {
     /// Something is in the way of an entry.
     Obstacle(PutObstacle, Fault),
     /// Something else.
@@ -32,16 +32,16 @@ pub(crate) enum Trouble {
 
 /// What keeps one entry from being made.
 #[derive(Debug)]
-enum Hindrance {
+enum EntryFailure {
     /// A link, so many names down the entry's path.
     Link(usize),
     Folder,
     Parents(Errno),
     Place(Errno),
-    Outside(Why),
+    Outside(PathErrorKind),
 }
 
-type Made<T = ()> = Result<T, Hindrance>;
+type Made<T = ()> = Result<T, EntryFailure>;
 
 /// A tree that is being laid out.
 #[derive(Debug)]
@@ -82,7 +82,11 @@ impl Layout {
     }
 
     /// Works on what has come; true if that was the end of the tree.
-    pub(crate) fn take(&mut self, roots: &Roots, frames: Vec<Frame>) -> Result<bool, Trouble> {
+    pub(crate) fn take(
+        &mut self,
+        roots: &Roots,
+        frames: Vec<Frame>,
+    ) -> Result<bool, LayoutFailure> {
         for frame in frames {
             let (entry, done) = match (frame.tag, self.writing.take()) {
                 (Tag::Item, None) => match decode(&frame)? {
@@ -90,14 +94,14 @@ impl Layout {
                         let made = self.make(roots, &entry);
                         (entry, made)
                     }
-                    _ => return Err(Trouble::Protocol),
+                    _ => return Err(LayoutFailure::Protocol),
                 },
                 (Tag::Item, Some(_)) => match decode(&frame)? {
                     PutItem::Abort => return Ok(true),
-                    _ => return Err(Trouble::Protocol),
+                    _ => return Err(LayoutFailure::Protocol),
                 },
                 (Tag::Input, Some((mut staged, entry))) => {
-                    let written = staged.write(&frame.body).map_err(Hindrance::Place);
+                    let written = staged.write(&frame.body).map_err(EntryFailure::Place);
                     if written.is_ok() {
                         self.writing = Some((staged, entry));
                         continue;
@@ -109,7 +113,7 @@ impl Layout {
                     (entry, finished)
                 }
                 (Tag::InputEnd, None) => return Ok(true),
-                _ => return Err(Trouble::Protocol),
+                _ => return Err(LayoutFailure::Protocol),
             };
             done.map_err(|hindrance| self.trouble(roots, &entry, hindrance))?;
         }
@@ -120,9 +124,9 @@ impl Layout {
         let below = names(&entry.path);
         let Some((name, parents)) = below.split_last() else {
             if entry.kind != EntryKind::Dir {
-                return Err(Hindrance::Place(Errno::ISDIR));
+                return Err(EntryFailure::Place(Errno::ISDIR));
             }
-            set_attributes(&self.base, entry).map_err(Hindrance::Place)?;
+            set_attributes(&self.base, entry).map_err(EntryFailure::Place)?;
             self.made += 1;
             return Ok(());
         };
@@ -137,13 +141,13 @@ impl Layout {
                 self.make_room(&folder, &name, &below)?;
                 let made = symlinkat(target.as_slice(), &folder, name.as_slice());
                 made.and_then(|()| set_link_attributes(&folder, &name, entry))
-                    .map_err(Hindrance::Place)?;
+                    .map_err(EntryFailure::Place)?;
             }
             EntryKind::Hardlink { to } => {
                 self.make_room(&folder, &name, &below)?;
                 self.link(roots, &names(to), &folder, &name)?;
             }
-            _ => return Err(Hindrance::Place(Errno::OPNOTSUPP)),
+            _ => return Err(EntryFailure::Place(Errno::OPNOTSUPP)),
         }
         if !self.through_links {
             self.folder = Some((parents.to_vec(), folder));
@@ -171,11 +175,11 @@ impl Layout {
         };
         let placed = roots.change(&full, leaf, Missing::IsMade);
         let placed = placed.map_err(|error| match error.why {
-            Why::Os(errno) => Hindrance::Parents(errno),
-            why => Hindrance::Outside(why),
+            PathErrorKind::Os(errno) => EntryFailure::Parents(errno),
+            why => EntryFailure::Outside(why),
         })?;
-        let Place { folder, name, .. } = placed;
-        Ok((folder, name.ok_or(Hindrance::Place(Errno::BUSY))?))
+        let DirEntryRef { folder, name, .. } = placed;
+        Ok((folder, name.ok_or(EntryFailure::Place(Errno::BUSY))?))
     }
 
     /// A folder below the base, reached through no link, made where it is missing.
@@ -185,7 +189,7 @@ impl Layout {
         {
             return Ok(folder);
         }
-        let mut folder = fcntl_dupfd_cloexec(&self.base, 0).map_err(Hindrance::Parents)?;
+        let mut folder = fcntl_dupfd_cloexec(&self.base, 0).map_err(EntryFailure::Parents)?;
         for (index, name) in parents.iter().enumerate() {
             let entered = match roots.enter(&folder, name, OFlags::PATH) {
                 Err(Errno::NOENT) => {
@@ -197,8 +201,8 @@ impl Layout {
                 entered => entered,
             };
             folder = entered.map_err(|errno| match kind_at(&folder, name) {
-                Some(FileType::Symlink) => Hindrance::Link(index + 1),
-                _ => Hindrance::Parents(errno),
+                Some(FileType::Symlink) => EntryFailure::Link(index + 1),
+                _ => EntryFailure::Parents(errno),
             })?;
         }
         Ok(folder)
@@ -215,37 +219,37 @@ impl Layout {
         match (kind_at(folder, name), self.existing) {
             (None | Some(FileType::Directory), _) => {}
             (Some(_), Existing::Replaced) => {
-                unlinkat(folder, name, AtFlags::empty()).map_err(Hindrance::Place)?;
+                unlinkat(folder, name, AtFlags::empty()).map_err(EntryFailure::Place)?;
             }
             (Some(FileType::Symlink), Existing::Overwritten) => {
-                return Err(Hindrance::Link(below.len()));
+                return Err(EntryFailure::Link(below.len()));
             }
-            (Some(_), Existing::Overwritten) => return Err(Hindrance::Place(Errno::EXIST)),
+            (Some(_), Existing::Overwritten) => return Err(EntryFailure::Place(Errno::EXIST)),
         }
         let made = match mkdirat(folder, name, Mode::from_raw_mode(0o777)) {
             Ok(()) | Err(Errno::EXIST) => roots.enter(folder, name, OFlags::PATH),
             Err(errno) => Err(errno),
         };
-        made.and_then(|folder| set_attributes(&folder, entry)).map_err(Hindrance::Place)
+        made.and_then(|folder| set_attributes(&folder, entry)).map_err(EntryFailure::Place)
     }
 
     fn begin_file(&self, folder: &OwnedFd, name: &[u8], below: &[Vec<u8>]) -> Made<Staged> {
-        let held = fcntl_dupfd_cloexec(folder, 0).map_err(Hindrance::Place)?;
+        let held = fcntl_dupfd_cloexec(folder, 0).map_err(EntryFailure::Place)?;
         let begun = match (kind_at(folder, name), self.existing) {
-            (Some(FileType::Directory), Existing::Replaced) => return Err(Hindrance::Folder),
+            (Some(FileType::Directory), Existing::Replaced) => return Err(EntryFailure::Folder),
             (Some(FileType::Symlink), Existing::Overwritten) => {
-                return Err(Hindrance::Link(below.len()));
+                return Err(EntryFailure::Link(below.len()));
             }
             (_, Existing::Replaced) => Staged::replacing(held, name),
             (_, Existing::Overwritten) => Staged::begin(held, name),
         };
-        begun.map_err(Hindrance::Place)
+        begun.map_err(EntryFailure::Place)
     }
 
     fn finish_file(&mut self, staged: Staged, entry: &Entry) -> Made {
         let Entry { mode, owner, modified, .. } = *entry;
         let finish = Finish { mode, owner, modified, new: false };
-        staged.finish(finish).map_err(Hindrance::Place)?;
+        staged.finish(finish).map_err(EntryFailure::Place)?;
         self.made += 1;
         Ok(())
     }
@@ -254,48 +258,54 @@ impl Layout {
     fn make_room(&self, folder: &OwnedFd, name: &[u8], below: &[Vec<u8>]) -> Made {
         match (kind_at(folder, name), self.existing) {
             (None, _) => Ok(()),
-            (Some(FileType::Directory), _) => Err(Hindrance::Folder),
+            (Some(FileType::Directory), _) => Err(EntryFailure::Folder),
             (Some(_), Existing::Replaced) => {
-                unlinkat(folder, name, AtFlags::empty()).map_err(Hindrance::Place)
+                unlinkat(folder, name, AtFlags::empty()).map_err(EntryFailure::Place)
             }
-            (Some(FileType::Symlink), Existing::Overwritten) => Err(Hindrance::Link(below.len())),
-            (Some(_), Existing::Overwritten) => Err(Hindrance::Place(Errno::EXIST)),
+            (Some(FileType::Symlink), Existing::Overwritten) => {
+                Err(EntryFailure::Link(below.len()))
+            }
+            (Some(_), Existing::Overwritten) => Err(EntryFailure::Place(Errno::EXIST)),
         }
     }
 
     /// Gives a file of the tree another name.
     fn link(&mut self, roots: &Roots, to: &[Vec<u8>], folder: &OwnedFd, name: &[u8]) -> Made {
         let Some((original, parents)) = to.split_last() else {
-            return Err(Hindrance::Place(Errno::ISDIR));
+            return Err(EntryFailure::Place(Errno::ISDIR));
         };
         let (from, original) = self.place(roots, parents, original, &EntryKind::File)?;
         // Never through a link, and never another name for a folder or a device.
         if kind_at(&from, &original) != Some(FileType::RegularFile) {
-            return Err(Hindrance::Place(Errno::INVAL));
+            return Err(EntryFailure::Place(Errno::INVAL));
         }
         let linked = linkat(&from, original.as_slice(), folder, name, AtFlags::empty());
-        linked.map_err(Hindrance::Place)
+        linked.map_err(EntryFailure::Place)
     }
 
     /// What the host is told about a hindrance.
-    fn trouble(&self, roots: &Roots, entry: &Entry, hindrance: Hindrance) -> Trouble {
+    fn trouble(&self, roots: &Roots, entry: &Entry, hindrance: EntryFailure) -> LayoutFailure {
         let full = [self.base_names.as_slice(), &names(&entry.path)].concat();
         let path = [b"/", full.join(&b'/').as_slice()].concat();
         let (what, errno) = match hindrance {
             // It is the entry that is wrong, wherever its links lead.
-            Hindrance::Outside(why) => {
-                return Trouble::Fault(PathError { why, path }.fault("cannot make"));
+            EntryFailure::Outside(why) => {
+                return LayoutFailure::Fault(PathError { why, path }.fault("cannot make"));
             }
-            Hindrance::Link(depth) => {
+            EntryFailure::Link(depth) => {
                 let at = ByteBuf::from(names(&entry.path)[..depth].join(&b'/'));
-                (InTheWay::Link { at, leaves: self.leaves(roots, &entry.path) }, Errno::LOOP)
+                (PutObstacleKind::Link { at, leaves: self.leaves(roots, &entry.path) }, Errno::LOOP)
             }
-            Hindrance::Folder => (InTheWay::Folder, Errno::ISDIR),
-            Hindrance::Parents(errno) => (InTheWay::Parents { errno: errno.raw_os_error() }, errno),
-            Hindrance::Place(errno) => (InTheWay::Place { errno: errno.raw_os_error() }, errno),
+            EntryFailure::Folder => (PutObstacleKind::Folder, Errno::ISDIR),
+            EntryFailure::Parents(errno) => {
+                (PutObstacleKind::Parents { errno: errno.raw_os_error() }, errno)
+            }
+            EntryFailure::Place(errno) => {
+                (PutObstacleKind::Place { errno: errno.raw_os_error() }, errno)
+            }
         };
         let fault = PathError::os(errno, &path).fault("cannot make");
-        Trouble::Obstacle(PutObstacle { entry: self.made, what }, fault)
+        LayoutFailure::Obstacle(PutObstacle { entry: self.made, what }, fault)
     }
 
     /// Whether the folder an entry goes into turns out to be outside the base.
@@ -309,8 +319,8 @@ impl Layout {
     }
 }
 
-fn decode(frame: &Frame) -> Result<PutItem, Trouble> {
-    let item = bastide_proto::decode(&frame.body).map_err(|_| Trouble::Protocol)?;
+fn decode(frame: &Frame) -> Result<PutItem, LayoutFailure> {
+    let item = bastide_proto::decode(&frame.body).map_err(|_| LayoutFailure::Protocol)?;
     let is_good = match &item {
         PutItem::Entry(entry) => match &entry.kind {
             EntryKind::Hardlink { to } => is_normalized(&entry.path) && is_normalized(to),
@@ -322,7 +332,7 @@ fn decode(frame: &Frame) -> Result<PutItem, Trouble> {
         return Ok(item);
     }
     let message = "a path of the tree is not a normalized relative path";
-    Err(Trouble::Fault(Fault::new(FaultKind::Invalid, message)))
+    Err(LayoutFailure::Fault(Fault::new(FaultKind::Invalid, message)))
 }
 
 /// Whether a path is relative and every name in it is one; the empty path is the base itself.
@@ -332,7 +342,7 @@ fn is_normalized(path: &[u8]) -> bool {
 }
 
 /// Opens the folder in a place, making it if it is missing.
-fn make_folder(roots: &Roots, place: &Place) -> Result<OwnedFd, Errno> {
+fn make_folder(roots: &Roots, place: &DirEntryRef) -> Result<OwnedFd, Errno> {
     let Some(name) = &place.name else { return reopen(&place.folder, OFlags::PATH) };
     match mkdirat(&place.folder, name.as_slice(), Mode::from_raw_mode(0o777)) {
         Ok(()) | Err(Errno::EXIST) => roots.enter(&place.folder, name, OFlags::PATH),
@@ -341,7 +351,7 @@ fn make_folder(roots: &Roots, place: &Place) -> Result<OwnedFd, Errno> {
 }
 
 fn kind_at(folder: &OwnedFd, name: &[u8]) -> Option<FileType> {
-    look_at(folder, name).ok().map(|stat| FileType::from_raw_mode(stat.st_mode))
+    stat_at(folder, name).ok().map(|stat| FileType::from_raw_mode(stat.st_mode))
 }
 
 fn ids(owner: UserAndGroup) -> (Option<Uid>, Option<Gid>) {

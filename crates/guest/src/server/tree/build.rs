@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use bastide_proto::files::FileTime;
-use bastide_proto::tree::{Extent, MAX_DEPTH, MAX_NAME, Made, MadeKind};
+use bastide_proto::tree::{Extent, MAX_DEPTH, MAX_NAME, NewEntry, NewEntryKind};
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, chmodat, chownat, fchmod,
     fchown, ftruncate, futimens, linkat, mkdirat, mknodat, openat, symlinkat, utimensat,
@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::process::{getegid, geteuid};
 
 use super::{attributes, closed};
-use crate::server::beneath::{Node, Roots, held_path, look, look_at};
+use crate::server::beneath::{FileIdentity, Roots, held_path, stat_at, stat_held};
 use crate::server::modes::allowed;
 
 /// How many folders are held at once.
@@ -20,8 +20,8 @@ const HELD: usize = 32;
 
 #[derive(Debug)]
 struct Level {
-    made: Made,
-    node: Node,
+    made: NewEntry,
+    node: FileIdentity,
     /// Not there while too many below are.
     folder: Option<OwnedFd>,
 }
@@ -39,7 +39,7 @@ pub(super) struct Builder {
     top: OwnedFd,
     levels: Vec<Level>,
     /// The description of the top itself, once all is made.
-    root: Option<Made>,
+    root: Option<NewEntry>,
     own: (u32, u32),
     pub(super) made: u64,
     pub(super) losses: Losses,
@@ -49,7 +49,7 @@ pub(super) struct Builder {
 #[derive(Debug)]
 pub(super) struct Filling {
     file: OwnedFd,
-    entry: Made,
+    entry: NewEntry,
     size: u64,
     at: u64,
 }
@@ -65,7 +65,7 @@ impl Builder {
     pub(super) fn make(
         &mut self,
         roots: &Roots,
-        entries: Vec<Made>,
+        entries: Vec<NewEntry>,
         mut bytes: &[u8],
     ) -> Result<(), Errno> {
         for entry in entries {
@@ -78,12 +78,12 @@ impl Builder {
             let folder = self.last()?;
             let name = entry.name.as_slice();
             match &entry.kind {
-                MadeKind::Dir => {
+                NewEntryKind::Dir => {
                     mkdirat(folder, name, Mode::RWXU)?;
                     let inside = roots.enter(folder, name, OFlags::RDONLY)?;
                     self.push(entry, inside)?;
                 }
-                MadeKind::File { extents } => {
+                NewEntryKind::File { extents } => {
                     let (file, is_final) = create(folder, name, entry.mode)?;
                     let mut at = 0;
                     for extent in extents {
@@ -103,7 +103,7 @@ impl Builder {
                     }
                     self.finish(&file, &entry, is_final)?;
                 }
-                MadeKind::Symlink { target } => {
+                NewEntryKind::Symlink { target } => {
                     symlinkat(target.as_slice(), folder, name)?;
                     let times = times(entry.modified);
                     let (uid, gid) = ids(&entry);
@@ -112,18 +112,18 @@ impl Builder {
                     utimensat(folder, name, &times, AtFlags::SYMLINK_NOFOLLOW)?;
                     self.losses.unowned += u64::from(is_lost);
                 }
-                MadeKind::Fifo => {
+                NewEntryKind::Fifo => {
                     mknodat(folder, name, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
                     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                     let held = openat(folder, name, flags, Mode::empty())?;
                     self.finish_held(&held, &entry)?;
                 }
-                MadeKind::Link { to } => {
+                NewEntryKind::Link { to } => {
                     let to: Vec<Vec<u8>> = to.iter().map(|name| name.to_vec()).collect();
                     let (original, parents) = to.split_last().ok_or(Errno::ISDIR)?;
                     let (from, _unlocked) = closed::enter_all(roots, &self.top, parents)?;
                     // Never another name for a folder or a device.
-                    let kind = FileType::from_raw_mode(look_at(&from, original)?.st_mode);
+                    let kind = FileType::from_raw_mode(stat_at(&from, original)?.st_mode);
                     if kind != FileType::RegularFile {
                         return Err(Errno::INVAL);
                     }
@@ -135,18 +135,18 @@ impl Builder {
         if bytes.is_empty() { Ok(()) } else { Err(Errno::PROTO) }
     }
 
-    fn begin(&mut self, entry: Made) -> Result<(), Errno> {
-        if entry.depth != 0 || !entry.name.is_empty() || entry.kind != MadeKind::Dir {
+    fn begin(&mut self, entry: NewEntry) -> Result<(), Errno> {
+        if entry.depth != 0 || !entry.name.is_empty() || entry.kind != NewEntryKind::Dir {
             return Err(Errno::PROTO);
         }
         let folder = rustix::io::fcntl_dupfd_cloexec(&self.top, 0)?;
-        let node = look(&folder)?;
+        let node = stat_held(&folder)?;
         self.levels.push(Level { made: entry, node, folder: Some(folder) });
         Ok(())
     }
 
     /// Goes to the folder an entry goes into; those that are done by that get what they are to have.
-    fn arrive(&mut self, entry: &Made) -> Result<(), Errno> {
+    fn arrive(&mut self, entry: &NewEntry) -> Result<(), Errno> {
         let name = entry.name.as_slice();
         let is_name = !matches!(name, b"" | b"." | b"..")
             && name.len() <= MAX_NAME
@@ -165,11 +165,11 @@ impl Builder {
         self.levels.last().and_then(|level| level.folder.as_ref()).ok_or(Errno::BADF)
     }
 
-    fn push(&mut self, made: Made, folder: OwnedFd) -> Result<(), Errno> {
+    fn push(&mut self, made: NewEntry, folder: OwnedFd) -> Result<(), Errno> {
         if self.levels.len() >= MAX_DEPTH {
             return Err(Errno::NAMETOOLONG);
         }
-        let node = look(&folder)?;
+        let node = stat_held(&folder)?;
         self.levels.push(Level { made, node, folder: Some(folder) });
         if let Some(far) = self.levels.len().checked_sub(HELD + 1) {
             self.levels[far].folder = None;
@@ -185,7 +185,7 @@ impl Builder {
             if above.folder.is_none() {
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let climbed = openat(&folder, c"..", flags, Mode::empty())?;
-                if !look(&climbed)?.is_same_file(&above.node) {
+                if !stat_held(&climbed)?.is_same_file(&above.node) {
                     return Err(Errno::BUSY);
                 }
                 above.folder = Some(climbed);
@@ -198,7 +198,7 @@ impl Builder {
     }
 
     /// Begins a large file.
-    pub(super) fn begin_large(&mut self, entry: Made, size: u64) -> Result<Filling, Errno> {
+    pub(super) fn begin_large(&mut self, entry: NewEntry, size: u64) -> Result<Filling, Errno> {
         if i64::try_from(size).is_err() {
             return Err(Errno::FBIG);
         }
@@ -210,7 +210,7 @@ impl Builder {
 
     /// Ends a large file: it is as long as it was said to be.
     pub(super) fn end_large(&mut self, filling: &Filling) -> Result<(), Errno> {
-        if look(&filling.file)?.size > filling.size {
+        if stat_held(&filling.file)?.size > filling.size {
             return Err(Errno::FBIG);
         }
         ftruncate(&filling.file, filling.size)?;
@@ -220,7 +220,7 @@ impl Builder {
     }
 
     /// Ends the tree; what the top itself is to have comes back.
-    pub(super) fn end(&mut self) -> Result<Made, Errno> {
+    pub(super) fn end(&mut self) -> Result<NewEntry, Errno> {
         while !self.levels.is_empty() {
             self.leave()?;
         }
@@ -232,7 +232,7 @@ impl Builder {
     pub(super) fn finish(
         &mut self,
         file: impl AsFd,
-        entry: &Made,
+        entry: &NewEntry,
         has_mode: bool,
     ) -> Result<(), Errno> {
         if !entry.attributes.is_empty() {
@@ -253,7 +253,7 @@ impl Builder {
     }
 
     /// As [`finish`](Self::finish), for what is held but not open.
-    fn finish_held(&mut self, held: &OwnedFd, entry: &Made) -> Result<(), Errno> {
+    fn finish_held(&mut self, held: &OwnedFd, entry: &NewEntry) -> Result<(), Errno> {
         let (uid, gid) = ids(entry);
         if (entry.uid, entry.gid) != self.own
             && chownat(held, c"", uid, gid, AtFlags::EMPTY_PATH).is_err()
@@ -314,7 +314,7 @@ fn write_at(file: &OwnedFd, mut at: u64, mut data: &[u8]) -> Result<(), Errno> {
     Ok(())
 }
 
-fn ids(entry: &Made) -> (Option<Uid>, Option<Gid>) {
+fn ids(entry: &NewEntry) -> (Option<Uid>, Option<Gid>) {
     (Some(Uid::from_raw(entry.uid)), Some(Gid::from_raw(entry.gid)))
 }
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use bastide_proto::frame::{MAX_DATA, Tag};
 use bastide_proto::tree::{
-    Attributes, BATCH_CONTENT, Extent, LARGE, ScanWord, SeenStat, Small, Want, Wanted,
+    Attributes, BATCH_CONTENT, Extent, LARGE, ScanMessage, ScannedStat, SmallFile, Wanted,
+    WantedFile,
 };
 use bastide_proto::{Fault, FaultKind};
 use bytes::{Bytes, BytesMut};
@@ -14,14 +15,14 @@ use rustix::fs::{FileType, OFlags, SeekFrom, fstat, seek};
 use rustix::io::Errno;
 
 use super::restore::WORD;
-use super::scan::{Told, seen};
+use super::scan::{EntryRef, seen};
 use super::stability::Stability;
 use super::{attributes, closed};
 use crate::server::Guest;
 use crate::server::beneath::Roots;
 use crate::server::blocking::blocking;
-use crate::server::call::{Gone, Outbox, Refusal};
-use crate::server::side::Side;
+use crate::server::call::{HostGone, Outbox, Refusal};
+use crate::server::side::SideChannel;
 
 /// How often a small file that changes while it is read is read again.
 const ATTEMPTS: usize = 3;
@@ -50,7 +51,7 @@ pub(super) struct Fetcher {
 #[derive(Debug)]
 struct Open {
     file: OwnedFd,
-    stat: SeenStat,
+    stat: ScannedStat,
     /// Whether it has parts that were never written.
     has_holes: bool,
     attributes: Attributes,
@@ -59,7 +60,7 @@ struct Open {
 /// What to send next.
 enum Next {
     /// Small files, and their bytes.
-    Files(Vec<Small>, Bytes),
+    Files(Vec<SmallFile>, Bytes),
     /// One large file.
     Large(Open, Option<u64>),
     /// Nothing more.
@@ -87,7 +88,7 @@ impl Fetcher {
             match tokio::time::timeout(WORD, &mut work).await {
                 Ok(done) => break done.unwrap_or_default(),
                 Err(_) if tokio::time::Instant::now() >= until => break Stability::default(),
-                Err(_) => outbox.item(&ScanWord::Busy).await?,
+                Err(_) => outbox.item(&ScanMessage::Busy).await?,
             }
         };
         self.stability = Some(stability);
@@ -98,9 +99,9 @@ impl Fetcher {
     pub(super) async fn send(
         mut self,
         guest: &Arc<Guest>,
-        told: Vec<Told>,
+        told: Vec<EntryRef>,
         wanted: Wanted,
-        side: Option<&Side>,
+        side: Option<&SideChannel>,
         outbox: &mut Outbox,
     ) -> Result<Self, Refusal> {
         let mut queue = Queue { told, wants: wanted.files, next: 0, large: None };
@@ -115,7 +116,7 @@ impl Fetcher {
             match next? {
                 Next::Done => return Ok(self),
                 Next::Files(files, bytes) => {
-                    outbox.queue_item(&ScanWord::Files(files)).await?;
+                    outbox.queue_item(&ScanMessage::Files(files)).await?;
                     send_bytes(outbox, bytes).await?;
                 }
                 Next::Large(open, ticket) => send_large(open, ticket, side, outbox).await?,
@@ -124,7 +125,7 @@ impl Fetcher {
     }
 
     /// Reads small files until that is enough, or a large one comes.
-    fn next(&mut self, roots: &Roots, queue: &mut Queue) -> Result<Next, Gone> {
+    fn next(&mut self, roots: &Roots, queue: &mut Queue) -> Result<Next, HostGone> {
         if let Some((open, ticket)) = queue.large.take() {
             return Ok(Next::Large(open, ticket));
         }
@@ -133,8 +134,8 @@ impl Fetcher {
         let mut listed = 0;
         while let Some(want) = queue.wants.get(queue.next).copied() {
             queue.next += 1;
-            let at = usize::try_from(want.index).map_err(|_| Gone)?;
-            let told = queue.told.get(at).ok_or(Gone)?;
+            let at = usize::try_from(want.index).map_err(|_| HostGone)?;
+            let told = queue.told.get(at).ok_or(HostGone)?;
             let open = match self.open(roots, told) {
                 Ok(open) => open,
                 Err(errno) => {
@@ -160,7 +161,7 @@ impl Fetcher {
         if files.is_empty() { Ok(Next::Done) } else { Ok(Next::Files(files, bytes.freeze())) }
     }
 
-    fn open(&mut self, roots: &Roots, (path, name): &Told) -> Result<Open, Errno> {
+    fn open(&mut self, roots: &Roots, (path, name): &EntryRef) -> Result<Open, Errno> {
         let is_there = self.folder.as_ref().is_some_and(|(held, _)| held == path);
         if !is_there {
             // From where we are, if it lies below; else from the top.
@@ -190,31 +191,31 @@ impl Fetcher {
             return Err(Errno::INVAL);
         }
         let has_holes = stat.st_blocks.saturating_mul(512) < stat.st_size;
-        Ok(Open { file, stat: SeenStat { settled, ..seen(&stat) }, has_holes, attributes })
+        Ok(Open { file, stat: ScannedStat { settled, ..seen(&stat) }, has_holes, attributes })
     }
 }
 
 /// What is wanted, and how far we are.
 #[derive(Debug)]
 struct Queue {
-    told: Vec<Told>,
-    wants: Vec<Want>,
+    told: Vec<EntryRef>,
+    wants: Vec<WantedFile>,
     next: usize,
     large: Option<(Open, Option<u64>)>,
 }
 
 /// What is said of a file that cannot be had. One that is gone, or something else by now, is no
 /// failure: the tree changed.
-fn missing(errno: Errno) -> Small {
+fn missing(errno: Errno) -> SmallFile {
     match errno {
-        Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::INVAL | Errno::XDEV => Small::Gone,
-        errno => Small::Closed { errno: errno.raw_os_error() },
+        Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::INVAL | Errno::XDEV => SmallFile::Gone,
+        errno => SmallFile::Closed { errno: errno.raw_os_error() },
     }
 }
 
-fn weight(small: &Small) -> usize {
+fn weight(small: &SmallFile) -> usize {
     match small {
-        Small::Here { attributes, extents, .. } => {
+        SmallFile::Here { attributes, extents, .. } => {
             let attributes: usize =
                 attributes.iter().map(|(name, value)| name.len() + value.len() + 8).sum();
             attributes + extents.len() * 10
@@ -252,7 +253,7 @@ fn extents(file: &OwnedFd, size: u64, has_holes: bool) -> Result<Vec<Extent>, Er
 }
 
 /// Reads a small file whole, again if it changed meanwhile.
-fn read_small(mut open: Open, bytes: &mut BytesMut) -> Result<Small, Errno> {
+fn read_small(mut open: Open, bytes: &mut BytesMut) -> Result<SmallFile, Errno> {
     let start = bytes.len();
     for attempt in 1..=ATTEMPTS {
         bytes.truncate(start);
@@ -274,17 +275,17 @@ fn read_small(mut open: Open, bytes: &mut BytesMut) -> Result<Small, Errno> {
         let after = seen(&now);
         let is_same = same(&after, &open.stat) && !is_cut;
         if is_same || attempt == ATTEMPTS || after.size >= LARGE {
-            let stat = SeenStat { settled: open.stat.settled && is_same, size: at, ..open.stat };
-            return Ok(Small::Here { stat, attributes: open.attributes, extents: parts });
+            let stat = ScannedStat { settled: open.stat.settled && is_same, size: at, ..open.stat };
+            return Ok(SmallFile::Here { stat, attributes: open.attributes, extents: parts });
         }
         open.has_holes = now.st_blocks.saturating_mul(512) < now.st_size;
         open.stat = after;
     }
-    Ok(Small::Gone)
+    Ok(SmallFile::Gone)
 }
 
 /// Whether nothing happened to a file between two looks.
-fn same(one: &SeenStat, other: &SeenStat) -> bool {
+fn same(one: &ScannedStat, other: &ScannedStat) -> bool {
     (one.size, one.modified, one.changed) == (other.size, other.modified, other.changed)
 }
 
@@ -324,16 +325,16 @@ fn unreadable(errno: Errno) -> Fault {
 async fn send_large(
     open: Open,
     ticket: Option<u64>,
-    side: Option<&Side>,
+    side: Option<&SideChannel>,
     outbox: &mut Outbox,
 ) -> Result<(), Refusal> {
     let Open { file, stat, has_holes, attributes } = open;
     if let (Some(ticket), Some(side)) = (ticket, side)
         && side.pass(ticket, file.as_fd()).await.is_ok()
     {
-        return Ok(outbox.item(&ScanWord::Passed { stat, attributes }).await?);
+        return Ok(outbox.item(&ScanMessage::Passed { stat, attributes }).await?);
     }
-    outbox.queue_item(&ScanWord::Large { stat, attributes }).await?;
+    outbox.queue_item(&ScanMessage::Large { stat, attributes }).await?;
     let file = Arc::new(file);
     let held = Arc::clone(&file);
     let parts = blocking(move || extents(&held, stat.size, has_holes)).await?;
@@ -341,7 +342,7 @@ async fn send_large(
     'parts: for part in parts.map_err(unreadable)? {
         let mut left = match part {
             Extent::Hole(length) => {
-                outbox.queue_item(&ScanWord::Hole(length)).await?;
+                outbox.queue_item(&ScanMessage::Hole(length)).await?;
                 at += length;
                 continue;
             }
@@ -365,8 +366,8 @@ async fn send_large(
         }
     }
     let after = blocking(move || fstat(&file)).await?;
-    let after = after.map_or(SeenStat { settled: false, ..stat }, |after| seen(&after));
+    let after = after.map_or(ScannedStat { settled: false, ..stat }, |after| seen(&after));
     let is_same = same(&after, &stat);
-    let stat = SeenStat { settled: stat.settled && is_same, size: at, ..after };
-    Ok(outbox.item(&ScanWord::LargeEnd { stat }).await?)
+    let stat = ScannedStat { settled: stat.settled && is_same, size: at, ..after };
+    Ok(outbox.item(&ScanMessage::LargeEnd { stat }).await?)
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bastide_proto::frame::Tag;
 use bastide_proto::tree::{
-    BATCH_CONTENT, Extent, Made, MadeKind, Restore, RestoreItem, RestoreWord, is_hidden,
+    BATCH_CONTENT, Extent, NewEntry, NewEntryKind, Restore, RestoreItem, RestoreMessage, is_hidden,
 };
 use bastide_proto::{Accepted, End, Fault, FaultKind};
 use bytes::{Bytes, BytesMut};
@@ -17,12 +17,12 @@ use super::build::{Builder, Filling, Losses};
 use super::swap::Moves;
 use crate::server::Guest;
 use crate::server::beneath::{
-    Leaf, Missing, PathError, Place, Roots, Stay, kind_of, names, reopen,
+    DirEntryRef, Leaf, Missing, PathError, RootAttributes, Roots, kind_of, names, reopen,
 };
 use crate::server::blocking::blocking;
-use crate::server::call::{Gone, Inbox, Outbox, Refusal};
-use crate::server::files::{Removal, Step, random_name, some_entries};
-use crate::server::side::Side;
+use crate::server::call::{HostGone, Inbox, Outbox, Refusal};
+use crate::server::files::{Removal, RemoveProgress, random_name, some_entries};
+use crate::server::side::SideChannel;
 
 /// How often the host hears that it is not its turn yet.
 pub(super) const WORD: Duration = Duration::from_secs(5);
@@ -34,7 +34,7 @@ const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 struct Restoring {
     base: Arc<OwnedFd>,
     path: Vec<u8>,
-    stay: Stay,
+    attributes: RootAttributes,
     kept: Vec<Vec<Vec<u8>>>,
     /// The folder beside what is there, and its name.
     new: Arc<OwnedFd>,
@@ -43,11 +43,11 @@ struct Restoring {
     filling: Option<Filling>,
     guest: Arc<Guest>,
     /// There until everything is in its place, or cleared away.
-    held: Option<Turn>,
+    held: Option<RestoreLock>,
 }
 
 /// The right to put a tree in the place of another.
-type Turn = tokio::sync::OwnedRwLockWriteGuard<()>;
+type RestoreLock = tokio::sync::OwnedRwLockWriteGuard<()>;
 
 impl Drop for Restoring {
     /// Clears away what was begun, if whoever asked is gone. The next one waits for that.
@@ -68,7 +68,7 @@ impl Drop for Restoring {
 }
 
 impl Restoring {
-    fn begin(guest: &Arc<Guest>, asked: &Restore, turn: Turn) -> Result<Self, Fault> {
+    fn begin(guest: &Arc<Guest>, asked: &Restore, turn: RestoreLock) -> Result<Self, Fault> {
         let roots = &guest.roots;
         let fault = |error: PathError| error.fault("cannot restore");
         let at = names(asked.base.as_str().as_bytes());
@@ -92,10 +92,10 @@ impl Restoring {
         let new = Arc::new(new.map_err(failed)?);
         let top = reopen(&*new, OFlags::PATH).map_err(failed)?;
         let builder = Builder::new(top);
-        let (path, stay) = (place.path.clone(), place.stay);
+        let (path, attributes) = (place.path.clone(), place.attributes);
         let (guest, held) = (Arc::clone(guest), Some(turn));
         let filling = None;
-        Ok(Self { guest, base, path, stay, kept, new, new_name, builder, filling, held })
+        Ok(Self { guest, base, path, attributes, kept, new, new_name, builder, filling, held })
     }
 
     fn fault(&self, errno: Errno) -> Fault {
@@ -106,7 +106,7 @@ impl Restoring {
     }
 
     /// Everything is there: it takes its place. What the folder itself is to have comes back.
-    fn commit(&mut self, roots: &Roots) -> Result<Made, Errno> {
+    fn commit(&mut self, roots: &Roots) -> Result<NewEntry, Errno> {
         let root = self.builder.end()?;
         let old_name = random_name(b".old")?;
         mkdirat(&self.base, old_name.as_slice(), Mode::RWXU)?;
@@ -121,7 +121,7 @@ impl Restoring {
     }
 
     /// Gives the folder itself what it is to have.
-    fn give_root(&mut self, root: &Made) -> Result<(), Errno> {
+    fn give_root(&mut self, root: &NewEntry) -> Result<(), Errno> {
         match self.builder.finish(&*self.base, root, false) {
             // The folder may be somebody else's; what is in it is what matters.
             Err(Errno::PERM | Errno::ACCESS) => Ok(()),
@@ -133,7 +133,12 @@ impl Restoring {
     fn beside(&self, name: &[u8]) -> Result<Removal, Errno> {
         let folder = rustix::io::fcntl_dupfd_cloexec(&self.base, 0)?;
         let path = [self.path.as_slice(), b"/", name].concat();
-        Ok(Removal::of(Place { folder, name: Some(name.to_vec()), path, stay: self.stay }))
+        Ok(Removal::of(DirEntryRef {
+            folder,
+            name: Some(name.to_vec()),
+            path,
+            attributes: self.attributes,
+        }))
     }
 }
 
@@ -155,7 +160,7 @@ fn check_empty(base: &OwnedFd, kept: &[Vec<Vec<u8>>]) -> Result<(), Errno> {
 pub(in crate::server) async fn run(
     guest: &Arc<Guest>,
     asked: &Restore,
-    side: Option<&Side>,
+    side: Option<&SideChannel>,
     inbox: &mut Inbox,
     outbox: &mut Outbox,
 ) -> Result<(), Refusal> {
@@ -164,7 +169,7 @@ pub(in crate::server) async fn run(
     let turn = loop {
         match tokio::time::timeout(WORD, Arc::clone(&guest.restores).write_owned()).await {
             Ok(turn) => break turn,
-            Err(_) => outbox.item(&RestoreWord::Progress { made: 0 }).await?,
+            Err(_) => outbox.item(&RestoreMessage::Progress { made: 0 }).await?,
         }
     };
     let (request, held) = (asked.clone(), Arc::clone(guest));
@@ -180,7 +185,7 @@ pub(in crate::server) async fn run(
             discard(guest, restoring).await;
             End::Failed(fault)
         }
-        Err(Refusal::Gone) => return Err(Refusal::Gone),
+        Err(Refusal::HostGone) => return Err(Refusal::HostGone),
     };
     Ok(outbox.end(&end).await?)
 }
@@ -205,7 +210,7 @@ async fn remove(guest: &Arc<Guest>, mut removal: Removal) -> Result<(), Fault> {
         })
         .await?;
         removal = back;
-        if step.map_err(|error| error.fault("cannot remove"))? == Step::Done {
+        if step.map_err(|error| error.fault("cannot remove"))? == RemoveProgress::Done {
             return Ok(());
         }
     }
@@ -225,7 +230,7 @@ async fn work<T: Send + 'static>(
     restoring: &mut Option<Restoring>,
     work: impl FnOnce(&mut Restoring, &Roots) -> Result<T, Errno> + Send + 'static,
 ) -> Result<T, Refusal> {
-    let Some(mut taken) = restoring.take() else { return Err(Refusal::Gone) };
+    let Some(mut taken) = restoring.take() else { return Err(Refusal::HostGone) };
     let held = Arc::clone(guest);
     let (back, worked) = blocking(move || {
         let worked = work(&mut taken, &held.roots);
@@ -240,7 +245,7 @@ async fn work<T: Send + 'static>(
 async fn receive(
     guest: &Arc<Guest>,
     restoring: Restoring,
-    side: Option<&Side>,
+    side: Option<&SideChannel>,
     inbox: &mut Inbox,
     outbox: &mut Outbox,
 ) -> (Option<Restoring>, Result<(), Refusal>) {
@@ -252,7 +257,7 @@ async fn receive(
 async fn take_all(
     guest: &Arc<Guest>,
     restoring: &mut Option<Restoring>,
-    side: Option<&Side>,
+    side: Option<&SideChannel>,
     inbox: &mut Inbox,
     outbox: &mut Outbox,
 ) -> Result<(), Refusal> {
@@ -264,16 +269,16 @@ async fn take_all(
             continue;
         }
         if frame.tag != Tag::Item {
-            return Err(Refusal::Gone);
+            return Err(Refusal::HostGone);
         }
-        match bastide_proto::decode(&frame.body).map_err(|_| Gone)? {
+        match bastide_proto::decode(&frame.body).map_err(|_| HostGone)? {
             RestoreItem::Entries(entries) => {
                 let bytes = content(inbox, expected(&entries)?).await?;
                 let made = work(guest, restoring, move |it, roots| {
                     it.builder.make(roots, entries, &bytes)?;
                     Ok(it.builder.made)
                 });
-                outbox.item(&RestoreWord::Progress { made: made.await? }).await?;
+                outbox.item(&RestoreMessage::Progress { made: made.await? }).await?;
             }
             RestoreItem::Large { entry, size, ticket } => {
                 let file = work(guest, restoring, move |it, _| {
@@ -287,7 +292,7 @@ async fn take_all(
                     (Some(ticket), Some(side)) => side.pass(ticket, file.as_fd()).await.is_ok(),
                     _ => false,
                 };
-                outbox.item(&RestoreWord::Ready { passed }).await?;
+                outbox.item(&RestoreMessage::Ready { passed }).await?;
             }
             RestoreItem::Hole(length) => {
                 work(guest, restoring, move |it, _| fill(it, |filling| filling.skip(length)))
@@ -299,13 +304,13 @@ async fn take_all(
                     it.builder.end_large(&filling)?;
                     Ok(it.builder.made)
                 });
-                outbox.item(&RestoreWord::Progress { made: made.await? }).await?;
+                outbox.item(&RestoreMessage::Progress { made: made.await? }).await?;
             }
             RestoreItem::Commit => return commit(guest, restoring, outbox).await,
             RestoreItem::Abandon => {
                 return Err(Fault::new(FaultKind::Invalid, "the host gave the tree up").into());
             }
-            _ => return Err(Refusal::Gone),
+            _ => return Err(Refusal::HostGone),
         }
     }
 }
@@ -340,7 +345,7 @@ async fn commit(
     })?;
     let (losses, cleared) = committed?;
     let (unowned, unattributed) = (losses.unowned, losses.unattributed);
-    Ok(outbox.item(&RestoreWord::Restored { unowned, unattributed, cleared }).await?)
+    Ok(outbox.item(&RestoreMessage::Restored { unowned, unattributed, cleared }).await?)
 }
 
 async fn put_in_place(
@@ -367,27 +372,27 @@ async fn put_in_place(
 }
 
 /// How many bytes follow a list of entries.
-fn expected(entries: &[Made]) -> Result<u64, Gone> {
+fn expected(entries: &[NewEntry]) -> Result<u64, HostGone> {
     let mut total = 0_u64;
     for entry in entries {
-        if let MadeKind::File { extents } = &entry.kind {
+        if let NewEntryKind::File { extents } = &entry.kind {
             for extent in extents {
                 if let Extent::Data(length) = extent {
-                    total = total.checked_add(*length).ok_or(Gone)?;
+                    total = total.checked_add(*length).ok_or(HostGone)?;
                 }
             }
         }
     }
-    if total <= BATCH_CONTENT { Ok(total) } else { Err(Gone) }
+    if total <= BATCH_CONTENT { Ok(total) } else { Err(HostGone) }
 }
 
-async fn content(inbox: &mut Inbox, expected: u64) -> Result<Bytes, Gone> {
-    let expected = usize::try_from(expected).map_err(|_| Gone)?;
+async fn content(inbox: &mut Inbox, expected: u64) -> Result<Bytes, HostGone> {
+    let expected = usize::try_from(expected).map_err(|_| HostGone)?;
     let mut bytes = BytesMut::with_capacity(expected);
     while bytes.len() < expected {
         let frame = inbox.next().await?;
         if frame.tag != Tag::Input || frame.body.len() > expected - bytes.len() {
-            return Err(Gone);
+            return Err(HostGone);
         }
         bytes.extend_from_slice(&frame.body);
     }

@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use bastide_proto::files::{BATCH_BYTES, FileTime};
 use bastide_proto::frame::Tag;
-use bastide_proto::tree::{AHEAD, MAX_DEPTH, Scan, ScanWord, Seen, SeenKind, SeenStat, Wanted};
+use bastide_proto::tree::{
+    AHEAD, MAX_DEPTH, Scan, ScanMessage, ScannedEntry, ScannedKind, ScannedStat, Wanted,
+};
 use bastide_proto::{Accepted, End, Fault, FaultKind};
 use rustix::fs::{FileType, Mode, OFlags, Stat, fstat, openat, readlinkat};
 use rustix::io::Errno;
@@ -21,11 +23,13 @@ use super::closed::Unlocked;
 use super::restore::WORD;
 use super::{attributes, closed, fetch, stability};
 use crate::server::Guest;
-use crate::server::beneath::{Leaf, Missing, Node, PathError, Roots, look, look_at, names, reopen};
+use crate::server::beneath::{
+    FileIdentity, Leaf, Missing, PathError, Roots, names, reopen, stat_at, stat_held,
+};
 use crate::server::blocking::blocking;
-use crate::server::call::{Gone, Inbox, Outbox, Refusal};
+use crate::server::call::{HostGone, Inbox, Outbox, Refusal};
 use crate::server::files::some_entries;
-use crate::server::side::Side;
+use crate::server::side::SideChannel;
 
 /// How long one piece of the work takes.
 const PIECE: Duration = Duration::from_millis(200);
@@ -84,14 +88,14 @@ fn slice(bytes: &[u8], (start, length): (u32, u16)) -> &[u8] {
 struct Level {
     /// The names that lead here from the base.
     path: Arc<Vec<Vec<u8>>>,
-    node: Node,
+    node: FileIdentity,
     /// Not there while too many below are.
     folder: Option<OwnedFd>,
     names: Names,
 }
 
 /// Where an entry that was told is: the names of its folder, and its own.
-pub(super) type Told = (Arc<Vec<Vec<u8>>>, Vec<u8>);
+pub(super) type EntryRef = (Arc<Vec<Vec<u8>>>, Vec<u8>);
 
 /// A tree that is being looked through.
 #[derive(Debug)]
@@ -107,8 +111,8 @@ pub(super) struct Scanner {
 /// Some entries, and where the host finds them.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
-    pub(super) entries: Vec<Seen>,
-    pub(super) told: Vec<Told>,
+    pub(super) entries: Vec<ScannedEntry>,
+    pub(super) told: Vec<EntryRef>,
     bytes: usize,
 }
 
@@ -139,7 +143,7 @@ impl Scanner {
             self.begun = true;
             let folder = reopen(&*self.base, FOLDER)?;
             let stat = seen(&fstat(&folder)?);
-            let kind = SeenKind::Dir { attributes: attributes::read(&folder) };
+            let kind = ScannedKind::Dir { attributes: attributes::read(&folder) };
             batch.add(0, Arc::default(), Vec::new(), kind, stat);
             self.push(Arc::default(), folder)?;
         }
@@ -163,7 +167,7 @@ impl Scanner {
         }
         let Some(folder) = &level.folder else { return Ok(()) };
         for _ in 0..ATTEMPTS {
-            let stat = match look_at(folder, &name) {
+            let stat = match stat_at(folder, &name) {
                 Ok(stat) => stat,
                 // It went away while we were looking.
                 Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
@@ -171,15 +175,17 @@ impl Scanner {
             };
             let told = seen(&stat);
             let kind = match FileType::from_raw_mode(stat.st_mode) {
-                FileType::RegularFile => SeenKind::File,
+                FileType::RegularFile => ScannedKind::File,
                 FileType::Symlink => match readlinkat(folder, name.as_slice(), Vec::new()) {
-                    Ok(target) => SeenKind::Symlink { target: ByteBuf::from(target.into_bytes()) },
+                    Ok(target) => {
+                        ScannedKind::Symlink { target: ByteBuf::from(target.into_bytes()) }
+                    }
                     // Something else by now.
                     Err(Errno::INVAL | Errno::NOENT) => continue,
                     Err(errno) => return Err(errno),
                 },
-                FileType::Fifo => SeenKind::Fifo,
-                FileType::Socket => SeenKind::Socket,
+                FileType::Fifo => ScannedKind::Fifo,
+                FileType::Socket => ScannedKind::Socket,
                 FileType::Directory => match enter(roots, folder, &level.node, &name) {
                     Ok(Some((inside, unlocked))) => {
                         let mut stat = seen(&fstat(&inside)?);
@@ -190,17 +196,17 @@ impl Scanner {
                             stat.mode = unlocked.mode();
                             self.unlocked.push(unlocked);
                         }
-                        let kind = SeenKind::Dir { attributes: attributes::read(&inside) };
+                        let kind = ScannedKind::Dir { attributes: attributes::read(&inside) };
                         batch.add(depth, Arc::clone(&path), name.clone(), kind, stat);
                         let mut below = path.to_vec();
                         below.push(name);
                         return self.push(Arc::new(below), inside);
                     }
-                    Ok(None) => SeenKind::Mount,
+                    Ok(None) => ScannedKind::Mount,
                     Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
-                    Err(errno) => SeenKind::Closed { errno: errno.raw_os_error() },
+                    Err(errno) => ScannedKind::Closed { errno: errno.raw_os_error() },
                 },
-                _ => SeenKind::Device,
+                _ => ScannedKind::Device,
             };
             batch.add(depth, path, name, kind, told);
             return Ok(());
@@ -220,7 +226,7 @@ impl Scanner {
             return Err(Errno::NAMETOOLONG);
         }
         let names = Names::read(&folder)?;
-        let node = look(&folder)?;
+        let node = stat_held(&folder)?;
         self.levels.push(Level { path, node, folder: Some(folder), names });
         if let Some(far) = self.levels.len().checked_sub(HELD + 1) {
             self.levels[far].folder = None;
@@ -238,7 +244,8 @@ impl Scanner {
         }
         let flags = FOLDER | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let climbed = left.folder.and_then(|from| openat(from, c"..", flags, Mode::empty()).ok());
-        let is_it = |folder: &OwnedFd| look(folder).is_ok_and(|it| it.is_same_file(&above.node));
+        let is_it =
+            |folder: &OwnedFd| stat_held(folder).is_ok_and(|it| it.is_same_file(&above.node));
         above.folder = climbed.filter(is_it).or_else(|| {
             // The tree changed; perhaps the folder is still where it was.
             roots.open_below(&base, &above.path, FOLDER).ok().filter(is_it)
@@ -255,19 +262,19 @@ impl Batch {
         depth: usize,
         folder: Arc<Vec<Vec<u8>>>,
         name: Vec<u8>,
-        kind: SeenKind,
-        stat: SeenStat,
+        kind: ScannedKind,
+        stat: ScannedStat,
     ) {
         let more = match &kind {
-            SeenKind::Dir { attributes } => {
+            ScannedKind::Dir { attributes } => {
                 attributes.iter().map(|(name, value)| name.len() + value.len() + 8).sum()
             }
-            SeenKind::Symlink { target } => target.len(),
+            ScannedKind::Symlink { target } => target.len(),
             _ => 0,
         };
         self.bytes += name.len() + more + 56;
         let depth = u32::try_from(depth).unwrap_or(u32::MAX);
-        self.entries.push(Seen { depth, name: ByteBuf::from(name.as_slice()), kind, stat });
+        self.entries.push(ScannedEntry { depth, name: ByteBuf::from(name.as_slice()), kind, stat });
         self.told.push((folder, name));
     }
 }
@@ -276,23 +283,23 @@ impl Batch {
 fn enter(
     roots: &Roots,
     folder: &OwnedFd,
-    above: &Node,
+    above: &FileIdentity,
     name: &[u8],
 ) -> Result<Option<(OwnedFd, Option<Unlocked>)>, Errno> {
     let (entered, unlocked) = match closed::enter(roots, folder, name) {
         Err(Errno::XDEV) => return Ok(None),
         entered => entered?,
     };
-    let node = look(&entered)?;
+    let node = stat_held(&entered)?;
     Ok(node.is_in_mount_of(above).then_some((entered, unlocked)))
 }
 
 /// What the host is told about a file.
-pub(super) fn seen(stat: &Stat) -> SeenStat {
+pub(super) fn seen(stat: &Stat) -> ScannedStat {
     let time =
         |seconds: i64, nanos: u64| FileTime { seconds, nanos: u32::try_from(nanos).unwrap_or(0) };
     #[expect(clippy::useless_conversion, reason = "narrower on some machines")]
-    SeenStat {
+    ScannedStat {
         mode: stat.st_mode & 0o7777,
         uid: stat.st_uid,
         gid: stat.st_gid,
@@ -309,7 +316,7 @@ pub(super) fn seen(stat: &Stat) -> SeenStat {
 pub(in crate::server) async fn run(
     guest: &Arc<Guest>,
     scan: &Scan,
-    side: Option<&Side>,
+    side: Option<&SideChannel>,
     inbox: &mut Inbox,
     outbox: &mut Outbox,
 ) -> Result<(), Refusal> {
@@ -318,7 +325,7 @@ pub(in crate::server) async fn run(
     let _turn = loop {
         match tokio::time::timeout(WORD, guest.restores.read()).await {
             Ok(turn) => break turn,
-            Err(_) => outbox.item(&ScanWord::Busy).await?,
+            Err(_) => outbox.item(&ScanMessage::Busy).await?,
         }
     };
     let (asked, held) = (scan.clone(), Arc::clone(guest));
@@ -331,7 +338,7 @@ pub(in crate::server) async fn run(
     let end = match tell(guest, scanner, side, inbox, outbox).await {
         Ok(()) => End::Done,
         Err(Refusal::Fault(fault)) => End::Failed(fault),
-        Err(Refusal::Gone) => return Err(Refusal::Gone),
+        Err(Refusal::HostGone) => return Err(Refusal::HostGone),
     };
     Ok(outbox.end(&end).await?)
 }
@@ -339,15 +346,15 @@ pub(in crate::server) async fn run(
 async fn tell(
     guest: &Arc<Guest>,
     mut scanner: Scanner,
-    side: Option<&Side>,
+    side: Option<&SideChannel>,
     inbox: &mut Inbox,
     outbox: &mut Outbox,
 ) -> Result<(), Refusal> {
     if let Some(clock) = stability::clock() {
-        outbox.item(&ScanWord::Clock(clock)).await?;
+        outbox.item(&ScanMessage::Clock(clock)).await?;
     }
     let mut fetcher = fetch::Fetcher::new(scanner.base());
-    let mut ahead: VecDeque<Vec<Told>> = VecDeque::new();
+    let mut ahead: VecDeque<Vec<EntryRef>> = VecDeque::new();
     let mut is_end = false;
     loop {
         while !is_end && ahead.len() < AHEAD {
@@ -365,17 +372,17 @@ async fn tell(
             })?;
             is_end = end;
             if batch.entries.is_empty() {
-                outbox.item(&ScanWord::Busy).await?;
+                outbox.item(&ScanMessage::Busy).await?;
                 continue;
             }
-            outbox.item(&ScanWord::Entries(batch.entries)).await?;
+            outbox.item(&ScanMessage::Entries(batch.entries)).await?;
             ahead.push_back(batch.told);
         }
         let Some(told) = ahead.pop_front() else { return Ok(()) };
         let frame = inbox.next().await?;
         let wanted: Wanted = match frame.tag {
-            Tag::Item => bastide_proto::decode(&frame.body).map_err(|_| Gone)?,
-            _ => return Err(Refusal::Gone),
+            Tag::Item => bastide_proto::decode(&frame.body).map_err(|_| HostGone)?,
+            _ => return Err(Refusal::HostGone),
         };
         if !wanted.files.is_empty() {
             fetcher.prepare(outbox).await?;

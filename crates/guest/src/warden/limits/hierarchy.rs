@@ -1,4 +1,4 @@
-//! Where this machine keeps its control groups.
+//! Where this machine keeps its cgroups.
 
 use std::fs;
 use std::io;

@@ -2,7 +2,7 @@
 
 use std::io::{Read, Seek};
 
-use super::{Action, Existing, Origin, Step};
+use super::{Action, Existing, Origin, UnpackStep};
 use crate::archive::ArchiveLimits;
 use crate::archive::refusal::archive_write_error;
 use crate::archive::tar::{ExtractionCheck, TarReader};
@@ -100,7 +100,7 @@ impl<R: Read + Seek> Extraction<R> {
     ///
     /// # Errors
     /// The archive cannot be read.
-    pub fn next_step(&mut self) -> Result<Option<Step<'_>>> {
+    pub fn next_step(&mut self) -> Result<Option<UnpackStep<'_>>> {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
         }
@@ -115,7 +115,13 @@ impl<R: Read + Seek> Extraction<R> {
                     true => Action::Dir,
                     false => Action::File { mode: None, content: Box::new(reader.content()) },
                 };
-                return Ok(Some(Step { path, existing, action, member: member.name, origin }));
+                return Ok(Some(UnpackStep {
+                    path,
+                    existing,
+                    action,
+                    member: member.name,
+                    origin,
+                }));
             },
             Members::Zip { zip, next } => loop {
                 let index = *next;
@@ -136,7 +142,7 @@ impl<R: Read + Seek> Extraction<R> {
                         }
                     },
                 };
-                return Ok(Some(Step { path, existing, action, member, origin }));
+                return Ok(Some(UnpackStep { path, existing, action, member, origin }));
             },
         }
     }

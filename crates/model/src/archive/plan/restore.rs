@@ -2,7 +2,7 @@
 
 use std::io::{Read, Seek};
 
-use super::{Action, Existing, Origin, Step};
+use super::{Action, Existing, Origin, UnpackStep};
 use crate::archive::EntryPath;
 use crate::archive::refusal::unsafe_tar_member;
 use crate::archive::tar::{
@@ -70,7 +70,7 @@ impl<R: Read + Seek> TarRestore<R> {
     ///
     /// # Errors
     /// The archive cannot be read.
-    pub fn next_step(&mut self) -> Result<Option<Step<'_>>> {
+    pub fn next_step(&mut self) -> Result<Option<UnpackStep<'_>>> {
         while !self.files_done {
             let Some(member) = self.reader.next_member()? else {
                 self.files_done = true;
@@ -95,7 +95,7 @@ impl<R: Read + Seek> TarRestore<R> {
             };
             let origin = Origin::Restore { folder: self.folder.clone() };
             let existing = Existing::Replaced;
-            return Ok(Some(Step { path, existing, action, member: member.name, origin }));
+            return Ok(Some(UnpackStep { path, existing, action, member: member.name, origin }));
         }
         let Some((member, path, target)) = self.links.pop() else { return Ok(None) };
         if path.is_root() {
@@ -103,7 +103,7 @@ impl<R: Read + Seek> TarRestore<R> {
         }
         let (existing, action) = (Existing::Replaced, Action::Link { target });
         let origin = Origin::Restore { folder: self.folder.clone() };
-        Ok(Some(Step { path, existing, action, member, origin }))
+        Ok(Some(UnpackStep { path, existing, action, member, origin }))
     }
     fn refuse_root(&self) -> Error {
         unsafe_tar_member(self.folder.as_bytes(), "path escapes root after resolution")

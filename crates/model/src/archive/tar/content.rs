@@ -14,11 +14,11 @@ pub(super) struct Content {
     /// Bytes of it that were a map and no content.
     dropped: u64,
     /// What the file consists of, last piece first.
-    pieces: Vec<Piece>,
+    pieces: Vec<ContentPart>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Piece {
+enum ContentPart {
     Zeros(u64),
     Data(u64),
 }
@@ -45,7 +45,7 @@ impl Content {
         let available = self.stored.saturating_sub(self.dropped);
         self.pieces = Vec::new();
         let Some(map) = &member.sparse else {
-            self.pieces.push(Piece::Data(member.size));
+            self.pieces.push(ContentPart::Data(member.size));
             return !member.kind.has_content() || member.size == self.stored;
         };
         let (mut end, mut data) = (0_u64, 0_u64);
@@ -55,11 +55,11 @@ impl Content {
             else {
                 return false;
             };
-            self.pieces.extend([Piece::Zeros(hole), Piece::Data(length)]);
+            self.pieces.extend([ContentPart::Zeros(hole), ContentPart::Data(length)]);
             (end, data) = (piece_end, total);
         }
         let Some(hole) = member.size.checked_sub(end) else { return false };
-        self.pieces.push(Piece::Zeros(hole));
+        self.pieces.push(ContentPart::Zeros(hole));
         self.pieces.reverse();
         data <= available
     }
@@ -67,8 +67,8 @@ impl Content {
     /// How many bytes of the file are not in the archive.
     pub(super) fn zeros(&self) -> u64 {
         let zeros = self.pieces.iter().map(|piece| match piece {
-            Piece::Zeros(count) => *count,
-            Piece::Data(_) => 0,
+            ContentPart::Zeros(count) => *count,
+            ContentPart::Data(_) => 0,
         });
         zeros.fold(0, u64::saturating_add)
     }
@@ -86,19 +86,22 @@ impl<R: Read> Read for TarContent<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         // Holes take time, too, and nothing is read for them.
         self.input.check_time()?;
-        while matches!(self.content.pieces.last(), Some(Piece::Zeros(0) | Piece::Data(0))) {
+        while matches!(
+            self.content.pieces.last(),
+            Some(ContentPart::Zeros(0) | ContentPart::Data(0))
+        ) {
             self.content.pieces.pop();
         }
         let room = u64::try_from(buffer.len()).unwrap_or(u64::MAX);
         let (read, left) = match self.content.pieces.last_mut() {
             None => return Ok(0),
-            Some(Piece::Zeros(left)) => {
+            Some(ContentPart::Zeros(left)) => {
                 let zeros = room.min(*left);
                 let filled = usize::try_from(zeros).unwrap_or(0);
                 buffer.iter_mut().take(filled).for_each(|byte| *byte = 0);
                 (filled, left)
             }
-            Some(Piece::Data(left)) => {
+            Some(ContentPart::Data(left)) => {
                 let wanted = usize::try_from(room.min(*left)).unwrap_or(0);
                 let read = self.input.read(buffer.get_mut(..wanted).unwrap_or_default())?;
                 if read == 0 && wanted > 0 {

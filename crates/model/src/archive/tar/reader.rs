@@ -8,7 +8,7 @@ use super::member::{TarKind, TarMember};
 use super::pax::{Records, integer};
 use super::{BLOCK, padded};
 use crate::archive::bounds::{
-    Expanded, MAX_EXTENSIONS, MAX_GLOBAL_HEADERS, MAX_GLOBALS, MAX_HEADER, MAX_PIECES, Spent,
+    ExpansionError, MAX_EXTENSIONS, MAX_GLOBAL_HEADERS, MAX_GLOBALS, MAX_HEADER, MAX_PIECES, Usage,
     tar_read_failure,
 };
 use crate::archive::compression::Decompressed;
@@ -46,7 +46,7 @@ pub struct TarReader<R: Read> {
     content: Content,
     /// How many bytes of sparse files are not in the archive.
     zeros: u64,
-    spent: Spent,
+    spent: Usage,
     ended: bool,
 }
 
@@ -93,7 +93,7 @@ impl<R: Read> TarReader<R> {
             global_headers: 0,
             content: Content::default(),
             zeros: 0,
-            spent: Spent::default(),
+            spent: Usage::default(),
             ended: false,
         })
     }
@@ -308,7 +308,7 @@ impl<R: Read> TarReader<R> {
         self.zeros = self.zeros.saturating_add(self.content.zeros());
         let (limit, actual) = (self.input.allowance(), self.zeros);
         match actual > limit {
-            true => Err(Expanded { limit, actual }.error(&member.name)),
+            true => Err(ExpansionError { limit, actual }.error(&member.name)),
             false => Ok(member),
         }
     }

@@ -4,7 +4,7 @@ use std::io::Read;
 
 use super::{TarKind, TarMember, TarReader};
 use crate::archive::EntryPath;
-use crate::archive::inventory::{Clash, Inventory, Nested, Occupant};
+use crate::archive::inventory::{Inventory, Nested, Occupant, PathConflict};
 use crate::archive::limits::{ArchiveLimits, Meter};
 use crate::archive::refusal::{unreadable_tar, unsafe_tar_member};
 use crate::{Error, Result};
@@ -218,8 +218,10 @@ fn take_place(inventory: &mut Inventory, member: &TarMember, path: &EntryPath) -
         _ => Occupant::File,
     };
     inventory.add(&member.name, path, occupant).map_err(|clash| match clash {
-        Clash::Taken => unsafe_tar_member(&member.name, format!("duplicate archive path: {path}")),
-        Clash::TooMany => {
+        PathConflict::Taken => {
+            unsafe_tar_member(&member.name, format!("duplicate archive path: {path}"))
+        }
+        PathConflict::TooMany => {
             unreadable_tar("it has more folders and longer names than members account for")
         }
     })

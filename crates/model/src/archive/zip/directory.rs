@@ -4,7 +4,7 @@ use std::io::{BufReader, Read, Seek, SeekFrom};
 
 use super::member::ZipMember;
 use super::name;
-use crate::archive::bounds::{Expanded, Spent, Stopwatch, expansion};
+use crate::archive::bounds::{ExpansionError, Stopwatch, Usage, expansion};
 use crate::archive::refusal::unreadable_zip;
 use crate::{Error, Result};
 
@@ -25,7 +25,7 @@ const MAX_COMMENT: u64 = 1 << 16;
 const NEWEST_VERSION: u8 = 63;
 
 /// Where the directory lies.
-struct Place {
+struct DirectoryLocation {
     start: u64,
     size: u64,
     /// How long the archive is.
@@ -44,7 +44,7 @@ pub(super) fn read(
     let mut directory = BufReader::new(input.take(place.size));
     let mut members = Vec::new();
     let mut read: u64 = 0;
-    let (mut spent, mut total) = (Spent::default(), 0_u64);
+    let (mut spent, mut total) = (Usage::default(), 0_u64);
     while read < place.size {
         let fixed: [u8; ENTRY_SIZE] = bytes(&mut directory).ok_or_else(cut_off)?;
         let lengths = [u16_at(&fixed, 28), u16_at(&fixed, 30), u16_at(&fixed, 32)];
@@ -57,7 +57,7 @@ pub(super) fn read(
         total = total.saturating_add(member.size);
         let limit = expansion(place.length);
         if total > limit {
-            return Err(Expanded { limit, actual: total }.error(member.name.as_bytes()));
+            return Err(ExpansionError { limit, actual: total }.error(member.name.as_bytes()));
         }
         members.push(member);
         let variable: u64 = lengths.into_iter().map(u64::from).sum();
@@ -130,7 +130,7 @@ impl Sizes {
 }
 
 /// Finds the directory from the archive's end.
-fn find(input: &mut (impl Read + Seek)) -> Result<Place> {
+fn find(input: &mut (impl Read + Seek)) -> Result<DirectoryLocation> {
     let no_zip = || unreadable_zip("it has no directory");
     let length = input.seek(SeekFrom::End(0)).map_err(unreadable_zip)?;
     let tail_at = length.saturating_sub(MAX_COMMENT + 22);
@@ -154,7 +154,7 @@ fn find(input: &mut (impl Read + Seek)) -> Result<Place> {
     }
     let shift = directory_end - i128::from(size) - i128::from(offset);
     let start = u64::try_from(i128::from(offset) + shift);
-    Ok(Place { start: start.map_err(|_| cut_off())?, size, length, shift })
+    Ok(DirectoryLocation { start: start.map_err(|_| cut_off())?, size, length, shift })
 }
 
 /// Size and offset of a directory that does not fit into 32 bits.

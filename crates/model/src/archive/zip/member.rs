@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::archive::entry_path::{contained_path, names_the_root};
-use crate::archive::inventory::{Clash, Inventory, Occupant};
+use crate::archive::inventory::{Inventory, Occupant, PathConflict};
 use crate::archive::limits::Meter;
 use crate::archive::refusal::{unreadable_zip, unsafe_zip_member};
 use crate::archive::{ArchiveLimits, EntryPath};
@@ -78,8 +78,10 @@ pub fn check_zip(members: &[ZipMember], limits: ArchiveLimits) -> Result<()> {
         meter.count(name, member.size)?;
         let occupant = if member.is_dir() { Occupant::Dir } else { Occupant::File };
         inventory.add(name, &path, occupant).map_err(|clash| match clash {
-            Clash::Taken => unsafe_zip_member(name, format!("duplicate archive path: {path}")),
-            Clash::TooMany => {
+            PathConflict::Taken => {
+                unsafe_zip_member(name, format!("duplicate archive path: {path}"))
+            }
+            PathConflict::TooMany => {
                 unreadable_zip("it has more folders and longer names than members account for")
             }
         })?;

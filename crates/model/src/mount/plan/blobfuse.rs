@@ -1,6 +1,6 @@
 //! Mounting with blobfuse2.
 
-use super::{HelperRun, MountStep, Place, RequiredTool, ToolCheck, command, context};
+use super::{HelperRun, MountPaths, MountStep, RequiredTool, ToolCheck, command, context};
 use crate::mount::config::BlobfuseConfig;
 use crate::mount::pattern::{BlobfuseCache, FusePattern};
 use crate::posix_path::PosixPath;
@@ -8,7 +8,7 @@ use crate::secret::Secret;
 use crate::{Error, Result};
 
 pub(super) fn steps(
-    place: &Place<'_>,
+    place: &MountPaths<'_>,
     pattern: &FusePattern,
     config: &BlobfuseConfig,
 ) -> Result<Vec<MountStep>> {

@@ -1,13 +1,13 @@
 //! Mounting with Mountpoint for Amazon S3.
 
-use super::{HelperRun, MountStep, Place, RequiredTool, ToolCheck, command, context};
+use super::{HelperRun, MountPaths, MountStep, RequiredTool, ToolCheck, command, context};
 use crate::mount::config::MountpointConfig;
 use crate::mount::inline_url::url_holds_authority;
 use crate::mount::remote::filled;
 use crate::secret::Secret;
 use crate::{Error, Result};
 
-pub(super) fn steps(place: &Place<'_>, config: &MountpointConfig) -> Result<Vec<MountStep>> {
+pub(super) fn steps(place: &MountPaths<'_>, config: &MountpointConfig) -> Result<Vec<MountStep>> {
     let endpoint = filled(config.endpoint_url.as_deref());
     if endpoint.is_some_and(url_holds_authority) {
         // Arguments can be read by everybody in the sandbox.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{HelperRun, MountStep, Place, RequiredTool, ToolCheck, command, context};
+use super::{HelperRun, MountPaths, MountStep, RequiredTool, ToolCheck, command, context};
 use crate::Result;
 use crate::mount::RcloneConfig;
 use crate::mount::pattern::{RcloneMode, RclonePattern};
@@ -15,7 +15,7 @@ const USUAL_ADDRESS: &str = "127.0.0.1:2049";
 const USUAL_PORT: &str = "2049";
 
 pub(super) fn steps(
-    place: &Place<'_>,
+    place: &MountPaths<'_>,
     pattern: &RclonePattern,
     config: &RcloneConfig,
     text: Secret,

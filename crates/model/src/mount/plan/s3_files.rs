@@ -1,10 +1,10 @@
 //! Mounting with the mount helper of Amazon S3 Files.
 
-use super::{HelperRun, MountStep, Place, RequiredTool, ToolCheck, command, context};
+use super::{HelperRun, MountPaths, MountStep, RequiredTool, ToolCheck, command, context};
 use crate::mount::config::S3FilesConfig;
 use crate::mount::remote::filled;
 
-pub(super) fn steps(place: &Place<'_>, config: &S3FilesConfig) -> Vec<MountStep> {
+pub(super) fn steps(place: &MountPaths<'_>, config: &S3FilesConfig) -> Vec<MountStep> {
     let file_system = &config.file_system_id;
     let device = match filled(config.subpath.as_deref()) {
         Some(folder) => format!("{file_system}:{folder}"),

@@ -13,7 +13,7 @@ use futures::future::join_all;
 use serde_json::json;
 
 use super::failure;
-use crate::suite::{Context, Outcome, Trial, Trouble, sh};
+use crate::suite::{Context, Outcome, Trial, TrialError, sh};
 use crate::trials;
 
 pub(super) const TRIALS: &[Trial] = trials![
@@ -31,7 +31,7 @@ fn client(context: &Context) -> Client {
 }
 
 /// The whole record of a session.
-pub(crate) fn records(context: &Context, id: &SessionId) -> Result<Vec<AuditRecord>, Trouble> {
+pub(crate) fn records(context: &Context, id: &SessionId) -> Result<Vec<AuditRecord>, TrialError> {
     let mut reader = AuditReader::open(context.backend.home(), id)?;
     let mut all = Vec::new();
     loop {

@@ -14,7 +14,7 @@ use bastide::events::{
 use bastide::model::Manifest;
 use bastide::{CreateOptions, SessionId};
 
-use crate::suite::{Context, Outcome, Trial, Trouble};
+use crate::suite::{Context, Outcome, Trial, TrialError};
 use crate::trials;
 
 pub(super) const TRIALS: &[Trial] = trials![
@@ -169,7 +169,7 @@ async fn loses_no_event_to_sinks_of_a_session(context: Context) -> Outcome {
 }
 
 /// How much memory this process has, in bytes.
-fn resident() -> Result<usize, Trouble> {
+fn resident() -> Result<usize, TrialError> {
     let text = fs::read_to_string("/proc/self/statm")?;
     let pages: usize = text.split_whitespace().nth(1).ok_or("no size")?.parse()?;
     Ok(pages * 4096)

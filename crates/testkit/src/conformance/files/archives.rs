@@ -7,7 +7,7 @@ use bastide::model::archive::tar::{TarKind, TarMember, TarWriter};
 use bastide::{Content, ExtractOptions, Tools};
 
 use super::{class, error};
-use crate::suite::{Context, Outcome, Trial, Trouble, say, scratch};
+use crate::suite::{Context, Outcome, Trial, TrialError, say, scratch};
 use crate::trials;
 
 pub(super) const TRIALS: &[Trial] = trials![
@@ -27,7 +27,7 @@ pub(super) const TRIALS: &[Trial] = trials![
 type Member = (&'static str, &'static [u8]);
 
 /// A tar of these members; a folder ends in a slash, and `->` makes a link.
-fn tar(members: &[(&str, &[u8])]) -> Result<Vec<u8>, Trouble> {
+fn tar(members: &[(&str, &[u8])]) -> Result<Vec<u8>, TrialError> {
     let mut bytes = Vec::new();
     let mut writer = TarWriter::new(&mut bytes);
     for (name, content) in members {
@@ -203,7 +203,7 @@ async fn keeps_to_the_limits_of_archives(context: Context) -> Outcome {
 }
 
 /// A zip of one member as it is, with the sum that is said of it.
-fn zip(name: &str, content: &[u8], sum: u32) -> Result<Vec<u8>, Trouble> {
+fn zip(name: &str, content: &[u8], sum: u32) -> Result<Vec<u8>, TrialError> {
     let (length, named) = (u32::try_from(content.len())?, u16::try_from(name.len())?);
     let numbers =
         |parts: &[u16]| parts.iter().flat_map(|part| part.to_le_bytes()).collect::<Vec<_>>();

@@ -8,7 +8,7 @@ use bastide::model::{Entry, Manifest, PathGrant};
 use bastide::{ErrorKind, Rung, Session};
 
 use super::{class, error};
-use crate::suite::{Context, Outcome, Trial, Trouble, say, sh, skip};
+use crate::suite::{Context, Outcome, Trial, TrialError, say, sh, skip};
 use crate::trials;
 
 pub(super) const TRIALS: &[Trial] = trials![
@@ -20,7 +20,7 @@ pub(super) const TRIALS: &[Trial] = trials![
     is_never_root_where_ids_are_the_hosts,
 ];
 
-fn manifest(root: &Path, grants: &[(&Path, bool)]) -> Result<Manifest, Trouble> {
+fn manifest(root: &Path, grants: &[(&Path, bool)]) -> Result<Manifest, TrialError> {
     let text = |path: &Path| path.to_str().map(ToOwned::to_owned).ok_or("not UTF-8");
     let mut manifest = Manifest { root: text(root)?, ..Manifest::default() };
     for (path, read_only) in grants {
@@ -36,7 +36,7 @@ fn manifest(root: &Path, grants: &[(&Path, bool)]) -> Result<Manifest, Trouble> 
 }
 
 /// A folder of the host's, links followed.
-fn host() -> Result<(tempfile::TempDir, std::path::PathBuf), Trouble> {
+fn host() -> Result<(tempfile::TempDir, std::path::PathBuf), TrialError> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().canonicalize()?;
     Ok((folder, path))
@@ -64,7 +64,7 @@ async fn works_in_a_folder_of_the_host(context: Context) -> Outcome {
     session.write("written", "api").await?;
     assert_eq!(fs::read_to_string(root.join("made"))?, "command\n");
     assert_eq!(fs::read_to_string(root.join("written"))?, "api");
-    let owner = |name: &str| -> Result<(u32, u32), Trouble> {
+    let owner = |name: &str| -> Result<(u32, u32), TrialError> {
         let metadata = fs::metadata(root.join(name))?;
         Ok((metadata.uid(), metadata.gid()))
     };

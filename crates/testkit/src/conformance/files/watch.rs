@@ -5,7 +5,7 @@ use std::time::Duration;
 use bastide::{FileChange, Watch};
 
 use super::class;
-use crate::suite::{Context, Outcome, Trial, Trouble, say};
+use crate::suite::{Context, Outcome, Trial, TrialError, say};
 use crate::trials;
 
 pub(super) const TRIALS: &[Trial] = trials![
@@ -15,7 +15,7 @@ pub(super) const TRIALS: &[Trial] = trials![
 ];
 
 /// Changes up to the first that is about `last`.
-async fn until(watch: &mut Watch, last: &str) -> Result<Vec<FileChange>, Trouble> {
+async fn until(watch: &mut Watch, last: &str) -> Result<Vec<FileChange>, TrialError> {
     let mut changes = Vec::new();
     let about = |change: &FileChange| match change {
         FileChange::Created { path, .. } | FileChange::Removed { path, .. } => path == last,

@@ -5,16 +5,16 @@ use std::time::Duration;
 use bastide::{Command, Session};
 
 use super::{restored, store};
-use crate::suite::{Context, Outcome, Trouble, skip};
+use crate::suite::{Context, Outcome, TrialError, skip};
 
 /// Whether a program is there at all.
-async fn has(session: &Session, program: &str) -> Result<bool, Trouble> {
+async fn has(session: &Session, program: &str) -> Result<bool, TrialError> {
     let found = session.exec(Command::shell(&format!("command -v {program}"))).await?;
     Ok(found.exit.code == 0)
 }
 
 /// What some lines print, which must not fail.
-async fn run(session: &Session, lines: &str) -> Result<String, Trouble> {
+async fn run(session: &Session, lines: &str) -> Result<String, TrialError> {
     let command = Command::shell(&format!("set -e\n{lines}")).timeout(Duration::from_secs(100));
     let output = session.exec(command).await?;
     if output.exit.code == 0 {

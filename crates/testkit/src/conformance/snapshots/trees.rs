@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use bastide::model::Manifest;
 use bastide::{CreateOptions, Store};
 
-use crate::suite::{Context, Outcome, Trouble};
+use crate::suite::{Context, Outcome, TrialError};
 
 /// Numbers that look random, the same for the same seed.
 struct Random(u64);
@@ -47,7 +47,7 @@ impl Random {
 }
 
 /// Makes a tree.
-fn grow(random: &mut Random, top: &Path) -> Result<(), Trouble> {
+fn grow(random: &mut Random, top: &Path) -> Result<(), TrialError> {
     let mut folders = vec![top.to_owned()];
     let mut files: Vec<PathBuf> = Vec::new();
     for _ in 0..random.below(14) {
@@ -131,7 +131,7 @@ struct Looks {
     same_as: PathBuf,
 }
 
-fn look(top: &Path) -> Result<BTreeMap<PathBuf, Looks>, Trouble> {
+fn look(top: &Path) -> Result<BTreeMap<PathBuf, Looks>, TrialError> {
     let mut found = BTreeMap::new();
     let mut first: BTreeMap<u64, PathBuf> = BTreeMap::new();
     let mut open = vec![top.to_owned()];
@@ -176,7 +176,7 @@ fn look(top: &Path) -> Result<BTreeMap<PathBuf, Looks>, Trouble> {
 }
 
 /// Removes everything in a folder, whatever its modes.
-fn clear(top: &Path) -> Result<(), Trouble> {
+fn clear(top: &Path) -> Result<(), TrialError> {
     for entry in fs::read_dir(top)? {
         let path = entry?.path();
         if path.symlink_metadata()?.is_dir() {

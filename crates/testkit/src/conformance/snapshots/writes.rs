@@ -6,14 +6,14 @@ use bastide::store::SaveOptions;
 use bastide::{Rung, Session, Store};
 
 use super::{SOON, restored, store};
-use crate::suite::{Context, Outcome, Trouble, say, scratch, skip, with_probe};
+use crate::suite::{Context, Outcome, TrialError, say, scratch, skip, with_probe};
 
 /// Whether the times of files in the workspace can tell that they did not change.
 ///
 /// # Errors
 ///
 /// Fails if the session cannot be asked.
-pub async fn times_tell(session: &Session) -> Result<bool, Trouble> {
+pub async fn times_tell(session: &Session) -> Result<bool, TrialError> {
     let kind = say(session, "stat -f -c %T .").await?;
     match kind.trim() {
         "ext2/ext3" | "xfs" | "btrfs" => Ok(true),
@@ -32,7 +32,7 @@ async fn until_read(
     session: &Session,
     most: u64,
     name: &str,
-) -> Result<(), Trouble> {
+) -> Result<(), TrialError> {
     let times_tell = times_tell(session).await?;
     let deadline = Instant::now() + SOON;
     loop {
@@ -54,7 +54,7 @@ struct Mapper<'a> {
 
 impl<'a> Mapper<'a> {
     /// Starts it. It is not in the workspace any more after that: it is large.
-    async fn start(session: &'a Session, file: &str) -> Result<Self, Trouble> {
+    async fn start(session: &'a Session, file: &str) -> Result<Self, TrialError> {
         let pipes = format!("{}/map", scratch(session).await?);
         let line = format!(
             "mkdir {pipes} && mkfifo {pipes}/in {pipes}/out && \
@@ -79,7 +79,7 @@ async fn first_of(
     store: &Store,
     name: &str,
     file: &str,
-) -> Result<String, Trouble> {
+) -> Result<String, TrialError> {
     let other = restored(context, store, name).await?;
     let first = say(&other, &format!("head -c1 {file}")).await?;
     other.delete().await?;

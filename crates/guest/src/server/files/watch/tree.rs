@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 
 use bastide_proto::GuestRoute;
-use bastide_proto::files::{Change, Changed};
+use bastide_proto::files::{Change, ChangedPath};
 use bastide_proto::tree::HIDDEN_PREFIX;
 use rustix::fs::inotify::{ReadFlags, WatchFlags, add_watch, remove_watch};
 use rustix::fs::{FileType, OFlags};
@@ -13,7 +13,7 @@ use serde_bytes::ByteBuf;
 
 use super::Event;
 use crate::server::beneath::{
-    Leaf, Node, PathError, Roots, held_path, look, look_at, names as names_in,
+    FileIdentity, Leaf, PathError, Roots, held_path, names as names_in, stat_at, stat_held,
 };
 use crate::server::files::some_entries;
 
@@ -43,7 +43,7 @@ pub(crate) struct Tree {
     queue: OwnedFd,
     /// The watched folder. It is not held: the kernel tells of the end of a folder only when nobody
     /// holds it any more.
-    node: Node,
+    node: FileIdentity,
     path: Vec<u8>,
     recursive: bool,
     /// The names that lead to each watched folder from the base, by the kernel's number for it.
@@ -61,7 +61,7 @@ impl Tree {
     ) -> Result<(Self, Vec<Change>), PathError> {
         let opened = roots.open_at(path, OFlags::PATH, Leaf::Target)?;
         let failed = |errno| opened.failed(errno);
-        let node = look(&opened.file).map_err(failed)?;
+        let node = stat_held(&opened.file).map_err(failed)?;
         let top = add_watch(&queue, held_path(&opened.file), WANTED).map_err(failed)?;
         let watches = HashMap::from([(top, Vec::new())]);
         let recursive = recursive && node.kind == FileType::Directory;
@@ -128,7 +128,7 @@ impl Tree {
         };
         let Some(path) = joined(&names) else { return changes.push(Change::Overflow) };
         let is_staged = event.name.starts_with(HIDDEN_PREFIX);
-        let changed = || Changed { path: path.clone(), is_dir };
+        let changed = || ChangedPath { path: path.clone(), is_dir };
         if let Some(to) = partner {
             self.renamed(roots, &names, is_staged, to, changes);
         } else if is_staged {
@@ -168,7 +168,7 @@ impl Tree {
         let (Some(path), Some(old)) = (joined(&names), joined(from)) else {
             return changes.push(Change::Overflow);
         };
-        let to = Changed { path, is_dir };
+        let to = ChangedPath { path, is_dir };
         // A file that got its own name when it was whole is a new file to everybody else.
         changes.push(match from_is_staged {
             true => Change::Created(to),
@@ -224,7 +224,7 @@ impl Tree {
                     }
                     let below = [names.as_slice(), &[name]].concat();
                     if is_new && let Some(path) = joined(&below) {
-                        report(Change::Created(Changed { path, is_dir }), changes);
+                        report(Change::Created(ChangedPath { path, is_dir }), changes);
                     }
                     match is_dir {
                         true if waiting.len() < MAX_WATCHES => waiting.push(below),
@@ -239,7 +239,7 @@ impl Tree {
     /// Opens a folder below the watched one, if that is still where it was.
     fn open(&self, roots: &Roots, names: &[Vec<u8>], flags: OFlags) -> Result<OwnedFd, Errno> {
         let base = roots.open_found(&names_in(&self.path), OFlags::PATH | OFlags::DIRECTORY)?;
-        match look(&base)?.is_same_file(&self.node) {
+        match stat_held(&base)?.is_same_file(&self.node) {
             true => roots.open_below(&base, names, flags),
             false => Err(Errno::NOENT),
         }
@@ -259,7 +259,7 @@ impl Tree {
 
 fn not_watched(names: &[Vec<u8>]) -> Change {
     let path = joined(names);
-    path.map_or(Change::Overflow, |path| Change::NotWatched(Changed { path, is_dir: true }))
+    path.map_or(Change::Overflow, |path| Change::NotWatched(ChangedPath { path, is_dir: true }))
 }
 
 /// The path of names, if it is not longer than anybody could use.
@@ -270,7 +270,7 @@ fn joined(names: &[Vec<u8>]) -> Option<ByteBuf> {
 
 fn is_dir(folder: &OwnedFd, name: &[u8], kind: FileType) -> bool {
     match kind {
-        FileType::Unknown => look_at(folder, name)
+        FileType::Unknown => stat_at(folder, name)
             .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory),
         kind => kind == FileType::Directory,
     }
