@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bastide::backend::Expose;
-use bastide::host::process::{ProcessIdentity, ended};
-use bastide::host::{make_private, words};
+use bastide::host::make_private;
+use bastide::host::process_identity::{ProcessIdentity, ended};
 use bastide::model::manifest::DEFAULT_ROOT;
 use bastide::model::state::{BackendState, NetworkMode};
+use bastide::warden_client;
 use bastide::{
     Backend, Booted, Connection, Error, ErrorKind, Isolation, Machine, MachineEnd, MachineSpec,
     MachineStatus, NetworkAccess, Orphans, Result, Rung, SessionFolder, SweepMode,
@@ -29,11 +30,11 @@ use crate::engine::{Engine, is_silence};
 use crate::engines::Engines;
 use crate::grants::check_grants;
 use crate::image::Image;
-use crate::own::{COPIED, HomeLabel, copied, own_state, remove, session_of};
+use crate::ownership::{COPIED, HomeLabel, copied, own_state, remove, session_of};
 use crate::receipt::EngineInfo;
 use crate::state::{State, Transport, load_engine, load_token, run_dir, state_of, store_engine};
 use crate::storage::Storage;
-use crate::{DockerOptions, EngineAddress, entry, image, network, socket, sweep};
+use crate::{DockerOptions, EngineAddress, guest_install, image, network, socket, sweep};
 
 /// The word users choose this backend by.
 pub(crate) const NAME: &str = "docker";
@@ -178,7 +179,7 @@ impl Backend for DockerBackend {
         let spec = &rooted(spec, &image)?;
         let storage = Storage::of(spec, folder.id(), &options)?;
         if !was_there {
-            let noted = entry::note_use(&self.home)
+            let noted = guest_install::note_use(&self.home)
                 .and_then(|()| store_engine(folder.path(), &address))
                 .and_then(|()| options.store(folder.path()));
             noted.map_err(|error| {
@@ -283,7 +284,7 @@ impl Backend for DockerBackend {
     }
 
     async fn discard(&self, folder: &Path) -> Result<()> {
-        if words::end(folder, true, REMOVAL, REMOVAL).await.is_err()
+        if warden_client::end(folder, true, REMOVAL, REMOVAL).await.is_err()
             && DockerOptions::load(folder).is_ok_and(|options| options.is_some())
         {
             let address = load_engine(folder).unwrap_or_else(|| self.address.clone());
@@ -345,7 +346,9 @@ impl Expose for DockerBackend {
         }
         let published = self.ports(machine, WardenRequest::Publish { port }).await?;
         let found = published.into_iter().find(|(inside, _)| *inside == port);
-        found.map(|(_, outside)| outside).ok_or_else(|| words::unexpected_response(&machine.id))
+        found
+            .map(|(_, outside)| outside)
+            .ok_or_else(|| warden_client::unexpected_response(&machine.id))
     }
 
     async fn published(&self, machine: &Machine) -> Result<Vec<(u16, u16)>> {
@@ -365,7 +368,7 @@ impl DockerBackend {
             return Err(Error::new(ErrorKind::Unsupported, message)
                 .hint("declare them, and ask for the network `bridge`"));
         }
-        words::ports(&state.dir, &machine.id, request, ANSWER).await
+        warden_client::ports(&state.dir, &machine.id, request, ANSWER).await
     }
 
     /// The ports the engine itself publishes.
@@ -390,7 +393,7 @@ impl DockerBackend {
 async fn ended_by_warden(state: &State, remove: bool) -> bool {
     let held = state.warden.as_ref().map(ProcessIdentity::open);
     let Some(Ok(Some(warden))) = held else { return false };
-    let asked = words::end(&state.dir, remove, REMOVAL, REMOVAL).await;
+    let asked = warden_client::end(&state.dir, remove, REMOVAL, REMOVAL).await;
     asked.is_ok() && ended(warden, ANSWER).await.is_ok()
 }
 

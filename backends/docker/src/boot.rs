@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use bastide::backend::{Duplex, KeepAlive, Retained};
-use bastide::host::process::ProcessIdentity;
+use bastide::host::process_identity::ProcessIdentity;
 use bastide::{
     Booted, Connection, Error, ErrorKind, Machine, MachineSpec, NetworkAccess, Result,
     SessionFolder,
@@ -27,12 +27,12 @@ use crate::container::{Plan, hostname, transport_of};
 use crate::dial::dial;
 use crate::engine::{Engine, LARGE, SMALL, status};
 use crate::image::Image;
-use crate::own::{HomeLabel, find, remove};
+use crate::ownership::{HomeLabel, find, remove};
 use crate::receipt::{EngineInfo, receipt};
 use crate::state::{State, Transport, container_name, make_token, run_dir, workspace_volume};
 use crate::storage::Storage;
 use crate::warden::Warden;
-use crate::{DockerOptions, entry};
+use crate::{DockerOptions, guest_install};
 
 /// How long to wait before trying a name again.
 const AGAIN: Duration = Duration::from_millis(20);
@@ -134,7 +134,7 @@ impl Boot<'_> {
     /// With volumes of the engine alone.
     async fn without_warden(&self, token: &Token) -> Result<Booted> {
         let home = &self.home.identity;
-        entry::fill_volume(&self.engine, &self.image.id, self.guest, home).await?;
+        guest_install::fill_volume(&self.engine, &self.image.id, self.guest, home).await?;
         match self.start_guest(Transport::Dial, token, Path::new("")).await {
             Ok(up) => self.booted(Transport::Dial, up, token, None, None),
             Err(error) => {
@@ -151,17 +151,19 @@ impl Boot<'_> {
         run: &Path,
     ) -> Result<RunningContainer> {
         let MadeContainer { container, disk_by_driver, is_new } = self.make(transport, run).await?;
-        if transport == Transport::Socket && !entry::is_known(&self.home.path, &self.about.id) {
-            let proof = entry::leave_proof(run).map_err(|error| self.failed(&error))?;
-            if !entry::is_shared(&self.engine, &container, &proof).await? {
+        if transport == Transport::Socket
+            && !guest_install::is_known(&self.home.path, &self.about.id)
+        {
+            let proof = guest_install::leave_proof(run).map_err(|error| self.failed(&error))?;
+            if !guest_install::is_shared(&self.engine, &container, &proof).await? {
                 if is_new {
                     // Another takes its place and its name.
                     remove(&self.engine, self.home, self.folder.id(), &[]).await?;
                 }
                 return Err(elsewhere());
             }
-            entry::remove_proof(run);
-            entry::remember(&self.home.path, &self.about.id);
+            guest_install::remove_proof(run);
+            guest_install::remember(&self.home.path, &self.about.id);
         }
         let message = self.message(token, disk_by_driver).map_err(|error| self.failed(&error))?;
         let (mut stream, rest) = match transport {

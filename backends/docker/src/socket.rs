@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use bastide::host::process::ProcessIdentity;
+use bastide::host::process_identity::ProcessIdentity;
 use bastide_proto::warden::GUEST_SOCKET;
 use rustix::fs::{CWD, FileType, Mode, OFlags, openat};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use bastide::host::process::ProcessIdentity;
+use bastide::host::process_identity::ProcessIdentity;
 use bastide::{Error, ErrorKind, Machine, Result, SessionId};
 use bastide_proto::GuestPath;
 use bastide_proto::hello::{TOKEN_BYTES, Token};

@@ -6,7 +6,7 @@ use bastide::{Orphans, Result, SessionId, SweepMode};
 use bollard::query_parameters::{ListContainersOptionsBuilder, ListVolumesOptionsBuilder};
 
 use crate::engine::{Engine, LARGE, SMALL};
-use crate::own::{HomeLabel, remove_container, remove_volume};
+use crate::ownership::{HomeLabel, remove_container, remove_volume};
 use crate::state::{HOME_LABEL, SESSION_LABEL};
 
 /// What an engine has of one session.

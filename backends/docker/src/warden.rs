@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use bastide::SessionFolder;
 use bastide::backend::{KeepAlive, KeepAliveHandle};
-use bastide::host::process::ProcessIdentity;
-use bastide::host::words;
+use bastide::host::process_identity::ProcessIdentity;
+use bastide::warden_client;
 use bastide_guest_bin::GuestBinary;
 use bastide_proto::container::{ContainerWardenSpec, GAVE_UP, UP};
 use bastide_proto::warden::RELEASE;
@@ -57,8 +57,8 @@ impl Warden {
         let pid = child.id().ok_or(io::ErrorKind::NotFound)?;
         // It outlives this call and may outlive this process; here it is only collected when it ends.
         tokio::spawn(async move { child.wait().await });
-        let mut control = words::to_tokio(control)?;
-        words::send(&mut control, spec).await?;
+        let mut control = warden_client::to_tokio(control)?;
+        warden_client::send(&mut control, spec).await?;
         hear(&mut control).await?;
         Ok(Self { control, identity: ProcessIdentity::of(pid)? })
     }

@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bastide::backend::Expose;
-use bastide::host::process::{ProcessIdentity, ended, kill};
-use bastide::host::{make_private, words};
+use bastide::host::make_private;
+use bastide::host::process_identity::{ProcessIdentity, ended, kill};
+use bastide::warden_client;
 use bastide::{
     Backend, Booted, Connection, Error, ErrorKind, GuestPath, Isolation, Machine, MachineEnd,
     MachineSpec, MachineStatus, NetworkAccess, Origin, Orphans, Receipt, Result, Rung,
@@ -27,9 +28,9 @@ use tokio::process::Command;
 use tokio::time::Instant;
 
 use crate::descendants::kill_descendants;
+use crate::spares::Spares;
 use crate::user::Identity;
-use crate::warden::Spares;
-use crate::{boot, orphans, side, token};
+use crate::{boot, orphans, side_channel, token};
 
 /// The word users choose this backend by.
 pub(crate) const NAME: &str = "local";
@@ -211,10 +212,10 @@ impl Backend for LocalBackend {
             let message = format!("session {} is not running: {error}", machine.id);
             Error::new(ErrorKind::BackendLost, message)
         };
-        let stream = words::connect(&dir, GUEST_SOCKET).await.map_err(lost)?;
+        let stream = warden_client::connect(&dir, GUEST_SOCKET).await.map_err(lost)?;
         let token = token::load(&dir).map_err(lost)?;
         let connected = stream.into_std();
-        connected.and_then(|stream| side::connection(stream, state.devices, token)).map_err(
+        connected.and_then(|stream| side_channel::connection(stream, state.devices, token)).map_err(
             |error| {
                 let message = format!("cannot connect to session {}: {error}", machine.id);
                 Error::new(ErrorKind::BackendLost, message)
@@ -269,10 +270,10 @@ impl Backend for LocalBackend {
         let failed = |error: io::Error| not_removed(&name, folder, &error);
         // A sandbox that came up has a warden, and that one knows how to end it. One that cannot do
         // anything any more is found by where it is.
-        if words::end(folder, true, ANSWER, REMOVAL).await.is_err() {
+        if warden_client::end(folder, true, ANSWER, REMOVAL).await.is_err() {
             let (home, folder) = (self.home.clone(), folder.to_owned());
             let found =
-                tokio::task::spawn_blocking(move || strays::living_in(&home, &folder)).await;
+                tokio::task::spawn_blocking(move || orphans::living_in(&home, &folder)).await;
             for (pid, process) in
                 found.map_err(io::Error::other).and_then(|found| found).map_err(failed)?
             {
@@ -294,7 +295,7 @@ impl Backend for LocalBackend {
 
     async fn sweep(&self, mode: SweepMode) -> Result<Orphans> {
         let home = self.home.clone();
-        let swept = tokio::task::spawn_blocking(move || strays::sweep(&home, mode)).await;
+        let swept = tokio::task::spawn_blocking(move || orphans::sweep(&home, mode)).await;
         let removed = swept.map_err(io::Error::other).and_then(|swept| swept).map_err(|error| {
             let message = format!("cannot look for stray processes: {error}");
             Error::new(ErrorKind::Io, message)
@@ -322,7 +323,9 @@ impl Expose for LocalBackend {
         }
         let published = self.ports(machine, WardenRequest::Publish { port }).await?;
         let found = published.into_iter().find(|(inside, _)| *inside == port);
-        found.map(|(_, outside)| outside).ok_or_else(|| words::unexpected_response(&machine.id))
+        found
+            .map(|(_, outside)| outside)
+            .ok_or_else(|| warden_client::unexpected_response(&machine.id))
     }
 
     async fn published(&self, machine: &Machine) -> Result<Vec<(u16, u16)>> {
@@ -333,7 +336,7 @@ impl Expose for LocalBackend {
 impl LocalBackend {
     async fn ports(&self, machine: &Machine, request: WardenRequest) -> Result<Vec<(u16, u16)>> {
         let (dir, Some(_)) = self.own(machine)? else { return Err(copied(machine)) };
-        words::ports(&dir, &machine.id, request, ANSWER).await
+        warden_client::ports(&dir, &machine.id, request, ANSWER).await
     }
 }
 
@@ -389,7 +392,7 @@ fn how_it_ended(dir: &Path) -> MachineEnd {
 async fn end(state: &State, dir: &Path, remove: bool) -> io::Result<()> {
     let (warden, init) = (state.warden.open()?, state.init.open()?);
     if let Some(warden) = warden {
-        if words::end(dir, remove, ANSWER, REMOVAL).await.is_ok() {
+        if warden_client::end(dir, remove, ANSWER, REMOVAL).await.is_ok() {
             return ended(warden, END).await;
         }
         // It may be on its way out already, or unable to do anything at all.
@@ -404,7 +407,7 @@ async fn end(state: &State, dir: &Path, remove: bool) -> io::Result<()> {
 }
 
 async fn end_process(pid: i32, process: OwnedFd) -> io::Result<()> {
-    if strays::is_host_init(pid) {
+    if orphans::is_host_init(pid) {
         // It cannot get away while it is held, and what it looks after must not.
         tokio::task::spawn_blocking(move || kill_descendants(pid))
             .await

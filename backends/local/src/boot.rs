@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bastide::backend::{KeepAlive, KeepAliveHandle, Retained};
-use bastide::host::process::ProcessIdentity;
+use bastide::host::process_identity::ProcessIdentity;
 use bastide::{
     Booted, Connection, Error, ErrorKind, Isolation, Machine, MachineSpec, NetworkAccess, Result,
     Rung, SessionFolder,
@@ -21,12 +21,12 @@ use bastide_proto::hello::Token;
 use bastide_proto::warden::{END_FILE, RELEASE};
 
 use crate::backend::{NAME, State};
-use crate::nursery::Warden;
 use crate::plan::{Plan, PlanInput};
 use crate::receipt::receipt;
 use crate::refusal::because;
-use crate::warden::{IdleWarden, Spares};
-use crate::{ladder, layout, side, token};
+use crate::spares::{IdleWarden, Spares};
+use crate::warden::Warden;
+use crate::{ladder, layout, side_channel, token};
 
 /// How long a sandbox may take to come up.
 const BOOT: Duration = Duration::from_secs(10);
@@ -207,7 +207,7 @@ async fn boot_in(
     let (first, far_first) = StdStream::pair()?;
     let first = match (plan.rung, plan.image.image()) {
         (Rung::Namespaces, None) => {
-            Ok(side::connection(first, plan.devices(None), Token(boot.token))?)
+            Ok(side_channel::connection(first, plan.devices(None), Token(boot.token))?)
         }
         // The warden makes what the files are on, and what that is can be seen only then.
         _ => Err(first),
@@ -223,7 +223,7 @@ async fn boot_in(
         BootReport::Ready(ready) => {
             let workspace = ready.image.as_ref().and_then(|image| image.as_ref().ok()).copied();
             let token = Token(boot.token);
-            let late = |first| side::connection(first, plan.devices(workspace), token);
+            let late = |first| side_channel::connection(first, plan.devices(workspace), token);
             let connection = first.or_else(late)?;
             Ok(Ok(BootedSandbox { warden, ready, control, connection }))
         }

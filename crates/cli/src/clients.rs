@@ -3,7 +3,7 @@
 use std::cell::OnceCell;
 use std::sync::Arc;
 
-use bastide::store::{SaveOptions, SaveReport};
+use bastide::snapshot::store::{SaveOptions, SaveReport};
 use bastide::{
     Client, Result, ResumeOptions, Saved, Session, SessionId, SessionInfo, Store, SweepOptions,
     SweepReport, Swept,

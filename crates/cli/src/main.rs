@@ -5,9 +5,9 @@
 mod args;
 mod clients;
 mod commands;
-mod conduct;
 mod config;
 mod events;
+mod foreground;
 mod stdin;
 mod terminal;
 mod transfer;

@@ -8,7 +8,7 @@ use bastide::{Error, ErrorKind, Exit, Process, Result};
 use rustix::termios::tcgetwinsize;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::conduct::follow;
+use crate::foreground::follow;
 use crate::stdin::Stdin;
 use crate::ui::Ui;
 use guard::{Guard, TerminalSignal};

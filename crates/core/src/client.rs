@@ -1,13 +1,14 @@
 //! Making sessions, and finding them again.
 
 mod create;
-mod ending;
+pub(crate) mod dependencies;
+mod events;
 mod lifetime;
 mod options;
-mod reach;
+mod removal;
+mod reserved_paths;
 mod resume;
 mod sweep;
-mod told;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,17 +18,17 @@ use bastide_model::receipt::{Isolation, NetworkAccess};
 use bastide_model::snapshot::{Snapshot, SnapshotSpec};
 use bastide_model::{Manifest, PathGrant, Registry};
 
-use crate::apply::GitOptions;
 use crate::backend::{Backend, Grant, MachineSpec, ResourceLimits, SessionId};
-use crate::dependencies::Dependencies;
+use crate::client::dependencies::Dependencies;
 use crate::events::EventOptions;
-use crate::lifecycle::{ConcurrencyLimits, ProgressListener};
+use crate::session::lifecycle::{ConcurrencyLimits, ProgressListener};
 use crate::snapshot::SnapshotTypes;
 use crate::state::State;
+use crate::workspace::GitOptions;
 use crate::{Error, ErrorKind, Result};
 
-pub(crate) use ending::{Removal, shut_down};
 pub use lifetime::{SessionInfo, SessionState};
+pub(crate) use removal::{Removal, shut_down};
 pub use resume::ResumeOptions;
 pub use sweep::{SweepOptions, SweepReport, Swept};
 

@@ -17,12 +17,12 @@
 //! ```
 
 mod audit;
-mod lane;
 mod otel;
 mod post;
 mod recorder;
 mod redact;
 mod sink;
+mod sink_delivery;
 mod sinks;
 mod trace;
 
@@ -37,11 +37,11 @@ pub use audit::{
 pub use bastide_model::events::{
     Event, EventTime, Finish, Operation, OperationResult, PayloadPolicy, WorkspaceLogOptions,
 };
-pub use lane::{Report, SinkStats};
 pub use otel::OtelSink;
 pub use recorder::EventSource;
 pub use redact::Secret;
 pub use sink::{BoundSession, Delivery, OnError, Sink, SinkOptions};
+pub use sink_delivery::{Report, SinkStats};
 pub use sinks::{CallbackSink, ChainedSink, HttpSink, JsonlOutbox, LineSink, WorkspaceJsonl};
 pub use trace::TraceContext;
 
@@ -54,7 +54,7 @@ pub(crate) use redact::Redactor;
 /// Waits, for a while, until sinks have everything that sessions that are gone have told them, and
 /// everything on record is on the disk. For whoever is about to end the process.
 pub async fn settle() {
-    lane::settle().await;
+    sink_delivery::settle().await;
     audit::settle().await;
 }
 

@@ -1,7 +1,6 @@
 //! What backends on this host have in common: wardens, knowing processes again, folders of their own.
 
-pub mod process;
-pub mod words;
+pub mod process_identity;
 
 use std::fs::{DirBuilder, File};
 use std::io;

@@ -1,7 +1,8 @@
 //! The connection to a guest: one request in, one stream out.
 
+pub(crate) mod fault;
 mod mux;
-mod side;
+mod side_channel;
 
 use std::fmt;
 
@@ -17,13 +18,13 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::codec::{FramedRead, FramedWrite};
 use tokio_util::compat::{Compat, FuturesAsyncReadCompatExt};
 
-use crate::fault::{agent_lost, refused};
+use crate::link::fault::{agent_lost, refused};
 use crate::{Error, ErrorKind, Result};
 
 pub(crate) use mux::LATE;
 pub use mux::MuxLink;
-pub(crate) use side::{Access, ReceivedFile, passable_device};
-pub use side::{SideChannel, Ticket};
+pub(crate) use side_channel::{Access, ReceivedFile, passable_device};
+pub use side_channel::{SideChannel, Ticket};
 
 /// A connection to the guest of one session.
 ///

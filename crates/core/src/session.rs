@@ -1,9 +1,18 @@
 //! The live sandbox a user holds.
 
-mod files;
+pub(crate) mod command;
+mod default_user;
+pub(crate) mod environment;
+mod events;
+pub(crate) mod files;
+pub(crate) mod lifecycle;
+pub(crate) mod output;
 mod ports;
+pub(crate) mod process;
+pub(crate) mod pty;
+pub(crate) mod reference;
+pub(crate) mod retry;
 mod snapshot;
-mod told;
 
 use std::sync::Arc;
 
@@ -17,11 +26,11 @@ use tokio::time::Instant;
 use crate::backend::{Backend, KeepAlive, Machine, SessionId};
 use crate::client::Removal;
 use crate::events::{EventOptions, Finished, Recorder, extension, operation_scope};
-use crate::fault::agent_lost;
-use crate::lifecycle::Lifecycle;
+use crate::link::fault::agent_lost;
 use crate::link::{Incoming, LATE, Link, MuxLink, decode};
-use crate::process::{GRACE, ProcessInfo};
-use crate::pty::PtyProcesses;
+use crate::session::lifecycle::Lifecycle;
+use crate::session::process::{GRACE, ProcessInfo};
+use crate::session::pty::PtyProcesses;
 use crate::state::State;
 use crate::{Command, Error, ErrorKind, Input, Output, Process, ProcessId, Result};
 

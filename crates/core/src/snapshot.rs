@@ -9,6 +9,7 @@ pub(crate) mod paths;
 mod remote;
 pub(crate) mod restoring;
 pub(crate) mod scanning;
+pub mod store;
 mod tar;
 mod types;
 mod workspace;

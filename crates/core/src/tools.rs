@@ -15,9 +15,9 @@ use bastide_model::tools::{
 };
 use serde_json::Value;
 
-use crate::files::Files;
-use crate::pty::PtyLimits;
-use crate::reference::ExecResult;
+use crate::session::files::Files;
+use crate::session::pty::PtyLimits;
+use crate::session::reference::ExecResult;
 use crate::{Command, Error, ErrorKind, Result, Session, WriteOptions};
 
 pub use skills::{Skill, SkillInfo, SkillSource, Skills};

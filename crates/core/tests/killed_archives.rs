@@ -8,7 +8,7 @@ use std::process::{Child, Command as Program, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bastide::model::archive::tar::TarReader;
+use bastide::archive::tar::TarReader;
 use bastide::model::snapshot::SnapshotSpec;
 use bastide::model::{Manifest, PosixPath};
 use bastide::{

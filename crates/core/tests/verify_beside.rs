@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bastide::model::archive::tar::{TarKind, TarMember, TarWriter};
+use bastide::archive::tar::{TarKind, TarMember, TarWriter};
 use bastide::{Error, ErrorKind, Store};
 
 /// How many snapshots each of those who save makes.

@@ -3,8 +3,8 @@
 pub(crate) mod container;
 mod ids;
 mod limits;
-mod pattern;
 mod root;
+mod root_template;
 mod seccomp;
 mod walls;
 
@@ -15,11 +15,11 @@ use rustix::io::Errno;
 
 pub(crate) use ids::IdMap;
 pub(crate) use limits::{Count, LimitContext, limit_commands};
-pub(crate) use pattern::{add_private, build_template, can_be_template};
 pub(crate) use root::{
     BindOverride, begin_root, clone_binds, file_system, finish_root, leave_host, make_exclusively,
     open_alone, shift,
 };
+pub(crate) use root_template::{add_private, build_template, can_be_template};
 pub(crate) use seccomp::{Processors, Protected, Shared};
 pub(crate) use walls::{
     OVER_USERS, WallsReport, give_up_everything, give_up_unneeded, harden_init, prepare_filter,

@@ -17,7 +17,7 @@ fn main() -> ExitCode {
     let served = match words.next().as_deref().and_then(OsStr::to_str) {
         // After that comes the folder it was started from, for whoever looks at its command line.
         Some("warden") => match words.next() {
-            Some(word) if word == "nursery" => warden::nursery::run(),
+            Some(word) if word == "nursery" => warden::zygote::run(),
             Some(_) | None => warden::run(),
         },
         Some("container") => match words.next() {

@@ -1,16 +1,16 @@
 //! The guest itself: serves the link to the host.
 
-mod acting;
 mod beneath;
 mod blocking;
 mod call;
 mod connection;
+mod credentials;
 mod exec;
 mod files;
 pub(crate) mod kill;
 mod log;
-mod memory;
 mod modes;
+mod oom;
 mod pipes;
 mod pool;
 mod ports;
@@ -18,7 +18,7 @@ mod process;
 mod processes;
 mod provision;
 mod put;
-mod side;
+mod side_channel;
 mod terminal;
 mod tree;
 mod users;
@@ -38,11 +38,11 @@ use crate::init::ToInit;
 use crate::jail::{StepContext, StepError};
 use crate::launcher::LauncherReport;
 use crate::packet;
-use crate::without::{Wall, is_removed};
+use crate::removable_walls::{Wall, is_removed};
 
 use beneath::Roots;
 use log::LogFolder;
-use memory::OomCounter;
+use oom::OomCounter;
 use pipes::Pipes;
 use pool::Pool;
 use processes::Processes;

@@ -20,8 +20,8 @@ use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
 use crate::packet;
+use crate::removable_walls::{Wall, is_removed};
 use crate::sys::{default_sigchld, exec, exit_now, fork_vm, reset_signals};
-use crate::without::{Wall, is_removed};
 
 /// What a supervisor tells the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,17 +7,17 @@
 pub mod container;
 mod control;
 mod engine;
+mod event_loop;
 mod folder;
-mod foundation;
 mod image;
-mod keep;
 mod limits;
 mod mount_points;
-pub mod nursery;
-mod pattern;
 mod ports;
 mod pump;
+mod root_template;
+mod sandbox_base;
 mod tree;
+pub mod zygote;
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -33,15 +33,15 @@ use rustix::process::{WaitStatus, setsid};
 use crate::init::SessionFds;
 use crate::jail::{IdMap, StepContext, StepError};
 use crate::sys::close_inherited;
-use crate::{packet, without};
+use crate::{packet, removable_walls};
 use control::ControlSocket;
+use event_loop::{Event, EventLoop};
 use folder::{EndNote, Folder};
-use foundation::SandboxBase;
 use image::Workspace;
-use keep::{Event, EventLoop};
 use limits::Cgroups;
-use pattern::RootTemplate;
 use ports::Ports;
+use root_template::RootTemplate;
+use sandbox_base::SandboxBase;
 
 /// The longest description of whose files are to be removed.
 const MAX_IDS: u64 = 1 << 20;
@@ -69,7 +69,7 @@ fn serve(owner: UnixStream, template: Option<RootTemplate>) -> io::Result<()> {
     setsid()?;
     owner.set_read_timeout(Some(BOOT))?;
     let Some((mut base_spec, _)) = packet::receive::<BaseSpec>(&owner)? else { return Ok(()) };
-    without::alter_base_spec(&mut base_spec);
+    removable_walls::alter_base_spec(&mut base_spec);
     let template = template.filter(|template| template.matches(&base_spec));
     let (owner, early) = match base_spec.rung {
         Rung::Namespaces => {
@@ -83,7 +83,7 @@ fn serve(owner: UnixStream, template: Option<RootTemplate>) -> io::Result<()> {
     owner.set_read_timeout(None)?;
     let (spec, streams) = match packet::receive::<BootSpec>(&owner) {
         Ok(Some((mut spec, fds))) => {
-            without::alter_session(&base_spec, &mut spec);
+            removable_walls::alter_session(&base_spec, &mut spec);
             (spec, Streams::new(fds)?)
         }
         other => {

@@ -5,7 +5,7 @@
 //! A file is read more strictly: a key that nobody reads is a typo, and so is a key that is there
 //! twice.
 
-mod complaint;
+mod errors;
 mod json;
 mod node;
 mod toml;
@@ -17,7 +17,7 @@ use crate::lax::{Context, FromInput, PathSegment, UnknownKeys};
 use crate::registry::{Parsed, Registry};
 use crate::{Error, Result};
 
-use complaint::DocumentErrors;
+use errors::DocumentErrors;
 use node::DocumentNode;
 
 /// How a file is written.
@@ -116,7 +116,7 @@ impl<'t> Document<'t> {
             Ok(value) => {
                 let mut warnings = context.take_warnings();
                 for warning in &mut warnings {
-                    warning.message = complaint::line(self, &warning.path, &warning.message);
+                    warning.message = errors::line(self, &warning.path, &warning.message);
                 }
                 Ok(Parsed { value, warnings })
             }

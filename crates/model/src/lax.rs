@@ -68,9 +68,9 @@ mod context;
 mod dump;
 mod fields;
 mod input;
+mod input_path;
 mod invalid;
 mod number;
-mod place;
 mod shapes;
 
 pub use context::{Context, UnknownKeys};

@@ -2,7 +2,6 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-pub mod archive;
 pub mod checksum;
 pub mod client_options;
 pub mod custom;
@@ -26,7 +25,7 @@ pub mod paths;
 pub mod permissions;
 mod posix_path;
 pub mod pty;
-mod python;
+pub mod python;
 pub mod receipt;
 pub mod registry;
 pub mod schema;

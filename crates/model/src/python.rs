@@ -67,7 +67,8 @@ pub(crate) fn repr(text: &str) -> String {
 }
 
 /// `repr` of a file name; its language keeps bytes that are not UTF-8 as lone surrogates.
-pub(crate) fn repr_bytes(name: &[u8]) -> String {
+#[must_use]
+pub fn repr_bytes(name: &[u8]) -> String {
     let quote = if name.contains(&b'\'') && !name.contains(&b'"') { '"' } else { '\'' };
     let mut out = String::from(quote);
     for chunk in name.utf8_chunks() {

@@ -6,7 +6,7 @@ use std::path::Path as HostPath;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use bastide::store::Objects;
+use bastide::snapshot::store::Objects;
 use bastide::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use futures::TryStreamExt;

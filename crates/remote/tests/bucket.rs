@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use bastide::store::Objects;
+use bastide::snapshot::store::Objects;
 use bastide::{ErrorKind, Store};
 use bastide_remote::{Bucket, BucketOptions};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -45,7 +45,7 @@ fn bucket(address: SocketAddr, secret: &str) -> Bucket {
 
 /// A tar archive with a few files.
 fn archive(files: &[(&str, Vec<u8>)]) -> Vec<u8> {
-    use bastide::model::archive::tar::{TarKind, TarMember, TarWriter};
+    use bastide::archive::tar::{TarKind, TarMember, TarWriter};
     let mut tar = Vec::new();
     let mut writer = TarWriter::new(&mut tar);
     for (name, content) in files {

@@ -5,9 +5,9 @@
 //! is made alike in ids, paths and times, and compared field by field. A difference that no rule of
 //! `docs/differences.md` names fails the run, and so does a rule that nothing needed.
 
-mod alike;
 mod calls;
 mod compare;
+mod normalize;
 mod ours;
 mod reference;
 mod report;
@@ -168,7 +168,7 @@ fn in_scratch(
     }
     let line = scenario.line(side, &tmp);
     let answer = perform(&line)?;
-    let names = alike::Names::of(&answer, &line, &tmp, side);
+    let names = normalize::Names::of(&answer, &line, &tmp, side);
     let calls = answer["calls"].as_array().cloned().unwrap_or_default();
     let calls = calls.into_iter().map(|call| names.call(call)).collect();
     let left = match side {

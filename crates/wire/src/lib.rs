@@ -6,7 +6,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-mod gathered;
+mod corked_stream;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,7 +18,7 @@ use rustix::net::{SendFlags, Shutdown};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::unix::pipe;
 
-pub use gathered::CorkedStream;
+pub use corked_stream::CorkedStream;
 
 /// One end of a pair of connected sockets, which hears of room to write only while it waits for some.
 ///

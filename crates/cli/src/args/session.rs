@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use bastide::model::document::Format;
 use bastide::model::environment::Variable;
 use bastide::model::{Manifest, Registry};
-use bastide::store::StoreSnapshot;
+use bastide::snapshot::store::StoreSnapshot;
 use bastide::{
     Client, CreateOptions, Error, ErrorKind, Isolation, NetworkAccess, Result, Rung, Session,
     SessionId, SnapshotChoice,

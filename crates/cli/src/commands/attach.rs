@@ -5,10 +5,10 @@ use std::process::ExitCode;
 use bastide::{ProcessId, Result};
 
 use crate::clients::clients;
-use crate::conduct::Interrupts;
+use crate::foreground::Interrupts;
 use crate::stdin::Stdin;
 use crate::ui::Ui;
-use crate::{conduct, terminal};
+use crate::{foreground, terminal};
 
 /// Listen to a process, and write to it
 ///
@@ -41,17 +41,17 @@ pub(crate) async fn run(ui: &mut Ui, args: AttachArgs) -> Result<ExitCode> {
     let known = session.processes().await?.into_iter().find(|process| process.id == id);
     let mut process = session.attach(id, args.from).await?;
     if args.json {
-        return match conduct::listen(&session, process).await? {
+        return match foreground::listen(&session, process).await? {
             Some((exit, report)) => {
                 ui.json(&report)?;
-                Ok(conduct::finish(ui, &exit))
+                Ok(foreground::finish(ui, &exit))
             }
             None => Ok(ExitCode::SUCCESS),
         };
     }
     if known.is_some_and(|known| known.terminal && known.exit.is_none()) && terminal::is_there() {
         let returned = terminal::lend(ui, &mut process, true).await?;
-        return Ok(conduct::finish_lent(ui, &returned));
+        return Ok(foreground::finish_lent(ui, &returned));
     }
     let mut interrupts = Interrupts::listen()?;
     let writer = process.writer();
@@ -65,12 +65,12 @@ pub(crate) async fn run(ui: &mut Ui, args: AttachArgs) -> Result<ExitCode> {
         }
     });
     let ended = tokio::select! {
-        exit = conduct::follow(ui, &mut process) => exit.map(Some),
+        exit = foreground::follow(ui, &mut process) => exit.map(Some),
         _ = interrupts.next() => Ok(None),
     };
     typing.abort();
     match ended? {
-        Some(exit) => Ok(conduct::finish(ui, &exit)),
+        Some(exit) => Ok(foreground::finish(ui, &exit)),
         None => Ok(ExitCode::SUCCESS),
     }
 }

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::args::values::parse_time;
 use crate::clients::clients;
-use crate::conduct;
+use crate::foreground;
 use crate::ui::Ui;
 
 /// Run a command in a session
@@ -70,12 +70,12 @@ pub(crate) async fn run(ui: &mut Ui, args: ExecArgs) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if args.json {
-        let (exit, report) = conduct::collect(&session, command).await?;
+        let (exit, report) = foreground::collect(&session, command).await?;
         ui.json(&report)?;
-        return Ok(conduct::finish(ui, &exit));
+        return Ok(foreground::finish(ui, &exit));
     }
-    let exit = conduct::stream(ui, &session, command).await?;
-    Ok(conduct::finish(ui, &exit))
+    let exit = foreground::stream(ui, &session, command).await?;
+    Ok(foreground::finish(ui, &exit))
 }
 
 /// A folder inside, as somebody types it.

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::ls::ago;
 use crate::clients::clients;
-use crate::conduct;
+use crate::foreground;
 use crate::ui::{Table, Ui};
 
 /// Look at and change the files of a session
@@ -95,7 +95,7 @@ pub(crate) async fn run(ui: &mut Ui, args: FilesArgs) -> Result<ExitCode> {
         FilesTask::Cat { at } if at.json => {
             let session = attach(&at).await?;
             let mut object = path_of(&session, &at);
-            conduct::put_text(&mut object, "content", &session.read(&at.path).await?);
+            foreground::put_text(&mut object, "content", &session.read(&at.path).await?);
             ui.json(&object.into())?;
         }
         FilesTask::Cat { at } => cat(ui, &attach(&at).await?, &at.path).await?,

@@ -9,7 +9,7 @@ use bastide::{Command, Result};
 
 use crate::args::session::SessionArgs;
 use crate::args::values::parse_time;
-use crate::conduct;
+use crate::foreground;
 use crate::ui::Ui;
 
 /// Run a command in a new session, then remove the session
@@ -50,9 +50,9 @@ pub(crate) async fn run(ui: &mut Ui, args: RunArgs) -> Result<ExitCode> {
         command = command.timeout(timeout);
     }
     let ran = if args.json {
-        conduct::collect(&session, command).await.map(|(exit, report)| (exit, Some(report)))
+        foreground::collect(&session, command).await.map(|(exit, report)| (exit, Some(report)))
     } else {
-        conduct::stream(ui, &session, command).await.map(|exit| (exit, None))
+        foreground::stream(ui, &session, command).await.map(|exit| (exit, None))
     };
     // Whatever became of the command, nothing of its session stays.
     let deleted = session.delete().await;
@@ -61,5 +61,5 @@ pub(crate) async fn run(ui: &mut Ui, args: RunArgs) -> Result<ExitCode> {
     if let Some(report) = report {
         ui.json(&report)?;
     }
-    Ok(conduct::finish(ui, &exit))
+    Ok(foreground::finish(ui, &exit))
 }

@@ -6,7 +6,7 @@ use bastide::{Command, Result};
 
 use crate::clients::clients;
 use crate::ui::Ui;
-use crate::{conduct, terminal};
+use crate::{foreground, terminal};
 
 /// The best shell there is.
 const SHELL: &str = "command -v bash >/dev/null && exec bash -l; exec sh -l";
@@ -24,11 +24,11 @@ pub(crate) async fn run(ui: &mut Ui, args: ShellArgs) -> Result<ExitCode> {
     let session = client.attach(&client.find(&args.id)?).await?;
     let command = Command::shell(SHELL);
     if !terminal::is_there() {
-        let exit = conduct::stream(ui, &session, command).await?;
-        return Ok(conduct::finish(ui, &exit));
+        let exit = foreground::stream(ui, &session, command).await?;
+        return Ok(foreground::finish(ui, &exit));
     }
     let (rows, columns) = terminal::size();
     let mut process = session.spawn(command.terminal(rows, columns)).await?;
     let returned = terminal::lend(ui, &mut process, false).await?;
-    Ok(conduct::finish_lent(ui, &returned))
+    Ok(foreground::finish_lent(ui, &returned))
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, UNIX_EPOCH};
 
-use bastide::store::{PushReport, SaveOptions, SnapshotHealth, VerifyReport};
+use bastide::snapshot::store::{PushReport, SaveOptions, SnapshotHealth, VerifyReport};
 use bastide::{Error, ErrorKind, Result, Session, SnapshotInfo, Store};
 use bastide_remote::Bucket;
 use serde_json::{Value, json};

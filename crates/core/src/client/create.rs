@@ -13,18 +13,19 @@ use bastide_proto::GuestPathError;
 use uuid::Uuid;
 
 use super::{
-    Client, CreateOptions, DEFAULT_ROOT, declared, grants, path_policy, reach, storage, told,
+    Client, CreateOptions, DEFAULT_ROOT, declared, events, grants, path_policy, reserved_paths,
+    storage,
 };
-use crate::apply;
 use crate::backend::{Booted, KeepAlive, Machine, MachineSpec, Retained, SessionId};
-use crate::environment::{environment, search_path};
 use crate::events::BoundSession;
-use crate::lifecycle::{
+use crate::link::{Link, MuxLink};
+use crate::session::environment::{environment, search_path};
+use crate::session::lifecycle::{
     ConcurrencyLimits, Lifecycle, Limits, Preserved, ProgressListener, SessionConfig,
 };
-use crate::link::{Link, MuxLink};
-use crate::pty::PtyProcesses;
+use crate::session::pty::PtyProcesses;
 use crate::state::{Record, SessionFolder, Stage};
+use crate::workspace;
 use crate::{Error, ErrorKind, Result, Session};
 
 /// What is to become of a session once its machine is up.
@@ -102,7 +103,7 @@ impl Client {
         spec.grants = grants(&manifest, self.backend.has_host_files())?;
         spec.limits = options.limits;
         spec.storage = storage(&manifest)?;
-        reach::check(self.backend.home(), &spec)?;
+        reserved_paths::check(self.backend.home(), &spec)?;
         let mut record = Record::intent(id, self.backend.name(), spec);
         record.tied = options.tied_to_owner;
         let own_system = self.backend.has_own_system();
@@ -136,7 +137,7 @@ impl Client {
         };
         let folder = self.state.reserve(&record).await?;
         let id = record.id.clone();
-        let intent = || told::intent(&record, &start.state.manifest);
+        let intent = || events::intent(&record, &start.state.manifest);
         if let Err(error) = self.audit(&id, "creating", intent).await {
             self.undo(&folder, None, &record, true).await;
             return Err(error);
@@ -286,7 +287,7 @@ impl Client {
         let terms = SessionConfig {
             registry: Arc::clone(&self.registry),
             limits: Limits::new(concurrency)?,
-            sources: apply::sources(record.base_dir.as_deref(), &record.spec.grants),
+            sources: workspace::sources(record.base_dir.as_deref(), &record.spec.grants),
             git: record.git,
             dependencies: self.dependencies.template_copy(),
             progress: start.progress,

@@ -7,15 +7,16 @@ use bastide_model::receipt::Receipt;
 use serde_json::json;
 
 use super::Client;
-use super::ending::{
+use super::removal::{
     Removal, Stopped, being_removed, busy, check_backend, finish_removal, never_made, shut_down,
 };
 use crate::backend::{Machine, MachineEnd, MachineStatus, SessionId};
 use crate::link::{Link, MuxLink};
+use crate::session::retry;
+use crate::snapshot::store::{SaveOptions, SaveReport, Store};
 use crate::snapshot::{Progress, Saved};
 use crate::state::{Liveness, Record, Stage, Summary, TransitionAttempt, is_unwanted};
-use crate::store::{SaveOptions, SaveReport, Store};
-use crate::{Error, ErrorKind, Result, Session, retry};
+use crate::{Error, ErrorKind, Result, Session};
 
 /// How long a guest may take to answer before somebody finds out why.
 const NO_ANSWER: Duration = Duration::from_millis(500);

@@ -12,12 +12,12 @@ use bastide_model::{EntryKind, Manifest, PathGrant, PosixPath, SessionState};
 use serde_json::{Value, json};
 
 use super::create::{Start, uuid_of};
-use super::ending::{being_removed, busy, hold, never_made};
 use super::lifetime::missing;
+use super::removal::{being_removed, busy, hold, never_made};
 use super::{Client, CreateOptions, DEFAULT_ROOT, storage};
 use crate::backend::{Grant, Machine, MachineStatus, SessionId};
-use crate::lifecycle::{Preserved, ProgressListener};
 use crate::link::Link;
+use crate::session::lifecycle::{Preserved, ProgressListener};
 use crate::state::{Record, Stage, TransitionAttempt, is_unwanted};
 use crate::{Error, ErrorKind, Result, Session};
 

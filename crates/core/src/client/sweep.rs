@@ -7,7 +7,7 @@
 use bastide_model::{Error, Result};
 
 use super::Client;
-use super::ending::Removal;
+use super::removal::Removal;
 use crate::backend::{MachineEnd, MachineStatus, SessionId, SweepMode};
 use crate::state::{
     ClaimAttempt, Record, SessionFolder, Stage, Transition, TransitionAttempt, is_unwanted,

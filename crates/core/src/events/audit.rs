@@ -25,8 +25,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bastide_model::receipt::Receipt;
 use serde_json::{Value, json};
 
-use super::lane::RecordedEvent;
 use super::recorder::now;
+use super::sink_delivery::RecordedEvent;
 use super::trace::hex;
 use super::{OnError, Report};
 use crate::backend::SessionId;

@@ -12,9 +12,9 @@ use uuid::Uuid;
 
 use super::EventOptions;
 use super::audit::Auditor;
-use super::lane::{Policies, RecordedEvent, SinkDelivery, SinkStats};
 use super::redact::Redactor;
 use super::sink::BoundSession;
+use super::sink_delivery::{Policies, RecordedEvent, SinkDelivery, SinkStats};
 use super::trace::{Names, TraceContext};
 use crate::backend::SessionId;
 use crate::host;

@@ -17,7 +17,7 @@ use yamux::{Config, Mode};
 
 use super::{Link, SideChannel, Stream};
 use crate::backend::{Connection, Duplex};
-use crate::fault::agent_lost;
+use crate::link::fault::agent_lost;
 use crate::{Error, ErrorKind, Result};
 
 /// The most calls open at once on one link. Fewer than the 256 at which the multiplexer drops the

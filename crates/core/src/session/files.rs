@@ -1,152 +1,96 @@
-//! Files of a session as its default user, without a detour.
+//! Files of a session.
 
-use bytes::Bytes;
+mod call;
+mod entries;
+mod extract;
+mod files_error;
+mod info;
+mod path;
+mod read;
+mod spool;
+mod watch;
+mod write;
 
-use crate::{Content, ExtractOptions, FileInfo, Files, Result, Session, Watch};
+use std::sync::Arc;
+use std::time::Duration;
 
-impl Session {
-    /// The files of the session, as its default user.
-    #[must_use]
-    pub fn files(&self) -> Files<'_> {
-        let files = Files::new(self.link.as_ref(), &self.policy, None);
-        files.recorded_by(self.events.as_ref())
+use bastide_model::events::Operation;
+use bastide_model::paths::WorkspacePathPolicy;
+use serde_json::{Value, json};
+
+use crate::events::{OperationScope, Recorder, extension, operation_scope};
+use crate::link::Link;
+
+pub use extract::ExtractOptions;
+pub use info::{FileInfo, FileKind};
+pub use read::FileReader;
+pub(crate) use spool::{Spool, SpoolError};
+pub use watch::{FileChange, Watch};
+pub use write::{Content, WriteOptions};
+
+/// How long a guest may be silent in the middle of a call.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// The most a whole file may be when it is read at once.
+pub(crate) const MAX_WHOLE: u64 = 256 << 20;
+
+/// From this size on a file is not sent over the link but passed beside it, where that can be done.
+/// Measured: a read of 64 KiB takes half the time, a write breaks even there, and beyond the link
+/// falls behind quickly.
+const WORTH_PASSING: u64 = 128 << 10;
+
+/// The most entries of a folder that are listed at once.
+pub(crate) const MAX_ENTRIES: usize = 200_000;
+
+/// The files of a session, as one of its users.
+///
+/// Relative paths start at the root of the workspace. Links are followed as long as they stay in the
+/// workspace or a grant; whatever leads out is refused, however it is spelled and whatever a command
+/// does to the tree meanwhile. [`Session`](crate::Session) has the same methods for the session's
+/// default user.
+///
+/// Errors are those of the reference: `InvalidManifestPathError` for a path that leads out,
+/// `WorkspaceReadNotFoundError` for a file that is not there, and so on ([`Error::class`]). Two are
+/// ours: [`AgentLost`](crate::ErrorKind::AgentLost) if the guest does not answer, and
+/// [`LimitExceeded`](crate::ErrorKind::LimitExceeded) for more than fits.
+///
+/// [`Error::class`]: crate::Error::class
+#[derive(Debug, Clone)]
+pub struct Files<'a> {
+    link: &'a dyn Link,
+    policy: &'a WorkspacePathPolicy,
+    user: Option<String>,
+    events: Option<&'a Arc<Recorder>>,
+}
+
+impl<'a> Files<'a> {
+    /// Files that are reached over `link` by the rules of `policy`, as `user` or the default one.
+    /// [`Session::files`](crate::Session::files) is the usual way to come by them.
+    pub fn new(link: &'a dyn Link, policy: &'a WorkspacePathPolicy, user: Option<String>) -> Self {
+        Self { link, policy, user, events: None }
     }
 
-    /// The files of the session, as one of its users: a name or a number of the sandbox.
-    #[must_use]
-    pub fn files_as(&self, user: impl Into<String>) -> Files<'_> {
-        let files = Files::new(self.link.as_ref(), &self.policy, Some(user.into()));
-        files.recorded_by(self.events.as_ref())
+    /// The same files; what is done with them is recorded.
+    pub(crate) fn recorded_by(self, events: Option<&'a Arc<Recorder>>) -> Self {
+        Self { events, ..self }
     }
 
-    /// Reads a whole file: [`Files::read`].
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub async fn read(&self, path: &str) -> Result<Bytes> {
-        self.files().read(path).await
+    /// Opens the scope of an operation that the reference has no events for.
+    fn extension(&self, op: &'static str, data: impl FnOnce() -> Value) -> OperationScope<'a> {
+        operation_scope(self.events, || {
+            let mut data = data();
+            if let (Value::Object(data), Some(user)) = (&mut data, &self.user) {
+                data.insert("user".to_owned(), json!(user));
+            }
+            extension(op, data)
+        })
     }
 
-    /// Reads the first bytes of a file: [`Files::read_bounded`].
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub async fn read_bounded(&self, path: &str, max_bytes: u64) -> Result<Bytes> {
-        self.files().read_bounded(path, max_bytes).await
-    }
-
-    /// Writes a file: [`Files::write`].
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub async fn write(&self, path: &str, content: impl Into<Content<'_>>) -> Result<()> {
-        self.files().write(path, content).await
-    }
-
-    /// Lists a folder: [`Files::ls`].
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub async fn ls(&self, path: &str) -> Result<Vec<FileInfo>> {
-        self.files().ls(path).await
-    }
-
-    /// Describes a file: [`Files::stat`].
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub async fn stat(&self, path: &str) -> Result<FileInfo> {
-        self.files().stat(path).await
-    }
-
-    /// Makes a folder: [`Files::mkdir`].
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub async fn mkdir(&self, path: &str, parents: bool) -> Result<()> {
-        self.files().mkdir(path, parents).await
-    }
-
-    /// Removes an entry: [`Files::rm`].
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub async fn rm(&self, path: &str, recursive: bool) -> Result<()> {
-        self.files().rm(path, recursive).await
-    }
-
-    /// Renames a file or a link: [`Files::mv`].
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub async fn mv(&self, source: &str, destination: &str) -> Result<()> {
-        self.files().mv(source, destination).await
-    }
-
-    /// Whether two paths name the same file: [`Files::same_file`].
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub async fn same_file(&self, left: &str, right: &str, follow: bool) -> Result<bool> {
-        self.files().same_file(left, right, follow).await
-    }
-
-    /// Sets permission bits: [`Files::chmod`].
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub async fn chmod(&self, path: &str, mode: u32) -> Result<()> {
-        self.files().chmod(path, mode).await
-    }
-
-    /// Sets owner and group: [`Files::chown`].
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub async fn chown(&self, path: &str, owner: Option<&str>, group: Option<&str>) -> Result<()> {
-        self.files().chown(path, owner, group).await
-    }
-
-    /// Finds files by pattern: [`Files::glob`].
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub async fn glob(&self, pattern: &str) -> Result<Vec<String>> {
-        self.files().glob(pattern).await
-    }
-
-    /// Watches for changes: [`Files::watch`].
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub async fn watch(&self, path: &str, recursive: bool) -> Result<Watch> {
-        self.files().watch(path, recursive).await
-    }
-
-    /// Writes an archive and unpacks it beside itself: [`Files::extract`].
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub async fn extract(
+    /// Opens the scope of an operation of the reference.
+    fn operation_scope(
         &self,
-        path: &str,
-        data: impl Into<Content<'_>>,
-        options: ExtractOptions,
-    ) -> Result<()> {
-        self.files().extract(path, data, options).await
+        operation: impl FnOnce(Option<String>) -> Operation,
+    ) -> OperationScope<'a> {
+        operation_scope(self.events, || operation(self.user.clone()))
     }
 }

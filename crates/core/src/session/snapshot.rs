@@ -5,8 +5,8 @@ use serde_json::json;
 use super::Session;
 use crate::Result;
 use crate::events::Finished;
+use crate::snapshot::store::{RestoreReport, SaveOptions, SaveReport, Store, Tree};
 use crate::snapshot::{Progress, Workspace};
-use crate::store::{RestoreReport, SaveOptions, SaveReport, Store, Tree};
 
 impl Session {
     /// Saves the workspace as the snapshot `name`: [`Store::save`].

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, btree_map};
 use std::sync::Arc;
 
-use bastide_model::archive::bounds::implies_too_much;
+use bastide_archive::bounds::implies_too_much;
 
 /// A place in a [`PathTree`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -161,7 +161,7 @@ impl<'a, T> Iterator for Walk<'a, T> {
 
 #[cfg(test)]
 mod tests {
-    use bastide_model::archive::bounds::{MAX_DEPTH, MAX_IMPLIED};
+    use bastide_archive::bounds::{MAX_DEPTH, MAX_IMPLIED};
 
     use super::*;
 

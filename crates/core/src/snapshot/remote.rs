@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use bastide_model::snapshot::FingerprintRecord;
 
 use super::{Saved, SnapshotKeeper, Workspace, tar};
-use crate::files::Spool;
+use crate::session::files::Spool;
 use crate::{Content, Error, Result};
 
 /// Keeps archives somewhere, under names. A program binds one as `Arc<dyn RemoteSnapshots>` under the

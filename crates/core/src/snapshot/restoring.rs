@@ -15,7 +15,7 @@ use bastide_proto::{End, GuestPath, Request};
 use bytes::Bytes;
 use serde_bytes::ByteBuf;
 
-use crate::fault::{agent_lost, refused};
+use crate::link::fault::{agent_lost, refused};
 use crate::link::{Access, Incoming, Link, Receiver, Sender, Stream, Ticket};
 use crate::link::{broken, decode};
 use crate::{Error, ErrorKind, Result};

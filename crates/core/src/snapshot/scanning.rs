@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::restoring::SILENCE;
 use crate::Result;
-use crate::fault::{agent_lost, refused};
+use crate::link::fault::{agent_lost, refused};
 use crate::link::{Incoming, Stream, broken, decode};
 
 /// What a guest says.

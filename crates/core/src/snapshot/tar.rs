@@ -12,7 +12,7 @@ mod unpack;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 
-use bastide_model::archive::tar::LinkPolicy;
+use bastide_archive::tar::LinkPolicy;
 use bastide_model::events::Operation;
 use bastide_model::snapshot::{FingerprintRecord, resume_manifest_digest};
 use sha2::{Digest, Sha256};

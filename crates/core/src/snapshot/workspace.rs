@@ -7,9 +7,9 @@ use bastide_model::{Manifest, PosixPath};
 use bastide_proto::GuestPath;
 
 use crate::backend::SessionId;
-use crate::dependencies::Dependencies;
-use crate::files::Files;
+use crate::client::dependencies::Dependencies;
 use crate::link::Link;
+use crate::session::files::Files;
 
 /// The workspace of a live session, to be saved or restored.
 pub struct Workspace<'a> {

@@ -10,9 +10,9 @@ use bastide_proto::warden::{LOCK_FILE, TRANSITION_LOCK_FILE};
 use serde::{Deserialize, Serialize};
 
 use super::folder::UNWANTED;
-use crate::apply::GitOptions;
 use crate::backend::{Machine, MachineSpec, SessionId};
 use crate::host::sync_folder;
+use crate::workspace::GitOptions;
 use crate::{Error, ErrorKind, Result};
 
 /// The file the record is in.

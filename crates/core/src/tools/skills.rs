@@ -252,7 +252,7 @@ impl Skills {
         }
         let parent = host.parent().unwrap_or(&host).to_owned();
         let src = host.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        crate::apply::copy_dir(
+        crate::workspace::copy_dir(
             session,
             &parent,
             &PosixPath::new(&src),

@@ -9,7 +9,7 @@ use super::seccomp::{
 };
 use super::walls::{abi_number, apply, install_filter, keep_capabilities};
 use super::{StepContext, StepError};
-use crate::without::{Wall, is_removed};
+use crate::removable_walls::{Wall, is_removed};
 
 pub(crate) use super::walls::become_user;
 

@@ -18,8 +18,8 @@ use rustix::mount::{
 use rustix::process::{fchdir, pivot_root};
 
 use super::{StepContext, StepError};
+use crate::removable_walls::{Wall, is_removed};
 use crate::sys::{MountAttributes, set_mount_attributes};
-use crate::without::{Wall, is_removed};
 
 /// Nothing mounted inside grants privileges or makes device nodes work.
 pub(super) const CLOSED: MountAttrFlags =

@@ -5,11 +5,11 @@
 //! killed for a call.
 
 mod filter;
-mod lasting;
 mod program;
+mod set_id;
 mod table;
 
 pub(crate) use filter::{
     FilterOptions, Processors, Protected, Shared, filter, first_filter, guest_filter, init_filter,
 };
-pub(crate) use lasting::WriteTarget;
+pub(crate) use set_id::WriteTarget;

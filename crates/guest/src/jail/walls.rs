@@ -24,7 +24,7 @@ use super::seccomp::{
 };
 use super::{SandboxSpec, StepContext, StepError};
 use crate::accounts::Identity;
-use crate::without::{Wall, is_removed};
+use crate::removable_walls::{Wall, is_removed};
 
 /// The newest Landlock version we know how to use.
 const NEWEST: ABI = ABI::V7;

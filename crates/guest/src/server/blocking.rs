@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bastide_proto::{Fault, FaultKind};
 
-use super::acting::{act, who};
 use super::call::fault;
+use super::credentials::{act, who};
 
 /// How many threads wait for disks at most.
 pub(crate) const MAX_THREADS: usize = 64;

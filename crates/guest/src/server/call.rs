@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio_util::codec::{FramedRead, FramedWrite};
 use tokio_util::compat::{Compat, FuturesAsyncReadCompatExt};
 
-use super::side::SideChannel;
+use super::side_channel::SideChannel;
 use super::{Guest, exec, files, provision, put, tree};
 
 type Wire = Compat<yamux::Stream>;

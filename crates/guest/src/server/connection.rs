@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use tokio_util::compat::TokioAsyncReadCompatExt;
 use yamux::{Config, Connection, Mode};
 
-use super::side::SideChannel;
+use super::side_channel::SideChannel;
 use super::{Guest, call, ports};
 
 /// How long a host may take to greet.

@@ -26,11 +26,11 @@ use bastide_proto::{Accepted, End, Fault, FaultKind, GuestRoute};
 use serde_bytes::ByteBuf;
 
 use super::Guest;
-use super::acting::with_credentials_of;
 use super::beneath::{Leaf, Missing, PathError, PathErrorKind, Roots, names_of};
 use super::blocking::blocking;
 use super::call::{Inbox, Outbox, Refusal};
-use super::side::SideChannel;
+use super::credentials::with_credentials_of;
+use super::side_channel::SideChannel;
 
 pub(super) use folder::some_entries;
 pub(super) use remove::{Removal, RemoveProgress};

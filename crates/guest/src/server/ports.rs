@@ -10,7 +10,7 @@ use tokio::io::{AsyncWriteExt, Interest, copy_bidirectional_with_sizes};
 use tokio::net::{TcpStream, UnixDatagram, UnixStream};
 use tokio::sync::Semaphore;
 
-use crate::porter::{self, CONNECTED};
+use crate::port_channel::{self, CONNECTED};
 
 /// How long a port may take to accept.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -28,7 +28,7 @@ pub(super) async fn serve(port_channel: OwnedFd) {
     let room = Arc::new(Semaphore::new(AT_ONCE));
     loop {
         let asked =
-            port_channel.async_io(Interest::READABLE, || Ok(porter::receive(&port_channel)?));
+            port_channel.async_io(Interest::READABLE, || Ok(port_channel::receive(&port_channel)?));
         let Ok(Some((port, end))) = asked.await else { return };
         let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
         tokio::spawn(async move {

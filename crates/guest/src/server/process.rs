@@ -23,8 +23,8 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::Guest;
-use super::acting::with_everything;
 use super::call::fault;
+use super::credentials::with_everything;
 use super::kill::{has_group, kill_descendants};
 use super::log::OutputLog;
 use super::pipes::Pipes;

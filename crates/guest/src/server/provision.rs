@@ -9,9 +9,9 @@ use bastide_proto::accounts::Accounts as Wanted;
 use bastide_proto::{Accepted, End, Fault, FaultKind};
 
 use super::Guest;
-use super::acting::with_everything;
 use super::blocking::blocking;
 use super::call::{Outbox, Refusal, fault};
+use super::credentials::with_everything;
 use crate::accounts;
 
 const PASSWD: &str = "/etc/passwd";

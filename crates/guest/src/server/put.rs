@@ -8,9 +8,9 @@ use bastide_proto::frame::Tag;
 use bastide_proto::{Accepted, End, Frame, Put, PutMessage};
 
 use super::Guest;
-use super::acting::with_credentials_of;
 use super::blocking::blocking;
 use super::call::{HostGone, Inbox, Outbox, Refusal};
+use super::credentials::with_credentials_of;
 
 pub(super) use layout::Layout;
 use layout::LayoutFailure;

@@ -2,14 +2,14 @@
 
 mod attributes;
 mod build;
-mod closed;
 mod fetch;
 mod restore;
 mod scan;
 mod stability;
 mod swap;
 mod sys;
+mod unlocked;
 
-pub(super) use closed::unlock;
 pub(super) use restore::run as restore;
 pub(super) use scan::run as scan;
+pub(super) use unlocked::unlock;

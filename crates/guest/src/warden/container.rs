@@ -20,8 +20,8 @@ use rustix::process::setsid;
 
 use super::control::{self, ControlSocket};
 use super::engine::{Done, ask};
+use super::event_loop::{Event, EventLoop};
 use super::folder::{EndNote, Folder};
-use super::keep::{Event, EventLoop};
 use super::ports::Ports;
 use super::{BOOT, close_standard_streams, take_owner};
 use crate::sys::close_inherited;
@@ -63,7 +63,7 @@ struct Container {
 
 impl Container {
     fn run_until_end(&self, owner: UnixStream, control: &mut ControlSocket) -> io::Result<()> {
-        let nobody = porter::pair()?.0;
+        let nobody = port_channel::pair()?.0;
         let ports = Ports::new(nobody, self.spec.own_network);
         let mut event_loop =
             EventLoop { init: None, owner: Some(owner), ports, is_up: false, has_ended: false };
@@ -145,7 +145,7 @@ impl Container {
         let mut guest = Folder::open(&self.spec.run_dir)?.connect(GUEST_SOCKET)?;
         guest.set_read_timeout(Some(BOOT))?;
         guest.set_write_timeout(Some(BOOT))?;
-        let (near, far) = porter::pair()?;
+        let (near, far) = port_channel::pair()?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         let descriptors = [far.as_fd()];

@@ -253,7 +253,7 @@ fn remove_as_owner(above: BorrowedFd<'_>, name: &CStr, ids: &IdMap) -> io::Resul
     drop(far);
     let mapped = ids.write(child).map_err(io::Error::other).and_then(|()| (&near).write_all(&[1]));
     drop(near);
-    let status = super::foundation::reap(child)?;
+    let status = super::sandbox_base::reap(child)?;
     mapped?;
     match status.exit_status() {
         Some(0) => Ok(()),

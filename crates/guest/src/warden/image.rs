@@ -19,7 +19,7 @@ use std::process::{Command, Stdio};
 use bastide_proto::boot::{BootSpec, Image, UserAndGroup};
 use rustix::fs::{AtFlags, unlinkat};
 
-use super::foundation::SandboxBase;
+use super::sandbox_base::SandboxBase;
 use crate::jail::{BindOverride, StepContext, StepError, file_system, shift};
 use crate::sys::{attach_loop, behind_loop, free_loop};
 

@@ -17,7 +17,7 @@ use rustix::net::sockopt::{set_socket_linger, set_tcp_nodelay};
 use rustix::net::{RecvFlags, recv};
 
 use super::pump::{Closed, Pump};
-use crate::porter::{self, CONNECTED};
+use crate::port_channel::{self, CONNECTED};
 
 /// The most connections at a time; further ones wait to be accepted.
 const MAX_CONNECTIONS: usize = 128;
@@ -181,7 +181,7 @@ impl Ports {
         // Small messages go at once; on loopback nothing is gained by holding them back.
         let _ = set_tcp_nodelay(&client, true);
         let asked = UnixStream::pair().and_then(|(guest, far)| {
-            porter::ask(&self.port_channel, published.port, far.as_fd())?;
+            port_channel::ask(&self.port_channel, published.port, far.as_fd())?;
             Ok(guest)
         });
         match asked {
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn publishes_each_port_once_and_not_too_many() {
-        let (near, _far) = porter::pair().unwrap();
+        let (near, _far) = port_channel::pair().unwrap();
         let mut ports = Ports::new(near, true);
         let first = ports.publish(8080).unwrap();
         assert_eq!(ports.publish(8080), Ok(first));
@@ -241,12 +241,12 @@ mod tests {
         use std::net::TcpStream;
         let cases: [(&[u8], usize); 3] = [(&[CONNECTED], 1), (b"X", 0), (b"", 0)];
         for (said, pumps) in cases {
-            let (near, far) = porter::pair().unwrap();
+            let (near, far) = port_channel::pair().unwrap();
             let mut ports = Ports::new(near, true);
             let published = ports.publish(8080).unwrap();
             let client = TcpStream::connect(("127.0.0.1", published.host_port)).unwrap();
             ports.handle_ready(&[Source::Listener(0)]);
-            let (port, end) = porter::receive(&far).unwrap().unwrap();
+            let (port, end) = port_channel::receive(&far).unwrap().unwrap();
             assert_eq!(port, 8080);
             let mut guest = UnixStream::from(end);
             guest.write_all(said).unwrap();

@@ -5,8 +5,8 @@ use std::cell::RefCell;
 use serde_json::Value;
 
 use super::input::{FromInput, Input};
+use super::input_path::InputPath;
 use super::invalid::{Checked, Invalid};
-use super::place::InputPath;
 use crate::Result;
 use crate::registry::{Parsed, Registry, Warning};
 

@@ -3,8 +3,8 @@
 use serde_json::{Map, Value};
 
 use super::input::{FromInput, Input};
+use super::input_path::InputPath;
 use super::invalid::{Checked, Invalid};
-use super::place::InputPath;
 use crate::spelling::did_you_mean;
 use crate::{Error, ErrorKind, FieldError};
 

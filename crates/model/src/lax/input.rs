@@ -4,9 +4,9 @@ use serde_json::Value;
 
 use super::context::Context;
 use super::fields::Fields;
+use super::input_path::InputPath;
 use super::invalid::{Checked, Invalid};
 use super::number;
-use super::place::InputPath;
 use crate::python::type_name;
 use crate::registry::{Registry, Warning};
 use crate::spelling::did_you_mean;

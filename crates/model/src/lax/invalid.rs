@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-use super::place::InputPath;
+use super::input_path::InputPath;
 use crate::{Error, ErrorKind, FieldError};
 
 /// What reading one value yields.

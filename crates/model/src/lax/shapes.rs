@@ -4,9 +4,9 @@ use indexmap::IndexMap;
 use serde_json::{Map, Value};
 
 use super::input::{FromInput, Input};
+use super::input_path::InputPath;
 use super::invalid::{Checked, Invalid};
 use super::number;
-use super::place::InputPath;
 
 /// A word, and how to read what it stands for.
 pub type Choice<T> = (&'static str, fn(Input<'_>) -> Checked<T>);

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use bastide::Client;
-use bastide::store::Store;
+use bastide::snapshot::store::Store;
 use bastide_local::LocalBackend;
 use serde_json::{Value, json};
 

@@ -6,7 +6,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use bastide::store::Store;
+use bastide::snapshot::store::Store;
 use bastide::{Client, Command, Session};
 
 use crate::ours::{ensure, failed, new_session, session_with};

@@ -408,7 +408,7 @@ async fn makes_ephemeral_entries_anew_and_keeps_the_rest(context: Context) -> Ou
     session.register_persist_workspace_skip_path("skipped")?;
     let archive = session.persist_workspace().await?;
     let mut names = Vec::new();
-    let mut reader = bastide::model::archive::tar::TarReader::open(archive.into_file()?)?;
+    let mut reader = bastide::archive::tar::TarReader::open(archive.into_file()?)?;
     while let Some(member) = reader.next_member()? {
         names.push(String::from_utf8(member.name)?);
     }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use bastide::model::Manifest;
-use bastide::store::SaveReport;
+use bastide::snapshot::store::SaveReport;
 use bastide::{CreateOptions, ErrorKind, Rung, Session, Store};
 
 use crate::suite::{Context, Outcome, Trial, TrialError, say, sh};

@@ -5,7 +5,7 @@ use std::io::Cursor;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
-use bastide::model::archive::tar::{TarKind, TarMember, TarWriter};
+use bastide::archive::tar::{TarKind, TarMember, TarWriter};
 use bastide::model::{Manifest, PathGrant};
 use bastide::{CreateOptions, ErrorKind, ExtractOptions, Rung, Session, WriteOptions};
 

@@ -32,7 +32,7 @@ async fn swap(session: &Session, kind: &str) -> Result<Process, TrialError> {
 
 /// A tar of one small file below a folder that is swapped.
 fn archive() -> Result<Vec<u8>, TrialError> {
-    use bastide::model::archive::tar::{TarKind, TarMember, TarWriter};
+    use bastide::archive::tar::{TarKind, TarMember, TarWriter};
     let mut bytes = Vec::new();
     let mut writer = TarWriter::new(&mut bytes);
     for name in ["sub/f", "sub/a/b", "f"] {

@@ -4,7 +4,7 @@
 //! needs nothing that an image may not have.
 
 mod gaps;
-mod lasting;
+mod set_id;
 mod swap;
 mod sys;
 
@@ -66,8 +66,8 @@ fn attempt(name: &str, arguments: &[String]) -> io::Result<Vec<String>> {
         "sockets" => sockets(argument(0), argument(1), argument(2)),
         "families" => Ok(sys::not_refused(&sys::sockets())),
         "gaps" => gaps(argument(0), argument(1), argument(2), argument(3)),
-        "lasting" => lasting::lasting(),
-        "lasting-nested" => lasting::lasting_nested(),
+        "lasting" => set_id::lasting(),
+        "lasting-nested" => set_id::lasting_nested(),
         "segment" => Ok(sys::find_segment(argument(0))),
         "read" => Ok(fs::read(argument(0)).map(|_| "read".to_owned()).into_iter().collect()),
         "echo" => echo(argument(0)),

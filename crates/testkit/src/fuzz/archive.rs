@@ -2,12 +2,12 @@
 
 use std::io::{Cursor, Read as _};
 
-use bastide_model::archive::bounds;
-use bastide_model::archive::tar::{
+use bastide_archive::bounds;
+use bastide_archive::tar::{
     LinkPolicy, TarKind, TarMember, TarReader, TarRules, TarWriter, check_workspace_tar,
     strip_prefix,
 };
-use bastide_model::archive::{
+use bastide_archive::{
     Action, ArchiveLimits, ArchiveScheme, EntryPath, Extraction, TarRestore, UnpackStep,
 };
 use bastide_model::{Error, Result};

@@ -1,22 +1,24 @@
 //! What a snapshot store reads: indexes of packs, lists, records.
 
-use bastide::store::strange;
+use bastide::snapshot::store::untrusted_bytes;
 
 use super::{Target, Verdict, equal};
 
 pub(super) const PACK_INDEX: Target = Target {
     name: "pack_index",
-    check: |input| match strange::pack_index(input) {
+    check: |input| match untrusted_bytes::pack_index(input) {
         None => Verdict::Refused,
-        Some(again) => equal("an index", &strange::pack_index(&again), &Some(again.clone())),
+        Some(again) => {
+            equal("an index", &untrusted_bytes::pack_index(&again), &Some(again.clone()))
+        }
     },
-    seeds: || vec![strange::some_pack_index()],
+    seeds: || vec![untrusted_bytes::some_pack_index()],
     words: &["\u{1}", "\0"],
 };
 
 pub(super) const LIST: Target = Target {
     name: "snapshot_list",
-    check: |input| match strange::list(input) {
+    check: |input| match untrusted_bytes::list(input) {
         None => Verdict::Refused,
         // Each entry takes a few bytes at least.
         Some(entries) if entries > input.len() as u64 => {
@@ -24,16 +26,18 @@ pub(super) const LIST: Target = Target {
         }
         Some(_) => Verdict::Accepted,
     },
-    seeds: || vec![strange::some_list()],
+    seeds: || vec![untrusted_bytes::some_list()],
     words: &["\0\0\0", "a"],
 };
 
 pub(super) const RECORD: Target = Target {
     name: "snapshot_record",
-    check: |input| match strange::snapshot_record(input) {
+    check: |input| match untrusted_bytes::snapshot_record(input) {
         None => Verdict::Refused,
-        Some(again) => equal("a record", &strange::snapshot_record(&again), &Some(again.clone())),
+        Some(again) => {
+            equal("a record", &untrusted_bytes::snapshot_record(&again), &Some(again.clone()))
+        }
     },
-    seeds: || vec![strange::some_snapshot_record()],
+    seeds: || vec![untrusted_bytes::some_snapshot_record()],
     words: &["bastide-snapshot 1 ", "\"tree\"", "\n"],
 };

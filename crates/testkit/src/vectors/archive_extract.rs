@@ -5,11 +5,11 @@ use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
 use bastide::ExtractOptions;
-use bastide_model::PosixPath;
-use bastide_model::archive::zip::{ZipMember, ZipReader, check_zip};
-use bastide_model::archive::{
+use bastide_archive::zip::{ZipMember, ZipReader, check_zip};
+use bastide_archive::{
     ArchiveLimits, ArchiveScheme, Extraction, check_tar_for_extraction, copy_input,
 };
+use bastide_model::PosixPath;
 use bastide_model::paths::WorkspacePathPolicy;
 use bastide_model::{Error, Result};
 use serde_json::{Value, json};

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Read as _;
 
 use bastide::{CreateOptions, ResumeOptions, Session, SnapshotChoice};
-use bastide_model::archive::tar::{TarKind, TarReader};
+use bastide_archive::tar::{TarKind, TarReader};
 use bastide_model::snapshot::SnapshotSpec;
 use bastide_model::{Error, ErrorKind, Manifest, PosixPath, Result, lax};
 use serde_json::{Map, Value, json};

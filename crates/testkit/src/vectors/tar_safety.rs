@@ -4,11 +4,11 @@ use std::fs;
 use std::io::{Cursor, Read as _};
 use std::path::Path;
 
-use bastide_model::archive::tar::{
+use bastide_archive::tar::{
     LinkPolicy, LinkTree, TarKind, TarMember, TarReader, TarRules, check_workspace_tar, is_skipped,
     restored_mode, strip_prefix, target_stays_inside,
 };
-use bastide_model::archive::{EntryPath, TarRestore};
+use bastide_archive::{EntryPath, TarRestore};
 use bastide_model::{Error, Result};
 use serde_json::{Map, Value, json};
 

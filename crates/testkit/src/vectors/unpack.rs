@@ -8,8 +8,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
+use bastide_archive::{Action, EntryPath, Existing, Obstacle, UnpackStep};
 use bastide_model::PosixPath;
-use bastide_model::archive::{Action, EntryPath, Existing, Obstacle, UnpackStep};
 use bastide_model::paths::resolve_links;
 
 use super::paths::Disk;

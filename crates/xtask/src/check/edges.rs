@@ -5,20 +5,21 @@ use serde_json::Value;
 use crate::shell::{Outcome, cargo, read, say};
 
 /// Every crate, and the crates of ours it may depend on. Tests may use the test kit besides.
-const ALLOWED: [(&str, &[&str]); 14] = [
+const ALLOWED: [(&str, &[&str]); 15] = [
+    ("bastide-archive", &["bastide-model"]),
     ("bastide-model", &[]),
     ("bastide-proto", &[]),
     ("bastide-wire", &[]),
     ("bastide-guest", &["bastide-proto", "bastide-wire"]),
     ("bastide-guest-bin", &[]),
     ("bastide-mount", &[]),
-    ("bastide", &["bastide-model", "bastide-proto", "bastide-wire"]),
+    ("bastide", &["bastide-archive", "bastide-model", "bastide-proto", "bastide-wire"]),
     ("bastide-local", &["bastide", "bastide-guest-bin", "bastide-proto", "bastide-wire"]),
     ("bastide-docker", &["bastide", "bastide-guest-bin", "bastide-proto"]),
     ("bastide-remote", &["bastide"]),
     ("bastide-runs", &["bastide", "bastide-model"]),
     ("bastide-cli", &["bastide", "bastide-docker", "bastide-local", "bastide-remote"]),
-    ("bastide-testkit", &["bastide", "bastide-model", "bastide-proto"]),
+    ("bastide-testkit", &["bastide", "bastide-archive", "bastide-model", "bastide-proto"]),
     ("xtask", &["bastide", "bastide-docker", "bastide-local", "bastide-model", "bastide-testkit"]),
 ];
 

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 
-use bastide_model::archive::tar::{LinkTree, TarKind, TarMember, TarWriter, target_stays_inside};
+use bastide_archive::tar::{LinkTree, TarKind, TarMember, TarWriter, target_stays_inside};
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;

@@ -1,6 +1,6 @@
 //! Putting the tree of an archive in the place of what is there.
 
-use bastide_model::archive::tar::Ownership;
+use bastide_archive::tar::Ownership;
 use bastide_proto::files::FileTime;
 use bastide_proto::frame::MAX_DATA;
 use bastide_proto::tree::{Extent, LARGE, NewEntry, NewEntryKind};

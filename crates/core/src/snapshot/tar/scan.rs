@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use bastide_model::archive::tar::{Ownership, TarKind, TarMember};
+use bastide_archive::tar::{Ownership, TarKind, TarMember};
 use bastide_proto::Request;
 use bastide_proto::tree::{
     AHEAD, Attributes, BATCH_CONTENT, Extent, LARGE, MAX_DEPTH, MAX_NAME, Scan, ScanMessage,

@@ -3,17 +3,17 @@
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 
+use bastide_archive::tar::{LinkPolicy, Ownership, TarKind, TarReader};
+use bastide_archive::{Action, EntryPath, TarRestore};
 use bastide_model::PosixPath;
-use bastide_model::archive::tar::{LinkPolicy, Ownership, TarKind, TarReader};
-use bastide_model::archive::{Action, EntryPath, TarRestore};
 use bastide_proto::request::{Entry, EntryKind, Existing};
 
 use serde_json::Value;
 
 use super::OWNERS;
-use crate::apply::{Target, UploadItem, lay_out};
-use crate::files::{Spool, SpoolError};
+use crate::session::files::{Spool, SpoolError};
 use crate::snapshot::paths::{NodeId, PathTree};
+use crate::workspace::{Target, UploadItem, lay_out};
 use crate::{Content, Error, ErrorKind, Result, Session};
 
 /// Everything in an archive, with the contents of its files in a file of our own.

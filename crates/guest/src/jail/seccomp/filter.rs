@@ -3,9 +3,9 @@
 use rustix::process::Pid;
 use seccompiler::BpfProgram;
 
-use super::lasting::{WriteTarget, refuse_set_id};
 use super::program::Condition::{AnyBit, Equal, Masked, NotEqual};
 use super::program::{Rule, Rules, denying, program};
+use super::set_id::{WriteTarget, refuse_set_id};
 use super::table;
 
 /// Every kind of namespace a `clone` could ask for.

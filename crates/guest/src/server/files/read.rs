@@ -15,7 +15,7 @@ use crate::server::Guest;
 use crate::server::beneath::{FileIdentity, Leaf, Opened, PathError, Roots};
 use crate::server::blocking::blocking;
 use crate::server::call::{Outbox, Refusal};
-use crate::server::side::SideChannel;
+use crate::server::side_channel::SideChannel;
 
 /// How much is read at a time.
 const PIECE: usize = 4 * MAX_DATA;

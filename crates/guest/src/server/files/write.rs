@@ -18,7 +18,7 @@ use crate::server::beneath::{
 };
 use crate::server::blocking::blocking;
 use crate::server::call::{HostGone, Inbox, Outbox, Refusal};
-use crate::server::side::SideChannel;
+use crate::server::side_channel::SideChannel;
 
 /// How much is gathered before it is written.
 const PIECE: usize = 512 * 1024;

@@ -17,12 +17,12 @@ use rustix::io::Errno;
 use super::restore::WORD;
 use super::scan::{EntryRef, seen};
 use super::stability::Stability;
-use super::{attributes, closed};
+use super::{attributes, unlocked};
 use crate::server::Guest;
 use crate::server::beneath::Roots;
 use crate::server::blocking::blocking;
 use crate::server::call::{HostGone, Outbox, Refusal};
-use crate::server::side::SideChannel;
+use crate::server::side_channel::SideChannel;
 
 /// How often a small file that changes while it is read is read again.
 const ATTEMPTS: usize = 3;
@@ -179,7 +179,7 @@ impl Fetcher {
         let (_, folder) = self.folder.as_ref().ok_or(Errno::BADF)?;
         let below = std::slice::from_ref(name);
         let (file, unlocked) = match roots.open_below(folder, below, OFlags::RDONLY) {
-            Err(Errno::ACCESS) => closed::open(folder, name)?,
+            Err(Errno::ACCESS) => unlocked::open(folder, name)?,
             opened => (opened?, None),
         };
         // Attributes can be read only as long as the file may be.

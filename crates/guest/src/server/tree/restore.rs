@@ -22,7 +22,7 @@ use crate::server::beneath::{
 use crate::server::blocking::blocking;
 use crate::server::call::{HostGone, Inbox, Outbox, Refusal};
 use crate::server::files::{Removal, RemoveProgress, random_name, some_entries};
-use crate::server::side::SideChannel;
+use crate::server::side_channel::SideChannel;
 
 /// How often the host hears that it is not its turn yet.
 pub(super) const WORD: Duration = Duration::from_secs(5);

@@ -19,9 +19,9 @@ use rustix::fs::{FileType, Mode, OFlags, Stat, fstat, openat, readlinkat};
 use rustix::io::Errno;
 use serde_bytes::ByteBuf;
 
-use super::closed::Unlocked;
 use super::restore::WORD;
-use super::{attributes, closed, fetch, stability};
+use super::unlocked::Unlocked;
+use super::{attributes, fetch, stability, unlocked};
 use crate::server::Guest;
 use crate::server::beneath::{
     FileIdentity, Leaf, Missing, PathError, Roots, names, reopen, stat_at, stat_held,
@@ -29,7 +29,7 @@ use crate::server::beneath::{
 use crate::server::blocking::blocking;
 use crate::server::call::{HostGone, Inbox, Outbox, Refusal};
 use crate::server::files::some_entries;
-use crate::server::side::SideChannel;
+use crate::server::side_channel::SideChannel;
 
 /// How long one piece of the work takes.
 const PIECE: Duration = Duration::from_millis(200);
@@ -286,7 +286,7 @@ fn enter(
     above: &FileIdentity,
     name: &[u8],
 ) -> Result<Option<(OwnedFd, Option<Unlocked>)>, Errno> {
-    let (entered, unlocked) = match closed::enter(roots, folder, name) {
+    let (entered, unlocked) = match unlocked::enter(roots, folder, name) {
         Err(Errno::XDEV) => return Ok(None),
         entered => entered?,
     };

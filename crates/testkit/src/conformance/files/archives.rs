@@ -2,8 +2,8 @@
 
 use std::io::Cursor;
 
-use bastide::model::archive::ArchiveLimits;
-use bastide::model::archive::tar::{TarKind, TarMember, TarWriter};
+use bastide::archive::ArchiveLimits;
+use bastide::archive::tar::{TarKind, TarMember, TarWriter};
 use bastide::{Content, ExtractOptions, Tools};
 
 use super::{class, error};

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use bastide::store::SaveOptions;
+use bastide::snapshot::store::SaveOptions;
 use bastide::{Rung, Session, Store};
 
 use super::{SOON, restored, store};

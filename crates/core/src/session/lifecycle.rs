@@ -1,0 +1,491 @@
+//! The life of a session: start, stop, shut down, close.
+//!
+//! The words are those of the reference. [`start`](Session::start) lays out the workspace or brings it
+//! back; [`stop`](Session::stop) saves it and ends nothing; [`shutdown`](Session::shutdown) ends the
+//! machine and keeps its files; [`close`](Session::close) does all of that in order, once, and always
+//! lets go of everything.
+
+mod decision;
+mod hooks;
+mod limits;
+mod progress;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bastide_model::events::Operation;
+use bastide_model::snapshot::{FingerprintRecord, Snapshot};
+use bastide_model::{Manifest, PosixPath, Registry, SessionState};
+use bastide_proto::Request;
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+
+use crate::client::dependencies::Dependencies;
+use crate::client::{DEFAULT_ROOT, shut_down};
+use crate::events::Finished;
+use crate::snapshot::{Saved, SnapshotKeeper, Workspace};
+use crate::workspace::{self, GitOptions, Materialized, Sources};
+use crate::{Error, ErrorKind, Result, Session};
+
+use decision::{Plan, StartState, decide};
+pub(crate) use hooks::Hooks;
+pub use limits::ConcurrencyLimits;
+pub(crate) use limits::Limits;
+pub use progress::ProgressListener;
+
+/// How long a guest may take to say that it is there.
+const PING: Duration = Duration::from_secs(5);
+
+/// What a session is beside its machine.
+pub(crate) struct Lifecycle {
+    pub(crate) terms: SessionConfig,
+    state: Mutex<SessionState>,
+    preserved: Mutex<Preserved>,
+    skipped: Mutex<BTreeSet<PosixPath>>,
+    hooks: Hooks,
+    /// One start, stop, shutdown or application of a manifest at a time.
+    turn: tokio::sync::Mutex<()>,
+    closing: tokio::sync::Mutex<bool>,
+    is_started: AtomicBool,
+    is_shut_down: AtomicBool,
+}
+
+/// What of a session was there before it started.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Preserved {
+    /// Its files.
+    pub(crate) workspace: bool,
+    /// What is around them, accounts above all.
+    pub(crate) system: bool,
+}
+
+/// What stays the same from the beginning of a session to its end.
+pub(crate) struct SessionConfig {
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) limits: Limits,
+    pub(crate) sources: Option<Arc<Sources>>,
+    pub(crate) git: GitOptions,
+    pub(crate) dependencies: Dependencies,
+    pub(crate) progress: Option<ProgressListener>,
+    /// Whether the workspace is a folder of the caller's.
+    pub(crate) is_callers: bool,
+    /// Whether the session ends with its owner.
+    pub(crate) is_tied: bool,
+    pub(crate) keeper: Arc<dyn SnapshotKeeper>,
+    /// Why nobody can read what the session is, and so where it is kept when it stops.
+    pub(crate) unreadable: Option<Error>,
+    /// Whether changes that no snapshot has are given up for the snapshot at a start.
+    pub(crate) discards_changes: bool,
+    /// Whether the workspace is not where the manifest wants it, for the machine has the host's paths.
+    pub(crate) has_moved: bool,
+}
+
+impl Lifecycle {
+    pub(crate) fn new(
+        terms: SessionConfig,
+        state: SessionState,
+        preserved: Preserved,
+        is_started: bool,
+    ) -> Self {
+        Self {
+            terms,
+            state: Mutex::new(state),
+            preserved: Mutex::new(preserved),
+            skipped: Mutex::default(),
+            hooks: Hooks::default(),
+            turn: tokio::sync::Mutex::default(),
+            closing: tokio::sync::Mutex::default(),
+            is_started: AtomicBool::new(is_started),
+            is_shut_down: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, SessionState> {
+        lock(&self.state)
+    }
+
+    fn tell(&self) -> workspace::Tell<'_> {
+        self.terms.progress.as_ref().map(ProgressListener::tell_through)
+    }
+}
+
+impl fmt::Debug for Lifecycle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lifecycle").field("is_started", &self.is_started).finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nobody panics while holding one of these.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Session {
+    /// What the session is, as it may be stored anywhere: the reference's session state, without
+    /// paths of the host and without the credentials of mounts. It grants nothing to whoever holds it;
+    /// [`Client::resume_state`](crate::Client::resume_state) says what comes back.
+    ///
+    /// # Errors
+    ///
+    /// `UnicodeDecodeError` if the manifest holds a file that is not text.
+    pub fn state_json(&self) -> Result<Value> {
+        let SessionConfig { registry, has_moved, .. } = &self.life.terms;
+        let state = self.life.state();
+        if !has_moved || state.manifest.root == DEFAULT_ROOT {
+            return state.serialize(registry);
+        }
+        // Where the workspace lies on the host is said by the machine, each time.
+        let mut state = state.clone();
+        DEFAULT_ROOT.clone_into(&mut state.manifest.root);
+        state.serialize(registry)
+    }
+
+    /// The manifest the session has.
+    #[must_use]
+    pub fn manifest(&self) -> Manifest {
+        self.life.state().manifest.clone()
+    }
+
+    /// Where the workspace is kept when the session stops.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        self.life.state().snapshot.clone()
+    }
+
+    /// What the session can ask of the program around it.
+    #[must_use]
+    pub fn dependencies(&self) -> &Dependencies {
+        &self.life.terms.dependencies
+    }
+
+    /// Whether the session was started, was not shut down, and its guest answers.
+    /// A session that cannot say so, because a sink that must hear of it fails, does not:
+    /// [`try_running`](Self::try_running) says why.
+    pub async fn running(&self) -> bool {
+        self.try_running().await.unwrap_or(false)
+    }
+
+    /// As [`running`](Self::running).
+    ///
+    /// # Errors
+    ///
+    /// Only with what a sink fails with that must hear of it.
+    pub async fn try_running(&self) -> Result<bool> {
+        let scope = self.operation_scope(|| Operation::Running);
+        scope.record(async { Ok(self.is_running().await) }, |alive| Finished::running(*alive)).await
+    }
+
+    async fn is_running(&self) -> bool {
+        if !self.life.is_started.load(Ordering::Acquire)
+            || self.life.is_shut_down.load(Ordering::Acquire)
+        {
+            return false;
+        }
+        let ping = async { self.link.open(Request::Ping).await?.finish().await };
+        matches!(tokio::time::timeout(PING, ping).await, Ok(Ok(())))
+    }
+
+    /// Makes the workspace what it should be: restores the snapshot if there is one, else lays out the
+    /// manifest. A workspace that is there already is used as it is, and only what is ephemeral is made
+    /// anew.
+    ///
+    /// # Errors
+    ///
+    /// Fails with what the manifest or the snapshot fails with. Nothing of the workspace is removed
+    /// before its replacement is there and verified.
+    pub async fn start(&self) -> Result<()> {
+        self.operation_scope(|| Operation::Start)
+            .record_as_one(self.start_unrecorded(), |()| Finished::done())
+            .await
+    }
+
+    async fn start_unrecorded(&self) -> Result<()> {
+        let _turn = self.life.turn.lock().await;
+        self.check_up()?;
+        let started = self.start_workspace().await.map_err(|error| self.at_edge(error));
+        self.life.is_started.store(started.is_ok(), Ordering::Release);
+        started?;
+        self.life.state().workspace_root_ready = true;
+        // Starting again is no reason to begin from nothing.
+        *lock(&self.life.preserved) = Preserved { workspace: true, system: true };
+        self.remember()
+    }
+
+    async fn start_workspace(&self) -> Result<()> {
+        let (manifest, is_ready) = {
+            let state = self.life.state();
+            state.manifest.check_mount_boundaries(Some(state.type_name()))?;
+            (state.manifest.clone(), state.workspace_root_ready)
+        };
+        let preserved = *lock(&self.life.preserved);
+        let workspace = self.workspace(&manifest)?;
+        let is_ready = is_ready || (preserved.workspace && self.has_root().await);
+        let is_there = preserved.workspace && is_ready;
+        let is_restorable = self.life.terms.keeper.is_restorable(&workspace).await?;
+        let discards = self.life.terms.discards_changes;
+        let is_as_saved =
+            is_there && is_restorable && discards && self.is_as_saved(&workspace).await;
+        let situation = StartState { is_restorable, is_there, is_as_saved, discards };
+        let plan = decide(situation);
+        if plan == Plan::Restore {
+            self.life.terms.keeper.restore(&workspace).await?;
+        }
+        if !preserved.system {
+            self.provision(&manifest).await?;
+        }
+        let only_ephemeral = plan != Plan::LayOut;
+        workspace::apply(self, &manifest, only_ephemeral, self.life.tell()).await.map(drop)
+    }
+
+    async fn has_root(&self) -> bool {
+        self.files().stat(self.root.as_str()).await.is_ok_and(|found| found.is_dir())
+    }
+
+    /// Whether the workspace looks as it did when it was last saved. What cannot be found out counts
+    /// as no.
+    async fn is_as_saved(&self, workspace: &Workspace<'_>) -> bool {
+        let saved = {
+            let state = self.life.state();
+            let (fingerprint, version) =
+                (state.snapshot_fingerprint.clone(), state.snapshot_fingerprint_version.clone());
+            match (fingerprint, version) {
+                (Some(fingerprint), Some(version)) => FingerprintRecord { fingerprint, version },
+                _ => return false,
+            }
+        };
+        let now = self.life.terms.keeper.fingerprint(workspace).await;
+        now.ok().flatten().is_some_and(|now| now == saved)
+    }
+
+    /// The workspace as whoever saves or restores it sees it.
+    pub(crate) fn workspace<'a>(&'a self, manifest: &'a Manifest) -> Result<Workspace<'a>> {
+        let root = manifest.root_path();
+        let mounted = manifest.ephemeral_mount_targets()?;
+        let kept = mounted.iter().filter_map(|target| target.path.below(&root)).collect();
+        let mut left_out = manifest.ephemeral_persistence_paths()?;
+        left_out.extend(lock(&self.life.skipped).iter().cloned());
+        left_out.extend(self.event_skip_paths());
+        Ok(Workspace {
+            id: self.id(),
+            link: self.link.as_ref(),
+            policy: &self.policy,
+            root: &self.root,
+            manifest,
+            left_out: left_out.into_iter().collect(),
+            kept,
+            must_be_empty: self.life.terms.is_callers,
+            dependencies: &self.life.terms.dependencies,
+            progress: self.life.tell(),
+        })
+    }
+
+    /// Lays out the session's manifest again, or only what is ephemeral, and the accounts before it.
+    ///
+    /// # Errors
+    ///
+    /// Fails with what the manifest fails with; what was laid out before that stays.
+    pub async fn apply_manifest(&self, only_ephemeral: bool) -> Result<Materialized> {
+        let scope = self.extension("apply_manifest", || json!({"only_ephemeral": only_ephemeral}));
+        scope.record_unit(self.apply_unrecorded(only_ephemeral)).await
+    }
+
+    async fn apply_unrecorded(&self, only_ephemeral: bool) -> Result<Materialized> {
+        let _turn = self.life.turn.lock().await;
+        self.check_up()?;
+        let manifest = self.manifest();
+        let done = async {
+            manifest.check_mount_boundaries(Some(self.life.state().type_name()))?;
+            if !only_ephemeral {
+                self.provision(&manifest).await?;
+            }
+            workspace::apply(self, &manifest, only_ephemeral, self.life.tell()).await
+        };
+        done.await.map_err(|error| self.at_edge(error))
+    }
+
+    /// An error as it may be shown: without what speaks of a mount that may have credentials.
+    fn at_edge(&self, error: Error) -> Error {
+        error.at_edge(self.life.state().manifest.holds_mount_authority())
+    }
+
+    /// Makes the users and groups of the manifest. Those that are there already are fine.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the session can have no users of its own.
+    pub async fn provision_manifest_accounts(&self) -> Result<()> {
+        let scope = self.extension("provision_manifest_accounts", || json!({}));
+        let work = async {
+            let _turn = self.life.turn.lock().await;
+            self.check_up()?;
+            let manifest = self.manifest();
+            self.provision(&manifest).await
+        };
+        scope.record_unit(work).await
+    }
+
+    /// Keeps a path of the workspace, with all that is below it, out of snapshots taken by this object.
+    /// Returns the path as it is kept.
+    ///
+    /// # Errors
+    ///
+    /// `ValueError` for the workspace itself, `MountConfigError` where a mount is in the way,
+    /// `InvalidManifestPathError` for a path outside.
+    pub fn register_persist_workspace_skip_path(&self, path: &str) -> Result<PosixPath> {
+        let path = self.life.state().manifest.snapshot_skip_path(path)?;
+        lock(&self.life.skipped).insert(path.clone());
+        Ok(path)
+    }
+
+    /// Has something done before the session is saved by [`close`](Self::close). All hooks run, in the
+    /// order they were registered; if one fails, nothing is saved any more by closing. Registering
+    /// another one later has all of them run again.
+    pub fn register_pre_stop_hook(
+        &self,
+        hook: impl Fn() -> BoxFuture<'static, Result<()>> + Send + Sync + 'static,
+    ) {
+        self.life.hooks.register(Arc::new(hook));
+    }
+
+    /// Runs the registered hooks, unless they ran already.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the first failure, after all of them ran.
+    pub async fn run_pre_stop_hooks(&self) -> Result<()> {
+        self.life.hooks.run().await
+    }
+
+    /// Ends interactive processes and saves the workspace. Nothing else ends: the session goes on.
+    ///
+    /// # Errors
+    ///
+    /// `WorkspaceStopError` if the workspace cannot be saved. What was saved before is still there
+    /// then, and so is the workspace.
+    pub async fn stop(&self) -> Result<Saved> {
+        self.operation_scope(|| Operation::Stop)
+            .record_as_one(self.stop_unrecorded(), Saved::finished)
+            .await
+    }
+
+    async fn stop_unrecorded(&self) -> Result<Saved> {
+        let _turn = self.life.turn.lock().await;
+        self.check_up()?;
+        if let Some(error) = &self.life.terms.unreadable {
+            let message = format!("session {} cannot be saved: {error}", self.id());
+            let error = Error::new(error.kind(), message);
+            return Err(Error::workspace_stop(&self.root).because(error));
+        }
+        let manifest = self.manifest();
+        let checked = manifest.check_mount_boundaries(Some(self.life.state().type_name()));
+        checked.map_err(|error| self.at_edge(error))?;
+        self.pty_terminate_all().await;
+        // A workspace that was never made is nothing to come back to.
+        if self.life.terms.keeper.keeps_nothing() || !self.life.is_started.load(Ordering::Acquire) {
+            return Ok(Saved::default());
+        }
+        let workspace = self.workspace(&manifest)?;
+        let saved = self.life.terms.keeper.save(&workspace).await.map_err(|error| {
+            let retryable = error.is_retryable();
+            let error = self.at_edge(error);
+            Error::workspace_stop(&self.root).retryable(retryable).because(error)
+        })?;
+        {
+            let mut state = self.life.state();
+            let record = saved.fingerprint.clone();
+            let (fingerprint, version) = match record {
+                Some(record) => (Some(record.fingerprint), Some(record.version)),
+                None => (None, None),
+            };
+            state.snapshot_fingerprint = fingerprint;
+            state.snapshot_fingerprint_version = version;
+        }
+        self.remember()?;
+        Ok(saved)
+    }
+
+    /// Ends every process of the session and its machine. Its files stay, and it can be
+    /// [resumed](crate::Client::resume). Shutting down what is shut down succeeds.
+    ///
+    /// # Errors
+    ///
+    /// Fails if something cannot be ended.
+    pub async fn shutdown(&self) -> Result<()> {
+        self.operation_scope(|| Operation::Shutdown)
+            .record_as_one(self.shutdown_unrecorded(), |()| Finished::done())
+            .await
+    }
+
+    async fn shutdown_unrecorded(&self) -> Result<()> {
+        let _turn = self.life.turn.lock().await;
+        if self.life.is_shut_down.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.pty_terminate_all().await;
+        self.life.is_started.store(false, Ordering::Release);
+        shut_down(self.backend.as_ref(), &self.state, &self.machine).await?;
+        self.life.is_shut_down.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Runs the hooks, saves the workspace unless one of them failed, shuts down, and closes the
+    /// dependencies: every step, also after one failed. Closing what is closed succeeds, and whoever
+    /// closes at the same time waits.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the first failure. Whatever it is, nothing of the session runs any more; if saving
+    /// failed, what was saved before and the session's files are still there.
+    pub async fn close(&self) -> Result<()> {
+        let mut is_closed = self.life.closing.lock().await;
+        if *is_closed {
+            return Ok(());
+        }
+        let mut done = self.life.hooks.run().await;
+        if !self.life.hooks.have_failed() {
+            let stopped = self.stop().await.map(drop);
+            done = done.and(stopped.map_err(|error| {
+                error.hint("the session was shut down all the same; its files are there until it is deleted")
+            }));
+        }
+        let released = self.shutdown().await;
+        done = done.and(released);
+        self.life.terms.dependencies.close().await;
+        *is_closed = true;
+        self.flush_events().await;
+        done
+    }
+
+    /// Refuses work on a machine that was shut down.
+    fn check_up(&self) -> Result<()> {
+        if self.life.is_shut_down.load(Ordering::Acquire) {
+            let message = format!("session {} was shut down", self.id());
+            return Err(Error::new(ErrorKind::Conflict, message).hint("resume it first"));
+        }
+        Ok(())
+    }
+
+    /// Writes down what the session is, for whoever resumes it.
+    pub(crate) fn remember(&self) -> Result<()> {
+        // A manifest that cannot be written is no reason not to have a session; it cannot be told to
+        // anybody else, and whoever resumes the session finds its files. Where it is kept can.
+        let state = self.state_json().or_else(|_| {
+            let mut state = self.life.state().clone();
+            let root = std::mem::take(&mut state.manifest.root);
+            state.manifest = Manifest { root, ..Manifest::default() };
+            state.serialize(&self.life.terms.registry)
+        })?;
+        self.state.remember(self.id(), &state, self.life.terms.is_tied)
+    }
+
+    /// Makes users and groups inside.
+    async fn provision(&self, manifest: &Manifest) -> Result<()> {
+        if manifest.users.is_empty() && manifest.groups.is_empty() {
+            return Ok(());
+        }
+        crate::workspace::accounts::provision(self.link.as_ref(), manifest).await
+    }
+}

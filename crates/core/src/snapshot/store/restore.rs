@@ -1,0 +1,284 @@
+//! Restoring a tree.
+//!
+//! The tree is made beside what is there and takes its place as a whole, once every byte of it has been
+//! read, checked and written.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bastide_proto::tree::{Extent, LARGE, NewEntry, NewEntryKind};
+use bytes::Bytes;
+use serde_bytes::ByteBuf;
+use tokio::sync::mpsc;
+
+use super::errors::damaged;
+use super::reader::{ReadBuffers, Reader};
+use super::record::SnapshotInfo;
+use super::tree::{Entry, FilePart, Kind, TreeReader};
+use super::{Store, Tree, blocking, threads};
+use crate::snapshot::Progress;
+use crate::snapshot::restoring::{List, Restored, Restoring};
+use crate::{Error, ErrorKind, Result};
+
+/// How many lists are ready before they are sent.
+const READY: usize = 4;
+
+/// What was restored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RestoreReport {
+    /// The snapshot.
+    pub info: SnapshotInfo,
+    /// How many entries could not be given their owner, because the session has no such user.
+    pub unowned: u64,
+    /// How many extended attributes the file system did not take.
+    pub unattributed: u64,
+    /// Whether what was there before is gone; if not, it lies in a hidden folder beside.
+    pub cleared: bool,
+}
+
+impl Store {
+    /// Puts the tree of a snapshot in the place of what is there.
+    ///
+    /// Everything is read, checked and written beside what is there; only then does it take its place.
+    /// If anything fails before that, what is there stays as it was.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`] if there is no such snapshot, [`ErrorKind::Io`] if it is damaged,
+    /// [`ErrorKind::Conflict`] if something is there and must not be replaced; others if the guest
+    /// does not answer or files cannot be written.
+    pub async fn restore(&self, tree: &Tree<'_>, name: &str) -> Result<RestoreReport> {
+        let (store, name) = (self.clone(), name.to_owned());
+        let (reader, info) = blocking(move || {
+            let (reader, info) = store.reading(|| store.inspect(&name))?;
+            Ok((Arc::new(reader), info))
+        })
+        .await?;
+        let kept = tree.kept.iter().map(|path| ByteBuf::from(path.as_slice())).collect();
+        let guest = Restoring::begin(tree.link, tree.root, kept, tree.only_empty).await?;
+        let (ready, coming) = mpsc::channel(READY);
+        let (source, list) = (Arc::clone(&reader), info.chunks()?);
+        let producing = tokio::task::spawn_blocking(move || {
+            let produced = produce(&source, list, &ready);
+            if let Err(error) = produced {
+                // Whoever listens is gone already if this cannot be told.
+                drop(ready.blocking_send(Err(error)));
+            }
+        });
+        let sending = Sending { tree, reader, guest, info: &info, sent: 0, bytes: 0 };
+        let restored = sending.run(coming).await;
+        // It ends by itself: what it sends to is gone, or it is done.
+        drop(producing.await);
+        let Restored { unowned, unattributed, cleared } = restored?;
+        Ok(RestoreReport { info, unowned, unattributed, cleared })
+    }
+}
+
+/// What is to be sent.
+enum Outgoing {
+    List(List),
+    /// A large file.
+    Large {
+        entry: NewEntry,
+        size: u64,
+        pieces: Vec<FilePart>,
+    },
+}
+
+/// Reads the list and the content of small files; on a thread of its own.
+fn produce(
+    reader: &Arc<Reader>,
+    list: Vec<super::chunk::ChunkId>,
+    ready: &mpsc::Sender<Result<Outgoing>>,
+) -> Result<()> {
+    let gone = |_| Error::new(ErrorKind::Cancelled, "nobody wants the tree any more");
+    let mut list = TreeReader::new(Arc::clone(reader), list);
+    let mut room = ReadBuffers::default();
+    // Where files that have other names are.
+    let mut shared: HashMap<u64, Vec<ByteBuf>> = HashMap::new();
+    let mut some = List::default();
+    let mut number = 0;
+    while let Some(entry) = list.next()? {
+        let names = || list.names().iter().map(|name| ByteBuf::from(name.as_slice())).collect();
+        if matches!(entry.kind, Kind::File { shared: true, .. }) {
+            shared.insert(number, names());
+        }
+        number += 1;
+        let mut large = None;
+        let kind = match &entry.kind {
+            Kind::Dir => NewEntryKind::Dir,
+            Kind::Symlink { target } => NewEntryKind::Symlink { target: target.clone() },
+            Kind::Fifo => NewEntryKind::Fifo,
+            Kind::Link { entry } => {
+                let to = shared.get(entry).cloned();
+                NewEntryKind::Link { to: to.ok_or_else(|| damaged("a link to no file"))? }
+            }
+            Kind::File { size, pieces, .. } if *size >= LARGE => {
+                large = Some((*size, pieces.clone()));
+                NewEntryKind::File { extents: Vec::new() }
+            }
+            Kind::File { pieces, .. } => {
+                let mut extents = Vec::with_capacity(pieces.len());
+                for piece in pieces {
+                    extents.push(match piece {
+                        FilePart::Hole(length) => Extent::Hole(*length),
+                        FilePart::Chunk { id, length } => {
+                            reader.with(id, &mut room, |content| {
+                                check_length(content, *length)?;
+                                some.bytes.extend_from_slice(content);
+                                Ok(())
+                            })?;
+                            Extent::Data(u64::from(*length))
+                        }
+                    });
+                }
+                NewEntryKind::File { extents }
+            }
+        };
+        let made = made(entry, kind);
+        if let Some((size, pieces)) = large {
+            if !some.entries.is_empty() {
+                ready.blocking_send(Ok(Outgoing::List(std::mem::take(&mut some)))).map_err(gone)?;
+            }
+            ready.blocking_send(Ok(Outgoing::Large { entry: made, size, pieces })).map_err(gone)?;
+            continue;
+        }
+        some.push(made);
+        if some.is_full() {
+            ready.blocking_send(Ok(Outgoing::List(std::mem::take(&mut some)))).map_err(gone)?;
+        }
+    }
+    if !some.entries.is_empty() {
+        ready.blocking_send(Ok(Outgoing::List(some))).map_err(gone)?;
+    }
+    Ok(())
+}
+
+fn check_length(content: &[u8], length: u32) -> Result<()> {
+    match u32::try_from(content.len()) == Ok(length) {
+        true => Ok(()),
+        false => Err(damaged("a chunk is not as long as its list says")),
+    }
+}
+
+fn made(entry: Entry, kind: NewEntryKind) -> NewEntry {
+    let Entry { depth, name, mode, uid, gid, modified, attributes, .. } = entry;
+    NewEntry { depth, name, kind, mode, uid, gid, modified, attributes }
+}
+
+/// A tree that is being restored.
+struct Sending<'a> {
+    tree: &'a Tree<'a>,
+    reader: Arc<Reader>,
+    guest: Restoring<'a>,
+    info: &'a SnapshotInfo,
+    sent: u64,
+    bytes: u64,
+}
+
+impl Sending<'_> {
+    async fn run(mut self, coming: mpsc::Receiver<Result<Outgoing>>) -> Result<Restored> {
+        let sent = self.send(coming).await;
+        self.guest.finish(sent).await
+    }
+
+    async fn send(&mut self, mut coming: mpsc::Receiver<Result<Outgoing>>) -> Result<()> {
+        while let Some(out) = coming.recv().await {
+            match out? {
+                Outgoing::List(list) => {
+                    self.sent += u64::try_from(list.entries.len()).unwrap_or(0);
+                    self.bytes += u64::try_from(list.bytes.len()).unwrap_or(0);
+                    self.guest.list(list).await?;
+                }
+                Outgoing::Large { entry, size, pieces } => self.large(entry, size, pieces).await?,
+            }
+            self.tree.report(Progress {
+                entries: self.sent,
+                bytes: self.bytes,
+                total_entries: Some(self.info.entries),
+                total_bytes: Some(self.info.bytes),
+            });
+        }
+        if self.sent != self.info.entries {
+            return Err(damaged(format!("the list of snapshot {}", self.info.name)));
+        }
+        Ok(())
+    }
+
+    async fn large(&mut self, entry: NewEntry, size: u64, pieces: Vec<FilePart>) -> Result<()> {
+        self.sent += 1;
+        self.bytes += size;
+        match self.guest.large(entry, size, true).await? {
+            Some(file) => {
+                let reader = Arc::clone(&self.reader);
+                blocking(move || fill(&reader, &file, &pieces)).await?;
+            }
+            None => self.stream(pieces).await?,
+        }
+        self.guest.end_large().await
+    }
+
+    /// Sends a large file over the link.
+    async fn stream(&mut self, pieces: Vec<FilePart>) -> Result<()> {
+        for piece in pieces {
+            let (id, length) = match piece {
+                FilePart::Hole(length) => {
+                    self.guest.hole(length).await?;
+                    continue;
+                }
+                FilePart::Chunk { id, length } => (id, length),
+            };
+            let reader = Arc::clone(&self.reader);
+            let content = blocking(move || {
+                reader.with(&id, &mut ReadBuffers::default(), |content| {
+                    check_length(content, length)?;
+                    Ok(Bytes::copy_from_slice(content))
+                })
+            });
+            self.guest.data(content.await?).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes the content of a large file, several pieces at once.
+fn fill(reader: &Reader, file: &File, pieces: &[FilePart]) -> Result<()> {
+    let mut places = Vec::with_capacity(pieces.len());
+    let mut at = 0_u64;
+    for piece in pieces {
+        if let FilePart::Chunk { id, length } = piece {
+            places.push((*id, *length, at));
+        }
+        at += piece.length();
+    }
+    let next = AtomicUsize::new(0);
+    let work = || -> Result<()> {
+        let mut room = ReadBuffers::default();
+        while let Some((id, length, at)) = places.get(next.fetch_add(1, Ordering::Relaxed)) {
+            reader.with(id, &mut room, |content| {
+                check_length(content, *length)?;
+                file.write_all_at(content, *at).map_err(unwritable)
+            })?;
+        }
+        Ok(())
+    };
+    let count = threads().min(places.len());
+    if count <= 1 {
+        return work();
+    }
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (1..count).map(|_| scope.spawn(work)).collect();
+        let own = work();
+        let lost = |_| Err(Error::new(ErrorKind::Internal, "a file was lost"));
+        others.into_iter().map(|other| other.join().unwrap_or_else(lost)).fold(own, Result::and)
+    })
+}
+
+fn unwritable(error: io::Error) -> Error {
+    Error::new(ErrorKind::Io, format!("cannot write a file of the session: {error}")).because(error)
+}

@@ -1,0 +1,141 @@
+//! Laying out a manifest in a session.
+
+pub(crate) mod accounts;
+mod git;
+mod plan;
+mod sources;
+mod stream;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bastide_model::{Manifest, PosixPath};
+use bastide_proto::request::Existing;
+
+use crate::backend::Grant;
+use crate::snapshot::Progress;
+use crate::{Error, Result, Session};
+
+pub use git::{GitFetch, GitOptions};
+use plan::{LayoutStep, Put};
+pub(crate) use sources::{SourceGrant, Sources};
+pub(crate) use stream::{Target, UploadItem, lay_out};
+
+/// A file of the host that was laid out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MaterializedFile {
+    /// Where it is inside.
+    pub path: String,
+    /// The SHA-256 of its content, in hexadecimal digits.
+    pub sha256: String,
+}
+
+/// What laying out a manifest came to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Materialized {
+    /// The files of the host, in the order of the manifest.
+    pub files: Vec<MaterializedFile>,
+}
+
+/// Where files of the host may come from.
+pub(crate) fn sources(base_dir: Option<&Path>, grants: &[Grant]) -> Option<Arc<Sources>> {
+    let grant = |grant: &Grant| SourceGrant {
+        path: grant.path.as_str().to_owned(),
+        host: grant.host.clone(),
+    };
+    let base: PathBuf = base_dir?.to_owned();
+    Some(Arc::new(Sources::new(&base, grants.iter().map(grant).collect())))
+}
+
+/// What is told how far laying out is.
+pub(crate) type Tell<'a> = Option<&'a (dyn Fn(Progress) + Send + Sync)>;
+
+/// Lays out a manifest, or only what of it is made anew at every start.
+pub(crate) async fn apply(
+    session: &Session,
+    manifest: &Manifest,
+    only_ephemeral: bool,
+    tell: Tell<'_>,
+) -> Result<Materialized> {
+    let steps = plan::steps(manifest, only_ephemeral)?;
+    let mut files = Vec::new();
+    let mut puts = Vec::new();
+    for step in steps {
+        match step {
+            LayoutStep::Put(put) => {
+                puts.push(put);
+                continue;
+            }
+            step => {
+                // What comes after a step of another kind must not be there before it.
+                files.extend(put_all(session, std::mem::take(&mut puts), tell).await?);
+                other(session, step).await?;
+            }
+        }
+    }
+    files.extend(put_all(session, puts, tell).await?);
+    Ok(Materialized { files })
+}
+
+/// Copies one folder of the host to a path of the workspace.
+pub(crate) async fn copy_dir(
+    session: &Session,
+    base: &Path,
+    src: &PosixPath,
+    to: &PosixPath,
+) -> Result<Vec<MaterializedFile>> {
+    let put = Put::HostDir { path: to.clone(), mode: 0o755, src: src.clone() };
+    let sources = Sources::new(base, Vec::new());
+    put_from(session, vec![put], Some(Arc::new(sources)), None).await
+}
+
+async fn put_all(
+    session: &Session,
+    puts: Vec<Put>,
+    tell: Tell<'_>,
+) -> Result<Vec<MaterializedFile>> {
+    if puts.is_empty() {
+        return Ok(Vec::new());
+    }
+    put_from(session, puts, session.life.terms.sources.clone(), tell).await
+}
+
+async fn put_from(
+    session: &Session,
+    puts: Vec<Put>,
+    sources: Option<Arc<Sources>>,
+    tell: Tell<'_>,
+) -> Result<Vec<MaterializedFile>> {
+    let _permit = session.life.terms.limits.entry().await;
+    let target = Target {
+        link: session.link.as_ref(),
+        base: &session.root,
+        existing: Existing::Overwritten,
+        through_links: true,
+        progress: tell,
+    };
+    let root = PosixPath::new(session.root.as_str());
+    lay_out(&target, move |pieces| stream::send_all(&root, puts, sources.as_deref(), pieces)).await
+}
+
+async fn other(session: &Session, step: LayoutStep) -> Result<()> {
+    match step {
+        LayoutStep::Put(_) => Ok(()),
+        LayoutStep::Group { path, group } => {
+            let place = PosixPath::new(session.root.as_str()).join(&path).to_string();
+            let mut set = session.files().chown(&place, None, Some(&group)).await;
+            if set.is_err() {
+                // A user may give files only to groups of its own; the sandbox's root to every one.
+                let as_root = session.files_as("0").chown(&place, None, Some(&group)).await;
+                set = as_root.or(set);
+            }
+            set.map_err(|error| {
+                let why = error.message().to_owned();
+                Error::exec_nonzero(["chgrp", &group, &place], 1, Vec::new(), why).because(error)
+            })
+        }
+        LayoutStep::Git(step) => git::put(session, &step).await,
+    }
+}
