@@ -11,6 +11,7 @@ use bastide::{Error, ErrorKind, Result};
 use bastide_proto::boot::{Resolver, ResourceLimits};
 use bastide_proto::container::{ContainerReport, ContainerSpec, ContainerUp, MAX_SPEC};
 use bastide_proto::hello::Token;
+use bastide_proto::{LENGTH_BYTES, prefixed_length};
 use bollard::query_parameters::StartContainerOptions;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
@@ -76,9 +77,7 @@ impl Boot<'_> {
     /// What the first process is told.
     pub(crate) fn message(&self, token: &Token, disk_by_driver: bool) -> io::Result<Vec<u8>> {
         let spec = self.container_spec(token, disk_by_driver);
-        let body = bastide_proto::encode(&spec).map_err(io::Error::other)?;
-        let length = u32::try_from(body.len()).map_err(io::Error::other)?;
-        Ok([&length.to_le_bytes()[..], &body].concat())
+        bastide_proto::encode_prefixed(&spec).map_err(io::Error::other)
     }
 
     /// Tells the first process the rest of what the session is, and hears what became of it.
@@ -90,11 +89,9 @@ impl Boot<'_> {
         let exchange = async {
             stream.write_all(rest).await?;
             stream.flush().await?;
-            let length = stream.read_u32_le().await?;
-            let length = usize::try_from(length).map_err(io::Error::other)?;
-            if length > MAX_SPEC {
-                return Err(io::ErrorKind::InvalidData.into());
-            }
+            let mut prefix = [0; LENGTH_BYTES];
+            stream.read_exact(&mut prefix).await?;
+            let length = prefixed_length(prefix, MAX_SPEC).ok_or(io::ErrorKind::InvalidData)?;
             let mut body = vec![0; length];
             stream.read_exact(&mut body).await?;
             bastide_proto::decode::<ContainerReport>(&body).map_err(io::Error::other)

@@ -9,8 +9,7 @@ use bastide::{
     Error, ErrorKind, GuestPath, MachineSpec, NetworkAccess, Result, Rung, SessionId, SideSocket,
 };
 use bastide_proto::boot::{
-    BaseSpec, BootSpec, HostIds, HostWalls, Ids, Resolver, ResourceLimits, Rung as BootRung,
-    UserAndGroup,
+    BaseSpec, BootSpec, HostIds, HostWalls, Ids, Resolver, Rung as BootRung, UserAndGroup,
 };
 
 use crate::backend::GUESTS;
@@ -225,12 +224,7 @@ impl Plan {
             session_dir: input.dir.to_owned(),
             single_user_reason: self.who.single_user_reason.clone(),
             nested_sandbox: spec.nested_sandbox,
-            limits: ResourceLimits {
-                memory: spec.limits.memory,
-                pids: spec.limits.pids,
-                cpu_millis: spec.limits.cpu_millis,
-                disk: spec.limits.disk,
-            },
+            limits: spec.limits,
             steps,
             hostname,
             keep_folder: input.was_there,

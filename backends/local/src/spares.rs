@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use bastide::warden_client;
 use bastide_guest_bin::GuestBinary;
+use bastide_proto::LENGTH_BYTES;
 use bastide_proto::boot::{BaseSpec, BootReport, BootSpec, Rung};
 use tokio::io::Interest;
 use tokio::runtime::Handle;
@@ -69,14 +70,14 @@ impl IdleWarden {
         handed: &[BorrowedFd<'_>],
     ) -> io::Result<BootReport> {
         let mut control = warden_client::to_tokio(self.control.try_clone()?)?;
-        let body = bastide_proto::encode(session).map_err(io::Error::other)?;
-        let header = u32::try_from(body.len()).map_err(io::Error::other)?.to_le_bytes();
+        let message = bastide_proto::encode_prefixed(session).map_err(io::Error::other)?;
+        let (prefix, body) = message.split_at(LENGTH_BYTES);
         control.writable().await?;
         control.try_io(Interest::WRITABLE, || {
             // Nothing else is on its way that would leave no room for these few bytes.
-            descriptors::send(control.as_fd(), &header, handed)
+            descriptors::send(control.as_fd(), prefix, handed)
         })?;
-        tokio::io::AsyncWriteExt::write_all(&mut control, &body).await?;
+        tokio::io::AsyncWriteExt::write_all(&mut control, body).await?;
         warden_client::receive(&mut control, MAX_REPORT).await
     }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use bastide::warden_client;
 use bastide_guest_bin::GuestBinary;
 use bastide_proto::boot::{BaseSpec, ForkedWarden};
+use bastide_proto::{LENGTH_BYTES, prefixed_length};
 use rustix::process::{Gid, Uid};
 use tokio::io::{AsyncReadExt, Interest};
 use tokio::net::UnixStream;
@@ -84,22 +85,17 @@ impl Zygote {
 }
 
 async fn ask(stream: &mut UnixStream, far_control: &StdStream) -> io::Result<Warden> {
-    let question = bastide_proto::encode(&()).map_err(io::Error::other)?;
-    let length = u32::try_from(question.len()).map_err(io::Error::other)?;
-    let question = [&length.to_le_bytes()[..], &question].concat();
+    let question = bastide_proto::encode_prefixed(&()).map_err(io::Error::other)?;
     stream.writable().await?;
     stream.try_io(Interest::WRITABLE, || {
         // Only one question is on its way at a time, so there is room for it.
         descriptors::send(stream.as_fd(), &question, &[far_control.as_fd()])
     })?;
-    let mut header = [0; 4];
+    let mut prefix = [0; LENGTH_BYTES];
     let held = stream
-        .async_io(Interest::READABLE, || descriptors::receive(stream.as_fd(), &mut header))
+        .async_io(Interest::READABLE, || descriptors::receive(stream.as_fd(), &mut prefix))
         .await?;
-    let length = usize::try_from(u32::from_le_bytes(header)).map_err(io::Error::other)?;
-    if length > MAX_ANSWER {
-        return Err(io::ErrorKind::InvalidData.into());
-    }
+    let length = prefixed_length(prefix, MAX_ANSWER).ok_or(io::ErrorKind::InvalidData)?;
     let mut body = vec![0; length];
     stream.read_exact(&mut body).await?;
     let ForkedWarden { pid } = bastide_proto::decode(&body).map_err(io::Error::other)?;

@@ -16,6 +16,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 
+pub use bastide_proto::boot::ResourceLimits;
+
 use crate::state::SessionFolder;
 use crate::{Error, ErrorKind, Result};
 
@@ -292,19 +294,6 @@ pub struct Grant {
     pub host: PathBuf,
     /// Whether only reading is granted.
     pub read_only: bool,
-}
-
-/// What the commands of a session may use, all of them together; what is not given is not limited.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ResourceLimits {
-    /// Bytes of memory.
-    pub memory: Option<u64>,
-    /// How many processes.
-    pub pids: Option<u64>,
-    /// Thousandths of a processor.
-    pub cpu_millis: Option<u64>,
-    /// Bytes of disk.
-    pub disk: Option<u64>,
 }
 
 impl MachineSpec {

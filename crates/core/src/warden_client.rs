@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use bastide_proto::warden::{CONTROL_SOCKET, MAX_CONTROL_MESSAGE, WardenRequest, WardenResponse};
+use bastide_proto::{LENGTH_BYTES, prefixed_length};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -30,10 +31,7 @@ pub fn to_tokio(stream: StdStream) -> io::Result<UnixStream> {
 ///
 /// Fails if the other end is gone.
 pub async fn send<T: Serialize>(to: &mut UnixStream, message: &T) -> io::Result<()> {
-    let body = bastide_proto::encode(message).map_err(io::Error::other)?;
-    let length = u32::try_from(body.len()).map_err(io::Error::other)?;
-    to.write_all(&length.to_le_bytes()).await?;
-    to.write_all(&body).await
+    to.write_all(&bastide_proto::encode_prefixed(message).map_err(io::Error::other)?).await
 }
 
 /// Receives one message of at most so many bytes.
@@ -42,12 +40,9 @@ pub async fn send<T: Serialize>(to: &mut UnixStream, message: &T) -> io::Result<
 ///
 /// Fails if the other end is gone, or says something else.
 pub async fn receive<T: DeserializeOwned>(from: &mut UnixStream, most: usize) -> io::Result<T> {
-    let mut header = [0; 4];
-    from.read_exact(&mut header).await?;
-    let length = usize::try_from(u32::from_le_bytes(header)).map_err(io::Error::other)?;
-    if length > most {
-        return Err(io::ErrorKind::InvalidData.into());
-    }
+    let mut prefix = [0; LENGTH_BYTES];
+    from.read_exact(&mut prefix).await?;
+    let length = prefixed_length(prefix, most).ok_or(io::ErrorKind::InvalidData)?;
     let mut body = vec![0; length];
     from.read_exact(&mut body).await?;
     bastide_proto::decode(&body).map_err(io::Error::other)

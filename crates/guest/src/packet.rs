@@ -8,6 +8,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use bastide_proto::{LENGTH_BYTES, length_prefix, prefixed_length};
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -34,10 +35,10 @@ pub(crate) fn send<T: Serialize>(
 /// As [`send`], for a message of a few bytes, without asking for memory.
 pub(crate) fn send_brief<T: Serialize>(socket: impl AsFd, message: &T) -> io::Result<()> {
     let mut bytes = [0; 64];
-    let (header, room) = bytes.split_at_mut(4);
+    let (prefix, room) = bytes.split_at_mut(LENGTH_BYTES);
     let length = bastide_proto::encode_into(message, room).map_err(io::Error::other)?.len();
-    header.copy_from_slice(&u32::try_from(length).map_err(io::Error::other)?.to_le_bytes());
-    send_all(socket.as_fd(), &bytes[..4 + length], &[])
+    prefix.copy_from_slice(&length_prefix(length).map_err(io::Error::other)?);
+    send_all(socket.as_fd(), &bytes[..LENGTH_BYTES + length], &[])
 }
 
 fn send_all(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
@@ -57,12 +58,7 @@ fn send_all(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io:
 
 /// The bytes of a packet, ready for [`send_some`].
 pub(crate) fn encode<T: Serialize>(message: &T) -> io::Result<Vec<u8>> {
-    let body = bastide_proto::encode(message).map_err(io::Error::other)?;
-    let length = u32::try_from(body.len()).map_err(io::Error::other)?;
-    let mut bytes = Vec::with_capacity(4 + body.len());
-    bytes.extend_from_slice(&length.to_le_bytes());
-    bytes.extend_from_slice(&body);
-    Ok(bytes)
+    bastide_proto::encode_prefixed(message).map_err(io::Error::other)
 }
 
 /// Sends a short packet whole, or fails at once with `WouldBlock`.
@@ -103,14 +99,13 @@ pub(crate) fn receive<T: DeserializeOwned>(
     socket: impl AsFd,
 ) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
     let mut fds = Vec::new();
-    let mut header = [0; 4];
-    if !fill(socket.as_fd(), &mut header, &mut fds)? {
+    let mut prefix = [0; LENGTH_BYTES];
+    if !fill(socket.as_fd(), &mut prefix, &mut fds)? {
         return Ok(None);
     }
-    let length = usize::try_from(u32::from_le_bytes(header)).map_err(io::Error::other)?;
-    if length > MAX_BYTES {
+    let Some(length) = prefixed_length(prefix, MAX_BYTES) else {
         return Err(io::Error::other("a packet is over its limit"));
-    }
+    };
     let mut body = vec![0; length];
     if !fill(socket.as_fd(), &mut body, &mut fds)? {
         return Err(io::ErrorKind::UnexpectedEof.into());

@@ -16,7 +16,10 @@ pub mod tree;
 pub mod warden;
 
 pub use frame::{Frame, FrameCodec, FrameError};
-pub use message::{MessageError, decode, encode, encode_into};
+pub use message::{
+    LENGTH_BYTES, MessageError, decode, encode, encode_into, encode_prefixed, length_prefix,
+    prefixed_length,
+};
 pub use path::{GuestPath, GuestPathError, GuestRoute};
 pub use reply::{Accepted, ChildRecord, End, Fault, FaultKind, Notice, ProcessRecord};
 pub use request::{

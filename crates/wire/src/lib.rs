@@ -7,6 +7,7 @@
 #![warn(missing_docs)]
 
 mod corked_stream;
+mod mux;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,6 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::unix::pipe;
 
 pub use corked_stream::CorkedStream;
+pub use mux::{MAX_STREAMS, mux_config};
 
 /// One end of a pair of connected sockets, which hears of room to write only while it waits for some.
 ///

@@ -8,20 +8,20 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bastide_proto::hello::{WELCOME_BYTES, check_welcome, hello};
 use bastide_proto::{AcceptWhen, Exec, Request};
-use bastide_wire::CorkedStream;
+use bastide_wire::{CorkedStream, mux_config};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::compat::{Compat, TokioAsyncReadCompatExt};
-use yamux::{Config, Mode};
+use yamux::Mode;
 
 use super::{Link, SideChannel, Stream};
 use crate::backend::{Connection, Duplex};
 use crate::link::fault::agent_lost;
 use crate::{Error, ErrorKind, Result};
 
-/// The most calls open at once on one link. Fewer than the 256 at which the multiplexer drops the
-/// connection, so that neither end ever gets there.
+/// The most calls open at once on one link. Fewer than [`bastide_wire::MAX_STREAMS`], at which the
+/// multiplexer drops the connection, so that neither end ever gets there.
 const MAX_CALLS: usize = 200;
 
 /// How long a guest may take to greet.
@@ -72,7 +72,8 @@ impl MuxLink {
             Err(_) => return Err(agent_lost("the guest did not greet in time")),
         }
         let stream = CorkedStream::new(stream);
-        let connection = yamux::Connection::new(stream.clone().compat(), config(), Mode::Client);
+        let connection =
+            yamux::Connection::new(stream.clone().compat(), mux_config(), Mode::Client);
         let (openers, waiting) = mpsc::channel(MAX_CALLS);
         let calls = Arc::new(Semaphore::new(MAX_CALLS));
         let driving = tokio::spawn(drive(Driver {
@@ -172,16 +173,6 @@ impl Link for MuxLink {
     fn side(&self) -> Option<&SideChannel> {
         self.side.as_ref()
     }
-}
-
-fn config() -> Config {
-    let mut config = Config::default();
-    config
-        .set_max_num_streams(256)
-        // The most a guest can make this process hold: 256 KiB for each stream, 64 MiB in all.
-        .set_max_connection_receive_window(Some(64 * 1024 * 1024))
-        .set_split_send_size(16 * 1024);
-    config
 }
 
 /// Owns the connection and moves its bytes.

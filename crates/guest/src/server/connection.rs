@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use bastide_proto::container::WARDEN_CHANNEL;
 use bastide_proto::hello::{HELLO_BYTES, SIDE_CHANNEL, check_hello, welcome};
-use bastide_wire::{CorkedStream, LazyWriteStream};
+use bastide_wire::{CorkedStream, LazyWriteStream, mux_config};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio_util::compat::TokioAsyncReadCompatExt;
-use yamux::{Config, Connection, Mode};
+use yamux::{Connection, Mode};
 
 use super::side_channel::SideChannel;
 use super::{Guest, call, ports};
@@ -35,7 +35,7 @@ pub(super) async fn serve(guest: Arc<Guest>, mut stream: UnixStream) {
     let side = side.map(Arc::new);
     let Ok(stream) = stream.into_std().and_then(LazyWriteStream::new) else { return };
     let stream = CorkedStream::new(stream);
-    let mut connection = Connection::new(stream.clone().compat(), link_config(), Mode::Server);
+    let mut connection = Connection::new(stream.clone().compat(), mux_config(), Mode::Server);
     // Calls that wait for something else than the host learn here that the host is gone.
     let (_connected, gone) = watch::channel(());
     let mut next = |context: &mut Context<'_>| match connection.poll_next_inbound(context) {
@@ -116,14 +116,4 @@ async fn first_byte(stream: &UnixStream) -> io::Result<(u8, Option<OwnedFd>)> {
             Ok((byte[0], socket))
         })
         .await
-}
-
-/// The same bounds as on the host: 256 calls, 64 MiB on the way in all.
-fn link_config() -> Config {
-    let mut config = Config::default();
-    config
-        .set_max_num_streams(256)
-        .set_max_connection_receive_window(Some(64 * 1024 * 1024))
-        .set_split_send_size(16 * 1024);
-    config
 }

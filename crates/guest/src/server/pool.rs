@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bastide_proto::{LENGTH_BYTES, prefixed_length};
 use bastide_wire::LazyWriteStream;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -262,13 +263,10 @@ async fn next_message(from: &mut LazyWriteStream) -> io::Result<SupervisorMessag
 
 /// The next packet, which carries no descriptors.
 pub(crate) async fn read_packet(from: &mut LazyWriteStream) -> io::Result<Vec<u8>> {
-    let mut header = [0; 4];
-    from.read_exact(&mut header).await?;
+    let mut prefix = [0; LENGTH_BYTES];
+    from.read_exact(&mut prefix).await?;
     // Both ends are ours, but a command may have taken a supervisor's place by a bug: stay bounded.
-    let length = usize::try_from(u32::from_le_bytes(header)).map_err(io::Error::other)?;
-    if length > 4096 {
-        return Err(io::ErrorKind::InvalidData.into());
-    }
+    let length = prefixed_length(prefix, 4096).ok_or(io::ErrorKind::InvalidData)?;
     let mut body = vec![0; length];
     from.read_exact(&mut body).await?;
     Ok(body)

@@ -4,6 +4,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
+use bastide_proto::prefixed_length;
 use bastide_proto::warden::{MAX_CONTROL_MESSAGE, WardenRequest, WardenResponse};
 
 use rustix::net::sockopt::socket_peercred;
@@ -99,9 +100,10 @@ impl Client {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error),
             }
-            let Some((header, body)) = self.heard.split_first_chunk::<4>() else { continue };
-            let length = usize::try_from(u32::from_le_bytes(*header)).map_err(io::Error::other)?;
-            if length > MAX_CONTROL_MESSAGE || body.len() > length {
+            let Some((prefix, body)) = self.heard.split_first_chunk() else { continue };
+            let length = prefixed_length(*prefix, MAX_CONTROL_MESSAGE);
+            let length = length.ok_or(io::ErrorKind::InvalidData)?;
+            if body.len() > length {
                 return Err(io::ErrorKind::InvalidData.into());
             }
             if body.len() == length {
