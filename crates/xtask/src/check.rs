@@ -1,5 +1,6 @@
 //! `cargo xtask check`: what can be seen by reading.
 
+mod architecture;
 mod edges;
 mod guest;
 mod licences;
@@ -18,6 +19,8 @@ pub(crate) fn run() -> Outcome {
     licences::check(&metadata)?;
     step("sizes and names of files");
     sizes::check()?;
+    step("what ARCHITECTURE.md names");
+    architecture::check()?;
     step("tests of the reference");
     upstream::check()?;
     step("lints");

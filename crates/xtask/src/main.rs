@@ -1,4 +1,6 @@
 //! Tasks of this repository that need logic: `cargo xtask <task>`.
+//!
+//! *The reference* is the sandbox package of the OpenAI Agents SDK (Python), release 0.24.0.
 
 mod bench;
 mod check;

@@ -1,0 +1,102 @@
+//! Whether ARCHITECTURE.md names what there is.
+
+use std::fs;
+use std::path::Path;
+
+use crate::shell::{Outcome, say, top};
+
+/// The most functions between the command line and `execve`.
+const MOST_FUNCTIONS: usize = 12;
+
+/// The most words of the glossary.
+const MOST_WORDS: usize = 25;
+
+/// Fails on a function or a file that is not where the document says, and on a walk or a glossary that is too long.
+pub(crate) fn check() -> Outcome {
+    let document = fs::read_to_string(top().join("ARCHITECTURE.md"))?;
+    let read = |path: &str| fs::read_to_string(top().join(path)).ok();
+    let wrong = problems(&document, &read, &|path| Path::new(&top().join(path)).exists());
+    if wrong.is_empty() {
+        say("ARCHITECTURE.md names functions and files that there are");
+        return Ok(());
+    }
+    Err(format!("ARCHITECTURE.md: {}", wrong.join("; ")).into())
+}
+
+fn problems(
+    document: &str,
+    read: &dyn Fn(&str) -> Option<String>,
+    exists: &dyn Fn(&str) -> bool,
+) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let walk = walk(document);
+    if walk.is_empty() || walk.len() > MOST_FUNCTIONS {
+        wrong.push(format!("the walk of one command has {} functions", walk.len()));
+    }
+    for (function, path) in walk {
+        let defines = |text: String| {
+            let definition = format!("fn {function}");
+            text.match_indices(&definition)
+                .any(|(at, _)| text[at + definition.len()..].starts_with(['(', '<']))
+        };
+        if !read(path).is_some_and(defines) {
+            wrong.push(format!("there is no `{function}` in {path}"));
+        }
+    }
+    let words = section(document, "## Glossary").lines().filter(|line| line.starts_with("| "));
+    let words = words.count().saturating_sub(1);
+    if words == 0 || words > MOST_WORDS {
+        wrong.push(format!("the glossary has {words} words, at most {MOST_WORDS}"));
+    }
+    let table = section(document, "## Where do I change X");
+    let paths = table.split('`').skip(1).step_by(2).filter(|path| is_path(path));
+    wrong.extend(paths.filter(|path| !exists(path)).map(|path| format!("there is no {path}")));
+    wrong
+}
+
+/// Each numbered line of the walk: a function and its file.
+fn walk(document: &str) -> Vec<(&str, &str)> {
+    let lines = section(document, "## Life of one command").lines();
+    lines
+        .filter(|line| line.starts_with(|first: char| first.is_ascii_digit()))
+        .filter_map(|line| {
+            let mut named = line.split('`').skip(1).step_by(2);
+            Some((named.next()?, named.next()?))
+        })
+        .collect()
+}
+
+/// What stands below a title, up to the next one.
+fn section<'a>(document: &'a str, title: &str) -> &'a str {
+    let below = document.split_once(title).map_or("", |(_, below)| below);
+    below.split("\n## ").next().unwrap_or_default()
+}
+
+/// Whether something in the table is a whole path; others are relative to the one before.
+fn is_path(text: &str) -> bool {
+    (text.starts_with("crates/") || text.starts_with("backends/")) && !text.contains('*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "## Glossary\n\n| word | means |\n|---|---|\n| guest | inside |\n\n## Life of one command\n\n\
+                        1. `run` in `a.rs` begins.\n2. `exec` in `b.rs` ends.\n\n## Where do I change X\n\n| it | `crates/x.rs`, `y.rs` |\n";
+
+    fn found(document: &str, source: &str) -> Vec<String> {
+        problems(document, &|_| Some(source.to_owned()), &|path| path == "crates/x.rs")
+    }
+
+    #[test]
+    fn finds_what_is_not_where_it_is_said_to_be() {
+        let source = "pub fn run<T>() {}\nfn exec() {}\n";
+        assert_eq!(found(GOOD, source), Vec::<String>::new());
+        assert_eq!(found(GOOD, "fn run() {}\nfn executes() {}"), ["there is no `exec` in b.rs"]);
+        let moved = GOOD.replace("crates/x.rs", "crates/z.rs");
+        assert_eq!(found(&moved, source), ["there is no crates/z.rs"]);
+        let long =
+            GOOD.replace("1. `run` in `a.rs` begins.\n", &"1. `run` in `a.rs`.\n".repeat(12));
+        assert_eq!(found(&long, source), ["the walk of one command has 13 functions"]);
+    }
+}
