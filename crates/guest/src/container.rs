@@ -51,7 +51,8 @@ const ONE_USER: &str = "its container runs as one user only";
 const OF_ENGINE: LimitContext = LimitContext {
     count: Count::Shared,
     own_root: false,
-    bounds_fork_storms: false,
+    // The engine's own limit holds.
+    unasked_pids: None,
     writes_elsewhere: false,
 };
 

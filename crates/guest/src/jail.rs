@@ -14,7 +14,7 @@ use bastide_proto::boot::{BaseSpec, BootFailure, BootSpec};
 use rustix::io::Errno;
 
 pub(crate) use ids::IdMap;
-pub(crate) use limits::{Count, LimitContext, limit_commands};
+pub(crate) use limits::{Count, LimitContext, UNASKED, UNASKED_OF_HOST, limit_commands};
 pub(crate) use root::{
     BindOverride, begin_root, clone_binds, file_system, finish_root, leave_host, make_exclusively,
     open_alone, shift,

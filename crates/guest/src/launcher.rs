@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::accounts::Identity;
 use crate::jail::{
-    Count, LimitContext, Processors, Protected, SandboxSpec, StepContext, StepError, WallsReport,
-    limit_commands, raise_walls,
+    Count, LimitContext, Processors, Protected, SandboxSpec, StepContext, StepError, UNASKED,
+    UNASKED_OF_HOST, WallsReport, limit_commands, raise_walls,
 };
 use crate::sys::{Fork, default_signals, exit_now, fork};
 use crate::{packet, supervisor};
@@ -107,7 +107,11 @@ fn enter(
             Ids::Range { .. } | Ids::Subordinate { .. } => Count::EachUser,
         },
         own_root: plan.base_spec.rung == Rung::Namespaces,
-        bounds_fork_storms: matches!(plan.base_spec.rung, Rung::Landlock(_)),
+        unasked_pids: match plan.base_spec.rung {
+            Rung::Namespaces => Some(UNASKED),
+            Rung::Landlock(_) => Some(UNASKED_OF_HOST),
+            Rung::Unconfined => None,
+        },
         writes_elsewhere: plan.session.writable.len() > 1,
     };
     let enforced = limit_commands(&plan.session.limits, &cgroups.enforced, context)?;

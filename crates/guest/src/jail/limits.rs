@@ -13,9 +13,12 @@ use super::{StepContext, StepError};
 /// Makes commands likelier victims than anybody of ours when memory runs out.
 const OOM_SCORE: &str = "500";
 
-/// How many processes and threads the user of commands may have at most where they have the host's own numbers and
-/// nobody asked for a limit: a fork storm must leave some for whoever ends it.
-const FORK_STORM: u64 = 32_768;
+/// How many processes and threads a user of commands may have at most where nobody asked for a limit: a fork storm must
+/// leave pids and processor time for whoever ends it. As many as in a container.
+pub(crate) const UNASKED: u64 = 4096;
+
+/// The same where commands have the host's own pids, and their user may have other processes.
+pub(crate) const UNASKED_OF_HOST: u64 = 32_768;
 
 /// What the kernel gives at most, and says in a file.
 const MAX_PID: &str = "/proc/sys/kernel/pid_max";
@@ -38,8 +41,8 @@ pub(crate) struct LimitContext {
     pub(crate) count: Count,
     /// Whether there is a root of the sandbox's own, where what lies in memory is limited already.
     pub(crate) own_root: bool,
-    /// Whether a fork storm is bounded though nobody asked: its processes take the host's own numbers.
-    pub(crate) bounds_fork_storms: bool,
+    /// How many processes there may be though nobody asked for a limit.
+    pub(crate) unasked_pids: Option<u64>,
     /// Whether commands may write to files of the host besides their workspace.
     pub(crate) writes_elsewhere: bool,
 }
@@ -66,8 +69,11 @@ pub(crate) fn limit_commands(
                 Count::Session | Count::Shared => "rlimit nproc".to_owned(),
             });
         }
-        Some(_) | None if context.bounds_fork_storms => bound_fork_storm()?,
-        Some(_) | None => {}
+        Some(_) | None => {
+            if let Some(most) = context.unasked_pids {
+                bound_fork_storm(most)?;
+            }
+        }
     }
     if let Some(millis) = limits.cpu_millis {
         restrict_processors(millis)?;
@@ -98,10 +104,10 @@ fn raise_oom_score() -> Result<(), StepError> {
 }
 
 /// Keeps a fork storm from using up all pids.
-fn bound_fork_storm() -> Result<(), StepError> {
+fn bound_fork_storm(most: u64) -> Result<(), StepError> {
     let text = std::fs::read_to_string(MAX_PID).unwrap_or_default();
-    let numbers = text.trim().parse().unwrap_or(FORK_STORM);
-    let most = (numbers / 2).min(FORK_STORM);
+    let numbers = text.trim().parse().unwrap_or(u64::MAX);
+    let most = most.min(numbers / 2);
     match getrlimit(Resource::Nproc).maximum {
         Some(already) if already <= most => Ok(()),
         _ => limit(Resource::Nproc, most),
