@@ -197,6 +197,10 @@ impl Drop for Bystander {
 }
 
 async fn ends_a_fork_storm_at_the_deadline(context: Context) -> Outcome {
+    if context.backend.name() != "local" {
+        // There the guest shares its processor time with every process of the container.
+        return Err(skip("a storm in a container keeps its guest from answering in time"));
+    }
     let mut bystander = Bystander::new()?;
     let neighbour = context.session().await?;
     for pids in [None, Some(60)] {
