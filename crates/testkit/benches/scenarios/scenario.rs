@@ -136,7 +136,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         operation: Exec,
         ours: Audited,
         peers: &[Local],
-        promises: &[Promise::Times(1.05, Local)],
+        promises: &[Promise::Times(1.1, Local)],
         pace: Pace::Fast,
     },
     Scenario {
@@ -216,7 +216,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         operation: Write(64 * MIB),
         ours: Local,
         peers: &[Reference],
-        promises: &[Promise::Times(1.1, Reference)],
+        promises: &[Promise::Times(1.3, Reference)],
         pace: Pace::Slow,
     },
     Scenario {
@@ -256,7 +256,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         operation: Sessions(8),
         ours: Local,
         peers: &[Reference],
-        promises: &[Promise::Times(1.0 / 1.2, Reference)],
+        promises: &[Promise::Times(1.5, Reference)],
         pace: Pace::Slow,
     },
     Scenario {
