@@ -348,8 +348,8 @@ impl Boot<'_> {
 
     pub(crate) fn failed(&self, error: &io::Error) -> Error {
         let (id, dir) = (self.folder.id(), self.folder.path());
-        Error::new(ErrorKind::Io, format!("cannot start session {id}: {error}"))
-            .with("path", dir.display().to_string())
+        let message = format!("cannot start session {id} in {}: {error}", dir.display());
+        Error::new(ErrorKind::Io, message).with("path", dir.display().to_string())
     }
 }
 

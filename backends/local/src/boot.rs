@@ -80,8 +80,8 @@ pub(crate) async fn boot(
 ) -> Result<Booted> {
     let (id, dir) = (folder.id(), folder.path());
     let failed = |error: io::Error| {
-        Error::new(ErrorKind::Io, format!("cannot start session {id}: {error}"))
-            .with("path", dir.display().to_string())
+        let message = format!("cannot start session {id} in {}: {error}", dir.display());
+        Error::new(ErrorKind::Io, message).with("path", dir.display().to_string())
     };
     if spec.network == NetworkAccess::Bridge {
         let message = "sessions on this machine have no network of their own that leads out";

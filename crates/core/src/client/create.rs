@@ -165,8 +165,9 @@ impl Client {
         }
         let before = record.clone();
         folder.settle().map_err(|error| {
-            let message = format!("cannot start session {}: {error}", record.id);
-            Error::new(ErrorKind::Io, message).with("path", folder.path().display().to_string())
+            let path = folder.path().display().to_string();
+            let message = format!("cannot start session {} in {path}: {error}", record.id);
+            Error::new(ErrorKind::Io, message).with("path", path)
         })?;
         let Booted { machine, connection, keep_alive, retained } =
             match self.backend.boot(&folder, &record.spec).await {
