@@ -69,12 +69,18 @@ impl Scene {
         self.home.say(&["files", "cat", id, "file"])
     }
 
-    /// What a message may call the thing at fault: the file, a path around it, or what the verb is about.
+    /// What a message may call the thing at fault: the file, a path around it, the session whose it is, or what
+    /// the verb is about.
     fn names(&self, verb: &[String], call: Option<&Call>) -> Vec<String> {
         let file = call.and_then(|call| call.path.file_name());
         let file = file.map(|name| name.to_string_lossy().into_owned());
+        let sessions = self.home.path().join("sessions");
+        let within = call.and_then(|call| call.path.strip_prefix(sessions).ok());
+        let session = within.and_then(|path| path.iter().next());
+        let session = session.map(|id| id.to_string_lossy().into_owned());
         let home = self.home.path().display().to_string();
-        file.into_iter().chain([home]).chain(verb.iter().skip(1).cloned()).collect()
+        let verb = verb.iter().skip(1).cloned();
+        file.into_iter().chain(session).chain([home]).chain(verb).collect()
     }
 
     /// Whoever was not meant noticed nothing.
