@@ -169,7 +169,9 @@ impl Client {
             let message = format!("cannot start session {} in {path}: {error}", record.id);
             Error::new(ErrorKind::Io, message).with("path", path)
         })?;
-        let Booted { machine, connection, keep_alive, retained } =
+        // Held until a failed start is undone: a warden that ends by itself meanwhile would be killed
+        // half-way through removing its folder.
+        let Booted { machine, connection, mut keep_alive, retained } =
             match self.backend.boot(&folder, &record.spec).await {
                 Ok(booted) => booted,
                 Err(error) => {
@@ -219,7 +221,7 @@ impl Client {
                 return Err(Error::new(ErrorKind::Cancelled, message));
             }
             // From here on the session does not need this process any more.
-            session.keep_alive = match keep_alive {
+            session.keep_alive = match keep_alive.take() {
                 Some(keep_alive) if !record.tied => {
                     keep_alive.release()?;
                     None
