@@ -10,7 +10,7 @@ use http::{HeaderName, Method, header};
 use serde::Deserialize;
 
 use super::http::{Call, Fault, Http};
-use super::names::{decode, encode_key, encode_value};
+use super::names::{decode, encode_key, encode_value, listing_url};
 use super::sign::Signer;
 use super::{Body, Meta, Page, Part, Upload, parse_time};
 use crate::spec::AzureAuth;
@@ -118,16 +118,9 @@ impl Azure {
         token: Option<&str>,
         limit: u32,
     ) -> Result<Page, Fault> {
-        let mut url = format!("{}?restype=container&comp=list&maxresults={limit}", self.base);
-        if !flat {
-            url.push_str("&delimiter=%2F");
-        }
+        let start = format!("{}?restype=container&comp=list&maxresults={limit}", self.base);
         let prefix = Some(prefix).filter(|prefix| !prefix.is_empty());
-        for (name, value) in [("prefix", prefix), ("marker", token)] {
-            if let Some(value) = value {
-                let _ = write!(url, "&{name}={}", encode_value(value));
-            }
-        }
+        let url = listing_url(start, flat, [("prefix", prefix), ("marker", token)]);
         let page = self.send(Call::new(Method::GET, url)).await?.page().await?;
         let lies = |error: &dyn std::fmt::Display| {
             Fault::Lies(format!("not a document of Azure: {error}"))

@@ -7,7 +7,7 @@ use http::{Method, header};
 use serde::Deserialize;
 
 use super::http::{Call, Fault, Http};
-use super::names::encode_value;
+use super::names::{encode_value, listing_url};
 use super::sign::Signer;
 use super::{Body, Meta, Page, Part, Upload, parse_time};
 use crate::spec::GcsAuth;
@@ -130,16 +130,9 @@ impl Gcs {
         token: Option<&str>,
         limit: u32,
     ) -> Result<Page, Fault> {
-        let mut url = format!("{}/o?maxResults={limit}", self.place);
-        if !flat {
-            url.push_str("&delimiter=%2F");
-        }
+        let start = format!("{}/o?maxResults={limit}", self.place);
         let prefix = Some(prefix).filter(|prefix| !prefix.is_empty());
-        for (name, value) in [("prefix", prefix), ("pageToken", token)] {
-            if let Some(value) = value {
-                let _ = write!(url, "&{name}={}", encode_value(value));
-            }
-        }
+        let url = listing_url(start, flat, [("prefix", prefix), ("pageToken", token)]);
         let page = self.send(Call::new(Method::GET, url)).await?.page().await?;
         let listing: Listing = parse(&page)?;
         let mut objects = Vec::with_capacity(listing.items.len());

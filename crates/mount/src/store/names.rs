@@ -30,6 +30,22 @@ pub(super) fn encode_value(value: &str) -> String {
     encode(value, false)
 }
 
+/// The address of a page of a listing: of everything below a prefix (`flat`), or of one level. Values that are not given
+/// are left out.
+pub(super) fn listing_url(start: String, flat: bool, values: [(&str, Option<&str>); 2]) -> String {
+    let mut url = start;
+    if !flat {
+        url.push_str("&delimiter=%2F");
+    }
+    for (name, value) in values {
+        if let Some(value) = value {
+            // Writing to a string does not fail.
+            let _ = write!(url, "&{name}={}", encode_value(value));
+        }
+    }
+    url
+}
+
 fn encode(text: &str, slashes: bool) -> String {
     let mut out = String::with_capacity(text.len() + 16);
     for byte in text.bytes() {

@@ -7,7 +7,7 @@ use http::{HeaderName, Method, header};
 use serde::Deserialize;
 
 use super::http::{Call, Fault, Http};
-use super::names::{decode, encode_key, encode_value};
+use super::names::{decode, encode_key, encode_value, listing_url};
 use super::sign::Signer;
 use super::{Body, Meta, Page, Part, Upload, parse_time};
 use crate::spec::Keys;
@@ -132,15 +132,9 @@ impl S3 {
         token: Option<&str>,
         limit: u32,
     ) -> Result<Page, Fault> {
-        let mut url = format!("{}?encoding-type=url&list-type=2&max-keys={limit}", self.base);
-        if !flat {
-            url.push_str("&delimiter=%2F");
-        }
-        for (name, value) in [("prefix", Some(prefix)), ("continuation-token", token)] {
-            if let Some(value) = value {
-                let _ = write!(url, "&{name}={}", encode_value(value));
-            }
-        }
+        let start = format!("{}?encoding-type=url&list-type=2&max-keys={limit}", self.base);
+        let values = [("prefix", Some(prefix)), ("continuation-token", token)];
+        let url = listing_url(start, flat, values);
         let page = self.send(Call::new(Method::GET, url)).await?.page().await?;
         // Any document could be a listing of nothing.
         if !page.windows(17).any(|part| part == b"<ListBucketResult") {
