@@ -1,11 +1,14 @@
 //! What backends on this host have in common: wardens, knowing processes again, folders of their own.
 
+mod git;
 pub mod process_identity;
 
 use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
+
+pub use git::isolated_git;
 
 /// Makes a folder only its owner can look into, and those around it, unless it is there. Says whether it was made.
 ///

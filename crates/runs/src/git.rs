@@ -16,15 +16,13 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use bastide::host::isolated_git;
 use bastide::{Error, ErrorKind, Result};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 
 use crate::collect::HashKind;
 use place::Place;
-
-/// Where git is looked for.
-const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// How long one command of git may take.
 const DEADLINE: Duration = Duration::from_secs(600);
@@ -137,22 +135,8 @@ impl GitDir {
 
 /// Git with nothing of the machine's configuration and environment.
 pub(crate) fn git() -> Command {
-    let mut command = Command::new("git");
-    command
-        .env_clear()
-        .env("PATH", PATH)
-        .env("LC_ALL", "C")
-        .env("HOME", "/nonexistent")
-        .env("GIT_CONFIG_NOSYSTEM", "1")
-        .env("GIT_CONFIG_GLOBAL", "/dev/null")
-        .env("GIT_ATTR_NOSYSTEM", "1")
-        .env("GIT_TERMINAL_PROMPT", "0")
-        .env("GIT_OPTIONAL_LOCKS", "0")
-        .env("GIT_NO_LAZY_FETCH", "1")
-        .env("GIT_NO_REPLACE_OBJECTS", "1");
-    for setting in SETTINGS {
-        command.args(["-c", setting]);
-    }
+    let mut command = Command::from(isolated_git(SETTINGS));
+    command.env("GIT_NO_REPLACE_OBJECTS", "1");
     command
 }
 

@@ -20,11 +20,8 @@ use tokio::time::Instant;
 use super::super::sources::Sources;
 use super::super::stream::{Stop, Target, UploadItem, UploadSender, lay_out};
 use super::{DEADLINE, GitStep, SAID, dest, not_cloned, not_copied, url};
-use crate::host::make_private;
+use crate::host::{isolated_git, make_private};
 use crate::{Error, ErrorKind, Result, Session};
-
-/// Where git is looked for.
-const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// How often a process or a lock is looked at again.
 const AGAIN: Duration = Duration::from_millis(10);
@@ -220,23 +217,8 @@ impl Fetch {
 
 /// Git in a folder, told what it may do.
 fn git(folder: &Path) -> Command {
-    let mut command = Command::new("git");
-    command
-        .env_clear()
-        .env("PATH", PATH)
-        .env("LC_ALL", "C")
-        .env("HOME", "/nonexistent")
-        .env("GIT_CONFIG_NOSYSTEM", "1")
-        .env("GIT_CONFIG_GLOBAL", "/dev/null")
-        .env("GIT_ATTR_NOSYSTEM", "1")
-        .env("GIT_TERMINAL_PROMPT", "0")
-        .env("GIT_OPTIONAL_LOCKS", "0")
-        .env("GIT_NO_LAZY_FETCH", "1")
-        .arg("-C")
-        .arg(folder);
-    for setting in SETTINGS {
-        command.args(["-c", setting]);
-    }
+    let mut command = isolated_git(SETTINGS);
+    command.arg("-C").arg(folder);
     command
 }
 
