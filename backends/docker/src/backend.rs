@@ -72,7 +72,7 @@ impl DockerBackend {
         let home = home.into();
         let failed = |error: io::Error| {
             let message = format!("cannot keep sessions in {}: {error}", home.display());
-            Error::new(ErrorKind::Io, message).hint("choose another folder with BASTIDE_HOME")
+            Error::new(ErrorKind::Io, message).with_hint("choose another folder with BASTIDE_HOME")
         };
         let sessions = home.join("sessions");
         make_private(&sessions).map_err(failed)?;
@@ -128,7 +128,7 @@ impl DockerBackend {
     async fn remove_folder(&self, dir: &Path, how: &str) -> Result<()> {
         let failed = |why: String| {
             let message = format!("cannot remove {}: {why}", dir.display());
-            Error::new(ErrorKind::Io, message).with("path", dir.display().to_string())
+            Error::new(ErrorKind::Io, message).with_context("path", dir.display().to_string())
         };
         if !dir.try_exists().map_err(|error| failed(error.to_string()))? {
             return Ok(());
@@ -366,7 +366,7 @@ impl DockerBackend {
         if state.transport == Transport::Dial {
             let message = "ports of this container can only be published when it is made";
             return Err(Error::new(ErrorKind::Unsupported, message)
-                .hint("declare them, and ask for the network `bridge`"));
+                .with_hint("declare them, and ask for the network `bridge`"));
         }
         warden_client::ports(&state.dir, &machine.id, request, ANSWER).await
     }
@@ -401,7 +401,7 @@ async fn ended_by_warden(state: &State, remove: bool) -> bool {
 /// this machine can open.
 fn check_rung(spec: &MachineSpec) -> Result<()> {
     let refuse = |what: &str, hint: &str| {
-        Err(Error::new(ErrorKind::Unsupported, what.to_owned()).hint(hint))
+        Err(Error::new(ErrorKind::Unsupported, what.to_owned()).with_hint(hint))
     };
     match spec.isolation {
         Isolation::Exactly(rung) if rung != Rung::Container => {

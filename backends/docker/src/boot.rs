@@ -349,7 +349,7 @@ impl Boot<'_> {
     pub(crate) fn failed(&self, error: &io::Error) -> Error {
         let (id, dir) = (self.folder.id(), self.folder.path());
         Error::new(ErrorKind::Io, format!("cannot start session {id}: {error}"))
-            .with("path", dir.display().to_string())
+            .with_context("path", dir.display().to_string())
     }
 }
 
@@ -393,7 +393,7 @@ pub(crate) async fn stop(engine: &Engine, container: &str) -> Result<()> {
 /// The engine does not see this host's files.
 fn elsewhere() -> Error {
     Error::new(ErrorKind::Unsupported, "the Docker daemon does not share this host's files")
-        .with("elsewhere", true)
+        .with_context("elsewhere", true)
 }
 
 fn is_elsewhere(error: &Error) -> bool {

@@ -49,7 +49,7 @@ pub(crate) async fn ensure(
 ) -> Result<Image> {
     if name.is_empty() {
         let message = "no image is given";
-        return Err(Error::new(ErrorKind::InvalidInput, message).hint("name one with --image"));
+        return Err(Error::new(ErrorKind::InvalidInput, message).with_hint("name one with --image"));
     }
     match inspect(engine, name).await {
         Err(error) if status(&error) == Some(404) => {}
@@ -57,7 +57,7 @@ pub(crate) async fn ensure(
     }
     if policy == PullPolicy::Never {
         let message = format!("the Docker daemon at {} has no image {name}", engine.address);
-        return Err(Error::new(ErrorKind::NotFound, message).hint("pull or build it first"));
+        return Err(Error::new(ErrorKind::NotFound, message).with_hint("pull or build it first"));
     }
     pull(engine, name, progress).await?;
     inspect(engine, name).await
@@ -135,7 +135,10 @@ fn explain(name: &str, error: Error) -> Error {
         return error;
     };
     let context = error.context().clone();
-    Error::new(kind, error.message().to_owned()).with_all(context).with("image", name).hint(hint)
+    Error::new(kind, error.message().to_owned())
+        .with_contexts(context)
+        .with_context("image", name)
+        .with_hint(hint)
 }
 
 #[cfg(test)]

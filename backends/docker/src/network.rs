@@ -15,7 +15,7 @@ pub(crate) async fn check(engine: &Engine, network: NetworkAccess) -> Result<()>
         Err(error) if status(&error) == Some(404) => {
             let message =
                 format!("the Docker daemon at {} has no network `bridge`", engine.address);
-            Err(Error::new(ErrorKind::Unsupported, message).hint(
+            Err(Error::new(ErrorKind::Unsupported, message).with_hint(
                 "start the daemon without `--bridge=none`, or take `--network none` or \
                  `--network host`",
             ))

@@ -67,7 +67,8 @@ impl DockerOptions {
         let path = folder.join(NAME);
         let damaged = |why: String| {
             let message = format!("what was asked of the container is damaged: {why}");
-            Error::new(ErrorKind::InvalidInput, message).with("path", path.display().to_string())
+            Error::new(ErrorKind::InvalidInput, message)
+                .with_context("path", path.display().to_string())
         };
         let file = match fs::File::open(&path) {
             Ok(file) => file,
@@ -96,7 +97,7 @@ impl DockerOptions {
             _ => {
                 let message = format!("{text:?} cannot be the only user of a container");
                 Err(Error::new(ErrorKind::InvalidInput, message)
-                    .hint("give a number other than 0, or two with a colon"))
+                    .with_hint("give a number other than 0, or two with a colon"))
             }
         }
     }

@@ -19,7 +19,8 @@ pub(crate) const COPIED: &str =
 
 pub(crate) fn copied(machine: &Machine) -> Error {
     let message = format!("session {} is not running: {COPIED}", machine.id);
-    Error::new(ErrorKind::BackendLost, message).hint("use the original, or make a fresh session")
+    Error::new(ErrorKind::BackendLost, message)
+        .with_hint("use the original, or make a fresh session")
 }
 
 /// A home, as labels name it.
@@ -57,7 +58,7 @@ pub(crate) fn own_state(home: &Path, machine: &Machine) -> Result<(PathBuf, Opti
     let dir = home.join("sessions").join(machine.id.as_str());
     let is_own = Origin::is_original(&dir, &state.dir).map_err(|error| {
         let message = format!("cannot tell whose session {} is: {error}", machine.id);
-        Error::new(ErrorKind::Io, message).with("path", dir.display().to_string())
+        Error::new(ErrorKind::Io, message).with_context("path", dir.display().to_string())
     })?;
     Ok((dir.clone(), is_own.then_some(State { dir, ..state })))
 }
@@ -88,7 +89,7 @@ pub(crate) async fn find(
         _ => {
             let message = format!("the container {name} is not this home's: it has other labels");
             Err(Error::new(ErrorKind::Conflict, message)
-                .hint("make a fresh session; remove the container by hand if nobody needs it"))
+                .with_hint("make a fresh session; remove the container by hand if nobody needs it"))
         }
     }
 }

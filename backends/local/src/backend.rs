@@ -87,7 +87,7 @@ impl LocalBackend {
         let home = home.into();
         let failed = |error: io::Error| {
             let message = format!("cannot keep sessions in {}: {error}", home.display());
-            Error::new(ErrorKind::Io, message).hint("choose another folder with BASTIDE_HOME")
+            Error::new(ErrorKind::Io, message).with_hint("choose another folder with BASTIDE_HOME")
         };
         let sessions = home.join("sessions");
         make_private(&sessions).map_err(failed)?;
@@ -140,7 +140,7 @@ impl LocalBackend {
         let dir = self.home.join("sessions").join(machine.id.as_str());
         let is_own = Origin::is_original(&dir, &state.dir).map_err(|error| {
             let message = format!("cannot tell whose session {} is: {error}", machine.id);
-            Error::new(ErrorKind::Io, message).with("path", dir.display().to_string())
+            Error::new(ErrorKind::Io, message).with_context("path", dir.display().to_string())
         })?;
         Ok((dir, is_own.then_some(state)))
     }
@@ -319,7 +319,7 @@ impl Expose for LocalBackend {
         if *rung == Rung::Landlock && *network == NetworkAccess::None {
             let message = "without a network there are no sockets on the rung `landlock`";
             return Err(Error::new(ErrorKind::Unsupported, message)
-                .hint("use `--isolation namespaces`, which has a loopback of its own"));
+                .with_hint("use `--isolation namespaces`, which has a loopback of its own"));
         }
         let published = self.ports(machine, WardenRequest::Publish { port }).await?;
         let found = published.into_iter().find(|(inside, _)| *inside == port);
@@ -346,7 +346,7 @@ const COPIED: &str = "it was copied here from elsewhere, and its machine is the 
 fn copied(machine: &Machine) -> Error {
     let message = format!("session {} is not running: {COPIED}", machine.id);
     Error::new(ErrorKind::BackendLost, message)
-        .hint(format!("go on with the copy: `bastide resume {}`", machine.id))
+        .with_hint(format!("go on with the copy: `bastide resume {}`", machine.id))
 }
 
 impl fmt::Debug for LocalBackend {
@@ -364,7 +364,7 @@ fn state_of(machine: &Machine) -> Result<State> {
 
 fn not_removed(name: &str, dir: &Path, error: &io::Error) -> Error {
     let message = format!("cannot remove session {name}: {error}");
-    Error::new(ErrorKind::Io, message).with("path", dir.display().to_string())
+    Error::new(ErrorKind::Io, message).with_context("path", dir.display().to_string())
 }
 
 fn status(state: &State, dir: &Path) -> io::Result<MachineStatus> {

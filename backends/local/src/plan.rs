@@ -115,7 +115,7 @@ impl Plan {
                     rung.as_str()
                 );
                 return Err(Error::new(ErrorKind::Unsupported, message)
-                    .hint("grant it at its own path, or use `--isolation namespaces`"));
+                    .with_hint("grant it at its own path, or use `--isolation namespaces`"));
             }
         }
         host::refuse_overlaps(&files, rung)?;
@@ -322,7 +322,7 @@ fn never_root(why: &str, hint: &str) -> Error {
     let message = format!(
         "on the rung `landlock` commands would be root, who can change the permissions of every file: {why}"
     );
-    Error::new(ErrorKind::Unsupported, message).hint(hint)
+    Error::new(ErrorKind::Unsupported, message).with_hint(hint)
 }
 
 /// The error where folders belong to different users, and commands can be but one.
@@ -332,15 +332,15 @@ fn two_owners(first: &str, other: &HostFile) -> Error {
         "{first} and {other} belong to different users, and the rung `landlock` has one for both"
     );
     Error::new(ErrorKind::Unsupported, message)
-        .with("path", other)
-        .hint("use `--isolation namespaces`, or grant one of them read-only")
+        .with_context("path", other)
+        .with_hint("use `--isolation namespaces`, or grant one of them read-only")
 }
 
 /// The session's own storage, which is there.
 fn own_storage(storage: &Path, root: &GuestPath) -> Result<HostFile> {
     let found = std::fs::metadata(storage).map_err(|error| {
         let message = format!("cannot look at {}: {error}", storage.display());
-        Error::new(ErrorKind::Io, message).with("path", storage.display().to_string())
+        Error::new(ErrorKind::Io, message).with_context("path", storage.display().to_string())
     })?;
     let owner = UserAndGroup { uid: found.uid(), gid: found.gid() };
     Ok(HostFile { owner, ..own_file(storage, root) })

@@ -149,9 +149,9 @@ pub fn copy_input(
             && total > limit
         {
             return Err(Error::workspace_archive_write(path)
-                .with("reason", "archive input size exceeds limit")
-                .with("limit", limit)
-                .with("actual", total));
+                .with_context("reason", "archive input size exceeds limit")
+                .with_context("limit", limit)
+                .with_context("actual", total));
         }
         out.write_all(chunk).map_err(os_failure)?;
     }

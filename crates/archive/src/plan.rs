@@ -169,7 +169,7 @@ impl StepName {
         obstacle: Obstacle,
     ) -> Error {
         let write_error = |path: &EntryPath, error: io::Error| {
-            Error::workspace_archive_write(join(folder, path)).because(error)
+            Error::workspace_archive_write(join(folder, path)).with_source(error)
         };
         match obstacle {
             Obstacle::Link { at, .. } => {
@@ -186,9 +186,9 @@ impl StepName {
             Obstacle::Entry(error) => write_error(&self.path, error),
             Obstacle::Parents(error) => write_error(&self.path.parent(), error),
             Obstacle::Content(error) => Error::workspace_archive_write(archive)
-                .with("member", String::from_utf8_lossy(&self.member).as_ref())
-                .with("reason", "archive member is damaged")
-                .because(error),
+                .with_context("member", String::from_utf8_lossy(&self.member).as_ref())
+                .with_context("reason", "archive member is damaged")
+                .with_source(error),
         }
     }
 }

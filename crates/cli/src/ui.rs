@@ -110,7 +110,7 @@ impl Ui {
             let error = json!({
                 "code": error.code(),
                 "message": error.message(),
-                "hint": error.hint_text(),
+                "hint": error.hint(),
                 "context": error.context(),
             });
             let text = json!({ "error": error }).to_string();
@@ -124,7 +124,7 @@ impl Ui {
             text.push_str(&format!("  {DIM}because:{DIM:#} {}\n", escaped(&cause_text)));
             source = cause.source();
         }
-        if let Some(hint) = error.hint_text() {
+        if let Some(hint) = error.hint() {
             text.push_str(&format!("  {GOOD}hint:{GOOD:#} {}\n", escaped(hint)));
         }
         self.say(&text);
@@ -193,7 +193,7 @@ fn pass_on(to: &mut impl Write, data: &[u8]) -> Result<()> {
 }
 
 fn not_written(error: io::Error) -> Error {
-    Error::new(ErrorKind::Io, format!("cannot pass on the output: {error}")).because(error)
+    Error::new(ErrorKind::Io, format!("cannot pass on the output: {error}")).with_source(error)
 }
 
 /// Whether an error is that whoever read our output does not want more: that is no news to anybody.

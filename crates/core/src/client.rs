@@ -25,7 +25,7 @@ use crate::session::lifecycle::{ConcurrencyLimits, ProgressListener};
 use crate::snapshot::SnapshotTypes;
 use crate::state::State;
 use crate::workspace::GitOptions;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorClass, ErrorKind, Result};
 
 pub use lifetime::{SessionInfo, SessionState};
 pub(crate) use removal::{Removal, shut_down};
@@ -178,7 +178,7 @@ fn declared(ports: Vec<u16>) -> Result<Vec<u16>> {
     for port in ports {
         if port == 0 {
             let message = "exposed_ports entries must be between 1 and 65535";
-            return Err(Error::value_error(message).class_is("ValidationError"));
+            return Err(Error::value_error(message).with_class(ErrorClass::ValidationError));
         }
         if !declared.contains(&port) {
             declared.push(port);

@@ -177,7 +177,7 @@ impl Session {
         if matches!(command.input, Input::Bytes(_)) {
             let message = "a command that lives on by itself cannot be given bytes to read";
             return Err(Error::new(ErrorKind::InvalidInput, message)
-                .hint("put them into a file, or attach to the process and write them"));
+                .with_hint("put them into a file, or attach to the process and write them"));
         }
         let scope = self.extension("spawn", || command.description());
         let work = async {

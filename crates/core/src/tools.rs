@@ -18,7 +18,7 @@ use serde_json::Value;
 use crate::session::files::Files;
 use crate::session::pty::PtyLimits;
 use crate::session::reference::ExecResult;
-use crate::{Command, Error, ErrorKind, Result, Session, WriteOptions};
+use crate::{Command, Error, ErrorClass, ErrorKind, Result, Session, WriteOptions};
 
 pub use skills::{Skill, SkillInfo, SkillSource, Skills};
 
@@ -237,7 +237,7 @@ impl<'a> Tools<'a> {
             }
             FileRequest::Read(path) => match files.read(path.as_str()).await {
                 Ok(content) => Ok(FileAnswer::Content(content.to_vec())),
-                Err(error) if error.class() == Some("WorkspaceReadNotFoundError") => {
+                Err(error) if error.class() == Some(ErrorClass::WorkspaceReadNotFoundError) => {
                     Ok(FileAnswer::Missing)
                 }
                 Err(error) => Err(error),
@@ -254,7 +254,7 @@ impl<'a> Tools<'a> {
                 let new = WriteOptions::default().new_file();
                 match files.write_with(path.as_str(), content, new).await {
                     Ok(()) => Ok(FileAnswer::Done),
-                    Err(error) if error.class() == Some("FileExistsError") => {
+                    Err(error) if error.class() == Some(ErrorClass::FileExistsError) => {
                         Ok(FileAnswer::Exists)
                     }
                     Err(error) => Err(error),

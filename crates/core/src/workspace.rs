@@ -133,7 +133,8 @@ async fn other(session: &Session, step: LayoutStep) -> Result<()> {
             }
             set.map_err(|error| {
                 let why = error.message().to_owned();
-                Error::exec_nonzero(["chgrp", &group, &place], 1, Vec::new(), why).because(error)
+                Error::exec_nonzero(["chgrp", &group, &place], 1, Vec::new(), why)
+                    .with_source(error)
             })
         }
         LayoutStep::Git(step) => git::put(session, &step).await,

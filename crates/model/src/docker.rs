@@ -172,7 +172,7 @@ pub fn check_path_grants(manifest: &Manifest, files: &dyn HostFiles) -> Result<(
         let message = "Docker read-only host_path grants cannot be combined with in-container \
                        storage mounts that require SYS_ADMIN; remove the host grant or use a \
                        storage strategy that does not require container mount privileges";
-        return Err(Error::mount_config(message).with_safe_message().protected());
+        return Err(Error::mount_config(message).with_safe_message().with_protection());
     }
     let root = place(&manifest.root_path());
     let volumes = volumes(manifest)?;

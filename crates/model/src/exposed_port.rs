@@ -71,9 +71,9 @@ impl ExposedPort {
         let port_key = format!("{port}/tcp");
         let unavailable = |detail: &str| {
             Error::exposed_port_unavailable(port, ports.clone(), "backend_unavailable", None)
-                .with("backend", "docker")
-                .with("detail", detail)
-                .with("port_key", port_key.as_str())
+                .with_context("backend", "docker")
+                .with_context("detail", detail)
+                .with_context("port_key", port_key.as_str())
         };
         let bindings = container["NetworkSettings"]["Ports"][&port_key].as_array();
         let binding = bindings.and_then(|bindings| bindings.first());

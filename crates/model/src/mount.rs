@@ -84,24 +84,25 @@ impl Mount {
         let mount_type = self.type_name();
         if self.source.patterns().is_empty() && self.source.drivers().is_empty() {
             return Err(Error::mount_config("mount type must support at least one mount strategy")
-                .with("mount_type", mount_type));
+                .with_context("mount_type", mount_type));
         }
         match &self.strategy {
             MountStrategy::InContainer { .. } if self.source.patterns().is_empty() => {
                 let message = "in-container mounts are not supported for this mount type";
-                Err(Error::mount_config(message).with("mount_type", mount_type))
+                Err(Error::mount_config(message).with_context("mount_type", mount_type))
             }
             MountStrategy::InContainer { pattern }
                 if !self.source.patterns().contains(&pattern.kind()) =>
             {
-                Err(Error::mount_config("invalid mount_pattern type").with("type", mount_type))
+                Err(Error::mount_config("invalid mount_pattern type")
+                    .with_context("type", mount_type))
             }
             MountStrategy::DockerVolume { driver, .. }
                 if !self.source.drivers().contains(&driver.as_str()) =>
             {
                 Err(Error::mount_config("invalid Docker volume driver")
-                    .with("type", mount_type)
-                    .with("driver", driver.as_str()))
+                    .with_context("type", mount_type)
+                    .with_context("driver", driver.as_str()))
             }
             MountStrategy::InContainer { .. } | MountStrategy::DockerVolume { .. } => Ok(()),
             MountStrategy::Custom(custom) => custom.check(self),

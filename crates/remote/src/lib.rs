@@ -57,7 +57,7 @@ impl Bucket {
     pub fn open(address: &str, options: BucketOptions) -> Result<Self> {
         let bad = || {
             Error::new(ErrorKind::InvalidInput, format!("{address:?} is no address of a bucket"))
-                .hint("it looks like s3://bucket/prefix")
+                .with_hint("it looks like s3://bucket/prefix")
         };
         let rest = address.strip_prefix("s3://").ok_or_else(bad)?;
         let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
@@ -83,7 +83,7 @@ impl Bucket {
         }
         // The client takes the implementation of the process; a choice that was made already stands.
         drop(rustls::crypto::ring::default_provider().install_default());
-        let store = builder.build().map_err(|error| bad().because(error))?;
+        let store = builder.build().map_err(|error| bad().with_source(error))?;
         Ok(Self { store: Arc::new(store), prefix, place: address.to_owned() })
     }
 
@@ -94,7 +94,7 @@ impl Bucket {
         };
         Path::parse(full).map_err(|error| {
             Error::new(ErrorKind::Internal, format!("{name} is no name of an object"))
-                .because(error)
+                .with_source(error)
         })
     }
 
@@ -107,7 +107,7 @@ impl Bucket {
             error if format!("{error:?}").contains("status: 403") => ErrorKind::PermissionDenied,
             _ => ErrorKind::Io,
         };
-        Error::new(kind, format!("cannot {doing} {}", self.place)).because(error)
+        Error::new(kind, format!("cannot {doing} {}", self.place)).with_source(error)
     }
 }
 

@@ -197,7 +197,9 @@ impl RunBackend for Sandbox {
             Err(error) => {
                 return match self.discard(workspace).await {
                     Ok(()) => Err(error),
-                    Err(left) => Err(error.hint(format!("`sweep` removes what is left: {left}"))),
+                    Err(left) => {
+                        Err(error.with_hint(format!("`sweep` removes what is left: {left}")))
+                    }
                 };
             }
         };

@@ -122,7 +122,7 @@ impl Workspace {
             Err(error) => {
                 let message = format!("cannot use the repository: {error}");
                 return Err(Error::new(ErrorKind::InvalidInput, message)
-                    .hint("run in place; the change is complete there, too"));
+                    .with_hint("run in place; the change is complete there, too"));
             }
         };
         let prepared = match options.mode {
@@ -141,7 +141,7 @@ impl Workspace {
             Ok(parts) => Ok(parts.with(run)),
             Err(error) => match run.undo() {
                 Ok(_) => Err(error),
-                Err(left) => Err(error.hint(format!("`sweep` removes what is left: {left}"))),
+                Err(left) => Err(error.with_hint(format!("`sweep` removes what is left: {left}"))),
             },
         }
     }
@@ -154,12 +154,14 @@ impl Workspace {
     ) -> Result<Parts> {
         if place.is_none() && Place::bare(source).is_some() {
             let message = format!("{} is a bare repository: it has no files", source.display());
-            return Err(Error::new(ErrorKind::InvalidInput, message).hint("use `--mode clone`"));
+            return Err(
+                Error::new(ErrorKind::InvalidInput, message).with_hint("use `--mode clone`")
+            );
         }
         if options.branch.is_some() {
             let message = "a run in place leaves its change in the folder, not on a branch";
             return Err(Error::new(ErrorKind::InvalidInput, message)
-                .hint("use `--mode worktree` or `--mode clone`"));
+                .with_hint("use `--mode worktree` or `--mode clone`"));
         }
         place::put(source, &options.files, run, place::Existing::Refused)?;
         let base = Base::record(source, BaseOptions::new(run.scratch()))?;
@@ -268,7 +270,7 @@ impl Parts {
 fn no_repository(source: &Path) -> Error {
     let message = format!("{} is not the top of a git repository", source.display());
     Error::new(ErrorKind::InvalidInput, message)
-        .hint("run in place; the change is complete there, too")
+        .with_hint("run in place; the change is complete there, too")
 }
 
 /// Refuses to write to a repository that is somebody else's: its owner could not use what we make.
@@ -285,7 +287,7 @@ fn require_own(place: &Place) -> Result<()> {
     let what = place.common_dir.display();
     let message = format!("{what} belongs to another user ({owner}): nothing is written there");
     Err(Error::new(ErrorKind::PermissionDenied, message)
-        .hint("run as that user, run in place, or take the change of a clone as a patch"))
+        .with_hint("run as that user, run in place, or take the change of a clone as a patch"))
 }
 
 /// The branch a change is to come back on, which must be free.

@@ -71,7 +71,7 @@ async fn says_that_its_daemon_is_gone(_: Context) -> Outcome {
     let refused = client.create(&Manifest::default(), untied()).await.map(drop);
     let error = refused.err().ok_or("it was made without a daemon")?;
     assert_eq!(error.kind(), ErrorKind::BackendLost);
-    assert!(error.hint_text().is_some(), "it says what to do");
+    assert!(error.hint().is_some(), "it says what to do");
     daemon.restart()?;
     let id = session.id().clone();
     drop(session);
@@ -253,7 +253,7 @@ async fn refuses_a_bridge_its_daemon_does_not_have(_: Context) -> Outcome {
     let error = refused.err().ok_or("it has a bridge")?;
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     assert!(error.message().contains("bridge"), "{error}");
-    let hint = error.hint_text().unwrap_or_default();
+    let hint = error.hint().unwrap_or_default();
     assert!(hint.contains("--network none") && hint.contains("--network host"), "{hint}");
     for list in [&["ps", "--all", "--quiet"][..], &["volume", "ls", "--quiet"][..]] {
         assert_eq!(setting.docker(list)?, "", "nothing was made");

@@ -4,7 +4,7 @@
 use bastide::model::environment::Variable;
 use bastide::model::users::User;
 use bastide::model::{Manifest, PathGrant};
-use bastide::{Command, CreateOptions, PtyLimits, Session};
+use bastide::{Command, CreateOptions, ErrorClass, PtyLimits, Session};
 use bastide_docker::DockerOptions;
 use bastide_testkit::engine::images;
 use bastide_testkit::suite::{Context, Outcome, Trial, TrialError, say, sh};
@@ -212,16 +212,16 @@ async fn keeps_to_the_contract_of_sessions_on_this_machine(_: Context) -> Outcom
     session.mkdir("folder", false).await?;
     session.mkdir("folder", false).await?;
     let class = |done: bastide::Result<()>| done.err().and_then(|error| error.class());
-    let cannot_write = Some("WorkspaceArchiveWriteError");
+    let cannot_write = Some(ErrorClass::WorkspaceArchiveWriteError);
     assert_eq!(class(session.mkdir("a/b", false).await), cannot_write);
     assert_eq!(class(session.mkdir("file", true).await), cannot_write);
-    assert_eq!(class(session.ls("file").await.map(drop)), Some("ExecNonZeroError"));
+    assert_eq!(class(session.ls("file").await.map(drop)), Some(ErrorClass::ExecNonZeroError));
     assert_eq!(class(session.write("folder", "content").await), cannot_write);
     assert_eq!(session.ls("folder").await?.len(), 0, "nothing came into it");
     session.rm("folder", false).await?;
     session.mkdir("full/of", true).await?;
     assert_eq!(class(session.rm("full", false).await), cannot_write);
     let missing = session.exec_result(Command::new(["nosuchprogram"])).await.map(drop);
-    assert_eq!(class(missing), Some("ExecTransportError"));
+    assert_eq!(class(missing), Some(ErrorClass::ExecTransportError));
     Ok(session.delete().await?)
 }

@@ -102,7 +102,7 @@ async fn says_that_a_container_is_paused(_: Context) -> Outcome {
         let error = refused.err().ok_or("it was used though it is paused")?;
         assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
         assert!(error.message().contains("is paused"), "{error}");
-        assert!(error.hint_text().is_some_and(|hint| hint.contains("docker unpause")), "{error}");
+        assert!(error.hint().is_some_and(|hint| hint.contains("docker unpause")), "{error}");
     }
     client.sweep().await?;
     assert_eq!(client.inspect(&id).await?.state, SessionState::Paused, "nobody lost it");

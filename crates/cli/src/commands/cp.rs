@@ -69,7 +69,9 @@ pub(crate) async fn run(ui: &mut Ui, args: CpArgs) -> Result<ExitCode> {
             CopyEndpoint::Host(_) | CopyEndpoint::Stream,
         ) => {
             let message = "one side of a copy is in a session";
-            return Err(Error::new(ErrorKind::InvalidInput, message).hint("write it as ID:PATH"));
+            return Err(
+                Error::new(ErrorKind::InvalidInput, message).with_hint("write it as ID:PATH")
+            );
         }
     };
     for what in &copied.left_out {

@@ -168,7 +168,7 @@ impl Finding {
             Ok(works) => works,
             Err(error) => {
                 let mut lines = vec![format!("{name:<11} does not work: {}", error.message())];
-                lines.extend(error.hint_text().map(|hint| format!("  fix       {hint}")));
+                lines.extend(error.hint().map(|hint| format!("  fix       {hint}")));
                 return lines;
             }
         };
@@ -193,6 +193,6 @@ fn command_in(why: &str) -> Option<String> {
 
 /// The command in a hint, where there is one.
 fn fix_of(error: &Error) -> Option<&str> {
-    let hint = error.hint_text()?;
+    let hint = error.hint()?;
     Some(hint.split('`').nth(1).unwrap_or(hint))
 }

@@ -161,12 +161,13 @@ impl Client {
             if is_new {
                 drop(self.backend.discard(folder.path()).await);
             }
-            return Err(Error::workspace_start(root.to_string_lossy()).because(error));
+            return Err(Error::workspace_start(root.to_string_lossy()).with_source(error));
         }
         let before = record.clone();
         folder.settle().map_err(|error| {
             let message = format!("cannot start session {}: {error}", record.id);
-            Error::new(ErrorKind::Io, message).with("path", folder.path().display().to_string())
+            Error::new(ErrorKind::Io, message)
+                .with_context("path", folder.path().display().to_string())
         })?;
         let Booted { machine, connection, keep_alive, retained } =
             match self.backend.boot(&folder, &record.spec).await {

@@ -107,11 +107,11 @@ impl Client {
             (Stage::Stopping, _) => {
                 let message = format!("session {id} is being stopped");
                 return Err(Error::new(ErrorKind::Conflict, message)
-                    .hint(format!("resume it then: `bastide resume {id}`")));
+                    .with_hint(format!("resume it then: `bastide resume {id}`")));
             }
             (Stage::Stopped, _) => {
                 return Err(Error::new(ErrorKind::Conflict, format!("session {id} is stopped"))
-                    .hint(format!("resume it first: `bastide resume {id}`")));
+                    .with_hint(format!("resume it first: `bastide resume {id}`")));
             }
             _ => {
                 let info = self.describe(Summary::of(&record)).await;
@@ -197,7 +197,7 @@ impl Client {
             (Some(id), None) => Ok(id.clone()),
             (Some(_), Some(_)) => {
                 let message = format!("more than one session begins with {prefix:?}");
-                Err(Error::new(ErrorKind::Conflict, message).hint("give more of its name"))
+                Err(Error::new(ErrorKind::Conflict, message).with_hint("give more of its name"))
             }
             (None, _) => Err(missing(prefix)),
         }
@@ -253,7 +253,7 @@ impl Client {
             self.audit(id, "stopped", || json!({})).await?;
             return saved.map_err(|error| {
                 let why = "it was shut down all the same; its files are there until it is deleted";
-                error.hint(why)
+                error.with_hint(why)
             });
         }
     }
@@ -431,9 +431,9 @@ impl Client {
         };
         let message = format!("session {} has ended: {}", machine.id, end.detail);
         Error::new(ErrorKind::BackendLost, message)
-            .with("reason", end.reason)
-            .with("at_ms", end.at_ms)
-            .hint("its files are there until it is deleted")
+            .with_context("reason", end.reason)
+            .with_context("at_ms", end.at_ms)
+            .with_hint("its files are there until it is deleted")
     }
 }
 
@@ -456,7 +456,7 @@ impl SessionInfo {
 }
 
 fn paused(id: &SessionId, hint: &str) -> Error {
-    Error::new(ErrorKind::Conflict, format!("session {id} is paused")).hint(hint)
+    Error::new(ErrorKind::Conflict, format!("session {id} is paused")).with_hint(hint)
 }
 
 pub(super) fn missing(id: &str) -> Error {

@@ -163,7 +163,9 @@ impl Client {
         let Some(trusted) = options.manifest else {
             let message =
                 format!("there is no session {id} here, and a stored state alone grants nothing");
-            return Err(Error::value_error(message).hint("resume it with a manifest you vouch for"));
+            return Err(
+                Error::value_error(message).with_hint("resume it with a manifest you vouch for")
+            );
         };
         let kind = state.type_name().to_owned();
         let state = match state.path_grants_to_rebind().is_empty() {
@@ -317,7 +319,7 @@ fn nameless(record: &Record) -> Result<SessionState> {
 fn agree(state: &SessionState, vouched: &SessionState, grants: &[PathGrant]) -> Result<()> {
     let refused = |what: &str| {
         let message = format!("the session state asks for {what} that nobody vouches for");
-        Err(Error::value_error(message).hint("resume it with the manifest it was made with"))
+        Err(Error::value_error(message).with_hint("resume it with the manifest it was made with"))
     };
     let root = |manifest: &Manifest| manifest.root_path().normalized();
     if root(&state.manifest) != root(&vouched.manifest) {

@@ -280,7 +280,7 @@ impl SinkDelivery {
     fn failure(&self, event: &Event, error: Error) -> Error {
         let (kind, id) = (self.sink.kind(), event.event_id);
         let message = format!("sandbox event sink failed: {kind} while handling event {id}");
-        Error::runtime_error(message).because(error)
+        Error::runtime_error(message).with_source(error)
     }
 
     fn say(&self, error: &Error) {

@@ -377,7 +377,7 @@ impl Session {
         if let Some(error) = &self.life.terms.unreadable {
             let message = format!("session {} cannot be saved: {error}", self.id());
             let error = Error::new(error.kind(), message);
-            return Err(Error::workspace_stop(&self.root).because(error));
+            return Err(Error::workspace_stop(&self.root).with_source(error));
         }
         let manifest = self.manifest();
         let checked = manifest.check_mount_boundaries(Some(self.life.state().type_name()));
@@ -391,7 +391,7 @@ impl Session {
         let saved = self.life.terms.keeper.save(&workspace).await.map_err(|error| {
             let retryable = error.is_retryable();
             let error = self.at_edge(error);
-            Error::workspace_stop(&self.root).retryable(retryable).because(error)
+            Error::workspace_stop(&self.root).with_retryable(retryable).with_source(error)
         })?;
         {
             let mut state = self.life.state();
@@ -448,7 +448,7 @@ impl Session {
         if !self.life.hooks.have_failed() {
             let stopped = self.stop().await.map(drop);
             done = done.and(stopped.map_err(|error| {
-                error.hint("the session was shut down all the same; its files are there until it is deleted")
+                error.with_hint("the session was shut down all the same; its files are there until it is deleted")
             }));
         }
         let released = self.shutdown().await;
@@ -463,7 +463,7 @@ impl Session {
     fn check_up(&self) -> Result<()> {
         if self.life.is_shut_down.load(Ordering::Acquire) {
             let message = format!("session {} was shut down", self.id());
-            return Err(Error::new(ErrorKind::Conflict, message).hint("resume it first"));
+            return Err(Error::new(ErrorKind::Conflict, message).with_hint("resume it first"));
         }
         Ok(())
     }

@@ -75,7 +75,7 @@ impl Session {
             None => {
                 let declared = self.exposed_ports.iter().copied();
                 Err(Error::exposed_port_unavailable(port, declared, "not_configured", None)
-                    .hint("declare the port when the session is made, or expose it"))
+                    .with_hint("declare the port when the session is made, or expose it"))
             }
         }
     }
@@ -83,9 +83,9 @@ impl Session {
     fn unavailable(&self, port: u16, error: Error) -> Error {
         let declared = self.exposed_ports.iter().copied();
         Error::exposed_port_unavailable(port, declared, "backend_unavailable", None)
-            .with("backend", self.backend.name())
-            .with("detail", error.to_string())
-            .because(error)
+            .with_context("backend", self.backend.name())
+            .with_context("detail", error.to_string())
+            .with_source(error)
     }
 }
 

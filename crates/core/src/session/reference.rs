@@ -48,7 +48,7 @@ impl Session {
             Reason::NotStarted => {
                 let error = Error::exec_transport(argv);
                 return Err(match exit.detail {
-                    Some(detail) => error.because(detail),
+                    Some(detail) => error.with_source(detail),
                     None => error,
                 });
             }
@@ -66,8 +66,8 @@ impl Session {
                 "the command ended with code {exit_code}, but {missing} bytes of its output are missing"
             );
             return Err(Error::new(ErrorKind::LimitExceeded, message)
-                .with("exit_code", exit_code)
-                .hint("give it a larger `output_limit`, read it piece by piece with `spawn`, or write it to a file"));
+                .with_context("exit_code", exit_code)
+                .with_hint("give it a larger `output_limit`, read it piece by piece with `spawn`, or write it to a file"));
         }
         Ok(ExecResult { stdout: stdout.to_vec(), stderr: stderr.to_vec(), exit_code })
     }
@@ -77,6 +77,6 @@ impl Session {
 pub(crate) fn not_run(argv: &[String], error: Error) -> Error {
     match error.class() {
         Some(_) => error,
-        None => Error::exec_transport(argv).because(error),
+        None => Error::exec_transport(argv).with_source(error),
     }
 }

@@ -56,8 +56,8 @@ mod tests {
     use crate::ErrorKind;
 
     fn answered(status: u64) -> Error {
-        let answer = Error::new(ErrorKind::Io, "the daemon says no").with("status", status);
-        Error::new(ErrorKind::AgentLost, "cannot reach the session").because(answer)
+        let answer = Error::new(ErrorKind::Io, "the daemon says no").with_context("status", status);
+        Error::new(ErrorKind::AgentLost, "cannot reach the session").with_source(answer)
     }
 
     /// How often something is tried that fails like this so many times, after how many milliseconds it
@@ -84,7 +84,7 @@ mod tests {
         for status in [400, 404, 408, 409, 425, 429, 501, 505] {
             assert_eq!(tried(|| answered(status), 9).await, (1, 0, false), "{status}");
         }
-        let lost = || Error::new(ErrorKind::AgentLost, "the link closed").retryable(true);
+        let lost = || Error::new(ErrorKind::AgentLost, "the link closed").with_retryable(true);
         assert_eq!(tried(lost, 9).await, (1, 0, false), "that it may be tried again is no answer");
     }
 }

@@ -58,11 +58,11 @@ impl Remote {
     }
 
     fn not_saved(&self, error: Error) -> Error {
-        Error::snapshot_persist(&self.id, self.place()).because(error)
+        Error::snapshot_persist(&self.id, self.place()).with_source(error)
     }
 
     fn not_restored(&self, error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
-        Error::snapshot_restore(&self.id, self.place()).because(error)
+        Error::snapshot_restore(&self.id, self.place()).with_source(error)
     }
 }
 

@@ -262,7 +262,7 @@ impl RestoreReplies {
             return error;
         }
         Error::new(ErrorKind::Conflict, format!("{} is not empty", self.root))
-            .hint("a folder of yours is never cleared: empty it, or choose another")
-            .because(error)
+            .with_hint("a folder of yours is never cleared: empty it, or choose another")
+            .with_source(error)
     }
 }

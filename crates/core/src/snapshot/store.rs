@@ -148,7 +148,7 @@ async fn blocking<T: Send + 'static>(
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
         Err(error) => {
-            Err(Error::new(ErrorKind::Internal, "work on a snapshot was lost").because(error))
+            Err(Error::new(ErrorKind::Internal, "work on a snapshot was lost").with_source(error))
         }
     }
 }

@@ -80,7 +80,8 @@ impl Session {
     async fn persist_unrecorded(&self) -> Result<WorkspaceArchive> {
         let manifest = self.manifest();
         let workspace = self.workspace(&manifest)?;
-        let file = tempfile::tempfile().map_err(|error| unreadable(&workspace).because(error))?;
+        let file =
+            tempfile::tempfile().map_err(|error| unreadable(&workspace).with_source(error))?;
         let packed = pack(&workspace, file).await?;
         Ok(WorkspaceArchive { file: packed.file, left_out: packed.left_out })
     }
@@ -120,13 +121,13 @@ async fn pack(workspace: &Workspace<'_>, file: File) -> Result<Packed> {
         (Err(_), _) => Vec::new(),
         (Ok(_), scanned) => scanned.map_err(|error| match error.kind() {
             ErrorKind::AgentLost => error,
-            _ if is_missing(&error) => {
-                unreadable(workspace).with("reason", "workspace_root_not_found").because(error)
-            }
-            _ => unreadable(workspace).because(error),
+            _ if is_missing(&error) => unreadable(workspace)
+                .with_context("reason", "workspace_root_not_found")
+                .with_source(error),
+            _ => unreadable(workspace).with_source(error),
         })?,
     };
-    let (file, sha256) = packed.map_err(|error| unreadable(workspace).because(error))?;
+    let (file, sha256) = packed.map_err(|error| unreadable(workspace).with_source(error))?;
     Ok(Packed { file, sha256, left_out })
 }
 
@@ -146,7 +147,7 @@ pub(super) async fn save(workspace: &Workspace<'_>, file: File) -> Result<(File,
 /// What the workspace looks like now.
 pub(super) async fn fingerprint(workspace: &Workspace<'_>) -> Result<Option<FingerprintRecord>> {
     let nowhere = File::options().write(true).open("/dev/null");
-    let nowhere = nowhere.map_err(|error| unreadable(workspace).because(error))?;
+    let nowhere = nowhere.map_err(|error| unreadable(workspace).with_source(error))?;
     let packed = pack(workspace, nowhere).await?;
     Ok(fingerprint_of(workspace, &packed.sha256))
 }

@@ -157,7 +157,7 @@ impl Stamp {
 pub(super) fn write(folder: &Path, record: &Record) -> Result<Stamp> {
     let failed = |error: io::Error| {
         let message = format!("cannot write the record of session {}: {error}", record.id);
-        Error::new(ErrorKind::Io, message).with("path", folder.display().to_string())
+        Error::new(ErrorKind::Io, message).with_context("path", folder.display().to_string())
     };
     let text = serde_json::to_vec(record).map_err(|error| failed(error.into()))?;
     let unfinished = folder.join(format!("{NAME}.new"));
@@ -194,15 +194,15 @@ pub(super) fn read(folder: &Path, id: &SessionId) -> Result<Option<(Record, Stam
         Err(error) => {
             let message = format!("the record of session {id} cannot be read: {error}");
             return Err(Error::new(ErrorKind::Io, message)
-                .with("path", folder.display().to_string())
-                .hint("look at it as whoever may read it; nothing of the session is touched meanwhile"));
+                .with_context("path", folder.display().to_string())
+                .with_hint("look at it as whoever may read it; nothing of the session is touched meanwhile"));
         }
     };
     let damaged = |why: String| {
         let message = format!("the record of session {id} is damaged: {why}");
         Error::new(ErrorKind::InvalidInput, message)
-            .with("path", folder.display().to_string())
-            .hint(
+            .with_context("path", folder.display().to_string())
+            .with_hint(
                 "`bastide rm` removes the session; what it left in its folder can be copied before",
             )
     };
@@ -213,8 +213,8 @@ pub(super) fn read(folder: &Path, id: &SessionId) -> Result<Option<(Record, Stam
             head.form
         );
         return Err(Error::new(ErrorKind::InvalidInput, message)
-            .with("path", folder.display().to_string())
-            .hint("use the version of Bastide that made it"));
+            .with_context("path", folder.display().to_string())
+            .with_hint("use the version of Bastide that made it"));
     }
     let record: Record = serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))?;
     if record.id != *id {

@@ -90,7 +90,9 @@ impl Skills {
                     relative(&skill.name)?;
                     if !names.insert(&skill.name) {
                         let message = format!("duplicate skill name: {}", skill.name);
-                        return Err(Error::skills_config(message).with("name", skill.name.as_str()));
+                        return Err(
+                            Error::skills_config(message).with_context("name", skill.name.as_str())
+                        );
                     }
                 }
             }
@@ -130,7 +132,7 @@ impl Skills {
         }
         let clash = |path: &PosixPath| {
             let message = format!("something else is at {path} already");
-            Err(Error::skills_config(message).with("path", path.as_str()))
+            Err(Error::skills_config(message).with_context("path", path.as_str()))
         };
         let mut add =
             |path: PosixPath, entry: Entry| match taken.iter().find(|(other, _)| *other == path) {
@@ -229,7 +231,9 @@ impl Skills {
     /// `SkillsConfigError` if there is no such skill, or more than one, or their folder is gone.
     pub async fn load_skill(&self, session: &Session, name: &str) -> Result<Value> {
         let SkillSource::Lazy(folder) = &self.source else {
-            return Err(Error::skills_config("lazy skill not found").with("skill_name", name));
+            return Err(
+                Error::skills_config("lazy skill not found").with_context("skill_name", name)
+            );
         };
         let found = on_host(folder, &self.path)?;
         let is_it =
@@ -239,10 +243,12 @@ impl Skills {
             (Some(found), None) => found,
             (Some(_), Some(_)) => {
                 let message = "lazy skill name is ambiguous";
-                return Err(Error::skills_config(message).with("skill_name", name));
+                return Err(Error::skills_config(message).with_context("skill_name", name));
             }
             (None, _) => {
-                return Err(Error::skills_config("lazy skill not found").with("skill_name", name));
+                return Err(
+                    Error::skills_config("lazy skill not found").with_context("skill_name", name)
+                );
             }
         };
         let answer =
@@ -273,7 +279,7 @@ fn folder_of(skill: &Skill) -> Entry {
 fn relative(path: &str) -> Result<PosixPath> {
     let refused = |reason: &str| {
         let message = format!("skills path must be a relative path inside the workspace: {path}");
-        Err(Error::skills_config(message).with("path", path).with("reason", reason))
+        Err(Error::skills_config(message).with_context("path", path).with_context("reason", reason))
     };
     let parsed = PosixPath::new(path);
     if parsed.is_absolute() {
@@ -292,8 +298,8 @@ fn relative(path: &str) -> Result<PosixPath> {
 fn on_host(folder: &Path, path: &PosixPath) -> Result<Vec<(SkillInfo, PathBuf)>> {
     let gone = |error: std::io::Error| {
         Error::skills_config("lazy skill source directory is unavailable")
-            .with("src", folder.display().to_string())
-            .because(error)
+            .with_context("src", folder.display().to_string())
+            .with_source(error)
     };
     let folder = fs::canonicalize(folder).map_err(gone)?;
     let mut found = Vec::new();
@@ -364,7 +370,7 @@ mod tests {
         assert_eq!(manifest.entries.keys().collect::<Vec<_>>(), [".agents/pdf"]);
         manifest.entries.insert(".agents/pdf".to_owned(), Entry::file("x"));
         let clash = skills.process_manifest(&mut manifest).unwrap_err();
-        assert_eq!(clash.class(), Some("SkillsConfigError"));
+        assert_eq!(clash.class(), Some(crate::ErrorClass::SkillsConfigError));
         let twice = Skills::new(SkillSource::Inline(vec![skill.clone(), skill])).unwrap_err();
         assert_eq!(twice.message(), "duplicate skill name: pdf");
         assert!(Skills::new(SkillSource::Folder(Box::new(Entry::file("x")))).is_err());
@@ -396,6 +402,6 @@ mod tests {
         let names: Vec<_> = found.iter().map(|(info, _)| info.name.as_str()).collect();
         assert_eq!(names, ["A"]);
         let gone = on_host(&folder.path().join("none"), &PosixPath::new(".agents")).unwrap_err();
-        assert_eq!(gone.class(), Some("SkillsConfigError"));
+        assert_eq!(gone.class(), Some(crate::ErrorClass::SkillsConfigError));
     }
 }

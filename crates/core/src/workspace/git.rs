@@ -84,10 +84,10 @@ async fn has_git(session: &Session) -> Result<bool> {
 
 fn no_git(session: &Session, step: &GitStep) -> Error {
     let error = Error::git_missing_in_image()
-        .with("repo", step.repo.repo.as_str())
-        .with("ref", step.repo.reference.as_str());
+        .with_context("repo", step.repo.repo.as_str())
+        .with_context("ref", step.repo.reference.as_str());
     match session.machine.state.get("image") {
-        Some(Value::String(image)) => error.with("image", image.as_str()),
+        Some(Value::String(image)) => error.with_context("image", image.as_str()),
         _ => error,
     }
 }
@@ -98,15 +98,15 @@ fn subpath_of(step: &GitStep) -> Value {
 
 fn not_cloned(step: &GitStep, stderr: &str) -> Error {
     Error::git_clone(&url(step), &step.repo.reference, Some(stderr))
-        .with("repo", step.repo.repo.as_str())
-        .with("subpath", subpath_of(step))
+        .with_context("repo", step.repo.repo.as_str())
+        .with_context("subpath", subpath_of(step))
 }
 
 fn not_copied(step: &GitStep, from: &str, dest: &PosixPath, stderr: &str) -> Error {
     Error::git_copy(from, dest, Some(stderr))
-        .with("repo", step.repo.repo.as_str())
-        .with("ref", step.repo.reference.as_str())
-        .with("subpath", subpath_of(step))
+        .with_context("repo", step.repo.repo.as_str())
+        .with_context("ref", step.repo.reference.as_str())
+        .with_context("subpath", subpath_of(step))
 }
 
 async fn run<const N: usize>(session: &Session, argv: [&str; N]) -> Result<Output> {

@@ -77,7 +77,7 @@ impl Sources {
         let (start, names) = self.way(src, &shown);
         let failed = |errno: Errno| match errno {
             Errno::NOENT => changed(&shown, None),
-            errno => Error::local_dir_read(&shown).because(io(errno)),
+            errno => Error::local_dir_read(&shown).with_source(io(errno)),
         };
         let mut folder = openat(CWD, &start, FOLDER, Mode::empty()).map_err(failed)?;
         let mut walked = PathBuf::new();
@@ -104,9 +104,9 @@ impl Sources {
             let shown = lexical(&self.base.join(src.as_str()));
             let mut told = Error::local_file_read(shown.display());
             for (key, value) in error.context().iter().filter(|(key, _)| *key != "src") {
-                told = told.with(key, value.clone());
+                told = told.with_context(key, value.clone());
             }
-            told.because(error)
+            told.with_source(error)
         };
         let opened = || {
             let (parent, name) = split(src);
@@ -128,12 +128,12 @@ impl Sources {
         };
         if !input.starts_with(&base) && !self.grants.iter().any(granted) {
             let error = Error::local_dir_read(&shown)
-                .with("reason", "outside_base_dir")
-                .with("base_dir", base.display().to_string());
+                .with_context("reason", "outside_base_dir")
+                .with_context("base_dir", base.display().to_string());
             let grants: Vec<String> = self.grants.iter().map(|grant| grant.path.clone()).collect();
             return Err(match grants.is_empty() {
                 true => error,
-                false => error.with("extra_path_grants", grants),
+                false => error.with_context("extra_path_grants", grants),
             });
         }
         let mut step = match src.is_absolute() {
@@ -156,14 +156,16 @@ impl Sources {
                 Ok(found) if found.is_symlink() => {
                     let child = step.strip_prefix(&self.base).unwrap_or(&step);
                     return Err(Error::local_dir_read(&shown)
-                        .with("reason", "symlink_not_supported")
-                        .with("child", child.display().to_string()));
+                        .with_context("reason", "symlink_not_supported")
+                        .with_context("child", child.display().to_string()));
                 }
                 Ok(_) => {}
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                    return Err(Error::local_dir_read(&shown).with("reason", "path_not_found"));
+                    return Err(
+                        Error::local_dir_read(&shown).with_context("reason", "path_not_found")
+                    );
                 }
-                Err(error) => return Err(Error::local_dir_read(step.display()).because(error)),
+                Err(error) => return Err(Error::local_dir_read(step.display()).with_source(error)),
             }
         }
         Ok(shown)
@@ -201,9 +203,8 @@ impl HeldDir {
     ) -> Result<()> {
         if depth > MAX_DEPTH || all.len() > MAX_ENTRIES {
             let message = format!("{} is too deep or holds too much", self.shown);
-            return Err(
-                Error::new(ErrorKind::LimitExceeded, message).with("src", self.shown.as_str())
-            );
+            return Err(Error::new(ErrorKind::LimitExceeded, message)
+                .with_context("src", self.shown.as_str()));
         }
         let mut names = Vec::new();
         for entry in Dir::read_from(&folder).map_err(|errno| self.failed(errno))? {
@@ -278,7 +279,7 @@ impl HeldDir {
     }
 
     fn failed(&self, errno: Errno) -> Error {
-        Error::local_dir_read(&self.shown).because(io(errno))
+        Error::local_dir_read(&self.shown).with_source(io(errno))
     }
 }
 
@@ -321,17 +322,19 @@ fn lossy(path: &[u8]) -> String {
 }
 
 fn changed(shown: &str, child: Option<&[u8]>) -> Error {
-    let error = Error::local_dir_read(shown).with("reason", "path_changed_during_copy");
+    let error = Error::local_dir_read(shown).with_context("reason", "path_changed_during_copy");
     match child {
-        Some(b"") => error.with("child", "."),
-        Some(child) => error.with("child", lossy(child)),
+        Some(b"") => error.with_context("child", "."),
+        Some(child) => error.with_context("child", lossy(child)),
         None => error,
     }
 }
 
 fn link(shown: &str, child: &[u8]) -> Error {
     let child = if child.is_empty() { ".".to_owned() } else { lossy(child) };
-    Error::local_dir_read(shown).with("reason", "symlink_not_supported").with("child", child)
+    Error::local_dir_read(shown)
+        .with_context("reason", "symlink_not_supported")
+        .with_context("child", child)
 }
 
 /// What it means that a name cannot be opened.
@@ -350,7 +353,7 @@ fn open_error(
         Ok(kind) if is_dir != (kind == FileType::Directory) => changed(shown, Some(child)),
         Ok(kind) if !is_dir && kind != FileType::RegularFile => changed(shown, Some(child)),
         _ if errno == Errno::LOOP => link(shown, child),
-        _ => Error::local_dir_read(shown).because(io(errno)),
+        _ => Error::local_dir_read(shown).with_source(io(errno)),
     }
 }
 

@@ -79,7 +79,7 @@ fn understands_the_spans_and_goes_on_with_the_callers_trace() {
     run(async {
         caller.scope(exec(&source, Ok(ended(0)))).await;
         exec(&source, Ok(ended(3))).await;
-        let error = Error::exec_transport(["x s3cr3t"]).retryable(true);
+        let error = Error::exec_transport(["x s3cr3t"]).with_retryable(true);
         exec(&source, Err(error)).await;
         source.flush().await;
     });

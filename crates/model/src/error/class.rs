@@ -5,8 +5,9 @@
 //! can be caught as.
 
 use std::error::Error as StdError;
-use std::io;
+use std::{fmt, io};
 
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use super::{Error, ErrorKind};
@@ -80,8 +81,9 @@ pub fn op_named(name: &str) -> Option<&'static str> {
 
 /// An error class of the reference.
 ///
-/// The plain classes at the end are the language's own; the reference raises them for mistakes of
-/// a caller, and they carry a message and nothing else.
+/// The plain classes at the end are the language's own, those of libraries the reference is built
+/// on, and those of it that are outside its tree: they have a name and a kind, and the raiser chooses the
+/// rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names are the reference's; the table says what each is")]
 pub enum ErrorClass {
@@ -131,6 +133,23 @@ pub enum ErrorClass {
     ValueError,
     TypeError,
     RuntimeError,
+    UnicodeDecodeError,
+    JSONDecodeError,
+    OverflowError,
+    OSError,
+    FileExistsError,
+    TimeoutError,
+    ValidationError,
+    PydanticSerializationError,
+    InvalidRawMountManifestError,
+    ReadError,
+    BadZipFile,
+    UnsafeTarMemberError,
+    UnsafeZipMemberError,
+    ArchiveResourceLimitError,
+    DependenciesError,
+    DependenciesBindingError,
+    DependenciesMissingDependencyError,
 }
 
 /// What the table says about one class.
@@ -186,7 +205,7 @@ impl ErrorClassRow {
 }
 
 /// The table, in the order of [`ErrorClass`].
-pub static CLASSES: [ErrorClassRow; 46] = {
+pub static CLASSES: [ErrorClassRow; 63] = {
     use ErrorClass as C;
     use ErrorKind as K;
     const NO: Option<bool> = Some(false);
@@ -375,6 +394,39 @@ pub static CLASSES: [ErrorClassRow; 46] = {
         ErrorClassRow::new(C::ValueError, "ValueError", K::InvalidInput),
         ErrorClassRow::new(C::TypeError, "TypeError", K::InvalidInput),
         ErrorClassRow::new(C::RuntimeError, "RuntimeError", K::Internal),
+        ErrorClassRow::new(C::UnicodeDecodeError, "UnicodeDecodeError", K::InvalidInput),
+        ErrorClassRow::new(C::JSONDecodeError, "JSONDecodeError", K::InvalidInput),
+        ErrorClassRow::new(C::OverflowError, "OverflowError", K::InvalidInput),
+        ErrorClassRow::new(C::OSError, "OSError", K::Io),
+        ErrorClassRow::new(C::FileExistsError, "FileExistsError", K::Conflict),
+        ErrorClassRow::new(C::TimeoutError, "TimeoutError", K::Timeout),
+        ErrorClassRow::new(C::ValidationError, "ValidationError", K::InvalidInput),
+        ErrorClassRow::new(
+            C::PydanticSerializationError,
+            "PydanticSerializationError",
+            K::InvalidInput,
+        ),
+        ErrorClassRow::new(
+            C::InvalidRawMountManifestError,
+            "_InvalidRawMountManifestError",
+            K::InvalidInput,
+        ),
+        ErrorClassRow::new(C::ReadError, "ReadError", K::InvalidInput),
+        ErrorClassRow::new(C::BadZipFile, "BadZipFile", K::InvalidInput),
+        ErrorClassRow::new(C::UnsafeTarMemberError, "UnsafeTarMemberError", K::InvalidInput),
+        ErrorClassRow::new(C::UnsafeZipMemberError, "UnsafeZipMemberError", K::InvalidInput),
+        ErrorClassRow::new(
+            C::ArchiveResourceLimitError,
+            "ArchiveResourceLimitError",
+            K::LimitExceeded,
+        ),
+        ErrorClassRow::new(C::DependenciesError, "DependenciesError", K::Conflict),
+        ErrorClassRow::new(C::DependenciesBindingError, "DependenciesBindingError", K::Conflict),
+        ErrorClassRow::new(
+            C::DependenciesMissingDependencyError,
+            "DependenciesMissingDependencyError",
+            K::NotFound,
+        ),
     ]
 };
 
@@ -422,6 +474,19 @@ impl ErrorClass {
     }
 }
 
+impl fmt::Display for ErrorClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Programs see the name.
+impl Serialize for ErrorClass {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
 impl ErrorClassRow {
     /// The words of an error of this class with that context.
     pub(super) fn message_for(&self, context: &Map<String, Value>) -> String {
@@ -455,7 +520,7 @@ impl ErrorClassRow {
 #[must_use]
 pub fn class_name(error: &(dyn StdError + 'static)) -> &'static str {
     if let Some(error) = error.downcast_ref::<Error>() {
-        return error.class().unwrap_or("Exception");
+        return error.class().map_or("Exception", ErrorClass::name);
     }
     let Some(error) = error.downcast_ref::<io::Error>() else { return "Exception" };
     match error.kind() {
@@ -483,7 +548,7 @@ mod tests {
     fn lists_every_class_at_its_place() {
         for (index, row) in CLASSES.iter().enumerate() {
             assert_eq!(row.class as usize, index, "{}", row.name);
-            assert_eq!(format!("{:?}", row.class), row.name);
+            assert_eq!(format!("{:?}", row.class), row.name.trim_start_matches('_'));
             assert!(row.code.is_none_or(|code| CODES.contains(&code)), "{}", row.name);
             assert!(row.op.is_none_or(|op| OPS.contains(&op)), "{}", row.name);
         }

@@ -1,7 +1,7 @@
 //! Constructors of the reference's errors, one for each class that somebody raises.
 //!
 //! Each fills in the context that the class always has; a raiser adds more with
-//! [`Error::with`] and [`Error::with_all`], whose keys win over the standard ones.
+//! [`Error::with_context`] and [`Error::with_contexts`], whose keys win over the standard ones.
 
 use std::fmt::Display;
 
@@ -18,7 +18,7 @@ impl Error {
     /// Makes an error of a class with the words of the table, filled in from `context`.
     pub fn of(class: ErrorClass, context: Map<String, Value>) -> Self {
         let row = class.row();
-        let mut error = Self::new(row.kind, row.message_for(&context)).class_is(row.name);
+        let mut error = Self::new(row.kind, row.message_for(&context)).with_class(class);
         error.data.code = row.code;
         error.data.op = row.op;
         error.data.retryable = row.retryable;
@@ -32,24 +32,24 @@ impl Error {
 
     /// Replaces the words.
     #[must_use]
-    pub fn saying(mut self, message: impl Into<String>) -> Self {
+    pub fn with_message(mut self, message: impl Into<String>) -> Self {
         self.data.message = message.into();
         self
     }
 
     /// A plain mistake of the caller: the right type, a wrong value.
     pub fn value_error(message: impl Into<String>) -> Self {
-        Self::of(ErrorClass::ValueError, Map::new()).saying(message)
+        Self::of(ErrorClass::ValueError, Map::new()).with_message(message)
     }
 
     /// A plain mistake of the caller: a wrong type.
     pub fn type_error(message: impl Into<String>) -> Self {
-        Self::of(ErrorClass::TypeError, Map::new()).saying(message)
+        Self::of(ErrorClass::TypeError, Map::new()).with_message(message)
     }
 
     /// A plain failure that has no class of its own.
     pub fn runtime_error(message: impl Into<String>) -> Self {
-        Self::of(ErrorClass::RuntimeError, Map::new()).saying(message)
+        Self::of(ErrorClass::RuntimeError, Map::new()).with_message(message)
     }
 
     /// A path of a manifest is absolute (`absolute`) or leaves the workspace (`escape_root`).
@@ -58,7 +58,7 @@ impl Error {
         let absolute = format!("manifest path must be relative: {rel}");
         let context = pairs([("rel", rel.into()), ("reason", reason.into())]);
         let error = Self::of(ErrorClass::InvalidManifestPathError, context);
-        if reason == "absolute" { error.saying(absolute) } else { error }
+        if reason == "absolute" { error.with_message(absolute) } else { error }
     }
 
     /// An archive's kind is unknown, or not one we unpack.
@@ -66,7 +66,7 @@ impl Error {
         let context = pairs([("path", path.to_string().into()), ("scheme", scheme.into())]);
         let error = Self::of(ErrorClass::InvalidCompressionSchemeError, context);
         match scheme {
-            None | Some("") => error.saying("could not determine compression scheme"),
+            None | Some("") => error.with_message("could not determine compression scheme"),
             Some(_) => error,
         }
     }
@@ -89,10 +89,10 @@ impl Error {
         let error = Self::of(ErrorClass::ExposedPortUnavailableError, context);
         if reason == "not_configured" {
             error
-                .saying(format!("port {port} is not configured for host exposure"))
-                .retryable(false)
+                .with_message(format!("port {port} is not configured for host exposure"))
+                .with_retryable(false)
         } else {
-            error.retryable(retryable)
+            error.with_retryable(retryable)
         }
     }
 
@@ -117,9 +117,9 @@ impl Error {
         command: impl IntoIterator<Item = impl Display>,
     ) -> Self {
         Self::of_command(ErrorClass::ExecFailureError, command, [])
-            .saying(message)
-            .code_is(code)
-            .during("exec")
+            .with_message(message)
+            .with_code(code)
+            .with_op("exec")
     }
 
     /// A command ran and failed.
@@ -145,7 +145,7 @@ impl Error {
         error.data.detail.stdout = Some(stdout);
         error.data.detail.stderr = Some(stderr);
         match message {
-            Some(message) => error.saying(message),
+            Some(message) => error.with_message(message),
             None => error,
         }
     }
@@ -196,14 +196,14 @@ impl Error {
         let context = pairs([("path", path.into()), ("reason", reason.into())]);
         let error = Self::of(ErrorClass::ApplyPatchPathError, context);
         match message {
-            Some(message) => error.saying(message),
+            Some(message) => error.with_message(message),
             None => error,
         }
     }
 
     /// A patch is malformed or does not fit its file.
     pub fn apply_patch_diff(message: impl Into<String>) -> Self {
-        Self::of(ErrorClass::ApplyPatchDiffError, Map::new()).saying(message)
+        Self::of(ErrorClass::ApplyPatchDiffError, Map::new()).with_message(message)
     }
 
     /// A patch edits a file that does not exist.
@@ -234,7 +234,7 @@ impl Error {
     /// What was given to write is not bytes.
     pub fn workspace_write_type(path: impl Display, actual_type: &str) -> Self {
         Self::of_path(ErrorClass::WorkspaceWriteTypeError, "path", path)
-            .with("actual_type", actual_type)
+            .with_context("actual_type", actual_type)
     }
 
     /// A session could not be stopped.
@@ -304,7 +304,7 @@ impl Error {
 
     /// A mount is configured wrongly.
     pub fn mount_config(message: impl Into<String>) -> Self {
-        Self::of(ErrorClass::MountConfigError, Map::new()).saying(message)
+        Self::of(ErrorClass::MountConfigError, Map::new()).with_message(message)
     }
 
     /// The command that mounts failed.
@@ -315,7 +315,7 @@ impl Error {
 
     /// Skills are configured wrongly.
     pub fn skills_config(message: impl Into<String>) -> Self {
-        Self::of(ErrorClass::SkillsConfigError, Map::new()).saying(message)
+        Self::of(ErrorClass::SkillsConfigError, Map::new()).with_message(message)
     }
 
     fn of_snapshot(class: ErrorClass, snapshot_id: &str, path: impl Display) -> Self {

@@ -17,13 +17,13 @@ impl Error {
     /// Says that the context of this error speaks of a mount that may have credentials: past the
     /// edge of a session, only what [`Error::redacted`] leaves of it may be shown.
     #[must_use]
-    pub fn protected(mut self) -> Self {
+    pub fn with_protection(mut self) -> Self {
         self.data.protected = true;
         self
     }
 
     /// The error as it may be shown past the edge of a session: redacted if credentials were in
-    /// play, or if it was [protected](Error::protected).
+    /// play, or if it was [protected](Error::with_protection).
     #[must_use]
     pub fn at_edge(self, credentials_in_play: bool) -> Self {
         if credentials_in_play || self.data.protected { self.redacted() } else { self }
@@ -41,10 +41,10 @@ impl Error {
     /// context, cause and output are gone: any of them may hold a key.
     ///
     /// ```
-    /// use bastide_model::Error;
+    /// use bastide_model::{Error, ErrorClass};
     ///
     /// let error = Error::exec_nonzero(["mount", "-o", "key=SECRET"], 3, "", "bad SECRET").redacted();
-    /// assert_eq!((error.class(), error.exit_code()), (Some("ExecNonZeroError"), Some(1)));
+    /// assert_eq!((error.class(), error.exit_code()), (Some(ErrorClass::ExecNonZeroError), Some(1)));
     /// assert!(!format!("{error:?}").contains("SECRET"));
     /// ```
     #[must_use]
@@ -53,7 +53,7 @@ impl Error {
         if data.kind == ErrorKind::Cancelled {
             return Self::new(ErrorKind::Cancelled, "cancelled").marked_redacted();
         }
-        let class = data.class.and_then(ErrorClass::named).filter(|class| class.is_structured());
+        let class = data.class.filter(|class| class.is_structured());
         let (Some(class), Some(code), Some(op)) = (class, data.code, data.op) else {
             return Self::runtime_error(PROTECTED).marked_redacted();
         };
@@ -62,8 +62,8 @@ impl Error {
             ErrorClass::MountConfigError => INVALID_MOUNT.to_owned(),
             _ => PROTECTED.to_owned(),
         };
-        let mut safe = Self::new(data.kind, message).class_is(class.name()).code_is(code);
-        safe = safe.during(op).retryable(data.retryable);
+        let mut safe = Self::new(data.kind, message).with_class(class).with_code(code);
+        safe = safe.with_op(op).with_retryable(data.retryable);
         safe.data.detail = data.detail.neutral();
         safe.marked_redacted()
     }
@@ -94,17 +94,21 @@ mod tests {
 
     #[test]
     fn keeps_what_programs_branch_on_and_nothing_else() {
+        use ErrorClass as C;
         let cases = [
-            (Error::exec_timeout(["a"], None), Some("ExecTimeoutError"), PROTECTED),
-            (Error::mount_config("key SECRET"), Some("MountConfigError"), INVALID_MOUNT),
-            (Error::mount_config("known").with_safe_message(), Some("MountConfigError"), "known"),
-            (Error::value_error("SECRET"), Some("RuntimeError"), PROTECTED),
-            (Error::new(ErrorKind::Io, "SECRET"), Some("RuntimeError"), PROTECTED),
+            (Error::exec_timeout(["a"], None), Some(C::ExecTimeoutError), PROTECTED),
+            (Error::mount_config("key SECRET"), Some(C::MountConfigError), INVALID_MOUNT),
+            (Error::mount_config("known").with_safe_message(), Some(C::MountConfigError), "known"),
+            (Error::value_error("SECRET"), Some(C::RuntimeError), PROTECTED),
+            (Error::new(ErrorKind::Io, "SECRET"), Some(C::RuntimeError), PROTECTED),
             (Error::new(ErrorKind::Cancelled, "SECRET"), None, "cancelled"),
         ];
         for (error, class, message) in cases {
             let (code, op) = (error.error_code(), error.op());
-            let safe = error.with("key", "SECRET").because(Error::value_error("SECRET")).redacted();
+            let safe = error
+                .with_context("key", "SECRET")
+                .with_source(Error::value_error("SECRET"))
+                .redacted();
             assert_eq!((safe.class(), safe.message()), (class, message));
             assert_eq!((safe.error_code(), safe.op()), (code, op));
             assert!(safe.context().is_empty() && safe.is_redacted());

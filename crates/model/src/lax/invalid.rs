@@ -5,7 +5,7 @@ use std::fmt;
 use serde_json::{Value, json};
 
 use super::input_path::InputPath;
-use crate::{Error, ErrorKind, FieldError};
+use crate::{Error, ErrorClass, ErrorKind, FieldError};
 
 /// What reading one value yields.
 pub type Checked<T> = std::result::Result<T, Invalid>;
@@ -80,7 +80,7 @@ impl Invalid {
         match self {
             Self::Fields(errors) => validation_error(&errors),
             Self::Refused { message, .. } => {
-                Error::new(ErrorKind::InvalidInput, message).class_is("ValueError")
+                Error::new(ErrorKind::InvalidInput, message).with_class(ErrorClass::ValueError)
             }
             Self::Raised { error, .. } => error,
         }
@@ -94,6 +94,6 @@ fn validation_error(errors: &[FieldError]) -> Error {
         .map(|error| json!({"loc": error.loc, "type": error.tag, "msg": error.message}))
         .collect();
     Error::new(ErrorKind::InvalidInput, lines.join("\n"))
-        .class_is("ValidationError")
-        .with("errors", listed)
+        .with_class(ErrorClass::ValidationError)
+        .with_context("errors", listed)
 }

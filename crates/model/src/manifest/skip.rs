@@ -29,8 +29,8 @@ impl Manifest {
         match in_the_way {
             Some(mount) => {
                 Err(Error::mount_config("persist workspace skip path must not overlap mount path")
-                    .with("skip_path", path.as_str())
-                    .with("mount_path", mount.as_str()))
+                    .with_context("skip_path", path.as_str())
+                    .with_context("mount_path", mount.as_str()))
             }
             None => Ok(path),
         }

@@ -140,7 +140,7 @@ impl Mount {
     }
 
     fn cannot_be_mounted_so(&self) -> Error {
-        Error::mount_config("invalid mount_pattern type").with("type", self.type_name())
+        Error::mount_config("invalid mount_pattern type").with_context("type", self.type_name())
     }
 
     fn rclone(
@@ -244,6 +244,6 @@ impl R2 {
             return Ok(());
         }
         let message = "r2 credentials must include both access_key_id and secret_access_key";
-        Err(Error::mount_config(message).with("type", "r2_mount"))
+        Err(Error::mount_config(message).with_context("type", "r2_mount"))
     }
 }

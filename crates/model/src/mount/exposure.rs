@@ -43,7 +43,7 @@ impl Manifest {
     ) -> Result<Self> {
         self.acknowledged(exposure, paths).map_err(|error| {
             let holds_authority = self.holds_mount_authority();
-            if holds_authority && error.class() == Some(ErrorClass::ValueError.name()) {
+            if holds_authority && error.class() == Some(ErrorClass::ValueError) {
                 return Error::value_error("sandbox mount validation failed");
             }
             error.at_edge(holds_authority)

@@ -185,7 +185,7 @@ impl FusePattern {
         }
         let shown = windows.map_or_else(|| path.to_string(), |windows| windows.to_posix());
         Err(Error::mount_config("blobfuse cache_path must be relative to the workspace root")
-            .with("cache_path", shown))
+            .with_context("cache_path", shown))
     }
 
     fn put_fields(&self, out: &mut Object) -> Result<()> {

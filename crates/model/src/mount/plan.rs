@@ -96,7 +96,7 @@ impl RequiredTool {
     /// The error if it is not there.
     #[must_use]
     pub fn missing(&self) -> Error {
-        Error::mount_tool_missing(self.tool).with_all(self.context.clone())
+        Error::mount_tool_missing(self.tool).with_contexts(self.context.clone())
     }
 }
 
@@ -137,8 +137,9 @@ impl HelperRun {
         let secrets = || self.env.iter().map(|(_, value)| &**value);
         let command = redact_secrets(&self.argv.join(" "), secrets());
         let stderr = redact_secrets(&String::from_utf8_lossy(stderr), secrets());
-        let error = Error::mount_command(&command, Some(&stderr)).with_all(self.context.clone());
-        if self.is_protected { error.protected() } else { error }
+        let error =
+            Error::mount_command(&command, Some(&stderr)).with_contexts(self.context.clone());
+        if self.is_protected { error.with_protection() } else { error }
     }
 }
 
@@ -257,8 +258,8 @@ impl Mount {
             other => other,
         };
         Err(Error::mount_config(message)
-            .with("mount_type", self.type_name())
-            .with("session_type", session_type))
+            .with_context("mount_type", self.type_name())
+            .with_context("session_type", session_type))
     }
 }
 
@@ -274,8 +275,8 @@ impl Mounting<'_> {
     pub fn unreadable(&self) -> Error {
         let path = self.file_to_read.as_ref().map(PosixPath::as_str);
         Error::mount_config("failed to read rclone config file")
-            .with("type", self.mount.type_name())
-            .with("path", path)
+            .with_context("type", self.mount.type_name())
+            .with_context("path", path)
     }
 
     /// The plan, with the content of [`file_to_read`](Self::file_to_read) where there is one.

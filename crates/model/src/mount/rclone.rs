@@ -41,17 +41,17 @@ impl RcloneConfig {
     pub fn text_from_file(&self, path: &PosixPath, content: &[u8]) -> Result<Secret> {
         let refused = |message: &str| {
             Error::mount_config(message)
-                .with("type", self.mount_type.as_str())
-                .with("path", path.as_str())
+                .with_context("type", self.mount_type.as_str())
+                .with_context("path", path.as_str())
         };
         let text = String::from_utf8_lossy(content);
         if trim(&text).is_empty() {
             return Err(refused("rclone config file is empty"));
         }
         let supplemented = supplemented(&text, &self.remote_name, &self.settings);
-        supplemented
-            .map(Secret::from)
-            .ok_or_else(|| refused(MISSING_SECTION).with("remote_name", self.remote_name.as_str()))
+        supplemented.map(Secret::from).ok_or_else(|| {
+            refused(MISSING_SECTION).with_context("remote_name", self.remote_name.as_str())
+        })
     }
 }
 
@@ -80,8 +80,8 @@ pub fn supplement_rclone_config(
 ) -> Result<String> {
     supplemented(text, remote_name, settings).ok_or_else(|| {
         Error::mount_config(MISSING_SECTION)
-            .with("type", named(mount_type))
-            .with("remote_name", remote_name)
+            .with_context("type", named(mount_type))
+            .with_context("remote_name", remote_name)
     })
 }
 
@@ -153,7 +153,7 @@ impl RclonePattern {
             Some(name) if !name.is_empty() => Ok(name.to_owned()),
             _ if remote_kind.is_empty() => {
                 Err(Error::mount_config("rclone mount requires remote_kind")
-                    .with("type", named(mount_type)))
+                    .with_context("type", named(mount_type)))
             }
             _ => Ok(format!("sandbox_{remote_kind}_{session}")),
         }

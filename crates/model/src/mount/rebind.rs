@@ -29,7 +29,7 @@ impl Manifest {
     ) -> Result<Self> {
         let boundary = trusted.check_mount_boundaries(Some(backend));
         let boundary = match boundary {
-            Err(error) if error.class() != Some(ErrorClass::MountConfigError.name()) => {
+            Err(error) if error.class() != Some(ErrorClass::MountConfigError) => {
                 return Err(error);
             }
             boundary => boundary,
@@ -43,8 +43,8 @@ impl Manifest {
                            mount configuration with exactly matching credential-free topology";
             return Err(Error::mount_config(message)
                 .with_safe_message()
-                .protected()
-                .with("sandbox_backend", backend));
+                .with_protection()
+                .with_context("sandbox_backend", backend));
         }
         let mut mounts = HashMap::new();
         for step in trusted.walk()? {

@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value};
 
-use super::sanitize::{INVALID_MANIFEST, Sanitized, sanitize_manifest};
+use super::sanitize::{Sanitized, sanitize_manifest};
 use crate::registry::Registry;
-use crate::{Error, Result};
+use crate::{Error, ErrorClass, Result};
 
 /// Marks a state whose mounts lost their credentials, or must be allowed to use some again.
 pub const REDACTED_MOUNT_AUTHORITY: &str = "__openai_agents_redacted_mount_authority";
@@ -31,8 +31,8 @@ fn sanitize_fields(state: &mut Map<String, Value>, registry: &Registry) -> Resul
     if let Some(manifest) = state.get_mut("manifest") {
         if !manifest.is_object() {
             return Err(Error::value_error("sandbox manifest has an invalid shape")
-                .class_is(INVALID_MANIFEST)
-                .protected());
+                .with_class(ErrorClass::InvalidRawMountManifestError)
+                .with_protection());
         }
         let sanitized = sanitize_manifest(manifest.take(), registry)?;
         *manifest = sanitized.value;

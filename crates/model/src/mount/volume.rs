@@ -41,7 +41,9 @@ impl Mount {
             MountSource::S3(source) => s3_by_mountpoint(source),
             MountSource::S3Files(_) | MountSource::Custom(_) => {
                 let message = "docker-volume mounts are not supported for this mount type";
-                return Err(Error::mount_config(message).with("mount_type", self.type_name()));
+                return Err(
+                    Error::mount_config(message).with_context("mount_type", self.type_name())
+                );
             }
         };
         options.extend(driver_options.clone());

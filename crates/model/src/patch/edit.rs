@@ -100,8 +100,8 @@ impl WorkspaceEditor {
         }
         let anchored = PosixPath::new(&self.scope.anchor(&PosixPath::typed(path)));
         self.policy.relative_path(&anchored).map_err(|error| {
-            match error.class() == Some(ErrorClass::InvalidManifestPathError.name()) {
-                true => Error::apply_patch_path(path, "escape_root").because(error),
+            match error.class() == Some(ErrorClass::InvalidManifestPathError) {
+                true => Error::apply_patch_path(path, "escape_root").with_source(error),
                 false => error,
             }
         })
@@ -278,7 +278,7 @@ impl Edit {
         let Some(diff) = &operation.diff else {
             let (kind, path) = (operation.kind.as_str(), operation.path.as_str());
             let message = format!("Missing diff for operation type {kind} on path {path}");
-            return Err(Error::apply_patch_diff(message).with("path", path));
+            return Err(Error::apply_patch_diff(message).with_context("path", path));
         };
         if operation.kind == PatchKind::UpdateFile {
             let request = FileRequest::Read(file.clone());
@@ -297,7 +297,7 @@ impl Edit {
         content: Vec<u8>,
     ) -> Result<(State, FileRequest)> {
         let original = String::from_utf8(content).map_err(|error| {
-            Error::apply_patch_decode(editor.decode_path(self, &file)).because(error)
+            Error::apply_patch_decode(editor.decode_path(self, &file)).with_source(error)
         })?;
         let diff = self.operation.diff.as_deref().unwrap_or_default();
         let text = self.diffed(&original, diff, DiffMode::Update)?;
@@ -330,8 +330,8 @@ impl Edit {
     fn diffed(&self, original: &str, diff: &str, mode: DiffMode) -> Result<String> {
         apply_diff(original, diff, mode).map_err(|error| {
             Error::apply_patch_diff(error.message())
-                .with("path", self.operation.path.as_str())
-                .because(error)
+                .with_context("path", self.operation.path.as_str())
+                .with_source(error)
         })
     }
 
@@ -346,6 +346,6 @@ impl Edit {
             "apply_patch cannot create {shown} because it already exists. \
              Use an update_file operation to change an existing file."
         ))
-        .with("path", shown.as_str())
+        .with_context("path", shown.as_str())
     }
 }

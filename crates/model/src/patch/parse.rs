@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::{PatchKind, PatchOperation};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorClass, ErrorKind, Result};
 use crate::python::{text, type_name};
 use crate::text::{is_blank, trim};
 
@@ -27,7 +27,8 @@ pub fn parse_tool_input(raw: &str) -> Result<Vec<PatchOperation>> {
 
 fn parse_json(raw: &str) -> Result<Vec<PatchOperation>> {
     let payload: Value = serde_json::from_str(raw).map_err(|error| {
-        Error::new(ErrorKind::InvalidInput, error.to_string()).class_is("JSONDecodeError")
+        Error::new(ErrorKind::InvalidInput, error.to_string())
+            .with_class(ErrorClass::JSONDecodeError)
     })?;
     match &payload {
         Value::Object(object) => match (object.get("operations"), object.get("operation")) {

@@ -201,8 +201,8 @@ fn refuse_windows_absolute(path: PathInput<'_>) -> Result<()> {
 fn refuse_read_only(path: &PosixPath, grant: Option<&PathGrant>) -> Result<()> {
     match grant {
         Some(grant) if grant.read_only => Err(Error::workspace_archive_write(path)
-            .with("reason", "read_only_extra_path_grant")
-            .with("grant_path", grant.path.as_str())),
+            .with_context("reason", "read_only_extra_path_grant")
+            .with_context("grant_path", grant.path.as_str())),
         _ => Ok(()),
     }
 }

@@ -240,7 +240,7 @@ impl ExecCommandRun {
 }
 
 pub(super) fn is_class(error: &Error, class: ErrorClass) -> bool {
-    error.class() == Some(class.name())
+    error.class() == Some(class)
 }
 
 pub(super) fn seconds(milliseconds: i64) -> f64 {

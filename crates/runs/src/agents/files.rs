@@ -142,7 +142,8 @@ impl Agent {
             return Ok(());
         }
         let message = format!("the agent {} cannot be given {what}", self.spec.name);
-        Err(Error::new(ErrorKind::Unsupported, message).hint("its file names no place for them"))
+        Err(Error::new(ErrorKind::Unsupported, message)
+            .with_hint("its file names no place for them"))
     }
 
     fn page(&self) -> String {

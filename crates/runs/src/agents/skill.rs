@@ -132,7 +132,7 @@ impl Skill {
         }
         let message = format!("{:?} cannot be the name of a skill", self.name);
         Err(Error::new(ErrorKind::InvalidInput, message)
-            .hint("use lower-case letters and digits, joined by `-`"))
+            .with_hint("use lower-case letters and digits, joined by `-`"))
     }
 
     /// The page, with or without what the skill is at its beginning.

@@ -112,7 +112,7 @@ impl Base {
     pub fn record(workspace: &Path, options: BaseOptions) -> Result<Self> {
         Self::note(workspace, options).map_err(|error| {
             let what = format!("cannot note what is in {}: {error}", workspace.display());
-            Error::new(kind_of(&error), what).with("path", workspace.display().to_string())
+            Error::new(kind_of(&error), what).with_context("path", workspace.display().to_string())
         })
     }
 

@@ -37,7 +37,7 @@ pub(super) fn put(
             let path = file.path.display();
             match error.kind() {
                 io::ErrorKind::AlreadyExists => {
-                    Error::new(ErrorKind::Conflict, format!("{path} exists already")).hint(
+                    Error::new(ErrorKind::Conflict, format!("{path} exists already")).with_hint(
                         "use `--mode worktree` or `--mode clone`, or leave out what it is for",
                     )
                 }

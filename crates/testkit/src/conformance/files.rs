@@ -5,7 +5,7 @@ mod folders;
 mod host;
 mod watch;
 
-use bastide::{Content, Error, ErrorKind, FileReader, WriteOptions};
+use bastide::{Content, Error, ErrorClass, ErrorKind, FileReader, WriteOptions};
 
 use crate::suite::{Context, Outcome, Trial, TrialError, say};
 use crate::trials;
@@ -38,7 +38,7 @@ const TRIALS: &[Trial] = trials![
 /// The class of an error, which must be one.
 pub(super) fn class<T>(result: bastide::Result<T>) -> Result<&'static str, TrialError> {
     let error = error(result)?;
-    error.class().ok_or_else(|| format!("no class: {error:?}").into())
+    error.class().map(ErrorClass::name).ok_or_else(|| format!("no class: {error:?}").into())
 }
 
 /// The error of something that must fail.

@@ -10,8 +10,8 @@ use bastide::model::snapshot::SnapshotSpec;
 use bastide::model::{Entry, Manifest, PosixPath};
 use bastide::snapshot::RemoteSnapshotsBinding;
 use bastide::{
-    Client, Content, CreateOptions, Dependencies, Error, ErrorKind, RemoteSnapshots, Result,
-    ResumeOptions, Rung, Session, SessionState, SnapshotChoice,
+    Client, Content, CreateOptions, Dependencies, Error, ErrorClass, ErrorKind, RemoteSnapshots,
+    Result, ResumeOptions, Rung, Session, SessionState, SnapshotChoice,
 };
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
@@ -104,8 +104,8 @@ async fn closes_once_and_lets_go_whatever_failed(context: Context) -> Outcome {
     let session = client.create(&Manifest::default(), options(spec)).await?;
     assert_eq!(*session.dependencies().require::<u8>("thing", "a trial").await?, 1);
     let failed = session.close().await.unwrap_err();
-    assert_eq!(failed.class(), Some("WorkspaceStopError"));
-    assert!(failed.hint_text().is_some_and(|hint| hint.contains("shut down all the same")));
+    assert_eq!(failed.class(), Some(ErrorClass::WorkspaceStopError));
+    assert!(failed.hint().is_some_and(|hint| hint.contains("shut down all the same")));
     assert_eq!(state(&client, &session).await?, SessionState::Stopped);
     assert_eq!(closed.load(Ordering::SeqCst), 1);
     session.close().await?;
@@ -217,7 +217,7 @@ async fn brings_everything_back_from_a_tar_file(context: Context) -> Outcome {
     };
     let stored = session.state_json()?;
     let refused = client.resume_state(stored.clone(), resume(None)).await.map(drop).unwrap_err();
-    assert_eq!(refused.class(), Some("ValueError"), "nobody vouches for it");
+    assert_eq!(refused.class(), Some(ErrorClass::ValueError), "nobody vouches for it");
     let again = client.resume_state(stored, resume(Some(Manifest::default()))).await?;
     // What was saved last was saved by closing.
     assert_eq!(
@@ -262,7 +262,7 @@ async fn touches_nothing_for_a_damaged_tar_file(context: Context) -> Outcome {
     let mut options = ResumeOptions::default();
     options.discard_changes = true;
     let failed = client.resume_with(&id, options.clone()).await.map(drop).unwrap_err();
-    assert_eq!(failed.class(), Some("WorkspaceArchiveWriteError"), "{failed}");
+    assert_eq!(failed.class(), Some(ErrorClass::WorkspaceArchiveWriteError), "{failed}");
     let live = client.resume(&id).await?;
     assert_eq!(say(&live, "cat unsaved a").await?, "precious\n1", "nothing was cleared for it");
     live.shutdown().await?;
@@ -306,7 +306,7 @@ async fn keeps_a_workspace_with_a_client_of_the_programs(context: Context) -> Ou
     let spec = SnapshotChoice::Spec(SnapshotSpec::Remote { client_dependency_key: key });
     let unbound = context.client().create(&Manifest::default(), options(spec.clone())).await;
     let class = unbound.map(drop).unwrap_err();
-    assert_eq!(class.class(), Some("DependenciesMissingDependencyError"));
+    assert_eq!(class.class(), Some(ErrorClass::DependenciesMissingDependencyError));
     let shelf: RemoteSnapshotsBinding = Arc::new(Shelf::default());
     let dependencies = Dependencies::default();
     dependencies.bind_value("shelf", Arc::new(shelf))?;
@@ -383,7 +383,10 @@ async fn t23_a_stored_state_grants_nothing(context: Context) -> Outcome {
                 client.delete(session.id()).await?;
             }
             let refused = done.map(drop).expect_err(what);
-            let is_refused = matches!(refused.class(), Some("ValueError" | "MountConfigError"));
+            let is_refused = matches!(
+                refused.class(),
+                Some(ErrorClass::ValueError | ErrorClass::MountConfigError)
+            );
             assert!(is_refused, "{what}: {refused:?}");
         }
     }
@@ -452,7 +455,7 @@ async fn makes_users_and_groups_of_the_manifest(context: Context) -> Outcome {
     for name in ["", "a:b", "a b", "a\nb", "-x"] {
         let manifest: Manifest = bastide::model::lax::read(&json!({"users": [{"name": name}]}))?;
         let refused = context.session_with(&manifest).await.map(drop).unwrap_err();
-        assert_eq!(refused.class(), Some("ExecNonZeroError"), "{name:?}: {refused}");
+        assert_eq!(refused.class(), Some(ErrorClass::ExecNonZeroError), "{name:?}: {refused}");
     }
     Ok(())
 }

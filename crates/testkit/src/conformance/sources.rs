@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bastide::model::Manifest;
-use bastide::{CreateOptions, GitFetch, GitOptions, NetworkAccess, ProgressListener};
+use bastide::{CreateOptions, ErrorClass, GitFetch, GitOptions, NetworkAccess, ProgressListener};
 use serde_json::json;
 
 use crate::suite::{Context, Outcome, Trial, TrialError, say, skip};
@@ -122,7 +122,7 @@ async fn takes_nothing_of_the_host_from_elsewhere(context: Context) -> Outcome {
     }
     let entries = json!({"a": {"type": "local_file", "src": "src/x"}});
     let nowhere = context.client().create(&manifest(entries)?, CreateOptions::default()).await;
-    assert!(nowhere.map(drop).unwrap_err().hint_text().is_some(), "without a base there is none");
+    assert!(nowhere.map(drop).unwrap_err().hint().is_some(), "without a base there is none");
     Ok(())
 }
 
@@ -228,7 +228,7 @@ async fn fetches_repositories_on_the_host(context: Context) -> Outcome {
     let entries = json!({"r": repository(&server, "main", None)});
     let refused =
         context.client().create(&manifest(entries)?, options).await.map(drop).unwrap_err();
-    assert_eq!(refused.class(), Some("GitCloneError"), "{refused}");
+    assert_eq!(refused.class(), Some(ErrorClass::GitCloneError), "{refused}");
     Ok(())
 }
 
@@ -286,10 +286,10 @@ async fn fetches(
     }
     session.delete().await?;
     for (reference, subpath, class) in [
-        ("no-such-ref", None, "GitCloneError"),
-        ("0123456789abcdef", None, "GitCloneError"),
-        ("main", Some("no/such"), "GitCopyError"),
-        ("main", Some("../x"), "GitSubpathError"),
+        ("no-such-ref", None, ErrorClass::GitCloneError),
+        ("0123456789abcdef", None, ErrorClass::GitCloneError),
+        ("main", Some("no/such"), ErrorClass::GitCopyError),
+        ("main", Some("../x"), ErrorClass::GitSubpathError),
     ] {
         value["entries"] = json!({"r": repository(server, reference, subpath)});
         let manifest: Manifest = bastide::model::lax::read(&value)?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bastide::{Command, Exit, OutputEvent, Process, PtyLimits, Reason};
+use bastide::{Command, ErrorClass, Exit, OutputEvent, Process, PtyLimits, Reason};
 
 use crate::suite::{Context, Outcome, Trial};
 use crate::trials;
@@ -121,7 +121,10 @@ async fn drives_a_process_by_turns(context: Context) -> Outcome {
     assert_eq!(String::from_utf8(ended.output)?, "bastide\r\nhello bastide\r\n");
     assert_eq!((ended.process_id, ended.exit_code), (None, Some(5)));
     let unknown = session.pty_write_stdin(id, "x", quick).await.map_err(|error| error.class());
-    assert_eq!(unknown.map(|update| update.exit_code), Err(Some("PtySessionNotFoundError")));
+    assert_eq!(
+        unknown.map(|update| update.exit_code),
+        Err(Some(ErrorClass::PtySessionNotFoundError))
+    );
 
     let plain = session.pty_exec_start(Command::shell("echo out; echo err >&2; sleep 7402"), quick);
     let plain = plain.await?;

@@ -285,7 +285,7 @@ async fn never_touches_what_a_grant_is_mounted_on(context: Context) -> Outcome {
         // A rung that cannot hold it says so.
         Err(error) => {
             assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
-            assert!(error.message().contains("config") && error.hint_text().is_some(), "{error}");
+            assert!(error.message().contains("config") && error.hint().is_some(), "{error}");
         }
     }
     assert_eq!(fs::read_to_string(&file)?, "the caller's");

@@ -208,9 +208,12 @@ fn check_tar(tar: &[u8]) -> Verdict {
     }
 }
 
+/// The code of an error that says a step leaves the folder.
+const ESCAPED: &str = "escaped";
+
 fn judge_error(error: Error) -> Verdict {
-    match error.class() {
-        Some("escaped") => Verdict::Broken(error.to_string()),
+    match error.error_code() {
+        Some(ESCAPED) => Verdict::Broken(error.to_string()),
         _ => Verdict::Refused,
     }
 }
@@ -256,7 +259,7 @@ fn unpack(archive: &[u8], scheme: ArchiveScheme, limits: ArchiveLimits) -> Resul
 fn stays_inside(step: &UnpackStep<'_>) -> Result<()> {
     let escaped = |what: &[u8]| {
         let what = String::from_utf8_lossy(what);
-        Err(Error::runtime_error(format!("{what} escapes")).class_is("escaped"))
+        Err(Error::runtime_error(format!("{what} escapes")).with_code(ESCAPED))
     };
     let path = step.path.as_bytes();
     if path.starts_with(b"/") || path.split(|byte| *byte == b'/').any(|name| name == b"..") {

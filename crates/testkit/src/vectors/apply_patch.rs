@@ -123,7 +123,7 @@ impl Workspace {
             FileRequest::Read(path) => match read_regular(path.as_str()) {
                 Ok(content) => Ok(FileAnswer::Content(content)),
                 Err(error) if error.kind() == IoKind::NotFound => Ok(FileAnswer::Missing),
-                Err(error) => Err(Error::workspace_archive_read(path).because(error)),
+                Err(error) => Err(Error::workspace_archive_read(path).with_source(error)),
             },
             FileRequest::Write { path, content } => {
                 self.make_parents(Path::new(path.as_str()))?;
@@ -175,7 +175,7 @@ impl Workspace {
         let parent = path.parent().unwrap_or(Path::new("/")).to_string_lossy().into_owned();
         let parent = self.policy.normalize_path_resolving(&PosixPath::new(&parent), true, &Disk)?;
         fs::create_dir_all(parent.as_str())
-            .map_err(|error| Error::workspace_archive_write(parent).because(error))
+            .map_err(|error| Error::workspace_archive_write(parent).with_source(error))
     }
 }
 
@@ -200,6 +200,6 @@ fn write_regular(path: &str, content: &[u8]) -> std::io::Result<()> {
 fn written(path: &PosixPath, result: std::io::Result<()>) -> Result<FileAnswer> {
     match result {
         Ok(()) => Ok(FileAnswer::Done),
-        Err(error) => Err(Error::workspace_archive_write(path).because(error)),
+        Err(error) => Err(Error::workspace_archive_write(path).with_source(error)),
     }
 }

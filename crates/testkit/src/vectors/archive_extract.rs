@@ -106,7 +106,7 @@ fn extract_by_plan(case: &Case<'_>) -> Result<()> {
     copy_input(&mut case.bytes("archive_b64")?.as_slice(), &mut spooled, &limits, &shown)?;
     fs::create_dir_all(&folder)
         .and_then(|()| fs::write(&path, &spooled))
-        .map_err(|error| Error::workspace_archive_write(&shown).because(error))?;
+        .map_err(|error| Error::workspace_archive_write(&shown).with_source(error))?;
     let spooled = Cursor::new(spooled);
     let mut plan = Extraction::open(spooled, scheme, limits, &shown, &folder.to_string_lossy())?;
     while let Some(mut step) = plan.next_step()? {

@@ -161,28 +161,28 @@ pub(crate) fn build(class: &str, kwargs: &Map<String, Value>) -> Result<Error> {
             let code = code_named(text("error_code"));
             let op = op_named(text("op"));
             Error::of(class, Map::new())
-                .saying(text("message"))
-                .code_is(code.ok_or_else(|| malformed("error_code", "a known code"))?)
-                .during(op.ok_or_else(|| malformed("op", "a known operation"))?)
+                .with_message(text("message"))
+                .with_code(code.ok_or_else(|| malformed("error_code", "a known code"))?)
+                .with_op(op.ok_or_else(|| malformed("op", "a known operation"))?)
         }
-        ErrorClass::ValueError => Error::value_error(text("message")),
-        ErrorClass::TypeError => Error::type_error(text("message")),
-        ErrorClass::RuntimeError => Error::runtime_error(text("message")),
+        plain => Error::of(plain, Map::new()).with_message(text("message")),
     };
     if let Some(context) = kwargs.get("context").and_then(Value::as_object) {
-        error = error.with_all(context.clone());
+        error = error.with_contexts(context.clone());
     }
     // The raiser's choice of words and of retryability, where a class leaves it one.
     match (class, optional("message")) {
-        (ErrorClass::WorkspaceArchiveWriteError, Some(message)) => error = error.saying(message),
+        (ErrorClass::WorkspaceArchiveWriteError, Some(message)) => {
+            error = error.with_message(message)
+        }
         (ErrorClass::ExecTransportError | ErrorClass::WorkspaceStartError, Some(message))
             if !message.is_empty() =>
         {
-            error = error.saying(message);
+            error = error.with_message(message);
         }
         (ErrorClass::ApplyPatchDiffError, _) => {
             if let Some(path) = optional("path") {
-                error = error.with("path", path);
+                error = error.with_context("path", path);
             }
         }
         _ => {}
@@ -190,7 +190,7 @@ pub(crate) fn build(class: &str, kwargs: &Map<String, Value>) -> Result<Error> {
     if let Some(retryable) = retryable
         && class != ErrorClass::ExposedPortUnavailableError
     {
-        error = error.retryable(retryable);
+        error = error.with_retryable(retryable);
     }
     match kwargs.get("cause") {
         Some(cause) if !cause.is_null() => caused(error, cause),
@@ -203,11 +203,11 @@ fn caused(error: Error, cause: &Value) -> Result<Error> {
     let empty = Map::new();
     let kwargs = cause["kwargs"].as_object().unwrap_or(&empty);
     match class {
-        "TimeoutError" => Ok(error.because(io::Error::from(io::ErrorKind::TimedOut))),
+        "TimeoutError" => Ok(error.with_source(io::Error::from(io::ErrorKind::TimedOut))),
         "OSError" => {
             let number = cause["args"][0].as_i64().and_then(|number| i32::try_from(number).ok());
-            Ok(error.because(io::Error::from_raw_os_error(number.unwrap_or_default())))
+            Ok(error.with_source(io::Error::from_raw_os_error(number.unwrap_or_default())))
         }
-        _ => Ok(error.because(build(class, kwargs)?)),
+        _ => Ok(error.with_source(build(class, kwargs)?)),
     }
 }

@@ -76,7 +76,7 @@ fn local_snapshot_ops(case: &Case<'_>) -> Result<Value> {
             (Some("restorable"), _) => path.is_file().into(),
             (Some("restore"), _) => match fs::read_to_string(&path) {
                 Ok(content) => content.into(),
-                Err(error) => return Err(snapshot.restore_error()?.because(error)),
+                Err(error) => return Err(snapshot.restore_error()?.with_source(error)),
             },
             (_, Some(content)) => {
                 let temporary = PathBuf::from(snapshot.temporary_path("0")?.as_str());
@@ -85,7 +85,7 @@ fn local_snapshot_ops(case: &Case<'_>) -> Result<Value> {
                     .and_then(|()| fs::write(&temporary, content))
                     .and_then(|()| fs::rename(&temporary, &path));
                 if let Err(error) = written {
-                    return Err(snapshot.persist_error()?.because(error));
+                    return Err(snapshot.persist_error()?.with_source(error));
                 }
                 Value::Null
             }

@@ -56,7 +56,7 @@ impl DockerFinding {
             Ok(checkup) => checkup,
             Err(error) => {
                 let mut lines = vec![format!("docker      is not there: {}", error.message())];
-                lines.extend(error.hint_text().map(|hint| format!("  fix       {hint}")));
+                lines.extend(error.hint().map(|hint| format!("  fix       {hint}")));
                 return lines;
             }
         };

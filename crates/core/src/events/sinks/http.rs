@@ -98,7 +98,7 @@ impl HttpSink {
             append(spool, lines).await?;
         }
         let message = format!("http proxy sink POST failed: {error}");
-        Err(Error::runtime_error(message).because(error))
+        Err(Error::runtime_error(message).with_source(error))
     }
 }
 

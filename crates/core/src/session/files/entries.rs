@@ -15,7 +15,7 @@ use super::{Files, MAX_ENTRIES};
 use crate::events::Finished;
 use crate::link::fault::refused;
 use crate::link::{broken, decode};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorClass, ErrorKind, Result};
 
 /// The most bytes of names that are kept of one listing.
 const MAX_BYTES: usize = 64 << 20;
@@ -95,8 +95,12 @@ impl Files<'_> {
                 self.one::<FoundFile>(FileOp::Stat { path: target.path.clone(), follow }).await;
             let found = found.map_err(|trouble| {
                 trouble.into_error(self.policy, &target, |fault| match is_missing(&fault) {
-                    true => Error::workspace_read_not_found(&target.given).because(refused(fault)),
-                    false => Error::workspace_archive_read(&target.given).because(refused(fault)),
+                    true => {
+                        Error::workspace_read_not_found(&target.given).with_source(refused(fault))
+                    }
+                    false => {
+                        Error::workspace_archive_read(&target.given).with_source(refused(fault))
+                    }
                 })
             })?;
             Ok(FileInfo::new(found.path.into_vec(), found.stat))
@@ -226,7 +230,9 @@ impl Files<'_> {
                 let pair = Pair { targets: [first.clone(), first], follow };
                 let op = FileOp::SameFile { left, right, follow };
                 match self.paired(op, pair, |_| Vec::new()).await {
-                    Err(outside) if outside.class() == Some("InvalidManifestPathError") => {
+                    Err(outside)
+                        if outside.class() == Some(ErrorClass::InvalidManifestPathError) =>
+                    {
                         Err(outside)
                     }
                     _ => Err(error),
@@ -418,5 +424,5 @@ fn too_long(command: &[&str]) -> Error {
 /// The error of something that would have been a command.
 fn failed_command(command: &[&str], fault: Fault) -> Error {
     let stderr = fault.message.clone();
-    Error::exec_nonzero(command, 1, Vec::new(), stderr).because(refused(fault))
+    Error::exec_nonzero(command, 1, Vec::new(), stderr).with_source(refused(fault))
 }

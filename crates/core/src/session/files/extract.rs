@@ -69,7 +69,7 @@ impl Files<'_> {
             let scheme = scheme?;
             let spool = Spool::fill(data.into(), limits.max_input_bytes).await;
             let spool = spool.map_err(|why| not_kept(&target, &limits, why))?;
-            let failed = |error| Error::workspace_archive_write(&target.path).because(error);
+            let failed = |error| Error::workspace_archive_write(&target.path).with_source(error);
             let content = spool.content().map_err(failed)?;
             self.write_recorded(path, target.path.as_str(), content, WriteOptions::default())
                 .await?;
@@ -93,7 +93,7 @@ impl Files<'_> {
             let stream = self.link.open(Request::Put(put)).await;
             let stream = stream.map_err(|error| match error.kind() {
                 crate::ErrorKind::AgentLost => error,
-                _ => Error::workspace_archive_write(&target.path).because(error),
+                _ => Error::workspace_archive_write(&target.path).with_source(error),
             })?;
             plan.carry_out(stream).await
         };
@@ -104,11 +104,11 @@ impl Files<'_> {
 fn not_kept(target: &Target, limits: &ArchiveLimits, why: SpoolError) -> Error {
     let error = Error::workspace_archive_write(&target.path);
     match why {
-        SpoolError::Io(failure) => error.because(failure),
+        SpoolError::Io(failure) => error.with_source(failure),
         SpoolError::TooLong(actual) => error
-            .with("reason", "archive input size exceeds limit")
-            .with("limit", limits.max_input_bytes)
-            .with("actual", actual),
+            .with_context("reason", "archive input size exceeds limit")
+            .with_context("limit", limits.max_input_bytes)
+            .with_context("actual", actual),
     }
 }
 

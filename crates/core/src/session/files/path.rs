@@ -42,7 +42,7 @@ impl Target {
         let path = place.as_str().parse().map_err(|error| match error {
             GuestPathError::Nul => Error::value_error("embedded null byte"),
             GuestPathError::TooLong => {
-                too_long(given.clone()).because(io::Error::from_raw_os_error(36))
+                too_long(given.clone()).with_source(io::Error::from_raw_os_error(36))
             }
             GuestPathError::NotAbsolute | GuestPathError::NotNormalized => {
                 Error::invalid_manifest_path(&given, "absolute")

@@ -91,8 +91,12 @@ impl Files<'_> {
             let begun = self.try_watch(&target, recursive).await;
             begun.map_err(|trouble| {
                 trouble.into_error(self.policy, &target, |fault| match is_missing(&fault) {
-                    true => Error::workspace_read_not_found(&target.given).because(refused(fault)),
-                    false => Error::workspace_archive_read(&target.given).because(refused(fault)),
+                    true => {
+                        Error::workspace_read_not_found(&target.given).with_source(refused(fault))
+                    }
+                    false => {
+                        Error::workspace_archive_read(&target.given).with_source(refused(fault))
+                    }
                 })
             })
         };

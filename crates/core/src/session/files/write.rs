@@ -16,7 +16,7 @@ use super::path::{Target, shown};
 use super::{Files, SILENCE, WORTH_PASSING};
 use crate::link::fault::{agent_lost, refused};
 use crate::link::{Access, Incoming, ReceivedFile, Sender, Stream, Ticket, broken};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorClass, ErrorKind, Result};
 
 /// How much of a stream is read at a time.
 const PIECE: usize = 1 << 20;
@@ -88,7 +88,9 @@ impl WriteOptions {
 /// The error of a file that should have been new.
 fn exists(place: &str) -> Error {
     let message = format!("{place} exists already");
-    Error::new(ErrorKind::Conflict, message).class_is("FileExistsError").with("path", place)
+    Error::new(ErrorKind::Conflict, message)
+        .with_class(ErrorClass::FileExistsError)
+        .with_context("path", place)
 }
 
 impl Files<'_> {
@@ -141,7 +143,7 @@ impl Files<'_> {
             let written = self.try_write(&target, content, options).await;
             written.map_err(|trouble| match trouble {
                 FilesError::Fault(fault) if options.new && fault.kind == FaultKind::Exists => {
-                    exists(&place_of(&fault, &target)).because(refused(fault))
+                    exists(&place_of(&fault, &target)).with_source(refused(fault))
                 }
                 FilesError::Fault(fault) if fault.kind == FaultKind::Escape => leads.escape(),
                 FilesError::Fault(fault) if options.new && fault.kind == FaultKind::ReadOnly => {
@@ -279,7 +281,7 @@ async fn begin(content: Content<'_>) -> std::io::Result<(Bytes, Option<Source<'_
 }
 
 fn source_failed(target: &Target, error: std::io::Error) -> Error {
-    Error::workspace_archive_write(&target.path).because(error)
+    Error::workspace_archive_write(&target.path).with_source(error)
 }
 
 /// Writes the content into the file the guest passed.

@@ -117,7 +117,7 @@ impl ProcessRecording {
         match self.kind {
             Kind::Command { command, .. } if error.class().is_none() => {
                 let why = error.to_string();
-                self.open.fail(&Error::exec_transport(command).because(why)).await
+                self.open.fail(&Error::exec_transport(command).with_source(why)).await
             }
             _ => self.open.fail(error).await,
         }

@@ -242,8 +242,8 @@ impl Store {
 fn unreadable(name: &str, error: Error) -> Error {
     let message = format!("cannot tell what snapshot {name} needs: {error}");
     Error::new(error.kind(), message)
-        .hint("nothing was removed; `bastide snapshot rm` gives up a snapshot that is lost")
-        .because(error)
+        .with_hint("nothing was removed; `bastide snapshot rm` gives up a snapshot that is lost")
+        .with_source(error)
 }
 
 /// Writes anew what is needed of packs of which little is; says how many packs are replaced by that.

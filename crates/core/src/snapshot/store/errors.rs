@@ -8,8 +8,8 @@ use crate::{Error, ErrorKind};
 /// Something in the store is not what was written. Nothing that depends on it is used.
 pub(crate) fn damaged(what: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Io, format!("the snapshot store is damaged: {what}"))
-        .with("reason", "damaged")
-        .hint("`bastide snapshot verify` says which snapshots and files are affected")
+        .with_context("reason", "damaged")
+        .with_hint("`bastide snapshot verify` says which snapshots and files are affected")
 }
 
 /// Whether an error says that something in the store is not what was written.
@@ -25,5 +25,5 @@ pub(crate) fn failed(doing: &str, path: &Path, error: io::Error) -> Error {
         _ => ErrorKind::Io,
     };
     let message = format!("cannot {doing} {}: {error}", path.display());
-    Error::new(kind, message).with("path", path.display().to_string()).because(error)
+    Error::new(kind, message).with_context("path", path.display().to_string()).with_source(error)
 }

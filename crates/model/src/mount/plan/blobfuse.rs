@@ -23,8 +23,8 @@ pub(super) fn steps(
     let cache_folder = place.absolute(&cache)?;
     if cache_folder.is_below(&place.target) {
         return Err(Error::mount_config("blobfuse cache_path must be outside the mount path")
-            .with("mount_path", place.target.as_str())
-            .with("cache_path", cache_folder.as_str()));
+            .with_context("mount_path", place.target.as_str())
+            .with_context("cache_path", cache_folder.as_str()));
     }
     let folder = PosixPath::new(&format!(".sandbox-blobfuse-config/{session}"));
     let name = format!("{account}_{container}").replace('/', "_");

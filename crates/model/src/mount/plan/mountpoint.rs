@@ -12,7 +12,7 @@ pub(super) fn steps(place: &MountPaths<'_>, config: &MountpointConfig) -> Result
     if endpoint.is_some_and(url_holds_authority) {
         // Arguments can be read by everybody in the sandbox.
         let message = "the endpoint of a mount must not hold credentials";
-        return Err(Error::mount_config(message).with_safe_message().protected());
+        return Err(Error::mount_config(message).with_safe_message().with_protection());
     }
     let id = filled(config.access_key_id.as_deref());
     let key = id.zip(filled(config.secret_access_key.as_deref()));

@@ -9,7 +9,7 @@ use bastide::events::{
     SinkOptions, TraceContext, WorkspaceJsonl, WorkspaceLogOptions,
 };
 use bastide::model::Manifest;
-use bastide::{CreateOptions, Session};
+use bastide::{CreateOptions, ErrorClass, Session};
 use serde_json::Value;
 
 use super::{Listener, failure};
@@ -170,12 +170,12 @@ async fn does_nothing_a_sink_that_must_hear_of_it_cannot(context: Context) -> Ou
     let options = EventOptions::new().shared_sink(starts).shared_sink(finishes);
     let session = session(&context, options).await?;
     let error = failure(session.write("first", "x").await)?;
-    assert_eq!(error.class(), Some("RuntimeError"));
+    assert_eq!(error.class(), Some(ErrorClass::RuntimeError));
     let message = "sandbox event sink failed: Listener while handling event ";
     assert!(error.message().starts_with(message), "{error}");
     // One served behind the operation is waited for as well, and its own error is passed on.
     let error = failure(session.write("second", "x").await)?;
-    assert_eq!((error.class(), error.message()), (Some("ValueError"), "not that one"));
+    assert_eq!((error.class(), error.message()), (Some(ErrorClass::ValueError), "not that one"));
     let left: Vec<_> = session.ls(".").await?.into_iter().map(|info| info.path).collect();
     assert_eq!(left.len(), 1, "{left:?}");
     assert!(left[0].ends_with("/second"));
