@@ -15,8 +15,8 @@ use bastide::model::manifest::DEFAULT_ROOT;
 use bastide::model::state::{BackendState, NetworkMode};
 use bastide::warden_client;
 use bastide::{
-    Backend, Booted, Connection, Error, ErrorKind, Isolation, Machine, MachineEnd, MachineSpec,
-    MachineStatus, NetworkAccess, Orphans, Result, Rung, SessionFolder, SweepMode,
+    Backend, Booted, Condition, Connection, Error, ErrorKind, Isolation, Machine, MachineEnd,
+    MachineSpec, MachineStatus, NetworkAccess, Orphans, Result, Rung, SessionFolder, SweepMode,
 };
 use bastide_guest_bin::GuestBinary;
 use bastide_proto::GuestPath;
@@ -72,7 +72,7 @@ impl DockerBackend {
         let home = home.into();
         let failed = |error: io::Error| {
             let message = format!("cannot keep sessions in {}: {error}", home.display());
-            Error::new(ErrorKind::Io, message).with_hint("choose another folder with BASTIDE_HOME")
+            Error::new(ErrorKind::Io, message).with_condition(Condition::HomeUnusable)
         };
         let sessions = home.join("sessions");
         make_private(&sessions).map_err(failed)?;

@@ -69,15 +69,10 @@ impl Engine {
     }
 }
 
-/// The status the engine answered with.
-pub(crate) fn status(error: &Error) -> Option<u64> {
-    error.context().get("status").and_then(serde_json::Value::as_u64)
-}
-
 /// What the engine says there is not any more is what was wanted.
 pub(crate) fn unless_missing<T>(done: Result<T>) -> Result<()> {
     match done {
-        Err(error) if status(&error) != Some(404) => Err(error),
+        Err(error) if error.status() != Some(404) => Err(error),
         _ => Ok(()),
     }
 }
@@ -95,7 +90,7 @@ fn failed(address: &EngineAddress, what: &str, error: EngineError) -> Error {
     };
     let message = format!("cannot {what}: {}", message.trim());
     let passing = [500, 502, 503, 504].contains(status_code).then_some(true);
-    Error::new(kind, message).with_context("status", *status_code).with_retryable(passing)
+    Error::new(kind, message).with_status(*status_code).with_retryable(passing)
 }
 
 /// Whether an engine did not answer, or nobody was there to.

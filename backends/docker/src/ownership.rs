@@ -10,7 +10,7 @@ use bastide_proto::warden::GONE_PREFIX;
 use bollard::query_parameters::{RemoveContainerOptionsBuilder, RemoveVolumeOptions};
 
 use crate::boot::inspect;
-use crate::engine::{Engine, LARGE, SMALL, status, unless_missing};
+use crate::engine::{Engine, LARGE, SMALL, unless_missing};
 use crate::state::{HOME_LABEL, SESSION_LABEL, State, container_name, state_of, workspace_volume};
 
 /// What there is to say about the machine of a session that was copied.
@@ -122,7 +122,7 @@ pub(crate) async fn remove_container(engine: &Engine, container: &str) -> Result
     let asked = engine.docker.remove_container(container, Some(options));
     match engine.ask(LARGE, "remove the container", asked).await {
         // Somebody else is at it.
-        Err(error) if status(&error) == Some(409) => Ok(()),
+        Err(error) if error.status() == Some(409) => Ok(()),
         done => unless_missing(done),
     }
 }
@@ -137,7 +137,7 @@ pub(crate) async fn remove_volume(
     let asked = engine.docker.inspect_volume(volume);
     let found = match engine.ask(SMALL, "look at a volume", asked).await {
         Ok(found) => found,
-        Err(error) if status(&error) == Some(404) => return Ok(()),
+        Err(error) if error.status() == Some(404) => return Ok(()),
         Err(error) => return Err(error),
     };
     if !home.has(id, Some(&found.labels)) {

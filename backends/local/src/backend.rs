@@ -15,8 +15,8 @@ use bastide::host::make_private;
 use bastide::host::process_identity::{ProcessIdentity, ended, kill};
 use bastide::warden_client;
 use bastide::{
-    Backend, Booted, Connection, Error, ErrorKind, GuestPath, Isolation, Machine, MachineEnd,
-    MachineSpec, MachineStatus, NetworkAccess, Origin, Orphans, Receipt, Result, Rung,
+    Backend, Booted, Condition, Connection, Error, ErrorKind, GuestPath, Isolation, Machine,
+    MachineEnd, MachineSpec, MachineStatus, NetworkAccess, Origin, Orphans, Receipt, Result, Rung,
     SessionFolder, SweepMode,
 };
 use bastide_guest_bin::GuestBinary;
@@ -87,7 +87,7 @@ impl LocalBackend {
         let home = home.into();
         let failed = |error: io::Error| {
             let message = format!("cannot keep sessions in {}: {error}", home.display());
-            Error::new(ErrorKind::Io, message).with_hint("choose another folder with BASTIDE_HOME")
+            Error::new(ErrorKind::Io, message).with_condition(Condition::HomeUnusable)
         };
         let sessions = home.join("sessions");
         make_private(&sessions).map_err(failed)?;
@@ -319,7 +319,7 @@ impl Expose for LocalBackend {
         if *rung == Rung::Landlock && *network == NetworkAccess::None {
             let message = "without a network there are no sockets on the rung `landlock`";
             return Err(Error::new(ErrorKind::Unsupported, message)
-                .with_hint("use `--isolation namespaces`, which has a loopback of its own"));
+                .with_condition(Condition::LoopbackMissing));
         }
         let published = self.ports(machine, WardenRequest::Publish { port }).await?;
         let found = published.into_iter().find(|(inside, _)| *inside == port);
@@ -346,7 +346,7 @@ const COPIED: &str = "it was copied here from elsewhere, and its machine is the 
 fn copied(machine: &Machine) -> Error {
     let message = format!("session {} is not running: {COPIED}", machine.id);
     Error::new(ErrorKind::BackendLost, message)
-        .with_hint(format!("go on with the copy: `bastide resume {}`", machine.id))
+        .with_condition(Condition::SessionCopied(machine.id.to_string()))
 }
 
 impl fmt::Debug for LocalBackend {

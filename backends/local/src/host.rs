@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use bastide::{Error, ErrorKind, Grant, MachineSpec, Result, Rung};
+use bastide::{Condition, Error, ErrorKind, Grant, MachineSpec, Result, Rung};
 use bastide_proto::boot::{MountPoint, UserAndGroup};
 
 use crate::user::ID_LOCKS;
@@ -129,15 +129,13 @@ pub(crate) fn refuse_overlaps(files: &[HostFile], rung: Rung) -> Result<()> {
             );
             let error =
                 Error::new(ErrorKind::Unsupported, message).with_context("path", what.to_string());
-            return Err(error.with_hint(match rung {
-                Rung::Landlock if in_place => {
-                    "use `--isolation namespaces`, or move one out of the other".to_owned()
-                }
-                _ => format!(
+            return Err(match rung {
+                Rung::Landlock if in_place => error.with_condition(Condition::GrantOverlaps),
+                _ => error.with_hint(format!(
                     "grant it at {}, or move one out of the other",
                     Path::new(&open.target).join(beneath).display()
-                ),
-            }));
+                )),
+            });
         }
     }
     Ok(())

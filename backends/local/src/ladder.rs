@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
-use bastide::{Error, ErrorKind, Isolation, Result, Rung};
+use bastide::{Condition, Error, ErrorKind, Isolation, Result, Rung};
 use bastide_proto::boot::BootFailure;
 use rustix::io::Errno;
 
@@ -41,7 +41,7 @@ fn noted(dir: &Path) -> Result<Option<Rung>> {
         let message = format!("cannot tell from {place} how the session was confined: {why}");
         Error::new(ErrorKind::Io, message)
             .with_context("path", path.display().to_string())
-            .with_hint("ask for a rung by name with `--isolation`")
+            .with_condition(Condition::RungUnknown)
     };
     let word = match fs::read_to_string(&path) {
         Ok(word) => word,

@@ -84,16 +84,14 @@ fn no_room(failure: &BootFailure, message: &str) -> Option<Error> {
 pub(crate) fn refused(failure: &BootFailure) -> Error {
     let message = because(failure);
     if let Some(error) = no_room(failure, &message) {
-        return error
-            .with_context("step", failure.step.as_str())
-            .with_context("errno", failure.errno);
+        return error.with_context("step", failure.step.as_str()).with_errno(failure.errno);
     }
     let is_missing = ladder::is_missing(failure);
     if !failure.no_namespaces || !is_missing {
         let kind = if is_missing { ErrorKind::Unsupported } else { ErrorKind::Io };
         let error = Error::new(kind, message)
             .with_context("step", failure.step.as_str())
-            .with_context("errno", failure.errno);
+            .with_errno(failure.errno);
         return match way_out(failure) {
             Some(hint) => error.with_hint(hint),
             None => error,
@@ -112,7 +110,7 @@ pub(crate) fn refused(failure: &BootFailure) -> Error {
         },
     )
     .with_context("step", failure.step.as_str())
-    .with_context("errno", failure.errno);
+    .with_errno(failure.errno);
     error.with_hint(match setting {
         Some((_, _, command)) => format!("allow them with `{command}`"),
         None => "if this is a container, start it with `--security-opt seccomp=unconfined`; \

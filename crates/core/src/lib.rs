@@ -19,7 +19,7 @@ pub use backend::{
     ResourceLimits, SessionId, SideSocket, SweepMode,
 };
 pub use bastide_model::receipt::{Isolation, NetworkAccess, Receipt, Rung};
-pub use bastide_model::{Error, ErrorClass, ErrorKind, ExposedPort, Result};
+pub use bastide_model::{Condition, Error, ErrorClass, ErrorKind, ExposedPort, Result};
 pub use bastide_proto::GuestPath;
 pub use client::dependencies::{Dependencies, Dependency};
 pub use client::{

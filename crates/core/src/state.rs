@@ -25,7 +25,7 @@ use tokio::time::Instant;
 
 use crate::backend::SessionId;
 use crate::host::sync_folder;
-use crate::{Error, ErrorKind, Result};
+use crate::{Condition, Error, ErrorKind, Result};
 
 pub use folder::SessionFolder;
 pub(crate) use folder::{
@@ -221,9 +221,7 @@ impl State {
                 Some(
                     Error::new(ErrorKind::InvalidInput, message)
                         .with_context("path", path)
-                        .with_hint(
-                            "`bastide rm` removes the session; what it left can be copied before",
-                        ),
+                        .with_condition(Condition::RecordMissing),
                 )
             }
             (Ok(_), _) => None,

@@ -95,7 +95,7 @@ pub async fn ports(
         Ok(WardenResponse::Refused { errno }) => {
             let system = io::Error::from_raw_os_error(errno);
             let message = format!("cannot publish a port of session {id}: {system}");
-            Err(Error::new(ErrorKind::Io, message).with_context("errno", errno))
+            Err(Error::new(ErrorKind::Io, message).with_errno(errno))
         }
         Ok(_) => Err(unexpected_response(id)),
         Err(error) => {

@@ -6,6 +6,7 @@
 //! (`message`, for people), and what to do next (`hint`).
 
 mod class;
+mod condition;
 mod raise;
 mod redact;
 
@@ -17,6 +18,7 @@ use serde_json::{Map, Value};
 use crate::lax::PathSegment;
 
 pub use class::{CLASSES, CODES, ErrorClass, ErrorClassRow, OPS, class_name, code_named, op_named};
+pub use condition::Condition;
 
 /// The result of everything in Bastide that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -130,6 +132,7 @@ struct Data {
     hint: Option<String>,
     source: Option<Box<dyn StdError + Send + Sync>>,
     detail: Detail,
+    condition: Option<Condition>,
     message_is_safe: bool,
     protected: bool,
     redacted: bool,
@@ -144,6 +147,9 @@ struct Detail {
     stderr: Option<Vec<u8>>,
     timeout_s: Option<f64>,
     session_id: Option<i64>,
+    errno: Option<i32>,
+    status: Option<u16>,
+    fields: Vec<FieldError>,
 }
 
 impl Error {
@@ -161,6 +167,7 @@ impl Error {
                 hint: None,
                 source: None,
                 detail: Detail::default(),
+                condition: None,
                 message_is_safe: false,
                 protected: false,
                 redacted: false,

@@ -154,14 +154,13 @@ impl Workspace {
     ) -> Result<Parts> {
         if place.is_none() && Place::bare(source).is_some() {
             let message = format!("{} is a bare repository: it has no files", source.display());
-            return Err(
-                Error::new(ErrorKind::InvalidInput, message).with_hint("use `--mode clone`")
-            );
+            return Err(Error::new(ErrorKind::InvalidInput, message)
+                .with_hint("use `WorkspaceMode::Clone`"));
         }
         if options.branch.is_some() {
             let message = "a run in place leaves its change in the folder, not on a branch";
             return Err(Error::new(ErrorKind::InvalidInput, message)
-                .with_hint("use `--mode worktree` or `--mode clone`"));
+                .with_hint("use `WorkspaceMode::Worktree` or `Clone`"));
         }
         place::put(source, &options.files, run, place::Existing::Refused)?;
         let base = Base::record(source, BaseOptions::new(run.scratch()))?;

@@ -61,7 +61,7 @@ pub(crate) async fn run(ui: &mut Ui, args: EventsArgs) -> Result<ExitCode> {
                     match AuditReader::open(&home, &id) {
                         Ok(reader) => entry.insert(reader),
                         // Somebody is just about to write the first record, or took the log away.
-                        Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                        Err(error) if error.is_not_found() => continue,
                         Err(error) => return Err(error),
                     }
                 }

@@ -16,7 +16,7 @@ use crate::session::retry;
 use crate::snapshot::store::{SaveOptions, SaveReport, Store};
 use crate::snapshot::{Progress, Saved};
 use crate::state::{Liveness, Record, Stage, Summary, TransitionAttempt, is_unwanted};
-use crate::{Error, ErrorKind, Result, Session};
+use crate::{Condition, Error, ErrorKind, Result, Session};
 
 /// How long a guest may take to answer before somebody finds out why.
 const NO_ANSWER: Duration = Duration::from_millis(500);
@@ -107,11 +107,11 @@ impl Client {
             (Stage::Stopping, _) => {
                 let message = format!("session {id} is being stopped");
                 return Err(Error::new(ErrorKind::Conflict, message)
-                    .with_hint(format!("resume it then: `bastide resume {id}`")));
+                    .with_condition(Condition::SessionBeingStopped(id.to_string())));
             }
             (Stage::Stopped, _) => {
                 return Err(Error::new(ErrorKind::Conflict, format!("session {id} is stopped"))
-                    .with_hint(format!("resume it first: `bastide resume {id}`")));
+                    .with_condition(Condition::SessionStopped(id.to_string())));
             }
             _ => {
                 let info = self.describe(Summary::of(&record)).await;

@@ -13,7 +13,7 @@ use crate::state::{
     AGAIN, BUSY, ClaimAttempt, Origin, Record, SessionFolder, Stage, State, Transition,
     TransitionAttempt, mark_unwanted,
 };
-use crate::{Error, ErrorKind, Result};
+use crate::{Condition, Error, ErrorKind, Result};
 
 /// What became of a session that was to be stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,15 +32,15 @@ pub(super) fn busy(id: &SessionId) -> Error {
 
 /// That a session is on its way out.
 pub(super) fn being_removed(id: &SessionId) -> Error {
-    Error::new(ErrorKind::Conflict, format!("session {id} is being removed")).with_hint(format!(
-        "if that was interrupted, `bastide rm {id}` or `bastide sweep` finishes it"
-    ))
+    Error::new(ErrorKind::Conflict, format!("session {id} is being removed"))
+        .with_condition(Condition::SessionBeingRemoved(id.to_string()))
 }
 
 /// That the making of a session was interrupted.
 pub(super) fn never_made(id: &SessionId) -> Error {
     let message = format!("session {id} was never made to its end");
-    Error::new(ErrorKind::Conflict, message).with_hint(format!("delete it: `bastide rm {id}`"))
+    Error::new(ErrorKind::Conflict, message)
+        .with_condition(Condition::SessionNeverMade(id.to_string()))
 }
 
 /// Takes hold of a session whose machine has ended, once the last of those who kept it alive is gone. The

@@ -22,7 +22,7 @@ pub(crate) fn refused(fault: Fault) -> Error {
     };
     let error = Error::new(kind, fault.message);
     match fault.errno {
-        Some(errno) => error.with_context("errno", errno),
+        Some(errno) => error.with_errno(errno),
         None => error,
     }
 }

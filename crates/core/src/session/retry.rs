@@ -17,7 +17,7 @@ const ATTEMPTS: u32 = 3;
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 
 /// What a daemon, or a proxy before it, answers with when it may do better in a moment.
-const PASSING: [u64; 4] = [500, 502, 503, 504];
+const PASSING: [u16; 4] = [500, 502, 503, 504];
 
 /// Does the part of a save that asks a daemon, again if a daemon answered that it cannot just now. Any other failure, and the
 /// last one, is what it fails with.
@@ -41,8 +41,8 @@ fn is_passing(error: &Error) -> bool {
     let first: &(dyn StdError + 'static) = error;
     let mut causes = successors(Some(first), |cause| (**cause).source());
     causes.any(|cause| {
-        let status = cause.downcast_ref::<Error>().and_then(|cause| cause.context().get("status"));
-        status.and_then(serde_json::Value::as_u64).is_some_and(|status| PASSING.contains(&status))
+        let status = cause.downcast_ref::<Error>().and_then(Error::status);
+        status.is_some_and(|status| PASSING.contains(&status))
     })
 }
 
@@ -55,8 +55,8 @@ mod tests {
     use super::*;
     use crate::ErrorKind;
 
-    fn answered(status: u64) -> Error {
-        let answer = Error::new(ErrorKind::Io, "the daemon says no").with_context("status", status);
+    fn answered(status: u16) -> Error {
+        let answer = Error::new(ErrorKind::Io, "the daemon says no").with_status(status);
         Error::new(ErrorKind::AgentLost, "cannot reach the session").with_source(answer)
     }
 

@@ -296,7 +296,7 @@ impl Store {
         let mut all = Vec::new();
         for name in record::names(&folder)? {
             match record::read(&folder, &name) {
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) if error.is_not_found() => {}
                 read => all.push((name, read)),
             }
         }

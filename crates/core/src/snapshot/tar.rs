@@ -133,8 +133,7 @@ async fn pack(workspace: &Workspace<'_>, file: File) -> Result<Packed> {
 
 /// Whether the failure is that the workspace itself is gone.
 fn is_missing(error: &Error) -> bool {
-    let errno = error.context().get("errno").and_then(serde_json::Value::as_i64);
-    error.kind() == ErrorKind::NotFound || errno == Some(i64::from(NO_ENTRY))
+    error.is_not_found() || error.errno() == Some(NO_ENTRY)
 }
 
 /// Saves the workspace into a file.

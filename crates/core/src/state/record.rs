@@ -13,7 +13,7 @@ use super::folder::UNWANTED;
 use crate::backend::{Machine, MachineSpec, SessionId};
 use crate::host::sync_folder;
 use crate::workspace::GitOptions;
-use crate::{Error, ErrorKind, Result};
+use crate::{Condition, Error, ErrorKind, Result};
 
 /// The file the record is in.
 const NAME: &str = "machine.json";
@@ -202,9 +202,7 @@ pub(super) fn read(folder: &Path, id: &SessionId) -> Result<Option<(Record, Stam
         let message = format!("the record of session {id} is damaged: {why}");
         Error::new(ErrorKind::InvalidInput, message)
             .with_context("path", folder.display().to_string())
-            .with_hint(
-                "`bastide rm` removes the session; what it left in its folder can be copied before",
-            )
+            .with_condition(Condition::RecordDamaged)
     };
     let head: Head = serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))?;
     if head.form != FORM {

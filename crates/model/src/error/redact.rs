@@ -84,6 +84,9 @@ impl Detail {
             stderr: self.stderr.is_some().then(Vec::new),
             timeout_s: None,
             session_id: self.session_id.map(|_| -1),
+            errno: None,
+            status: None,
+            fields: Vec::new(),
         }
     }
 }

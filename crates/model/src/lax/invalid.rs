@@ -78,7 +78,7 @@ impl Invalid {
     #[must_use]
     pub fn into_error(self) -> Error {
         match self {
-            Self::Fields(errors) => validation_error(&errors),
+            Self::Fields(errors) => validation_error(errors),
             Self::Refused { message, .. } => {
                 Error::new(ErrorKind::InvalidInput, message).with_class(ErrorClass::ValueError)
             }
@@ -87,7 +87,7 @@ impl Invalid {
     }
 }
 
-fn validation_error(errors: &[FieldError]) -> Error {
+fn validation_error(errors: Vec<FieldError>) -> Error {
     let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
     let listed: Vec<Value> = errors
         .iter()
@@ -96,4 +96,5 @@ fn validation_error(errors: &[FieldError]) -> Error {
     Error::new(ErrorKind::InvalidInput, lines.join("\n"))
         .with_class(ErrorClass::ValidationError)
         .with_context("errors", listed)
+        .with_field_errors(errors)
 }

@@ -38,7 +38,7 @@ pub(super) fn put(
             match error.kind() {
                 io::ErrorKind::AlreadyExists => {
                     Error::new(ErrorKind::Conflict, format!("{path} exists already")).with_hint(
-                        "use `--mode worktree` or `--mode clone`, or leave out what it is for",
+                        "use `WorkspaceMode::Worktree` or `Clone`, or leave out what it is for",
                     )
                 }
                 _ => Error::new(ErrorKind::Io, format!("cannot write {path}: {error}")),

@@ -41,7 +41,7 @@ async fn until(client: &Client, id: &SessionId, want: Option<SessionState>) -> O
     loop {
         let found = match client.inspect(id).await {
             Ok(info) => Some(info.state),
-            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) if error.is_not_found() => None,
             Err(error) => return Err(error.into()),
         };
         if found == want {

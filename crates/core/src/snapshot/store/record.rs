@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::chunk::ChunkId;
 use super::errors::{damaged, failed};
-use crate::{Error, ErrorKind, Result};
+use crate::{Condition, Error, ErrorKind, Result};
 
 /// How a record begins.
 const MAGIC: &str = "bastide-snapshot 1 ";
@@ -150,5 +150,5 @@ pub(crate) fn read(folder: &Path, name: &str) -> Result<SnapshotInfo> {
 /// There is no such snapshot.
 pub(crate) fn missing(name: &str) -> Error {
     Error::new(ErrorKind::NotFound, format!("there is no snapshot {name}"))
-        .with_hint("`bastide snapshot ls` lists them")
+        .with_condition(Condition::SnapshotMissing)
 }

@@ -14,7 +14,7 @@ use super::OWNERS;
 use crate::session::files::{Spool, SpoolError};
 use crate::snapshot::paths::{NodeId, PathTree};
 use crate::workspace::{Target, UploadItem, lay_out};
-use crate::{Content, Error, ErrorClass, ErrorKind, Result, Session};
+use crate::{Condition, Content, Error, ErrorClass, ErrorKind, Result, Session};
 
 /// Everything in an archive, with the contents of its files in a file of our own.
 pub(super) struct Unpacked {
@@ -163,6 +163,13 @@ pub(super) async fn by_the_rules(
             if let Some(hint) = error.hint() {
                 told = told.with_hint(hint);
             }
+            let names_a_member = matches!(
+                error.class(),
+                Some(ErrorClass::UnsafeTarMemberError | ErrorClass::ArchiveResourceLimitError)
+            );
+            if names_a_member {
+                told = told.with_condition(Condition::MemberRefused);
+            }
             told.with_source(error)
         }
     };
@@ -215,14 +222,14 @@ pub(super) async fn by_the_rules(
 /// and the reason.
 fn not_unpacked(root: &str, error: Error) -> Error {
     if error.class() != Some(ErrorClass::WorkspaceArchiveWriteError)
-        || error.context().contains_key("member")
+        || error.condition() == Some(&Condition::MemberRefused)
     {
         return error;
     }
     let place = error.context().get("path").and_then(Value::as_str).map(PosixPath::new);
     let member = place.and_then(|place| place.below(&PosixPath::new(root)));
     let cause = std::error::Error::source(&error).and_then(|cause| cause.downcast_ref::<Error>());
-    let errno = cause.and_then(|cause| cause.context().get("errno")).and_then(Value::as_i64);
+    let errno = cause.and_then(Error::errno);
     let told = Error::workspace_archive_write(root);
     let told = match (member, errno) {
         (Some(member), Some(EISDIR | EEXIST | ENOTEMPTY)) => told
@@ -237,10 +244,10 @@ fn not_unpacked(root: &str, error: Error) -> Error {
 }
 
 /// Numbers of errors, as every Linux has them.
-const EEXIST: i64 = 17;
-const EISDIR: i64 = 21;
-const ENOTEMPTY: i64 = 39;
-const ELOOP: i64 = 40;
+const EEXIST: i32 = 17;
+const EISDIR: i32 = 21;
+const ENOTEMPTY: i32 = 39;
+const ELOOP: i32 = 40;
 
 fn path_of(path: &EntryPath) -> Vec<u8> {
     match path.is_root() {

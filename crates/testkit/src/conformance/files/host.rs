@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use bastide::model::{Entry, Manifest, PathGrant};
-use bastide::{ErrorKind, Rung, Session};
+use bastide::{Condition, ErrorKind, Rung, Session};
 
 use super::{class, error};
 use crate::suite::{Context, Outcome, Trial, TrialError, say, sh, skip};
@@ -237,7 +237,8 @@ async fn is_never_root_where_ids_are_the_hosts(context: Context) -> Outcome {
     let refused = context.session_with(&manifest(&root, &[])?).await;
     let error = refused.map(drop).err().ok_or("root's folder was taken")?;
     assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert!(error.hint().is_some_and(|hint| hint.contains("--isolation namespaces")));
+    assert_eq!(error.condition(), Some(&Condition::FolderIsRoots));
+    assert!(error.hint().is_some_and(|hint| hint.contains("Rung::Namespaces")));
     // Somebody else's is worked in as that one, who cannot change what is root's.
     fs::set_permissions(&top, fs::Permissions::from_mode(0o755))?;
     std::os::unix::fs::chown(&root, Some(61_234), Some(61_234))?;
