@@ -4,6 +4,7 @@
 
 pub mod backend;
 mod client;
+pub mod compat;
 pub mod events;
 pub mod host;
 pub mod link;
@@ -36,8 +37,6 @@ pub use session::output::Output;
 pub use session::process::{
     Exit, OutputEvent, Process, ProcessId, ProcessInfo, ProcessWriter, Reason,
 };
-pub use session::pty::PtyLimits;
-pub use session::reference::ExecResult;
 pub use snapshot::store::{SnapshotInfo, Store};
 pub use snapshot::{
     Progress, RemoteSnapshots, Saved, SnapshotKeeper, SnapshotTypes, Workspace, WorkspaceArchive,

@@ -9,8 +9,6 @@ pub(crate) mod lifecycle;
 pub(crate) mod output;
 mod ports;
 pub(crate) mod process;
-pub(crate) mod pty;
-pub(crate) mod reference;
 pub(crate) mod retry;
 mod snapshot;
 
@@ -25,12 +23,12 @@ use tokio::time::Instant;
 
 use crate::backend::{Backend, KeepAlive, Machine, SessionId};
 use crate::client::Removal;
+use crate::compat::pty::PtyProcesses;
 use crate::events::{EventOptions, Finished, Recorder, extension, operation_scope};
 use crate::link::fault::agent_lost;
 use crate::link::{Incoming, LATE, Link, MuxLink, decode};
 use crate::session::lifecycle::Lifecycle;
 use crate::session::process::{GRACE, ProcessInfo};
-use crate::session::pty::PtyProcesses;
 use crate::state::State;
 use crate::{Command, Error, ErrorKind, Input, Output, Process, ProcessId, Result};
 

@@ -15,9 +15,8 @@ use bastide_model::tools::{
 };
 use serde_json::Value;
 
+use crate::compat::{ExecResult, PtyLimits};
 use crate::session::files::Files;
-use crate::session::pty::PtyLimits;
-use crate::session::reference::ExecResult;
 use crate::{Command, Error, ErrorClass, ErrorKind, Result, Session, WriteOptions};
 
 pub use skills::{Skill, SkillInfo, SkillSource, Skills};
@@ -146,14 +145,14 @@ impl<'a> Tools<'a> {
                     command = command.terminal(TERMINAL.0, TERMINAL.1);
                 }
                 let limits = PtyLimits { yield_time_s: Some(yield_time_s), max_output_tokens };
-                let update = self.session.pty_exec_start(command, limits).await?;
+                let update = self.session.compat().pty_exec_start(command, limits).await?;
                 Ok(ExecOutcome::Pty(update))
             }
             ExecCall::Exec { command, shell, timeout_s } => {
                 let timeout = Duration::try_from_secs_f64(timeout_s).unwrap_or(Duration::MAX);
                 let command = self.command(&shell, &command).timeout(timeout);
                 let ExecResult { stdout, stderr, exit_code } =
-                    self.session.exec_result(command).await?;
+                    self.session.compat().exec_result(command).await?;
                 Ok(ExecOutcome::Exec { stdout, stderr, exit_code })
             }
         }
@@ -186,7 +185,8 @@ impl<'a> Tools<'a> {
             yield_time_s: Some(call.yield_time_s),
             max_output_tokens: call.max_output_tokens,
         };
-        let update = self.session.pty_write_stdin(call.session_id, &call.chars, limits).await;
+        let update =
+            self.session.compat().pty_write_stdin(call.session_id, &call.chars, limits).await;
         Ok(show(&run.answer(update)?, started))
     }
 

@@ -38,12 +38,12 @@ async fn works_until_it_is_killed() {
     let client = client(&home);
     match said(WORK).as_str() {
         "save" => {
-            client.attach(&id).await.unwrap().stop().await.unwrap();
+            client.attach(&id).await.unwrap().save().await.unwrap();
         }
         "hydrate" => {
             let archive = tokio::fs::File::open(home.join("archive.tar")).await.unwrap();
             let session = client.attach(&id).await.unwrap();
-            session.hydrate_workspace(Content::stream(archive)).await.unwrap();
+            session.compat().hydrate_workspace(Content::stream(archive)).await.unwrap();
         }
         "restore" => {
             let mut options = ResumeOptions::default();
@@ -153,7 +153,7 @@ async fn keeps_the_old_archive_however_a_save_is_killed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn loses_nothing_however_an_unpacking_is_killed() {
     let home = Home::new().await;
-    let archive = home.session.persist_workspace().await.unwrap();
+    let archive = home.session.compat().persist_workspace().await.unwrap();
     let mut file = archive.into_file().unwrap();
     let mut copy = File::create_new(home.folder.path().join("archive.tar")).unwrap();
     std::io::copy(&mut file, &mut copy).unwrap();

@@ -1,10 +1,11 @@
 //! What whoever comes from the reference's Docker client finds the same. Each value was read off that
 //! client on a real daemon.
 
+use bastide::compat::PtyLimits;
 use bastide::model::environment::Variable;
 use bastide::model::users::User;
 use bastide::model::{Manifest, PathGrant};
-use bastide::{Command, CreateOptions, ErrorClass, PtyLimits, Session};
+use bastide::{Command, CreateOptions, ErrorClass, Session};
 use bastide_docker::DockerOptions;
 use bastide_testkit::engine::images;
 use bastide_testkit::suite::{Context, Outcome, Trial, TrialError, say, sh};
@@ -66,7 +67,8 @@ async fn has_the_variables_an_engine_sets(_: Context) -> Outcome {
     let session = setting.session(base()).await?;
     assert_eq!(say(&session, "[ \"$HOSTNAME\" = \"$(uname -n)\" ] && echo same").await?, "same\n");
     assert_eq!(say(&session, "echo \"<$TERM>\"").await?, "<>\n");
-    let shown = session.pty_exec_start(sh("echo $TERM").terminal(24, 80), PtyLimits::default());
+    let shown =
+        session.compat().pty_exec_start(sh("echo $TERM").terminal(24, 80), PtyLimits::default());
     assert_eq!(String::from_utf8(shown.await?.output)?, "xterm\r\n");
     Ok(session.delete().await?)
 }
@@ -75,8 +77,8 @@ async fn tells_a_signal_by_128_and_its_number(_: Context) -> Outcome {
     let setting = Setting::prepared()?;
     let session = setting.session(base()).await?;
     for (line, code) in [("kill -9 $$", 137), ("kill -15 $$", 143), ("kill -11 $$", 139)] {
-        assert_eq!(session.exec_result(sh(line)).await?.exit_code, code, "{line}");
-        let update = session.pty_exec_start(sh(line), PtyLimits::default()).await?;
+        assert_eq!(session.compat().exec_result(sh(line)).await?.exit_code, code, "{line}");
+        let update = session.compat().pty_exec_start(sh(line), PtyLimits::default()).await?;
         assert_eq!(update.exit_code, Some(code), "{line}");
     }
     Ok(session.delete().await?)
@@ -86,14 +88,18 @@ async fn names_the_shell_that_ran_in_errors(_: Context) -> Outcome {
     let setting = Setting::prepared()?;
     let session = setting.session(base()).await?;
     let late = Command::shell("sleep 100").timeout(std::time::Duration::from_millis(200));
-    let error = session.exec_result(late).await.err().ok_or("it did not take long")?;
+    let error = session.compat().exec_result(late).await.err().ok_or("it did not take long")?;
     let told = error.context().get("command_str").and_then(serde_json::Value::as_str);
     assert_eq!(told, Some("sh -lc sleep 100"), "{error:?}");
     session.delete().await?;
 
     let session = setting.session(DockerOptions::new(images::EMPTY)).await?;
-    let error =
-        session.exec_result(Command::shell("true")).await.err().ok_or("there is a shell")?;
+    let error = session
+        .compat()
+        .exec_result(Command::shell("true"))
+        .await
+        .err()
+        .ok_or("there is a shell")?;
     let told = error.context().get("command_str").and_then(serde_json::Value::as_str);
     assert_eq!(told, Some("sh -lc true"), "{error:?}");
     Ok(session.delete().await?)
@@ -188,10 +194,10 @@ async fn says_on_a_terminal_that_a_program_is_missing(_: Context) -> Outcome {
     ] {
         let command = || Command::new([program, "argument"]);
         let on_terminal = command().terminal(24, 80);
-        let update = session.pty_exec_start(on_terminal, PtyLimits::default()).await?;
+        let update = session.compat().pty_exec_start(on_terminal, PtyLimits::default()).await?;
         assert_eq!(String::from_utf8(update.output)?, format!("{said}\r\n"));
         assert_eq!((update.process_id, update.exit_code), (None, Some(code)), "{program}");
-        let update = session.pty_exec_start(command(), PtyLimits::default()).await?;
+        let update = session.compat().pty_exec_start(command(), PtyLimits::default()).await?;
         assert_eq!(String::from_utf8(update.output)?, format!("{said}\n"));
         assert_eq!(update.exit_code, Some(code), "{program}");
     }
@@ -204,9 +210,9 @@ async fn keeps_to_the_contract_of_sessions_on_this_machine(_: Context) -> Outcom
     let setting = Setting::prepared()?;
     let client = setting.client(base())?;
     let session = client.create_unstarted(&Manifest::default(), CreateOptions::default()).await?;
-    assert!(!session.running().await, "before it was started");
+    assert!(!session.compat().running().await, "before it was started");
     session.start().await?;
-    assert!(session.running().await);
+    assert!(session.compat().running().await);
 
     session.write("file", "content").await?;
     session.mkdir("folder", false).await?;
@@ -221,7 +227,7 @@ async fn keeps_to_the_contract_of_sessions_on_this_machine(_: Context) -> Outcom
     session.rm("folder", false).await?;
     session.mkdir("full/of", true).await?;
     assert_eq!(class(session.rm("full", false).await), cannot_write);
-    let missing = session.exec_result(Command::new(["nosuchprogram"])).await.map(drop);
+    let missing = session.compat().exec_result(Command::new(["nosuchprogram"])).await.map(drop);
     assert_eq!(class(missing), Some(ErrorClass::ExecTransportError));
     Ok(session.delete().await?)
 }

@@ -315,7 +315,7 @@ async fn publishes_declared_ports_on_loopback_only(_: Context) -> Outcome {
     options.network = NetworkAccess::Bridge;
     options.exposed_ports = vec![8765];
     let session = client.create(&Manifest::default(), options).await?;
-    let endpoint = session.resolve_exposed_port(8765).await?;
+    let endpoint = session.compat().resolve_exposed_port(8765).await?;
     assert_eq!(endpoint.host, "127.0.0.1");
     let name = container(&session);
     let seen = setting.docker(&["port", &name])?;

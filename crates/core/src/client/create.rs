@@ -17,13 +17,13 @@ use super::{
     storage,
 };
 use crate::backend::{Booted, KeepAlive, Machine, MachineSpec, Retained, SessionId};
+use crate::compat::pty::PtyProcesses;
 use crate::events::BoundSession;
 use crate::link::{Link, MuxLink};
 use crate::session::environment::{environment, search_path};
 use crate::session::lifecycle::{
     ConcurrencyLimits, Lifecycle, Limits, Preserved, ProgressListener, SessionConfig,
 };
-use crate::session::pty::PtyProcesses;
 use crate::state::{Record, SessionFolder, Stage};
 use crate::workspace;
 use crate::{Error, ErrorKind, Result, Session};

@@ -260,7 +260,7 @@ impl Client {
 
     async fn save_to_stop(&self, id: &SessionId, machine: &Machine) -> Result<Saved> {
         let saved = match retry::saving(|| self.attach_if_up(id, machine)).await {
-            Ok(Some(session)) => session.stop().await,
+            Ok(Some(session)) => session.save().await,
             Ok(None) => Ok(Saved::default()),
             Err(error) => Err(error),
         };

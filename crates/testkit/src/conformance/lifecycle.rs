@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
+use bastide::compat::ManifestPart;
 use bastide::model::snapshot::SnapshotSpec;
 use bastide::model::{Entry, Manifest, PosixPath};
 use bastide::snapshot::RemoteSnapshotsBinding;
@@ -60,23 +61,23 @@ async fn starts_stops_and_shuts_down_in_the_order_of_the_reference(context: Cont
     let client = context.client();
     let (folder, snapshot) = snapshots()?;
     let session = client.create_unstarted(&file("a", "1"), options(snapshot)).await?;
-    assert!(!session.running().await, "it has not started");
+    assert!(!session.compat().running().await, "it has not started");
     assert_eq!(session.state_json()?["workspace_root_ready"], false);
     assert_eq!(say(&session, "ls -A").await?, "");
     session.start().await?;
-    assert!(session.running().await);
+    assert!(session.compat().running().await);
     assert_eq!(session.state_json()?["workspace_root_ready"], true);
     assert_eq!(say(&session, "cat a").await?, "1");
     assert!(!folder.path().join("snaps").exists());
     say(&session, "echo 2 > a").await?;
     session.start().await?;
     assert_eq!(say(&session, "cat a").await?, "2\n", "starting again loses nothing");
-    session.stop().await?;
-    assert!(session.running().await, "stopping saves, and ends nothing");
+    session.save().await?;
+    assert!(session.compat().running().await, "stopping saves, and ends nothing");
     assert!(session.state_json()?["snapshot_fingerprint"].is_string());
     session.shutdown().await?;
     session.shutdown().await?;
-    assert!(!session.running().await);
+    assert!(!session.compat().running().await);
     assert_eq!(state(&client, &session).await?, SessionState::Stopped);
     assert_eq!(session.start().await.unwrap_err().kind(), ErrorKind::Conflict);
     Ok(session.delete().await?)
@@ -121,7 +122,7 @@ async fn saves_nothing_after_a_hook_failed(context: Context) -> Outcome {
         let order = Arc::new(Mutex::new(Vec::new()));
         for number in [1, 2] {
             let order = Arc::clone(&order);
-            session.register_pre_stop_hook(move || {
+            session.compat().register_pre_stop_hook(move || {
                 order.lock().unwrap().push(number);
                 Box::pin(async move {
                     match fails && number == 1 {
@@ -205,7 +206,7 @@ async fn brings_everything_back_from_a_tar_file(context: Context) -> Outcome {
     let session = client.create(&Manifest::default(), options(snapshot.clone())).await?;
     let id = session.id().clone();
     say(&session, EVERYTHING).await?;
-    session.stop().await?;
+    session.save().await?;
     say(&session, "echo later > plain && rm -r deep && touch new").await?;
     session.close().await?;
     client.delete(&id).await?;
@@ -408,8 +409,8 @@ async fn makes_ephemeral_entries_anew_and_keeps_the_rest(context: Context) -> Ou
     let session = client.create(&manifest, options(snapshot)).await?;
     let id = session.id().clone();
     say(&session, "echo x > keep; echo x > fresh; mkdir skipped && echo s > skipped/s").await?;
-    session.register_persist_workspace_skip_path("skipped")?;
-    let archive = session.persist_workspace().await?;
+    session.compat().register_persist_workspace_skip_path("skipped")?;
+    let archive = session.compat().persist_workspace().await?;
     let mut names = Vec::new();
     let mut reader = bastide::archive::tar::TarReader::open(archive.into_file()?)?;
     while let Some(member) = reader.next_member()? {
@@ -417,7 +418,7 @@ async fn makes_ephemeral_entries_anew_and_keeps_the_rest(context: Context) -> Ou
     }
     names.sort();
     assert_eq!(names, [".", "./keep"], "what is ephemeral or skipped is not saved");
-    let done = session.apply_manifest(true).await?;
+    let done = session.compat().apply_manifest(ManifestPart::Ephemeral).await?;
     assert_eq!(done.files, []);
     assert_eq!(say(&session, "cat keep fresh").await?, "x\nf");
     client.stop(&id).await?;
@@ -441,7 +442,7 @@ async fn makes_users_and_groups_of_the_manifest(context: Context) -> Outcome {
         session => session?,
     };
     assert_eq!(say(&session, "stat -c '%G %a' shared").await?, "team 640\n");
-    session.provision_manifest_accounts().await?;
+    session.compat().provision_manifest_accounts().await?;
     let as_amy =
         bastide::Command::shell("id -un; id -Gn | tr ' ' '\\n' | sort; cat shared").user("amy");
     let output = session.exec(as_amy).await?;
@@ -484,7 +485,7 @@ async fn gives_a_model_its_tools(context: Context) -> Outcome {
     );
     assert_eq!(tools.call("nothing", "{}").await.unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(bastide::Tools::definitions().len(), 4);
-    session.pty_terminate_all().await;
+    session.compat().pty_terminate_all().await;
     let folder = tempfile::tempdir()?;
     std::fs::create_dir_all(folder.path().join("pdf/scripts"))?;
     std::fs::write(folder.path().join("pdf/SKILL.md"), "---\ndescription: Reads PDF\n---\n")?;

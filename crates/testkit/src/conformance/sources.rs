@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bastide::compat::ManifestPart;
 use bastide::model::Manifest;
 use bastide::{CreateOptions, ErrorClass, GitFetch, GitOptions, NetworkAccess, ProgressListener};
 use serde_json::json;
@@ -55,7 +56,7 @@ async fn copies_a_folder_of_the_host_as_it_is(context: Context) -> Outcome {
         "one": {"type": "local_file", "src": "src/run.sh", "permissions": {"owner": 6, "group": 0, "other": 0}},
     });
     let session = context.client().create_unstarted(&manifest(entries)?, from(&base)).await?;
-    let done = session.apply_manifest(false).await?;
+    let done = session.compat().apply_manifest(ManifestPart::Whole).await?;
     let shown: Vec<&str> = done.files.iter().map(|file| file.path.as_str()).collect();
     let root = session.root().as_str();
     let want = ["in/closed/f", "in/run.sh", "one"].map(|path| format!("{root}/{path}"));

@@ -252,7 +252,7 @@ async fn refuses_users_there_are_not(context: Context) -> Outcome {
         error.ok_or_else(|| format!("{user:?} looked at something"))?;
     }
     // As the reference calls it.
-    let ran = session.exec_result(sh("true").user("no-such-user")).await;
+    let ran = session.compat().exec_result(sh("true").user("no-such-user")).await;
     assert_eq!(class(ran)?, "ExecTransportError");
     Ok(session.delete().await?)
 }

@@ -181,7 +181,7 @@ async fn by_files(session: &Session) -> Outcome {
     session.mkdir("folder", false).await?;
     session.chmod("folder", 0o2755).await?;
     session.extract("in/data.tar", tar()?, ExtractOptions::default()).await?;
-    session.hydrate_workspace(tar()?).await?;
+    session.compat().hydrate_workspace(tar()?).await?;
     Ok(())
 }
 

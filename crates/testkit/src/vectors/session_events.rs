@@ -98,11 +98,11 @@ async fn perform(session: &Session, step: &Value) -> Result<()> {
             session.read_bounded(text("path")?, most).await.map(drop)
         }
         "write" => session.write(text("path")?, text("content")?.to_owned()).await,
-        "running" => session.try_running().await.map(drop),
+        "running" => session.is_running().await.map(drop),
         "resolve_exposed_port" => {
             let port = step["port"].as_u64().and_then(|port| u16::try_from(port).ok());
             let port = port.ok_or_else(|| malformed("port", "a port"))?;
-            session.resolve_exposed_port(port).await.map(drop)
+            session.compat().resolve_exposed_port(port).await.map(drop)
         }
         op => Err(Error::new(ErrorKind::Internal, format!("no operation `{op}`"))),
     }

@@ -145,7 +145,7 @@ fn names(name: &[u8]) -> Option<Vec<Vec<u8>>> {
 }
 
 /// Unpacks an archive of whomever, by the reference's rules.
-pub(super) async fn by_the_rules(
+pub(crate) async fn by_the_rules(
     session: &Session,
     data: Content<'_>,
     links: LinkPolicy,

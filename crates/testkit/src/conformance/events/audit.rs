@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
+use bastide::compat::PtyLimits;
 use bastide::events::{
     AuditKey, AuditOptions, AuditReader, AuditRecord, EventOptions, audit_folder, prove, verify,
 };
 use bastide::model::Manifest;
-use bastide::{Client, CreateOptions, PtyLimits, SessionId};
+use bastide::{Client, CreateOptions, SessionId};
 use futures::future::join_all;
 use serde_json::json;
 
@@ -69,10 +70,10 @@ async fn keeps_every_operation_on_record(context: Context) -> Outcome {
     drop(listening.output(100).await?);
     drop(session.log(process, 0).await?.output(100).await?);
     session.processes().await?;
-    session.pty_exec_start(sh("true").terminal(24, 80), PtyLimits::default()).await?;
-    session.pty_terminate_all().await;
-    assert!(session.running().await);
-    failure(session.resolve_exposed_port(1).await)?;
+    session.compat().pty_exec_start(sh("true").terminal(24, 80), PtyLimits::default()).await?;
+    session.compat().pty_terminate_all().await;
+    assert!(session.compat().running().await);
+    failure(session.compat().resolve_exposed_port(1).await)?;
     let other = client(&context).attach(&id).await?;
     other.exec(sh("true")).await?;
     drop(other);

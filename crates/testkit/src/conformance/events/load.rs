@@ -143,7 +143,7 @@ async fn loses_no_event_to_sinks_of_a_session(context: Context) -> Outcome {
     let session = client.create(&Manifest::default(), CreateOptions::default()).await?;
     let before = resident()?;
     for _ in 0..events / 2 {
-        assert!(session.try_running().await?);
+        assert!(session.is_running().await?);
     }
     session.flush_events().await;
     for stats in session.event_stats() {

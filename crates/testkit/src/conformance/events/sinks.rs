@@ -68,8 +68,8 @@ async fn tells_of_the_ten_operations_and_no_others(context: Context) -> Outcome 
     session.read("folder/file").await?;
     failure(session.read("nothing").await)?;
     session.exec(sh("exit 3")).await?;
-    assert!(session.running().await);
-    failure(session.resolve_exposed_port(80).await)?;
+    assert!(session.compat().running().await);
+    failure(session.compat().resolve_exposed_port(80).await)?;
     session.delete().await?;
     let want = ["write", "read", "read", "exec", "running", "resolve_exposed_port"];
     let want: Vec<_> =
@@ -311,7 +311,7 @@ async fn keeps_a_log_in_the_workspace(context: Context) -> Outcome {
     let uuid = uuid::Uuid::parse_str(session.id().as_str())?;
     assert_eq!(said, format!("5\n3\neach.jsonl\nevents-{uuid}.jsonl\nthird.jsonl\n"));
     let skipped: Vec<_> =
-        session.event_skip_paths().iter().map(|path| path.as_str().to_owned()).collect();
+        session.compat().event_skip_paths().iter().map(|path| path.as_str().to_owned()).collect();
     assert_eq!(skipped, ["logs/each.jsonl"]);
     Ok(session.delete().await?)
 }

@@ -84,7 +84,7 @@ async fn no_few_bytes_fill_a_workspace(context: Context) -> Outcome {
         (tar_with_record("path", &"a/".repeat(100_000)), "archive path is too deep"),
     ];
     for (bomb, reason) in bombs {
-        let refused = error(session.hydrate_workspace(bomb.clone()).await)?;
+        let refused = error(session.compat().hydrate_workspace(bomb.clone()).await)?;
         assert_eq!(refused.context()["reason"], reason, "{refused:?}");
         assert!(refused.hint().is_some(), "{refused:?}");
         let unpacked = session.extract("in/a.tar", bomb, ExtractOptions::default()).await;
@@ -266,12 +266,12 @@ async fn takes_back_what_it_archived(context: Context) -> Outcome {
         "mkdir d; echo one > a; ln a d/b; mkfifo p; ln -s $PWD/a d/up; ln -s $PWD/d/../a dots",
     )
     .await?;
-    let archive = session.persist_workspace().await?;
+    let archive = session.compat().persist_workspace().await?;
     let left_out: Vec<&str> = archive.left_out.iter().map(|(path, _)| path.as_str()).collect();
     assert_eq!(left_out, ["./p"]);
     let content = archive.into_content()?;
     say(&session, "rm -r a d p dots").await?;
-    session.hydrate_workspace(content).await?;
+    session.compat().hydrate_workspace(content).await?;
     let look = "find . -mindepth 1 | sort; stat -c %h a d/b; readlink d/up dots; cat d/up dots";
     assert_eq!(
         say(&session, look).await?,
@@ -290,7 +290,7 @@ async fn says_where_an_archive_does_not_fit(context: Context) -> Outcome {
     ];
     for (member, reason) in cases {
         let archive = tar(&[(member, b"x")])?;
-        let failed = error(session.hydrate_workspace(archive).await)?;
+        let failed = error(session.compat().hydrate_workspace(archive).await)?;
         assert_eq!(failed.class(), Some(ErrorClass::WorkspaceArchiveWriteError));
         let told = |key: &str| failed.context()[key].as_str().unwrap_or_default().to_owned();
         let told = (told("path"), told("member"), told("reason"));

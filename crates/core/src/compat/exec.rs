@@ -3,7 +3,8 @@
 
 use serde_json::Number;
 
-use crate::{Command, Error, ErrorKind, Output, Reason, Result, Session};
+use super::ReferenceSession;
+use crate::{Command, Error, ErrorKind, Output, Reason, Result};
 
 /// What a command said, and how it ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,8 +27,8 @@ impl ExecResult {
     }
 }
 
-impl Session {
-    /// Runs a command to its end, as [`exec`](Self::exec) does, and tells its end as the reference
+impl ReferenceSession<'_> {
+    /// Runs a command to its end, as [`Session::exec`](crate::Session::exec) does, and tells its end as the reference
     /// does.
     ///
     /// # Errors
@@ -35,12 +36,12 @@ impl Session {
     /// `ExecTransportError` if it could not be executed, `ExecTimeoutError` if it took longer than its
     /// [timeout](Command::timeout), [`LimitExceeded`](ErrorKind::LimitExceeded) if it said more than its
     /// [output limit](Command::output_limit) (it ran to its end then); and as `exec`.
-    pub async fn exec_result(&self, command: Command) -> Result<ExecResult> {
-        let command = self.as_run(command);
+    pub async fn exec_result(self, command: Command) -> Result<ExecResult> {
+        let command = self.session.as_run(command);
         let argv: Vec<String> =
             command.argv.iter().map(|part| String::from_utf8_lossy(part).into_owned()).collect();
         let timeout = command.timeout;
-        let output = self.exec(command).await.map_err(|error| not_run(&argv, error))?;
+        let output = self.session.exec(command).await.map_err(|error| not_run(&argv, error))?;
         let is_whole = !output.is_truncated();
         let Output { stdout, stderr, stdout_omitted, stderr_omitted, lost, exit, .. } = output;
         let code = i64::from(exit.code);
@@ -56,7 +57,9 @@ impl Session {
                 let seconds = timeout.and_then(|timeout| Number::from_f64(timeout.as_secs_f64()));
                 return Err(Error::exec_timeout(argv, seconds));
             }
-            Reason::Signalled | Reason::OutOfMemory if !self.backend.has_own_system() => 128 - code,
+            Reason::Signalled | Reason::OutOfMemory if !self.session.backend.has_own_system() => {
+                128 - code
+            }
             _ => code,
         };
         // A result has no place to say that something is missing from it.
@@ -74,7 +77,7 @@ impl Session {
 }
 
 /// What keeps a command from running is `ExecTransportError` with the reference, whatever it is.
-pub(crate) fn not_run(argv: &[String], error: Error) -> Error {
+fn not_run(argv: &[String], error: Error) -> Error {
     match error.class() {
         Some(_) => error,
         None => Error::exec_transport(argv).with_source(error),
