@@ -57,7 +57,7 @@ async fn copy_out(
     let mut copied = Vec::new();
     while let Some((from, to)) = folders.pop() {
         fs::create_dir_all(&to)?;
-        for entry in session.ls(&from).await? {
+        for entry in session.files().ls(&from).await? {
             let name = entry.path.rsplit('/').next().unwrap_or_default();
             if matches!(name, "" | "." | "..") {
                 continue;
@@ -66,7 +66,7 @@ async fn copy_out(
             match entry.kind {
                 FileKind::Dir => folders.push((inside, outside)),
                 FileKind::File => {
-                    fs::write(&outside, session.read(&inside).await?)?;
+                    fs::write(&outside, session.files().read(&inside).await?)?;
                     copied.push(outside);
                 }
                 _ => {}

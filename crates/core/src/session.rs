@@ -1,7 +1,6 @@
 //! The live sandbox a user holds.
 
 pub(crate) mod command;
-mod default_user;
 pub(crate) mod environment;
 mod events;
 pub(crate) mod files;

@@ -121,8 +121,8 @@ async fn reaches_a_daemon_over_tcp_with_tls(_: Context) -> Outcome {
     let id = session.id().clone();
     assert_eq!(say(&session, "echo hello; pwd").await?, "hello\n/workspace\n");
     let large: Vec<u8> = (0..=u8::MAX).cycle().take(3_000_000).collect();
-    session.write("large", large.clone()).await?;
-    assert!(session.read("large").await? == large);
+    session.files().write("large", large.clone()).await?;
+    assert!(session.files().read("large").await? == large);
     drop(session);
     // Another process would come in by another command, and find the same guest.
     let session = Client::new(Arc::new(make()?)).attach(&id).await?;

@@ -72,7 +72,7 @@ async fn replaces_a_container_that_is_gone(_: Context) -> Outcome {
     client.stop(&id).await?;
     setting.docker(&["rm", "--force", &name])?;
     let session = client.resume(&id).await?;
-    assert_eq!(session.read("file").await?, "of the manifest", "laid out anew");
+    assert_eq!(session.files().read("file").await?, "of the manifest", "laid out anew");
     Ok(session.delete().await?)
 }
 

@@ -116,13 +116,13 @@ async fn makes_a_granted_path_the_image_lacks(_: Context) -> Outcome {
         let client = setting.client(DockerOptions::new(image))?;
         let manifest = granted("/data/missing", false);
         let session = client.create(&manifest, CreateOptions::default()).await?;
-        session.write("/data/missing/new", "content").await?;
-        assert_eq!(session.read("/data/missing/new").await?, "content", "{image}");
+        session.files().write("/data/missing/new", "content").await?;
+        assert_eq!(session.files().read("/data/missing/new").await?, "content", "{image}");
         session.delete().await?;
 
         let manifest = granted("/data/missing", true);
         let session = client.create(&manifest, CreateOptions::default()).await?;
-        assert!(session.write("/data/missing/new", "content").await.is_err(), "{image}");
+        assert!(session.files().write("/data/missing/new", "content").await.is_err(), "{image}");
         session.delete().await?;
     }
     Ok(())
@@ -214,19 +214,22 @@ async fn keeps_to_the_contract_of_sessions_on_this_machine(_: Context) -> Outcom
     session.start().await?;
     assert!(session.compat().running().await);
 
-    session.write("file", "content").await?;
-    session.mkdir("folder", false).await?;
-    session.mkdir("folder", false).await?;
+    session.files().write("file", "content").await?;
+    session.files().mkdir("folder", false).await?;
+    session.files().mkdir("folder", false).await?;
     let class = |done: bastide::Result<()>| done.err().and_then(|error| error.class());
     let cannot_write = Some(ErrorClass::WorkspaceArchiveWriteError);
-    assert_eq!(class(session.mkdir("a/b", false).await), cannot_write);
-    assert_eq!(class(session.mkdir("file", true).await), cannot_write);
-    assert_eq!(class(session.ls("file").await.map(drop)), Some(ErrorClass::ExecNonZeroError));
-    assert_eq!(class(session.write("folder", "content").await), cannot_write);
-    assert_eq!(session.ls("folder").await?.len(), 0, "nothing came into it");
-    session.rm("folder", false).await?;
-    session.mkdir("full/of", true).await?;
-    assert_eq!(class(session.rm("full", false).await), cannot_write);
+    assert_eq!(class(session.files().mkdir("a/b", false).await), cannot_write);
+    assert_eq!(class(session.files().mkdir("file", true).await), cannot_write);
+    assert_eq!(
+        class(session.files().ls("file").await.map(drop)),
+        Some(ErrorClass::ExecNonZeroError)
+    );
+    assert_eq!(class(session.files().write("folder", "content").await), cannot_write);
+    assert_eq!(session.files().ls("folder").await?.len(), 0, "nothing came into it");
+    session.files().rm("folder", false).await?;
+    session.files().mkdir("full/of", true).await?;
+    assert_eq!(class(session.files().rm("full", false).await), cannot_write);
     let missing = session.compat().exec_result(Command::new(["nosuchprogram"])).await.map(drop);
     assert_eq!(class(missing), Some(ErrorClass::ExecTransportError));
     Ok(session.delete().await?)

@@ -166,7 +166,7 @@ async fn has_volumes_of_the_drivers_the_manifest_names(_: Context) -> Outcome {
     assert_eq!(say(&session, "cat data/object").await?, "stored elsewhere");
     // Mounts can be read only unless somebody says otherwise.
     assert_ne!(session.exec(sh("echo x > data/x")).await?.exit.code, 0);
-    session.write("beside", "own").await?;
+    session.files().write("beside", "own").await?;
     let open = session.receipt().not_enforced.join("\n");
     assert!(open.contains("the volume driver mountpoint at /workspace/data"), "{open}");
 

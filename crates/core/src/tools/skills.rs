@@ -188,10 +188,11 @@ impl Skills {
 
     async fn in_session(&self, session: &Session) -> Result<Vec<SkillInfo>> {
         let mut found = Vec::new();
-        for folder in session.ls(self.path.as_str()).await? {
+        for folder in session.files().ls(self.path.as_str()).await? {
             let name = folder.path.rsplit('/').next().unwrap_or_default().to_owned();
             let path = self.path.join(&PosixPath::new(&name));
-            let text = session.read_bounded(&format!("{path}/SKILL.md"), MAX_FRONT_MATTER).await;
+            let text =
+                session.files().read_bounded(&format!("{path}/SKILL.md"), MAX_FRONT_MATTER).await;
             if let (true, Ok(text)) = (folder.is_dir(), text) {
                 found.push(info(&String::from_utf8_lossy(&text), &name, &path));
             }
@@ -253,7 +254,7 @@ impl Skills {
         };
         let answer =
             |status: &str| json!({"status": status, "skill_name": info.name, "path": info.path});
-        if session.stat(&format!("{}/SKILL.md", info.path)).await.is_ok() {
+        if session.files().stat(&format!("{}/SKILL.md", info.path)).await.is_ok() {
             return Ok(answer("already_loaded"));
         }
         let parent = host.parent().unwrap_or(&host).to_owned();

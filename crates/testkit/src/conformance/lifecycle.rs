@@ -471,7 +471,7 @@ async fn gives_a_model_its_tools(context: Context) -> Outcome {
     assert_eq!(say(&session, "cat a.txt d/b.txt").await?, "one\n2\nnew\n");
     let escape = "*** Begin Patch\n*** Add File: ../../etc/x\n+x\n*** End Patch\n";
     assert!(tools.apply_patch(escape).await.is_err());
-    session.write("p.png", &b"\x89PNG\r\n\x1a\nrest"[..]).await?;
+    session.files().write("p.png", &b"\x89PNG\r\n\x1a\nrest"[..]).await?;
     let bastide::ToolAnswer::Image(url) = tools.view_image(r#"{"path": "p.png"}"#).await? else {
         return Err("no image".into());
     };

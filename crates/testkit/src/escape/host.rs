@@ -174,13 +174,13 @@ fn tar() -> Result<Vec<u8>, TrialError> {
 
 /// The guest is not behind the filter of commands, and does what the host asks, archives and all.
 async fn by_files(session: &Session) -> Outcome {
-    session.write("by-mode", "x").await?;
-    session.chmod("by-mode", 0o6755).await?;
+    session.files().write("by-mode", "x").await?;
+    session.files().chmod("by-mode", 0o6755).await?;
     let options = WriteOptions::default().mode(0o4755);
     session.files().write_with("by-write", "x", options).await?;
-    session.mkdir("folder", false).await?;
-    session.chmod("folder", 0o2755).await?;
-    session.extract("in/data.tar", tar()?, ExtractOptions::default()).await?;
+    session.files().mkdir("folder", false).await?;
+    session.files().chmod("folder", 0o2755).await?;
+    session.files().extract("in/data.tar", tar()?, ExtractOptions::default()).await?;
     session.compat().hydrate_workspace(tar()?).await?;
     Ok(())
 }
@@ -214,7 +214,7 @@ async fn leaves_only_files_of_the_folders_owner(context: Context) -> Outcome {
     }
     let session = context.session_with(&manifest(&root, Vec::new())?).await?;
     say(&session, "touch made && mkdir folder && touch folder/made").await?;
-    session.write("written", "x").await?;
+    session.files().write("written", "x").await?;
     let found = dangers(&root)?;
     let others = session.exec(sh("true").user("4242")).await;
     let others = others.err().ok_or("another user was there")?;
@@ -242,7 +242,7 @@ async fn keeps_set_id_modes_in_storage_of_its_own(context: Context) -> Outcome {
     // As packages are installed: some programs have a group of their own.
     let line = "touch program && chmod 2755 program && stat -c %a program";
     assert_eq!(say(&session, line).await?, "2755\n");
-    session.chmod("program", 0o4711).await?;
+    session.files().chmod("program", 0o4711).await?;
     assert_eq!(say(&session, "stat -c %a program").await?, "4711\n");
     Ok(session.delete().await?)
 }

@@ -92,7 +92,9 @@ fn extract_in_session(case: &Case<'_>) -> Result<()> {
         options = options.limits(limits(case)?);
     }
     let (path, archive) = (case.text("path")?, case.bytes("archive_b64")?);
-    in_session(case, Vec::new(), async |session| session.extract(path, archive, options).await)
+    in_session(case, Vec::new(), async |session| {
+        session.files().extract(path, archive, options).await
+    })
 }
 
 fn extract_by_plan(case: &Case<'_>) -> Result<()> {

@@ -149,7 +149,7 @@ async fn listed(session: &Session, manifest: &Manifest) -> Result<Value> {
     let mut folders = vec![PosixPath::default()];
     while let Some(folder) = folders.pop() {
         let place = PosixPath::new(session.root().as_str()).join(&folder);
-        for info in session.ls(place.as_str()).await? {
+        for info in session.files().ls(place.as_str()).await? {
             let name = info.path.rsplit('/').next().unwrap_or_default().to_owned();
             let path = folder.join(&PosixPath::new(&name));
             let mut node = Map::new();
@@ -160,7 +160,7 @@ async fn listed(session: &Session, manifest: &Manifest) -> Result<Value> {
             match info.is_dir() {
                 true => folders.push(path.clone()),
                 false => {
-                    let content = session.read(&info.path).await?;
+                    let content = session.files().read(&info.path).await?;
                     let content = String::from_utf8_lossy(&content).into_owned();
                     node.insert("content".to_owned(), content.into());
                 }

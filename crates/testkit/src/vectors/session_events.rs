@@ -92,12 +92,12 @@ async fn perform(session: &Session, step: &Value) -> Result<()> {
             let line = step["command"][0].as_str().ok_or_else(|| malformed("command", "text"))?;
             session.exec(Command::shell(line)).await.map(drop)
         }
-        "read" => session.read(text("path")?).await.map(drop),
+        "read" => session.files().read(text("path")?).await.map(drop),
         "read_bounded" => {
             let most = step["max_bytes"].as_u64().unwrap_or(0);
-            session.read_bounded(text("path")?, most).await.map(drop)
+            session.files().read_bounded(text("path")?, most).await.map(drop)
         }
-        "write" => session.write(text("path")?, text("content")?.to_owned()).await,
+        "write" => session.files().write(text("path")?, text("content")?.to_owned()).await,
         "running" => session.is_running().await.map(drop),
         "resolve_exposed_port" => {
             let port = step["port"].as_u64().and_then(|port| u16::try_from(port).ok());

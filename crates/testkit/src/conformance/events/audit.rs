@@ -47,21 +47,21 @@ pub(crate) fn records(context: &Context, id: &SessionId) -> Result<Vec<AuditReco
 async fn keeps_every_operation_on_record(context: Context) -> Outcome {
     let session = client(&context).create(&Manifest::default(), CreateOptions::default()).await?;
     let id = session.id().clone();
-    session.write("file", "content").await?;
-    session.read("file").await?;
-    session.read_bounded("file", 2).await?;
-    failure(session.read("../../etc/passwd").await)?;
+    session.files().write("file", "content").await?;
+    session.files().read("file").await?;
+    session.files().read_bounded("file", 2).await?;
+    failure(session.files().read("../../etc/passwd").await)?;
     session.files().open("file").await?;
-    session.mkdir("folder", false).await?;
-    session.ls("folder").await?;
-    session.stat("file").await?;
-    session.mv("file", "folder/file").await?;
-    session.chmod("folder/file", 0o600).await?;
+    session.files().mkdir("folder", false).await?;
+    session.files().ls("folder").await?;
+    session.files().stat("file").await?;
+    session.files().mv("file", "folder/file").await?;
+    session.files().chmod("folder/file", 0o600).await?;
     session.files().symlink("link", "file").await?;
-    session.glob("*").await?;
-    session.same_file("folder", "link", true).await?;
-    session.rm("folder", true).await?;
-    drop(session.watch(".", false).await?);
+    session.files().glob("*").await?;
+    session.files().same_file("folder", "link", true).await?;
+    session.files().rm("folder", true).await?;
+    drop(session.files().watch(".", false).await?);
     session.exec(sh("exit 3")).await?;
     let process = session.launch(sh("echo up; sleep 60")).await?;
     let mut listening = session.attach(process, 0).await?;
@@ -162,7 +162,7 @@ async fn keeps_one_chain_whoever_acts(context: Context) -> Outcome {
     let others = others.into_iter().collect::<bastide::Result<Vec<_>>>()?;
     let work = others.iter().map(|other| async move {
         for number in 0..count {
-            other.write(&format!("file{number}"), "x").await?;
+            other.files().write(&format!("file{number}"), "x").await?;
         }
         bastide::Result::Ok(())
     });
