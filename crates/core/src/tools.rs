@@ -261,11 +261,11 @@ impl<'a> Tools<'a> {
                 }
             }
             FileRequest::Remove(path) => {
-                files.rm(path.as_str(), false).await?;
+                files.rm(path.as_str()).await?;
                 Ok(FileAnswer::Done)
             }
             FileRequest::SameFile(first, second) => {
-                let same = files.same_file(first.as_str(), second.as_str(), false).await?;
+                let same = files.same_entry(first.as_str(), second.as_str()).await?;
                 Ok(FileAnswer::Same(same))
             }
             FileRequest::Rename { from, to } => {
@@ -278,7 +278,7 @@ impl<'a> Tools<'a> {
     /// Writes a file, and the folders it lies in.
     async fn write_text(&self, path: &PosixPath, content: Vec<u8>) -> Result<()> {
         let files = self.files();
-        files.mkdir(folder_of(path).as_str(), true).await?;
+        files.mkdir_all(folder_of(path).as_str()).await?;
         files.write(path.as_str(), content).await
     }
 
@@ -294,7 +294,7 @@ impl<'a> Tools<'a> {
         let replaced = replaced.await;
         if replaced.is_err() {
             // The first failure is the one to tell.
-            drop(files.rm(staged.as_str(), false).await);
+            drop(files.rm(staged.as_str()).await);
         }
         replaced
     }

@@ -215,21 +215,21 @@ async fn keeps_to_the_contract_of_sessions_on_this_machine(_: Context) -> Outcom
     assert!(session.compat().running().await);
 
     session.files().write("file", "content").await?;
-    session.files().mkdir("folder", false).await?;
-    session.files().mkdir("folder", false).await?;
+    session.files().mkdir("folder").await?;
+    session.files().mkdir("folder").await?;
     let class = |done: bastide::Result<()>| done.err().and_then(|error| error.class());
     let cannot_write = Some(ErrorClass::WorkspaceArchiveWriteError);
-    assert_eq!(class(session.files().mkdir("a/b", false).await), cannot_write);
-    assert_eq!(class(session.files().mkdir("file", true).await), cannot_write);
+    assert_eq!(class(session.files().mkdir("a/b").await), cannot_write);
+    assert_eq!(class(session.files().mkdir_all("file").await), cannot_write);
     assert_eq!(
         class(session.files().ls("file").await.map(drop)),
         Some(ErrorClass::ExecNonZeroError)
     );
     assert_eq!(class(session.files().write("folder", "content").await), cannot_write);
     assert_eq!(session.files().ls("folder").await?.len(), 0, "nothing came into it");
-    session.files().rm("folder", false).await?;
-    session.files().mkdir("full/of", true).await?;
-    assert_eq!(class(session.files().rm("full", false).await), cannot_write);
+    session.files().rm("folder").await?;
+    session.files().mkdir_all("full/of").await?;
+    assert_eq!(class(session.files().rm("full").await), cannot_write);
     let missing = session.compat().exec_result(Command::new(["nosuchprogram"])).await.map(drop);
     assert_eq!(class(missing), Some(ErrorClass::ExecTransportError));
     Ok(session.delete().await?)

@@ -106,12 +106,18 @@ pub(crate) async fn run(ui: &mut Ui, args: FilesArgs) -> Result<ExitCode> {
         }
         FilesTask::Rm { at, recursive } => {
             let session = attach(&at).await?;
-            session.files().rm(&at.path, recursive).await?;
+            match recursive {
+                true => session.files().rm_all(&at.path).await?,
+                false => session.files().rm(&at.path).await?,
+            }
             done(ui, &session, &at)?;
         }
         FilesTask::Mkdir { at, parents } => {
             let session = attach(&at).await?;
-            session.files().mkdir(&at.path, parents).await?;
+            match parents {
+                true => session.files().mkdir_all(&at.path).await?,
+                false => session.files().mkdir(&at.path).await?,
+            }
             done(ui, &session, &at)?;
         }
     }

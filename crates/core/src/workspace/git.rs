@@ -158,7 +158,7 @@ async fn clone_and_copy(session: &Session, step: &GitStep, tmp: &str) -> Result<
         None => tmp.to_owned(),
     };
     let dest = dest(session, step);
-    session.files().mkdir(dest.as_str(), true).await?;
+    session.files().mkdir_all(dest.as_str()).await?;
     let (all, to) = (format!("{from}/."), format!("{dest}/"));
     let copied = run(session, ["cp", "-R", "--", &all, &to]).await?;
     match copied.exit.code {

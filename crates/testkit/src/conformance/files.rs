@@ -241,12 +241,12 @@ async fn follows_links_that_stay_and_refuses_those_that_leave(context: Context) 
         assert_eq!(class(session.files().ls(path).await)?, refused, "ls {path}");
         assert_eq!(class(session.files().stat(path).await)?, refused, "stat {path}");
         assert_eq!(class(session.files().chmod(path, 0o777).await)?, refused, "chmod {path}");
-        assert_eq!(class(session.files().mkdir(path, true).await)?, refused, "mkdir {path}");
-        assert_eq!(class(files.watch(path, true).await)?, refused, "watch {path}");
+        assert_eq!(class(session.files().mkdir_all(path).await)?, refused, "mkdir {path}");
+        assert_eq!(class(files.watch_all(path).await)?, refused, "watch {path}");
     }
     for path in ["top/tmp/new", "top/tmp"] {
         assert_eq!(
-            class(session.files().rm(path, true).await)?,
+            class(session.files().rm_all(path).await)?,
             "InvalidManifestPathError",
             "{path}"
         );

@@ -178,7 +178,7 @@ async fn by_files(session: &Session) -> Outcome {
     session.files().chmod("by-mode", 0o6755).await?;
     let options = WriteOptions::default().mode(0o4755);
     session.files().write_with("by-write", "x", options).await?;
-    session.files().mkdir("folder", false).await?;
+    session.files().mkdir("folder").await?;
     session.files().chmod("folder", 0o2755).await?;
     session.files().extract("in/data.tar", tar()?, ExtractOptions::default()).await?;
     session.compat().hydrate_workspace(tar()?).await?;

@@ -61,18 +61,18 @@ async fn everything(session: &Session, archive: &[u8]) -> Result<Vec<u8>, TrialE
             seen.extend(info.path.bytes());
         }
     }
-    drop(session.files().mkdir("x/made/deep", true).await);
+    drop(session.files().mkdir_all("x/made/deep").await);
     drop(session.files().mv("x/f", "x/moved").await);
     drop(session.files().mv("x/moved", "x/sub/f").await);
     drop(session.files().symlink("x/sub/link", "anywhere").await);
     for path in session.files().glob("x/**").await.unwrap_or_default() {
         seen.extend(path.bytes());
     }
-    drop(session.files().watch("x", true).await);
+    drop(session.files().watch_all("x").await);
     drop(session.files().extract("x/t.tar", archive.to_vec(), ExtractOptions::default()).await);
-    drop(session.files().rm("x/f", false).await);
-    drop(session.files().rm("x/sub", true).await);
-    drop(session.files().rm("x", true).await);
+    drop(session.files().rm("x/f").await);
+    drop(session.files().rm_all("x/sub").await);
+    drop(session.files().rm_all("x").await);
     Ok(seen)
 }
 

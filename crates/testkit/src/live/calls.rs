@@ -173,12 +173,20 @@ async fn on_files(session: &Session, op: &str, step: &Value) -> Result<Value> {
             listed.sort_by(|one, other| one.path.cmp(&other.path));
             Ok(listed.iter().map(entry).collect())
         }
-        "mkdir" => files.mkdir(text(step, "path")?, step["parents"] == true).await.map(nothing),
-        "rm" => files.rm(text(step, "path")?, step["recursive"] == true).await.map(nothing),
+        "mkdir" if step["parents"] == true => {
+            files.mkdir_all(text(step, "path")?).await.map(nothing)
+        }
+        "mkdir" => files.mkdir(text(step, "path")?).await.map(nothing),
+        "rm" if step["recursive"] == true => files.rm_all(text(step, "path")?).await.map(nothing),
+        "rm" => files.rm(text(step, "path")?).await.map(nothing),
         "mv" => files.mv(text(step, "source")?, text(step, "destination")?).await.map(nothing),
         "same_file" => {
             let (left, right) = (text(step, "left")?, text(step, "right")?);
-            files.same_file(left, right, step["follow"] != false).await.map(Value::from)
+            let same = match step["follow"] == false {
+                true => files.same_entry(left, right).await,
+                false => files.same_file(left, right).await,
+            };
+            same.map(Value::from)
         }
         "extract" => {
             let options = match step["scheme"].as_str() {

@@ -80,12 +80,20 @@ async fn perform(session: &Session, op: &str, arguments: &Arguments<'_>) -> Resu
             Ok(listed.iter().map(|info| entry(info, &own)).collect())
         }
         "mkdir" => {
-            let parents = arguments.flag("parents", false);
-            session.files().mkdir(arguments.text("path")?, parents).await.map(nothing)
+            let path = arguments.text("path")?;
+            let made = match arguments.flag("parents", false) {
+                true => session.files().mkdir_all(path).await,
+                false => session.files().mkdir(path).await,
+            };
+            made.map(nothing)
         }
         "rm" => {
-            let recursive = arguments.flag("recursive", false);
-            session.files().rm(arguments.text("path")?, recursive).await.map(nothing)
+            let path = arguments.text("path")?;
+            let removed = match arguments.flag("recursive", false) {
+                true => session.files().rm_all(path).await,
+                false => session.files().rm(path).await,
+            };
+            removed.map(nothing)
         }
         "mv" => {
             let (from, to) = (arguments.text("source")?, arguments.text("destination")?);
@@ -93,8 +101,11 @@ async fn perform(session: &Session, op: &str, arguments: &Arguments<'_>) -> Resu
         }
         "same_file" => {
             let (left, right) = (arguments.text("left")?, arguments.text("right")?);
-            let follow = arguments.flag("follow_symlinks", true);
-            session.files().same_file(left, right, follow).await.map(Value::from)
+            let same = match arguments.flag("follow_symlinks", true) {
+                true => session.files().same_file(left, right).await,
+                false => session.files().same_entry(left, right).await,
+            };
+            same.map(Value::from)
         }
         _ => Err(Error::new(ErrorKind::Internal, format!("no handler for operation `{op}`"))),
     }

@@ -108,13 +108,26 @@ impl Files<'_> {
         scope.record_unit(work).await
     }
 
-    /// Makes a folder, with `parents` also those above it. One that exists already is fine.
+    /// Makes a folder in one that is there. One that exists already is fine.
     ///
     /// # Errors
     ///
     /// `WorkspaceArchiveWriteError` if it cannot be made, or lies where only reading is granted;
     /// `InvalidManifestPathError` if its path leads out.
-    pub async fn mkdir(&self, path: &str, parents: bool) -> Result<()> {
+    pub async fn mkdir(&self, path: &str) -> Result<()> {
+        self.make_folder(path, false).await
+    }
+
+    /// Makes a folder, and those above it that are missing.
+    ///
+    /// # Errors
+    ///
+    /// As [`mkdir`](Self::mkdir).
+    pub async fn mkdir_all(&self, path: &str) -> Result<()> {
+        self.make_folder(path, true).await
+    }
+
+    async fn make_folder(&self, path: &str, parents: bool) -> Result<()> {
         let scope = self.extension("mkdir", || json!({"path": path, "parents": parents}));
         let work = async {
             let target = Target::new(self.policy, path, Error::workspace_archive_write)?;
@@ -124,15 +137,28 @@ impl Files<'_> {
         scope.record_unit(work).await
     }
 
-    /// Removes an entry: a link itself, never what it points to. Without `recursive` a folder must
-    /// be empty; with it, a folder goes with all that is in it, and what does not exist is fine. The
-    /// root of the workspace is emptied and stays.
+    /// Removes an entry: a file, an empty folder, or a link itself, never what it points to.
     ///
     /// # Errors
     ///
     /// `ExecNonZeroError` if it does not exist, `WorkspaceArchiveWriteError` if it cannot be removed
-    /// or holds something that may only be read, `InvalidManifestPathError` if its path leads out.
-    pub async fn rm(&self, path: &str, recursive: bool) -> Result<()> {
+    /// or may only be read, `InvalidManifestPathError` if its path leads out.
+    pub async fn rm(&self, path: &str) -> Result<()> {
+        self.remove(path, false).await
+    }
+
+    /// Removes an entry, and a folder with all that is in it. What does not exist is fine. The root of
+    /// the workspace is emptied and stays.
+    ///
+    /// # Errors
+    ///
+    /// `WorkspaceArchiveWriteError` if it cannot be removed or holds something that may only be read,
+    /// `InvalidManifestPathError` if its path leads out.
+    pub async fn rm_all(&self, path: &str) -> Result<()> {
+        self.remove(path, true).await
+    }
+
+    async fn remove(&self, path: &str, recursive: bool) -> Result<()> {
         let scope = self.extension("rm", || json!({"path": path, "recursive": recursive}));
         let work = async {
             let target =
@@ -174,13 +200,27 @@ impl Files<'_> {
         scope.record_unit(work).await
     }
 
-    /// Whether two paths name the same file, links followed or not. What does not exist is the same
-    /// as nothing, and so is a link that is not followed.
+    /// Whether two paths lead to the same file, links followed. What does not exist is the same as
+    /// nothing.
     ///
     /// # Errors
     ///
     /// `InvalidManifestPathError` if a path leads out, `ExecNonZeroError` if one cannot be looked at.
-    pub async fn same_file(&self, left: &str, right: &str, follow: bool) -> Result<bool> {
+    pub async fn same_file(&self, left: &str, right: &str) -> Result<bool> {
+        self.compare(left, right, true).await
+    }
+
+    /// Whether two paths name the same file themselves. What does not exist is the same as nothing, and
+    /// so is a link.
+    ///
+    /// # Errors
+    ///
+    /// As [`same_file`](Self::same_file).
+    pub async fn same_entry(&self, left: &str, right: &str) -> Result<bool> {
+        self.compare(left, right, false).await
+    }
+
+    async fn compare(&self, left: &str, right: &str, follow: bool) -> Result<bool> {
         let scope = self.extension("same_file", || json!({"left": left, "right": right}));
         let work = async {
             let pair = self.pair([left, right], follow).await?;

@@ -77,14 +77,27 @@ pub struct Watch {
 }
 
 impl Files<'_> {
-    /// Watches a folder, with `recursive` also all below it, or a file. From when this returns on no
-    /// change is missed; where more come than can be kept, that is said.
+    /// Watches a folder or a file. From when this returns on no change is missed; where more come than
+    /// can be kept, that is said.
     ///
     /// # Errors
     ///
     /// `WorkspaceReadNotFoundError` if there is no such folder, else `WorkspaceArchiveReadError`;
     /// `InvalidManifestPathError` if its path leads out.
-    pub async fn watch(&self, path: &str, recursive: bool) -> Result<Watch> {
+    pub async fn watch(&self, path: &str) -> Result<Watch> {
+        self.begin_watch(path, false).await
+    }
+
+    /// Watches a folder and all below it, as [`watch`](Self::watch) does.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub async fn watch_all(&self, path: &str) -> Result<Watch> {
+        self.begin_watch(path, true).await
+    }
+
+    async fn begin_watch(&self, path: &str, recursive: bool) -> Result<Watch> {
         let scope = self.extension("watch", || json!({"path": path, "recursive": recursive}));
         let work = async {
             let target = Target::new(self.policy, path, Error::workspace_read_not_found)?;

@@ -62,7 +62,7 @@ fn shown() -> PayloadPolicy {
 async fn tells_of_the_ten_operations_and_no_others(context: Context) -> Outcome {
     let heard = Listener::new(SinkOptions::sync());
     let session = session(&context, EventOptions::new().shared_sink(heard.clone())).await?;
-    session.files().mkdir("folder", true).await?;
+    session.files().mkdir_all("folder").await?;
     session.files().write("folder/file", "content").await?;
     session.files().ls("folder").await?;
     session.files().read("folder/file").await?;
@@ -96,12 +96,12 @@ async fn tells_of_the_ten_operations_and_no_others(context: Context) -> Outcome 
 async fn tells_everything_to_whoever_asks(context: Context) -> Outcome {
     let heard = Listener::new(SinkOptions::sync().extended());
     let session = session(&context, EventOptions::new().shared_sink(heard.clone())).await?;
-    session.files().mkdir("folder", true).await?;
+    session.files().mkdir_all("folder").await?;
     session.exec(sh("echo hello")).await?;
     let id = session.launch(sh("exit 4")).await?;
     let mut process = session.attach(id, 0).await?;
     while !matches!(process.next().await?, bastide::OutputEvent::Exit(_)) {}
-    session.files().rm("folder", false).await?;
+    session.files().rm("folder").await?;
     session.processes().await?;
     session.delete().await?;
     let ops: Vec<_> = heard.heard().iter().map(|event| event.op).collect();

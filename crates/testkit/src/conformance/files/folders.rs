@@ -79,17 +79,17 @@ async fn lists_large_folders(context: Context) -> Outcome {
 
 async fn makes_folders(context: Context) -> Outcome {
     let session = context.session().await?;
-    session.files().mkdir("a", false).await?;
-    session.files().mkdir("a", false).await?;
-    session.files().mkdir("b/c/d", true).await?;
-    assert_eq!(class(session.files().mkdir("x/y", false).await)?, "WorkspaceArchiveWriteError");
+    session.files().mkdir("a").await?;
+    session.files().mkdir("a").await?;
+    session.files().mkdir_all("b/c/d").await?;
+    assert_eq!(class(session.files().mkdir("x/y").await)?, "WorkspaceArchiveWriteError");
     say(&session, "echo > file; ln -s new dangling; ln -s a link").await?;
-    assert_eq!(class(session.files().mkdir("file", true).await)?, "WorkspaceArchiveWriteError");
-    assert_eq!(class(session.files().mkdir("file/x", true).await)?, "WorkspaceArchiveWriteError");
-    session.files().mkdir("dangling", false).await?;
-    session.files().mkdir("link", false).await?;
-    session.files().mkdir("link/in", true).await?;
-    session.files().mkdir(".", true).await?;
+    assert_eq!(class(session.files().mkdir_all("file").await)?, "WorkspaceArchiveWriteError");
+    assert_eq!(class(session.files().mkdir_all("file/x").await)?, "WorkspaceArchiveWriteError");
+    session.files().mkdir("dangling").await?;
+    session.files().mkdir("link").await?;
+    session.files().mkdir_all("link/in").await?;
+    session.files().mkdir_all(".").await?;
     let line = "find . -type d | sort; stat -c %a a b/c";
     assert_eq!(
         say(&session, line).await?,
@@ -106,10 +106,11 @@ async fn removes_links_and_never_their_targets(context: Context) -> Outcome {
          ln -s nowhere dangling; mkdir tree; ln -s ../dir tree/link; ln -s /etc tree/out",
     )
     .await?;
-    for (path, recursive) in
-        [("a", false), ("b", true), ("out", true), ("dangling", false), ("tree", true)]
-    {
-        session.files().rm(path, recursive).await?;
+    for path in ["a", "dangling"] {
+        session.files().rm(path).await?;
+    }
+    for path in ["b", "out", "tree"] {
+        session.files().rm_all(path).await?;
     }
     assert_eq!(say(&session, "find . | sort").await?, ".\n./dir\n./dir/inner\n./file\n");
     assert_eq!(say(&session, "test -e /etc/passwd && echo there").await?, "there\n");
@@ -118,9 +119,9 @@ async fn removes_links_and_never_their_targets(context: Context) -> Outcome {
 
 async fn removes_trees_of_any_depth(context: Context) -> Outcome {
     let session = context.session().await?;
-    assert_eq!(class(session.files().rm("gone", false).await)?, "ExecNonZeroError");
-    session.files().rm("gone", true).await?;
-    session.files().rm("gone/deeper", true).await?;
+    assert_eq!(class(session.files().rm("gone").await)?, "ExecNonZeroError");
+    session.files().rm_all("gone").await?;
+    session.files().rm_all("gone/deeper").await?;
     // Deeper than a path can be long, and wider than a buffer.
     let depth = context.count(5000);
     say(
@@ -133,15 +134,15 @@ async fn removes_trees_of_any_depth(context: Context) -> Outcome {
     .await?;
     say(&session, "mkdir wide; i=0; while [ $i -lt 3000 ]; do : > wide/$i; i=$((i+1)); done")
         .await?;
-    assert_eq!(class(session.files().rm("deep", false).await)?, "WorkspaceArchiveWriteError");
-    session.files().rm("deep", true).await?;
-    session.files().mkdir("empty", false).await?;
-    session.files().rm("empty", false).await?;
+    assert_eq!(class(session.files().rm("deep").await)?, "WorkspaceArchiveWriteError");
+    session.files().rm_all("deep").await?;
+    session.files().mkdir("empty").await?;
+    session.files().rm("empty").await?;
     assert_eq!(say(&session, "ls").await?, "wide\n");
     // The root is emptied and stays.
-    session.files().rm(".", true).await?;
+    session.files().rm_all(".").await?;
     assert_eq!(say(&session, "ls -A; echo still here").await?, "still here\n");
-    assert!(session.files().rm(".", false).await.is_err());
+    assert!(session.files().rm(".").await.is_err());
     Ok(session.delete().await?)
 }
 
@@ -175,12 +176,15 @@ async fn tells_whether_two_paths_are_one_file(context: Context) -> Outcome {
         ("gone", "gone", true, false),
         (".", "./.", true, true),
     ] {
-        let same = session.files().same_file(left, right, follow).await?;
+        let same = match follow {
+            true => session.files().same_file(left, right).await?,
+            false => session.files().same_entry(left, right).await?,
+        };
         assert_eq!(same, want, "{left} and {right}, followed {follow}");
     }
-    let outside = session.files().same_file("a", "out/passwd", true).await;
+    let outside = session.files().same_file("a", "out/passwd").await;
     assert_eq!(class(outside)?, "InvalidManifestPathError");
-    let under = session.files().same_file("a", "copy/x", true).await;
+    let under = session.files().same_file("a", "copy/x").await;
     assert_eq!(class(under)?, "ExecNonZeroError");
     Ok(session.delete().await?)
 }

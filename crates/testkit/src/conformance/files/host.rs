@@ -109,7 +109,7 @@ async fn never_clears_or_removes_the_callers_folder(context: Context) -> Outcome
     assert_eq!(fs::read_to_string(root.join("file"))?, "stays");
     let session = context.session_with(&manifest(&root, &[])?).await?;
     assert_eq!(session.files().read("file").await?, "stays");
-    session.files().rm(".", true).await?;
+    session.files().rm_all(".").await?;
     assert!(root.is_dir() && fs::read_dir(&root)?.next().is_none());
     Ok(session.delete().await?)
 }
@@ -143,10 +143,7 @@ async fn grants_folders_and_files_of_the_host(context: Context) -> Outcome {
         assert_eq!(error.context()["reason"], "read_only_extra_path_grant", "{path}");
         assert_eq!(error.context()["grant_path"], at("ro"));
     }
-    assert_eq!(
-        class(session.files().rm(&at("ro/file"), false).await)?,
-        "WorkspaceArchiveWriteError"
-    );
+    assert_eq!(class(session.files().rm(&at("ro/file")).await)?, "WorkspaceArchiveWriteError");
     let exit = session.exec(sh(&format!("echo x > {}", at("ro/new")))).await?.exit;
     assert_ne!(exit.code, 0, "a command wrote where only reading is granted");
     // From one to the other, though they are different mounts.
@@ -218,7 +215,7 @@ async fn follows_links_between_the_workspace_and_grants(context: Context) -> Out
         class(session.files().write("to_beside/new", "x").await)?,
         "InvalidManifestPathError"
     );
-    session.files().rm("to_grant", true).await?;
+    session.files().rm_all("to_grant").await?;
     assert!(top.join("grant/file").exists(), "what a link points to was removed");
     Ok(session.delete().await?)
 }
