@@ -13,7 +13,7 @@ use bastide::host::make_private;
 use bastide::host::process_identity::{ProcessIdentity, ended};
 use bastide::model::manifest::DEFAULT_ROOT;
 use bastide::model::state::{BackendState, NetworkMode};
-use bastide::warden_client;
+use bastide::warden_client::{self, EndMode};
 use bastide::{
     Backend, Booted, Condition, Connection, Error, ErrorKind, Isolation, Machine, MachineEnd,
     MachineSpec, MachineStatus, NetworkAccess, Orphans, Result, Rung, SessionFolder, SweepMode,
@@ -265,7 +265,7 @@ impl Backend for DockerBackend {
 
     async fn stop(&self, machine: &Machine) -> Result<()> {
         let (_, Some(state)) = own_state(&self.home, machine)? else { return Ok(()) };
-        if ended_by_warden(&state, false).await {
+        if ended_by_warden(&state, EndMode::KeepFiles).await {
             return Ok(());
         }
         let (engine, _) = self.engine(&state.engine).await?;
@@ -275,7 +275,7 @@ impl Backend for DockerBackend {
     async fn destroy(&self, machine: &Machine) -> Result<()> {
         let (dir, state) = own_state(&self.home, machine)?;
         if let Some(state) = state
-            && !ended_by_warden(&state, true).await
+            && !ended_by_warden(&state, EndMode::RemoveFiles).await
         {
             let (engine, _) = self.engine(&state.engine).await?;
             remove(&engine, &HomeLabel::of(&self.home)?, &machine.id, &state.volumes).await?;
@@ -284,7 +284,7 @@ impl Backend for DockerBackend {
     }
 
     async fn discard(&self, folder: &Path) -> Result<()> {
-        if warden_client::end(folder, true, REMOVAL, REMOVAL).await.is_err()
+        if warden_client::end(folder, EndMode::RemoveFiles, REMOVAL, REMOVAL).await.is_err()
             && DockerOptions::load(folder).is_ok_and(|options| options.is_some())
         {
             let address = load_engine(folder).unwrap_or_else(|| self.address.clone());
@@ -390,10 +390,10 @@ impl DockerBackend {
 }
 
 /// Has the warden of a session end it, and waits until the warden has ended too; false if it cannot.
-async fn ended_by_warden(state: &State, remove: bool) -> bool {
+async fn ended_by_warden(state: &State, mode: EndMode) -> bool {
     let held = state.warden.as_ref().map(ProcessIdentity::open);
     let Some(Ok(Some(warden))) = held else { return false };
-    let asked = warden_client::end(&state.dir, remove, REMOVAL, REMOVAL).await;
+    let asked = warden_client::end(&state.dir, mode, REMOVAL, REMOVAL).await;
     asked.is_ok() && ended(warden, ANSWER).await.is_ok()
 }
 

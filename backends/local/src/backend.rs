@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use bastide::backend::Expose;
 use bastide::host::make_private;
 use bastide::host::process_identity::{ProcessIdentity, ended, kill};
-use bastide::warden_client;
+use bastide::warden_client::{self, EndMode};
 use bastide::{
     Backend, Booted, Condition, Connection, Error, ErrorKind, GuestPath, Isolation, Machine,
     MachineEnd, MachineSpec, MachineStatus, NetworkAccess, Origin, Orphans, Receipt, Result, Rung,
@@ -246,7 +246,7 @@ impl Backend for LocalBackend {
 
     async fn stop(&self, machine: &Machine) -> Result<()> {
         let (dir, Some(state)) = self.own(machine)? else { return Ok(()) };
-        end(&state, &dir, false).await.map_err(|error| {
+        end(&state, &dir, EndMode::KeepFiles).await.map_err(|error| {
             let message = format!("cannot stop session {}: {error}", machine.id);
             Error::new(ErrorKind::Io, message)
         })
@@ -255,7 +255,7 @@ impl Backend for LocalBackend {
     async fn destroy(&self, machine: &Machine) -> Result<()> {
         let (dir, state) = self.own(machine)?;
         let ended = match &state {
-            Some(state) => end(state, &dir, true).await,
+            Some(state) => end(state, &dir, EndMode::RemoveFiles).await,
             None => Ok(()),
         };
         let removed = match ended {
@@ -270,7 +270,7 @@ impl Backend for LocalBackend {
         let failed = |error: io::Error| not_removed(&name, folder, &error);
         // A sandbox that came up has a warden, and that one knows how to end it. One that cannot do
         // anything any more is found by where it is.
-        if warden_client::end(folder, true, ANSWER, REMOVAL).await.is_err() {
+        if warden_client::end(folder, EndMode::RemoveFiles, ANSWER, REMOVAL).await.is_err() {
             let (home, folder) = (self.home.clone(), folder.to_owned());
             let found =
                 tokio::task::spawn_blocking(move || orphans::living_in(&home, &folder)).await;
@@ -389,10 +389,10 @@ fn how_it_ended(dir: &Path) -> MachineEnd {
 }
 
 /// Ends the sandbox, and waits until its warden has seen to what is left of it.
-async fn end(state: &State, dir: &Path, remove: bool) -> io::Result<()> {
+async fn end(state: &State, dir: &Path, mode: EndMode) -> io::Result<()> {
     let (warden, init) = (state.warden.open()?, state.init.open()?);
     if let Some(warden) = warden {
-        if warden_client::end(dir, remove, ANSWER, REMOVAL).await.is_ok() {
+        if warden_client::end(dir, mode, ANSWER, REMOVAL).await.is_ok() {
             return ended(warden, END).await;
         }
         // It may be on its way out already, or unable to do anything at all.

@@ -27,7 +27,7 @@ use crate::state::State;
 use crate::workspace::GitOptions;
 use crate::{Error, ErrorClass, ErrorKind, Result};
 
-pub use lifetime::{SessionInfo, SessionState};
+pub use lifetime::{SessionInfo, SessionStatus};
 pub(crate) use removal::{Removal, shut_down};
 pub use resume::ResumeOptions;
 pub use sweep::{SweepOptions, SweepReport, Swept};

@@ -24,7 +24,7 @@ pub use bastide_model::{Condition, Error, ErrorClass, ErrorKind, ExposedPort, Re
 pub use bastide_proto::GuestPath;
 pub use client::dependencies::{Dependencies, Dependency};
 pub use client::{
-    Client, CreateOptions, ResumeOptions, SessionInfo, SessionState, SnapshotChoice, SweepOptions,
+    Client, CreateOptions, ResumeOptions, SessionInfo, SessionStatus, SnapshotChoice, SweepOptions,
     SweepReport, Swept,
 };
 pub use session::Session;

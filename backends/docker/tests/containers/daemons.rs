@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bastide::model::Manifest;
-use bastide::{Client, CreateOptions, ErrorKind, NetworkAccess, SessionState};
+use bastide::{Client, CreateOptions, ErrorKind, NetworkAccess, SessionStatus};
 use bastide_docker::{DockerBackend, DockerOptions, EngineAddress};
 use bastide_testkit::engine::{self, Daemon, DaemonOptions, images};
 use bastide_testkit::suite::{Context, Outcome, Trial, TrialError, say, skip};
@@ -51,7 +51,7 @@ async fn comes_back_after_its_daemon_restarted(_: Context) -> Outcome {
     let lost = session.exec(bastide_testkit::suite::sh("true")).await.map(drop);
     assert!(lost.is_err(), "its container ended with the daemon");
     drop(session);
-    assert_eq!(client.inspect(&id).await?.state, SessionState::Ended);
+    assert_eq!(client.inspect(&id).await?.status, SessionStatus::Ended);
     let session = client.resume(&id).await?;
     assert_eq!(say(&session, "cat file").await?, "kept\n");
     Ok(session.delete().await?)

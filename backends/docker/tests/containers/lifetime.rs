@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bastide::model::{Entry, Manifest};
-use bastide::{Client, CreateOptions, ErrorKind, Session, SessionId, SessionState, SweepOptions};
+use bastide::{Client, CreateOptions, ErrorKind, Session, SessionId, SessionStatus, SweepOptions};
 use bastide_testkit::suite::{Context, Outcome, Trial, say};
 use bastide_testkit::trials;
 
@@ -34,11 +34,11 @@ async fn until_ended(client: &Client, id: &SessionId) -> Result<bastide::Session
     let deadline = Instant::now() + SOON;
     loop {
         let info = client.inspect(id).await.map_err(|error| error.to_string())?;
-        if info.state == SessionState::Ended {
+        if info.status == SessionStatus::Ended {
             return Ok(info);
         }
         if Instant::now() > deadline {
-            return Err(format!("it is {:?}", info.state));
+            return Err(format!("it is {:?}", info.status));
         }
         tokio::task::yield_now().await;
     }
@@ -198,7 +198,7 @@ async fn removes_nothing_of_the_original_with_a_copy(_: Context) -> Outcome {
         let copied = std::process::Command::new("cp").arg("-a").arg(from).arg(to).status()?;
         assert!(copied.success());
         let other = copy.client(base())?;
-        assert_eq!(other.inspect(&id).await?.state, SessionState::Ended);
+        assert_eq!(other.inspect(&id).await?.status, SessionStatus::Ended);
         match verb {
             "rm" => assert!(other.delete(&id).await?),
             "stop" => drop(other.stop(&id).await?),

@@ -11,7 +11,7 @@ use bastide::model::Manifest;
 use bastide::model::state::BackendState;
 use bastide::{
     Backend, Booted, Client, Connection, CreateOptions, GuestPath, Machine, MachineSpec,
-    MachineStatus, Orphans, SessionFolder, SessionId, SessionState, SweepMode,
+    MachineStatus, Orphans, SessionFolder, SessionId, SessionStatus, SweepMode,
 };
 
 use crate::suite::{Context, Outcome, Trial, TrialError, say, skip};
@@ -145,7 +145,7 @@ async fn stopped(context: &Context) -> Result<SessionId, TrialError> {
 
 async fn assert_whole(context: &Context, id: &SessionId) -> Outcome {
     let client = context.client();
-    assert_eq!(client.inspect(id).await?.state, SessionState::Stopped);
+    assert_eq!(client.inspect(id).await?.status, SessionStatus::Stopped);
     let session = client.resume(id).await?;
     assert_eq!(say(&session, "cat file").await?, "kept\n");
     Ok(session.delete().await?)

@@ -12,7 +12,7 @@ use bastide::model::{Entry, Manifest, PosixPath};
 use bastide::snapshot::RemoteSnapshotsBinding;
 use bastide::{
     Client, Content, CreateOptions, Dependencies, Error, ErrorClass, ErrorKind, RemoteSnapshots,
-    Result, ResumeOptions, Rung, Session, SessionState, SnapshotChoice,
+    Result, ResumeOptions, Rung, Session, SessionStatus, SnapshotChoice,
 };
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
@@ -53,8 +53,8 @@ fn file(name: &str, content: &str) -> Manifest {
     manifest
 }
 
-async fn state(client: &Client, session: &Session) -> Result<SessionState> {
-    Ok(client.inspect(session.id()).await?.state)
+async fn state(client: &Client, session: &Session) -> Result<SessionStatus> {
+    Ok(client.inspect(session.id()).await?.status)
 }
 
 async fn starts_stops_and_shuts_down_in_the_order_of_the_reference(context: Context) -> Outcome {
@@ -78,7 +78,7 @@ async fn starts_stops_and_shuts_down_in_the_order_of_the_reference(context: Cont
     session.shutdown().await?;
     session.shutdown().await?;
     assert!(!session.compat().running().await);
-    assert_eq!(state(&client, &session).await?, SessionState::Stopped);
+    assert_eq!(state(&client, &session).await?, SessionStatus::Stopped);
     assert_eq!(session.start().await.unwrap_err().kind(), ErrorKind::Conflict);
     Ok(session.delete().await?)
 }
@@ -107,7 +107,7 @@ async fn closes_once_and_lets_go_whatever_failed(context: Context) -> Outcome {
     let failed = session.close().await.unwrap_err();
     assert_eq!(failed.class(), Some(ErrorClass::WorkspaceStopError));
     assert!(failed.hint().is_some_and(|hint| hint.contains("shut down all the same")));
-    assert_eq!(state(&client, &session).await?, SessionState::Stopped);
+    assert_eq!(state(&client, &session).await?, SessionStatus::Stopped);
     assert_eq!(closed.load(Ordering::SeqCst), 1);
     session.close().await?;
     assert_eq!(closed.load(Ordering::SeqCst), 1, "once");
@@ -136,7 +136,7 @@ async fn saves_nothing_after_a_hook_failed(context: Context) -> Outcome {
         assert_eq!(one.and(other).is_err(), fails);
         assert_eq!(*order.lock().unwrap(), [1, 2], "all of them, once");
         assert_eq!(folder.path().join("snaps").exists(), !fails);
-        assert_eq!(state(&client, &session).await?, SessionState::Stopped);
+        assert_eq!(state(&client, &session).await?, SessionStatus::Stopped);
         session.delete().await?;
     }
     Ok(())
