@@ -30,8 +30,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mut manifest = Manifest::default();
     // What is copied is named beneath the base folder, and nothing beside it is read.
     manifest.entries.insert("project".to_owned(), Entry::local_dir("project"));
-    let mut options = CreateOptions::default();
-    options.base_dir = Some(base.clone());
+    let options = CreateOptions::default().base_dir(base.clone());
     let session = Client::new(Arc::new(backend)).create(&manifest, options).await?;
 
     let output = session.exec(Command::shell(BUILD).timeout(Duration::from_secs(30))).await?;

@@ -46,8 +46,7 @@ async fn works_until_it_is_killed() {
             session.compat().hydrate_workspace(Content::stream(archive)).await.unwrap();
         }
         "restore" => {
-            let mut options = ResumeOptions::default();
-            options.discard_changes = true;
+            let options = ResumeOptions::default().discard_changes();
             client.resume_with(&id, options).await.unwrap();
         }
         other => panic!("nobody knows how to {other}"),
@@ -66,9 +65,9 @@ impl Home {
         let folder = tempfile::tempdir().unwrap();
         let client = client(folder.path());
         let base_path = PosixPath::new(&folder.path().join("snaps").to_string_lossy());
-        let mut options = CreateOptions::default();
-        options.tied_to_owner = false;
-        options.snapshot = Some(SnapshotChoice::Spec(SnapshotSpec::Local { base_path }));
+        let options = CreateOptions::default()
+            .untied()
+            .snapshot(SnapshotChoice::Spec(SnapshotSpec::Local { base_path }));
         let session = client.create(&Manifest::default(), options).await.unwrap();
         let home = Self { id: session.id().clone(), folder, client, session };
         home.say(FILL).await;

@@ -41,8 +41,7 @@ const TRIALS: &[Trial] = trials![
 
 /// A session with limits.
 async fn limited(context: &Context, limits: ResourceLimits) -> Result<Session, TrialError> {
-    let mut options = CreateOptions::default();
-    options.limits = limits;
+    let options = CreateOptions::default().limits(limits);
     Ok(context.client().create(&Manifest::default(), options).await?)
 }
 

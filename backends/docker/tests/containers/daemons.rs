@@ -34,9 +34,7 @@ pub(crate) fn own_daemon(folder: &Path, options: &DaemonOptions) -> Result<Daemo
 }
 
 fn untied() -> CreateOptions {
-    let mut options = CreateOptions::default();
-    options.tied_to_owner = false;
-    options
+    CreateOptions::default().untied()
 }
 
 async fn comes_back_after_its_daemon_restarted(_: Context) -> Outcome {
@@ -247,8 +245,7 @@ async fn refuses_a_bridge_its_daemon_does_not_have(_: Context) -> Outcome {
     let daemon = own_daemon(&folder.path().join("daemon"), &options)?;
     let setting = Setting::new(&daemon.host())?;
     let client = setting.client(base())?;
-    let mut wanted = CreateOptions::default();
-    wanted.network = NetworkAccess::Bridge;
+    let wanted = CreateOptions::default().network(NetworkAccess::Bridge);
     let refused = client.create(&Manifest::default(), wanted).await.map(drop);
     let error = refused.err().ok_or("it has a bridge")?;
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");

@@ -25,8 +25,7 @@ pub(crate) const TRIALS: &[Trial] = trials![
 const SOON: Duration = Duration::from_secs(20);
 
 async fn untied(client: &Client, manifest: &Manifest) -> bastide::Result<Session> {
-    let mut options = CreateOptions::default();
-    options.tied_to_owner = false;
+    let options = CreateOptions::default().untied();
     client.create(manifest, options).await
 }
 
@@ -155,8 +154,7 @@ async fn sweeps_away_what_no_session_leads_to(_: Context) -> Outcome {
     let client = setting.client(base())?;
     let live = untied(&client, &Manifest::default()).await?;
     let own = stray(&setting, &bastide::home_identity(setting.home.path())?)?;
-    let mut options = SweepOptions::default();
-    options.dry_run = true;
+    let options = SweepOptions::default().dry_run();
     let report = client.sweep_with(options).await?;
     assert!(report.removed.iter().any(|swept| swept.what.contains(own.as_str())), "{report:?}");
     assert!(is_there(&setting, &own)?, "it was only said");

@@ -22,8 +22,7 @@ pub(crate) const TRIALS: &[Trial] = trials![
 ];
 
 async fn untied(client: &Client) -> Result<SessionId, TrialError> {
-    let mut options = CreateOptions::default();
-    options.tied_to_owner = false;
+    let options = CreateOptions::default().untied();
     let session = client.create(&Manifest::default(), options).await?;
     say(&session, "echo kept > file").await?;
     Ok(session.id().clone())

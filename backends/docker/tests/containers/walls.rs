@@ -233,8 +233,7 @@ async fn keeps_to_a_read_only_root(_: Context) -> Outcome {
     let mut options = base();
     options.read_only_root = true;
     let client = setting.client(options)?;
-    let mut untied = CreateOptions::default();
-    untied.tied_to_owner = false;
+    let untied = CreateOptions::default().untied();
     let session = client.create(&Manifest::default(), untied).await?;
     let id = session.id().clone();
     assert_ne!(session.exec(sh("echo x > /etc/x")).await?.exit.code, 0);
@@ -311,9 +310,7 @@ async fn grants_folders_of_the_host_as_binds(_: Context) -> Outcome {
 async fn publishes_declared_ports_on_loopback_only(_: Context) -> Outcome {
     let setting = Setting::prepared()?;
     let client = setting.client(bastide_docker::DockerOptions::new(images::BASE))?;
-    let mut options = CreateOptions::default();
-    options.network = NetworkAccess::Bridge;
-    options.exposed_ports = vec![8765];
+    let options = CreateOptions::default().network(NetworkAccess::Bridge).exposed_ports([8765]);
     let session = client.create(&Manifest::default(), options).await?;
     let endpoint = session.compat().resolve_exposed_port(8765).await?;
     assert_eq!(endpoint.host, "127.0.0.1");

@@ -38,6 +38,36 @@ pub struct ResumeOptions {
     pub progress: Option<ProgressListener>,
 }
 
+impl ResumeOptions {
+    /// Vouches for that manifest.
+    #[must_use]
+    pub fn manifest(mut self, manifest: Manifest) -> Self {
+        self.manifest = Some(manifest);
+        self
+    }
+
+    /// Makes the session in that way if only its snapshot is left of it here.
+    #[must_use]
+    pub fn create(mut self, create: CreateOptions) -> Self {
+        self.create = create;
+        self
+    }
+
+    /// Gives up what changed since the workspace was saved.
+    #[must_use]
+    pub fn discard_changes(mut self) -> Self {
+        self.discard_changes = true;
+        self
+    }
+
+    /// Tells the listener how far long work is.
+    #[must_use]
+    pub fn progress(mut self, progress: ProgressListener) -> Self {
+        self.progress = Some(progress);
+        self
+    }
+}
+
 impl Client {
     /// Goes on with a session, whoever made it: with the live one, if it runs; else its machine is
     /// started again with the files it has, or with what was saved if it has none. It lives on without

@@ -30,6 +30,22 @@ pub struct PtyLimits {
     pub max_output_tokens: Option<i64>,
 }
 
+impl PtyLimits {
+    /// Waits that many seconds for output.
+    #[must_use]
+    pub fn yield_time_s(mut self, yield_time_s: f64) -> Self {
+        self.yield_time_s = Some(yield_time_s);
+        self
+    }
+
+    /// Gives about that many tokens of output at most.
+    #[must_use]
+    pub fn max_output_tokens(mut self, max_output_tokens: i64) -> Self {
+        self.max_output_tokens = Some(max_output_tokens);
+        self
+    }
+}
+
 /// The interactive processes of one session.
 #[derive(Debug, Default)]
 pub(crate) struct PtyProcesses(Mutex<HashMap<i64, Entry>>);

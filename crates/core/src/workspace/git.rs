@@ -44,6 +44,15 @@ pub struct GitOptions {
 }
 
 impl GitOptions {
+    /// Trusts the certificates in that file.
+    #[must_use]
+    pub fn ca_file(mut self, ca_file: impl Into<PathBuf>) -> Self {
+        self.ca_file = Some(ca_file.into());
+        self
+    }
+}
+
+impl GitOptions {
     /// Fetches here.
     #[must_use]
     pub fn fetched(fetch: GitFetch) -> Self {

@@ -224,8 +224,8 @@ impl Ours {
             serde_json::json!({"extra_path_grants": [grant(&wheels), grant(&environment)]});
         let manifest: Manifest = bastide::model::lax::read(&manifest).map_err(failed)?;
         // As the command line does it: what is on the path is there inside, too.
-        let mut options = CreateOptions::default();
-        options.env = std::env::vars().filter(|(name, _)| name == "PATH").collect();
+        let options =
+            CreateOptions::default().env(std::env::vars().filter(|(name, _)| name == "PATH"));
         let session = self.client.create(&manifest, options).await.map_err(failed)?;
         let target = Path::new(session.root().as_str()).join("packages");
         let command = Command::new(packages::install(&python, &wheels, &target));

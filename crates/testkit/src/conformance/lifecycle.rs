@@ -41,10 +41,7 @@ fn snapshots() -> std::result::Result<(tempfile::TempDir, SnapshotChoice), Trial
 }
 
 fn options(snapshot: SnapshotChoice) -> CreateOptions {
-    let mut options = CreateOptions::default();
-    options.tied_to_owner = false;
-    options.snapshot = Some(snapshot);
-    options
+    CreateOptions::default().untied().snapshot(snapshot)
 }
 
 fn file(name: &str, content: &str) -> Manifest {
@@ -161,9 +158,9 @@ async fn t6_keeps_every_write_over_twenty_cycles(context: Context) -> Outcome {
             // Nothing is left here but the snapshot.
             4 => {
                 client.delete(&id).await?;
-                let mut resume = ResumeOptions::default();
-                resume.manifest = Some(manifest.clone());
-                resume.create = options(snapshot.clone());
+                let resume = ResumeOptions::default()
+                    .manifest(manifest.clone())
+                    .create(options(snapshot.clone()));
                 client.resume_state(stored, resume).await?
             }
             _ => client.resume(&id).await?,
@@ -260,8 +257,7 @@ async fn touches_nothing_for_a_damaged_tar_file(context: Context) -> Outcome {
     let live = client.resume(&id).await?;
     say(&live, "echo precious > unsaved").await?;
     live.shutdown().await?;
-    let mut options = ResumeOptions::default();
-    options.discard_changes = true;
+    let options = ResumeOptions::default().discard_changes();
     let failed = client.resume_with(&id, options.clone()).await.map(drop).unwrap_err();
     assert_eq!(failed.class(), Some(ErrorClass::WorkspaceArchiveWriteError), "{failed}");
     let live = client.resume(&id).await?;
@@ -317,9 +313,7 @@ async fn keeps_a_workspace_with_a_client_of_the_programs(context: Context) -> Ou
     session.close().await?;
     let (id, stored) = (session.id().clone(), session.state_json()?);
     client.delete(&id).await?;
-    let mut resume = ResumeOptions::default();
-    resume.manifest = Some(file("a", "1"));
-    resume.create = options(spec);
+    let resume = ResumeOptions::default().manifest(file("a", "1")).create(options(spec));
     let back = client.resume_state(stored, resume).await?;
     assert_eq!(say(&back, "cat a; readlink e").await?, "2\n/etc\n");
     Ok(back.delete().await?)
@@ -365,9 +359,8 @@ async fn t23_a_stored_state_grants_nothing(context: Context) -> Outcome {
     ];
     let elsewhere = folder.path().join("elsewhere").to_string_lossy().into_owned();
     let resume = || {
-        let mut resume = ResumeOptions::default();
-        resume.manifest = Some(manifest.clone());
-        resume.create = options(snapshot.clone());
+        let resume =
+            ResumeOptions::default().manifest(manifest.clone()).create(options(snapshot.clone()));
         resume
     };
     // First where the session is on record, then where only its snapshot is left.

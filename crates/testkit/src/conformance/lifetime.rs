@@ -27,9 +27,7 @@ pub(super) const TRIALS: &[Trial] = trials![
 const SOON: Duration = Duration::from_secs(20);
 
 fn untied() -> CreateOptions {
-    let mut options = CreateOptions::default();
-    options.tied_to_owner = false;
-    options
+    CreateOptions::default().untied()
 }
 
 async fn make(client: &Client, options: CreateOptions) -> bastide::Result<Session> {
@@ -257,8 +255,7 @@ async fn sweeps_away_what_ended_and_nothing_else(context: Context) -> Outcome {
         while client.inspect(&id).await.is_ok() {
             let kept = client.sweep().await?;
             assert!(kept.removed.iter().all(|swept| swept.id.as_ref() != Some(&id)), "{kept:?}");
-            let mut options = SweepOptions::default();
-            options.ended = true;
+            let options = SweepOptions::default().ended();
             let report = client.sweep_with(options).await?;
             assert_eq!(report.failed, [], "{report:?}");
             let touched: Vec<_> =

@@ -63,9 +63,7 @@ fn talk(to: &ExposedPort, bytes: &[u8]) -> Result<Vec<u8>, TrialError> {
 async fn t20_publishes_a_server_inside_under_an_address_that_survives_reconnect(
     context: Context,
 ) -> Outcome {
-    let mut options = CreateOptions::default();
-    options.exposed_ports = vec![8765, 8765];
-    options.tied_to_owner = false;
+    let options = CreateOptions::default().exposed_ports([8765, 8765]).untied();
     let first = session(&context, options).await?;
     let server = serve(&first, "127.0.0.1:8765").await?;
     let endpoint = first.compat().resolve_exposed_port(8765).await?;
@@ -150,8 +148,7 @@ async fn refuses_connections_where_nobody_listens(context: Context) -> Outcome {
 }
 
 async fn resolves_only_ports_that_were_declared_or_exposed(context: Context) -> Outcome {
-    let mut options = CreateOptions::default();
-    options.exposed_ports = vec![8765];
+    let options = CreateOptions::default().exposed_ports([8765]);
     let session = context.client().create(&Manifest::default(), options).await?;
     let error =
         session.compat().resolve_exposed_port(80).await.map(drop).err().ok_or("80 was resolved")?;
@@ -164,8 +161,7 @@ async fn resolves_only_ports_that_were_declared_or_exposed(context: Context) -> 
     let exposed = session.expose(80).await?;
     assert_eq!(session.compat().resolve_exposed_port(80).await?, exposed);
 
-    let mut wrong = CreateOptions::default();
-    wrong.exposed_ports = vec![0];
+    let wrong = CreateOptions::default().exposed_ports([0]);
     let refused = context.client().create(&Manifest::default(), wrong).await;
     assert!(refused.is_err(), "0 is no port");
     session.delete().await?;
@@ -173,9 +169,7 @@ async fn resolves_only_ports_that_were_declared_or_exposed(context: Context) -> 
 }
 
 async fn names_the_port_itself_on_the_hosts_network(context: Context) -> Outcome {
-    let mut options = CreateOptions::default();
-    options.network = NetworkAccess::Host;
-    options.exposed_ports = vec![8765];
+    let options = CreateOptions::default().network(NetworkAccess::Host).exposed_ports([8765]);
     let session = context.client().create(&Manifest::default(), options).await?;
     assert_eq!(session.compat().resolve_exposed_port(8765).await?.port, 8765);
     assert_eq!(session.expose(9999).await?.port, 9999);

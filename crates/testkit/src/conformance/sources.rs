@@ -31,9 +31,7 @@ fn manifest(value: serde_json::Value) -> bastide::Result<Manifest> {
 }
 
 fn from(base: &Path) -> CreateOptions {
-    let mut options = CreateOptions::default();
-    options.base_dir = Some(base.to_owned());
-    options
+    CreateOptions::default().base_dir(base.to_owned())
 }
 
 /// A temporary folder by its real name: one that is reached through a link is no base.
@@ -242,9 +240,9 @@ async fn fetches_repositories_inside(context: Context) -> Outcome {
     }
     let (_guard, base) = folder()?;
     let server = serve(&base)?;
-    let mut options = CreateOptions::default();
-    options.git = GitOptions::fetched(GitFetch::Inside);
-    options.network = NetworkAccess::Host;
+    let options = CreateOptions::default()
+        .git(GitOptions::fetched(GitFetch::Inside))
+        .network(NetworkAccess::Host);
     fetches(&context, &server, &options, Some(&base)).await
 }
 

@@ -113,7 +113,7 @@ async fn passes_split_characters_whole(context: Context) -> Outcome {
 /// The reference's way: each call gives what was said within a while.
 async fn drives_a_process_by_turns(context: Context) -> Outcome {
     let session = context.session().await?;
-    let quick = PtyLimits { yield_time_s: Some(0.25), ..PtyLimits::default() };
+    let quick = PtyLimits::default().yield_time_s(0.25);
     let line = "echo name?; read name; echo hello $name; exit 5";
     let started =
         session.compat().pty_exec_start(Command::shell(line).terminal(24, 80), quick).await?;
@@ -150,7 +150,7 @@ async fn drives_a_process_by_turns(context: Context) -> Outcome {
 
 async fn prunes_and_ends_interactive_processes(context: Context) -> Outcome {
     let session = context.session().await?;
-    let quick = PtyLimits { yield_time_s: Some(0.25), ..PtyLimits::default() };
+    let quick = PtyLimits::default().yield_time_s(0.25);
     let start = || session.compat().pty_exec_start(Command::shell("sleep 7403"), quick);
     let started = futures::future::try_join_all((0..64).map(|_| start())).await?;
     let ids: std::collections::BTreeSet<_> =

@@ -148,8 +148,7 @@ async fn leaves_no_file_capability_out_of_a_nested_sandbox(context: Context) -> 
     let (_held, top) = host()?;
     let root = work(&context, &top, "ws")?;
     let manifest = with_probe(manifest(&root, Vec::new())?)?;
-    let mut options = CreateOptions::default();
-    options.nested_sandbox = true;
+    let options = CreateOptions::default().nested_sandbox();
     let session = context.client().create(&manifest, options).await?;
     let said = attempt(&session, "lasting-nested", &[]).await?;
     let found = dangers(&root)?;

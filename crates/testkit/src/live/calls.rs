@@ -28,9 +28,8 @@ pub(super) async fn perform(stage: &mut Stage<'_>, step: &Value) -> Result<Value
             }
         }
         "resume" => {
-            let mut options = ResumeOptions::default();
-            options.manifest = Some(stage.manifest()?);
-            options.create = stage.options()?;
+            let options =
+                ResumeOptions::default().manifest(stage.manifest()?).create(stage.options()?);
             let state = session(stage)?.state_json()?;
             // A session that is let go ends only if it was not stopped before.
             let resumed = stage.client.resume_state(state, options).await;

@@ -89,10 +89,8 @@ async fn take(session: &Session, step: &Value, started: &mut Option<i64>) -> Res
 fn create(case: &Case<'_>) -> Result<Value> {
     let manifest: Manifest = lax::read(case.get("manifest"))?;
     let ports = case.get("exposed_ports").as_array().into_iter().flatten();
-    let mut options = CreateOptions::default();
-    options.unix_local = true;
-    options.exposed_ports =
-        ports.filter_map(|port| port.as_u64().and_then(|port| u16::try_from(port).ok())).collect();
+    let ports = ports.filter_map(|port| port.as_u64().and_then(|port| u16::try_from(port).ok()));
+    let options = CreateOptions::default().unix_local().exposed_ports(ports);
     with_session(case, &manifest, options, async |session| {
         let mut state = session.state_json()?;
         for id in [&["session_id"][..], &["snapshot", "id"]] {

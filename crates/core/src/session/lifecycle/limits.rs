@@ -16,6 +16,22 @@ pub struct ConcurrencyLimits {
     pub local_dir_files: Option<usize>,
 }
 
+impl ConcurrencyLimits {
+    /// Bounds how many entries are laid out at once; `None` is no bound.
+    #[must_use]
+    pub fn manifest_entries(mut self, manifest_entries: Option<usize>) -> Self {
+        self.manifest_entries = manifest_entries;
+        self
+    }
+
+    /// Bounds how many files of a folder are copied at once; `None` is no bound.
+    #[must_use]
+    pub fn local_dir_files(mut self, local_dir_files: Option<usize>) -> Self {
+        self.local_dir_files = local_dir_files;
+        self
+    }
+}
+
 impl Default for ConcurrencyLimits {
     fn default() -> Self {
         Self { manifest_entries: Some(4), local_dir_files: Some(4) }

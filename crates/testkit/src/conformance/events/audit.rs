@@ -179,8 +179,7 @@ async fn keeps_one_chain_whoever_acts(context: Context) -> Outcome {
 
 async fn puts_a_late_end_on_record_as_late(context: Context) -> Outcome {
     let client = client(&context);
-    let mut options = CreateOptions::default();
-    options.tied_to_owner = false;
+    let options = CreateOptions::default().untied();
     let session = client.create(&Manifest::default(), options).await?;
     let id = session.id().clone();
     // Somebody who keeps no record ends it.

@@ -33,8 +33,7 @@ pub(super) const TRIALS: &[Trial] = trials![
 
 /// A session that tells of itself from when it is there.
 pub(super) async fn session(context: &Context, events: EventOptions) -> bastide::Result<Session> {
-    let mut options = CreateOptions::default();
-    options.tied_to_owner = false;
+    let options = CreateOptions::default().untied();
     let made = context.client().create(&Manifest::default(), options).await?;
     context.client().with_events(events).attach(made.id()).await
 }
