@@ -33,6 +33,43 @@ pub struct BucketOptions {
     pub session_token: Option<String>,
 }
 
+impl BucketOptions {
+    /// Asks that server.
+    #[must_use]
+    pub fn endpoint(mut self, endpoint: impl Into<String>) -> Self {
+        self.endpoint = Some(endpoint.into());
+        self
+    }
+
+    /// Asks in that region.
+    #[must_use]
+    pub fn region(mut self, region: impl Into<String>) -> Self {
+        self.region = Some(region.into());
+        self
+    }
+
+    /// Signs requests with that key.
+    #[must_use]
+    pub fn access_key(mut self, access_key: impl Into<String>) -> Self {
+        self.access_key = Some(access_key.into());
+        self
+    }
+
+    /// Has the secret that belongs to the key.
+    #[must_use]
+    pub fn secret_key(mut self, secret_key: impl Into<String>) -> Self {
+        self.secret_key = Some(secret_key.into());
+        self
+    }
+
+    /// Has the token of a temporary key.
+    #[must_use]
+    pub fn session_token(mut self, session_token: impl Into<String>) -> Self {
+        self.session_token = Some(session_token.into());
+        self
+    }
+}
+
 impl std::fmt::Debug for BucketOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut out = f.debug_struct("BucketOptions");

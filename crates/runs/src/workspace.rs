@@ -67,6 +67,36 @@ pub struct WorkspaceOptions {
     pub files: Vec<MaterialisedFile>,
 }
 
+impl WorkspaceOptions {
+    /// Has the agent work there.
+    #[must_use]
+    pub fn mode(mut self, mode: WorkspaceMode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Has the change come back on that branch.
+    #[must_use]
+    pub fn branch(mut self, branch: impl Into<String>) -> Self {
+        self.branch = Some(branch.into());
+        self
+    }
+
+    /// Does that about work that is not committed.
+    #[must_use]
+    pub fn uncommitted(mut self, uncommitted: Uncommitted) -> Self {
+        self.uncommitted = uncommitted;
+        self
+    }
+
+    /// Puts these files there for the agent.
+    #[must_use]
+    pub fn files(mut self, files: impl IntoIterator<Item = MaterialisedFile>) -> Self {
+        self.files = files.into_iter().collect();
+        self
+    }
+}
+
 /// A workspace that is ready for an agent.
 #[derive(Debug)]
 pub struct Workspace {

@@ -78,8 +78,7 @@ async fn takes_user_environment_and_volumes_of_the_image(_: Context) -> Outcome 
 
 async fn says_what_is_wrong_with_an_image(_: Context) -> Outcome {
     let setting = Setting::prepared()?;
-    let mut missing = DockerOptions::new("bastide-test/none-of-that-name");
-    missing.pull = PullPolicy::Never;
+    let missing = DockerOptions::new("bastide-test/none-of-that-name").pull(PullPolicy::Never);
     let client = setting.client(missing)?;
     let refused = client.create(&Manifest::default(), CreateOptions::default()).await.map(drop);
     assert_eq!(refused.map_err(|error| error.kind()), Err(ErrorKind::NotFound));
