@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use bastide::compat::raise;
 use bastide::{Condition, Error, ErrorKind, Grant, MachineSpec, Result, Rung};
 use bastide_proto::boot::{MountPoint, UserAndGroup};
 
@@ -77,7 +78,7 @@ fn workspace(folder: &Path, root: &str, home: &Path) -> Result<HostFile> {
     let failed = |error: io::Error| {
         let cause =
             Error::new(ErrorKind::InvalidInput, format!("{what}: {error}")).with_source(error);
-        Error::workspace_start(folder.display()).with_source(cause)
+        raise::workspace_start(folder.display()).with_source(cause)
     };
     fs::create_dir_all(folder).map_err(failed)?;
     let source = folder.canonicalize().map_err(failed)?;

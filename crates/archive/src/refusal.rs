@@ -5,6 +5,7 @@ use std::io;
 
 use serde_json::Value;
 
+use bastide_model::error::raise;
 use bastide_model::python::repr_bytes;
 use bastide_model::{Error, ErrorClass, ErrorKind};
 
@@ -67,7 +68,7 @@ pub(crate) fn os_failure(error: io::Error) -> Error {
 /// What an operation says when an archive is refused: that writing failed, and for a member or a
 /// limit which and why.
 pub(crate) fn archive_write_error(path: &str, cause: Error) -> Error {
-    let mut error = Error::workspace_archive_write(path);
+    let mut error = raise::workspace_archive_write(path);
     let names_a_member = matches!(
         cause.class(),
         Some(

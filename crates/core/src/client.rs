@@ -20,6 +20,7 @@ use bastide_model::{Manifest, PathGrant, Registry};
 
 use crate::backend::{Backend, Grant, MachineSpec, ResourceLimits, SessionId};
 use crate::client::dependencies::Dependencies;
+use crate::compat::raise;
 use crate::events::EventOptions;
 use crate::session::lifecycle::{ConcurrencyLimits, ProgressListener};
 use crate::snapshot::SnapshotTypes;
@@ -278,7 +279,7 @@ fn declared(ports: Vec<u16>) -> Result<Vec<u16>> {
     for port in ports {
         if port == 0 {
             let message = "exposed_ports entries must be between 1 and 65535";
-            return Err(Error::value_error(message).with_class(ErrorClass::ValidationError));
+            return Err(raise::value_error(message).with_class(ErrorClass::ValidationError));
         }
         if !declared.contains(&port) {
             declared.push(port);

@@ -15,7 +15,7 @@ use bastide_model::PosixPath;
 
 use crate::Session;
 
-pub use bastide_model::error::ErrorClass;
+pub use bastide_model::error::{ErrorClass, raise};
 pub use bastide_model::pty::PtyExecUpdate;
 pub use exec::ExecResult;
 pub use pty::PtyLimits;

@@ -7,7 +7,7 @@
 
 mod class;
 mod condition;
-mod raise;
+pub mod raise;
 mod redact;
 
 use std::error::Error as StdError;

@@ -18,6 +18,7 @@ use super::{
 };
 use crate::backend::{Booted, KeepAlive, Machine, MachineSpec, Retained, SessionId};
 use crate::compat::pty::PtyProcesses;
+use crate::compat::raise;
 use crate::events::BoundSession;
 use crate::link::{Link, MuxLink};
 use crate::session::environment::{environment, search_path};
@@ -161,7 +162,7 @@ impl Client {
             if is_new {
                 drop(self.backend.discard(folder.path()).await);
             }
-            return Err(Error::workspace_start(root.to_string_lossy()).with_source(error));
+            return Err(raise::workspace_start(root.to_string_lossy()).with_source(error));
         }
         let before = record.clone();
         folder.settle().map_err(|error| {
@@ -346,9 +347,9 @@ pub(super) fn root_of(manifest: &Manifest) -> Result<bastide_proto::GuestPath> {
     };
     root.parse().map_err(|error| {
         if error == GuestPathError::NotAbsolute {
-            return Error::value_error("sandbox workspace root must be absolute");
+            return raise::value_error("sandbox workspace root must be absolute");
         }
-        Error::value_error(format!("manifest root {:?}: {error}", manifest.root))
+        raise::value_error(format!("manifest root {:?}: {error}", manifest.root))
     })
 }
 

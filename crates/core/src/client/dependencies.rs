@@ -13,6 +13,7 @@ use futures::future::BoxFuture;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::compat::raise;
 use crate::{Error, ErrorClass, ErrorKind, Result};
 
 type Shared = Arc<dyn Any + Send + Sync>;
@@ -163,7 +164,7 @@ impl Dependencies {
 
     fn bind(&self, key: &str, source: Source, overwrite: bool) -> Result<()> {
         if key.is_empty() {
-            return Err(Error::value_error("Dependency key must be non-empty"));
+            return Err(raise::value_error("Dependency key must be non-empty"));
         }
         let mut inner = self.lock();
         if !overwrite && inner.bindings.contains_key(key) {
@@ -217,7 +218,7 @@ impl Dependencies {
                     "Dependency `{key}` is not a `{}` as it should be",
                     std::any::type_name::<T>()
                 );
-                Err(Error::type_error(message))
+                Err(raise::type_error(message))
             }
         }
     }

@@ -4,6 +4,7 @@ use bastide_model::ClientOptions;
 
 use super::CreateOptions;
 use crate::backend::ResourceLimits;
+use crate::compat::raise;
 use crate::{Error, ErrorClass, ErrorKind, Result};
 
 impl CreateOptions {
@@ -52,7 +53,7 @@ impl CreateOptions {
         let port = |port: &i128| {
             u16::try_from(*port).ok().filter(|port| *port > 0).ok_or_else(|| {
                 let message = "exposed_ports entries must be between 1 and 65535";
-                let error = Error::value_error(message).with_class(ErrorClass::ValidationError);
+                let error = raise::value_error(message).with_class(ErrorClass::ValidationError);
                 error.with_context("port", port.to_string())
             })
         };

@@ -16,6 +16,7 @@ use super::lifetime::missing;
 use super::removal::{being_removed, busy, hold, never_made};
 use super::{Client, CreateOptions, DEFAULT_ROOT, storage};
 use crate::backend::{Grant, Machine, MachineStatus, SessionId};
+use crate::compat::raise;
 use crate::link::Link;
 use crate::session::lifecycle::{Preserved, ProgressListener};
 use crate::state::{Record, Stage, TransitionAttempt, is_unwanted};
@@ -163,7 +164,7 @@ impl Client {
                 state.type_name(),
                 self.backend.name()
             );
-            return Err(Error::type_error(message));
+            return Err(raise::type_error(message));
         }
         let id: SessionId = state.session_id.simple().to_string().parse()?;
         match self.state.record(&id)? {
@@ -194,7 +195,7 @@ impl Client {
             let message =
                 format!("there is no session {id} here, and a stored state alone grants nothing");
             return Err(
-                Error::value_error(message).with_hint("resume it with a manifest you vouch for")
+                raise::value_error(message).with_hint("resume it with a manifest you vouch for")
             );
         };
         let kind = state.type_name().to_owned();
@@ -349,7 +350,7 @@ fn nameless(record: &Record) -> Result<SessionState> {
 fn agree(state: &SessionState, vouched: &SessionState, grants: &[PathGrant]) -> Result<()> {
     let refused = |what: &str| {
         let message = format!("the session state asks for {what} that nobody vouches for");
-        Err(Error::value_error(message).with_hint("resume it with the manifest it was made with"))
+        Err(raise::value_error(message).with_hint("resume it with the manifest it was made with"))
     };
     let root = |manifest: &Manifest| manifest.root_path().normalized();
     if root(&state.manifest) != root(&vouched.manifest) {

@@ -4,6 +4,7 @@
 use serde_json::Number;
 
 use super::ReferenceSession;
+use crate::compat::raise;
 use crate::{Command, Error, ErrorKind, Output, Reason, Result};
 
 /// What a command said, and how it ended.
@@ -47,7 +48,7 @@ impl ReferenceSession<'_> {
         let code = i64::from(exit.code);
         let exit_code = match exit.reason {
             Reason::NotStarted => {
-                let error = Error::exec_transport(argv);
+                let error = raise::exec_transport(argv);
                 return Err(match exit.detail {
                     Some(detail) => error.with_source(detail),
                     None => error,
@@ -55,7 +56,7 @@ impl ReferenceSession<'_> {
             }
             Reason::Timeout => {
                 let seconds = timeout.and_then(|timeout| Number::from_f64(timeout.as_secs_f64()));
-                return Err(Error::exec_timeout(argv, seconds));
+                return Err(raise::exec_timeout(argv, seconds));
             }
             Reason::Signalled | Reason::OutOfMemory if !self.session.backend.has_own_system() => {
                 128 - code
@@ -80,6 +81,6 @@ impl ReferenceSession<'_> {
 fn not_run(argv: &[String], error: Error) -> Error {
     match error.class() {
         Some(_) => error,
-        None => Error::exec_transport(argv).with_source(error),
+        None => raise::exec_transport(argv).with_source(error),
     }
 }

@@ -15,6 +15,7 @@ use serde_json::json;
 use tokio::sync::{Notify, mpsc};
 
 use super::ReferenceSession;
+use crate::compat::raise;
 use crate::events::Finished;
 use crate::{Command, Error, ErrorKind, Exit, OutputEvent, Process, ProcessId, Reason, Result};
 
@@ -153,12 +154,12 @@ impl ReferenceSession<'_> {
         let (terminal, heard, to_process) = {
             let all = lock(&self.session.ptys.0);
             let entry = all.get(&session_id);
-            let entry = entry.ok_or_else(|| Error::pty_session_not_found(session_id))?;
+            let entry = entry.ok_or_else(|| raise::pty_session_not_found(session_id))?;
             (entry.terminal, Arc::clone(&entry.heard), entry.to_process.clone())
         };
         if !chars.is_empty() {
             if !terminal {
-                return Err(Error::runtime_error("stdin is not available for this process"));
+                return Err(raise::runtime_error("stdin is not available for this process"));
             }
             // A process that has ended takes no more; its end is in the answer.
             drop(to_process.send(chars.to_owned()).await);

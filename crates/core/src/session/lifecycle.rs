@@ -24,6 +24,7 @@ use serde_json::Value;
 
 use crate::client::dependencies::Dependencies;
 use crate::client::{DEFAULT_ROOT, shut_down};
+use crate::compat::raise;
 use crate::events::Finished;
 use crate::snapshot::{Saved, SnapshotKeeper, Workspace};
 use crate::workspace::{self, GitOptions, Sources};
@@ -302,7 +303,7 @@ impl Session {
         if let Some(error) = &self.life.terms.unreadable {
             let message = format!("session {} cannot be saved: {error}", self.id());
             let error = Error::new(error.kind(), message);
-            return Err(Error::workspace_stop(&self.root).with_source(error));
+            return Err(raise::workspace_stop(&self.root).with_source(error));
         }
         let manifest = self.manifest();
         let checked = manifest.check_mount_boundaries(Some(self.life.state().type_name()));
@@ -316,7 +317,7 @@ impl Session {
         let saved = self.life.terms.keeper.save(&workspace).await.map_err(|error| {
             let retryable = error.is_retryable();
             let error = self.at_edge(error);
-            Error::workspace_stop(&self.root).with_retryable(retryable).with_source(error)
+            raise::workspace_stop(&self.root).with_retryable(retryable).with_source(error)
         })?;
         {
             let mut state = self.life.state();

@@ -4,6 +4,7 @@ use bastide_model::ExposedPort;
 use serde_json::json;
 
 use super::Session;
+use crate::compat::raise;
 use crate::events::Finished;
 use crate::{Error, ErrorKind, Result};
 
@@ -54,7 +55,7 @@ impl Session {
             Some((_, host_port)) => Ok(on_loopback(*host_port)),
             None => {
                 let declared = self.exposed_ports.iter().copied();
-                Err(Error::exposed_port_unavailable(port, declared, "not_configured", None)
+                Err(raise::exposed_port_unavailable(port, declared, "not_configured", None)
                     .with_hint("declare the port when the session is made, or expose it"))
             }
         }
@@ -62,7 +63,7 @@ impl Session {
 
     fn unavailable(&self, port: u16, error: Error) -> Error {
         let declared = self.exposed_ports.iter().copied();
-        Error::exposed_port_unavailable(port, declared, "backend_unavailable", None)
+        raise::exposed_port_unavailable(port, declared, "backend_unavailable", None)
             .with_context("backend", self.backend.name())
             .with_context("detail", error.to_string())
             .with_source(error)

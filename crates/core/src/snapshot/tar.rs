@@ -16,6 +16,7 @@ use bastide_model::snapshot::{FingerprintRecord, resume_manifest_digest};
 use sha2::{Digest, Sha256};
 
 use super::{Saved, Workspace};
+use crate::compat::raise;
 use crate::{Content, Error, ErrorKind, Result};
 
 /// How fingerprints of tar archives are made.
@@ -140,5 +141,5 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 fn unreadable(workspace: &Workspace<'_>) -> Error {
-    Error::workspace_archive_read(workspace.root())
+    raise::workspace_archive_read(workspace.root())
 }

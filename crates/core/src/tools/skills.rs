@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use bastide_model::{Entry, EntryKind, Manifest, PosixPath};
 use serde_json::{Value, json};
 
+use crate::compat::raise;
 use crate::{Error, ErrorKind, Result, Session};
 
 /// Where skills are in a workspace unless said otherwise.
@@ -91,7 +92,7 @@ impl Skills {
                     if !names.insert(&skill.name) {
                         let message = format!("duplicate skill name: {}", skill.name);
                         return Err(
-                            Error::skills_config(message).with_context("name", skill.name.as_str())
+                            raise::skills_config(message).with_context("name", skill.name.as_str())
                         );
                     }
                 }
@@ -101,7 +102,7 @@ impl Skills {
                     entry.kind,
                     EntryKind::Dir { .. } | EntryKind::LocalDir { .. } | EntryKind::GitRepo(_)
                 ) {
-                    return Err(Error::skills_config("`from_` must be a directory-like entry"));
+                    return Err(raise::skills_config("`from_` must be a directory-like entry"));
                 }
             }
             SkillSource::Lazy(_) => {}
@@ -132,7 +133,7 @@ impl Skills {
         }
         let clash = |path: &PosixPath| {
             let message = format!("something else is at {path} already");
-            Err(Error::skills_config(message).with_context("path", path.as_str()))
+            Err(raise::skills_config(message).with_context("path", path.as_str()))
         };
         let mut add =
             |path: PosixPath, entry: Entry| match taken.iter().find(|(other, _)| *other == path) {
@@ -233,7 +234,7 @@ impl Skills {
     pub async fn load_skill(&self, session: &Session, name: &str) -> Result<Value> {
         let SkillSource::Lazy(folder) = &self.source else {
             return Err(
-                Error::skills_config("lazy skill not found").with_context("skill_name", name)
+                raise::skills_config("lazy skill not found").with_context("skill_name", name)
             );
         };
         let found = on_host(folder, &self.path)?;
@@ -244,11 +245,11 @@ impl Skills {
             (Some(found), None) => found,
             (Some(_), Some(_)) => {
                 let message = "lazy skill name is ambiguous";
-                return Err(Error::skills_config(message).with_context("skill_name", name));
+                return Err(raise::skills_config(message).with_context("skill_name", name));
             }
             (None, _) => {
                 return Err(
-                    Error::skills_config("lazy skill not found").with_context("skill_name", name)
+                    raise::skills_config("lazy skill not found").with_context("skill_name", name)
                 );
             }
         };
@@ -280,7 +281,7 @@ fn folder_of(skill: &Skill) -> Entry {
 fn relative(path: &str) -> Result<PosixPath> {
     let refused = |reason: &str| {
         let message = format!("skills path must be a relative path inside the workspace: {path}");
-        Err(Error::skills_config(message).with_context("path", path).with_context("reason", reason))
+        Err(raise::skills_config(message).with_context("path", path).with_context("reason", reason))
     };
     let parsed = PosixPath::new(path);
     if parsed.is_absolute() {
@@ -298,7 +299,7 @@ fn relative(path: &str) -> Result<PosixPath> {
 /// The skills in a folder of the host: real folders with a real `SKILL.md`, no links.
 fn on_host(folder: &Path, path: &PosixPath) -> Result<Vec<(SkillInfo, PathBuf)>> {
     let gone = |error: std::io::Error| {
-        Error::skills_config("lazy skill source directory is unavailable")
+        raise::skills_config("lazy skill source directory is unavailable")
             .with_context("src", folder.display().to_string())
             .with_source(error)
     };

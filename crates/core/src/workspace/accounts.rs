@@ -4,6 +4,7 @@ use bastide_model::Manifest;
 use bastide_proto::Request;
 use bastide_proto::accounts::Accounts;
 
+use crate::compat::raise;
 use crate::link::Link;
 use crate::{Error, ErrorClass, ErrorKind, Result};
 
@@ -26,7 +27,7 @@ pub(crate) async fn provision(link: &dyn Link, manifest: &Manifest) -> Result<()
             ErrorKind::AgentLost => error,
             // A name that makes no sense, which is the program's to refuse with the reference.
             ErrorKind::InvalidInput => {
-                Error::exec_nonzero(["useradd"], REFUSED, "", error.to_string()).with_source(error)
+                raise::exec_nonzero(["useradd"], REFUSED, "", error.to_string()).with_source(error)
             }
             kind => {
                 let message = format!("cannot make users and groups: {error}");

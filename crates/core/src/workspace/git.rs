@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::plan::GitStep;
+use crate::compat::raise;
 use crate::{Command, Error, ErrorKind, Output, Result, Session};
 
 /// How long one command of git may take.
@@ -92,7 +93,7 @@ async fn has_git(session: &Session) -> Result<bool> {
 }
 
 fn no_git(session: &Session, step: &GitStep) -> Error {
-    let error = Error::git_missing_in_image()
+    let error = raise::git_missing_in_image()
         .with_context("repo", step.repo.repo.as_str())
         .with_context("ref", step.repo.reference.as_str());
     match session.machine.state.get("image") {
@@ -106,13 +107,13 @@ fn subpath_of(step: &GitStep) -> Value {
 }
 
 fn not_cloned(step: &GitStep, stderr: &str) -> Error {
-    Error::git_clone(&url(step), &step.repo.reference, Some(stderr))
+    raise::git_clone(&url(step), &step.repo.reference, Some(stderr))
         .with_context("repo", step.repo.repo.as_str())
         .with_context("subpath", subpath_of(step))
 }
 
 fn not_copied(step: &GitStep, from: &str, dest: &PosixPath, stderr: &str) -> Error {
-    Error::git_copy(from, dest, Some(stderr))
+    raise::git_copy(from, dest, Some(stderr))
         .with_context("repo", step.repo.repo.as_str())
         .with_context("ref", step.repo.reference.as_str())
         .with_context("subpath", subpath_of(step))

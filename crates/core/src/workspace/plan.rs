@@ -5,6 +5,7 @@ use bastide_model::mount::MountStrategy;
 use bastide_model::{Entry, EntryKind, Manifest, PosixPath};
 use bytes::Bytes;
 
+use crate::compat::raise;
 use crate::{Error, ErrorClass, ErrorKind, Result};
 
 /// One step.
@@ -55,7 +56,7 @@ pub(super) fn steps(manifest: &Manifest, only_ephemeral: bool) -> Result<Vec<Lay
 fn add(steps: &mut Vec<LayoutStep>, path: PosixPath, entry: &Entry) -> Result<()> {
     if entry.permissions.mode() < 0 {
         let message = format!("the permissions of {path} make no sense: none can be negative");
-        return Err(Error::value_error(message).with_class(ErrorClass::OverflowError));
+        return Err(raise::value_error(message).with_class(ErrorClass::OverflowError));
     }
     let mode = u32::try_from(entry.permissions.mode() & 0o7777).unwrap_or(0o700);
     let place = path.clone();

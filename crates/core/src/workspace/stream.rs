@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use super::MaterializedFile;
 use super::plan::Put;
 use super::sources::{HeldDir, Sources};
+use crate::compat::raise;
 use crate::link::fault::{agent_lost, refused};
 use crate::link::{Incoming, Link, Receiver, Sender, Stream, broken, decode};
 use crate::snapshot::Progress;
@@ -258,9 +259,9 @@ fn not_made(fault: Fault, base: &GuestPath) -> Error {
         _ => base.as_str().to_owned(),
     };
     match fault.kind {
-        FaultKind::Escape => Error::invalid_manifest_path(shown, "absolute"),
+        FaultKind::Escape => raise::invalid_manifest_path(shown, "absolute"),
         FaultKind::TooMuch | FaultKind::Stuck | FaultKind::Internal => refused(fault),
-        _ => Error::workspace_archive_write(shown).with_source(refused(fault)),
+        _ => raise::workspace_archive_write(shown).with_source(refused(fault)),
     }
 }
 
@@ -286,13 +287,13 @@ pub(super) fn send_all(
             }
             Put::File { path, mode, content } => {
                 let entry = Entry { mode: Some(mode), ..entry(&path, EntryKind::File) };
-                let failed = |error| Error::workspace_archive_write(&path).with_source(error);
+                let failed = |error| raise::workspace_archive_write(&path).with_source(error);
                 pieces.file(entry, &mut content.as_ref(), |_| {}, failed)?;
             }
             Put::HostFile { path, mode, src } => {
                 let mut file = sources()?.open_file(&src)?;
                 let entry = Entry { mode: Some(mode), ..entry(&path, EntryKind::File) };
-                let failed = |error| Error::local_file_read(&src).with_source(error);
+                let failed = |error| raise::local_file_read(&src).with_source(error);
                 let sha256 = hashed(pieces, entry, &mut file, failed)?;
                 files.push(MaterializedFile { path: root.join(&path).to_string(), sha256 });
             }
@@ -336,7 +337,7 @@ fn send_dir(
         let to = place(&item.path);
         let shown = root.join(&PosixPath::new(&String::from_utf8_lossy(&to))).to_string();
         let entry = Entry { mode: Some(item.mode), ..Entry::new(to, EntryKind::File) };
-        let failed = |error| Error::local_file_read(held.shown(&item.path)).with_source(error);
+        let failed = |error| raise::local_file_read(held.shown(&item.path)).with_source(error);
         let sha256 = hashed(pieces, entry, &mut file, failed)?;
         files.push(MaterializedFile { path: shown, sha256 });
     }

@@ -1,6 +1,6 @@
 //! What is left of an error that may hold a mount's credentials.
 
-use super::{Detail, Error, ErrorClass, ErrorKind};
+use super::{Detail, Error, ErrorClass, ErrorKind, raise};
 
 const PROTECTED: &str = "sandbox operation failed while using a protected mount configuration";
 const INVALID_MOUNT: &str = "sandbox mount configuration is invalid";
@@ -43,7 +43,7 @@ impl Error {
     /// ```
     /// use bastide_model::{Error, ErrorClass};
     ///
-    /// let error = Error::exec_nonzero(["mount", "-o", "key=SECRET"], 3, "", "bad SECRET").redacted();
+    /// let error = bastide_model::error::raise::exec_nonzero(["mount", "-o", "key=SECRET"], 3, "", "bad SECRET").redacted();
     /// assert_eq!((error.class(), error.exit_code()), (Some(ErrorClass::ExecNonZeroError), Some(1)));
     /// assert!(!format!("{error:?}").contains("SECRET"));
     /// ```
@@ -55,7 +55,7 @@ impl Error {
         }
         let class = data.class.filter(|class| class.is_structured());
         let (Some(class), Some(code), Some(op)) = (class, data.code, data.op) else {
-            return Self::runtime_error(PROTECTED).marked_redacted();
+            return raise::runtime_error(PROTECTED).marked_redacted();
         };
         let message = match class {
             ErrorClass::MountConfigError if data.message_is_safe => data.message,
@@ -99,10 +99,10 @@ mod tests {
     fn keeps_what_programs_branch_on_and_nothing_else() {
         use ErrorClass as C;
         let cases = [
-            (Error::exec_timeout(["a"], None), Some(C::ExecTimeoutError), PROTECTED),
-            (Error::mount_config("key SECRET"), Some(C::MountConfigError), INVALID_MOUNT),
-            (Error::mount_config("known").with_safe_message(), Some(C::MountConfigError), "known"),
-            (Error::value_error("SECRET"), Some(C::RuntimeError), PROTECTED),
+            (raise::exec_timeout(["a"], None), Some(C::ExecTimeoutError), PROTECTED),
+            (raise::mount_config("key SECRET"), Some(C::MountConfigError), INVALID_MOUNT),
+            (raise::mount_config("known").with_safe_message(), Some(C::MountConfigError), "known"),
+            (raise::value_error("SECRET"), Some(C::RuntimeError), PROTECTED),
             (Error::new(ErrorKind::Io, "SECRET"), Some(C::RuntimeError), PROTECTED),
             (Error::new(ErrorKind::Cancelled, "SECRET"), None, "cancelled"),
         ];
@@ -110,7 +110,7 @@ mod tests {
             let (code, op) = (error.error_code(), error.op());
             let safe = error
                 .with_context("key", "SECRET")
-                .with_source(Error::value_error("SECRET"))
+                .with_source(raise::value_error("SECRET"))
                 .redacted();
             assert_eq!((safe.class(), safe.message()), (class, message));
             assert_eq!((safe.error_code(), safe.op()), (code, op));

@@ -10,6 +10,7 @@ use super::exposure::Exposure;
 use super::materialized::TakenPaths;
 use super::rules::{Boundary, CONFIG_FILE, Capability, KeyRule, strategy_rules};
 use super::{Mount, MountPattern, MountSource, MountStrategy};
+use crate::error::raise;
 use crate::manifest::Manifest;
 use crate::posix_path::PosixPath;
 use crate::text::trim;
@@ -296,7 +297,7 @@ struct Acknowledged {
 
 /// An error whose words are ours, about a mount whose data are not.
 fn refused(message: &str) -> Error {
-    Error::mount_config(message).with_safe_message().with_protection()
+    raise::mount_config(message).with_safe_message().with_protection()
 }
 
 fn sorted(mut fields: Vec<&str>) -> Vec<&str> {

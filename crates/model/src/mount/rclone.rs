@@ -1,10 +1,11 @@
 //! What rclone is told: remotes, their names, and the configuration they stand in.
 
+use crate::Result;
+use crate::error::raise;
 use crate::mount::RclonePattern;
 use crate::posix_path::PosixPath;
 use crate::secret::Secret;
 use crate::text::{is_blank, trim};
-use crate::{Error, Result};
 
 /// One remote of rclone, with everything needed to write its configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +41,7 @@ impl RcloneConfig {
     /// `MountConfigError` if it is empty or lacks the section.
     pub fn text_from_file(&self, path: &PosixPath, content: &[u8]) -> Result<Secret> {
         let refused = |message: &str| {
-            Error::mount_config(message)
+            raise::mount_config(message)
                 .with_context("type", self.mount_type.as_str())
                 .with_context("path", path.as_str())
         };
@@ -79,7 +80,7 @@ pub fn supplement_rclone_config(
     mount_type: Option<&str>,
 ) -> Result<String> {
     supplemented(text, remote_name, settings).ok_or_else(|| {
-        Error::mount_config(MISSING_SECTION)
+        raise::mount_config(MISSING_SECTION)
             .with_context("type", named(mount_type))
             .with_context("remote_name", remote_name)
     })
@@ -152,7 +153,7 @@ impl RclonePattern {
         match self.remote_name.as_deref() {
             Some(name) if !name.is_empty() => Ok(name.to_owned()),
             _ if remote_kind.is_empty() => {
-                Err(Error::mount_config("rclone mount requires remote_kind")
+                Err(raise::mount_config("rclone mount requires remote_kind")
                     .with_context("type", named(mount_type)))
             }
             _ => Ok(format!("sandbox_{remote_kind}_{session}")),

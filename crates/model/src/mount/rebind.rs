@@ -5,13 +5,14 @@ use std::collections::HashMap;
 use indexmap::IndexMap;
 use serde_json::Value;
 
+use crate::Result;
 use crate::entry::{Entry, EntryKind};
 use crate::error::ErrorClass;
+use crate::error::raise;
 use crate::lax::Dump as _;
 use crate::manifest::{Manifest, coerce_rel_path};
 use crate::posix_path::PosixPath;
 use crate::registry::Registry;
-use crate::{Error, Result};
 
 impl Manifest {
     /// This stored manifest with the mounts of `trusted`, which a program vouches for, and whatever
@@ -41,7 +42,7 @@ impl Manifest {
         if !same {
             let message = "sandbox mount configuration can be rebound only from a current trusted \
                            mount configuration with exactly matching credential-free topology";
-            return Err(Error::mount_config(message)
+            return Err(raise::mount_config(message)
                 .with_safe_message()
                 .with_protection()
                 .with_context("sandbox_backend", backend));

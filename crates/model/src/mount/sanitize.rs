@@ -16,6 +16,7 @@ use super::rules::{
     COMMON_FIELDS, SourceRules, StrategyRules, capability_of, option_fields, pattern_fields,
     source_rules, strategy_rules,
 };
+use crate::error::raise;
 use crate::lax::Dump as _;
 use crate::manifest::{DEFAULT_ROOT, MAX_KEY, Manifest};
 use crate::posix_path::PosixPath;
@@ -57,7 +58,7 @@ impl Manifest {
 /// What is said of a state whose mounts cannot be written without their credentials.
 pub(crate) fn cannot_be_written() -> Error {
     let message = "sandbox session state containing mount authority could not be serialized";
-    Error::mount_config(message).with_protection()
+    raise::mount_config(message).with_protection()
 }
 
 /// Takes the credentials of mounts out of a manifest that was or will be stored. What is no object

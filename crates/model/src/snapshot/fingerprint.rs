@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::checksum::sha256_hex;
+use crate::error::raise;
 use crate::json_text::sorted_ascii;
 use crate::lax::Dump as _;
 use crate::{Error, ErrorClass, ErrorKind, Manifest, Result};
@@ -41,12 +42,12 @@ impl FingerprintRecord {
         let value: Value = serde_json::from_str(text)
             .map_err(|error| invalid(ErrorClass::JSONDecodeError, error.to_string()))?;
         let Value::Object(object) = value else {
-            return Err(Error::value_error("snapshot fingerprint payload must be a JSON object"));
+            return Err(raise::value_error("snapshot fingerprint payload must be a JSON object"));
         };
         let field = |name: &str| {
             let text = object.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
             text.map(str::to_owned).ok_or_else(|| {
-                Error::value_error(format!("snapshot fingerprint payload is missing `{name}`"))
+                raise::value_error(format!("snapshot fingerprint payload is missing `{name}`"))
             })
         };
         Ok(Self { fingerprint: field("fingerprint")?, version: field("version")? })

@@ -2,12 +2,13 @@
 
 use bastide_model::custom::{Custom, CustomType};
 use bastide_model::entry::{Entry, EntryFields, EntryKind};
+use bastide_model::error::raise;
 use bastide_model::lax::{Checked, Context, Dump, Input, Object};
 use bastide_model::mount::{
     CustomMount, CustomStrategy, Mount, MountSource, MountStrategy, PatternKind, read_mount,
 };
 use bastide_model::snapshot::{CustomSnapshot, Snapshot};
-use bastide_model::{Error, ErrorClass, Manifest, Registry, Result};
+use bastide_model::{ErrorClass, Manifest, Registry, Result};
 use serde_json::{Map, Value, json};
 
 #[derive(Debug, PartialEq)]
@@ -81,7 +82,7 @@ impl CustomStrategy for Robot {
         match mount.type_name() {
             "tape_mount" => Ok(()),
             other => {
-                Err(Error::mount_config("the robot only fetches tapes").with_context("type", other))
+                Err(raise::mount_config("the robot only fetches tapes").with_context("type", other))
             }
         }
     }

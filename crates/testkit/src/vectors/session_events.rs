@@ -8,6 +8,7 @@ use bastide::events::{
     Event, EventOptions, EventSource, Operation, OperationResult, PayloadPolicy, Sink, SinkOptions,
 };
 use bastide::{Client, Command, CreateOptions, Session};
+use bastide_model::error::raise;
 use bastide_model::snapshot::Snapshot;
 use bastide_model::{Entry, Error, ErrorKind, Manifest, PosixPath, Result, lax};
 use serde_json::{Map, Value, json};
@@ -199,7 +200,7 @@ fn outcome(case: &Case<'_>, step: &Value, is_over: bool) -> Result<OperationResu
             let root = case.get("manifest")["root"].as_str().unwrap_or("/workspace");
             let place = PosixPath::new(root).join(&PosixPath::new(path));
             match case.get("files")[place.as_str()].is_null() {
-                true => return Err(Error::workspace_read_not_found(PosixPath::new(path))),
+                true => return Err(raise::workspace_read_not_found(PosixPath::new(path))),
                 false => OperationResult::Done,
             }
         }
@@ -213,7 +214,7 @@ fn outcome(case: &Case<'_>, step: &Value, is_over: bool) -> Result<OperationResu
             let mut exposed = exposed.iter().filter_map(Value::as_i64);
             if !exposed.any(|exposed| Some(exposed) == port) {
                 let none = std::iter::empty::<u16>();
-                return Err(Error::exposed_port_unavailable(number, none, "not_configured", None));
+                return Err(raise::exposed_port_unavailable(number, none, "not_configured", None));
             }
             OperationResult::Port {
                 host: step["endpoint"]["host"].as_str().unwrap_or("127.0.0.1").to_owned(),

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{ErrorKind as IoKind, Read as _};
 
+use bastide_model::error::raise;
 use bastide_model::paths::{SandboxWorkspaceScope, WorkspacePathPolicy};
 use bastide_model::pty::PtyExecUpdate;
 use bastide_model::tools::{
@@ -201,9 +202,9 @@ fn view_image(case: &Case<'_>) -> Result<Value> {
         match read {
             Ok(_) => Ok(content),
             Err(error) if error.kind() == IoKind::NotFound => {
-                Err(Error::workspace_read_not_found(path))
+                Err(raise::workspace_read_not_found(path))
             }
-            Err(error) => Err(Error::workspace_archive_read(path).with_source(error)),
+            Err(error) => Err(raise::workspace_archive_read(path).with_source(error)),
         }
     });
     Ok(match run.answer(content).to_json() {

@@ -12,6 +12,7 @@ use super::files_error::{FilesError, is_missing, place_of, read_only};
 use super::info::FileInfo;
 use super::path::Target;
 use super::{Files, MAX_ENTRIES};
+use crate::compat::raise;
 use crate::events::Finished;
 use crate::link::fault::refused;
 use crate::link::{broken, decode};
@@ -90,16 +91,16 @@ impl Files<'_> {
     async fn describe(&self, path: &str, follow: bool) -> Result<FileInfo> {
         let scope = self.extension("stat", || json!({"path": path, "follow": follow}));
         let work = async {
-            let target = Target::new(self.policy, path, Error::workspace_read_not_found)?;
+            let target = Target::new(self.policy, path, raise::workspace_read_not_found)?;
             let found =
                 self.one::<FoundFile>(FileOp::Stat { path: target.path.clone(), follow }).await;
             let found = found.map_err(|trouble| {
                 trouble.into_error(self.policy, &target, |fault| match is_missing(&fault) {
                     true => {
-                        Error::workspace_read_not_found(&target.given).with_source(refused(fault))
+                        raise::workspace_read_not_found(&target.given).with_source(refused(fault))
                     }
                     false => {
-                        Error::workspace_archive_read(&target.given).with_source(refused(fault))
+                        raise::workspace_archive_read(&target.given).with_source(refused(fault))
                     }
                 })
             })?;
@@ -130,7 +131,7 @@ impl Files<'_> {
     async fn make_folder(&self, path: &str, parents: bool) -> Result<()> {
         let scope = self.extension("mkdir", || json!({"path": path, "parents": parents}));
         let work = async {
-            let target = Target::new(self.policy, path, Error::workspace_archive_write)?;
+            let target = Target::new(self.policy, path, raise::workspace_archive_write)?;
             let made = self.quiet(FileOp::MakeDir { path: target.path.clone(), parents }).await;
             made.map_err(|trouble| trouble.into_write_error(self.policy, &target))
         };
@@ -325,7 +326,7 @@ impl Files<'_> {
     pub async fn chmod(&self, path: &str, mode: u32) -> Result<()> {
         let scope = self.extension("chmod", || json!({"path": path, "mode": format!("{mode:o}")}));
         let work = async {
-            let target = Target::new(self.policy, path, Error::workspace_archive_write)?;
+            let target = Target::new(self.policy, path, raise::workspace_archive_write)?;
             let set = self.quiet(FileOp::SetMode { path: target.path.clone(), mode }).await;
             set.map_err(|trouble| trouble.into_write_error(self.policy, &target))
         };
@@ -342,7 +343,7 @@ impl Files<'_> {
         let scope =
             self.extension("chown", || json!({"path": path, "owner": owner, "group": group}));
         let work = async {
-            let target = Target::new(self.policy, path, Error::workspace_archive_write)?;
+            let target = Target::new(self.policy, path, raise::workspace_archive_write)?;
             let text = |text: Option<&str>| text.map(ToOwned::to_owned);
             let (path, owner, group) = (target.path.clone(), text(owner), text(group));
             let set = self.quiet(FileOp::SetOwner { path, owner, group, follow: true }).await;
@@ -359,7 +360,7 @@ impl Files<'_> {
     pub async fn symlink(&self, path: &str, points_to: &str) -> Result<()> {
         let scope = self.extension("symlink", || json!({"path": path, "points_to": points_to}));
         let work = async {
-            let target = Target::new(self.policy, path, Error::workspace_archive_write)?;
+            let target = Target::new(self.policy, path, raise::workspace_archive_write)?;
             let (path, text) = (target.path.clone(), ByteBuf::from(points_to));
             let made = self.quiet(FileOp::Symlink { path, target: text }).await;
             made.map_err(|trouble| trouble.into_write_error(self.policy, &target))
@@ -379,7 +380,7 @@ impl Files<'_> {
     pub async fn glob(&self, pattern: &str) -> Result<Vec<String>> {
         let scope = self.extension("glob", || json!({"pattern": pattern}));
         let work = async {
-            let target = Target::new(self.policy, ".", Error::workspace_read_not_found)?;
+            let target = Target::new(self.policy, ".", raise::workspace_read_not_found)?;
             let found = self.try_glob(&target, pattern).await;
             let mut found = found.map_err(|trouble| match trouble {
                 FilesError::Fault(fault) => refused(fault),
@@ -441,7 +442,7 @@ impl Pair {
         match fault.kind {
             FaultKind::Escape if self.follow => about.escape(),
             // The entry itself is fine; where its folder leads is not, and that is absolute.
-            FaultKind::Escape => Error::invalid_manifest_path(place_of(&fault, about), "absolute"),
+            FaultKind::Escape => raise::invalid_manifest_path(place_of(&fault, about), "absolute"),
             FaultKind::ReadOnly => read_only(policy, &place_of(&fault, about)),
             _ => {
                 let shown = |index: usize| match led(index) {
@@ -458,11 +459,11 @@ impl Pair {
 
 /// The error of a path that no command could be given.
 fn too_long(command: &[&str]) -> Error {
-    Error::exec_nonzero(command, 1, Vec::new(), "File name too long")
+    raise::exec_nonzero(command, 1, Vec::new(), "File name too long")
 }
 
 /// The error of something that would have been a command.
 fn failed_command(command: &[&str], fault: Fault) -> Error {
     let stderr = fault.message.clone();
-    Error::exec_nonzero(command, 1, Vec::new(), stderr).with_source(refused(fault))
+    raise::exec_nonzero(command, 1, Vec::new(), stderr).with_source(refused(fault))
 }

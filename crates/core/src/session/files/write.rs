@@ -14,6 +14,7 @@ use super::call;
 use super::files_error::{FilesError, place_of, read_only};
 use super::path::{Target, shown};
 use super::{Files, SILENCE, WORTH_PASSING};
+use crate::compat::raise;
 use crate::link::fault::{agent_lost, refused};
 use crate::link::{Access, Incoming, ReceivedFile, Sender, Stream, Ticket, broken};
 use crate::{Error, ErrorClass, ErrorKind, Result};
@@ -134,7 +135,7 @@ impl Files<'_> {
         let work = async {
             let (target, leads) = match options.new {
                 false => {
-                    let target = Target::new(self.policy, path, Error::workspace_archive_write)?;
+                    let target = Target::new(self.policy, path, raise::workspace_archive_write)?;
                     (target.clone(), target)
                 }
                 // A new file's own name is not followed: it is its folder that may lead out.
@@ -158,7 +159,7 @@ impl Files<'_> {
     /// The place of a new file, and its folder.
     fn new_target(&self, path: &str) -> Result<(Target, Target)> {
         let (parent, name) = split(path);
-        let folder = Target::new(self.policy, &parent, Error::workspace_archive_write)?;
+        let folder = Target::new(self.policy, &parent, raise::workspace_archive_write)?;
         let given = PosixPath::new(path);
         let path = format!("{}/{name}", folder.path.as_str().trim_end_matches('/'));
         if matches!(name.as_str(), "" | ".") {
@@ -168,8 +169,8 @@ impl Files<'_> {
         }
         let path = match path.parse() {
             Ok(path) if name != ".." => path,
-            Err(GuestPathError::Nul) => return Err(Error::value_error("embedded null byte")),
-            _ => return Err(Error::invalid_manifest_path(path, "absolute")),
+            Err(GuestPathError::Nul) => return Err(raise::value_error("embedded null byte")),
+            _ => return Err(raise::invalid_manifest_path(path, "absolute")),
         };
         Ok((Target { given, path }, folder))
     }
@@ -281,7 +282,7 @@ async fn begin(content: Content<'_>) -> std::io::Result<(Bytes, Option<Source<'_
 }
 
 fn source_failed(target: &Target, error: std::io::Error) -> Error {
-    Error::workspace_archive_write(&target.path).with_source(error)
+    raise::workspace_archive_write(&target.path).with_source(error)
 }
 
 /// Writes the content into the file the guest passed.

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::{Error, Result};
+use crate::Result;
+use crate::compat::raise;
 
 /// How much of laying out a manifest goes on at once, in a session as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +53,7 @@ impl ConcurrencyLimits {
         for (name, limit) in fields {
             if limit == Some(0) {
                 let message = format!("concurrency_limits.{name} must be at least 1");
-                return Err(Error::value_error(message));
+                return Err(raise::value_error(message));
             }
         }
         Ok(())

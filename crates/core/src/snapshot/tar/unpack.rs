@@ -11,6 +11,7 @@ use bastide_proto::request::{Entry, EntryKind, Existing};
 use serde_json::Value;
 
 use super::OWNERS;
+use crate::compat::raise;
 use crate::session::files::{Spool, SpoolError};
 use crate::snapshot::paths::{NodeId, PathTree};
 use crate::workspace::{Target, UploadItem, lay_out};
@@ -59,13 +60,13 @@ pub(super) async fn whole(archive: File, root: &str) -> Result<Unpacked> {
 
 fn read(archive: File, root: &str) -> Result<Unpacked> {
     let refuse = |name: &[u8], reason: &str| {
-        Error::workspace_archive_write(root)
+        raise::workspace_archive_write(root)
             .with_context("member", String::from_utf8_lossy(name).into_owned())
             .with_context("reason", reason)
     };
-    let failed = |error: io::Error| Error::workspace_archive_write(root).with_source(error);
+    let failed = |error: io::Error| raise::workspace_archive_write(root).with_source(error);
     let damaged = |error: Error| {
-        let told = Error::workspace_archive_write(root);
+        let told = raise::workspace_archive_write(root);
         let reason = error.context().get("reason").cloned();
         let told = match reason {
             Some(reason) => told.with_context("reason", reason),
@@ -78,7 +79,7 @@ fn read(archive: File, root: &str) -> Result<Unpacked> {
     let archive = io::BufReader::with_capacity(1 << 20, archive);
     let mut reader = TarReader::open_sized(archive, length);
     let reader = reader.as_mut().map_err(|error| {
-        Error::workspace_archive_write(root).with_source(error.message().to_owned())
+        raise::workspace_archive_write(root).with_source(error.message().to_owned())
     })?;
     let mut entries: PathTree<Unpacking> = PathTree::default();
     let (mut at, mut has_owners) = (0, false);
@@ -154,7 +155,7 @@ pub(crate) async fn by_the_rules(
     let refused = {
         let root = root.clone();
         move |error: Error| {
-            let mut told = Error::workspace_archive_write(&root);
+            let mut told = raise::workspace_archive_write(&root);
             for key in ["reason", "member", "limit", "actual"] {
                 if let Some(value) = error.context().get(key) {
                     told = told.with_context(key, value.clone());
@@ -174,14 +175,14 @@ pub(crate) async fn by_the_rules(
         }
     };
     let spool = Spool::fill(data, None).await.map_err(|why| {
-        let error = Error::workspace_archive_write(&root);
+        let error = raise::workspace_archive_write(&root);
         match why {
             SpoolError::Io(failure) => error.with_source(failure),
             SpoolError::TooLong(_) => error,
         }
     })?;
     let reader =
-        spool.reader().map_err(|error| Error::workspace_archive_write(&root).with_source(error))?;
+        spool.reader().map_err(|error| raise::workspace_archive_write(&root).with_source(error))?;
     // Judged before the first request: a refused archive leaves nothing behind.
     let folder = root.clone();
     let judged =
@@ -208,7 +209,7 @@ pub(crate) async fn by_the_rules(
                 }
                 Action::File { mode, mut content } => {
                     let entry = Entry { mode, ..Entry::new(place, EntryKind::File) };
-                    let failed = |error| Error::workspace_archive_write(&root).with_source(error);
+                    let failed = |error| raise::workspace_archive_write(&root).with_source(error);
                     pieces.file(entry, &mut *content, |_| {}, failed)?;
                 }
             }
@@ -230,7 +231,7 @@ fn not_unpacked(root: &str, error: Error) -> Error {
     let member = place.and_then(|place| place.below(&PosixPath::new(root)));
     let cause = std::error::Error::source(&error).and_then(|cause| cause.downcast_ref::<Error>());
     let errno = cause.and_then(Error::errno);
-    let told = Error::workspace_archive_write(root);
+    let told = raise::workspace_archive_write(root);
     let told = match (member, errno) {
         (Some(member), Some(EISDIR | EEXIST | ENOTEMPTY)) => told
             .with_context("reason", format!("destination directory already exists: {member}"))

@@ -20,6 +20,7 @@ use tokio::time::Instant;
 use super::super::sources::Sources;
 use super::super::stream::{Stop, Target, UploadItem, UploadSender, lay_out};
 use super::{DEADLINE, GitStep, SAID, dest, not_cloned, not_copied, url};
+use crate::compat::raise;
 use crate::host::make_private;
 use crate::{Error, ErrorKind, Result, Session};
 
@@ -354,7 +355,7 @@ impl Fetched {
     /// Sends the folder that makes it a repository, so that commands can look at what they changed.
     fn send_git_folder(&self, pieces: &UploadSender) -> Result<(), Stop> {
         let folder = fs::canonicalize(self.folder.path()).map_err(|error| {
-            Error::local_dir_read(self.folder.path().display()).with_source(error)
+            raise::local_dir_read(self.folder.path().display()).with_source(error)
         })?;
         let mut held = Sources::new(&folder, Vec::new()).open_dir(&PosixPath::new(".git"))?;
         let place = |below: &[u8]| [b".git/", below].concat();
@@ -368,7 +369,7 @@ impl Fetched {
             let mut file = held.open(&item.path)?;
             let entry = Entry { mode: Some(item.mode), ..Entry::new(to, EntryKind::File) };
             let shown = held.shown(&item.path);
-            let failed = |error| Error::local_file_read(shown).with_source(error);
+            let failed = |error| raise::local_file_read(shown).with_source(error);
             pieces.file(entry, &mut file, |_| {}, failed)?;
         }
         Ok(())
