@@ -30,8 +30,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mut manifest = Manifest::default();
     // What is copied is named beneath the base folder, and nothing beside it is read.
     manifest.entries.insert("project".to_owned(), Entry::local_dir("project"));
-    let mut options = CreateOptions::default();
-    options.base_dir = Some(base.clone());
+    let options = CreateOptions::default().base_dir(base.clone());
     let session = Client::new(Arc::new(backend)).create(&manifest, options).await?;
 
     let output = session.exec(Command::shell(BUILD).timeout(Duration::from_secs(30))).await?;
@@ -57,7 +56,7 @@ async fn copy_out(
     let mut copied = Vec::new();
     while let Some((from, to)) = folders.pop() {
         fs::create_dir_all(&to)?;
-        for entry in session.ls(&from).await? {
+        for entry in session.files().ls(&from).await? {
             let name = entry.path.rsplit('/').next().unwrap_or_default();
             if matches!(name, "" | "." | "..") {
                 continue;
@@ -66,7 +65,7 @@ async fn copy_out(
             match entry.kind {
                 FileKind::Dir => folders.push((inside, outside)),
                 FileKind::File => {
-                    fs::write(&outside, session.read(&inside).await?)?;
+                    fs::write(&outside, session.files().read(&inside).await?)?;
                     copied.push(outside);
                 }
                 _ => {}

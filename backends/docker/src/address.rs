@@ -43,13 +43,13 @@ impl EngineAddress {
             (Some(_), None) if host.starts_with("https://") => {
                 let message = format!("{host:?} needs certificates, and none are given");
                 Err(Error::new(ErrorKind::InvalidInput, message)
-                    .hint("name their folder with DOCKER_CERT_PATH"))
+                    .with_hint("name their folder with DOCKER_CERT_PATH"))
             }
             (Some(tcp), None) => Ok(Self::Tcp(tcp.to_owned())),
             (None, _) => {
                 let message = format!("{host:?} is no address of a Docker daemon");
                 Err(Error::new(ErrorKind::InvalidInput, message)
-                    .hint("addresses begin with unix:/// or tcp://"))
+                    .with_hint("addresses begin with unix:/// or tcp://"))
             }
         }
     }

@@ -13,10 +13,10 @@ use bastide::host::make_private;
 use bastide::host::process_identity::{ProcessIdentity, ended};
 use bastide::model::manifest::DEFAULT_ROOT;
 use bastide::model::state::{BackendState, NetworkMode};
-use bastide::warden_client;
+use bastide::warden_client::{self, EndMode};
 use bastide::{
-    Backend, Booted, Connection, Error, ErrorKind, Isolation, Machine, MachineEnd, MachineSpec,
-    MachineStatus, NetworkAccess, Orphans, Result, Rung, SessionFolder, SweepMode,
+    Backend, Booted, Condition, Connection, Error, ErrorKind, Isolation, Machine, MachineEnd,
+    MachineSpec, MachineStatus, NetworkAccess, Orphans, Result, Rung, SessionFolder, SweepMode,
 };
 use bastide_guest_bin::GuestBinary;
 use bastide_proto::GuestPath;
@@ -72,7 +72,7 @@ impl DockerBackend {
         let home = home.into();
         let failed = |error: io::Error| {
             let message = format!("cannot keep sessions in {}: {error}", home.display());
-            Error::new(ErrorKind::Io, message).hint("choose another folder with BASTIDE_HOME")
+            Error::new(ErrorKind::Io, message).with_condition(Condition::HomeUnusable)
         };
         let sessions = home.join("sessions");
         make_private(&sessions).map_err(failed)?;
@@ -128,7 +128,7 @@ impl DockerBackend {
     async fn remove_folder(&self, dir: &Path, how: &str) -> Result<()> {
         let failed = |why: String| {
             let message = format!("cannot remove {}: {why}", dir.display());
-            Error::new(ErrorKind::Io, message).with("path", dir.display().to_string())
+            Error::new(ErrorKind::Io, message).with_context("path", dir.display().to_string())
         };
         if !dir.try_exists().map_err(|error| failed(error.to_string()))? {
             return Ok(());
@@ -265,7 +265,7 @@ impl Backend for DockerBackend {
 
     async fn stop(&self, machine: &Machine) -> Result<()> {
         let (_, Some(state)) = own_state(&self.home, machine)? else { return Ok(()) };
-        if ended_by_warden(&state, false).await {
+        if ended_by_warden(&state, EndMode::KeepFiles).await {
             return Ok(());
         }
         let (engine, _) = self.engine(&state.engine).await?;
@@ -275,7 +275,7 @@ impl Backend for DockerBackend {
     async fn destroy(&self, machine: &Machine) -> Result<()> {
         let (dir, state) = own_state(&self.home, machine)?;
         if let Some(state) = state
-            && !ended_by_warden(&state, true).await
+            && !ended_by_warden(&state, EndMode::RemoveFiles).await
         {
             let (engine, _) = self.engine(&state.engine).await?;
             remove(&engine, &HomeLabel::of(&self.home)?, &machine.id, &state.volumes).await?;
@@ -284,7 +284,7 @@ impl Backend for DockerBackend {
     }
 
     async fn discard(&self, folder: &Path) -> Result<()> {
-        if warden_client::end(folder, true, REMOVAL, REMOVAL).await.is_err()
+        if warden_client::end(folder, EndMode::RemoveFiles, REMOVAL, REMOVAL).await.is_err()
             && DockerOptions::load(folder).is_ok_and(|options| options.is_some())
         {
             let address = load_engine(folder).unwrap_or_else(|| self.address.clone());
@@ -366,7 +366,7 @@ impl DockerBackend {
         if state.transport == Transport::Dial {
             let message = "ports of this container can only be published when it is made";
             return Err(Error::new(ErrorKind::Unsupported, message)
-                .hint("declare them, and ask for the network `bridge`"));
+                .with_hint("declare them, and ask for the network `bridge`"));
         }
         warden_client::ports(&state.dir, &machine.id, request, ANSWER).await
     }
@@ -390,10 +390,10 @@ impl DockerBackend {
 }
 
 /// Has the warden of a session end it, and waits until the warden has ended too; false if it cannot.
-async fn ended_by_warden(state: &State, remove: bool) -> bool {
+async fn ended_by_warden(state: &State, mode: EndMode) -> bool {
     let held = state.warden.as_ref().map(ProcessIdentity::open);
     let Some(Ok(Some(warden))) = held else { return false };
-    let asked = warden_client::end(&state.dir, remove, REMOVAL, REMOVAL).await;
+    let asked = warden_client::end(&state.dir, mode, REMOVAL, REMOVAL).await;
     asked.is_ok() && ended(warden, ANSWER).await.is_ok()
 }
 
@@ -401,7 +401,7 @@ async fn ended_by_warden(state: &State, remove: bool) -> bool {
 /// this machine can open.
 fn check_rung(spec: &MachineSpec) -> Result<()> {
     let refuse = |what: &str, hint: &str| {
-        Err(Error::new(ErrorKind::Unsupported, what.to_owned()).hint(hint))
+        Err(Error::new(ErrorKind::Unsupported, what.to_owned()).with_hint(hint))
     };
     match spec.isolation {
         Isolation::Exactly(rung) if rung != Rung::Container => {

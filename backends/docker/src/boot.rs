@@ -9,7 +9,7 @@ use std::time::Duration;
 use bastide::backend::{Duplex, KeepAlive, Retained};
 use bastide::host::process_identity::ProcessIdentity;
 use bastide::{
-    Booted, Connection, Error, ErrorKind, Machine, MachineSpec, NetworkAccess, Result,
+    Booted, Condition, Connection, Error, ErrorKind, Machine, MachineSpec, NetworkAccess, Result,
     SessionFolder,
 };
 use bastide_guest_bin::GuestBinary;
@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use crate::backend::NAME;
 use crate::container::{Plan, hostname, transport_of};
 use crate::dial::dial;
-use crate::engine::{Engine, LARGE, SMALL, status};
+use crate::engine::{Engine, LARGE, SMALL};
 use crate::image::Image;
 use crate::ownership::{HomeLabel, find, remove};
 use crate::receipt::{EngineInfo, receipt};
@@ -236,7 +236,7 @@ impl Boot<'_> {
                 Ok(made) => return Ok(made.id),
                 Err(error) if says_no_source(&error) => return Err(elsewhere()),
                 // Whoever had the name before is on its way out.
-                Err(error) if status(&error) == Some(409) && Instant::now() < deadline => {
+                Err(error) if error.status() == Some(409) && Instant::now() < deadline => {
                     tokio::time::sleep(AGAIN).await;
                 }
                 Err(error) => return Err(error),
@@ -349,7 +349,7 @@ impl Boot<'_> {
     pub(crate) fn failed(&self, error: &io::Error) -> Error {
         let (id, dir) = (self.folder.id(), self.folder.path());
         let message = format!("cannot start session {id} in {}: {error}", dir.display());
-        Error::new(ErrorKind::Io, message).with("path", dir.display().to_string())
+        Error::new(ErrorKind::Io, message).with_context("path", dir.display().to_string())
     }
 }
 
@@ -375,7 +375,7 @@ pub(crate) async fn inspect(
     let asked = engine.docker.inspect_container(container, None::<InspectContainerOptions>);
     match engine.ask(SMALL, "look at the container", asked).await {
         Ok(found) => Ok(Some(found)),
-        Err(error) if status(&error) == Some(404) => Ok(None),
+        Err(error) if error.status() == Some(404) => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -385,7 +385,7 @@ pub(crate) async fn stop(engine: &Engine, container: &str) -> Result<()> {
     let options = StopContainerOptionsBuilder::default().t(1).build();
     let asked = engine.docker.stop_container(container, Some(options));
     match engine.ask(LARGE, "stop the container", asked).await {
-        Err(error) if !matches!(status(&error), Some(304 | 404)) => Err(error),
+        Err(error) if !matches!(error.status(), Some(304 | 404)) => Err(error),
         _ => Ok(()),
     }
 }
@@ -393,11 +393,12 @@ pub(crate) async fn stop(engine: &Engine, container: &str) -> Result<()> {
 /// The engine does not see this host's files.
 fn elsewhere() -> Error {
     Error::new(ErrorKind::Unsupported, "the Docker daemon does not share this host's files")
-        .with("elsewhere", true)
+        .with_condition(Condition::EngineElsewhere)
+        .with_context("elsewhere", true)
 }
 
 fn is_elsewhere(error: &Error) -> bool {
-    error.context().contains_key("elsewhere")
+    error.condition() == Some(&Condition::EngineElsewhere)
 }
 
 fn says_no_source(error: &Error) -> bool {

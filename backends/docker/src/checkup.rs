@@ -72,7 +72,7 @@ fn missing(about: &EngineInfo, address: &EngineAddress) -> Vec<(String, Option<S
         );
     }
     if address.socket().is_none() {
-        let what = "a warden: sessions whose maker is killed stay until `bastide rm`";
+        let what = "a warden: sessions whose maker is killed stay until they are removed";
         add(what, Some("use a daemon of this machine, by its socket"));
     }
     missing

@@ -224,7 +224,7 @@ impl Plan<'_> {
             let host = grant.host.canonicalize().map_err(|error| {
                 let what = grant.host.display();
                 let message = format!("{what} cannot be granted at {}: {error}", grant.path);
-                Error::new(ErrorKind::InvalidInput, message).with("path", what.to_string())
+                Error::new(ErrorKind::InvalidInput, message).with_context("path", what.to_string())
             })?;
             mounts.push(bind(&host, grant.path.as_str(), grant.read_only)?);
         }
@@ -236,7 +236,7 @@ impl Plan<'_> {
     pub(crate) fn check_reuse(&self, found: &ContainerInspectResponse) -> Result<()> {
         let refuse = |why: String| {
             let message = format!("the container of session {} {why}", self.id);
-            Err(Error::new(ErrorKind::Conflict, message).hint("make a fresh session"))
+            Err(Error::new(ErrorKind::Conflict, message).with_hint("make a fresh session"))
         };
         let config = found.config.as_ref();
         let has = config.and_then(|config| config.labels.clone()).unwrap_or_default();

@@ -64,27 +64,22 @@ impl Engine {
         match tokio::time::timeout(most, asked).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => Err(failed(&self.address, what, error)),
-            Err(_) => Err(silent(&self.address).with("doing", what)),
+            Err(_) => Err(silent(&self.address).with_context("doing", what)),
         }
     }
-}
-
-/// The status the engine answered with.
-pub(crate) fn status(error: &Error) -> Option<u64> {
-    error.context().get("status").and_then(serde_json::Value::as_u64)
 }
 
 /// What the engine says there is not any more is what was wanted.
 pub(crate) fn unless_missing<T>(done: Result<T>) -> Result<()> {
     match done {
-        Err(error) if status(&error) != Some(404) => Err(error),
+        Err(error) if error.status() != Some(404) => Err(error),
         _ => Ok(()),
     }
 }
 
 fn failed(address: &EngineAddress, what: &str, error: EngineError) -> Error {
     let EngineError::DockerResponseServerError { status_code, message } = &error else {
-        return unreachable_engine(address, error).with("doing", what);
+        return unreachable_engine(address, error).with_context("doing", what);
     };
     let kind = match status_code {
         400 => ErrorKind::InvalidInput,
@@ -95,7 +90,7 @@ fn failed(address: &EngineAddress, what: &str, error: EngineError) -> Error {
     };
     let message = format!("cannot {what}: {}", message.trim());
     let passing = [500, 502, 503, 504].contains(status_code).then_some(true);
-    Error::new(kind, message).with("status", *status_code).retryable(passing)
+    Error::new(kind, message).with_status(*status_code).with_retryable(passing)
 }
 
 /// Whether an engine did not answer, or nobody was there to.
@@ -106,8 +101,8 @@ pub(crate) fn is_silence(error: &Error) -> bool {
 pub(crate) fn silent(address: &EngineAddress) -> Error {
     let message = format!("the Docker daemon at {address} does not answer");
     Error::new(ErrorKind::BackendLost, message)
-        .with("reason", "backend_lost")
-        .hint("look at its log; its containers may still run")
+        .with_context("reason", "backend_lost")
+        .with_hint("look at its log; its containers may still run")
 }
 
 /// Nobody is there, or nobody that may be talked to.
@@ -134,7 +129,9 @@ fn unreachable_engine(address: &EngineAddress, error: EngineError) -> Error {
         _ => (innermost(&error), "look at the daemon's log"),
     };
     let message = format!("cannot reach the Docker daemon at {address}: {why}");
-    Error::new(ErrorKind::BackendLost, message).with("reason", "backend_lost").hint(hint)
+    Error::new(ErrorKind::BackendLost, message)
+        .with_context("reason", "backend_lost")
+        .with_hint(hint)
 }
 
 fn io_kind(error: &EngineError) -> Option<io::ErrorKind> {

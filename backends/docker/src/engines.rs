@@ -61,9 +61,9 @@ impl Engines {
             EngineState::Answered(answered) => Some(Ok((**answered).clone())),
             EngineState::Silent(since, message, hint) if since.elapsed() < SILENCE => {
                 let error = Error::new(ErrorKind::BackendLost, message.clone());
-                let error = error.with("reason", "backend_lost");
+                let error = error.with_context("reason", "backend_lost");
                 Some(Err(match hint {
-                    Some(hint) => error.hint(hint.clone()),
+                    Some(hint) => error.with_hint(hint.clone()),
                     None => error,
                 }))
             }
@@ -84,11 +84,7 @@ async fn ask(address: &EngineAddress) -> Result<(Engine, EngineInfo)> {
 }
 
 fn silence(error: &Error) -> EngineState {
-    EngineState::Silent(
-        Instant::now(),
-        error.message().to_owned(),
-        error.hint_text().map(str::to_owned),
-    )
+    EngineState::Silent(Instant::now(), error.message().to_owned(), error.hint().map(str::to_owned))
 }
 
 impl fmt::Debug for Engines {

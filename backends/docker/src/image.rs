@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use bastide::{Error, ErrorKind, Result};
+use bastide::{Condition, Error, ErrorKind, Result};
 use bastide_proto::GuestPath;
 use bollard::query_parameters::CreateImageOptionsBuilder;
 use futures::StreamExt;
 
 use crate::PullPolicy;
-use crate::engine::{Engine, SMALL, status};
+use crate::engine::{Engine, SMALL};
 
 /// How long a registry may say nothing.
 const SILENCE: Duration = Duration::from_secs(120);
@@ -35,7 +35,7 @@ pub(crate) type Progress<'a> = Option<&'a (dyn Fn(&str) + Send + Sync)>;
 pub(crate) async fn exists(engine: &Engine, name: &str) -> Result<bool> {
     match inspect(engine, name).await {
         Ok(_) => Ok(true),
-        Err(error) if status(&error) == Some(404) => Ok(false),
+        Err(error) if error.status() == Some(404) => Ok(false),
         Err(error) => Err(error),
     }
 }
@@ -49,15 +49,17 @@ pub(crate) async fn ensure(
 ) -> Result<Image> {
     if name.is_empty() {
         let message = "no image is given";
-        return Err(Error::new(ErrorKind::InvalidInput, message).hint("name one with --image"));
+        return Err(
+            Error::new(ErrorKind::InvalidInput, message).with_condition(Condition::ImageUnnamed)
+        );
     }
     match inspect(engine, name).await {
-        Err(error) if status(&error) == Some(404) => {}
+        Err(error) if error.status() == Some(404) => {}
         found => return found,
     }
     if policy == PullPolicy::Never {
         let message = format!("the Docker daemon at {} has no image {name}", engine.address);
-        return Err(Error::new(ErrorKind::NotFound, message).hint("pull or build it first"));
+        return Err(Error::new(ErrorKind::NotFound, message).with_hint("pull or build it first"));
     }
     pull(engine, name, progress).await?;
     inspect(engine, name).await
@@ -135,7 +137,14 @@ fn explain(name: &str, error: Error) -> Error {
         return error;
     };
     let context = error.context().clone();
-    Error::new(kind, error.message().to_owned()).with_all(context).with("image", name).hint(hint)
+    let told = Error::new(kind, error.message().to_owned())
+        .with_contexts(context)
+        .with_context("image", name)
+        .with_hint(hint);
+    match error.status() {
+        Some(status) => told.with_status(status),
+        None => told,
+    }
 }
 
 #[cfg(test)]

@@ -56,6 +56,71 @@ pub struct DockerOptions {
 }
 
 impl DockerOptions {
+    /// Fetches the image then.
+    #[must_use]
+    pub fn pull(mut self, pull: PullPolicy) -> Self {
+        self.pull = pull;
+        self
+    }
+
+    /// Adds a label to the container.
+    #[must_use]
+    pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.labels.insert(key.into(), value.into());
+        self
+    }
+
+    /// Has the container run by that OCI runtime.
+    #[must_use]
+    pub fn runtime(mut self, runtime: impl Into<String>) -> Self {
+        self.runtime = Some(runtime.into());
+        self
+    }
+
+    /// Lets nothing but the workspace, `/tmp` and grants be written.
+    #[must_use]
+    pub fn read_only_root(mut self) -> Self {
+        self.read_only_root = true;
+        self
+    }
+
+    /// Runs the whole container as that user, guest included.
+    #[must_use]
+    pub fn only_user(mut self, only_user: impl Into<String>) -> Self {
+        self.only_user = Some(only_user.into());
+        self
+    }
+
+    /// Filters no system calls.
+    #[must_use]
+    pub fn seccomp_unconfined(mut self) -> Self {
+        self.seccomp_unconfined = true;
+        self
+    }
+
+    /// Lets programs give new privileges, as set-user-id ones do.
+    #[must_use]
+    pub fn new_privileges(mut self) -> Self {
+        self.new_privileges = true;
+        self
+    }
+
+    /// Gives commands of root these capabilities besides.
+    #[must_use]
+    pub fn cap_add(mut self, cap_add: impl IntoIterator<Item = String>) -> Self {
+        self.cap_add = cap_add.into_iter().collect();
+        self
+    }
+
+    /// Allows that many processes where no limit is asked for.
+    #[must_use]
+    pub fn pids(mut self, pids: u64) -> Self {
+        self.pids = Some(pids);
+        self
+    }
+}
+
+impl DockerOptions {
     /// Containers from `image`, closed in every way.
     #[must_use]
     pub fn new(image: impl Into<String>) -> Self {
@@ -67,7 +132,8 @@ impl DockerOptions {
         let path = folder.join(NAME);
         let damaged = |why: String| {
             let message = format!("what was asked of the container is damaged: {why}");
-            Error::new(ErrorKind::InvalidInput, message).with("path", path.display().to_string())
+            Error::new(ErrorKind::InvalidInput, message)
+                .with_context("path", path.display().to_string())
         };
         let file = match fs::File::open(&path) {
             Ok(file) => file,
@@ -96,7 +162,7 @@ impl DockerOptions {
             _ => {
                 let message = format!("{text:?} cannot be the only user of a container");
                 Err(Error::new(ErrorKind::InvalidInput, message)
-                    .hint("give a number other than 0, or two with a colon"))
+                    .with_hint("give a number other than 0, or two with a colon"))
             }
         }
     }

@@ -10,7 +10,7 @@ use bastide_proto::warden::GONE_PREFIX;
 use bollard::query_parameters::{RemoveContainerOptionsBuilder, RemoveVolumeOptions};
 
 use crate::boot::inspect;
-use crate::engine::{Engine, LARGE, SMALL, status, unless_missing};
+use crate::engine::{Engine, LARGE, SMALL, unless_missing};
 use crate::state::{HOME_LABEL, SESSION_LABEL, State, container_name, state_of, workspace_volume};
 
 /// What there is to say about the machine of a session that was copied.
@@ -19,7 +19,8 @@ pub(crate) const COPIED: &str =
 
 pub(crate) fn copied(machine: &Machine) -> Error {
     let message = format!("session {} is not running: {COPIED}", machine.id);
-    Error::new(ErrorKind::BackendLost, message).hint("use the original, or make a fresh session")
+    Error::new(ErrorKind::BackendLost, message)
+        .with_hint("use the original, or make a fresh session")
 }
 
 /// A home, as labels name it.
@@ -57,7 +58,7 @@ pub(crate) fn own_state(home: &Path, machine: &Machine) -> Result<(PathBuf, Opti
     let dir = home.join("sessions").join(machine.id.as_str());
     let is_own = Origin::is_original(&dir, &state.dir).map_err(|error| {
         let message = format!("cannot tell whose session {} is: {error}", machine.id);
-        Error::new(ErrorKind::Io, message).with("path", dir.display().to_string())
+        Error::new(ErrorKind::Io, message).with_context("path", dir.display().to_string())
     })?;
     Ok((dir.clone(), is_own.then_some(State { dir, ..state })))
 }
@@ -88,7 +89,7 @@ pub(crate) async fn find(
         _ => {
             let message = format!("the container {name} is not this home's: it has other labels");
             Err(Error::new(ErrorKind::Conflict, message)
-                .hint("make a fresh session; remove the container by hand if nobody needs it"))
+                .with_hint("make a fresh session; remove the container by hand if nobody needs it"))
         }
     }
 }
@@ -121,7 +122,7 @@ pub(crate) async fn remove_container(engine: &Engine, container: &str) -> Result
     let asked = engine.docker.remove_container(container, Some(options));
     match engine.ask(LARGE, "remove the container", asked).await {
         // Somebody else is at it.
-        Err(error) if status(&error) == Some(409) => Ok(()),
+        Err(error) if error.status() == Some(409) => Ok(()),
         done => unless_missing(done),
     }
 }
@@ -136,7 +137,7 @@ pub(crate) async fn remove_volume(
     let asked = engine.docker.inspect_volume(volume);
     let found = match engine.ask(SMALL, "look at a volume", asked).await {
         Ok(found) => found,
-        Err(error) if status(&error) == Some(404) => return Ok(()),
+        Err(error) if error.status() == Some(404) => return Ok(()),
         Err(error) => return Err(error),
     };
     if !home.has(id, Some(&found.labels)) {

@@ -47,7 +47,7 @@ impl Storage {
         if inside.is_some() && options.only_user.is_some() {
             let message = "nothing can be mounted inside a container that runs as one user only";
             return Err(Error::new(ErrorKind::Unsupported, message)
-                .hint("mount it by a volume driver, or leave the user to the image"));
+                .with_hint("mount it by a volume driver, or leave the user to the image"));
         }
         Ok(Self {
             volumes: volume_mounts(manifest, uuid::Uuid::parse_str(id.as_str()).ok())?,

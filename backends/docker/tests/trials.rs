@@ -28,9 +28,7 @@ fn main() -> ExitCode {
         Context { backend: Arc::new(backend), full }
     };
     let plain = context("runc", DockerOptions::new(images::BASE));
-    let mut other = DockerOptions::new(images::BASE);
-    other.runtime = Some("runsc".to_owned());
-    let other = context("runsc", other);
+    let other = context("runsc", DockerOptions::new(images::BASE).runtime("runsc"));
     let mut elsewhere = Vec::new();
     if has_runsc(&host) {
         elsewhere = conformance::trials();

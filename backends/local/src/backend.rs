@@ -13,10 +13,10 @@ use async_trait::async_trait;
 use bastide::backend::Expose;
 use bastide::host::make_private;
 use bastide::host::process_identity::{ProcessIdentity, ended, kill};
-use bastide::warden_client;
+use bastide::warden_client::{self, EndMode};
 use bastide::{
-    Backend, Booted, Connection, Error, ErrorKind, GuestPath, Isolation, Machine, MachineEnd,
-    MachineSpec, MachineStatus, NetworkAccess, Origin, Orphans, Receipt, Result, Rung,
+    Backend, Booted, Condition, Connection, Error, ErrorKind, GuestPath, Isolation, Machine,
+    MachineEnd, MachineSpec, MachineStatus, NetworkAccess, Origin, Orphans, Receipt, Result, Rung,
     SessionFolder, SweepMode,
 };
 use bastide_guest_bin::GuestBinary;
@@ -87,7 +87,7 @@ impl LocalBackend {
         let home = home.into();
         let failed = |error: io::Error| {
             let message = format!("cannot keep sessions in {}: {error}", home.display());
-            Error::new(ErrorKind::Io, message).hint("choose another folder with BASTIDE_HOME")
+            Error::new(ErrorKind::Io, message).with_condition(Condition::HomeUnusable)
         };
         let sessions = home.join("sessions");
         make_private(&sessions).map_err(failed)?;
@@ -140,7 +140,7 @@ impl LocalBackend {
         let dir = self.home.join("sessions").join(machine.id.as_str());
         let is_own = Origin::is_original(&dir, &state.dir).map_err(|error| {
             let message = format!("cannot tell whose session {} is: {error}", machine.id);
-            Error::new(ErrorKind::Io, message).with("path", dir.display().to_string())
+            Error::new(ErrorKind::Io, message).with_context("path", dir.display().to_string())
         })?;
         Ok((dir, is_own.then_some(state)))
     }
@@ -246,7 +246,7 @@ impl Backend for LocalBackend {
 
     async fn stop(&self, machine: &Machine) -> Result<()> {
         let (dir, Some(state)) = self.own(machine)? else { return Ok(()) };
-        end(&state, &dir, false).await.map_err(|error| {
+        end(&state, &dir, EndMode::KeepFiles).await.map_err(|error| {
             let message = format!("cannot stop session {}: {error}", machine.id);
             Error::new(ErrorKind::Io, message)
         })
@@ -255,7 +255,7 @@ impl Backend for LocalBackend {
     async fn destroy(&self, machine: &Machine) -> Result<()> {
         let (dir, state) = self.own(machine)?;
         let ended = match &state {
-            Some(state) => end(state, &dir, true).await,
+            Some(state) => end(state, &dir, EndMode::RemoveFiles).await,
             None => Ok(()),
         };
         let removed = match ended {
@@ -270,7 +270,7 @@ impl Backend for LocalBackend {
         let failed = |error: io::Error| not_removed(&name, folder, &error);
         // A sandbox that came up has a warden, and that one knows how to end it. One that cannot do
         // anything any more is found by where it is.
-        if warden_client::end(folder, true, ANSWER, REMOVAL).await.is_err() {
+        if warden_client::end(folder, EndMode::RemoveFiles, ANSWER, REMOVAL).await.is_err() {
             let (home, folder) = (self.home.clone(), folder.to_owned());
             let found =
                 tokio::task::spawn_blocking(move || orphans::living_in(&home, &folder)).await;
@@ -319,7 +319,7 @@ impl Expose for LocalBackend {
         if *rung == Rung::Landlock && *network == NetworkAccess::None {
             let message = "without a network there are no sockets on the rung `landlock`";
             return Err(Error::new(ErrorKind::Unsupported, message)
-                .hint("use `--isolation namespaces`, which has a loopback of its own"));
+                .with_condition(Condition::LoopbackMissing));
         }
         let published = self.ports(machine, WardenRequest::Publish { port }).await?;
         let found = published.into_iter().find(|(inside, _)| *inside == port);
@@ -346,7 +346,7 @@ const COPIED: &str = "it was copied here from elsewhere, and its machine is the 
 fn copied(machine: &Machine) -> Error {
     let message = format!("session {} is not running: {COPIED}", machine.id);
     Error::new(ErrorKind::BackendLost, message)
-        .hint(format!("go on with the copy: `bastide resume {}`", machine.id))
+        .with_condition(Condition::SessionCopied(machine.id.to_string()))
 }
 
 impl fmt::Debug for LocalBackend {
@@ -364,7 +364,7 @@ fn state_of(machine: &Machine) -> Result<State> {
 
 fn not_removed(name: &str, dir: &Path, error: &io::Error) -> Error {
     let message = format!("cannot remove session {name}: {error}");
-    Error::new(ErrorKind::Io, message).with("path", dir.display().to_string())
+    Error::new(ErrorKind::Io, message).with_context("path", dir.display().to_string())
 }
 
 fn status(state: &State, dir: &Path) -> io::Result<MachineStatus> {
@@ -389,10 +389,10 @@ fn how_it_ended(dir: &Path) -> MachineEnd {
 }
 
 /// Ends the sandbox, and waits until its warden has seen to what is left of it.
-async fn end(state: &State, dir: &Path, remove: bool) -> io::Result<()> {
+async fn end(state: &State, dir: &Path, mode: EndMode) -> io::Result<()> {
     let (warden, init) = (state.warden.open()?, state.init.open()?);
     if let Some(warden) = warden {
-        if warden_client::end(dir, remove, ANSWER, REMOVAL).await.is_ok() {
+        if warden_client::end(dir, mode, ANSWER, REMOVAL).await.is_ok() {
             return ended(warden, END).await;
         }
         // It may be on its way out already, or unable to do anything at all.

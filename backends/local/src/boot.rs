@@ -81,11 +81,13 @@ pub(crate) async fn boot(
     let (id, dir) = (folder.id(), folder.path());
     let failed = |error: io::Error| {
         let message = format!("cannot start session {id} in {}: {error}", dir.display());
-        Error::new(ErrorKind::Io, message).with("path", dir.display().to_string())
+        Error::new(ErrorKind::Io, message).with_context("path", dir.display().to_string())
     };
     if spec.network == NetworkAccess::Bridge {
         let message = "sessions on this machine have no network of their own that leads out";
-        return Err(Error::new(ErrorKind::Unsupported, message).hint("ask for `none` or `host`"));
+        return Err(
+            Error::new(ErrorKind::Unsupported, message).with_hint("ask for `none` or `host`")
+        );
     }
     let storage = dir.join("work");
     // A session that was there before has its files, and keeps them whatever becomes of this boot.

@@ -5,7 +5,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use bastide::{Error, ErrorKind, Grant, MachineSpec, Result, Rung};
+use bastide::compat::raise;
+use bastide::{Condition, Error, ErrorKind, Grant, MachineSpec, Result, Rung};
 use bastide_proto::boot::{MountPoint, UserAndGroup};
 
 use crate::user::ID_LOCKS;
@@ -75,8 +76,9 @@ fn workspace(folder: &Path, root: &str, home: &Path) -> Result<HostFile> {
     let what = format!("{} cannot be a workspace", folder.display());
     refuse_place(&what, folder, home, true)?;
     let failed = |error: io::Error| {
-        let cause = Error::new(ErrorKind::InvalidInput, format!("{what}: {error}")).because(error);
-        Error::workspace_start(folder.display()).because(cause)
+        let cause =
+            Error::new(ErrorKind::InvalidInput, format!("{what}: {error}")).with_source(error);
+        raise::workspace_start(folder.display()).with_source(cause)
     };
     fs::create_dir_all(folder).map_err(failed)?;
     let source = folder.canonicalize().map_err(failed)?;
@@ -93,7 +95,8 @@ fn granted(grant: &Grant, home: &Path) -> Result<HostFile> {
     let what = format!("{} cannot be granted at {target}", grant.host.display());
     let failed = |error: io::Error| {
         let message = format!("{what}: {error}");
-        Error::new(ErrorKind::InvalidInput, message).with("path", grant.host.display().to_string())
+        Error::new(ErrorKind::InvalidInput, message)
+            .with_context("path", grant.host.display().to_string())
     };
     refuse_place(&what, Path::new(target), home, !grant.read_only)?;
     let source = grant.host.canonicalize().map_err(failed)?;
@@ -125,16 +128,15 @@ pub(crate) fn refuse_overlaps(files: &[HostFile], rung: Rung) -> Result<()> {
             let message = format!(
                 "{what} cannot be granted for reading only: it lies in {around}, which may be written"
             );
-            let error = Error::new(ErrorKind::Unsupported, message).with("path", what.to_string());
-            return Err(error.hint(match rung {
-                Rung::Landlock if in_place => {
-                    "use `--isolation namespaces`, or move one out of the other".to_owned()
-                }
-                _ => format!(
+            let error =
+                Error::new(ErrorKind::Unsupported, message).with_context("path", what.to_string());
+            return Err(match rung {
+                Rung::Landlock if in_place => error.with_condition(Condition::GrantOverlaps),
+                _ => error.with_hint(format!(
                     "grant it at {}, or move one out of the other",
                     Path::new(&open.target).join(beneath).display()
-                ),
-            }));
+                )),
+            });
         }
     }
     Ok(())
@@ -168,7 +170,7 @@ fn is_beneath(path: &str, folder: &str) -> bool {
 fn refuse_place(what: &str, place: &Path, home: &Path, writable: bool) -> Result<()> {
     let refused = |why: &str| {
         let error = Error::new(ErrorKind::InvalidInput, format!("{what}: {why}"));
-        Err(error.with("path", place.display().to_string()))
+        Err(error.with_context("path", place.display().to_string()))
     };
     let holds = |other: &str| Path::new(other).starts_with(place);
     let is_in = |other: &str| place.starts_with(other);

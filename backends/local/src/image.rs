@@ -47,7 +47,7 @@ impl WorkspaceImage {
                 let message =
                     format!("cannot start session {}: only root can mount its files", input.id);
                 return Err(Error::new(ErrorKind::Unsupported, message)
-                    .with("path", path.display().to_string()));
+                    .with_context("path", path.display().to_string()));
             }
             return Ok(Self::Own(own(None)));
         }

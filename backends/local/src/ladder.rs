@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
-use bastide::{Error, ErrorKind, Isolation, Result, Rung};
+use bastide::{Condition, Error, ErrorKind, Isolation, Result, Rung};
 use bastide_proto::boot::BootFailure;
 use rustix::io::Errno;
 
@@ -40,8 +40,8 @@ fn noted(dir: &Path) -> Result<Option<Rung>> {
         let place = path.display();
         let message = format!("cannot tell from {place} how the session was confined: {why}");
         Error::new(ErrorKind::Io, message)
-            .with("path", path.display().to_string())
-            .hint("ask for a rung by name with `--isolation`")
+            .with_context("path", path.display().to_string())
+            .with_condition(Condition::RungUnknown)
     };
     let word = match fs::read_to_string(&path) {
         Ok(word) => word,
@@ -92,7 +92,7 @@ pub(crate) fn none_left(
     let Some(((first, failure), others)) = failures.split_first() else {
         return Error::new(ErrorKind::Unsupported, "there is no way to confine a session");
     };
-    let error = refused(failure).with("rung", first.as_str());
+    let error = refused(failure).with_context("rung", first.as_str());
     if others.is_empty() && untried.is_none() {
         return error;
     }
@@ -104,9 +104,9 @@ pub(crate) fn none_left(
     });
     let message: Vec<_> =
         [error.message().to_owned()].into_iter().chain(each).chain(untried).collect();
-    let mut all = Error::new(error.kind(), message.join("; ")).with("rung", first.as_str());
-    if let Some(hint) = error.hint_text() {
-        all = all.hint(hint);
+    let mut all = Error::new(error.kind(), message.join("; ")).with_context("rung", first.as_str());
+    if let Some(hint) = error.hint() {
+        all = all.with_hint(hint);
     }
     all
 }

@@ -6,7 +6,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use bastide::{
-    Error, ErrorKind, GuestPath, MachineSpec, NetworkAccess, Result, Rung, SessionId, SideSocket,
+    Condition, Error, ErrorKind, GuestPath, MachineSpec, NetworkAccess, Result, Rung, SessionId,
+    SideSocket,
 };
 use bastide_proto::boot::{
     BaseSpec, BootSpec, HostIds, HostWalls, Ids, Resolver, Rung as BootRung, UserAndGroup,
@@ -115,7 +116,7 @@ impl Plan {
                     rung.as_str()
                 );
                 return Err(Error::new(ErrorKind::Unsupported, message)
-                    .hint("grant it at its own path, or use `--isolation namespaces`"));
+                    .with_condition(Condition::GrantMoved));
             }
         }
         host::refuse_overlaps(&files, rung)?;
@@ -258,7 +259,7 @@ impl Identity {
         let single_user_reason = Some(match first {
             Some(file) => only_owner(&file.source),
             None => {
-                "the rung `landlock` has no ids of its own; `--isolation namespaces` has".to_owned()
+                "the rung `landlock` has no ids of its own; the rung `namespaces` has".to_owned()
             }
         });
         let caller = Self::caller_itself();
@@ -275,15 +276,11 @@ impl Identity {
             _ if !is_root => HostIds::Caller,
             _ if !has_ranges()? => {
                 let why = "there is no id here that they could have instead";
-                return Err(never_root(why, "run Bastide as another user"));
+                return Err(never_root(why).with_hint("run Bastide as another user"));
             }
             Some(HostFile { source, owner, .. }) if owner.uid == 0 || owner.gid == 0 => {
                 let why = format!("the folder {} is root's", source.display());
-                return Err(never_root(
-                    &why,
-                    "use `--isolation namespaces`, give the folder to another user with `chown`, \
-                     or leave it out",
-                ));
+                return Err(never_root(&why).with_condition(Condition::FolderIsRoots));
             }
             Some(HostFile { source, owner, .. }) => {
                 if let Some(other) = open.find(|file| file.owner != *owner) {
@@ -318,11 +315,11 @@ impl Identity {
     }
 }
 
-fn never_root(why: &str, hint: &str) -> Error {
+fn never_root(why: &str) -> Error {
     let message = format!(
         "on the rung `landlock` commands would be root, who can change the permissions of every file: {why}"
     );
-    Error::new(ErrorKind::Unsupported, message).hint(hint)
+    Error::new(ErrorKind::Unsupported, message)
 }
 
 /// The error where folders belong to different users, and commands can be but one.
@@ -332,15 +329,15 @@ fn two_owners(first: &str, other: &HostFile) -> Error {
         "{first} and {other} belong to different users, and the rung `landlock` has one for both"
     );
     Error::new(ErrorKind::Unsupported, message)
-        .with("path", other)
-        .hint("use `--isolation namespaces`, or grant one of them read-only")
+        .with_context("path", other)
+        .with_condition(Condition::FoldersOfTwoUsers)
 }
 
 /// The session's own storage, which is there.
 fn own_storage(storage: &Path, root: &GuestPath) -> Result<HostFile> {
     let found = std::fs::metadata(storage).map_err(|error| {
         let message = format!("cannot look at {}: {error}", storage.display());
-        Error::new(ErrorKind::Io, message).with("path", storage.display().to_string())
+        Error::new(ErrorKind::Io, message).with_context("path", storage.display().to_string())
     })?;
     let owner = UserAndGroup { uid: found.uid(), gid: found.gid() };
     Ok(HostFile { owner, ..own_file(storage, root) })

@@ -77,23 +77,23 @@ fn no_room(failure: &BootFailure, message: &str) -> Option<Error> {
         Errno::NOMEM => ("the machine is out of memory".to_owned(), "end something else"),
         _ => return None,
     };
-    Some(Error::new(ErrorKind::LimitExceeded, format!("{message}: {why}")).hint(hint))
+    Some(Error::new(ErrorKind::LimitExceeded, format!("{message}: {why}")).with_hint(hint))
 }
 
 /// The error of a boot that failed.
 pub(crate) fn refused(failure: &BootFailure) -> Error {
     let message = because(failure);
     if let Some(error) = no_room(failure, &message) {
-        return error.with("step", failure.step.as_str()).with("errno", failure.errno);
+        return error.with_context("step", failure.step.as_str()).with_errno(failure.errno);
     }
     let is_missing = ladder::is_missing(failure);
     if !failure.no_namespaces || !is_missing {
         let kind = if is_missing { ErrorKind::Unsupported } else { ErrorKind::Io };
         let error = Error::new(kind, message)
-            .with("step", failure.step.as_str())
-            .with("errno", failure.errno);
+            .with_context("step", failure.step.as_str())
+            .with_errno(failure.errno);
         return match way_out(failure) {
-            Some(hint) => error.hint(hint),
+            Some(hint) => error.with_hint(hint),
             None => error,
         };
     }
@@ -109,9 +109,9 @@ pub(crate) fn refused(failure: &BootFailure) -> Error {
             None => format!("this machine forbids user namespaces: {message}"),
         },
     )
-    .with("step", failure.step.as_str())
-    .with("errno", failure.errno);
-    error.hint(match setting {
+    .with_context("step", failure.step.as_str())
+    .with_errno(failure.errno);
+    error.with_hint(match setting {
         Some((_, _, command)) => format!("allow them with `{command}`"),
         None => "if this is a container, start it with `--security-opt seccomp=unconfined`; \
                  otherwise allow them with `sudo sysctl -w user.max_user_namespaces=15000`"

@@ -99,7 +99,7 @@ impl std::error::Error for ExpansionError {}
 impl ExpansionError {
     pub(crate) fn error(self, member: &[u8]) -> Error {
         let Self { limit, actual } = self;
-        over_bound("archive expands too far", limit, actual, member).hint(UNPACK_IT)
+        over_bound("archive expands too far", limit, actual, member).with_hint(UNPACK_IT)
     }
 }
 
@@ -148,7 +148,7 @@ impl Slow {
     pub(crate) fn error(self, member: &[u8]) -> Error {
         let (limit, actual) = (self.limit.as_secs(), self.actual.as_secs());
         over_bound("archive takes too many seconds to read", limit, actual, member)
-            .hint(UNPACK_FIRST)
+            .with_hint(UNPACK_FIRST)
     }
 }
 
@@ -188,21 +188,21 @@ impl Usage {
                 self.members,
                 path,
             )
-            .hint("split the archive"));
+            .with_hint("split the archive"));
         }
         for text in [path, link] {
             let depth = text.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).count();
             if depth > MAX_DEPTH {
                 let (limit, depth) = (to_u64(MAX_DEPTH), to_u64(depth));
                 return Err(over_bound("archive path is too deep", limit, depth, start(path))
-                    .hint("pack it from a folder further down"));
+                    .with_hint("pack it from a folder further down"));
             }
         }
         self.retained = self.retained.saturating_add(to_u64(link.len() + other));
         if self.retained > MAX_RETAINED {
             let reason = "archive members have too many links and attributes";
             return Err(over_bound(reason, MAX_RETAINED, self.retained, start(path))
-                .hint("split the archive, or pack it without extended attributes"));
+                .with_hint("split the archive, or pack it without extended attributes"));
         }
         Ok(())
     }

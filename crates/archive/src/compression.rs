@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(expanded.limit, expansion(packed.len() as u64));
         let error = super::super::bounds::tar_read_failure(error);
         assert_eq!(error.kind(), bastide_model::ErrorKind::LimitExceeded);
-        assert!(error.hint_text().is_some());
+        assert!(error.hint().is_some());
         // A plain one holds what it is.
         let mut plain = Decompressed::open(&[b'x'; 5000][..], None).unwrap();
         plain.produced = u64::MAX;
@@ -190,7 +190,7 @@ mod tests {
             let error = io::copy(&mut stream, &mut io::sink()).unwrap_err();
             let error = super::super::bounds::tar_read_failure(error);
             assert_eq!(error.kind(), bastide_model::ErrorKind::LimitExceeded, "{error}");
-            assert!(error.hint_text().is_some());
+            assert!(error.hint().is_some());
         }
         let mut large = Decompressed::open(io::repeat(0).take(5000), Some(1 << 20)).unwrap();
         large.watch.now = later;

@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use serde_json::{Map, Value};
 
 use super::refusal::{os_failure, over_limit};
+use bastide_model::error::raise;
 use bastide_model::{Error, Result};
 
 /// What unpacking one archive may cost; a limit that is `None` is not enforced.
@@ -63,7 +64,7 @@ impl ArchiveLimits {
                 "max_input_bytes" => &mut limits.max_input_bytes,
                 "max_extracted_bytes" => &mut limits.max_extracted_bytes,
                 "max_members" => &mut limits.max_members,
-                _ => return Err(Error::type_error(format!("unknown archive limit `{key}`"))),
+                _ => return Err(raise::type_error(format!("unknown archive limit `{key}`"))),
             };
             *field = match value {
                 Value::Null => None,
@@ -74,7 +75,7 @@ impl ArchiveLimits {
                 Value::Number(number) if !number.is_f64() => {
                     Some(number.as_u64().unwrap_or(u64::MAX))
                 }
-                _ => return Err(Error::type_error(format!("archive limit `{key}` is no number"))),
+                _ => return Err(raise::type_error(format!("archive limit `{key}` is no number"))),
             };
         }
         limits.validate()?;
@@ -91,7 +92,7 @@ impl ArchiveLimits {
 }
 
 fn too_small(name: &str) -> Error {
-    Error::value_error(format!("archive_limits.{name} must be at least 1"))
+    raise::value_error(format!("archive_limits.{name} must be at least 1"))
 }
 
 /// Counts what the members of one archive say they cost.
@@ -148,10 +149,10 @@ pub fn copy_input(
         if let Some(limit) = limits.max_input_bytes
             && total > limit
         {
-            return Err(Error::workspace_archive_write(path)
-                .with("reason", "archive input size exceeds limit")
-                .with("limit", limit)
-                .with("actual", total));
+            return Err(raise::workspace_archive_write(path)
+                .with_context("reason", "archive input size exceeds limit")
+                .with_context("limit", limit)
+                .with_context("actual", total));
         }
         out.write_all(chunk).map_err(os_failure)?;
     }

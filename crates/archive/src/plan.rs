@@ -26,6 +26,7 @@ use super::refusal::{
     archive_write_error, os_failure, unreadable_tar, unsafe_tar_member, unsafe_zip_member,
 };
 use bastide_model::Error;
+use bastide_model::error::raise;
 
 /// What to do with whatever is in a step's place already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -169,7 +170,7 @@ impl StepName {
         obstacle: Obstacle,
     ) -> Error {
         let write_error = |path: &EntryPath, error: io::Error| {
-            Error::workspace_archive_write(join(folder, path)).because(error)
+            raise::workspace_archive_write(join(folder, path)).with_source(error)
         };
         match obstacle {
             Obstacle::Link { at, .. } => {
@@ -185,10 +186,10 @@ impl StepName {
             }
             Obstacle::Entry(error) => write_error(&self.path, error),
             Obstacle::Parents(error) => write_error(&self.path.parent(), error),
-            Obstacle::Content(error) => Error::workspace_archive_write(archive)
-                .with("member", String::from_utf8_lossy(&self.member).as_ref())
-                .with("reason", "archive member is damaged")
-                .because(error),
+            Obstacle::Content(error) => raise::workspace_archive_write(archive)
+                .with_context("member", String::from_utf8_lossy(&self.member).as_ref())
+                .with_context("reason", "archive member is damaged")
+                .with_source(error),
         }
     }
 }

@@ -5,80 +5,85 @@ use std::io;
 
 use serde_json::Value;
 
+use bastide_model::error::raise;
 use bastide_model::python::repr_bytes;
-use bastide_model::{Error, ErrorKind};
-
-const UNSAFE_TAR: &str = "UnsafeTarMemberError";
-const UNSAFE_ZIP: &str = "UnsafeZipMemberError";
-const OVER_LIMIT: &str = "ArchiveResourceLimitError";
+use bastide_model::{Error, ErrorClass, ErrorKind};
 
 /// A member of a tar that must not be unpacked.
 pub(crate) fn unsafe_tar_member(member: &[u8], reason: impl Into<String>) -> Error {
-    unsafe_member(UNSAFE_TAR, "tar", member, reason.into())
+    unsafe_member(ErrorClass::UnsafeTarMemberError, "tar", member, reason.into())
 }
 
 /// A member of a zip that must not be unpacked.
 pub(crate) fn unsafe_zip_member(member: &[u8], reason: impl Into<String>) -> Error {
-    unsafe_member(UNSAFE_ZIP, "zip", member, reason.into())
+    unsafe_member(ErrorClass::UnsafeZipMemberError, "zip", member, reason.into())
 }
 
-fn unsafe_member(class: &'static str, kind: &str, member: &[u8], reason: String) -> Error {
+fn unsafe_member(class: ErrorClass, kind: &str, member: &[u8], reason: String) -> Error {
     let message = format!("unsafe {kind} member {}: {reason}", repr_bytes(member));
     Error::new(ErrorKind::InvalidInput, message)
-        .class_is(class)
-        .with("member", String::from_utf8_lossy(member).as_ref())
-        .with("reason", reason)
+        .with_class(class)
+        .with_context("member", String::from_utf8_lossy(member).as_ref())
+        .with_context("reason", reason)
 }
 
 /// An archive that unpacks to more than its limits allow.
 pub(crate) fn over_limit(reason: &str, limit: u64, actual: u64, member: &[u8]) -> Error {
     Error::new(ErrorKind::LimitExceeded, reason)
-        .class_is(OVER_LIMIT)
-        .with("reason", reason)
-        .with("limit", limit)
-        .with("actual", actual)
-        .with("member", String::from_utf8_lossy(member).as_ref())
+        .with_class(ErrorClass::ArchiveResourceLimitError)
+        .with_context("reason", reason)
+        .with_context("limit", limit)
+        .with_context("actual", actual)
+        .with_context("member", String::from_utf8_lossy(member).as_ref())
 }
 
 /// An archive that goes beyond what any may cost: see [`bounds`](super::bounds).
 pub(crate) fn over_bound(reason: &str, limit: u64, actual: u64, member: &[u8]) -> Error {
     let message = format!("{reason}: {actual}, of {limit} at most");
     Error::new(ErrorKind::LimitExceeded, message)
-        .class_is(OVER_LIMIT)
-        .with("reason", reason)
-        .with("limit", limit)
-        .with("actual", actual)
-        .with("member", String::from_utf8_lossy(member).as_ref())
+        .with_class(ErrorClass::ArchiveResourceLimitError)
+        .with_context("reason", reason)
+        .with_context("limit", limit)
+        .with_context("actual", actual)
+        .with_context("member", String::from_utf8_lossy(member).as_ref())
 }
 
 /// Bytes that are not a whole tar archive.
 pub(crate) fn unreadable_tar(detail: impl Display) -> Error {
     Error::new(ErrorKind::InvalidInput, format!("not a readable tar archive: {detail}"))
-        .class_is("ReadError")
+        .with_class(ErrorClass::ReadError)
 }
 
 /// Bytes that are not a whole zip archive.
 pub(crate) fn unreadable_zip(detail: impl Display) -> Error {
     Error::new(ErrorKind::InvalidInput, format!("not a readable zip archive: {detail}"))
-        .class_is("BadZipFile")
+        .with_class(ErrorClass::BadZipFile)
 }
 
 /// A failure of the operating system below an archive.
 pub(crate) fn os_failure(error: io::Error) -> Error {
-    Error::new(ErrorKind::Io, error.to_string()).class_is("OSError").because(error)
+    Error::new(ErrorKind::Io, error.to_string()).with_class(ErrorClass::OSError).with_source(error)
 }
 
 /// What an operation says when an archive is refused: that writing failed, and for a member or a
 /// limit which and why.
 pub(crate) fn archive_write_error(path: &str, cause: Error) -> Error {
-    let mut error = Error::workspace_archive_write(path);
-    if matches!(cause.class(), Some(UNSAFE_TAR | UNSAFE_ZIP | OVER_LIMIT)) {
+    let mut error = raise::workspace_archive_write(path);
+    let names_a_member = matches!(
+        cause.class(),
+        Some(
+            ErrorClass::UnsafeTarMemberError
+                | ErrorClass::UnsafeZipMemberError
+                | ErrorClass::ArchiveResourceLimitError
+        )
+    );
+    if names_a_member {
         for (key, value) in cause.context() {
-            error = error.with(key, Value::clone(value));
+            error = error.with_context(key, Value::clone(value));
         }
     }
-    if let Some(hint) = cause.hint_text() {
-        error = error.hint(hint);
+    if let Some(hint) = cause.hint() {
+        error = error.with_hint(hint);
     }
-    error.because(cause)
+    error.with_source(cause)
 }

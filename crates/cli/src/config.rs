@@ -17,7 +17,7 @@ pub(crate) fn home() -> Result<PathBuf> {
         .or_else(|| set("HOME").map(|home| home.join(".local/share/bastide")));
     let Some(home) = home else {
         let error = Error::new(ErrorKind::InvalidInput, "there is no folder to keep sessions in");
-        return Err(error.hint("set HOME, or set BASTIDE_HOME to a folder of yours"));
+        return Err(error.with_hint("set HOME, or set BASTIDE_HOME to a folder of yours"));
     };
     std::path::absolute(&home).map_err(|error| {
         let message = format!("cannot use {} as a home: {error}", home.display());

@@ -29,7 +29,9 @@ pub(crate) fn options() -> Result<EventOptions> {
         Some("off" | "0") => {}
         Some(other) => {
             let message = format!("BASTIDE_AUDIT is {other:?}");
-            return Err(Error::new(ErrorKind::InvalidInput, message).hint("it is `on` or `off`"));
+            return Err(
+                Error::new(ErrorKind::InvalidInput, message).with_hint("it is `on` or `off`")
+            );
         }
     }
     match settings.sink.as_deref() {

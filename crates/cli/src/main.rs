@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     let mut ui = Ui::new(args.task.json());
     if let Err(error) = spare_descriptors() {
         let message = format!("cannot begin with so few file descriptors: {error}");
-        return ui.failure(&Error::new(ErrorKind::Io, message).hint("raise `ulimit -n`"));
+        return ui.failure(&Error::new(ErrorKind::Io, message).with_hint("raise `ulimit -n`"));
     }
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,

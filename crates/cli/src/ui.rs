@@ -2,6 +2,7 @@
 
 mod escape;
 mod failures;
+mod hint;
 mod progress;
 mod table;
 
@@ -14,6 +15,7 @@ use serde_json::{Value, json};
 
 pub(crate) use escape::{escaped, escaped_json};
 pub(crate) use failures::Failures;
+pub(crate) use hint::hint;
 pub(crate) use table::Table;
 
 /// The exit code of a failure of Bastide itself.
@@ -110,7 +112,7 @@ impl Ui {
             let error = json!({
                 "code": error.code(),
                 "message": error.message(),
-                "hint": error.hint_text(),
+                "hint": hint(error),
                 "context": error.context(),
             });
             let text = json!({ "error": error }).to_string();
@@ -124,8 +126,8 @@ impl Ui {
             text.push_str(&format!("  {DIM}because:{DIM:#} {}\n", escaped(&cause_text)));
             source = cause.source();
         }
-        if let Some(hint) = error.hint_text() {
-            text.push_str(&format!("  {GOOD}hint:{GOOD:#} {}\n", escaped(hint)));
+        if let Some(hint) = hint(error) {
+            text.push_str(&format!("  {GOOD}hint:{GOOD:#} {}\n", escaped(&hint)));
         }
         self.say(&text);
         ExitCode::from(OWN_FAILURE)
@@ -193,7 +195,7 @@ fn pass_on(to: &mut impl Write, data: &[u8]) -> Result<()> {
 }
 
 fn not_written(error: io::Error) -> Error {
-    Error::new(ErrorKind::Io, format!("cannot pass on the output: {error}")).because(error)
+    Error::new(ErrorKind::Io, format!("cannot pass on the output: {error}")).with_source(error)
 }
 
 /// Whether an error is that whoever read our output does not want more: that is no news to anybody.

@@ -224,7 +224,7 @@ impl FromStr for SessionId {
             return Ok(Self(text.to_owned()));
         }
         let message = format!("{text:?} is no name of a session");
-        Err(Error::new(ErrorKind::InvalidInput, message).hint("it has 32 hexadecimal digits"))
+        Err(Error::new(ErrorKind::InvalidInput, message).with_hint("it has 32 hexadecimal digits"))
     }
 }
 
@@ -385,7 +385,8 @@ impl KeepAlive {
     /// Fails with [`ErrorKind::BackendLost`] if the machine is gone already.
     pub fn release(self) -> Result<()> {
         self.held.release().map_err(|error| {
-            Error::new(ErrorKind::BackendLost, "the machine ended while it was made").because(error)
+            Error::new(ErrorKind::BackendLost, "the machine ended while it was made")
+                .with_source(error)
         })
     }
 }

@@ -20,14 +20,15 @@ use bastide_model::{Manifest, PathGrant, Registry};
 
 use crate::backend::{Backend, Grant, MachineSpec, ResourceLimits, SessionId};
 use crate::client::dependencies::Dependencies;
+use crate::compat::raise;
 use crate::events::EventOptions;
 use crate::session::lifecycle::{ConcurrencyLimits, ProgressListener};
 use crate::snapshot::SnapshotTypes;
 use crate::state::State;
 use crate::workspace::GitOptions;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorClass, ErrorKind, Result};
 
-pub use lifetime::{SessionInfo, SessionState};
+pub use lifetime::{SessionInfo, SessionStatus};
 pub(crate) use removal::{Removal, shut_down};
 pub use resume::ResumeOptions;
 pub use sweep::{SweepOptions, SweepReport, Swept};
@@ -88,7 +89,7 @@ pub struct CreateOptions {
     pub tied_to_owner: bool,
     /// The session's name; a new one unless given.
     pub id: Option<SessionId>,
-    /// Ports that [`resolve_exposed_port`](crate::Session::resolve_exposed_port) answers for.
+    /// Ports that [`resolve_exposed_port`](crate::compat::ReferenceSession::resolve_exposed_port) answers for.
     pub exposed_ports: Vec<u16>,
     /// Where the workspace is kept when the session stops; nowhere unless given.
     pub snapshot: Option<SnapshotChoice>,
@@ -104,6 +105,106 @@ pub struct CreateOptions {
     /// Whether the session is one of the reference's `unix_local` kind: its workspace is a folder of
     /// this host, a temporary one of its own if the manifest names none.
     pub unix_local: bool,
+}
+
+impl CreateOptions {
+    /// Gives commands that network.
+    #[must_use]
+    pub fn network(mut self, network: NetworkAccess) -> Self {
+        self.network = network;
+        self
+    }
+
+    /// Confines commands in that way.
+    #[must_use]
+    pub fn isolation(mut self, isolation: Isolation) -> Self {
+        self.isolation = isolation;
+        self
+    }
+
+    /// Lets commands make sandboxes of their own.
+    #[must_use]
+    pub fn nested_sandbox(mut self) -> Self {
+        self.nested_sandbox = true;
+        self
+    }
+
+    /// Limits what commands may use, all of them together.
+    #[must_use]
+    pub fn limits(mut self, limits: ResourceLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Has every command start with these variables.
+    #[must_use]
+    pub fn env(mut self, env: impl IntoIterator<Item = (String, String)>) -> Self {
+        self.env = env.into_iter().collect();
+        self
+    }
+
+    /// Lets the session live on when this process ends.
+    #[must_use]
+    pub fn untied(mut self) -> Self {
+        self.tied_to_owner = false;
+        self
+    }
+
+    /// Gives the session that name.
+    #[must_use]
+    pub fn id(mut self, id: SessionId) -> Self {
+        self.id = Some(id);
+        self
+    }
+
+    /// Declares ports that can be resolved.
+    #[must_use]
+    pub fn exposed_ports(mut self, exposed_ports: impl IntoIterator<Item = u16>) -> Self {
+        self.exposed_ports = exposed_ports.into_iter().collect();
+        self
+    }
+
+    /// Keeps the workspace there when the session stops.
+    #[must_use]
+    pub fn snapshot(mut self, snapshot: SnapshotChoice) -> Self {
+        self.snapshot = Some(snapshot);
+        self
+    }
+
+    /// Lets the manifest name files and folders of the host in that folder.
+    #[must_use]
+    pub fn base_dir(mut self, base_dir: impl Into<PathBuf>) -> Self {
+        self.base_dir = Some(base_dir.into());
+        self
+    }
+
+    /// Fetches repositories of the manifest in that way.
+    #[must_use]
+    pub fn git(mut self, git: GitOptions) -> Self {
+        self.git = git;
+        self
+    }
+
+    /// Bounds how much of laying out the manifest goes on at once.
+    #[must_use]
+    pub fn concurrency(mut self, concurrency: ConcurrencyLimits) -> Self {
+        self.concurrency = concurrency;
+        self
+    }
+
+    /// Tells the listener how far long work is.
+    #[must_use]
+    pub fn progress(mut self, progress: ProgressListener) -> Self {
+        self.progress = Some(progress);
+        self
+    }
+
+    /// Makes the session one of the reference's `unix_local` kind.
+    #[must_use]
+    pub fn unix_local(mut self) -> Self {
+        self.unix_local = true;
+        self
+    }
 }
 
 impl Default for CreateOptions {
@@ -178,7 +279,7 @@ fn declared(ports: Vec<u16>) -> Result<Vec<u16>> {
     for port in ports {
         if port == 0 {
             let message = "exposed_ports entries must be between 1 and 65535";
-            return Err(Error::value_error(message).class_is("ValidationError"));
+            return Err(raise::value_error(message).with_class(ErrorClass::ValidationError));
         }
         if !declared.contains(&port) {
             declared.push(port);

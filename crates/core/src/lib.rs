@@ -4,6 +4,7 @@
 
 pub mod backend;
 mod client;
+pub mod compat;
 pub mod events;
 pub mod host;
 pub mod link;
@@ -19,11 +20,11 @@ pub use backend::{
     ResourceLimits, SessionId, SideSocket, SweepMode,
 };
 pub use bastide_model::receipt::{Isolation, NetworkAccess, Receipt, Rung};
-pub use bastide_model::{Error, ErrorKind, ExposedPort, Result};
+pub use bastide_model::{Condition, Error, ErrorClass, ErrorKind, ExposedPort, Result};
 pub use bastide_proto::GuestPath;
 pub use client::dependencies::{Dependencies, Dependency};
 pub use client::{
-    Client, CreateOptions, ResumeOptions, SessionInfo, SessionState, SnapshotChoice, SweepOptions,
+    Client, CreateOptions, ResumeOptions, SessionInfo, SessionStatus, SnapshotChoice, SweepOptions,
     SweepReport, Swept,
 };
 pub use session::Session;
@@ -36,8 +37,6 @@ pub use session::output::Output;
 pub use session::process::{
     Exit, OutputEvent, Process, ProcessId, ProcessInfo, ProcessWriter, Reason,
 };
-pub use session::pty::PtyLimits;
-pub use session::reference::ExecResult;
 pub use snapshot::store::{SnapshotInfo, Store};
 pub use snapshot::{
     Progress, RemoteSnapshots, Saved, SnapshotKeeper, SnapshotTypes, Workspace, WorkspaceArchive,

@@ -133,7 +133,7 @@ impl Sender {
     /// Fails with [`ErrorKind::AgentLost`] if the guest is gone.
     pub async fn queue_input(&mut self, data: Bytes) -> Result<()> {
         let fed = self.0.feed(Frame::new(Tag::Input, data)).await;
-        fed.map_err(|error| agent_lost("the link closed").because(error))
+        fed.map_err(|error| agent_lost("the link closed").with_source(error))
     }
 
     /// Puts a typed message where the next one takes it along.
@@ -144,7 +144,7 @@ impl Sender {
     pub async fn queue_item<T: Serialize + Sync>(&mut self, item: &T) -> Result<()> {
         let frame = Self::encode(Tag::Item, item)?;
         let fed = self.0.feed(frame).await;
-        fed.map_err(|error| agent_lost("the link closed").because(error))
+        fed.map_err(|error| agent_lost("the link closed").with_source(error))
     }
 
     /// Sends what has gathered.
@@ -154,7 +154,7 @@ impl Sender {
     /// Fails with [`ErrorKind::AgentLost`] if the guest is gone.
     pub async fn flush(&mut self) -> Result<()> {
         let flushed = SinkExt::<Frame>::flush(&mut self.0).await;
-        flushed.map_err(|error| agent_lost("the link closed").because(error))
+        flushed.map_err(|error| agent_lost("the link closed").with_source(error))
     }
 
     /// Says that the file at hand is whole, together with whatever is sent next.
@@ -164,7 +164,7 @@ impl Sender {
     /// Fails with [`ErrorKind::AgentLost`] if the guest is gone.
     pub async fn queue_input_end(&mut self) -> Result<()> {
         let fed = self.0.feed(Frame::new(Tag::InputEnd, Bytes::new())).await;
-        fed.map_err(|error| agent_lost("the link closed").because(error))
+        fed.map_err(|error| agent_lost("the link closed").with_source(error))
     }
 
     /// Says that no more input follows.
@@ -206,13 +206,13 @@ impl Sender {
             let most = tag.max_body();
             let message = format!("the request is {} bytes long; at most {most} fit", body.len());
             return Err(Error::new(ErrorKind::LimitExceeded, message)
-                .hint("pass large arguments or environments in a file"));
+                .with_hint("pass large arguments or environments in a file"));
         }
         Ok(Frame::new(tag, body))
     }
 
     async fn frame(&mut self, frame: Frame) -> Result<()> {
-        self.0.send(frame).await.map_err(|error| agent_lost("the link closed").because(error))
+        self.0.send(frame).await.map_err(|error| agent_lost("the link closed").with_source(error))
     }
 }
 

@@ -1,7 +1,6 @@
 //! The live sandbox a user holds.
 
 pub(crate) mod command;
-mod default_user;
 pub(crate) mod environment;
 mod events;
 pub(crate) mod files;
@@ -9,8 +8,6 @@ pub(crate) mod lifecycle;
 pub(crate) mod output;
 mod ports;
 pub(crate) mod process;
-pub(crate) mod pty;
-pub(crate) mod reference;
 pub(crate) mod retry;
 mod snapshot;
 
@@ -25,12 +22,12 @@ use tokio::time::Instant;
 
 use crate::backend::{Backend, KeepAlive, Machine, SessionId};
 use crate::client::Removal;
+use crate::compat::pty::PtyProcesses;
 use crate::events::{EventOptions, Finished, Recorder, extension, operation_scope};
 use crate::link::fault::agent_lost;
 use crate::link::{Incoming, LATE, Link, MuxLink, decode};
 use crate::session::lifecycle::Lifecycle;
 use crate::session::process::{GRACE, ProcessInfo};
-use crate::session::pty::PtyProcesses;
 use crate::state::State;
 use crate::{Command, Error, ErrorKind, Input, Output, Process, ProcessId, Result};
 
@@ -177,7 +174,7 @@ impl Session {
         if matches!(command.input, Input::Bytes(_)) {
             let message = "a command that lives on by itself cannot be given bytes to read";
             return Err(Error::new(ErrorKind::InvalidInput, message)
-                .hint("put them into a file, or attach to the process and write them"));
+                .with_hint("put them into a file, or attach to the process and write them"));
         }
         let scope = self.extension("spawn", || command.description());
         let work = async {

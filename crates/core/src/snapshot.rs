@@ -10,7 +10,7 @@ mod remote;
 pub(crate) mod restoring;
 pub(crate) mod scanning;
 pub mod store;
-mod tar;
+pub(crate) mod tar;
 mod types;
 mod workspace;
 

@@ -25,7 +25,7 @@ use tokio::time::Instant;
 
 use crate::backend::SessionId;
 use crate::host::sync_folder;
-use crate::{Error, ErrorKind, Result};
+use crate::{Condition, Error, ErrorKind, Result};
 
 pub use folder::SessionFolder;
 pub(crate) use folder::{
@@ -219,9 +219,9 @@ impl State {
                 let message = format!("session {id} has files, and no record");
                 let path = self.path_of(id).display().to_string();
                 Some(
-                    Error::new(ErrorKind::InvalidInput, message).with("path", path).hint(
-                        "`bastide rm` removes the session; what it left can be copied before",
-                    ),
+                    Error::new(ErrorKind::InvalidInput, message)
+                        .with_context("path", path)
+                        .with_condition(Condition::RecordMissing),
                 )
             }
             (Ok(_), _) => None,
@@ -275,7 +275,7 @@ impl State {
         };
         match tokio::time::timeout(INDEX * 5, self.index().replace(rows)).await {
             Ok(Some(Ok(()))) => Ok(count),
-            Ok(Some(Err(why))) => Err(failed().with("detail", why)),
+            Ok(Some(Err(why))) => Err(failed().with_context("detail", why)),
             Ok(None) | Err(_) => Err(failed()),
         }
     }

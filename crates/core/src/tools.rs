@@ -15,10 +15,9 @@ use bastide_model::tools::{
 };
 use serde_json::Value;
 
+use crate::compat::{ExecResult, PtyLimits};
 use crate::session::files::Files;
-use crate::session::pty::PtyLimits;
-use crate::session::reference::ExecResult;
-use crate::{Command, Error, ErrorKind, Result, Session, WriteOptions};
+use crate::{Command, Error, ErrorClass, ErrorKind, Result, Session, WriteOptions};
 
 pub use skills::{Skill, SkillInfo, SkillSource, Skills};
 
@@ -146,14 +145,14 @@ impl<'a> Tools<'a> {
                     command = command.terminal(TERMINAL.0, TERMINAL.1);
                 }
                 let limits = PtyLimits { yield_time_s: Some(yield_time_s), max_output_tokens };
-                let update = self.session.pty_exec_start(command, limits).await?;
+                let update = self.session.compat().pty_exec_start(command, limits).await?;
                 Ok(ExecOutcome::Pty(update))
             }
             ExecCall::Exec { command, shell, timeout_s } => {
                 let timeout = Duration::try_from_secs_f64(timeout_s).unwrap_or(Duration::MAX);
                 let command = self.command(&shell, &command).timeout(timeout);
                 let ExecResult { stdout, stderr, exit_code } =
-                    self.session.exec_result(command).await?;
+                    self.session.compat().exec_result(command).await?;
                 Ok(ExecOutcome::Exec { stdout, stderr, exit_code })
             }
         }
@@ -186,7 +185,8 @@ impl<'a> Tools<'a> {
             yield_time_s: Some(call.yield_time_s),
             max_output_tokens: call.max_output_tokens,
         };
-        let update = self.session.pty_write_stdin(call.session_id, &call.chars, limits).await;
+        let update =
+            self.session.compat().pty_write_stdin(call.session_id, &call.chars, limits).await;
         Ok(show(&run.answer(update)?, started))
     }
 
@@ -237,7 +237,7 @@ impl<'a> Tools<'a> {
             }
             FileRequest::Read(path) => match files.read(path.as_str()).await {
                 Ok(content) => Ok(FileAnswer::Content(content.to_vec())),
-                Err(error) if error.class() == Some("WorkspaceReadNotFoundError") => {
+                Err(error) if error.class() == Some(ErrorClass::WorkspaceReadNotFoundError) => {
                     Ok(FileAnswer::Missing)
                 }
                 Err(error) => Err(error),
@@ -254,18 +254,18 @@ impl<'a> Tools<'a> {
                 let new = WriteOptions::default().new_file();
                 match files.write_with(path.as_str(), content, new).await {
                     Ok(()) => Ok(FileAnswer::Done),
-                    Err(error) if error.class() == Some("FileExistsError") => {
+                    Err(error) if error.class() == Some(ErrorClass::FileExistsError) => {
                         Ok(FileAnswer::Exists)
                     }
                     Err(error) => Err(error),
                 }
             }
             FileRequest::Remove(path) => {
-                files.rm(path.as_str(), false).await?;
+                files.rm(path.as_str()).await?;
                 Ok(FileAnswer::Done)
             }
             FileRequest::SameFile(first, second) => {
-                let same = files.same_file(first.as_str(), second.as_str(), false).await?;
+                let same = files.same_entry(first.as_str(), second.as_str()).await?;
                 Ok(FileAnswer::Same(same))
             }
             FileRequest::Rename { from, to } => {
@@ -278,7 +278,7 @@ impl<'a> Tools<'a> {
     /// Writes a file, and the folders it lies in.
     async fn write_text(&self, path: &PosixPath, content: Vec<u8>) -> Result<()> {
         let files = self.files();
-        files.mkdir(folder_of(path).as_str(), true).await?;
+        files.mkdir_all(folder_of(path).as_str()).await?;
         files.write(path.as_str(), content).await
     }
 
@@ -294,7 +294,7 @@ impl<'a> Tools<'a> {
         let replaced = replaced.await;
         if replaced.is_err() {
             // The first failure is the one to tell.
-            drop(files.rm(staged.as_str(), false).await);
+            drop(files.rm(staged.as_str()).await);
         }
         replaced
     }

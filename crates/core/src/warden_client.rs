@@ -95,7 +95,7 @@ pub async fn ports(
         Ok(WardenResponse::Refused { errno }) => {
             let system = io::Error::from_raw_os_error(errno);
             let message = format!("cannot publish a port of session {id}: {system}");
-            Err(Error::new(ErrorKind::Io, message).with("errno", errno))
+            Err(Error::new(ErrorKind::Io, message).with_errno(errno))
         }
         Ok(_) => Err(unexpected_response(id)),
         Err(error) => {
@@ -112,17 +112,26 @@ pub fn unexpected_response(id: &SessionId) -> Error {
     Error::new(ErrorKind::Internal, message)
 }
 
+/// What becomes of the files of a session that is ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EndMode {
+    /// They stay.
+    KeepFiles,
+    /// They are removed.
+    RemoveFiles,
+}
+
 /// Asks the warden of a session to end it, and waits until it has: `most` for the processes, `removal`
 /// for what is removed after that.
 ///
 /// # Errors
 ///
 /// Fails if it does not answer in time.
-pub async fn end(dir: &Path, remove: bool, most: Duration, removal: Duration) -> io::Result<()> {
+pub async fn end(dir: &Path, mode: EndMode, most: Duration, removal: Duration) -> io::Result<()> {
     let late = || io::Error::from(io::ErrorKind::TimedOut);
     let asked = async {
         let mut warden = connect(dir, CONTROL_SOCKET).await?;
-        send(&mut warden, &WardenRequest::End { remove }).await?;
+        send(&mut warden, &WardenRequest::End { remove: mode == EndMode::RemoveFiles }).await?;
         match receive(&mut warden, MAX_CONTROL_MESSAGE).await? {
             WardenResponse::Ended => Ok::<_, io::Error>(warden),
             _ => Err(io::ErrorKind::InvalidData.into()),

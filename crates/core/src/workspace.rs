@@ -13,8 +13,9 @@ use bastide_model::{Manifest, PosixPath};
 use bastide_proto::request::Existing;
 
 use crate::backend::Grant;
+use crate::compat::raise;
 use crate::snapshot::Progress;
-use crate::{Error, Result, Session};
+use crate::{Result, Session};
 
 pub use git::{GitFetch, GitOptions};
 use plan::{LayoutStep, Put};
@@ -133,7 +134,8 @@ async fn other(session: &Session, step: LayoutStep) -> Result<()> {
             }
             set.map_err(|error| {
                 let why = error.message().to_owned();
-                Error::exec_nonzero(["chgrp", &group, &place], 1, Vec::new(), why).because(error)
+                raise::exec_nonzero(["chgrp", &group, &place], 1, Vec::new(), why)
+                    .with_source(error)
             })
         }
         LayoutStep::Git(step) => git::put(session, &step).await,

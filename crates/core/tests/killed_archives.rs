@@ -38,16 +38,15 @@ async fn works_until_it_is_killed() {
     let client = client(&home);
     match said(WORK).as_str() {
         "save" => {
-            client.attach(&id).await.unwrap().stop().await.unwrap();
+            client.attach(&id).await.unwrap().save().await.unwrap();
         }
         "hydrate" => {
             let archive = tokio::fs::File::open(home.join("archive.tar")).await.unwrap();
             let session = client.attach(&id).await.unwrap();
-            session.hydrate_workspace(Content::stream(archive)).await.unwrap();
+            session.compat().hydrate_workspace(Content::stream(archive)).await.unwrap();
         }
         "restore" => {
-            let mut options = ResumeOptions::default();
-            options.discard_changes = true;
+            let options = ResumeOptions::default().discard_changes();
             client.resume_with(&id, options).await.unwrap();
         }
         other => panic!("nobody knows how to {other}"),
@@ -66,9 +65,9 @@ impl Home {
         let folder = tempfile::tempdir().unwrap();
         let client = client(folder.path());
         let base_path = PosixPath::new(&folder.path().join("snaps").to_string_lossy());
-        let mut options = CreateOptions::default();
-        options.tied_to_owner = false;
-        options.snapshot = Some(SnapshotChoice::Spec(SnapshotSpec::Local { base_path }));
+        let options = CreateOptions::default()
+            .untied()
+            .snapshot(SnapshotChoice::Spec(SnapshotSpec::Local { base_path }));
         let session = client.create(&Manifest::default(), options).await.unwrap();
         let home = Self { id: session.id().clone(), folder, client, session };
         home.say(FILL).await;
@@ -153,7 +152,7 @@ async fn keeps_the_old_archive_however_a_save_is_killed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn loses_nothing_however_an_unpacking_is_killed() {
     let home = Home::new().await;
-    let archive = home.session.persist_workspace().await.unwrap();
+    let archive = home.session.compat().persist_workspace().await.unwrap();
     let mut file = archive.into_file().unwrap();
     let mut copy = File::create_new(home.folder.path().join("archive.tar")).unwrap();
     std::io::copy(&mut file, &mut copy).unwrap();

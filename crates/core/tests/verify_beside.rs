@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bastide::archive::tar::{TarKind, TarMember, TarWriter};
-use bastide::{Error, ErrorKind, Store};
+use bastide::{Error, Store};
 
 /// How many snapshots each of those who save makes.
 const ROUNDS: u64 = 60;
@@ -26,7 +26,7 @@ fn archive(seed: u64) -> Vec<u8> {
 
 /// What is fine to come back from a snapshot that others remove and replace.
 fn is_gone(error: &Error) -> bool {
-    error.kind() == ErrorKind::NotFound
+    error.is_not_found()
 }
 
 #[test]

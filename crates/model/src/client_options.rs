@@ -4,12 +4,13 @@ use indexmap::IndexMap;
 use serde_json::Value;
 
 use crate::custom::Custom;
+use crate::error::raise;
 use crate::lax::{Checked, Context, Dump, FromInput, Input, Invalid, Object};
 use crate::receipt::{Isolation, NetworkAccess, Rung};
 use crate::registry::Registry;
 use crate::registry::kinds::Builtin;
 use crate::state::NetworkMode;
-use crate::{Error, Result, python};
+use crate::{Result, python};
 
 /// What a user asks of a backend when a session is made.
 ///
@@ -98,7 +99,7 @@ impl ClientOptions {
         let explicit = given.get("type").filter(|word| !word.is_null());
         if explicit.is_some_and(|word| word != backend) {
             let word = explicit.map(python::text).unwrap_or_default();
-            return Err(Error::value_error(format!(
+            return Err(raise::value_error(format!(
                 "sandbox.options type `{word}` does not match selected sandbox client backend \
                  `{backend}`"
             )));
@@ -110,7 +111,7 @@ impl ClientOptions {
         if !unknown.is_empty() {
             unknown.sort_unstable();
             let unknown = unknown.join(", ");
-            return Err(Error::type_error(format!("Unknown sandbox.options settings: {unknown}")));
+            return Err(raise::type_error(format!("Unknown sandbox.options settings: {unknown}")));
         }
         let mut options = given.clone();
         options.entry("type").or_insert_with(|| backend.into());

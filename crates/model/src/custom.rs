@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use crate::lax::Object;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorClass, ErrorKind, Result};
 
 /// A value of a program's own type inside one of our models: it says which type it is and how its
 /// fields are written. What it *does* is up to whoever knows the type; see [`Custom::downcast`].
@@ -42,9 +42,8 @@ impl<T: CustomType + ?Sized> Custom<T> {
                 "{:?} must explicitly declare its own non-empty `type` to be serialized",
                 self.0
             );
-            return Err(
-                Error::new(ErrorKind::InvalidInput, message).class_is("PydanticSerializationError")
-            );
+            return Err(Error::new(ErrorKind::InvalidInput, message)
+                .with_class(ErrorClass::PydanticSerializationError));
         }
         let mut out = Object::new();
         out.put("type", name)?;

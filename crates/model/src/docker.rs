@@ -5,13 +5,14 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use crate::Result;
 use crate::checksum::sha256_hex_of;
+use crate::error::raise;
 use crate::lax::Dump;
 use crate::manifest::{Manifest, MountTarget, mount_target};
 use crate::mount::{MountPattern, MountStrategy, RcloneMode, VolumeDriver};
 use crate::paths::{HostFiles, grant_host_path};
 use crate::posix_path::PosixPath;
-use crate::{Error, Result};
 
 /// Something of the host, or of a volume driver, inside a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -172,7 +173,7 @@ pub fn check_path_grants(manifest: &Manifest, files: &dyn HostFiles) -> Result<(
         let message = "Docker read-only host_path grants cannot be combined with in-container \
                        storage mounts that require SYS_ADMIN; remove the host grant or use a \
                        storage strategy that does not require container mount privileges";
-        return Err(Error::mount_config(message).with_safe_message().protected());
+        return Err(raise::mount_config(message).with_safe_message().with_protection());
     }
     let root = place(&manifest.root_path());
     let volumes = volumes(manifest)?;
@@ -185,7 +186,7 @@ pub fn check_path_grants(manifest: &Manifest, files: &dyn HostFiles) -> Result<(
         let is_backed = grant.host_path.is_some();
         if granted.contains(&target) && (is_backed || backed_by_host.contains(&target)) {
             let message = format!("duplicate Docker sandbox path grant target: {}", grant.path);
-            return Err(Error::value_error(message));
+            return Err(raise::value_error(message));
         }
         granted.insert(target.clone());
         if !is_backed {
@@ -193,13 +194,13 @@ pub fn check_path_grants(manifest: &Manifest, files: &dyn HostFiles) -> Result<(
         }
         grant_host_path(grant, files)?;
         if target.overlaps(&root) {
-            return Err(Error::value_error(format!(
+            return Err(raise::value_error(format!(
                 "Docker sandbox path grant host_path target must be outside the workspace root: {}",
                 grant.path
             )));
         }
         if volumes.contains(&target) {
-            return Err(Error::value_error(format!(
+            return Err(raise::value_error(format!(
                 "Docker sandbox path grant target conflicts with a manifest mount: {}",
                 grant.path
             )));

@@ -92,9 +92,9 @@ impl<'t> Document<'t> {
                 let (line, column) = trouble.position.line_and_column(text);
                 let message = format!("{name}:{line}:{column}: {}", trouble.message);
                 Err(Error::new(trouble.kind, message)
-                    .with("file", name)
-                    .with("line", line)
-                    .with("column", column))
+                    .with_context("file", name)
+                    .with_context("line", line)
+                    .with_context("column", column))
             }
         }
     }

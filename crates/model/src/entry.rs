@@ -16,7 +16,7 @@ use crate::mount::Mount;
 use crate::permissions::Permissions;
 use crate::posix_path::PosixPath;
 use crate::users::EntryGroup;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorClass, ErrorKind, Result};
 
 /// One entry of a manifest: what is true of every sort of entry, and what sort it is.
 ///
@@ -210,8 +210,8 @@ fn text_of(content: &[u8]) -> Result<&str> {
     std::str::from_utf8(content).map_err(|error| {
         let message = format!("the content of a file entry is not UTF-8: {error}");
         Error::new(ErrorKind::InvalidInput, message)
-            .class_is("UnicodeDecodeError")
-            .hint("copy binary content from the host with a `local_file` entry instead")
-            .because(error)
+            .with_class(ErrorClass::UnicodeDecodeError)
+            .with_hint("copy binary content from the host with a `local_file` entry instead")
+            .with_source(error)
     })
 }

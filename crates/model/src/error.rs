@@ -6,7 +6,8 @@
 //! (`message`, for people), and what to do next (`hint`).
 
 mod class;
-mod raise;
+mod condition;
+pub mod raise;
 mod redact;
 
 use std::error::Error as StdError;
@@ -17,6 +18,7 @@ use serde_json::{Map, Value};
 use crate::lax::PathSegment;
 
 pub use class::{CLASSES, CODES, ErrorClass, ErrorClassRow, OPS, class_name, code_named, op_named};
+pub use condition::Condition;
 
 /// The result of everything in Bastide that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -108,8 +110,8 @@ impl fmt::Display for FieldError {
 /// use bastide_model::{Error, ErrorKind};
 ///
 /// let error = Error::new(ErrorKind::NotFound, "image `debian:nine` does not exist")
-///     .with("image", "debian:nine")
-///     .hint("list the images of this machine with `docker images`");
+///     .with_context("image", "debian:nine")
+///     .with_hint("list the images of this machine with `docker images`");
 /// assert_eq!(error.kind(), ErrorKind::NotFound);
 /// assert_eq!(error.to_string(), "image `debian:nine` does not exist");
 /// assert_eq!(error.context()["image"], "debian:nine");
@@ -121,7 +123,7 @@ pub struct Error {
 
 struct Data {
     kind: ErrorKind,
-    class: Option<&'static str>,
+    class: Option<ErrorClass>,
     code: Option<&'static str>,
     op: Option<&'static str>,
     message: String,
@@ -130,6 +132,7 @@ struct Data {
     hint: Option<String>,
     source: Option<Box<dyn StdError + Send + Sync>>,
     detail: Detail,
+    condition: Option<Condition>,
     message_is_safe: bool,
     protected: bool,
     redacted: bool,
@@ -144,6 +147,9 @@ struct Detail {
     stderr: Option<Vec<u8>>,
     timeout_s: Option<f64>,
     session_id: Option<i64>,
+    errno: Option<i32>,
+    status: Option<u16>,
+    fields: Vec<FieldError>,
 }
 
 impl Error {
@@ -161,6 +167,7 @@ impl Error {
                 hint: None,
                 source: None,
                 detail: Detail::default(),
+                condition: None,
                 message_is_safe: false,
                 protected: false,
                 redacted: false,
@@ -170,56 +177,56 @@ impl Error {
 
     /// Names the reference's exception class this error stands for.
     #[must_use]
-    pub fn class_is(mut self, class: &'static str) -> Self {
+    pub fn with_class(mut self, class: ErrorClass) -> Self {
         self.data.class = Some(class);
         self
     }
 
     /// Sets the reference's `error_code`.
     #[must_use]
-    pub fn code_is(mut self, code: &'static str) -> Self {
+    pub fn with_code(mut self, code: &'static str) -> Self {
         self.data.code = Some(code);
         self
     }
 
     /// Names the operation that failed, in the reference's words.
     #[must_use]
-    pub fn during(mut self, op: &'static str) -> Self {
+    pub fn with_op(mut self, op: &'static str) -> Self {
         self.data.op = Some(op);
         self
     }
 
     /// Adds a key to the context; a key that is there already is replaced.
     #[must_use]
-    pub fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
+    pub fn with_context(mut self, key: &str, value: impl Into<Value>) -> Self {
         self.data.context.insert(key.to_owned(), value.into());
         self
     }
 
     /// Merges `extra` into the context; its keys win.
     #[must_use]
-    pub fn with_all(mut self, extra: Map<String, Value>) -> Self {
+    pub fn with_contexts(mut self, extra: Map<String, Value>) -> Self {
         self.data.context.extend(extra);
         self
     }
 
     /// Says whether trying again may help.
     #[must_use]
-    pub fn retryable(mut self, retryable: impl Into<Option<bool>>) -> Self {
+    pub fn with_retryable(mut self, retryable: impl Into<Option<bool>>) -> Self {
         self.data.retryable = retryable.into();
         self
     }
 
     /// Says what the reader can do about it.
     #[must_use]
-    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.data.hint = Some(hint.into());
         self
     }
 
     /// Keeps the failure this one came from. Retryability that is not known yet is taken from it.
     #[must_use]
-    pub fn because(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+    pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         let source = source.into();
         if self.data.retryable.is_none() {
             self.data.retryable = source.downcast_ref::<Self>().and_then(Self::is_retryable);
@@ -234,9 +241,9 @@ impl Error {
         self.data.kind
     }
 
-    /// The reference's exception class, such as `ExecTimeoutError`.
+    /// The reference's exception class, such as [`ExecTimeoutError`](ErrorClass::ExecTimeoutError).
     #[must_use]
-    pub fn class(&self) -> Option<&'static str> {
+    pub fn class(&self) -> Option<ErrorClass> {
         self.data.class
     }
 
@@ -314,7 +321,7 @@ impl Error {
 
     /// What the reader can do about it, where somebody knew.
     #[must_use]
-    pub fn hint_text(&self) -> Option<&str> {
+    pub fn hint(&self) -> Option<&str> {
         self.data.hint.as_deref()
     }
 }
@@ -350,9 +357,10 @@ mod tests {
 
     #[test]
     fn inherits_retryability_only_where_it_is_unknown() {
-        let cause = || Error::new(ErrorKind::Io, "socket closed").retryable(true);
-        let unknown = Error::new(ErrorKind::Io, "save failed").because(cause());
-        let known = Error::new(ErrorKind::Io, "save failed").retryable(false).because(cause());
+        let cause = || Error::new(ErrorKind::Io, "socket closed").with_retryable(true);
+        let unknown = Error::new(ErrorKind::Io, "save failed").with_source(cause());
+        let known =
+            Error::new(ErrorKind::Io, "save failed").with_retryable(false).with_source(cause());
         assert_eq!((unknown.is_retryable(), known.is_retryable()), (Some(true), Some(false)));
     }
 }

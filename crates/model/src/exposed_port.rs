@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use crate::{Error, Result};
+use crate::Result;
+use crate::error::raise;
 
 /// The address at which a port of a sandbox answers.
 ///
@@ -38,7 +39,7 @@ impl ExposedPort {
             ("http", true) => "https",
             ("ws", false) => "ws",
             ("ws", true) => "wss",
-            _ => return Err(Error::value_error("scheme must be either 'http' or 'ws'")),
+            _ => return Err(raise::value_error("scheme must be either 'http' or 'ws'")),
         };
         let host = match self.host.as_str() {
             bare if bare.contains(':') && !bare.starts_with('[') => format!("[{bare}]"),
@@ -66,14 +67,14 @@ impl ExposedPort {
     ) -> Result<Self> {
         let ports = exposed_ports.iter().copied();
         if !exposed_ports.contains(&port) {
-            return Err(Error::exposed_port_unavailable(port, ports, "not_configured", None));
+            return Err(raise::exposed_port_unavailable(port, ports, "not_configured", None));
         }
         let port_key = format!("{port}/tcp");
         let unavailable = |detail: &str| {
-            Error::exposed_port_unavailable(port, ports.clone(), "backend_unavailable", None)
-                .with("backend", "docker")
-                .with("detail", detail)
-                .with("port_key", port_key.as_str())
+            raise::exposed_port_unavailable(port, ports.clone(), "backend_unavailable", None)
+                .with_context("backend", "docker")
+                .with_context("detail", detail)
+                .with_context("port_key", port_key.as_str())
         };
         let bindings = container["NetworkSettings"]["Ports"][&port_key].as_array();
         let binding = bindings.and_then(|bindings| bindings.first());

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use indexmap::IndexMap;
 use serde_json::Value;
 
-use crate::{Error, Result};
+use crate::Result;
+use crate::error::raise;
 
 /// The variables of the host that commands see where they do not see all of them: what tools need
 /// to find each other, to speak the user's language and to trust the user's certificates.
@@ -58,7 +59,7 @@ impl HostEnvironment {
         match allowlist {
             Value::Null if inherit => Ok(Self::Inherited),
             Value::Null => Ok(Self::default()),
-            _ if inherit => Err(Error::value_error(
+            _ if inherit => Err(raise::value_error(
                 "host_environment_allowlist requires inherit_host_environment=False",
             )),
             Value::Array(names) => {
@@ -66,7 +67,7 @@ impl HostEnvironment {
                 Ok(Self::Allowed(names.collect()))
             }
             Value::Object(names) => Ok(Self::Allowed(names.keys().cloned().collect())),
-            _ => Err(Error::type_error(NO_LIST)),
+            _ => Err(raise::type_error(NO_LIST)),
         }
     }
 

@@ -40,7 +40,7 @@
 //! assert_eq!(endpoint.dump()?, json!({"host": "a", "port": 80, "tls": false}));
 //!
 //! let error = lax::read::<Endpoint>(&json!({"port": "http"})).unwrap_err();
-//! assert_eq!(error.class(), Some("ValidationError"));
+//! assert_eq!(error.class(), Some(bastide_model::ErrorClass::ValidationError));
 //! assert_eq!(
 //!     error.to_string(),
 //!     "host: Field required\n\

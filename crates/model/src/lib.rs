@@ -43,7 +43,7 @@ mod windows_path;
 pub use client_options::{ClientOptions, LocalLimits};
 pub use entry::{Entry, EntryKind};
 pub use environment::Environment;
-pub use error::{Error, ErrorClass, ErrorKind, FieldError, Result};
+pub use error::{Condition, Error, ErrorClass, ErrorKind, FieldError, Result};
 pub use exposed_port::ExposedPort;
 pub use host_environment::{HOST_ENVIRONMENT_ALLOWLIST, HostEnvironment};
 pub use manifest::Manifest;

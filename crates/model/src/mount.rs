@@ -43,10 +43,11 @@ pub(crate) use strategy::BUILTIN as BUILTIN_STRATEGIES;
 pub use strategy::{CustomStrategy, MountStrategy};
 pub use volume::VolumeDriver;
 
+use crate::Result;
+use crate::error::raise;
 use crate::lax::Object;
 use crate::posix_path::PosixPath;
 use crate::windows_path::WindowsPath;
-use crate::{Error, Result};
 
 /// Storage to mount.
 #[derive(Debug, Clone, PartialEq)]
@@ -83,25 +84,26 @@ impl Mount {
     pub fn check(&self) -> Result<()> {
         let mount_type = self.type_name();
         if self.source.patterns().is_empty() && self.source.drivers().is_empty() {
-            return Err(Error::mount_config("mount type must support at least one mount strategy")
-                .with("mount_type", mount_type));
+            return Err(raise::mount_config("mount type must support at least one mount strategy")
+                .with_context("mount_type", mount_type));
         }
         match &self.strategy {
             MountStrategy::InContainer { .. } if self.source.patterns().is_empty() => {
                 let message = "in-container mounts are not supported for this mount type";
-                Err(Error::mount_config(message).with("mount_type", mount_type))
+                Err(raise::mount_config(message).with_context("mount_type", mount_type))
             }
             MountStrategy::InContainer { pattern }
                 if !self.source.patterns().contains(&pattern.kind()) =>
             {
-                Err(Error::mount_config("invalid mount_pattern type").with("type", mount_type))
+                Err(raise::mount_config("invalid mount_pattern type")
+                    .with_context("type", mount_type))
             }
             MountStrategy::DockerVolume { driver, .. }
                 if !self.source.drivers().contains(&driver.as_str()) =>
             {
-                Err(Error::mount_config("invalid Docker volume driver")
-                    .with("type", mount_type)
-                    .with("driver", driver.as_str()))
+                Err(raise::mount_config("invalid Docker volume driver")
+                    .with_context("type", mount_type)
+                    .with_context("driver", driver.as_str()))
             }
             MountStrategy::InContainer { .. } | MountStrategy::DockerVolume { .. } => Ok(()),
             MountStrategy::Custom(custom) => custom.check(self),
@@ -118,7 +120,7 @@ impl Mount {
             return Ok(root.join(dest));
         };
         if let Some(windows) = WindowsPath::absolute(&path.to_string()) {
-            return Err(Error::invalid_manifest_path(windows.to_posix(), "absolute"));
+            return Err(raise::invalid_manifest_path(windows.to_posix(), "absolute"));
         }
         Ok(root.join(path))
     }

@@ -16,11 +16,12 @@ pub use scope::{SandboxWorkspaceScope, cwd_from_json, normalize_sandbox_cwd};
 
 use crate::PosixPath;
 use crate::error::Error;
+use crate::error::raise;
 
 /// Refuses to grant the whole file system.
 fn refuse_filesystem_root(path: &PosixPath) -> Result<(), Error> {
     match path.is_root() {
-        true => Err(Error::value_error("sandbox path grant path must not be filesystem root")),
+        true => Err(raise::value_error("sandbox path grant path must not be filesystem root")),
         false => Ok(()),
     }
 }
@@ -29,7 +30,7 @@ fn refuse_filesystem_root(path: &PosixPath) -> Result<(), Error> {
 fn refuse_resolved_filesystem_root(path: &PosixPath) -> Result<(), Error> {
     match path.is_root() {
         true => {
-            Err(Error::value_error("sandbox path grant path must not resolve to filesystem root"))
+            Err(raise::value_error("sandbox path grant path must not resolve to filesystem root"))
         }
         false => Ok(()),
     }
@@ -37,5 +38,5 @@ fn refuse_resolved_filesystem_root(path: &PosixPath) -> Result<(), Error> {
 
 /// The error for a path that is not where it should be.
 fn invalid_path(rel: &str, is_absolute: bool) -> Error {
-    Error::invalid_manifest_path(rel, if is_absolute { "absolute" } else { "escape_root" })
+    raise::invalid_manifest_path(rel, if is_absolute { "absolute" } else { "escape_root" })
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::lax::{Checked, Dump, FromInput, Input, Object};
 use crate::python::repr;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorClass, ErrorKind, Result};
 
 /// What one class of users may do: bits that add up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -149,7 +149,8 @@ impl Permissions {
 }
 
 fn refused(what: &str, shown: &str) -> Error {
-    Error::new(ErrorKind::InvalidInput, format!("invalid {what}: {shown}")).class_is("ValueError")
+    Error::new(ErrorKind::InvalidInput, format!("invalid {what}: {shown}"))
+        .with_class(ErrorClass::ValueError)
 }
 
 /// Three letters of a listing; `special` are a set-id or sticky bit with and without execute.

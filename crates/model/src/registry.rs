@@ -13,6 +13,7 @@ use crate::Result;
 use crate::client_options::{self, ClientOptions};
 use crate::entry::{self, Entry};
 use crate::environment::{self, EnvValue};
+use crate::error::raise;
 use crate::lax::{Checked, Input, PathSegment};
 use crate::mount::{self, MountStrategy};
 use crate::snapshot::{self, Snapshot};
@@ -114,7 +115,7 @@ impl Registry {
         read: impl Fn(Input<'_>) -> Checked<Entry> + Send + Sync + 'static,
     ) -> Result<Self> {
         self.entries.add(word, owner, read, |existing| {
-            crate::Error::value_error(format!(
+            raise::value_error(format!(
                 "Artifact type `{word}` is already registered to {existing}; refusing to register \
                  {owner}"
             ))
@@ -134,7 +135,7 @@ impl Registry {
         read: impl Fn(Input<'_>) -> Checked<EnvValue> + Send + Sync + 'static,
     ) -> Result<Self> {
         self.env_values.add(word, owner, read, |existing| {
-            crate::Error::type_error(format!(
+            raise::type_error(format!(
                 "env value type `{word}` is already registered by {existing}"
             ))
         })?;
@@ -153,7 +154,7 @@ impl Registry {
         read: impl Fn(Input<'_>) -> Checked<MountStrategy> + Send + Sync + 'static,
     ) -> Result<Self> {
         self.mount_strategies.add(word, owner, read, |existing| {
-            crate::Error::type_error(format!(
+            raise::type_error(format!(
                 "mount strategy type `{word}` is already registered by {existing}"
             ))
         })?;
@@ -172,9 +173,7 @@ impl Registry {
         read: impl Fn(Input<'_>) -> Checked<Snapshot> + Send + Sync + 'static,
     ) -> Result<Self> {
         self.snapshots.add(word, owner, read, |existing| {
-            crate::Error::type_error(format!(
-                "snapshot type `{word}` is already registered by {existing}"
-            ))
+            raise::type_error(format!("snapshot type `{word}` is already registered by {existing}"))
         })?;
         Ok(self)
     }
@@ -194,7 +193,7 @@ impl Registry {
         self.backend_states.add(word, owner, read, |existing| {
             let message =
                 format!("sandbox session state type `{word}` is already registered by {existing}");
-            crate::Error::type_error(message)
+            raise::type_error(message)
         })?;
         Ok(self)
     }
@@ -213,7 +212,7 @@ impl Registry {
         self.client_options.add(word, owner, read, |existing| {
             let message =
                 format!("sandbox client options type `{word}` is already registered by {existing}");
-            crate::Error::type_error(message)
+            raise::type_error(message)
         })?;
         Ok(self)
     }

@@ -5,7 +5,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::{Error, Result};
+use crate::Result;
+use crate::error::raise;
 
 /// What is closed to begin with; in this language the last rule that matches counts.
 const CLOSED: [&str; 12] = [
@@ -46,7 +47,7 @@ impl Profile {
     pub fn render(&self) -> Result<String> {
         if self.grants.iter().any(|(path, _)| path.trim_matches('/').is_empty()) {
             let message = "sandbox path grant path must not resolve to filesystem root";
-            return Err(Error::value_error(message));
+            return Err(raise::value_error(message));
         }
         let mut rules = vec!["(version 1)".to_owned(), "(allow default)".to_owned()];
         // Nothing is opened by a program outside, which would not be confined.

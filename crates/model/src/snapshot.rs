@@ -22,6 +22,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::custom::{Custom, CustomType};
+use crate::error::raise;
 use crate::lax::{Checked, Dump, FromInput, Input, Object};
 use crate::posix_path::PosixPath;
 use crate::registry::kinds::Builtin;
@@ -138,7 +139,7 @@ impl Snapshot {
     #[must_use]
     pub fn never_restorable(&self) -> Option<Error> {
         match self {
-            Self::Noop { id } => Some(Error::snapshot_not_restorable(id, "<noop>")),
+            Self::Noop { id } => Some(raise::snapshot_not_restorable(id, "<noop>")),
             Self::Local(_) | Self::Remote { .. } | Self::Custom(_) => None,
         }
     }

@@ -33,6 +33,43 @@ pub struct BucketOptions {
     pub session_token: Option<String>,
 }
 
+impl BucketOptions {
+    /// Asks that server.
+    #[must_use]
+    pub fn endpoint(mut self, endpoint: impl Into<String>) -> Self {
+        self.endpoint = Some(endpoint.into());
+        self
+    }
+
+    /// Asks in that region.
+    #[must_use]
+    pub fn region(mut self, region: impl Into<String>) -> Self {
+        self.region = Some(region.into());
+        self
+    }
+
+    /// Signs requests with that key.
+    #[must_use]
+    pub fn access_key(mut self, access_key: impl Into<String>) -> Self {
+        self.access_key = Some(access_key.into());
+        self
+    }
+
+    /// Has the secret that belongs to the key.
+    #[must_use]
+    pub fn secret_key(mut self, secret_key: impl Into<String>) -> Self {
+        self.secret_key = Some(secret_key.into());
+        self
+    }
+
+    /// Has the token of a temporary key.
+    #[must_use]
+    pub fn session_token(mut self, session_token: impl Into<String>) -> Self {
+        self.session_token = Some(session_token.into());
+        self
+    }
+}
+
 impl std::fmt::Debug for BucketOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut out = f.debug_struct("BucketOptions");
@@ -57,7 +94,7 @@ impl Bucket {
     pub fn open(address: &str, options: BucketOptions) -> Result<Self> {
         let bad = || {
             Error::new(ErrorKind::InvalidInput, format!("{address:?} is no address of a bucket"))
-                .hint("it looks like s3://bucket/prefix")
+                .with_hint("it looks like s3://bucket/prefix")
         };
         let rest = address.strip_prefix("s3://").ok_or_else(bad)?;
         let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
@@ -83,7 +120,7 @@ impl Bucket {
         }
         // The client takes the implementation of the process; a choice that was made already stands.
         drop(rustls::crypto::ring::default_provider().install_default());
-        let store = builder.build().map_err(|error| bad().because(error))?;
+        let store = builder.build().map_err(|error| bad().with_source(error))?;
         Ok(Self { store: Arc::new(store), prefix, place: address.to_owned() })
     }
 
@@ -94,7 +131,7 @@ impl Bucket {
         };
         Path::parse(full).map_err(|error| {
             Error::new(ErrorKind::Internal, format!("{name} is no name of an object"))
-                .because(error)
+                .with_source(error)
         })
     }
 
@@ -107,7 +144,7 @@ impl Bucket {
             error if format!("{error:?}").contains("status: 403") => ErrorKind::PermissionDenied,
             _ => ErrorKind::Io,
         };
-        Error::new(kind, format!("cannot {doing} {}", self.place)).because(error)
+        Error::new(kind, format!("cannot {doing} {}", self.place)).with_source(error)
     }
 }
 

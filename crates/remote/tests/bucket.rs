@@ -36,10 +36,10 @@ async fn server() -> (SocketAddr, TempDir) {
 }
 
 fn bucket(address: SocketAddr, secret: &str) -> Bucket {
-    let mut options = BucketOptions::default();
-    options.endpoint = Some(format!("http://{address}"));
-    options.access_key = Some("key".to_owned());
-    options.secret_key = Some(secret.to_owned());
+    let options = BucketOptions::default()
+        .endpoint(format!("http://{address}"))
+        .access_key("key")
+        .secret_key(secret);
     Bucket::open("s3://kept/of/mine", options).unwrap()
 }
 

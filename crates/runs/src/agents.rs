@@ -75,8 +75,10 @@ impl AgentSpec {
             None => {
                 let known: Vec<_> = Self::names().collect();
                 let message = format!("there is no agent {name:?}");
-                Err(Error::new(ErrorKind::NotFound, message)
-                    .hint(format!("there are {}; or give a file of your own", known.join(", "))))
+                Err(Error::new(ErrorKind::NotFound, message).with_hint(format!(
+                    "there are {}; or give a file of your own",
+                    known.join(", ")
+                )))
             }
         }
     }

@@ -149,7 +149,7 @@ pub(crate) async fn finish(mut command: Command, input: Option<File>) -> Result<
             io::ErrorKind::NotFound => (ErrorKind::Unsupported, "there is no git here".to_owned()),
             _ => (ErrorKind::Io, format!("cannot run git: {error}")),
         };
-        Error::new(kind, message).hint("install git, or run in place")
+        Error::new(kind, message).with_hint("install git, or run in place")
     })?;
     let (out, err) = (child.stdout.take(), child.stderr.take());
     let ended = async { tokio::join!(heard(out), heard(err), child.wait()) };

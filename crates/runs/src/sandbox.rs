@@ -44,6 +44,50 @@ pub struct SandboxOptions {
 }
 
 impl SandboxOptions {
+    /// Gives the agent its folder in that way.
+    #[must_use]
+    pub fn given(mut self, given: WorkspaceOptions) -> Self {
+        self.given = given;
+        self
+    }
+
+    /// Makes the session in that way.
+    #[must_use]
+    pub fn create(mut self, create: CreateOptions) -> Self {
+        self.create = create;
+        self
+    }
+
+    /// Gives the run that name.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Keeps the sandbox when the run ends.
+    #[must_use]
+    pub fn keep(mut self) -> Self {
+        self.remove_on_exit = false;
+        self
+    }
+
+    /// Removes a sandbox of the same name first.
+    #[must_use]
+    pub fn force_recreate(mut self) -> Self {
+        self.force_recreate = true;
+        self
+    }
+
+    /// Has the commit with the change say that.
+    #[must_use]
+    pub fn commit_message(mut self, commit_message: impl Into<String>) -> Self {
+        self.commit_message = Some(commit_message.into());
+        self
+    }
+}
+
+impl SandboxOptions {
     /// The usual options for a folder.
     #[must_use]
     pub fn new(workspace: impl Into<PathBuf>) -> Self {
@@ -197,7 +241,9 @@ impl RunBackend for Sandbox {
             Err(error) => {
                 return match self.discard(workspace).await {
                     Ok(()) => Err(error),
-                    Err(left) => Err(error.hint(format!("`sweep` removes what is left: {left}"))),
+                    Err(left) => {
+                        Err(error.with_hint(format!("`sweep` removes what is left: {left}")))
+                    }
                 };
             }
         };

@@ -35,6 +35,78 @@ pub struct RunConfig {
     pub outputs: Vec<String>,
 }
 
+impl RunConfig {
+    /// Ends the agent, and everything it started, after that long.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Asks the agent for its events as lines of JSON.
+    #[must_use]
+    pub fn json_events(mut self) -> Self {
+        self.json_events = true;
+        self
+    }
+
+    /// Gives a schema for the agent's last answer, as a file inside.
+    #[must_use]
+    pub fn output_schema(mut self, output_schema: impl Into<PathBuf>) -> Self {
+        self.output_schema = Some(output_schema.into());
+        self
+    }
+
+    /// Attaches these files to the prompt.
+    #[must_use]
+    pub fn attachments(mut self, attachments: impl IntoIterator<Item = PathBuf>) -> Self {
+        self.attachments = attachments.into_iter().collect();
+        self
+    }
+
+    /// Goes on with that session of the agent's.
+    #[must_use]
+    pub fn resume_session_id(mut self, resume_session_id: impl Into<String>) -> Self {
+        self.resume_session_id = Some(resume_session_id.into());
+        self
+    }
+
+    /// Goes on with the last one.
+    #[must_use]
+    pub fn continue_last(mut self) -> Self {
+        self.continue_last = true;
+        self
+    }
+
+    /// Goes on with a copy of it.
+    #[must_use]
+    pub fn fork_session(mut self) -> Self {
+        self.fork_session = true;
+        self
+    }
+
+    /// Gives the agent these variables, before its own.
+    #[must_use]
+    pub fn env(mut self, env: impl IntoIterator<Item = (String, String)>) -> Self {
+        self.env = env.into_iter().collect();
+        self
+    }
+
+    /// Adds these arguments ahead of the prompt.
+    #[must_use]
+    pub fn extra_args(mut self, extra_args: impl IntoIterator<Item = String>) -> Self {
+        self.extra_args = extra_args.into_iter().collect();
+        self
+    }
+
+    /// Collects these files besides the change.
+    #[must_use]
+    pub fn outputs(mut self, outputs: impl IntoIterator<Item = String>) -> Self {
+        self.outputs = outputs.into_iter().collect();
+        self
+    }
+}
+
 /// A sandbox that was prepared for a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]

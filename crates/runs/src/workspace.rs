@@ -67,6 +67,36 @@ pub struct WorkspaceOptions {
     pub files: Vec<MaterialisedFile>,
 }
 
+impl WorkspaceOptions {
+    /// Has the agent work there.
+    #[must_use]
+    pub fn mode(mut self, mode: WorkspaceMode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Has the change come back on that branch.
+    #[must_use]
+    pub fn branch(mut self, branch: impl Into<String>) -> Self {
+        self.branch = Some(branch.into());
+        self
+    }
+
+    /// Does that about work that is not committed.
+    #[must_use]
+    pub fn uncommitted(mut self, uncommitted: Uncommitted) -> Self {
+        self.uncommitted = uncommitted;
+        self
+    }
+
+    /// Puts these files there for the agent.
+    #[must_use]
+    pub fn files(mut self, files: impl IntoIterator<Item = MaterialisedFile>) -> Self {
+        self.files = files.into_iter().collect();
+        self
+    }
+}
+
 /// A workspace that is ready for an agent.
 #[derive(Debug)]
 pub struct Workspace {
@@ -122,7 +152,7 @@ impl Workspace {
             Err(error) => {
                 let message = format!("cannot use the repository: {error}");
                 return Err(Error::new(ErrorKind::InvalidInput, message)
-                    .hint("run in place; the change is complete there, too"));
+                    .with_hint("run in place; the change is complete there, too"));
             }
         };
         let prepared = match options.mode {
@@ -141,7 +171,7 @@ impl Workspace {
             Ok(parts) => Ok(parts.with(run)),
             Err(error) => match run.undo() {
                 Ok(_) => Err(error),
-                Err(left) => Err(error.hint(format!("`sweep` removes what is left: {left}"))),
+                Err(left) => Err(error.with_hint(format!("`sweep` removes what is left: {left}"))),
             },
         }
     }
@@ -154,12 +184,13 @@ impl Workspace {
     ) -> Result<Parts> {
         if place.is_none() && Place::bare(source).is_some() {
             let message = format!("{} is a bare repository: it has no files", source.display());
-            return Err(Error::new(ErrorKind::InvalidInput, message).hint("use `--mode clone`"));
+            return Err(Error::new(ErrorKind::InvalidInput, message)
+                .with_hint("use `WorkspaceMode::Clone`"));
         }
         if options.branch.is_some() {
             let message = "a run in place leaves its change in the folder, not on a branch";
             return Err(Error::new(ErrorKind::InvalidInput, message)
-                .hint("use `--mode worktree` or `--mode clone`"));
+                .with_hint("use `WorkspaceMode::Worktree` or `Clone`"));
         }
         place::put(source, &options.files, run, place::Existing::Refused)?;
         let base = Base::record(source, BaseOptions::new(run.scratch()))?;
@@ -268,7 +299,7 @@ impl Parts {
 fn no_repository(source: &Path) -> Error {
     let message = format!("{} is not the top of a git repository", source.display());
     Error::new(ErrorKind::InvalidInput, message)
-        .hint("run in place; the change is complete there, too")
+        .with_hint("run in place; the change is complete there, too")
 }
 
 /// Refuses to write to a repository that is somebody else's: its owner could not use what we make.
@@ -285,7 +316,7 @@ fn require_own(place: &Place) -> Result<()> {
     let what = place.common_dir.display();
     let message = format!("{what} belongs to another user ({owner}): nothing is written there");
     Err(Error::new(ErrorKind::PermissionDenied, message)
-        .hint("run as that user, run in place, or take the change of a clone as a patch"))
+        .with_hint("run as that user, run in place, or take the change of a clone as a patch"))
 }
 
 /// The branch a change is to come back on, which must be free.

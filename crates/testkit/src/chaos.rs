@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bastide::model::Manifest;
 use bastide::{
-    Command, CreateOptions, ErrorKind, Reason, ResourceLimits, Rung, Session, SessionState,
+    Command, CreateOptions, ErrorKind, Reason, ResourceLimits, Rung, Session, SessionStatus,
 };
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -41,8 +41,7 @@ const TRIALS: &[Trial] = trials![
 
 /// A session with limits.
 async fn limited(context: &Context, limits: ResourceLimits) -> Result<Session, TrialError> {
-    let mut options = CreateOptions::default();
-    options.limits = limits;
+    let options = CreateOptions::default().limits(limits);
     Ok(context.client().create(&Manifest::default(), options).await?)
 }
 
@@ -158,12 +157,12 @@ async fn ends_a_call_whose_guest_is_killed(context: Context) -> Outcome {
     let refused = session.exec(sh("true")).await.map_err(|error| error.kind());
     assert_eq!(refused.map(|output| output.exit.code), Err(ErrorKind::AgentLost));
     let state = loop {
-        let state = context.client().inspect(session.id()).await?.state;
-        if state != SessionState::Running {
+        let state = context.client().inspect(session.id()).await?.status;
+        if state != SessionStatus::Running {
             break state;
         }
     };
-    assert_ne!(state, SessionState::Running, "what is shown is true");
+    assert_ne!(state, SessionStatus::Running, "what is shown is true");
     assert_eq!(say(&other, "echo unmoved").await?, "unmoved\n", "another session goes on");
     other.delete().await?;
     Ok(session.delete().await?)

@@ -263,8 +263,7 @@ async fn makes_sandboxes_inside_where_asked(context: Context) -> Outcome {
         bwrap --unshare-all --ro-bind /usr /usr --symlink usr/bin /bin --symlink usr/lib /lib --symlink usr/lib64 /lib64 --proc /proc --dev /dev --tmpfs /tmp sh -c 'echo inside'";
     let said = script_in(&context, &[], line, true).await?;
     assert!(["inside\n", "none\n"].contains(&said.as_str()), "{said}");
-    let mut options = CreateOptions::default();
-    options.nested_sandbox = true;
+    let options = CreateOptions::default().nested_sandbox();
     let session = context.client().create(&Manifest::default(), options).await?;
     let said = session.receipt().not_enforced.iter().any(|gap| gap.starts_with("nested sandboxes"));
     assert!(said, "{:?}", session.receipt());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bastide::model::Manifest;
-use bastide::{Client, CreateOptions, ErrorKind, NetworkAccess, SessionState};
+use bastide::{Client, CreateOptions, ErrorKind, NetworkAccess, SessionStatus};
 use bastide_docker::{DockerBackend, DockerOptions, EngineAddress};
 use bastide_testkit::engine::{self, Daemon, DaemonOptions, images};
 use bastide_testkit::suite::{Context, Outcome, Trial, TrialError, say, skip};
@@ -34,9 +34,7 @@ pub(crate) fn own_daemon(folder: &Path, options: &DaemonOptions) -> Result<Daemo
 }
 
 fn untied() -> CreateOptions {
-    let mut options = CreateOptions::default();
-    options.tied_to_owner = false;
-    options
+    CreateOptions::default().untied()
 }
 
 async fn comes_back_after_its_daemon_restarted(_: Context) -> Outcome {
@@ -51,7 +49,7 @@ async fn comes_back_after_its_daemon_restarted(_: Context) -> Outcome {
     let lost = session.exec(bastide_testkit::suite::sh("true")).await.map(drop);
     assert!(lost.is_err(), "its container ended with the daemon");
     drop(session);
-    assert_eq!(client.inspect(&id).await?.state, SessionState::Ended);
+    assert_eq!(client.inspect(&id).await?.status, SessionStatus::Ended);
     let session = client.resume(&id).await?;
     assert_eq!(say(&session, "cat file").await?, "kept\n");
     Ok(session.delete().await?)
@@ -71,7 +69,7 @@ async fn says_that_its_daemon_is_gone(_: Context) -> Outcome {
     let refused = client.create(&Manifest::default(), untied()).await.map(drop);
     let error = refused.err().ok_or("it was made without a daemon")?;
     assert_eq!(error.kind(), ErrorKind::BackendLost);
-    assert!(error.hint_text().is_some(), "it says what to do");
+    assert!(error.hint().is_some(), "it says what to do");
     daemon.restart()?;
     let id = session.id().clone();
     drop(session);
@@ -121,8 +119,8 @@ async fn reaches_a_daemon_over_tcp_with_tls(_: Context) -> Outcome {
     let id = session.id().clone();
     assert_eq!(say(&session, "echo hello; pwd").await?, "hello\n/workspace\n");
     let large: Vec<u8> = (0..=u8::MAX).cycle().take(3_000_000).collect();
-    session.write("large", large.clone()).await?;
-    assert!(session.read("large").await? == large);
+    session.files().write("large", large.clone()).await?;
+    assert!(session.files().read("large").await? == large);
     drop(session);
     // Another process would come in by another command, and find the same guest.
     let session = Client::new(Arc::new(make()?)).attach(&id).await?;
@@ -247,13 +245,12 @@ async fn refuses_a_bridge_its_daemon_does_not_have(_: Context) -> Outcome {
     let daemon = own_daemon(&folder.path().join("daemon"), &options)?;
     let setting = Setting::new(&daemon.host())?;
     let client = setting.client(base())?;
-    let mut wanted = CreateOptions::default();
-    wanted.network = NetworkAccess::Bridge;
+    let wanted = CreateOptions::default().network(NetworkAccess::Bridge);
     let refused = client.create(&Manifest::default(), wanted).await.map(drop);
     let error = refused.err().ok_or("it has a bridge")?;
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     assert!(error.message().contains("bridge"), "{error}");
-    let hint = error.hint_text().unwrap_or_default();
+    let hint = error.hint().unwrap_or_default();
     assert!(hint.contains("--network none") && hint.contains("--network host"), "{hint}");
     for list in [&["ps", "--all", "--quiet"][..], &["volume", "ls", "--quiet"][..]] {
         assert_eq!(setting.docker(list)?, "", "nothing was made");

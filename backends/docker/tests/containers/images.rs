@@ -22,9 +22,9 @@ pub(crate) const TRIALS: &[Trial] = trials![
 async fn works_in_an_image_with_nothing_in_it(_: Context) -> Outcome {
     let setting = Setting::prepared()?;
     let session = setting.session(DockerOptions::new(images::EMPTY)).await?;
-    session.write("deep/file", "content").await?;
-    assert_eq!(session.read("deep/file").await?, "content");
-    let names: Vec<_> = session.ls(".").await?.into_iter().map(|info| info.path).collect();
+    session.files().write("deep/file", "content").await?;
+    assert_eq!(session.files().read("deep/file").await?, "content");
+    let names: Vec<_> = session.files().ls(".").await?.into_iter().map(|info| info.path).collect();
     assert_eq!(names, ["/workspace/deep"]);
     // The one program there is, which refuses to be anything without a word.
     let output = session.exec(Command::new(["/.bastide/bin/guest"])).await?;
@@ -53,7 +53,7 @@ async fn takes_user_environment_and_volumes_of_the_image(_: Context) -> Outcome 
     assert_eq!(say(&session, "id -u; id -G").await?, "1000\n1001 2000\n");
     assert_eq!(say(&session, "echo $GREETING $PATH").await?, "hello /opt/own:/bin\n");
     // Files are made by whoever runs commands, and root's are out of reach.
-    session.write("file", "x").await?;
+    session.files().write("file", "x").await?;
     assert_eq!(say(&session, "stat -c %u:%g file .").await?, "1000:1001\n1000:1001\n");
     say(&session, "echo changed > file").await?;
     let root = session.exec(bastide_testkit::suite::sh("id -u; echo x > /etc/x").user("root"));
@@ -78,8 +78,7 @@ async fn takes_user_environment_and_volumes_of_the_image(_: Context) -> Outcome 
 
 async fn says_what_is_wrong_with_an_image(_: Context) -> Outcome {
     let setting = Setting::prepared()?;
-    let mut missing = DockerOptions::new("bastide-test/none-of-that-name");
-    missing.pull = PullPolicy::Never;
+    let missing = DockerOptions::new("bastide-test/none-of-that-name").pull(PullPolicy::Never);
     let client = setting.client(missing)?;
     let refused = client.create(&Manifest::default(), CreateOptions::default()).await.map(drop);
     assert_eq!(refused.map_err(|error| error.kind()), Err(ErrorKind::NotFound));
@@ -106,10 +105,10 @@ async fn runs_behind_another_runtime(_: Context) -> Outcome {
     let version = say(&session, "cat /proc/version").await?;
     assert!(version.starts_with("Linux version 4.4.0"), "not this machine's kernel: {version}");
     assert_eq!(say(&session, "echo hello; pwd").await?, "hello\n/workspace\n");
-    session.write("deep/file", vec![b'x'; 1_000_000]).await?;
-    assert_eq!(session.read("deep/file").await?.len(), 1_000_000);
+    session.files().write("deep/file", vec![b'x'; 1_000_000]).await?;
+    assert_eq!(session.files().read("deep/file").await?.len(), 1_000_000);
     say(&session, "ln -s /etc/passwd link").await?;
-    assert!(session.read("link").await.is_err(), "links do not lead out there either");
+    assert!(session.files().read("link").await.is_err(), "links do not lead out there either");
     let timeout = std::time::Duration::from_millis(500);
     let output = session.exec(bastide_testkit::suite::sh("sleep 7900").timeout(timeout)).await?;
     assert_eq!(output.exit.code, 124);
@@ -129,7 +128,7 @@ async fn installs_a_package_in_debian(context: Context) -> Outcome {
         return Err(skip("there is no debootstrap here, or no mirror"));
     };
     let session = setting.session(DockerOptions::new(images::DEBIAN)).await?;
-    session.write("own.deb", package).await?;
+    session.files().write("own.deb", package).await?;
     let line = "apt-get install -y ./own.deb >/dev/null 2>&1; bastide-own; \
                 stat -c %U /usr/bin/bastide-own; su nobody -s /bin/sh -c 'id -un'";
     assert_eq!(say(&session, line).await?, "it is installed\nroot\nnobody\n");
@@ -143,7 +142,7 @@ async fn installs_a_package_with_set_id_programs(_: Context) -> Outcome {
         return Err(skip("there is no package openssh-client to be had here"));
     };
     let session = setting.session(base()).await?;
-    session.write("client.deb", package).await?;
+    session.files().write("client.deb", package).await?;
     // What it depends on is not there, and neither are the programs that some packages call.
     let line = "mkdir -p /var/lib/dpkg/info /var/lib/dpkg/updates /var/lib/dpkg/triggers &&
         : > /var/lib/dpkg/status && : > /var/lib/dpkg/available &&

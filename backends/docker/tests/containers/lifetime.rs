@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bastide::model::{Entry, Manifest};
-use bastide::{Client, CreateOptions, ErrorKind, Session, SessionId, SessionState, SweepOptions};
+use bastide::{Client, CreateOptions, ErrorKind, Session, SessionId, SessionStatus, SweepOptions};
 use bastide_testkit::suite::{Context, Outcome, Trial, say};
 use bastide_testkit::trials;
 
@@ -25,8 +25,7 @@ pub(crate) const TRIALS: &[Trial] = trials![
 const SOON: Duration = Duration::from_secs(20);
 
 async fn untied(client: &Client, manifest: &Manifest) -> bastide::Result<Session> {
-    let mut options = CreateOptions::default();
-    options.tied_to_owner = false;
+    let options = CreateOptions::default().untied();
     client.create(manifest, options).await
 }
 
@@ -34,11 +33,11 @@ async fn until_ended(client: &Client, id: &SessionId) -> Result<bastide::Session
     let deadline = Instant::now() + SOON;
     loop {
         let info = client.inspect(id).await.map_err(|error| error.to_string())?;
-        if info.state == SessionState::Ended {
+        if info.status == SessionStatus::Ended {
             return Ok(info);
         }
         if Instant::now() > deadline {
-            return Err(format!("it is {:?}", info.state));
+            return Err(format!("it is {:?}", info.status));
         }
         tokio::task::yield_now().await;
     }
@@ -72,7 +71,7 @@ async fn replaces_a_container_that_is_gone(_: Context) -> Outcome {
     client.stop(&id).await?;
     setting.docker(&["rm", "--force", &name])?;
     let session = client.resume(&id).await?;
-    assert_eq!(session.read("file").await?, "of the manifest", "laid out anew");
+    assert_eq!(session.files().read("file").await?, "of the manifest", "laid out anew");
     Ok(session.delete().await?)
 }
 
@@ -155,8 +154,7 @@ async fn sweeps_away_what_no_session_leads_to(_: Context) -> Outcome {
     let client = setting.client(base())?;
     let live = untied(&client, &Manifest::default()).await?;
     let own = stray(&setting, &bastide::home_identity(setting.home.path())?)?;
-    let mut options = SweepOptions::default();
-    options.dry_run = true;
+    let options = SweepOptions::default().dry_run();
     let report = client.sweep_with(options).await?;
     assert!(report.removed.iter().any(|swept| swept.what.contains(own.as_str())), "{report:?}");
     assert!(is_there(&setting, &own)?, "it was only said");
@@ -198,7 +196,7 @@ async fn removes_nothing_of_the_original_with_a_copy(_: Context) -> Outcome {
         let copied = std::process::Command::new("cp").arg("-a").arg(from).arg(to).status()?;
         assert!(copied.success());
         let other = copy.client(base())?;
-        assert_eq!(other.inspect(&id).await?.state, SessionState::Ended);
+        assert_eq!(other.inspect(&id).await?.status, SessionStatus::Ended);
         match verb {
             "rm" => assert!(other.delete(&id).await?),
             "stop" => drop(other.stop(&id).await?),

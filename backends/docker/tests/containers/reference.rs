@@ -1,10 +1,11 @@
 //! What whoever comes from the reference's Docker client finds the same. Each value was read off that
 //! client on a real daemon.
 
+use bastide::compat::PtyLimits;
 use bastide::model::environment::Variable;
 use bastide::model::users::User;
 use bastide::model::{Manifest, PathGrant};
-use bastide::{Command, CreateOptions, PtyLimits, Session};
+use bastide::{Command, CreateOptions, ErrorClass, Session};
 use bastide_docker::DockerOptions;
 use bastide_testkit::engine::images;
 use bastide_testkit::suite::{Context, Outcome, Trial, TrialError, say, sh};
@@ -66,7 +67,8 @@ async fn has_the_variables_an_engine_sets(_: Context) -> Outcome {
     let session = setting.session(base()).await?;
     assert_eq!(say(&session, "[ \"$HOSTNAME\" = \"$(uname -n)\" ] && echo same").await?, "same\n");
     assert_eq!(say(&session, "echo \"<$TERM>\"").await?, "<>\n");
-    let shown = session.pty_exec_start(sh("echo $TERM").terminal(24, 80), PtyLimits::default());
+    let shown =
+        session.compat().pty_exec_start(sh("echo $TERM").terminal(24, 80), PtyLimits::default());
     assert_eq!(String::from_utf8(shown.await?.output)?, "xterm\r\n");
     Ok(session.delete().await?)
 }
@@ -75,8 +77,8 @@ async fn tells_a_signal_by_128_and_its_number(_: Context) -> Outcome {
     let setting = Setting::prepared()?;
     let session = setting.session(base()).await?;
     for (line, code) in [("kill -9 $$", 137), ("kill -15 $$", 143), ("kill -11 $$", 139)] {
-        assert_eq!(session.exec_result(sh(line)).await?.exit_code, code, "{line}");
-        let update = session.pty_exec_start(sh(line), PtyLimits::default()).await?;
+        assert_eq!(session.compat().exec_result(sh(line)).await?.exit_code, code, "{line}");
+        let update = session.compat().pty_exec_start(sh(line), PtyLimits::default()).await?;
         assert_eq!(update.exit_code, Some(code), "{line}");
     }
     Ok(session.delete().await?)
@@ -86,14 +88,18 @@ async fn names_the_shell_that_ran_in_errors(_: Context) -> Outcome {
     let setting = Setting::prepared()?;
     let session = setting.session(base()).await?;
     let late = Command::shell("sleep 100").timeout(std::time::Duration::from_millis(200));
-    let error = session.exec_result(late).await.err().ok_or("it did not take long")?;
+    let error = session.compat().exec_result(late).await.err().ok_or("it did not take long")?;
     let told = error.context().get("command_str").and_then(serde_json::Value::as_str);
     assert_eq!(told, Some("sh -lc sleep 100"), "{error:?}");
     session.delete().await?;
 
     let session = setting.session(DockerOptions::new(images::EMPTY)).await?;
-    let error =
-        session.exec_result(Command::shell("true")).await.err().ok_or("there is a shell")?;
+    let error = session
+        .compat()
+        .exec_result(Command::shell("true"))
+        .await
+        .err()
+        .ok_or("there is a shell")?;
     let told = error.context().get("command_str").and_then(serde_json::Value::as_str);
     assert_eq!(told, Some("sh -lc true"), "{error:?}");
     Ok(session.delete().await?)
@@ -110,13 +116,13 @@ async fn makes_a_granted_path_the_image_lacks(_: Context) -> Outcome {
         let client = setting.client(DockerOptions::new(image))?;
         let manifest = granted("/data/missing", false);
         let session = client.create(&manifest, CreateOptions::default()).await?;
-        session.write("/data/missing/new", "content").await?;
-        assert_eq!(session.read("/data/missing/new").await?, "content", "{image}");
+        session.files().write("/data/missing/new", "content").await?;
+        assert_eq!(session.files().read("/data/missing/new").await?, "content", "{image}");
         session.delete().await?;
 
         let manifest = granted("/data/missing", true);
         let session = client.create(&manifest, CreateOptions::default()).await?;
-        assert!(session.write("/data/missing/new", "content").await.is_err(), "{image}");
+        assert!(session.files().write("/data/missing/new", "content").await.is_err(), "{image}");
         session.delete().await?;
     }
     Ok(())
@@ -188,10 +194,10 @@ async fn says_on_a_terminal_that_a_program_is_missing(_: Context) -> Outcome {
     ] {
         let command = || Command::new([program, "argument"]);
         let on_terminal = command().terminal(24, 80);
-        let update = session.pty_exec_start(on_terminal, PtyLimits::default()).await?;
+        let update = session.compat().pty_exec_start(on_terminal, PtyLimits::default()).await?;
         assert_eq!(String::from_utf8(update.output)?, format!("{said}\r\n"));
         assert_eq!((update.process_id, update.exit_code), (None, Some(code)), "{program}");
-        let update = session.pty_exec_start(command(), PtyLimits::default()).await?;
+        let update = session.compat().pty_exec_start(command(), PtyLimits::default()).await?;
         assert_eq!(String::from_utf8(update.output)?, format!("{said}\n"));
         assert_eq!(update.exit_code, Some(code), "{program}");
     }
@@ -204,24 +210,27 @@ async fn keeps_to_the_contract_of_sessions_on_this_machine(_: Context) -> Outcom
     let setting = Setting::prepared()?;
     let client = setting.client(base())?;
     let session = client.create_unstarted(&Manifest::default(), CreateOptions::default()).await?;
-    assert!(!session.running().await, "before it was started");
+    assert!(!session.compat().running().await, "before it was started");
     session.start().await?;
-    assert!(session.running().await);
+    assert!(session.compat().running().await);
 
-    session.write("file", "content").await?;
-    session.mkdir("folder", false).await?;
-    session.mkdir("folder", false).await?;
+    session.files().write("file", "content").await?;
+    session.files().mkdir("folder").await?;
+    session.files().mkdir("folder").await?;
     let class = |done: bastide::Result<()>| done.err().and_then(|error| error.class());
-    let cannot_write = Some("WorkspaceArchiveWriteError");
-    assert_eq!(class(session.mkdir("a/b", false).await), cannot_write);
-    assert_eq!(class(session.mkdir("file", true).await), cannot_write);
-    assert_eq!(class(session.ls("file").await.map(drop)), Some("ExecNonZeroError"));
-    assert_eq!(class(session.write("folder", "content").await), cannot_write);
-    assert_eq!(session.ls("folder").await?.len(), 0, "nothing came into it");
-    session.rm("folder", false).await?;
-    session.mkdir("full/of", true).await?;
-    assert_eq!(class(session.rm("full", false).await), cannot_write);
-    let missing = session.exec_result(Command::new(["nosuchprogram"])).await.map(drop);
-    assert_eq!(class(missing), Some("ExecTransportError"));
+    let cannot_write = Some(ErrorClass::WorkspaceArchiveWriteError);
+    assert_eq!(class(session.files().mkdir("a/b").await), cannot_write);
+    assert_eq!(class(session.files().mkdir_all("file").await), cannot_write);
+    assert_eq!(
+        class(session.files().ls("file").await.map(drop)),
+        Some(ErrorClass::ExecNonZeroError)
+    );
+    assert_eq!(class(session.files().write("folder", "content").await), cannot_write);
+    assert_eq!(session.files().ls("folder").await?.len(), 0, "nothing came into it");
+    session.files().rm("folder").await?;
+    session.files().mkdir_all("full/of").await?;
+    assert_eq!(class(session.files().rm("full").await), cannot_write);
+    let missing = session.compat().exec_result(Command::new(["nosuchprogram"])).await.map(drop);
+    assert_eq!(class(missing), Some(ErrorClass::ExecTransportError));
     Ok(session.delete().await?)
 }

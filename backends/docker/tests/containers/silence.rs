@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use bastide::model::Manifest;
-use bastide::{Client, CreateOptions, ErrorKind, SessionId, SessionState};
+use bastide::{Client, CreateOptions, ErrorKind, SessionId, SessionStatus};
 use bastide_testkit::engine::DaemonOptions;
 use bastide_testkit::suite::{Context, Outcome, Trial, TrialError, say};
 use bastide_testkit::trials;
@@ -22,8 +22,7 @@ pub(crate) const TRIALS: &[Trial] = trials![
 ];
 
 async fn untied(client: &Client) -> Result<SessionId, TrialError> {
-    let mut options = CreateOptions::default();
-    options.tied_to_owner = false;
+    let options = CreateOptions::default().untied();
     let session = client.create(&Manifest::default(), options).await?;
     say(&session, "echo kept > file").await?;
     Ok(session.id().clone())
@@ -59,26 +58,26 @@ async fn says_unknown_of_what_a_silent_daemon_keeps_and_waits_for_it_once(_: Con
     let host = daemon.host();
     let socket = Path::new(host.strip_prefix("unix://").ok_or("a daemon without a socket")?);
     daemon.end();
-    let states = |listed: &[bastide::SessionInfo]| -> Vec<SessionState> {
-        listed.iter().map(|info| info.state).collect()
+    let states = |listed: &[bastide::SessionInfo]| -> Vec<SessionStatus> {
+        listed.iter().map(|info| info.status).collect()
     };
     // One that talked to it before, and one that did not.
     for client in [client, setting.client(base())?] {
         let listed = client.list().await?;
-        assert_eq!(states(&listed), [SessionState::Unknown; 3], "{listed:?}");
+        assert_eq!(states(&listed), [SessionStatus::Unknown; 3], "{listed:?}");
         assert!(listed.iter().all(|info| info.trouble.is_some()), "{listed:?}");
     }
     drop(fs::remove_file(socket));
     let count = frozen(socket)?;
     let client = setting.client(base())?;
     let listed = client.list().await?;
-    assert_eq!(states(&listed), [SessionState::Unknown; 3], "{listed:?}");
+    assert_eq!(states(&listed), [SessionStatus::Unknown; 3], "{listed:?}");
     assert_eq!(count.load(Ordering::SeqCst), 1, "it was waited for once");
     fs::remove_file(socket)?;
     daemon.restart()?;
     let client = setting.client(base())?;
     let listed = client.list().await?;
-    assert_eq!(states(&listed), [SessionState::Running; 3], "{listed:?}");
+    assert_eq!(states(&listed), [SessionStatus::Running; 3], "{listed:?}");
     for id in &ids {
         let session = client.attach(id).await?;
         assert_eq!(say(&session, "cat file").await?, "kept\n");
@@ -94,7 +93,7 @@ async fn says_that_a_container_is_paused(_: Context) -> Outcome {
     let name = container(&client.attach(&id).await?);
     setting.docker(&["pause", &name])?;
     let info = client.inspect(&id).await?;
-    assert_eq!(info.state, SessionState::Paused);
+    assert_eq!(info.status, SessionStatus::Paused);
     assert!(info.trouble.is_some_and(|trouble| trouble.contains("docker unpause")));
     let attached = client.attach(&id).await.map(drop);
     let stopped = client.stop(&id).await.map(drop);
@@ -102,10 +101,10 @@ async fn says_that_a_container_is_paused(_: Context) -> Outcome {
         let error = refused.err().ok_or("it was used though it is paused")?;
         assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
         assert!(error.message().contains("is paused"), "{error}");
-        assert!(error.hint_text().is_some_and(|hint| hint.contains("docker unpause")), "{error}");
+        assert!(error.hint().is_some_and(|hint| hint.contains("docker unpause")), "{error}");
     }
     client.sweep().await?;
-    assert_eq!(client.inspect(&id).await?.state, SessionState::Paused, "nobody lost it");
+    assert_eq!(client.inspect(&id).await?.status, SessionStatus::Paused, "nobody lost it");
     setting.docker(&["unpause", &name])?;
     let session = client.attach(&id).await?;
     assert_eq!(say(&session, "cat file").await?, "kept\n");

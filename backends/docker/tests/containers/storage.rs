@@ -156,8 +156,7 @@ async fn has_volumes_of_the_drivers_the_manifest_names(_: Context) -> Outcome {
         "type": "docker_volume", "driver": NAME, "driver_options": {"cache": "small"},
     }))?;
     let client = setting.client(base())?;
-    let mut options = CreateOptions::default();
-    options.tied_to_owner = false;
+    let options = CreateOptions::default().untied();
     let session = client.create(&manifest, options).await?;
     let created = driver.told("VolumeDriver.Create");
     let [told] = created.as_slice() else { return Err(format!("{created:?}").into()) };
@@ -166,7 +165,7 @@ async fn has_volumes_of_the_drivers_the_manifest_names(_: Context) -> Outcome {
     assert_eq!(say(&session, "cat data/object").await?, "stored elsewhere");
     // Mounts can be read only unless somebody says otherwise.
     assert_ne!(session.exec(sh("echo x > data/x")).await?.exit.code, 0);
-    session.write("beside", "own").await?;
+    session.files().write("beside", "own").await?;
     let open = session.receipt().not_enforced.join("\n");
     assert!(open.contains("the volume driver mountpoint at /workspace/data"), "{open}");
 
@@ -198,8 +197,7 @@ async fn leaves_nothing_of_a_container_that_did_not_come_up(_: Context) -> Outco
     let incomplete = json!({"entries": {"file": {"type": "local_file", "src": "not-there"}}});
     let incomplete: Manifest = bastide::model::lax::read(&incomplete)?;
     for (manifest, why) in [(broken, "does not answer"), (incomplete, "not-there")] {
-        let mut options = CreateOptions::default();
-        options.base_dir = Some(folder.path().to_owned());
+        let options = CreateOptions::default().base_dir(folder.path().to_owned());
         let Err(error) = client.create(&manifest, options).await else {
             return Err(format!("it came up: {why}").into());
         };

@@ -38,7 +38,7 @@ async fn makes_no_docker_exec_for_its_commands(_: Context) -> Outcome {
     for number in 0..20 {
         assert_eq!(say(&session, &format!("echo {number}")).await?, format!("{number}\n"));
     }
-    session.write("file", "content").await?;
+    session.files().write("file", "content").await?;
     let until = now()?.trim().to_owned();
     let filter = format!("container={name}");
     let events = ["events", "--since", &since, "--until", &until, "--filter", &filter];
@@ -233,17 +233,16 @@ async fn keeps_to_a_read_only_root(_: Context) -> Outcome {
     let mut options = base();
     options.read_only_root = true;
     let client = setting.client(options)?;
-    let mut untied = CreateOptions::default();
-    untied.tied_to_owner = false;
+    let untied = CreateOptions::default().untied();
     let session = client.create(&Manifest::default(), untied).await?;
     let id = session.id().clone();
     assert_ne!(session.exec(sh("echo x > /etc/x")).await?.exit.code, 0);
     assert_eq!(say(&session, "echo y > /tmp/y; cat /tmp/y").await?, "y\n");
-    session.write("file", "kept").await?;
+    session.files().write("file", "kept").await?;
     drop(session);
     client.stop(&id).await?;
     let session = client.resume(&id).await?;
-    assert_eq!(session.read("file").await?, "kept");
+    assert_eq!(session.files().read("file").await?, "kept");
     session.delete().await?;
     let volumes = setting.docker(&["volume", "ls", "--quiet"])?;
     assert!(!volumes.contains(id.as_str()), "its volume is gone");
@@ -263,7 +262,7 @@ async fn runs_as_one_user_only_where_root_is_forbidden(_: Context) -> Outcome {
     let none = "0000000000000000";
     let first = say(&session, status).await?;
     assert_eq!(first, format!("Uid: 1000 1000 1000 1000\nCapEff: {none}\nCapBnd: {none}\n"));
-    session.write("file", "x").await?;
+    session.files().write("file", "x").await?;
     assert_eq!(say(&session, "stat -c %u file").await?, "1000\n");
     let other = session.exec(sh("true").user("nobody")).await.map_err(|error| error.kind());
     assert_eq!(other.map(|output| output.exit.code), Err(bastide::ErrorKind::Unsupported));
@@ -294,10 +293,10 @@ async fn grants_folders_of_the_host_as_binds(_: Context) -> Outcome {
     let session = client.create(&manifest, CreateOptions::default()).await?;
     assert_eq!(say(&session, "cat /granted/closed/file").await?, "of the host");
     assert_ne!(session.exec(sh("echo x > /granted/closed/x")).await?.exit.code, 0);
-    session.write("/granted/open/new", "from inside").await?;
+    session.files().write("/granted/open/new", "from inside").await?;
     assert_eq!(std::fs::read_to_string(open.path().join("new"))?, "from inside");
     // One without a path of the host is the container's own.
-    session.write("/srv/own", "own").await?;
+    session.files().write("/srv/own", "own").await?;
     assert!(!std::path::Path::new("/srv/own").exists());
     session.delete().await?;
 
@@ -311,11 +310,9 @@ async fn grants_folders_of_the_host_as_binds(_: Context) -> Outcome {
 async fn publishes_declared_ports_on_loopback_only(_: Context) -> Outcome {
     let setting = Setting::prepared()?;
     let client = setting.client(bastide_docker::DockerOptions::new(images::BASE))?;
-    let mut options = CreateOptions::default();
-    options.network = NetworkAccess::Bridge;
-    options.exposed_ports = vec![8765];
+    let options = CreateOptions::default().network(NetworkAccess::Bridge).exposed_ports([8765]);
     let session = client.create(&Manifest::default(), options).await?;
-    let endpoint = session.resolve_exposed_port(8765).await?;
+    let endpoint = session.compat().resolve_exposed_port(8765).await?;
     assert_eq!(endpoint.host, "127.0.0.1");
     let name = container(&session);
     let seen = setting.docker(&["port", &name])?;

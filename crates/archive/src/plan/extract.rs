@@ -7,6 +7,7 @@ use crate::ArchiveLimits;
 use crate::refusal::archive_write_error;
 use crate::tar::{ExtractionCheck, TarReader};
 use crate::zip::{self, ZipReader};
+use bastide_model::error::raise;
 use bastide_model::{Error, Result};
 
 /// The kinds of archive that are unpacked.
@@ -35,7 +36,7 @@ impl ArchiveScheme {
         match named.or_else(|| extension(path)) {
             Some("tar") => Ok(Self::Tar),
             Some("zip") => Ok(Self::Zip),
-            other => Err(Error::invalid_compression_scheme(path, other)),
+            other => Err(raise::invalid_compression_scheme(path, other)),
         }
     }
 }

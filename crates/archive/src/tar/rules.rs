@@ -176,7 +176,7 @@ impl<'a> WorkspaceCheck<'a> {
 /// A member may not be unpacked, or the archive cannot be read.
 pub fn check_workspace_tar(tar: impl Read, rules: &TarRules) -> Result<()> {
     let unreadable =
-        |error: Error| unsafe_tar_member(b"<tar>", "invalid tar stream").because(error);
+        |error: Error| unsafe_tar_member(b"<tar>", "invalid tar stream").with_source(error);
     let mut reader = TarReader::open(tar).map_err(unreadable)?;
     let mut check = WorkspaceCheck::new(rules);
     // The reference reads the whole archive before it looks at the first member, so an archive

@@ -7,6 +7,7 @@ use super::rules::{TarRules, WorkspaceCheck};
 use super::{TarKind, TarMember, TarReader, TarWriter};
 use crate::EntryPath;
 use crate::refusal::unsafe_tar_member;
+use bastide_model::error::raise;
 use bastide_model::{Error, Result};
 
 /// Copies an archive whose members all start with `prefix`, without it.
@@ -26,7 +27,7 @@ pub fn strip_prefix(
 ) -> Result<()> {
     let prefix = EntryPath::new(prefix.as_bytes());
     if prefix.is_root() {
-        return Err(Error::value_error("tar member prefix must not be empty"));
+        return Err(raise::value_error("tar member prefix must not be empty"));
     }
     let mut reader = TarReader::open(tar)?;
     let mut writer = TarWriter::new(out);

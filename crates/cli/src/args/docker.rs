@@ -52,8 +52,8 @@ impl DockerArgs {
         let Some(image) = self.image else {
             let message = "--backend docker: no image is given";
             return Err(Error::new(ErrorKind::InvalidInput, message)
-                .with("option", "--image")
-                .hint("name one with --image"));
+                .with_context("option", "--image")
+                .with_hint("name one with --image"));
         };
         let mut options = DockerOptions::new(image);
         if self.no_pull {

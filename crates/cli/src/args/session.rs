@@ -167,7 +167,7 @@ impl SessionArgs {
     fn refuse_what_cannot_be_had(&self) -> Result<()> {
         let refuse = |option: &str, why: &str| {
             let message = format!("{option}: {why}");
-            Err(Error::new(ErrorKind::Unsupported, message).with("option", option))
+            Err(Error::new(ErrorKind::Unsupported, message).with_context("option", option))
         };
         match self.backend {
             BackendArg::Local => {
@@ -197,7 +197,7 @@ impl SessionArgs {
 fn workspace(folder: &Path) -> Result<String> {
     let failed = |why: &str| {
         let message = format!("{} cannot be a workspace: {why}", folder.display());
-        Error::new(ErrorKind::InvalidInput, message).with("option", "--workspace")
+        Error::new(ErrorKind::InvalidInput, message).with_context("option", "--workspace")
     };
     std::fs::create_dir_all(folder).map_err(|error| failed(&error.to_string()))?;
     let folder = folder.canonicalize().map_err(|error| failed(&error.to_string()))?;
@@ -227,7 +227,7 @@ fn load(ui: &Ui, path: &Path) -> Result<Manifest> {
     let Some(format) = Format::of_file(&name) else {
         let message = format!("cannot tell what format the manifest {name} has");
         return Err(Error::new(ErrorKind::InvalidInput, message)
-            .hint("give it the extension .json, .yaml or .toml"));
+            .with_hint("give it the extension .json, .yaml or .toml"));
     };
     let parsed = Manifest::load(&name, &text, format, Registry::builtin())?;
     for warning in &parsed.warnings {

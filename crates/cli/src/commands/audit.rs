@@ -102,7 +102,7 @@ pub(crate) fn run(ui: &mut Ui, args: AuditArgs) -> Result<ExitCode> {
                 (None, _) => {
                     let message = "which session is meant?";
                     return Err(Error::new(ErrorKind::InvalidInput, message)
-                        .hint("give its name after the number"));
+                        .with_hint("give its name after the number"));
                 }
             };
             let proof = prove(&home, &id, seq)?;

@@ -40,7 +40,7 @@ pub(crate) async fn run(ui: &mut Ui, args: CpArgs) -> Result<ExitCode> {
         (CopyEndpoint::Stream, CopyEndpoint::Session { id, path }) => {
             let session = attach(&client, &id).await?;
             let path = into_folder(&session, &path, None).await?;
-            session.write(&path, Content::stream(tokio::io::stdin())).await?;
+            session.files().write(&path, Content::stream(tokio::io::stdin())).await?;
             Copied { files: 1, ..Copied::default() }
         }
         (CopyEndpoint::Session { id, path }, CopyEndpoint::Stream) => {
@@ -69,7 +69,9 @@ pub(crate) async fn run(ui: &mut Ui, args: CpArgs) -> Result<ExitCode> {
             CopyEndpoint::Host(_) | CopyEndpoint::Stream,
         ) => {
             let message = "one side of a copy is in a session";
-            return Err(Error::new(ErrorKind::InvalidInput, message).hint("write it as ID:PATH"));
+            return Err(
+                Error::new(ErrorKind::InvalidInput, message).with_hint("write it as ID:PATH")
+            );
         }
     };
     for what in &copied.left_out {
@@ -93,7 +95,7 @@ async fn attach(client: &Clients, id: &str) -> Result<Session> {
 /// Where a copy of something of this name goes in a session: into a folder that exists, else where it
 /// says.
 async fn into_folder(session: &Session, path: &str, name: Option<&str>) -> Result<String> {
-    let is_folder = session.stat(path).await.is_ok_and(|info| info.is_dir());
+    let is_folder = session.files().stat(path).await.is_ok_and(|info| info.is_dir());
     let trimmed = path.trim_end_matches('/');
     match name {
         Some(name) if is_folder || path.ends_with('/') => Ok(match trimmed {

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use docker::DockerFinding;
 
 use crate::clients::clients;
-use crate::ui::Ui;
+use crate::ui::{Ui, hint};
 
 /// The ladder, from the top.
 const RUNGS: [Rung; 2] = [Rung::Namespaces, Rung::Landlock];
@@ -168,7 +168,7 @@ impl Finding {
             Ok(works) => works,
             Err(error) => {
                 let mut lines = vec![format!("{name:<11} does not work: {}", error.message())];
-                lines.extend(error.hint_text().map(|hint| format!("  fix       {hint}")));
+                lines.extend(hint(error).map(|hint| format!("  fix       {hint}")));
                 return lines;
             }
         };
@@ -192,7 +192,7 @@ fn command_in(why: &str) -> Option<String> {
 }
 
 /// The command in a hint, where there is one.
-fn fix_of(error: &Error) -> Option<&str> {
-    let hint = error.hint_text()?;
-    Some(hint.split('`').nth(1).unwrap_or(hint))
+fn fix_of(error: &Error) -> Option<String> {
+    let hint = hint(error)?;
+    Some(hint.split('`').nth(1).unwrap_or(&hint).to_owned())
 }

@@ -61,7 +61,7 @@ pub(crate) async fn run(ui: &mut Ui, args: EventsArgs) -> Result<ExitCode> {
                     match AuditReader::open(&home, &id) {
                         Ok(reader) => entry.insert(reader),
                         // Somebody is just about to write the first record, or took the log away.
-                        Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                        Err(error) if error.is_not_found() => continue,
                         Err(error) => return Err(error),
                     }
                 }
@@ -107,7 +107,7 @@ pub(super) fn find(home: &std::path::Path, prefix: &str) -> Result<SessionId> {
         (Some(id), None) => Ok(id.clone()),
         (Some(_), Some(_)) => {
             let message = format!("more than one session begins with {prefix:?}");
-            Err(Error::new(ErrorKind::Conflict, message).hint("give more of its name"))
+            Err(Error::new(ErrorKind::Conflict, message).with_hint("give more of its name"))
         }
         (None, _) => {
             let message = format!("nothing is on record about a session {prefix}");

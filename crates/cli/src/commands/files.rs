@@ -85,7 +85,7 @@ pub(crate) async fn run(ui: &mut Ui, args: FilesArgs) -> Result<ExitCode> {
     let attach = async |at: &At| client.attach(&client.find(&at.id)?).await;
     match args.task {
         FilesTask::Ls { at } => {
-            let entries = attach(&at).await?.ls(&at.path).await?;
+            let entries = attach(&at).await?.files().ls(&at.path).await?;
             if at.json {
                 ui.json(&entries.iter().map(object).collect())?;
             } else {
@@ -95,23 +95,29 @@ pub(crate) async fn run(ui: &mut Ui, args: FilesArgs) -> Result<ExitCode> {
         FilesTask::Cat { at } if at.json => {
             let session = attach(&at).await?;
             let mut object = path_of(&session, &at);
-            foreground::put_text(&mut object, "content", &session.read(&at.path).await?);
+            foreground::put_text(&mut object, "content", &session.files().read(&at.path).await?);
             ui.json(&object.into())?;
         }
         FilesTask::Cat { at } => cat(ui, &attach(&at).await?, &at.path).await?,
         FilesTask::Put { at } => {
             let session = attach(&at).await?;
-            session.write(&at.path, Content::stream(tokio::io::stdin())).await?;
+            session.files().write(&at.path, Content::stream(tokio::io::stdin())).await?;
             done(ui, &session, &at)?;
         }
         FilesTask::Rm { at, recursive } => {
             let session = attach(&at).await?;
-            session.rm(&at.path, recursive).await?;
+            match recursive {
+                true => session.files().rm_all(&at.path).await?,
+                false => session.files().rm(&at.path).await?,
+            }
             done(ui, &session, &at)?;
         }
         FilesTask::Mkdir { at, parents } => {
             let session = attach(&at).await?;
-            session.mkdir(&at.path, parents).await?;
+            match parents {
+                true => session.files().mkdir_all(&at.path).await?,
+                false => session.files().mkdir(&at.path).await?,
+            }
             done(ui, &session, &at)?;
         }
     }

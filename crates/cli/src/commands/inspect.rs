@@ -31,7 +31,7 @@ pub(crate) async fn run(ui: &mut Ui, args: InspectArgs) -> Result<ExitCode> {
     let mut table = Table::new(&["WHAT", "IS"]);
     let mut row = |what: &str, is: String| table.row([what.to_owned(), is]);
     row("id", session.id.to_string());
-    row("state", session.state.as_str().to_owned());
+    row("state", session.status.as_str().to_owned());
     row("backend", session.backend.clone());
     row("root", session.root.clone());
     row("created", ago(UNIX_EPOCH + Duration::from_millis(session.created_at_ms)));

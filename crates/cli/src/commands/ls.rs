@@ -27,7 +27,7 @@ pub(crate) async fn run(ui: &mut Ui, args: LsArgs) -> Result<ExitCode> {
         for session in &sessions {
             table.row([
                 session.id.to_string(),
-                session.state.as_str().to_owned(),
+                session.status.as_str().to_owned(),
                 session.backend.clone(),
                 made(session),
                 session.root.clone(),
@@ -54,7 +54,7 @@ fn made(session: &SessionInfo) -> String {
 pub(super) fn object(session: &SessionInfo) -> Value {
     json!({
         "id": session.id,
-        "state": session.state.as_str(),
+        "state": session.status.as_str(),
         "backend": session.backend,
         "root": session.root,
         "guest": { "pid": session.guest_pid },

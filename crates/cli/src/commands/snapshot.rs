@@ -328,7 +328,7 @@ fn remove(ui: &mut Ui, store: &Store, names: &[String], json: bool) -> Result<Ex
     for name in names {
         if !store.remove(name)? {
             return Err(Error::new(ErrorKind::NotFound, format!("there is no snapshot {name}"))
-                .hint("`bastide snapshot ls` lists them"));
+                .with_hint("`bastide snapshot ls` lists them"));
         }
     }
     if json {
@@ -345,7 +345,7 @@ fn export(store: &Store, name: &str, file: &Path) -> Result<ExitCode> {
                 ErrorKind::InvalidInput,
                 "an archive is nothing for a terminal",
             )
-            .hint("name a file, or send the output somewhere"));
+            .with_hint("name a file, or send the output somewhere"));
         }
         store.export(name, out)?;
     } else {

@@ -261,7 +261,7 @@ fn failed(what: &str, path: &Path, error: io::Error) -> Error {
         _ => ErrorKind::Io,
     };
     let message = format!("cannot {what} {}: {error}", path.display());
-    Error::new(kind, message).with("path", path.display().to_string())
+    Error::new(kind, message).with_context("path", path.display().to_string())
 }
 
 #[cfg(test)]

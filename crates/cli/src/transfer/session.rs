@@ -72,7 +72,7 @@ impl Sink<'_> {
             Self::Host(sink) => sink.make_folder(path, mode),
             Self::Session(sink) => {
                 let path = join(&sink.top, path);
-                sink.files.mkdir(&path, true).await?;
+                sink.files.mkdir_all(&path).await?;
                 sink.files.chmod(&path, mode | 0o700).await
             }
         }
@@ -105,7 +105,7 @@ impl Sink<'_> {
             Self::Session(sink) => {
                 let path = join(&sink.top, path);
                 // A link that was there before makes room; a folder does not.
-                drop(sink.files.rm(&path, false).await);
+                drop(sink.files.rm(&path).await);
                 sink.files.symlink(&path, target).await
             }
         }

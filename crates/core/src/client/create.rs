@@ -17,13 +17,14 @@ use super::{
     storage,
 };
 use crate::backend::{Booted, KeepAlive, Machine, MachineSpec, Retained, SessionId};
+use crate::compat::pty::PtyProcesses;
+use crate::compat::raise;
 use crate::events::BoundSession;
 use crate::link::{Link, MuxLink};
 use crate::session::environment::{environment, search_path};
 use crate::session::lifecycle::{
     ConcurrencyLimits, Lifecycle, Limits, Preserved, ProgressListener, SessionConfig,
 };
-use crate::session::pty::PtyProcesses;
 use crate::state::{Record, SessionFolder, Stage};
 use crate::workspace;
 use crate::{Error, ErrorKind, Result, Session};
@@ -161,13 +162,13 @@ impl Client {
             if is_new {
                 drop(self.backend.discard(folder.path()).await);
             }
-            return Err(Error::workspace_start(root.to_string_lossy()).because(error));
+            return Err(raise::workspace_start(root.to_string_lossy()).with_source(error));
         }
         let before = record.clone();
         folder.settle().map_err(|error| {
             let path = folder.path().display().to_string();
             let message = format!("cannot start session {} in {path}: {error}", record.id);
-            Error::new(ErrorKind::Io, message).with("path", path)
+            Error::new(ErrorKind::Io, message).with_context("path", path)
         })?;
         // Held until a failed start is undone: a warden that ends by itself meanwhile would be killed
         // half-way through removing its folder.
@@ -348,9 +349,9 @@ pub(super) fn root_of(manifest: &Manifest) -> Result<bastide_proto::GuestPath> {
     };
     root.parse().map_err(|error| {
         if error == GuestPathError::NotAbsolute {
-            return Error::value_error("sandbox workspace root must be absolute");
+            return raise::value_error("sandbox workspace root must be absolute");
         }
-        Error::value_error(format!("manifest root {:?}: {error}", manifest.root))
+        raise::value_error(format!("manifest root {:?}: {error}", manifest.root))
     })
 }
 

@@ -13,7 +13,8 @@ use futures::future::BoxFuture;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::{Error, ErrorKind, Result};
+use crate::compat::raise;
+use crate::{Error, ErrorClass, ErrorKind, Result};
 
 type Shared = Arc<dyn Any + Send + Sync>;
 type Close = Box<dyn FnOnce() -> BoxFuture<'static, Result<()>> + Send>;
@@ -163,7 +164,7 @@ impl Dependencies {
 
     fn bind(&self, key: &str, source: Source, overwrite: bool) -> Result<()> {
         if key.is_empty() {
-            return Err(Error::value_error("Dependency key must be non-empty"));
+            return Err(raise::value_error("Dependency key must be non-empty"));
         }
         let mut inner = self.lock();
         if !overwrite && inner.bindings.contains_key(key) {
@@ -217,7 +218,7 @@ impl Dependencies {
                     "Dependency `{key}` is not a `{}` as it should be",
                     std::any::type_name::<T>()
                 );
-                Err(Error::type_error(message))
+                Err(raise::type_error(message))
             }
         }
     }
@@ -236,8 +237,8 @@ impl Dependencies {
                  as `dependencies=` when constructing the sandbox client."
             );
             Error::new(ErrorKind::NotFound, message)
-                .class_is("DependenciesMissingDependencyError")
-                .hint("bind it with `Dependencies::bind_value` and hand it to `Client::with_dependencies`")
+                .with_class(ErrorClass::DependenciesMissingDependencyError)
+                .with_hint("bind it with `Dependencies::bind_value` and hand it to `Client::with_dependencies`")
         })
     }
 
@@ -405,7 +406,7 @@ impl fmt::Debug for Dependencies {
 }
 
 fn binding_error(message: String) -> Error {
-    Error::new(ErrorKind::Conflict, message).class_is("DependenciesBindingError")
+    Error::new(ErrorKind::Conflict, message).with_class(ErrorClass::DependenciesBindingError)
 }
 
 fn already_bound(key: &str) -> Error {
@@ -418,16 +419,18 @@ fn replaced(key: &str) -> Error {
 
 fn closed() -> Error {
     let message = "the dependencies of this session are closed";
-    Error::new(ErrorKind::Conflict, message).class_is("DependenciesError")
+    Error::new(ErrorKind::Conflict, message).with_class(ErrorClass::DependenciesError)
 }
 
 /// A failure that several wait for, for one of them.
 fn again(error: &Arc<Error>) -> Error {
     let told = Error::new(error.kind(), error.message());
-    let told =
-        error.context().iter().fold(told, |told, (key, value)| told.with(key, value.clone()));
+    let told = error
+        .context()
+        .iter()
+        .fold(told, |told, (key, value)| told.with_context(key, value.clone()));
     match error.class() {
-        Some(class) => told.class_is(class),
+        Some(class) => told.with_class(class),
         None => told,
     }
 }

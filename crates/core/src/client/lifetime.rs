@@ -16,7 +16,7 @@ use crate::session::retry;
 use crate::snapshot::store::{SaveOptions, SaveReport, Store};
 use crate::snapshot::{Progress, Saved};
 use crate::state::{Liveness, Record, Stage, Summary, TransitionAttempt, is_unwanted};
-use crate::{Error, ErrorKind, Result, Session};
+use crate::{Condition, Error, ErrorKind, Result, Session};
 
 /// How long a guest may take to answer before somebody finds out why.
 const NO_ANSWER: Duration = Duration::from_millis(500);
@@ -24,7 +24,7 @@ const NO_ANSWER: Duration = Duration::from_millis(500);
 /// How a session is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum SessionState {
+pub enum SessionStatus {
     /// It is being made.
     Starting,
     /// It runs.
@@ -45,7 +45,7 @@ pub enum SessionState {
     Unknown,
 }
 
-impl SessionState {
+impl SessionStatus {
     /// The word programs see.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -70,7 +70,7 @@ pub struct SessionInfo {
     /// Its name.
     pub id: SessionId,
     /// How it is.
-    pub state: SessionState,
+    pub status: SessionStatus,
     /// Where it runs.
     pub backend: String,
     /// Where its workspace is inside.
@@ -107,15 +107,15 @@ impl Client {
             (Stage::Stopping, _) => {
                 let message = format!("session {id} is being stopped");
                 return Err(Error::new(ErrorKind::Conflict, message)
-                    .hint(format!("resume it then: `bastide resume {id}`")));
+                    .with_condition(Condition::SessionBeingStopped(id.to_string())));
             }
             (Stage::Stopped, _) => {
                 return Err(Error::new(ErrorKind::Conflict, format!("session {id} is stopped"))
-                    .hint(format!("resume it first: `bastide resume {id}`")));
+                    .with_condition(Condition::SessionStopped(id.to_string())));
             }
             _ => {
                 let info = self.describe(Summary::of(&record)).await;
-                let message = format!("session {id} is {}", info.state.as_str());
+                let message = format!("session {id} is {}", info.status.as_str());
                 return Err(Error::new(ErrorKind::Conflict, message));
             }
         };
@@ -197,7 +197,7 @@ impl Client {
             (Some(id), None) => Ok(id.clone()),
             (Some(_), Some(_)) => {
                 let message = format!("more than one session begins with {prefix:?}");
-                Err(Error::new(ErrorKind::Conflict, message).hint("give more of its name"))
+                Err(Error::new(ErrorKind::Conflict, message).with_hint("give more of its name"))
             }
             (None, _) => Err(missing(prefix)),
         }
@@ -253,14 +253,14 @@ impl Client {
             self.audit(id, "stopped", || json!({})).await?;
             return saved.map_err(|error| {
                 let why = "it was shut down all the same; its files are there until it is deleted";
-                error.hint(why)
+                error.with_hint(why)
             });
         }
     }
 
     async fn save_to_stop(&self, id: &SessionId, machine: &Machine) -> Result<Saved> {
         let saved = match retry::saving(|| self.attach_if_up(id, machine)).await {
-            Ok(Some(session)) => session.stop().await,
+            Ok(Some(session)) => session.save().await,
             Ok(None) => Ok(Saved::default()),
             Err(error) => Err(error),
         };
@@ -357,22 +357,22 @@ impl Client {
     pub(super) async fn describe(&self, summary: Summary) -> SessionInfo {
         let kept = self.state.liveness(&summary.id) == Liveness::Kept;
         let mut trouble = None;
-        let (state, guest_pid, end) = match (summary.stage, &summary.machine) {
+        let (status, guest_pid, end) = match (summary.stage, &summary.machine) {
             _ if is_unwanted(&self.state.path_of(&summary.id)) => {
-                (SessionState::Removing, None, None)
+                (SessionStatus::Removing, None, None)
             }
-            (Stage::Stopped, _) if !kept => (SessionState::Stopped, None, None),
+            (Stage::Stopped, _) if !kept => (SessionStatus::Stopped, None, None),
             (Stage::Stopping, Some(machine)) => match self.backend.inspect(machine).await {
-                Ok(MachineStatus::Ended(_)) => (SessionState::Stopped, None, None),
-                _ => (SessionState::Stopping, None, None),
+                Ok(MachineStatus::Ended(_)) => (SessionStatus::Stopped, None, None),
+                _ => (SessionStatus::Stopping, None, None),
             },
             (Stage::Running, Some(machine)) => self.describe_machine(machine, &mut trouble).await,
-            _ if kept => (SessionState::Starting, None, None),
-            _ => (SessionState::Failed, None, None),
+            _ if kept => (SessionStatus::Starting, None, None),
+            _ => (SessionStatus::Failed, None, None),
         };
         SessionInfo {
             id: summary.id,
-            state,
+            status,
             backend: summary.backend,
             root: summary.root,
             created_at_ms: summary.created_at_ms,
@@ -388,21 +388,21 @@ impl Client {
         &self,
         machine: &Machine,
         trouble: &mut Option<String>,
-    ) -> (SessionState, Option<u32>, Option<MachineEnd>) {
+    ) -> (SessionStatus, Option<u32>, Option<MachineEnd>) {
         match self.backend.inspect(machine).await {
             Ok(MachineStatus::Paused { hint }) => {
                 *trouble = Some(format!("session {} is paused: {hint}", machine.id));
-                (SessionState::Paused, None, None)
+                (SessionStatus::Paused, None, None)
             }
-            Ok(MachineStatus::Running { guest_pid }) => (SessionState::Running, guest_pid, None),
+            Ok(MachineStatus::Running { guest_pid }) => (SessionStatus::Running, guest_pid, None),
             Ok(MachineStatus::Broken { why }) => {
-                (SessionState::Ended, None, Some(MachineEnd::unseen(why)))
+                (SessionStatus::Ended, None, Some(MachineEnd::unseen(why)))
             }
-            Ok(MachineStatus::Ended(end)) => (SessionState::Ended, None, Some(end)),
+            Ok(MachineStatus::Ended(end)) => (SessionStatus::Ended, None, Some(end)),
             // One session that cannot be asked after is no reason to say nothing of the others.
             Err(error) => {
                 *trouble = Some(format!("session {}: {error}", machine.id));
-                (SessionState::Unknown, None, None)
+                (SessionStatus::Unknown, None, None)
             }
         }
     }
@@ -431,9 +431,9 @@ impl Client {
         };
         let message = format!("session {} has ended: {}", machine.id, end.detail);
         Error::new(ErrorKind::BackendLost, message)
-            .with("reason", end.reason)
-            .with("at_ms", end.at_ms)
-            .hint("its files are there until it is deleted")
+            .with_context("reason", end.reason)
+            .with_context("at_ms", end.at_ms)
+            .with_hint("its files are there until it is deleted")
     }
 }
 
@@ -442,7 +442,7 @@ impl SessionInfo {
     fn unknown(id: SessionId, backend: Option<String>, error: &Error) -> Self {
         Self {
             id,
-            state: SessionState::Unknown,
+            status: SessionStatus::Unknown,
             backend: backend.unwrap_or_default(),
             root: String::new(),
             created_at_ms: 0,
@@ -456,7 +456,7 @@ impl SessionInfo {
 }
 
 fn paused(id: &SessionId, hint: &str) -> Error {
-    Error::new(ErrorKind::Conflict, format!("session {id} is paused")).hint(hint)
+    Error::new(ErrorKind::Conflict, format!("session {id} is paused")).with_hint(hint)
 }
 
 pub(super) fn missing(id: &str) -> Error {

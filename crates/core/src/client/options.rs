@@ -4,7 +4,8 @@ use bastide_model::ClientOptions;
 
 use super::CreateOptions;
 use crate::backend::ResourceLimits;
-use crate::{Error, ErrorKind, Result};
+use crate::compat::raise;
+use crate::{Error, ErrorClass, ErrorKind, Result};
 
 impl CreateOptions {
     /// The options of a session on this machine, from what somebody wrote down.
@@ -46,14 +47,14 @@ impl CreateOptions {
                 let message =
                     format!("options of type `{word}` are not for sessions on this machine");
                 return Err(Error::new(ErrorKind::InvalidInput, message)
-                    .hint("give them to the backend they are for"));
+                    .with_hint("give them to the backend they are for"));
             }
         };
         let port = |port: &i128| {
             u16::try_from(*port).ok().filter(|port| *port > 0).ok_or_else(|| {
                 let message = "exposed_ports entries must be between 1 and 65535";
-                let error = Error::value_error(message).class_is("ValidationError");
-                error.with("port", port.to_string())
+                let error = raise::value_error(message).with_class(ErrorClass::ValidationError);
+                error.with_context("port", port.to_string())
             })
         };
         created.exposed_ports = ports.iter().map(port).collect::<Result<_>>()?;

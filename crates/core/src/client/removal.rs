@@ -13,7 +13,7 @@ use crate::state::{
     AGAIN, BUSY, ClaimAttempt, Origin, Record, SessionFolder, Stage, State, Transition,
     TransitionAttempt, mark_unwanted,
 };
-use crate::{Error, ErrorKind, Result};
+use crate::{Condition, Error, ErrorKind, Result};
 
 /// What became of a session that was to be stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,19 +27,20 @@ pub(crate) enum Stopped {
 /// That somebody else is changing a session for too long.
 pub(super) fn busy(id: &SessionId) -> Error {
     let message = format!("somebody else is still busy with session {id}");
-    Error::new(ErrorKind::Timeout, message).retryable(true).hint("try again later")
+    Error::new(ErrorKind::Timeout, message).with_retryable(true).with_hint("try again later")
 }
 
 /// That a session is on its way out.
 pub(super) fn being_removed(id: &SessionId) -> Error {
     Error::new(ErrorKind::Conflict, format!("session {id} is being removed"))
-        .hint(format!("if that was interrupted, `bastide rm {id}` or `bastide sweep` finishes it"))
+        .with_condition(Condition::SessionBeingRemoved(id.to_string()))
 }
 
 /// That the making of a session was interrupted.
 pub(super) fn never_made(id: &SessionId) -> Error {
     let message = format!("session {id} was never made to its end");
-    Error::new(ErrorKind::Conflict, message).hint(format!("delete it: `bastide rm {id}`"))
+    Error::new(ErrorKind::Conflict, message)
+        .with_condition(Condition::SessionNeverMade(id.to_string()))
 }
 
 /// Takes hold of a session whose machine has ended, once the last of those who kept it alive is gone. The
@@ -199,7 +200,7 @@ impl<'a> Removal<'a> {
 
 fn not_removed(id: &SessionId, path: &Path, error: &io::Error) -> Error {
     let message = format!("cannot remove session {id}: {error}");
-    Error::new(ErrorKind::Io, message).with("path", path.display().to_string())
+    Error::new(ErrorKind::Io, message).with_context("path", path.display().to_string())
 }
 
 /// Finishes removals of this session that somebody else began. Says whether there were any.

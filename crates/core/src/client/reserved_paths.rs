@@ -18,8 +18,8 @@ pub(super) fn check(home: &Path, spec: &MachineSpec) -> Result<()> {
         if is_ours(home, path) {
             let message = format!("{} holds what Bastide keeps about sessions", path.display());
             return Err(Error::new(ErrorKind::InvalidInput, message)
-                .with("path", path.display().to_string())
-                .hint("give the session a folder of its own"));
+                .with_context("path", path.display().to_string())
+                .with_hint("give the session a folder of its own"));
         }
     }
     Ok(())

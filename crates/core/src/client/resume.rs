@@ -16,6 +16,7 @@ use super::lifetime::missing;
 use super::removal::{being_removed, busy, hold, never_made};
 use super::{Client, CreateOptions, DEFAULT_ROOT, storage};
 use crate::backend::{Grant, Machine, MachineStatus, SessionId};
+use crate::compat::raise;
 use crate::link::Link;
 use crate::session::lifecycle::{Preserved, ProgressListener};
 use crate::state::{Record, Stage, TransitionAttempt, is_unwanted};
@@ -36,6 +37,36 @@ pub struct ResumeOptions {
     pub discard_changes: bool,
     /// Is told how far long work is.
     pub progress: Option<ProgressListener>,
+}
+
+impl ResumeOptions {
+    /// Vouches for that manifest.
+    #[must_use]
+    pub fn manifest(mut self, manifest: Manifest) -> Self {
+        self.manifest = Some(manifest);
+        self
+    }
+
+    /// Makes the session in that way if only its snapshot is left of it here.
+    #[must_use]
+    pub fn create(mut self, create: CreateOptions) -> Self {
+        self.create = create;
+        self
+    }
+
+    /// Gives up what changed since the workspace was saved.
+    #[must_use]
+    pub fn discard_changes(mut self) -> Self {
+        self.discard_changes = true;
+        self
+    }
+
+    /// Tells the listener how far long work is.
+    #[must_use]
+    pub fn progress(mut self, progress: ProgressListener) -> Self {
+        self.progress = Some(progress);
+        self
+    }
 }
 
 impl Client {
@@ -133,7 +164,7 @@ impl Client {
                 state.type_name(),
                 self.backend.name()
             );
-            return Err(Error::type_error(message));
+            return Err(raise::type_error(message));
         }
         let id: SessionId = state.session_id.simple().to_string().parse()?;
         match self.state.record(&id)? {
@@ -163,7 +194,9 @@ impl Client {
         let Some(trusted) = options.manifest else {
             let message =
                 format!("there is no session {id} here, and a stored state alone grants nothing");
-            return Err(Error::value_error(message).hint("resume it with a manifest you vouch for"));
+            return Err(
+                raise::value_error(message).with_hint("resume it with a manifest you vouch for")
+            );
         };
         let kind = state.type_name().to_owned();
         let state = match state.path_grants_to_rebind().is_empty() {
@@ -317,7 +350,7 @@ fn nameless(record: &Record) -> Result<SessionState> {
 fn agree(state: &SessionState, vouched: &SessionState, grants: &[PathGrant]) -> Result<()> {
     let refused = |what: &str| {
         let message = format!("the session state asks for {what} that nobody vouches for");
-        Err(Error::value_error(message).hint("resume it with the manifest it was made with"))
+        Err(raise::value_error(message).with_hint("resume it with the manifest it was made with"))
     };
     let root = |manifest: &Manifest| manifest.root_path().normalized();
     if root(&state.manifest) != root(&vouched.manifest) {

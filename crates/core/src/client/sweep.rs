@@ -25,6 +25,22 @@ pub struct SweepOptions {
 }
 
 impl SweepOptions {
+    /// Removes sessions that ended by themselves, or were lost, with their files.
+    #[must_use]
+    pub fn ended(mut self) -> Self {
+        self.ended = true;
+        self
+    }
+
+    /// Removes nothing, and only says what would be.
+    #[must_use]
+    pub fn dry_run(mut self) -> Self {
+        self.dry_run = true;
+        self
+    }
+}
+
+impl SweepOptions {
     fn mode(self) -> SweepMode {
         if self.dry_run { SweepMode::Report } else { SweepMode::Remove }
     }

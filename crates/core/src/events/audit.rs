@@ -112,7 +112,8 @@ pub fn audit_folder(home: &Path, id: &SessionId) -> PathBuf {
 pub fn audited(home: &Path) -> Result<Vec<SessionId>> {
     let audit = home.join(AUDIT_FOLDER);
     let failed = |error: std::io::Error| {
-        Error::new(ErrorKind::Io, format!("cannot list what is on record: {error}")).because(error)
+        Error::new(ErrorKind::Io, format!("cannot list what is on record: {error}"))
+            .with_source(error)
     };
     let entries = match std::fs::read_dir(&audit) {
         Ok(entries) => entries,
@@ -142,7 +143,7 @@ pub fn forget(home: &Path, id: &SessionId) -> Result<()> {
     };
     removed.map_err(|error| {
         let message = format!("cannot remove what is on record about session {id}: {error}");
-        Error::new(ErrorKind::Io, message).because(error)
+        Error::new(ErrorKind::Io, message).with_source(error)
     })
 }
 
@@ -252,9 +253,9 @@ impl Auditor {
         let message = format!("cannot write the audit log {folder}: {error}");
         match (self.on_error, &self.report) {
             (OnError::Raise, _) => Err(Error::new(ErrorKind::Io, message)
-                .with("path", folder)
-                .because(error)
-                .hint("nothing is done that cannot be put on record")),
+                .with_context("path", folder)
+                .with_source(error)
+                .with_hint("nothing is done that cannot be put on record")),
             (OnError::Log, Some(report)) => {
                 report(&message);
                 Ok(())

@@ -39,13 +39,12 @@ impl Post {
         if !matches!(scheme, Some("http" | "https")) {
             let message = format!("{url:?} is no address to send events to");
             return Err(Error::new(ErrorKind::InvalidInput, message)
-                .hint("it starts with http:// or https://"));
+                .with_hint("it starts with http:// or https://"));
         }
         if scheme == Some("https") && !cfg!(feature = "tls") {
             let message = format!("{url}: this build cannot encrypt what it sends");
-            return Err(
-                Error::new(ErrorKind::Unsupported, message).hint("build it with the feature `tls`")
-            );
+            return Err(Error::new(ErrorKind::Unsupported, message)
+                .with_hint("build it with the feature `tls`"));
         }
         let config = ureq::Agent::config_builder();
         // Only the command line tool reads the environment; and an answer that leads elsewhere is none.
@@ -77,7 +76,7 @@ impl Post {
                     pause = (pause * 2).min(LONGEST);
                 }
                 Err(Refused { why, later }) => {
-                    return Err(Error::new(ErrorKind::Io, why).retryable(later));
+                    return Err(Error::new(ErrorKind::Io, why).with_retryable(later));
                 }
             }
         }

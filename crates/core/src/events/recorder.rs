@@ -147,7 +147,7 @@ impl OperationScope<'_> {
                     }
                     Err(error) => Err(error),
                 };
-                return recorded.map_err(|error| error.hint("it was done all the same"));
+                return recorded.map_err(|error| error.with_hint("it was done all the same"));
             }
             Err(error) => return Err(error),
         };

@@ -13,6 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use super::sink::{BoundSession, Delivery, OnError, Sink};
+use crate::compat::raise;
 use crate::{Error, ErrorKind, Result};
 
 /// The most events handed over at once.
@@ -280,7 +281,7 @@ impl SinkDelivery {
     fn failure(&self, event: &Event, error: Error) -> Error {
         let (kind, id) = (self.sink.kind(), event.event_id);
         let message = format!("sandbox event sink failed: {kind} while handling event {id}");
-        Error::runtime_error(message).because(error)
+        raise::runtime_error(message).with_source(error)
     }
 
     fn say(&self, error: &Error) {

@@ -63,7 +63,7 @@ impl FromStr for TraceContext {
     fn from_str(text: &str) -> Result<Self> {
         read(text).ok_or_else(|| {
             Error::new(ErrorKind::InvalidInput, format!("{text:?} is no trace context"))
-                .hint("it looks like 00-<32 digits>-<16 digits>-01")
+                .with_hint("it looks like 00-<32 digits>-<16 digits>-01")
         })
     }
 }

@@ -68,7 +68,7 @@ impl MuxLink {
         };
         match tokio::time::timeout(GREETING, greet).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => return Err(agent_lost("the guest did not greet").because(error)),
+            Ok(Err(error)) => return Err(agent_lost("the guest did not greet").with_source(error)),
             Err(_) => return Err(agent_lost("the guest did not greet in time")),
         }
         let stream = CorkedStream::new(stream);
@@ -218,7 +218,7 @@ impl Driver {
                 && let Some(opener) = self.next.take()
             {
                 let opened =
-                    opened.map_err(|error| agent_lost("the link is closed").because(error));
+                    opened.map_err(|error| agent_lost("the link is closed").with_source(error));
                 // The caller may have given up waiting; its stream then closes again.
                 drop(opener.send(opened));
                 continue;

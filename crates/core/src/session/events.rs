@@ -31,8 +31,7 @@ impl Session {
     }
 
     /// Files of the workspace that belong to sinks and stay out of snapshots.
-    #[must_use]
-    pub fn event_skip_paths(&self) -> Vec<PosixPath> {
+    pub(crate) fn sink_paths(&self) -> Vec<PosixPath> {
         self.events.as_ref().map(|events| events.skip_paths()).unwrap_or_default()
     }
 

@@ -18,6 +18,7 @@ use bastide_model::events::Operation;
 use bastide_model::paths::WorkspacePathPolicy;
 use serde_json::{Value, json};
 
+use crate::Session;
 use crate::events::{OperationScope, Recorder, extension, operation_scope};
 use crate::link::Link;
 
@@ -46,8 +47,7 @@ pub(crate) const MAX_ENTRIES: usize = 200_000;
 ///
 /// Relative paths start at the root of the workspace. Links are followed as long as they stay in the
 /// workspace or a grant; whatever leads out is refused, however it is spelled and whatever a command
-/// does to the tree meanwhile. [`Session`](crate::Session) has the same methods for the session's
-/// default user.
+/// does to the tree meanwhile.
 ///
 /// Errors are those of the reference: `InvalidManifestPathError` for a path that leads out,
 /// `WorkspaceReadNotFoundError` for a file that is not there, and so on ([`Error::class`]). Two are
@@ -61,6 +61,22 @@ pub struct Files<'a> {
     policy: &'a WorkspacePathPolicy,
     user: Option<String>,
     events: Option<&'a Arc<Recorder>>,
+}
+
+impl Session {
+    /// The files of the session, as its default user.
+    #[must_use]
+    pub fn files(&self) -> Files<'_> {
+        let files = Files::new(self.link.as_ref(), &self.policy, None);
+        files.recorded_by(self.events.as_ref())
+    }
+
+    /// The files of the session, as one of its users: a name or a number of the sandbox.
+    #[must_use]
+    pub fn files_as(&self, user: impl Into<String>) -> Files<'_> {
+        let files = Files::new(self.link.as_ref(), &self.policy, Some(user.into()));
+        files.recorded_by(self.events.as_ref())
+    }
 }
 
 impl<'a> Files<'a> {

@@ -1,7 +1,7 @@
-//! The life of a session: start, stop, shut down, close.
+//! The life of a session: start, save, shut down, close.
 //!
-//! The words are those of the reference. [`start`](Session::start) lays out the workspace or brings it
-//! back; [`stop`](Session::stop) saves it and ends nothing; [`shutdown`](Session::shutdown) ends the
+//! [`start`](Session::start) lays out the workspace or brings it
+//! back; [`save`](Session::save) keeps it and ends nothing; [`shutdown`](Session::shutdown) ends the
 //! machine and keeps its files; [`close`](Session::close) does all of that in order, once, and always
 //! lets go of everything.
 
@@ -20,14 +20,14 @@ use bastide_model::events::Operation;
 use bastide_model::snapshot::{FingerprintRecord, Snapshot};
 use bastide_model::{Manifest, PosixPath, Registry, SessionState};
 use bastide_proto::Request;
-use futures::future::BoxFuture;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::client::dependencies::Dependencies;
 use crate::client::{DEFAULT_ROOT, shut_down};
+use crate::compat::raise;
 use crate::events::Finished;
 use crate::snapshot::{Saved, SnapshotKeeper, Workspace};
-use crate::workspace::{self, GitOptions, Materialized, Sources};
+use crate::workspace::{self, GitOptions, Sources};
 use crate::{Error, ErrorKind, Result, Session};
 
 use decision::{Plan, StartState, decide};
@@ -45,9 +45,9 @@ pub(crate) struct Lifecycle {
     state: Mutex<SessionState>,
     preserved: Mutex<Preserved>,
     skipped: Mutex<BTreeSet<PosixPath>>,
-    hooks: Hooks,
+    pub(crate) hooks: Hooks,
     /// One start, stop, shutdown or application of a manifest at a time.
-    turn: tokio::sync::Mutex<()>,
+    pub(crate) turn: tokio::sync::Mutex<()>,
     closing: tokio::sync::Mutex<bool>,
     is_started: AtomicBool,
     is_shut_down: AtomicBool,
@@ -107,7 +107,12 @@ impl Lifecycle {
         lock(&self.state)
     }
 
-    fn tell(&self) -> workspace::Tell<'_> {
+    /// Keeps a path of the workspace out of what is saved.
+    pub(crate) fn skip(&self, path: PosixPath) {
+        lock(&self.skipped).insert(path);
+    }
+
+    pub(crate) fn tell(&self) -> workspace::Tell<'_> {
         self.terms.progress.as_ref().map(ProgressListener::tell_through)
     }
 }
@@ -162,23 +167,16 @@ impl Session {
     }
 
     /// Whether the session was started, was not shut down, and its guest answers.
-    /// A session that cannot say so, because a sink that must hear of it fails, does not:
-    /// [`try_running`](Self::try_running) says why.
-    pub async fn running(&self) -> bool {
-        self.try_running().await.unwrap_or(false)
-    }
-
-    /// As [`running`](Self::running).
     ///
     /// # Errors
     ///
     /// Only with what a sink fails with that must hear of it.
-    pub async fn try_running(&self) -> Result<bool> {
+    pub async fn is_running(&self) -> Result<bool> {
         let scope = self.operation_scope(|| Operation::Running);
-        scope.record(async { Ok(self.is_running().await) }, |alive| Finished::running(*alive)).await
+        scope.record(async { Ok(self.answers().await) }, |alive| Finished::running(*alive)).await
     }
 
-    async fn is_running(&self) -> bool {
+    async fn answers(&self) -> bool {
         if !self.life.is_started.load(Ordering::Acquire)
             || self.life.is_shut_down.load(Ordering::Acquire)
         {
@@ -267,7 +265,7 @@ impl Session {
         let kept = mounted.iter().filter_map(|target| target.path.below(&root)).collect();
         let mut left_out = manifest.ephemeral_persistence_paths()?;
         left_out.extend(lock(&self.life.skipped).iter().cloned());
-        left_out.extend(self.event_skip_paths());
+        left_out.extend(self.sink_paths());
         Ok(Workspace {
             id: self.id(),
             link: self.link.as_ref(),
@@ -282,81 +280,9 @@ impl Session {
         })
     }
 
-    /// Lays out the session's manifest again, or only what is ephemeral, and the accounts before it.
-    ///
-    /// # Errors
-    ///
-    /// Fails with what the manifest fails with; what was laid out before that stays.
-    pub async fn apply_manifest(&self, only_ephemeral: bool) -> Result<Materialized> {
-        let scope = self.extension("apply_manifest", || json!({"only_ephemeral": only_ephemeral}));
-        scope.record_unit(self.apply_unrecorded(only_ephemeral)).await
-    }
-
-    async fn apply_unrecorded(&self, only_ephemeral: bool) -> Result<Materialized> {
-        let _turn = self.life.turn.lock().await;
-        self.check_up()?;
-        let manifest = self.manifest();
-        let done = async {
-            manifest.check_mount_boundaries(Some(self.life.state().type_name()))?;
-            if !only_ephemeral {
-                self.provision(&manifest).await?;
-            }
-            workspace::apply(self, &manifest, only_ephemeral, self.life.tell()).await
-        };
-        done.await.map_err(|error| self.at_edge(error))
-    }
-
     /// An error as it may be shown: without what speaks of a mount that may have credentials.
-    fn at_edge(&self, error: Error) -> Error {
+    pub(crate) fn at_edge(&self, error: Error) -> Error {
         error.at_edge(self.life.state().manifest.holds_mount_authority())
-    }
-
-    /// Makes the users and groups of the manifest. Those that are there already are fine.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the session can have no users of its own.
-    pub async fn provision_manifest_accounts(&self) -> Result<()> {
-        let scope = self.extension("provision_manifest_accounts", || json!({}));
-        let work = async {
-            let _turn = self.life.turn.lock().await;
-            self.check_up()?;
-            let manifest = self.manifest();
-            self.provision(&manifest).await
-        };
-        scope.record_unit(work).await
-    }
-
-    /// Keeps a path of the workspace, with all that is below it, out of snapshots taken by this object.
-    /// Returns the path as it is kept.
-    ///
-    /// # Errors
-    ///
-    /// `ValueError` for the workspace itself, `MountConfigError` where a mount is in the way,
-    /// `InvalidManifestPathError` for a path outside.
-    pub fn register_persist_workspace_skip_path(&self, path: &str) -> Result<PosixPath> {
-        let path = self.life.state().manifest.snapshot_skip_path(path)?;
-        lock(&self.life.skipped).insert(path.clone());
-        Ok(path)
-    }
-
-    /// Has something done before the session is saved by [`close`](Self::close). All hooks run, in the
-    /// order they were registered; if one fails, nothing is saved any more by closing. Registering
-    /// another one later has all of them run again.
-    pub fn register_pre_stop_hook(
-        &self,
-        hook: impl Fn() -> BoxFuture<'static, Result<()>> + Send + Sync + 'static,
-    ) {
-        self.life.hooks.register(Arc::new(hook));
-    }
-
-    /// Runs the registered hooks, unless they ran already.
-    ///
-    /// # Errors
-    ///
-    /// Fails with the first failure, after all of them ran.
-    pub async fn run_pre_stop_hooks(&self) -> Result<()> {
-        self.life.hooks.run().await
     }
 
     /// Ends interactive processes and saves the workspace. Nothing else ends: the session goes on.
@@ -365,24 +291,24 @@ impl Session {
     ///
     /// `WorkspaceStopError` if the workspace cannot be saved. What was saved before is still there
     /// then, and so is the workspace.
-    pub async fn stop(&self) -> Result<Saved> {
+    pub async fn save(&self) -> Result<Saved> {
         self.operation_scope(|| Operation::Stop)
-            .record_as_one(self.stop_unrecorded(), Saved::finished)
+            .record_as_one(self.save_unrecorded(), Saved::finished)
             .await
     }
 
-    async fn stop_unrecorded(&self) -> Result<Saved> {
+    async fn save_unrecorded(&self) -> Result<Saved> {
         let _turn = self.life.turn.lock().await;
         self.check_up()?;
         if let Some(error) = &self.life.terms.unreadable {
             let message = format!("session {} cannot be saved: {error}", self.id());
             let error = Error::new(error.kind(), message);
-            return Err(Error::workspace_stop(&self.root).because(error));
+            return Err(raise::workspace_stop(&self.root).with_source(error));
         }
         let manifest = self.manifest();
         let checked = manifest.check_mount_boundaries(Some(self.life.state().type_name()));
         checked.map_err(|error| self.at_edge(error))?;
-        self.pty_terminate_all().await;
+        self.compat().pty_terminate_all().await;
         // A workspace that was never made is nothing to come back to.
         if self.life.terms.keeper.keeps_nothing() || !self.life.is_started.load(Ordering::Acquire) {
             return Ok(Saved::default());
@@ -391,7 +317,7 @@ impl Session {
         let saved = self.life.terms.keeper.save(&workspace).await.map_err(|error| {
             let retryable = error.is_retryable();
             let error = self.at_edge(error);
-            Error::workspace_stop(&self.root).retryable(retryable).because(error)
+            raise::workspace_stop(&self.root).with_retryable(retryable).with_source(error)
         })?;
         {
             let mut state = self.life.state();
@@ -424,7 +350,7 @@ impl Session {
         if self.life.is_shut_down.load(Ordering::Acquire) {
             return Ok(());
         }
-        self.pty_terminate_all().await;
+        self.compat().pty_terminate_all().await;
         self.life.is_started.store(false, Ordering::Release);
         shut_down(self.backend.as_ref(), &self.state, &self.machine).await?;
         self.life.is_shut_down.store(true, Ordering::Release);
@@ -446,9 +372,9 @@ impl Session {
         }
         let mut done = self.life.hooks.run().await;
         if !self.life.hooks.have_failed() {
-            let stopped = self.stop().await.map(drop);
-            done = done.and(stopped.map_err(|error| {
-                error.hint("the session was shut down all the same; its files are there until it is deleted")
+            let saved = self.save().await.map(drop);
+            done = done.and(saved.map_err(|error| {
+                error.with_hint("the session was shut down all the same; its files are there until it is deleted")
             }));
         }
         let released = self.shutdown().await;
@@ -460,10 +386,10 @@ impl Session {
     }
 
     /// Refuses work on a machine that was shut down.
-    fn check_up(&self) -> Result<()> {
+    pub(crate) fn check_up(&self) -> Result<()> {
         if self.life.is_shut_down.load(Ordering::Acquire) {
             let message = format!("session {} was shut down", self.id());
-            return Err(Error::new(ErrorKind::Conflict, message).hint("resume it first"));
+            return Err(Error::new(ErrorKind::Conflict, message).with_hint("resume it first"));
         }
         Ok(())
     }
@@ -482,7 +408,7 @@ impl Session {
     }
 
     /// Makes users and groups inside.
-    async fn provision(&self, manifest: &Manifest) -> Result<()> {
+    pub(crate) async fn provision(&self, manifest: &Manifest) -> Result<()> {
         if manifest.users.is_empty() && manifest.groups.is_empty() {
             return Ok(());
         }

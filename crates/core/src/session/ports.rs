@@ -1,10 +1,10 @@
 //! Ports of a session, reached from the host.
 
 use bastide_model::ExposedPort;
-use bastide_model::events::{Operation, OperationResult};
-use serde_json::{Map, json};
+use serde_json::json;
 
 use super::Session;
+use crate::compat::raise;
 use crate::events::Finished;
 use crate::{Error, ErrorKind, Result};
 
@@ -41,27 +41,8 @@ impl Session {
         }
     }
 
-    /// Where a port can be reached that was declared when the session was made, or
-    /// [exposed](Self::expose) since.
-    ///
-    /// # Errors
-    ///
-    /// Fails with the reference's `exposed_port_unavailable`: reason `not_configured` if the port is
-    /// neither declared nor exposed, `backend_unavailable` if the backend cannot say.
-    pub async fn resolve_exposed_port(&self, port: u16) -> Result<ExposedPort> {
-        let scope = self.operation_scope(|| Operation::ResolveExposedPort { port: port.into() });
-        scope
-            .record(self.resolve_unrecorded(port), |to| Finished {
-                result: Ok(OperationResult::Port {
-                    host: to.host.clone(),
-                    port: i64::try_from(to.port).unwrap_or_default(),
-                }),
-                extra: Map::new(),
-            })
-            .await
-    }
-
-    async fn resolve_unrecorded(&self, port: u16) -> Result<ExposedPort> {
+    /// Where a port can be reached that was declared or exposed.
+    pub(crate) async fn exposed_port(&self, port: u16) -> Result<ExposedPort> {
         if self.exposed_ports.contains(&port) {
             return self.expose_unrecorded(port).await;
         }
@@ -74,18 +55,18 @@ impl Session {
             Some((_, host_port)) => Ok(on_loopback(*host_port)),
             None => {
                 let declared = self.exposed_ports.iter().copied();
-                Err(Error::exposed_port_unavailable(port, declared, "not_configured", None)
-                    .hint("declare the port when the session is made, or expose it"))
+                Err(raise::exposed_port_unavailable(port, declared, "not_configured", None)
+                    .with_hint("declare the port when the session is made, or expose it"))
             }
         }
     }
 
     fn unavailable(&self, port: u16, error: Error) -> Error {
         let declared = self.exposed_ports.iter().copied();
-        Error::exposed_port_unavailable(port, declared, "backend_unavailable", None)
-            .with("backend", self.backend.name())
-            .with("detail", error.to_string())
-            .because(error)
+        raise::exposed_port_unavailable(port, declared, "backend_unavailable", None)
+            .with_context("backend", self.backend.name())
+            .with_context("detail", error.to_string())
+            .with_source(error)
     }
 }
 

@@ -17,7 +17,7 @@ const ATTEMPTS: u32 = 3;
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 
 /// What a daemon, or a proxy before it, answers with when it may do better in a moment.
-const PASSING: [u64; 4] = [500, 502, 503, 504];
+const PASSING: [u16; 4] = [500, 502, 503, 504];
 
 /// Does the part of a save that asks a daemon, again if a daemon answered that it cannot just now. Any other failure, and the
 /// last one, is what it fails with.
@@ -41,8 +41,8 @@ fn is_passing(error: &Error) -> bool {
     let first: &(dyn StdError + 'static) = error;
     let mut causes = successors(Some(first), |cause| (**cause).source());
     causes.any(|cause| {
-        let status = cause.downcast_ref::<Error>().and_then(|cause| cause.context().get("status"));
-        status.and_then(serde_json::Value::as_u64).is_some_and(|status| PASSING.contains(&status))
+        let status = cause.downcast_ref::<Error>().and_then(Error::status);
+        status.is_some_and(|status| PASSING.contains(&status))
     })
 }
 
@@ -55,9 +55,9 @@ mod tests {
     use super::*;
     use crate::ErrorKind;
 
-    fn answered(status: u64) -> Error {
-        let answer = Error::new(ErrorKind::Io, "the daemon says no").with("status", status);
-        Error::new(ErrorKind::AgentLost, "cannot reach the session").because(answer)
+    fn answered(status: u16) -> Error {
+        let answer = Error::new(ErrorKind::Io, "the daemon says no").with_status(status);
+        Error::new(ErrorKind::AgentLost, "cannot reach the session").with_source(answer)
     }
 
     /// How often something is tried that fails like this so many times, after how many milliseconds it
@@ -84,7 +84,7 @@ mod tests {
         for status in [400, 404, 408, 409, 425, 429, 501, 505] {
             assert_eq!(tried(|| answered(status), 9).await, (1, 0, false), "{status}");
         }
-        let lost = || Error::new(ErrorKind::AgentLost, "the link closed").retryable(true);
+        let lost = || Error::new(ErrorKind::AgentLost, "the link closed").with_retryable(true);
         assert_eq!(tried(lost, 9).await, (1, 0, false), "that it may be tried again is no answer");
     }
 }

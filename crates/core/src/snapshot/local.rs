@@ -30,7 +30,7 @@ impl Local {
         };
         match begin() {
             Ok(file) => Ok((temporary, file)),
-            Err(error) => Err(self.0.persist_error()?.because(error)),
+            Err(error) => Err(self.0.persist_error()?.with_source(error)),
         }
     }
 }
@@ -54,14 +54,14 @@ impl SnapshotKeeper for Local {
         let published = published.await.map_err(io::Error::other).and_then(|done| done);
         match published {
             Ok(()) => Ok(saved),
-            Err(error) => Err(self.0.persist_error()?.because(error)),
+            Err(error) => Err(self.0.persist_error()?.with_source(error)),
         }
     }
 
     async fn restore(&self, workspace: &Workspace<'_>) -> Result<()> {
         let file = match File::open(self.path()?) {
             Ok(file) => file,
-            Err(error) => return Err(self.0.restore_error()?.because(error)),
+            Err(error) => return Err(self.0.restore_error()?.with_source(error)),
         };
         tar::restore(workspace, file).await
     }

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use bastide_model::snapshot::FingerprintRecord;
 
 use super::{Saved, SnapshotKeeper, Workspace, tar};
+use crate::compat::raise;
 use crate::session::files::Spool;
 use crate::{Content, Error, Result};
 
@@ -58,11 +59,11 @@ impl Remote {
     }
 
     fn not_saved(&self, error: Error) -> Error {
-        Error::snapshot_persist(&self.id, self.place()).because(error)
+        raise::snapshot_persist(&self.id, self.place()).with_source(error)
     }
 
     fn not_restored(&self, error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
-        Error::snapshot_restore(&self.id, self.place()).because(error)
+        raise::snapshot_restore(&self.id, self.place()).with_source(error)
     }
 }
 

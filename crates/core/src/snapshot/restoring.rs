@@ -256,13 +256,12 @@ impl RestoreReplies {
 
     /// Says what it means that a folder is not empty.
     fn refuse(&self, error: Error) -> Error {
-        let errno = error.context().get("errno").and_then(serde_json::Value::as_i64);
-        let not_empty = i64::from(rustix::io::Errno::NOTEMPTY.raw_os_error());
-        if !self.only_empty || errno != Some(not_empty) {
+        let not_empty = rustix::io::Errno::NOTEMPTY.raw_os_error();
+        if !self.only_empty || error.errno() != Some(not_empty) {
             return error;
         }
         Error::new(ErrorKind::Conflict, format!("{} is not empty", self.root))
-            .hint("a folder of yours is never cleared: empty it, or choose another")
-            .because(error)
+            .with_hint("a folder of yours is never cleared: empty it, or choose another")
+            .with_source(error)
     }
 }

@@ -148,7 +148,7 @@ async fn blocking<T: Send + 'static>(
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
         Err(error) => {
-            Err(Error::new(ErrorKind::Internal, "work on a snapshot was lost").because(error))
+            Err(Error::new(ErrorKind::Internal, "work on a snapshot was lost").with_source(error))
         }
     }
 }
@@ -296,7 +296,7 @@ impl Store {
         let mut all = Vec::new();
         for name in record::names(&folder)? {
             match record::read(&folder, &name) {
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) if error.is_not_found() => {}
                 read => all.push((name, read)),
             }
         }

@@ -7,19 +7,17 @@
 mod pack;
 mod restore;
 mod scan;
-mod unpack;
+pub(crate) mod unpack;
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 
-use bastide_archive::tar::LinkPolicy;
-use bastide_model::events::Operation;
 use bastide_model::snapshot::{FingerprintRecord, resume_manifest_digest};
 use sha2::{Digest, Sha256};
 
 use super::{Saved, Workspace};
-use crate::events::Finished;
-use crate::{Content, Error, ErrorKind, Result, Session};
+use crate::compat::raise;
+use crate::{Content, Error, ErrorKind, Result};
 
 /// How fingerprints of tar archives are made.
 const VERSION: &str = "workspace_tar_sha256_v2";
@@ -57,50 +55,18 @@ impl WorkspaceArchive {
         self.file.seek(SeekFrom::Start(0))?;
         Ok(self.file)
     }
+
+    /// How many bytes it has, if that can be told.
+    pub(crate) fn length(&self) -> Option<u64> {
+        self.file.metadata().ok().map(|file| file.len())
+    }
 }
 
-impl Session {
-    /// The workspace as a tar archive, without what snapshots leave out.
-    ///
-    /// # Errors
-    ///
-    /// `WorkspaceArchiveReadError` if it cannot be read.
-    pub async fn persist_workspace(&self) -> Result<WorkspaceArchive> {
-        let scope = self.operation_scope(|| Operation::PersistWorkspace {
-            workspace_root: self.root().as_str().to_owned(),
-            tar_path: self.life.state().snapshot.tar_path(),
-        });
-        let bytes =
-            |archive: &WorkspaceArchive| archive.file.metadata().ok().map(|file| file.len());
-        scope
-            .record_as_one(self.persist_unrecorded(), |archive| Finished::persisted(bytes(archive)))
-            .await
-    }
-
-    async fn persist_unrecorded(&self) -> Result<WorkspaceArchive> {
-        let manifest = self.manifest();
-        let workspace = self.workspace(&manifest)?;
-        let file = tempfile::tempfile().map_err(|error| unreadable(&workspace).because(error))?;
-        let packed = pack(&workspace, file).await?;
-        Ok(WorkspaceArchive { file: packed.file, left_out: packed.left_out })
-    }
-
-    /// Unpacks a tar archive into the workspace by the reference's rules: what is there stays unless a
-    /// member takes its place; owners and times are not taken over. Every member is judged before the
-    /// first is made.
-    ///
-    /// # Errors
-    ///
-    /// `WorkspaceArchiveWriteError` if it is damaged or holds a member that must not be unpacked.
-    pub async fn hydrate_workspace(&self, data: impl Into<Content<'_>>) -> Result<()> {
-        let data = data.into();
-        let scope = self.operation_scope(|| Operation::HydrateWorkspace {
-            untar_dir: self.root().as_str().to_owned(),
-            bytes: data.length(),
-        });
-        let work = unpack::by_the_rules(self, data, LinkPolicy::Inside);
-        scope.record_as_one(work, |_| Finished::done()).await
-    }
+/// The workspace as an archive, in a file without a name.
+pub(crate) async fn archive_of(workspace: &Workspace<'_>) -> Result<WorkspaceArchive> {
+    let file = tempfile::tempfile().map_err(|error| unreadable(workspace).with_source(error))?;
+    let packed = pack(workspace, file).await?;
+    Ok(WorkspaceArchive { file: packed.file, left_out: packed.left_out })
 }
 
 /// An archive that was written.
@@ -120,20 +86,19 @@ async fn pack(workspace: &Workspace<'_>, file: File) -> Result<Packed> {
         (Err(_), _) => Vec::new(),
         (Ok(_), scanned) => scanned.map_err(|error| match error.kind() {
             ErrorKind::AgentLost => error,
-            _ if is_missing(&error) => {
-                unreadable(workspace).with("reason", "workspace_root_not_found").because(error)
-            }
-            _ => unreadable(workspace).because(error),
+            _ if is_missing(&error) => unreadable(workspace)
+                .with_context("reason", "workspace_root_not_found")
+                .with_source(error),
+            _ => unreadable(workspace).with_source(error),
         })?,
     };
-    let (file, sha256) = packed.map_err(|error| unreadable(workspace).because(error))?;
+    let (file, sha256) = packed.map_err(|error| unreadable(workspace).with_source(error))?;
     Ok(Packed { file, sha256, left_out })
 }
 
 /// Whether the failure is that the workspace itself is gone.
 fn is_missing(error: &Error) -> bool {
-    let errno = error.context().get("errno").and_then(serde_json::Value::as_i64);
-    error.kind() == ErrorKind::NotFound || errno == Some(i64::from(NO_ENTRY))
+    error.is_not_found() || error.errno() == Some(NO_ENTRY)
 }
 
 /// Saves the workspace into a file.
@@ -146,7 +111,7 @@ pub(super) async fn save(workspace: &Workspace<'_>, file: File) -> Result<(File,
 /// What the workspace looks like now.
 pub(super) async fn fingerprint(workspace: &Workspace<'_>) -> Result<Option<FingerprintRecord>> {
     let nowhere = File::options().write(true).open("/dev/null");
-    let nowhere = nowhere.map_err(|error| unreadable(workspace).because(error))?;
+    let nowhere = nowhere.map_err(|error| unreadable(workspace).with_source(error))?;
     let packed = pack(workspace, nowhere).await?;
     Ok(fingerprint_of(workspace, &packed.sha256))
 }
@@ -176,5 +141,5 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 fn unreadable(workspace: &Workspace<'_>) -> Error {
-    Error::workspace_archive_read(workspace.root())
+    raise::workspace_archive_read(workspace.root())
 }

@@ -56,7 +56,7 @@ impl SnapshotTypes {
             Snapshot::Custom(_) => {}
         }
         let message = format!("nobody here keeps snapshots of type `{word}`");
-        Err(Error::new(ErrorKind::Unsupported, message).with("type", word))
+        Err(Error::new(ErrorKind::Unsupported, message).with_context("type", word))
     }
 }
 

@@ -179,7 +179,7 @@ pub(crate) enum Liveness {
 pub(super) async fn reserve(path: PathBuf, id: SessionId) -> Result<SessionFolder> {
     let failed = |error: io::Error| {
         let message = format!("cannot make a folder for session {id}: {error}");
-        Error::new(ErrorKind::Io, message).with("path", path.display().to_string())
+        Error::new(ErrorKind::Io, message).with_context("path", path.display().to_string())
     };
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -190,8 +190,8 @@ pub(super) async fn reserve(path: PathBuf, id: SessionId) -> Result<SessionFolde
                     ErrorKind::Conflict,
                     format!("session {id} exists already"),
                 )
-                .with("path", path.display().to_string())
-                .hint("delete it first, or let the new one have a name of its own"));
+                .with_context("path", path.display().to_string())
+                .with_hint("delete it first, or let the new one have a name of its own"));
             }
             Err(error) => return Err(failed(error)),
         }
@@ -240,7 +240,7 @@ pub(super) fn lock_transition(path: &Path, id: &SessionId) -> Result<TransitionA
 
 fn not_locked(path: &Path, id: &SessionId, error: &io::Error) -> Error {
     let message = format!("cannot lock session {id}: {error}");
-    Error::new(ErrorKind::Io, message).with("path", path.display().to_string())
+    Error::new(ErrorKind::Io, message).with_context("path", path.display().to_string())
 }
 
 enum Locked {

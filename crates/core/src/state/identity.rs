@@ -49,8 +49,10 @@ pub fn home_identity(home: &Path) -> Result<String> {
     let failed = |error: io::Error| {
         let message = format!("cannot tell which home {} is: {error}", home.display());
         Error::new(ErrorKind::Io, message)
-            .with("path", path.display().to_string())
-            .hint("make that file readable; if it is damaged, remove it, and a new one is made")
+            .with_context("path", path.display().to_string())
+            .with_hint(
+                "make that file readable; if it is damaged, remove it, and a new one is made",
+            )
     };
     for _ in 0..TRIES {
         match find(&path).map_err(failed)? {

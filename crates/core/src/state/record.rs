@@ -13,7 +13,7 @@ use super::folder::UNWANTED;
 use crate::backend::{Machine, MachineSpec, SessionId};
 use crate::host::sync_folder;
 use crate::workspace::GitOptions;
-use crate::{Error, ErrorKind, Result};
+use crate::{Condition, Error, ErrorKind, Result};
 
 /// The file the record is in.
 const NAME: &str = "machine.json";
@@ -157,7 +157,7 @@ impl Stamp {
 pub(super) fn write(folder: &Path, record: &Record) -> Result<Stamp> {
     let failed = |error: io::Error| {
         let message = format!("cannot write the record of session {}: {error}", record.id);
-        Error::new(ErrorKind::Io, message).with("path", folder.display().to_string())
+        Error::new(ErrorKind::Io, message).with_context("path", folder.display().to_string())
     };
     let text = serde_json::to_vec(record).map_err(|error| failed(error.into()))?;
     let unfinished = folder.join(format!("{NAME}.new"));
@@ -194,17 +194,15 @@ pub(super) fn read(folder: &Path, id: &SessionId) -> Result<Option<(Record, Stam
         Err(error) => {
             let message = format!("the record of session {id} cannot be read: {error}");
             return Err(Error::new(ErrorKind::Io, message)
-                .with("path", folder.display().to_string())
-                .hint("look at it as whoever may read it; nothing of the session is touched meanwhile"));
+                .with_context("path", folder.display().to_string())
+                .with_hint("look at it as whoever may read it; nothing of the session is touched meanwhile"));
         }
     };
     let damaged = |why: String| {
         let message = format!("the record of session {id} is damaged: {why}");
         Error::new(ErrorKind::InvalidInput, message)
-            .with("path", folder.display().to_string())
-            .hint(
-                "`bastide rm` removes the session; what it left in its folder can be copied before",
-            )
+            .with_context("path", folder.display().to_string())
+            .with_condition(Condition::RecordDamaged)
     };
     let head: Head = serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))?;
     if head.form != FORM {
@@ -213,8 +211,8 @@ pub(super) fn read(folder: &Path, id: &SessionId) -> Result<Option<(Record, Stam
             head.form
         );
         return Err(Error::new(ErrorKind::InvalidInput, message)
-            .with("path", folder.display().to_string())
-            .hint("use the version of Bastide that made it"));
+            .with_context("path", folder.display().to_string())
+            .with_hint("use the version of Bastide that made it"));
     }
     let record: Record = serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))?;
     if record.id != *id {

@@ -41,7 +41,8 @@ impl State {
             Err(error) => {
                 drop(fs::remove_file(&unfinished));
                 let message = format!("cannot write the state of session {id}: {error}");
-                Err(Error::new(ErrorKind::Io, message).with("path", folder.display().to_string()))
+                Err(Error::new(ErrorKind::Io, message)
+                    .with_context("path", folder.display().to_string()))
             }
         }
     }
@@ -51,7 +52,8 @@ impl State {
         let path = self.path_of(id).join(NAME);
         let damaged = |why: String| {
             let message = format!("the state of session {id} is damaged: {why}");
-            Error::new(ErrorKind::InvalidInput, message).with("path", path.display().to_string())
+            Error::new(ErrorKind::InvalidInput, message)
+                .with_context("path", path.display().to_string())
         };
         let file = match File::open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

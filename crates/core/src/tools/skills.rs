@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use bastide_model::{Entry, EntryKind, Manifest, PosixPath};
 use serde_json::{Value, json};
 
+use crate::compat::raise;
 use crate::{Error, ErrorKind, Result, Session};
 
 /// Where skills are in a workspace unless said otherwise.
@@ -90,7 +91,9 @@ impl Skills {
                     relative(&skill.name)?;
                     if !names.insert(&skill.name) {
                         let message = format!("duplicate skill name: {}", skill.name);
-                        return Err(Error::skills_config(message).with("name", skill.name.as_str()));
+                        return Err(
+                            raise::skills_config(message).with_context("name", skill.name.as_str())
+                        );
                     }
                 }
             }
@@ -99,7 +102,7 @@ impl Skills {
                     entry.kind,
                     EntryKind::Dir { .. } | EntryKind::LocalDir { .. } | EntryKind::GitRepo(_)
                 ) {
-                    return Err(Error::skills_config("`from_` must be a directory-like entry"));
+                    return Err(raise::skills_config("`from_` must be a directory-like entry"));
                 }
             }
             SkillSource::Lazy(_) => {}
@@ -130,7 +133,7 @@ impl Skills {
         }
         let clash = |path: &PosixPath| {
             let message = format!("something else is at {path} already");
-            Err(Error::skills_config(message).with("path", path.as_str()))
+            Err(raise::skills_config(message).with_context("path", path.as_str()))
         };
         let mut add =
             |path: PosixPath, entry: Entry| match taken.iter().find(|(other, _)| *other == path) {
@@ -186,10 +189,11 @@ impl Skills {
 
     async fn in_session(&self, session: &Session) -> Result<Vec<SkillInfo>> {
         let mut found = Vec::new();
-        for folder in session.ls(self.path.as_str()).await? {
+        for folder in session.files().ls(self.path.as_str()).await? {
             let name = folder.path.rsplit('/').next().unwrap_or_default().to_owned();
             let path = self.path.join(&PosixPath::new(&name));
-            let text = session.read_bounded(&format!("{path}/SKILL.md"), MAX_FRONT_MATTER).await;
+            let text =
+                session.files().read_bounded(&format!("{path}/SKILL.md"), MAX_FRONT_MATTER).await;
             if let (true, Ok(text)) = (folder.is_dir(), text) {
                 found.push(info(&String::from_utf8_lossy(&text), &name, &path));
             }
@@ -229,7 +233,9 @@ impl Skills {
     /// `SkillsConfigError` if there is no such skill, or more than one, or their folder is gone.
     pub async fn load_skill(&self, session: &Session, name: &str) -> Result<Value> {
         let SkillSource::Lazy(folder) = &self.source else {
-            return Err(Error::skills_config("lazy skill not found").with("skill_name", name));
+            return Err(
+                raise::skills_config("lazy skill not found").with_context("skill_name", name)
+            );
         };
         let found = on_host(folder, &self.path)?;
         let is_it =
@@ -239,15 +245,17 @@ impl Skills {
             (Some(found), None) => found,
             (Some(_), Some(_)) => {
                 let message = "lazy skill name is ambiguous";
-                return Err(Error::skills_config(message).with("skill_name", name));
+                return Err(raise::skills_config(message).with_context("skill_name", name));
             }
             (None, _) => {
-                return Err(Error::skills_config("lazy skill not found").with("skill_name", name));
+                return Err(
+                    raise::skills_config("lazy skill not found").with_context("skill_name", name)
+                );
             }
         };
         let answer =
             |status: &str| json!({"status": status, "skill_name": info.name, "path": info.path});
-        if session.stat(&format!("{}/SKILL.md", info.path)).await.is_ok() {
+        if session.files().stat(&format!("{}/SKILL.md", info.path)).await.is_ok() {
             return Ok(answer("already_loaded"));
         }
         let parent = host.parent().unwrap_or(&host).to_owned();
@@ -273,7 +281,7 @@ fn folder_of(skill: &Skill) -> Entry {
 fn relative(path: &str) -> Result<PosixPath> {
     let refused = |reason: &str| {
         let message = format!("skills path must be a relative path inside the workspace: {path}");
-        Err(Error::skills_config(message).with("path", path).with("reason", reason))
+        Err(raise::skills_config(message).with_context("path", path).with_context("reason", reason))
     };
     let parsed = PosixPath::new(path);
     if parsed.is_absolute() {
@@ -291,9 +299,9 @@ fn relative(path: &str) -> Result<PosixPath> {
 /// The skills in a folder of the host: real folders with a real `SKILL.md`, no links.
 fn on_host(folder: &Path, path: &PosixPath) -> Result<Vec<(SkillInfo, PathBuf)>> {
     let gone = |error: std::io::Error| {
-        Error::skills_config("lazy skill source directory is unavailable")
-            .with("src", folder.display().to_string())
-            .because(error)
+        raise::skills_config("lazy skill source directory is unavailable")
+            .with_context("src", folder.display().to_string())
+            .with_source(error)
     };
     let folder = fs::canonicalize(folder).map_err(gone)?;
     let mut found = Vec::new();
@@ -364,7 +372,7 @@ mod tests {
         assert_eq!(manifest.entries.keys().collect::<Vec<_>>(), [".agents/pdf"]);
         manifest.entries.insert(".agents/pdf".to_owned(), Entry::file("x"));
         let clash = skills.process_manifest(&mut manifest).unwrap_err();
-        assert_eq!(clash.class(), Some("SkillsConfigError"));
+        assert_eq!(clash.class(), Some(crate::ErrorClass::SkillsConfigError));
         let twice = Skills::new(SkillSource::Inline(vec![skill.clone(), skill])).unwrap_err();
         assert_eq!(twice.message(), "duplicate skill name: pdf");
         assert!(Skills::new(SkillSource::Folder(Box::new(Entry::file("x")))).is_err());
@@ -396,6 +404,6 @@ mod tests {
         let names: Vec<_> = found.iter().map(|(info, _)| info.name.as_str()).collect();
         assert_eq!(names, ["A"]);
         let gone = on_host(&folder.path().join("none"), &PosixPath::new(".agents")).unwrap_err();
-        assert_eq!(gone.class(), Some("SkillsConfigError"));
+        assert_eq!(gone.class(), Some(crate::ErrorClass::SkillsConfigError));
     }
 }

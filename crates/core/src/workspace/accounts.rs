@@ -4,8 +4,9 @@ use bastide_model::Manifest;
 use bastide_proto::Request;
 use bastide_proto::accounts::Accounts;
 
+use crate::compat::raise;
 use crate::link::Link;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorClass, ErrorKind, Result};
 
 /// How long making accounts may take.
 const DEADLINE: std::time::Duration = std::time::Duration::from_secs(30);
@@ -26,14 +27,14 @@ pub(crate) async fn provision(link: &dyn Link, manifest: &Manifest) -> Result<()
             ErrorKind::AgentLost => error,
             // A name that makes no sense, which is the program's to refuse with the reference.
             ErrorKind::InvalidInput => {
-                Error::exec_nonzero(["useradd"], REFUSED, "", error.to_string()).because(error)
+                raise::exec_nonzero(["useradd"], REFUSED, "", error.to_string()).with_source(error)
             }
             kind => {
                 let message = format!("cannot make users and groups: {error}");
-                let refused = Error::new(kind, message).because(error);
+                let refused = Error::new(kind, message).with_source(error);
                 match kind {
                     // Where there can be none, as on this machine with the reference.
-                    ErrorKind::Unsupported => refused.class_is("ValueError"),
+                    ErrorKind::Unsupported => refused.with_class(ErrorClass::ValueError),
                     _ => refused,
                 }
             }

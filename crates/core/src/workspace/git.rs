@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::plan::GitStep;
+use crate::compat::raise;
 use crate::{Command, Error, ErrorKind, Output, Result, Session};
 
 /// How long one command of git may take.
@@ -41,6 +42,15 @@ pub struct GitOptions {
     pub fetch: GitFetch,
     /// Certificates that servers are checked with on the host, instead of the host's own.
     pub ca_file: Option<PathBuf>,
+}
+
+impl GitOptions {
+    /// Trusts the certificates in that file.
+    #[must_use]
+    pub fn ca_file(mut self, ca_file: impl Into<PathBuf>) -> Self {
+        self.ca_file = Some(ca_file.into());
+        self
+    }
 }
 
 impl GitOptions {
@@ -83,11 +93,11 @@ async fn has_git(session: &Session) -> Result<bool> {
 }
 
 fn no_git(session: &Session, step: &GitStep) -> Error {
-    let error = Error::git_missing_in_image()
-        .with("repo", step.repo.repo.as_str())
-        .with("ref", step.repo.reference.as_str());
+    let error = raise::git_missing_in_image()
+        .with_context("repo", step.repo.repo.as_str())
+        .with_context("ref", step.repo.reference.as_str());
     match session.machine.state.get("image") {
-        Some(Value::String(image)) => error.with("image", image.as_str()),
+        Some(Value::String(image)) => error.with_context("image", image.as_str()),
         _ => error,
     }
 }
@@ -97,16 +107,16 @@ fn subpath_of(step: &GitStep) -> Value {
 }
 
 fn not_cloned(step: &GitStep, stderr: &str) -> Error {
-    Error::git_clone(&url(step), &step.repo.reference, Some(stderr))
-        .with("repo", step.repo.repo.as_str())
-        .with("subpath", subpath_of(step))
+    raise::git_clone(&url(step), &step.repo.reference, Some(stderr))
+        .with_context("repo", step.repo.repo.as_str())
+        .with_context("subpath", subpath_of(step))
 }
 
 fn not_copied(step: &GitStep, from: &str, dest: &PosixPath, stderr: &str) -> Error {
-    Error::git_copy(from, dest, Some(stderr))
-        .with("repo", step.repo.repo.as_str())
-        .with("ref", step.repo.reference.as_str())
-        .with("subpath", subpath_of(step))
+    raise::git_copy(from, dest, Some(stderr))
+        .with_context("repo", step.repo.repo.as_str())
+        .with_context("ref", step.repo.reference.as_str())
+        .with_context("subpath", subpath_of(step))
 }
 
 async fn run<const N: usize>(session: &Session, argv: [&str; N]) -> Result<Output> {
@@ -158,7 +168,7 @@ async fn clone_and_copy(session: &Session, step: &GitStep, tmp: &str) -> Result<
         None => tmp.to_owned(),
     };
     let dest = dest(session, step);
-    session.files().mkdir(dest.as_str(), true).await?;
+    session.files().mkdir_all(dest.as_str()).await?;
     let (all, to) = (format!("{from}/."), format!("{dest}/"));
     let copied = run(session, ["cp", "-R", "--", &all, &to]).await?;
     match copied.exit.code {

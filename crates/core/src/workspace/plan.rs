@@ -5,7 +5,8 @@ use bastide_model::mount::MountStrategy;
 use bastide_model::{Entry, EntryKind, Manifest, PosixPath};
 use bytes::Bytes;
 
-use crate::{Error, ErrorKind, Result};
+use crate::compat::raise;
+use crate::{Error, ErrorClass, ErrorKind, Result};
 
 /// One step.
 #[derive(Debug)]
@@ -55,7 +56,7 @@ pub(super) fn steps(manifest: &Manifest, only_ephemeral: bool) -> Result<Vec<Lay
 fn add(steps: &mut Vec<LayoutStep>, path: PosixPath, entry: &Entry) -> Result<()> {
     if entry.permissions.mode() < 0 {
         let message = format!("the permissions of {path} make no sense: none can be negative");
-        return Err(Error::value_error(message).class_is("OverflowError"));
+        return Err(raise::value_error(message).with_class(ErrorClass::OverflowError));
     }
     let mode = u32::try_from(entry.permissions.mode() & 0o7777).unwrap_or(0o700);
     let place = path.clone();
@@ -97,8 +98,8 @@ fn add(steps: &mut Vec<LayoutStep>, path: PosixPath, entry: &Entry) -> Result<()
         EntryKind::Mount(_) | EntryKind::Custom(_) => {
             let message = format!("cannot lay out {path}: entries of type `{}`", entry.type_name());
             return Err(Error::new(ErrorKind::Unsupported, message)
-                .with("type", entry.type_name())
-                .hint("entries of type `file`, `dir`, `local_file`, `local_dir` and `git_repo` can be laid out"));
+                .with_context("type", entry.type_name())
+                .with_hint("entries of type `file`, `dir`, `local_file`, `local_dir` and `git_repo` can be laid out"));
         }
     }
     if let Some(group) = &entry.group {
@@ -161,13 +162,16 @@ mod tests {
     fn refuses_permissions_below_nothing() {
         let bad = json!({"entries": {"a": {"type": "file", "content": "", "permissions": {"owner": -1}}}});
         let bad: Manifest = lax::read(&bad).unwrap();
-        assert_eq!(steps(&bad, false).unwrap_err().class(), Some("OverflowError"));
+        assert_eq!(steps(&bad, false).unwrap_err().class(), Some(ErrorClass::OverflowError));
     }
 
     #[test]
     fn refuses_a_wrong_path_or_an_unknown_type_before_anything_else() {
         let bad = json!({"entries": {"a": {"type": "file", "content": ""}, "/abs": {"type": "file", "content": ""}}});
         let bad: Manifest = lax::read(&bad).unwrap();
-        assert_eq!(steps(&bad, false).unwrap_err().class(), Some("InvalidManifestPathError"));
+        assert_eq!(
+            steps(&bad, false).unwrap_err().class(),
+            Some(ErrorClass::InvalidManifestPathError)
+        );
     }
 }

@@ -13,6 +13,7 @@ use bastide_model::PosixPath;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, fstat, openat, statat};
 use rustix::io::Errno;
 
+use crate::compat::raise;
 use crate::{Error, ErrorKind, Result};
 
 /// How deep a folder of the host may be: one descriptor is held for each step.
@@ -77,7 +78,7 @@ impl Sources {
         let (start, names) = self.way(src, &shown);
         let failed = |errno: Errno| match errno {
             Errno::NOENT => changed(&shown, None),
-            errno => Error::local_dir_read(&shown).because(io(errno)),
+            errno => raise::local_dir_read(&shown).with_source(io(errno)),
         };
         let mut folder = openat(CWD, &start, FOLDER, Mode::empty()).map_err(failed)?;
         let mut walked = PathBuf::new();
@@ -102,11 +103,11 @@ impl Sources {
     pub(super) fn open_file(&self, src: &PosixPath) -> Result<File> {
         let as_file = |error: Error| {
             let shown = lexical(&self.base.join(src.as_str()));
-            let mut told = Error::local_file_read(shown.display());
+            let mut told = raise::local_file_read(shown.display());
             for (key, value) in error.context().iter().filter(|(key, _)| *key != "src") {
-                told = told.with(key, value.clone());
+                told = told.with_context(key, value.clone());
             }
-            told.because(error)
+            told.with_source(error)
         };
         let opened = || {
             let (parent, name) = split(src);
@@ -127,13 +128,13 @@ impl Sources {
             input.starts_with(resolved.unwrap_or_else(|_| lexical(&grant.host)))
         };
         if !input.starts_with(&base) && !self.grants.iter().any(granted) {
-            let error = Error::local_dir_read(&shown)
-                .with("reason", "outside_base_dir")
-                .with("base_dir", base.display().to_string());
+            let error = raise::local_dir_read(&shown)
+                .with_context("reason", "outside_base_dir")
+                .with_context("base_dir", base.display().to_string());
             let grants: Vec<String> = self.grants.iter().map(|grant| grant.path.clone()).collect();
             return Err(match grants.is_empty() {
                 true => error,
-                false => error.with("extra_path_grants", grants),
+                false => error.with_context("extra_path_grants", grants),
             });
         }
         let mut step = match src.is_absolute() {
@@ -155,15 +156,17 @@ impl Sources {
             match std::fs::symlink_metadata(&step) {
                 Ok(found) if found.is_symlink() => {
                     let child = step.strip_prefix(&self.base).unwrap_or(&step);
-                    return Err(Error::local_dir_read(&shown)
-                        .with("reason", "symlink_not_supported")
-                        .with("child", child.display().to_string()));
+                    return Err(raise::local_dir_read(&shown)
+                        .with_context("reason", "symlink_not_supported")
+                        .with_context("child", child.display().to_string()));
                 }
                 Ok(_) => {}
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                    return Err(Error::local_dir_read(&shown).with("reason", "path_not_found"));
+                    return Err(
+                        raise::local_dir_read(&shown).with_context("reason", "path_not_found")
+                    );
                 }
-                Err(error) => return Err(Error::local_dir_read(step.display()).because(error)),
+                Err(error) => return Err(raise::local_dir_read(step.display()).with_source(error)),
             }
         }
         Ok(shown)
@@ -201,9 +204,8 @@ impl HeldDir {
     ) -> Result<()> {
         if depth > MAX_DEPTH || all.len() > MAX_ENTRIES {
             let message = format!("{} is too deep or holds too much", self.shown);
-            return Err(
-                Error::new(ErrorKind::LimitExceeded, message).with("src", self.shown.as_str())
-            );
+            return Err(Error::new(ErrorKind::LimitExceeded, message)
+                .with_context("src", self.shown.as_str()));
         }
         let mut names = Vec::new();
         for entry in Dir::read_from(&folder).map_err(|errno| self.failed(errno))? {
@@ -278,7 +280,7 @@ impl HeldDir {
     }
 
     fn failed(&self, errno: Errno) -> Error {
-        Error::local_dir_read(&self.shown).because(io(errno))
+        raise::local_dir_read(&self.shown).with_source(io(errno))
     }
 }
 
@@ -321,17 +323,19 @@ fn lossy(path: &[u8]) -> String {
 }
 
 fn changed(shown: &str, child: Option<&[u8]>) -> Error {
-    let error = Error::local_dir_read(shown).with("reason", "path_changed_during_copy");
+    let error = raise::local_dir_read(shown).with_context("reason", "path_changed_during_copy");
     match child {
-        Some(b"") => error.with("child", "."),
-        Some(child) => error.with("child", lossy(child)),
+        Some(b"") => error.with_context("child", "."),
+        Some(child) => error.with_context("child", lossy(child)),
         None => error,
     }
 }
 
 fn link(shown: &str, child: &[u8]) -> Error {
     let child = if child.is_empty() { ".".to_owned() } else { lossy(child) };
-    Error::local_dir_read(shown).with("reason", "symlink_not_supported").with("child", child)
+    raise::local_dir_read(shown)
+        .with_context("reason", "symlink_not_supported")
+        .with_context("child", child)
 }
 
 /// What it means that a name cannot be opened.
@@ -350,7 +354,7 @@ fn open_error(
         Ok(kind) if is_dir != (kind == FileType::Directory) => changed(shown, Some(child)),
         Ok(kind) if !is_dir && kind != FileType::RegularFile => changed(shown, Some(child)),
         _ if errno == Errno::LOOP => link(shown, child),
-        _ => Error::local_dir_read(shown).because(io(errno)),
+        _ => raise::local_dir_read(shown).with_source(io(errno)),
     }
 }
 

@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use super::MaterializedFile;
 use super::plan::Put;
 use super::sources::{HeldDir, Sources};
+use crate::compat::raise;
 use crate::link::fault::{agent_lost, refused};
 use crate::link::{Incoming, Link, Receiver, Sender, Stream, broken, decode};
 use crate::snapshot::Progress;
@@ -159,7 +160,7 @@ pub(crate) async fn lay_out<T: Send + 'static>(
     pieces.close();
     done?;
     let read = reading.await.map_err(|error| {
-        Error::new(ErrorKind::Internal, "the reader of files failed").because(error)
+        Error::new(ErrorKind::Internal, "the reader of files failed").with_source(error)
     })?;
     read.ok_or_else(|| Error::new(ErrorKind::Internal, "the reader of files ended early"))
 }
@@ -258,9 +259,9 @@ fn not_made(fault: Fault, base: &GuestPath) -> Error {
         _ => base.as_str().to_owned(),
     };
     match fault.kind {
-        FaultKind::Escape => Error::invalid_manifest_path(shown, "absolute"),
+        FaultKind::Escape => raise::invalid_manifest_path(shown, "absolute"),
         FaultKind::TooMuch | FaultKind::Stuck | FaultKind::Internal => refused(fault),
-        _ => Error::workspace_archive_write(shown).because(refused(fault)),
+        _ => raise::workspace_archive_write(shown).with_source(refused(fault)),
     }
 }
 
@@ -276,7 +277,7 @@ pub(super) fn send_all(
         sources.ok_or_else(|| {
             let message =
                 "the manifest names files of the host, and there is no folder they may come from";
-            Error::new(ErrorKind::InvalidInput, message).hint("say which with `base_dir`")
+            Error::new(ErrorKind::InvalidInput, message).with_hint("say which with `base_dir`")
         })
     };
     for put in puts {
@@ -286,13 +287,13 @@ pub(super) fn send_all(
             }
             Put::File { path, mode, content } => {
                 let entry = Entry { mode: Some(mode), ..entry(&path, EntryKind::File) };
-                let failed = |error| Error::workspace_archive_write(&path).because(error);
+                let failed = |error| raise::workspace_archive_write(&path).with_source(error);
                 pieces.file(entry, &mut content.as_ref(), |_| {}, failed)?;
             }
             Put::HostFile { path, mode, src } => {
                 let mut file = sources()?.open_file(&src)?;
                 let entry = Entry { mode: Some(mode), ..entry(&path, EntryKind::File) };
-                let failed = |error| Error::local_file_read(&src).because(error);
+                let failed = |error| raise::local_file_read(&src).with_source(error);
                 let sha256 = hashed(pieces, entry, &mut file, failed)?;
                 files.push(MaterializedFile { path: root.join(&path).to_string(), sha256 });
             }
@@ -336,7 +337,7 @@ fn send_dir(
         let to = place(&item.path);
         let shown = root.join(&PosixPath::new(&String::from_utf8_lossy(&to))).to_string();
         let entry = Entry { mode: Some(item.mode), ..Entry::new(to, EntryKind::File) };
-        let failed = |error| Error::local_file_read(held.shown(&item.path)).because(error);
+        let failed = |error| raise::local_file_read(held.shown(&item.path)).with_source(error);
         let sha256 = hashed(pieces, entry, &mut file, failed)?;
         files.push(MaterializedFile { path: shown, sha256 });
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bastide::events::{Delivery, EventOptions, HttpSink, OnError, SinkOptions};
-use bastide::{ErrorKind, SessionId};
+use bastide::{ErrorClass, ErrorKind, SessionId};
 use serde_json::Value;
 
 use super::receiver::Receiver;
@@ -94,7 +94,7 @@ fn fails_by_name_when_it_must_be_heard() {
     let operation = bastide::events::Operation::Running;
     let result = |(): &()| bastide::events::OperationResult::Done;
     let error = run(source.observe(operation, async { Ok(()) }, result)).unwrap_err();
-    assert_eq!(error.class(), Some("RuntimeError"));
+    assert_eq!(error.class(), Some(ErrorClass::RuntimeError));
     assert!(error.message().starts_with("http proxy sink POST failed: "), "{error}");
 }
 

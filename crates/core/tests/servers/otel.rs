@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use bastide::SessionId;
+use bastide::compat::raise;
 use bastide::events::{EventOptions, OperationResult, OtelSink, TraceContext};
-use bastide::{Error, SessionId};
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::KeyValue;
@@ -79,7 +80,7 @@ fn understands_the_spans_and_goes_on_with_the_callers_trace() {
     run(async {
         caller.scope(exec(&source, Ok(ended(0)))).await;
         exec(&source, Ok(ended(3))).await;
-        let error = Error::exec_transport(["x s3cr3t"]).retryable(true);
+        let error = raise::exec_transport(["x s3cr3t"]).with_retryable(true);
         exec(&source, Err(error)).await;
         source.flush().await;
     });

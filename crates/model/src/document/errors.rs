@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::Document;
 use crate::lax::{Invalid, PathSegment};
-use crate::{Error, ErrorKind, FieldError};
+use crate::{Error, ErrorClass, ErrorKind, FieldError};
 
 /// More than these are not listed: nobody reads them, and the first explain the rest.
 const MAX_LISTED: usize = 20;
@@ -78,10 +78,10 @@ impl<'d, 't> DocumentErrors<'d, 't> {
         if more > 0 {
             texts.push(format!("{name}: and {more} more"));
         }
-        let error = self
-            .error
-            .unwrap_or_else(|| Error::new(ErrorKind::InvalidInput, "").class_is("ValidationError"));
-        error.saying(texts.join("\n")).with("errors", listed)
+        let error = self.error.unwrap_or_else(|| {
+            Error::new(ErrorKind::InvalidInput, "").with_class(ErrorClass::ValidationError)
+        });
+        error.with_message(texts.join("\n")).with_context("errors", listed)
     }
 }
 

@@ -1,10 +1,11 @@
 //! Git repositories.
 
+use crate::Result;
+use crate::error::raise;
 use crate::lax::{Fields, Object};
 use crate::posix_path::PosixPath;
 use crate::text;
 use crate::windows_path::WindowsPath;
-use crate::{Error, Result};
 
 /// A git repository, or a part of one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,7 +57,7 @@ impl GitRepo {
         let Some(written) = self.subpath.as_deref().filter(|written| !written.is_empty()) else {
             return Ok(None);
         };
-        let refused = |reason| Err(Error::git_subpath(&self.repo, written, reason));
+        let refused = |reason| Err(raise::git_subpath(&self.repo, written, reason));
         let trimmed = text::trim(written);
         if trimmed.is_empty() {
             return refused("empty");

@@ -1,6 +1,6 @@
 //! What is left of an error that may hold a mount's credentials.
 
-use super::{Detail, Error, ErrorClass, ErrorKind};
+use super::{Detail, Error, ErrorClass, ErrorKind, raise};
 
 const PROTECTED: &str = "sandbox operation failed while using a protected mount configuration";
 const INVALID_MOUNT: &str = "sandbox mount configuration is invalid";
@@ -17,13 +17,13 @@ impl Error {
     /// Says that the context of this error speaks of a mount that may have credentials: past the
     /// edge of a session, only what [`Error::redacted`] leaves of it may be shown.
     #[must_use]
-    pub fn protected(mut self) -> Self {
+    pub fn with_protection(mut self) -> Self {
         self.data.protected = true;
         self
     }
 
     /// The error as it may be shown past the edge of a session: redacted if credentials were in
-    /// play, or if it was [protected](Error::protected).
+    /// play, or if it was [protected](Error::with_protection).
     #[must_use]
     pub fn at_edge(self, credentials_in_play: bool) -> Self {
         if credentials_in_play || self.data.protected { self.redacted() } else { self }
@@ -41,10 +41,10 @@ impl Error {
     /// context, cause and output are gone: any of them may hold a key.
     ///
     /// ```
-    /// use bastide_model::Error;
+    /// use bastide_model::{Error, ErrorClass};
     ///
-    /// let error = Error::exec_nonzero(["mount", "-o", "key=SECRET"], 3, "", "bad SECRET").redacted();
-    /// assert_eq!((error.class(), error.exit_code()), (Some("ExecNonZeroError"), Some(1)));
+    /// let error = bastide_model::error::raise::exec_nonzero(["mount", "-o", "key=SECRET"], 3, "", "bad SECRET").redacted();
+    /// assert_eq!((error.class(), error.exit_code()), (Some(ErrorClass::ExecNonZeroError), Some(1)));
     /// assert!(!format!("{error:?}").contains("SECRET"));
     /// ```
     #[must_use]
@@ -53,17 +53,17 @@ impl Error {
         if data.kind == ErrorKind::Cancelled {
             return Self::new(ErrorKind::Cancelled, "cancelled").marked_redacted();
         }
-        let class = data.class.and_then(ErrorClass::named).filter(|class| class.is_structured());
+        let class = data.class.filter(|class| class.is_structured());
         let (Some(class), Some(code), Some(op)) = (class, data.code, data.op) else {
-            return Self::runtime_error(PROTECTED).marked_redacted();
+            return raise::runtime_error(PROTECTED).marked_redacted();
         };
         let message = match class {
             ErrorClass::MountConfigError if data.message_is_safe => data.message,
             ErrorClass::MountConfigError => INVALID_MOUNT.to_owned(),
             _ => PROTECTED.to_owned(),
         };
-        let mut safe = Self::new(data.kind, message).class_is(class.name()).code_is(code);
-        safe = safe.during(op).retryable(data.retryable);
+        let mut safe = Self::new(data.kind, message).with_class(class).with_code(code);
+        safe = safe.with_op(op).with_retryable(data.retryable);
         safe.data.detail = data.detail.neutral();
         safe.marked_redacted()
     }
@@ -84,6 +84,9 @@ impl Detail {
             stderr: self.stderr.is_some().then(Vec::new),
             timeout_s: None,
             session_id: self.session_id.map(|_| -1),
+            errno: None,
+            status: None,
+            fields: Vec::new(),
         }
     }
 }
@@ -94,17 +97,21 @@ mod tests {
 
     #[test]
     fn keeps_what_programs_branch_on_and_nothing_else() {
+        use ErrorClass as C;
         let cases = [
-            (Error::exec_timeout(["a"], None), Some("ExecTimeoutError"), PROTECTED),
-            (Error::mount_config("key SECRET"), Some("MountConfigError"), INVALID_MOUNT),
-            (Error::mount_config("known").with_safe_message(), Some("MountConfigError"), "known"),
-            (Error::value_error("SECRET"), Some("RuntimeError"), PROTECTED),
-            (Error::new(ErrorKind::Io, "SECRET"), Some("RuntimeError"), PROTECTED),
+            (raise::exec_timeout(["a"], None), Some(C::ExecTimeoutError), PROTECTED),
+            (raise::mount_config("key SECRET"), Some(C::MountConfigError), INVALID_MOUNT),
+            (raise::mount_config("known").with_safe_message(), Some(C::MountConfigError), "known"),
+            (raise::value_error("SECRET"), Some(C::RuntimeError), PROTECTED),
+            (Error::new(ErrorKind::Io, "SECRET"), Some(C::RuntimeError), PROTECTED),
             (Error::new(ErrorKind::Cancelled, "SECRET"), None, "cancelled"),
         ];
         for (error, class, message) in cases {
             let (code, op) = (error.error_code(), error.op());
-            let safe = error.with("key", "SECRET").because(Error::value_error("SECRET")).redacted();
+            let safe = error
+                .with_context("key", "SECRET")
+                .with_source(raise::value_error("SECRET"))
+                .redacted();
             assert_eq!((safe.class(), safe.message()), (class, message));
             assert_eq!((safe.error_code(), safe.op()), (code, op));
             assert!(safe.context().is_empty() && safe.is_redacted());

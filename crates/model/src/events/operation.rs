@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::event::{Event, Finish};
 use super::time::EventTime;
-use crate::error::Error;
+use crate::error::{Error, ErrorClass};
 
 /// An operation of a session, with what is said about it when it starts.
 #[derive(Debug, Clone, PartialEq)]
@@ -227,7 +227,8 @@ impl Operation {
             }
             Err(error) => {
                 finish.ok = false;
-                finish.error_type = Some(error.class().unwrap_or_else(|| error.code()).to_owned());
+                finish.error_type =
+                    Some(error.class().map_or_else(|| error.code(), ErrorClass::name).to_owned());
                 finish.error_message = Some(error.message().to_owned());
                 finish.error_code = error.error_code();
                 finish.error_retryable = error.error_code().and_then(|_| error.is_retryable());

@@ -4,7 +4,8 @@ use uuid::Uuid;
 
 use super::event::Event;
 use crate::PosixPath;
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::error::raise;
 use crate::manifest::rel_path;
 
 /// Where and how to keep a log in the workspace.
@@ -59,7 +60,7 @@ impl WorkspaceLog {
     pub fn new(options: &WorkspaceLogOptions, session_id: Uuid) -> Result<Self> {
         let max_bytes = match options.max_bytes {
             Some(limit) if limit <= 0 => {
-                return Err(Error::value_error("max_bytes must be positive"));
+                return Err(raise::value_error("max_bytes must be positive"));
             }
             limit => limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX)),
         };
@@ -69,7 +70,7 @@ impl WorkspaceLog {
         if options.ephemeral {
             rel_path(path.as_str())?;
             if path.is_empty() {
-                return Err(Error::value_error(
+                return Err(raise::value_error(
                     "Persist workspace skip paths must target a concrete relative path.",
                 ));
             }
@@ -145,7 +146,7 @@ impl WorkspaceLog {
             Some(limit) if length > limit => {
                 self.stopped = true;
                 self.pending = Vec::new();
-                Err(Error::runtime_error(format!(
+                Err(raise::runtime_error(format!(
                     "WorkspaceJsonlSink exceeded max_bytes={limit}; delivery stopped. \
                      Use a new outbox and sink, or JsonlOutboxSink/HttpProxySink."
                 )))

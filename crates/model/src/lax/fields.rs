@@ -226,6 +226,9 @@ mod tests {
             let b = fields.required_with("b", |_| -> Checked<i128> { panic!("read `b`") });
             fields.build(|| a.or(b))
         });
-        assert_eq!(ended.map_err(Invalid::into_error).unwrap_err().class(), Some("TypeError"));
+        assert_eq!(
+            ended.map_err(Invalid::into_error).unwrap_err().class(),
+            Some(crate::ErrorClass::TypeError)
+        );
     }
 }

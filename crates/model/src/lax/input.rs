@@ -10,7 +10,7 @@ use super::number;
 use crate::python::type_name;
 use crate::registry::{Registry, Warning};
 use crate::spelling::did_you_mean;
-use crate::{Error, ErrorKind, FieldError};
+use crate::{Error, ErrorClass, ErrorKind, FieldError};
 
 /// Deeper inputs are refused: every level costs stack, and no real manifest comes near.
 const MAX_DEPTH: usize = 256;
@@ -84,7 +84,7 @@ impl<'a> Input<'a> {
 
     /// Ends the reading; in the reference, `TypeError`.
     pub fn type_error(self, message: impl Into<String>) -> Invalid {
-        self.raise(Error::new(ErrorKind::InvalidInput, message).class_is("TypeError"))
+        self.raise(Error::new(ErrorKind::InvalidInput, message).with_class(ErrorClass::TypeError))
     }
 
     /// The reference's `TypeError` about a value of a wrong type; a person is told by a field error

@@ -5,7 +5,7 @@ use std::fmt;
 use serde_json::{Value, json};
 
 use super::input_path::InputPath;
-use crate::{Error, ErrorKind, FieldError};
+use crate::{Error, ErrorClass, ErrorKind, FieldError};
 
 /// What reading one value yields.
 pub type Checked<T> = std::result::Result<T, Invalid>;
@@ -78,22 +78,23 @@ impl Invalid {
     #[must_use]
     pub fn into_error(self) -> Error {
         match self {
-            Self::Fields(errors) => validation_error(&errors),
+            Self::Fields(errors) => validation_error(errors),
             Self::Refused { message, .. } => {
-                Error::new(ErrorKind::InvalidInput, message).class_is("ValueError")
+                Error::new(ErrorKind::InvalidInput, message).with_class(ErrorClass::ValueError)
             }
             Self::Raised { error, .. } => error,
         }
     }
 }
 
-fn validation_error(errors: &[FieldError]) -> Error {
+fn validation_error(errors: Vec<FieldError>) -> Error {
     let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
     let listed: Vec<Value> = errors
         .iter()
         .map(|error| json!({"loc": error.loc, "type": error.tag, "msg": error.message}))
         .collect();
     Error::new(ErrorKind::InvalidInput, lines.join("\n"))
-        .class_is("ValidationError")
-        .with("errors", listed)
+        .with_class(ErrorClass::ValidationError)
+        .with_context("errors", listed)
+        .with_field_errors(errors)
 }

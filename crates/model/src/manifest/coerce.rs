@@ -3,11 +3,12 @@
 use serde_json::Value;
 
 use super::{KEYS, Manifest};
+use crate::Result;
 use crate::entry::EntryKind;
+use crate::error::raise;
 use crate::lax::Context;
 use crate::python::type_name;
 use crate::registry::Registry;
-use crate::{Error, Result};
 
 impl Manifest {
     /// Reads a manifest that a configuration names `parameter`, without believing it: it must not
@@ -19,14 +20,14 @@ impl Manifest {
     /// and [walking](Self::walk) it.
     pub fn coerce(value: &Value, parameter: &str, registry: &Registry) -> Result<Self> {
         let untrusted = |what: &str| {
-            Error::type_error(format!(
+            raise::type_error(format!(
                 "{parameter}{what} must be configured on a trusted Manifest instance, not in a \
                  dictionary"
             ))
         };
         let Some(map) = value.as_object() else {
             let name = type_name(value);
-            return Err(Error::type_error(format!(
+            return Err(raise::type_error(format!(
                 "{parameter} must be a Manifest instance or a dict, got {name}"
             )));
         };
@@ -39,7 +40,7 @@ impl Manifest {
         if !unknown.is_empty() {
             unknown.sort_unstable();
             let names = unknown.join(", ");
-            return Err(Error::type_error(format!("Unknown {parameter} settings: {names}")));
+            return Err(raise::type_error(format!("Unknown {parameter} settings: {names}")));
         }
         let manifest: Self = Context::with(registry).read(value)?;
         for entry in manifest.walk()? {

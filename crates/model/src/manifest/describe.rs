@@ -5,10 +5,11 @@ use indexmap::IndexMap;
 use super::Manifest;
 use super::tree::{Drawing, Tree};
 use super::walk::coerce_rel_path;
+use crate::Result;
 use crate::entry::Entry;
+use crate::error::raise;
 use crate::posix_path::PosixPath;
 use crate::text::is_blank;
-use crate::{Error, Result};
 
 /// How long a description is at most, in characters.
 pub const MAX_DESCRIPTION_CHARS: i64 = 5000;
@@ -75,7 +76,7 @@ pub fn render_description(
 fn limit(value: Option<i64>, name: &str) -> Result<Option<usize>> {
     match value {
         Some(value) if value <= 0 => {
-            Err(Error::value_error(format!("{name} must be a non-zero positive integer or None")))
+            Err(raise::value_error(format!("{name} must be a non-zero positive integer or None")))
         }
         value => Ok(value.and_then(|value| usize::try_from(value).ok())),
     }

@@ -2,8 +2,9 @@
 
 use super::Manifest;
 use super::walk::rel_path;
+use crate::Result;
+use crate::error::raise;
 use crate::posix_path::PosixPath;
-use crate::{Error, Result};
 
 impl Manifest {
     /// The path in the workspace that `path` names, if a session may keep it out of snapshots: one
@@ -17,7 +18,7 @@ impl Manifest {
         let path = rel_path(path)?;
         if path.is_empty() {
             let message = "Persist workspace skip paths must target a concrete relative path.";
-            return Err(Error::value_error(message));
+            return Err(raise::value_error(message));
         }
         let root = self.root_path().normalized();
         let targets = self.mount_targets()?;
@@ -28,9 +29,9 @@ impl Manifest {
             .min_by_key(|mount| (mount.depth(), mount.clone()));
         match in_the_way {
             Some(mount) => {
-                Err(Error::mount_config("persist workspace skip path must not overlap mount path")
-                    .with("skip_path", path.as_str())
-                    .with("mount_path", mount.as_str()))
+                Err(raise::mount_config("persist workspace skip path must not overlap mount path")
+                    .with_context("skip_path", path.as_str())
+                    .with_context("mount_path", mount.as_str()))
             }
             None => Ok(path),
         }

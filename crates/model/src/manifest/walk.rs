@@ -7,6 +7,7 @@ use indexmap::IndexMap;
 
 use super::Manifest;
 use crate::entry::Entry;
+use crate::error::raise;
 use crate::mount::Mount;
 use crate::posix_path::PosixPath;
 use crate::windows_path::WindowsPath;
@@ -52,7 +53,7 @@ pub fn rel_path(key: &str) -> Result<PosixPath> {
 
 fn refuse_windows(text: &str) -> Result<()> {
     match WindowsPath::absolute(text) {
-        Some(windows) => Err(Error::invalid_manifest_path(windows.to_posix(), "absolute")),
+        Some(windows) => Err(raise::invalid_manifest_path(windows.to_posix(), "absolute")),
         None => Ok(()),
     }
 }
@@ -61,10 +62,10 @@ fn refuse_windows(text: &str) -> Result<()> {
 pub(super) fn check_rel_path(path: &PosixPath) -> Result<()> {
     refuse_windows(&path.to_string())?;
     if path.is_absolute() {
-        return Err(Error::invalid_manifest_path(path, "absolute"));
+        return Err(raise::invalid_manifest_path(path, "absolute"));
     }
     if path.climbs() {
-        return Err(Error::invalid_manifest_path(path, "escape_root"));
+        return Err(raise::invalid_manifest_path(path, "escape_root"));
     }
     Ok(())
 }
@@ -73,14 +74,14 @@ pub(super) fn check_rel_path(path: &PosixPath) -> Result<()> {
 pub(crate) fn normalize_within_root(path: &PosixPath, shown: &PosixPath) -> Result<PosixPath> {
     refuse_windows(&shown.to_string())?;
     if path.is_absolute() {
-        return Err(Error::invalid_manifest_path(shown, "absolute"));
+        return Err(raise::invalid_manifest_path(shown, "absolute"));
     }
     let mut names: Vec<&str> = Vec::new();
     for name in path.names() {
         if name != ".." {
             names.push(name);
         } else if names.pop().is_none() {
-            return Err(Error::invalid_manifest_path(shown, "escape_root"));
+            return Err(raise::invalid_manifest_path(shown, "escape_root"));
         }
     }
     Ok(PosixPath::relative(names))

@@ -10,6 +10,7 @@ use super::exposure::Exposure;
 use super::materialized::TakenPaths;
 use super::rules::{Boundary, CONFIG_FILE, Capability, KeyRule, strategy_rules};
 use super::{Mount, MountPattern, MountSource, MountStrategy};
+use crate::error::raise;
 use crate::manifest::Manifest;
 use crate::posix_path::PosixPath;
 use crate::text::trim;
@@ -102,8 +103,8 @@ impl Mount {
             };
             return Err(self
                 .refused(message)
-                .with("strategy_type", strategy_type)
-                .with("sandbox_backend", backend));
+                .with_context("strategy_type", strategy_type)
+                .with_context("sandbox_backend", backend));
         }
         self.check_credential_files(materializes)?;
         if strategy.boundary == Boundary::External {
@@ -114,7 +115,7 @@ impl Mount {
     }
 
     fn refused(&self, message: &str) -> Error {
-        refused(message).with("mount_type", self.type_name())
+        refused(message).with_context("mount_type", self.type_name())
     }
 
     /// Refuses credential files that the manifest itself would make.
@@ -132,7 +133,7 @@ impl Mount {
             if materializes(file)? {
                 let message = "credential files stored in the manifest are not supported for \
                                cloud mounts; configure credentials outside the sandbox manifest";
-                return Err(self.refused(message).with("credential_field", field));
+                return Err(self.refused(message).with_context("credential_field", field));
             }
         }
         Ok(())
@@ -145,7 +146,7 @@ impl Mount {
             let fields = self.fields_with_line_breaks();
             if !fields.is_empty() {
                 let message = "cloud mount configuration values must not contain line breaks";
-                return Err(self.refused(message).with("configuration_fields", fields));
+                return Err(self.refused(message).with_context("configuration_fields", fields));
             }
         }
         let Some(rules) = self.source_rules() else { return Ok(()) };
@@ -153,7 +154,7 @@ impl Mount {
         if !incomplete.is_empty() {
             let message =
                 "in-container access credentials require a complete non-empty credential set";
-            return Err(self.refused(message).with("credential_fields", incomplete));
+            return Err(self.refused(message).with_context("credential_fields", incomplete));
         }
         let is_blank = |field: &&&str| self.source.text(field).is_some_and(is_blank);
         let mut blank: Vec<&str> = rules.authority.iter().filter(is_blank).copied().collect();
@@ -161,7 +162,7 @@ impl Mount {
             blank.sort_unstable();
             let message =
                 "in-container mount authentication values must not be empty or whitespace-only";
-            return Err(self.refused(message).with("credential_fields", blank));
+            return Err(self.refused(message).with_context("credential_fields", blank));
         }
         Ok(())
     }
@@ -202,9 +203,9 @@ impl Mount {
                            mount strategy";
             return Err(self
                 .refused(message)
-                .with("strategy_type", self.strategy.type_name())
-                .with("pattern_type", pattern)
-                .with("credential_fields", sorted(fields)));
+                .with_context("strategy_type", self.strategy.type_name())
+                .with_context("pattern_type", pattern)
+                .with_context("credential_fields", sorted(fields)));
         };
         self.check_capability(capability, &fields, &acknowledged)?;
         self.check_acknowledged(capability, &fields, &acknowledged)
@@ -241,8 +242,8 @@ impl Mount {
                            credentialless helper, or an external/provider-native mount strategy";
             return Err(self
                 .refused(message)
-                .with("strategy_type", strategy_type)
-                .with("credential_fields", sorted(unsupported)));
+                .with_context("strategy_type", strategy_type)
+                .with_context("credential_fields", sorted(unsupported)));
         }
         let what = if acknowledged.mount_scoped && mount_scoped.is_empty() {
             "mount-scoped credentials"
@@ -252,7 +253,7 @@ impl Mount {
             return Ok(());
         };
         let message = format!("the selected in-container mount capability does not support {what}");
-        Err(self.refused(&message).with("strategy_type", strategy_type))
+        Err(self.refused(&message).with_context("strategy_type", strategy_type))
     }
 
     /// Refuses fields that the sandbox would see without somebody's word.
@@ -272,7 +273,9 @@ impl Mount {
                            external/provider-native strategy, or explicitly acknowledge exposure \
                            for this exact path with \
                            Manifest.with_in_container_mount_credential_exposure_acknowledged()";
-            return Err(self.refused(message).with("credential_fields", sorted(mount_scoped)));
+            return Err(self
+                .refused(message)
+                .with_context("credential_fields", sorted(mount_scoped)));
         }
         if (!broad.is_empty() || capability.discovers) && !acknowledged.broad {
             let message = "broad credential authority cannot be exposed to a helper inside a \
@@ -280,7 +283,7 @@ impl Mount {
                            external/provider-native strategy, or explicitly acknowledge broad \
                            exposure for this exact path with Manifest.\
                            with_in_container_mount_broad_credential_exposure_acknowledged()";
-            return Err(self.refused(message).with("credential_fields", sorted(broad)));
+            return Err(self.refused(message).with_context("credential_fields", sorted(broad)));
         }
         Ok(())
     }
@@ -294,7 +297,7 @@ struct Acknowledged {
 
 /// An error whose words are ours, about a mount whose data are not.
 fn refused(message: &str) -> Error {
-    Error::mount_config(message).with_safe_message().protected()
+    raise::mount_config(message).with_safe_message().with_protection()
 }
 
 fn sorted(mut fields: Vec<&str>) -> Vec<&str> {

@@ -8,6 +8,7 @@ use super::rclone::RcloneConfig;
 use super::remote::{GCS_ENDPOINT, Remote, filled};
 use super::source::{AzureBlob, Gcs, MountSource, R2, S3, S3Files};
 use super::{Mount, MountStrategy};
+use crate::error::raise;
 use crate::posix_path::PosixPath;
 use crate::secret::Secret;
 use crate::{Error, Result};
@@ -140,7 +141,7 @@ impl Mount {
     }
 
     fn cannot_be_mounted_so(&self) -> Error {
-        Error::mount_config("invalid mount_pattern type").with("type", self.type_name())
+        raise::mount_config("invalid mount_pattern type").with_context("type", self.type_name())
     }
 
     fn rclone(
@@ -244,6 +245,6 @@ impl R2 {
             return Ok(());
         }
         let message = "r2 credentials must include both access_key_id and secret_access_key";
-        Err(Error::mount_config(message).with("type", "r2_mount"))
+        Err(raise::mount_config(message).with_context("type", "r2_mount"))
     }
 }

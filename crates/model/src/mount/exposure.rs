@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use super::materialized::folded_names;
+use crate::Result;
 use crate::error::ErrorClass;
+use crate::error::raise;
 use crate::manifest::{Manifest, MountExposure, normalize_within_root};
 use crate::posix_path::PosixPath;
-use crate::{Error, Result};
 
 /// How far credentials reach that a sandbox may see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -43,8 +44,8 @@ impl Manifest {
     ) -> Result<Self> {
         self.acknowledged(exposure, paths).map_err(|error| {
             let holds_authority = self.holds_mount_authority();
-            if holds_authority && error.class() == Some(ErrorClass::ValueError.name()) {
-                return Error::value_error("sandbox mount validation failed");
+            if holds_authority && error.class() == Some(ErrorClass::ValueError) {
+                return raise::value_error("sandbox mount validation failed");
             }
             error.at_edge(holds_authority)
         })
@@ -52,7 +53,7 @@ impl Manifest {
 
     fn acknowledged(&self, exposure: Exposure, paths: &[&str]) -> Result<Self> {
         if paths.is_empty() {
-            return Err(Error::type_error("At least one in-container mount path is required."));
+            return Err(raise::type_error("At least one in-container mount path is required."));
         }
         let mut keys = BTreeSet::new();
         for path in paths {
@@ -88,18 +89,18 @@ impl Manifest {
     /// The key of a path that must name one place below the root and nothing else.
     fn exact_exposure_key(&self, path: &str) -> Result<String> {
         let is_root =
-            || Error::value_error("Mount credential exposure path must identify a non-root path.");
+            || raise::value_error("Mount credential exposure path must identify a non-root path.");
         if path.is_empty() {
             return Err(is_root());
         }
         refuse_backslashes(path)?;
         if path.contains(['*', '?', '[', ']']) {
             let message = "Mount credential exposure paths must not contain wildcard syntax.";
-            return Err(Error::value_error(message));
+            return Err(raise::value_error(message));
         }
         if PosixPath::new(path).climbs() {
             let message = "Mount credential exposure paths must not contain parent segments.";
-            return Err(Error::value_error(message));
+            return Err(raise::value_error(message));
         }
         self.exposure_key(path)?.map(|key| key.text()).ok_or_else(is_root)
     }
@@ -121,7 +122,7 @@ impl Manifest {
 fn refuse_backslashes(path: &str) -> Result<()> {
     if path.contains('\\') {
         let message = "Mount credential exposure paths must use '/' separators.";
-        return Err(Error::value_error(message));
+        return Err(raise::value_error(message));
     }
     Ok(())
 }

@@ -3,10 +3,11 @@
 use indexmap::IndexMap;
 use serde_json::Value;
 
+use crate::Result;
+use crate::error::raise;
 use crate::lax::{Checked, Choice, Dump, FromInput, Input, Object};
 use crate::posix_path::PosixPath;
 use crate::windows_path::WindowsPath;
-use crate::{Error, Result};
 
 /// A program that mounts inside the sandbox, with its settings.
 #[derive(Debug, Clone, PartialEq)]
@@ -184,8 +185,8 @@ impl FusePattern {
             return Ok(());
         }
         let shown = windows.map_or_else(|| path.to_string(), |windows| windows.to_posix());
-        Err(Error::mount_config("blobfuse cache_path must be relative to the workspace root")
-            .with("cache_path", shown))
+        Err(raise::mount_config("blobfuse cache_path must be relative to the workspace root")
+            .with_context("cache_path", shown))
     }
 
     fn put_fields(&self, out: &mut Object) -> Result<()> {

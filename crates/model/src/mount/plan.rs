@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use super::config::MountConfig;
 use super::{Mount, MountPattern, MountStrategy, RcloneMode};
+use crate::error::raise;
 use crate::manifest::Manifest;
 use crate::paths::WorkspacePathPolicy;
 use crate::posix_path::PosixPath;
@@ -96,7 +97,7 @@ impl RequiredTool {
     /// The error if it is not there.
     #[must_use]
     pub fn missing(&self) -> Error {
-        Error::mount_tool_missing(self.tool).with_all(self.context.clone())
+        raise::mount_tool_missing(self.tool).with_contexts(self.context.clone())
     }
 }
 
@@ -137,8 +138,9 @@ impl HelperRun {
         let secrets = || self.env.iter().map(|(_, value)| &**value);
         let command = redact_secrets(&self.argv.join(" "), secrets());
         let stderr = redact_secrets(&String::from_utf8_lossy(stderr), secrets());
-        let error = Error::mount_command(&command, Some(&stderr)).with_all(self.context.clone());
-        if self.is_protected { error.protected() } else { error }
+        let error =
+            raise::mount_command(&command, Some(&stderr)).with_contexts(self.context.clone());
+        if self.is_protected { error.with_protection() } else { error }
     }
 }
 
@@ -256,9 +258,9 @@ impl Mount {
             "docker" => "DockerSandboxSession",
             other => other,
         };
-        Err(Error::mount_config(message)
-            .with("mount_type", self.type_name())
-            .with("session_type", session_type))
+        Err(raise::mount_config(message)
+            .with_context("mount_type", self.type_name())
+            .with_context("session_type", session_type))
     }
 }
 
@@ -273,9 +275,9 @@ impl Mounting<'_> {
     #[must_use]
     pub fn unreadable(&self) -> Error {
         let path = self.file_to_read.as_ref().map(PosixPath::as_str);
-        Error::mount_config("failed to read rclone config file")
-            .with("type", self.mount.type_name())
-            .with("path", path)
+        raise::mount_config("failed to read rclone config file")
+            .with_context("type", self.mount.type_name())
+            .with_context("path", path)
     }
 
     /// The plan, with the content of [`file_to_read`](Self::file_to_read) where there is one.
@@ -296,7 +298,7 @@ impl Mounting<'_> {
             (Some(MountPattern::Rclone(pattern)), MountConfig::Rclone(config)) => {
                 let text = match (&self.file_to_read, file) {
                     (Some(path), Some(file)) => config.text_from_file(path, file)?,
-                    (Some(path), None) => return Err(Error::workspace_read_not_found(path)),
+                    (Some(path), None) => return Err(raise::workspace_read_not_found(path)),
                     (None, _) => config.text(),
                 };
                 rclone::steps(&place, pattern, config, text)?
@@ -305,7 +307,7 @@ impl Mounting<'_> {
             (_, MountConfig::S3Files(config)) => s3_files::steps(&place, config),
             (_, MountConfig::Blobfuse(_) | MountConfig::Rclone(_)) => {
                 let message = "mount pattern received incompatible runtime config";
-                return Err(Error::mount_config(message));
+                return Err(raise::mount_config(message));
             }
         };
         Ok(MountPlan { steps })

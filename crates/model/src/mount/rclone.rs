@@ -1,10 +1,11 @@
 //! What rclone is told: remotes, their names, and the configuration they stand in.
 
+use crate::Result;
+use crate::error::raise;
 use crate::mount::RclonePattern;
 use crate::posix_path::PosixPath;
 use crate::secret::Secret;
 use crate::text::{is_blank, trim};
-use crate::{Error, Result};
 
 /// One remote of rclone, with everything needed to write its configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,18 +41,18 @@ impl RcloneConfig {
     /// `MountConfigError` if it is empty or lacks the section.
     pub fn text_from_file(&self, path: &PosixPath, content: &[u8]) -> Result<Secret> {
         let refused = |message: &str| {
-            Error::mount_config(message)
-                .with("type", self.mount_type.as_str())
-                .with("path", path.as_str())
+            raise::mount_config(message)
+                .with_context("type", self.mount_type.as_str())
+                .with_context("path", path.as_str())
         };
         let text = String::from_utf8_lossy(content);
         if trim(&text).is_empty() {
             return Err(refused("rclone config file is empty"));
         }
         let supplemented = supplemented(&text, &self.remote_name, &self.settings);
-        supplemented
-            .map(Secret::from)
-            .ok_or_else(|| refused(MISSING_SECTION).with("remote_name", self.remote_name.as_str()))
+        supplemented.map(Secret::from).ok_or_else(|| {
+            refused(MISSING_SECTION).with_context("remote_name", self.remote_name.as_str())
+        })
     }
 }
 
@@ -79,9 +80,9 @@ pub fn supplement_rclone_config(
     mount_type: Option<&str>,
 ) -> Result<String> {
     supplemented(text, remote_name, settings).ok_or_else(|| {
-        Error::mount_config(MISSING_SECTION)
-            .with("type", named(mount_type))
-            .with("remote_name", remote_name)
+        raise::mount_config(MISSING_SECTION)
+            .with_context("type", named(mount_type))
+            .with_context("remote_name", remote_name)
     })
 }
 
@@ -152,8 +153,8 @@ impl RclonePattern {
         match self.remote_name.as_deref() {
             Some(name) if !name.is_empty() => Ok(name.to_owned()),
             _ if remote_kind.is_empty() => {
-                Err(Error::mount_config("rclone mount requires remote_kind")
-                    .with("type", named(mount_type)))
+                Err(raise::mount_config("rclone mount requires remote_kind")
+                    .with_context("type", named(mount_type)))
             }
             _ => Ok(format!("sandbox_{remote_kind}_{session}")),
         }

@@ -5,13 +5,14 @@ use std::collections::HashMap;
 use indexmap::IndexMap;
 use serde_json::Value;
 
+use crate::Result;
 use crate::entry::{Entry, EntryKind};
 use crate::error::ErrorClass;
+use crate::error::raise;
 use crate::lax::Dump as _;
 use crate::manifest::{Manifest, coerce_rel_path};
 use crate::posix_path::PosixPath;
 use crate::registry::Registry;
-use crate::{Error, Result};
 
 impl Manifest {
     /// This stored manifest with the mounts of `trusted`, which a program vouches for, and whatever
@@ -29,7 +30,7 @@ impl Manifest {
     ) -> Result<Self> {
         let boundary = trusted.check_mount_boundaries(Some(backend));
         let boundary = match boundary {
-            Err(error) if error.class() != Some(ErrorClass::MountConfigError.name()) => {
+            Err(error) if error.class() != Some(ErrorClass::MountConfigError) => {
                 return Err(error);
             }
             boundary => boundary,
@@ -41,10 +42,10 @@ impl Manifest {
         if !same {
             let message = "sandbox mount configuration can be rebound only from a current trusted \
                            mount configuration with exactly matching credential-free topology";
-            return Err(Error::mount_config(message)
+            return Err(raise::mount_config(message)
                 .with_safe_message()
-                .protected()
-                .with("sandbox_backend", backend));
+                .with_protection()
+                .with_context("sandbox_backend", backend));
         }
         let mut mounts = HashMap::new();
         for step in trusted.walk()? {

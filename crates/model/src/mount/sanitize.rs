@@ -16,11 +16,12 @@ use super::rules::{
     COMMON_FIELDS, SourceRules, StrategyRules, capability_of, option_fields, pattern_fields,
     source_rules, strategy_rules,
 };
+use crate::error::raise;
 use crate::lax::Dump as _;
 use crate::manifest::{DEFAULT_ROOT, MAX_KEY, Manifest};
 use crate::posix_path::PosixPath;
 use crate::registry::Registry;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorClass, ErrorKind, Result};
 
 /// What is left of something after the credentials of its mounts were taken out.
 #[derive(Debug, Clone, PartialEq)]
@@ -57,7 +58,7 @@ impl Manifest {
 /// What is said of a state whose mounts cannot be written without their credentials.
 pub(crate) fn cannot_be_written() -> Error {
     let message = "sandbox session state containing mount authority could not be serialized";
-    Error::mount_config(message).protected()
+    raise::mount_config(message).with_protection()
 }
 
 /// Takes the credentials of mounts out of a manifest that was or will be stored. What is no object
@@ -102,11 +103,10 @@ pub fn sanitize_manifest(mut manifest: Value, registry: &Registry) -> Result<San
 
 /// A stored manifest that is not trusted. Its message is ours and holds nothing of the input.
 fn refused(message: &str) -> Error {
-    Error::new(ErrorKind::InvalidInput, message).class_is(INVALID_MANIFEST).protected()
+    Error::new(ErrorKind::InvalidInput, message)
+        .with_class(ErrorClass::InvalidRawMountManifestError)
+        .with_protection()
 }
-
-/// The reference's class for it, which is a sort of `ValueError`.
-pub(crate) const INVALID_MANIFEST: &str = "_InvalidRawMountManifestError";
 
 /// One pass over the entries of a manifest.
 struct SanitizePass<'a> {

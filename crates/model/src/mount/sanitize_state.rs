@@ -2,9 +2,10 @@
 
 use serde_json::{Map, Value};
 
-use super::sanitize::{INVALID_MANIFEST, Sanitized, sanitize_manifest};
+use super::sanitize::{Sanitized, sanitize_manifest};
+use crate::error::raise;
 use crate::registry::Registry;
-use crate::{Error, Result};
+use crate::{ErrorClass, Result};
 
 /// Marks a state whose mounts lost their credentials, or must be allowed to use some again.
 pub const REDACTED_MOUNT_AUTHORITY: &str = "__openai_agents_redacted_mount_authority";
@@ -30,9 +31,9 @@ fn sanitize_fields(state: &mut Map<String, Value>, registry: &Registry) -> Resul
     let mut redacted = false;
     if let Some(manifest) = state.get_mut("manifest") {
         if !manifest.is_object() {
-            return Err(Error::value_error("sandbox manifest has an invalid shape")
-                .class_is(INVALID_MANIFEST)
-                .protected());
+            return Err(raise::value_error("sandbox manifest has an invalid shape")
+                .with_class(ErrorClass::InvalidRawMountManifestError)
+                .with_protection());
         }
         let sanitized = sanitize_manifest(manifest.take(), registry)?;
         *manifest = sanitized.value;
@@ -53,12 +54,12 @@ fn sanitize_fields(state: &mut Map<String, Value>, registry: &Registry) -> Resul
 ///
 /// `ValueError` if it has another shape, or a manifest in it is not trusted.
 pub fn sanitize_run_state(mut sandbox: Value, registry: &Registry) -> Result<Sanitized<Value>> {
-    let wrong = || Error::value_error("RunState sandbox resume state has an invalid envelope");
+    let wrong = || raise::value_error("RunState sandbox resume state has an invalid envelope");
     let states = states_of(&mut sandbox).ok_or_else(wrong)?;
     let mut redacted = false;
     for state in states {
         redacted |= sanitize_fields(state, registry).map_err(|_| {
-            Error::value_error("RunState sandbox resume state contains an invalid manifest")
+            raise::value_error("RunState sandbox resume state contains an invalid manifest")
         })?;
     }
     Ok(Sanitized { value: sandbox, redacted })

@@ -6,8 +6,9 @@ use super::rclone::join_remote_path;
 use super::remote::{GCS_ENDPOINT, box_path, filled, gcs_hmac_key, r2_endpoint};
 use super::source::{AzureBlob, BoxFolder, BoxSubType, Gcs, MountSource, R2, S3};
 use super::{Mount, MountStrategy};
+use crate::Result;
+use crate::error::raise;
 use crate::secret::Secret;
-use crate::{Error, Result};
 
 /// A volume driver and its options.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +42,9 @@ impl Mount {
             MountSource::S3(source) => s3_by_mountpoint(source),
             MountSource::S3Files(_) | MountSource::Custom(_) => {
                 let message = "docker-volume mounts are not supported for this mount type";
-                return Err(Error::mount_config(message).with("mount_type", self.type_name()));
+                return Err(
+                    raise::mount_config(message).with_context("mount_type", self.type_name())
+                );
             }
         };
         options.extend(driver_options.clone());

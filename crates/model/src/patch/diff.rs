@@ -1,6 +1,7 @@
 //! The diff engine: hunks found by their context instead of by line numbers.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::error::raise;
 use crate::text::{is_blank, trim};
 
 /// What a diff is for.
@@ -63,7 +64,7 @@ fn created_lines<'a>(lines: &[&'a str]) -> Result<Vec<&'a str>> {
     content
         .map(|line| {
             let text = line.strip_prefix('+');
-            text.ok_or_else(|| Error::value_error(format!("Invalid Add File Line: {line}")))
+            text.ok_or_else(|| raise::value_error(format!("Invalid Add File Line: {line}")))
         })
         .collect()
 }
@@ -105,7 +106,7 @@ impl<'a> Parser<'a> {
         while !self.is_done() {
             let (anchors, headers) = self.read_headers();
             if headers == 0 && cursor != 0 {
-                return Err(Error::value_error(format!("Invalid Line:\n{}", self.line())));
+                return Err(raise::value_error(format!("Invalid Line:\n{}", self.line())));
             }
             for (position, anchor) in anchors.iter().enumerate() {
                 match self.find_anchor(anchor, cursor, position > 0) {
@@ -113,7 +114,7 @@ impl<'a> Parser<'a> {
                     // One header alone is a hint; several are a way that has to exist.
                     None if headers > 1 => {
                         let message = format!("Invalid Anchor {cursor}:\n{anchor}");
-                        return Err(Error::value_error(message));
+                        return Err(raise::value_error(message));
                     }
                     None => {}
                 }
@@ -123,7 +124,7 @@ impl<'a> Parser<'a> {
                 let of_file = if section.at_end_of_file { " EOF" } else { "" };
                 let context = section.context.join("\n");
                 let message = format!("Invalid{of_file} Context {cursor}:\n{context}");
-                return Err(Error::value_error(message));
+                return Err(raise::value_error(message));
             };
             cursor = found + section.context.len();
             let shifted = section.chunks.into_iter();
@@ -175,7 +176,7 @@ impl<'a> Parser<'a> {
             let line = if raw.is_empty() { " " } else { raw };
             let kind = line.chars().next().filter(|kind| "+- ".contains(*kind));
             let Some(kind) = kind else {
-                return Err(Error::value_error(format!("Invalid Line: {line}")));
+                return Err(raise::value_error(format!("Invalid Line: {line}")));
             };
             self.index += 1;
             let text = &line[1..];
@@ -200,7 +201,7 @@ impl<'a> Parser<'a> {
         } else if self.index == start {
             let (index, line) = (self.index, self.line());
             let message = format!("Nothing in this section - index={index} {line}");
-            return Err(Error::value_error(message));
+            return Err(raise::value_error(message));
         }
         Ok(section)
     }
@@ -266,11 +267,11 @@ fn apply_chunks<'a>(original: &[&'a str], chunks: &[Chunk<'a>]) -> Result<Vec<&'
         if chunk.at > original.len() {
             let (at, length) = (chunk.at, original.len());
             let message = format!("applyDiff: chunk.origIndex {at} > input length {length}");
-            return Err(Error::value_error(message));
+            return Err(raise::value_error(message));
         }
         if cursor > chunk.at {
             let message = format!("applyDiff: overlapping chunk at {} (cursor {cursor})", chunk.at);
-            return Err(Error::value_error(message));
+            return Err(raise::value_error(message));
         }
         lines.extend_from_slice(&original[cursor..chunk.at]);
         lines.extend_from_slice(&chunk.inserted);

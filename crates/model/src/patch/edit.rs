@@ -3,6 +3,7 @@
 use super::diff::{DiffMode, apply_diff};
 use super::{PatchKind, PatchOperation};
 use crate::PosixPath;
+use crate::error::raise;
 use crate::error::{Error, ErrorClass, ErrorKind, Result};
 use crate::paths::{PathInput, SandboxWorkspaceScope, WorkspacePathPolicy};
 use crate::text::trim;
@@ -96,12 +97,12 @@ impl WorkspaceEditor {
     /// The path from the workspace's folder. Grants are not for patches.
     fn workspace_path(&self, path: &str) -> Result<PosixPath> {
         if trim(path).is_empty() {
-            return Err(Error::apply_patch_path(path, "empty"));
+            return Err(raise::apply_patch_path(path, "empty"));
         }
         let anchored = PosixPath::new(&self.scope.anchor(&PosixPath::typed(path)));
         self.policy.relative_path(&anchored).map_err(|error| {
-            match error.class() == Some(ErrorClass::InvalidManifestPathError.name()) {
-                true => Error::apply_patch_path(path, "escape_root").because(error),
+            match error.class() == Some(ErrorClass::InvalidManifestPathError) {
+                true => raise::apply_patch_path(path, "escape_root").with_source(error),
                 false => error,
             }
         })
@@ -203,7 +204,7 @@ impl Edit {
             (State::Resolving, FileAnswer::Resolved(file)) => self.resolved(file)?,
             (State::Checking { .. }, FileAnswer::Missing) => {
                 let path = PosixPath::new(&self.target.shown);
-                return Err(Error::apply_patch_file_not_found(path));
+                return Err(raise::apply_patch_file_not_found(path));
             }
             (State::Checking { file }, FileAnswer::Content(_)) => {
                 let output = format!("Deleted {}", self.target.shown);
@@ -211,7 +212,7 @@ impl Edit {
             }
             (State::Reading { .. }, FileAnswer::Missing) => {
                 let path = PosixPath::new(&self.operation.path);
-                return Err(Error::apply_patch_file_not_found(path));
+                return Err(raise::apply_patch_file_not_found(path));
             }
             (State::Reading { file }, FileAnswer::Content(content)) => {
                 self.update(editor, file, content)?
@@ -254,7 +255,7 @@ impl Edit {
                 (State::Finishing { output }, FileRequest::Rename { from: file, to })
             }
             (State::ComparingAgain { .. }, FileAnswer::Same(false)) => {
-                return Err(Error::apply_patch_diff(
+                return Err(raise::apply_patch_diff(
                     "Move destination was updated, but source and destination no longer identify \
                      the same file; source was left untouched",
                 ));
@@ -278,7 +279,7 @@ impl Edit {
         let Some(diff) = &operation.diff else {
             let (kind, path) = (operation.kind.as_str(), operation.path.as_str());
             let message = format!("Missing diff for operation type {kind} on path {path}");
-            return Err(Error::apply_patch_diff(message).with("path", path));
+            return Err(raise::apply_patch_diff(message).with_context("path", path));
         };
         if operation.kind == PatchKind::UpdateFile {
             let request = FileRequest::Read(file.clone());
@@ -297,7 +298,7 @@ impl Edit {
         content: Vec<u8>,
     ) -> Result<(State, FileRequest)> {
         let original = String::from_utf8(content).map_err(|error| {
-            Error::apply_patch_decode(editor.decode_path(self, &file)).because(error)
+            raise::apply_patch_decode(editor.decode_path(self, &file)).with_source(error)
         })?;
         let diff = self.operation.diff.as_deref().unwrap_or_default();
         let text = self.diffed(&original, diff, DiffMode::Update)?;
@@ -329,9 +330,9 @@ impl Edit {
 
     fn diffed(&self, original: &str, diff: &str, mode: DiffMode) -> Result<String> {
         apply_diff(original, diff, mode).map_err(|error| {
-            Error::apply_patch_diff(error.message())
-                .with("path", self.operation.path.as_str())
-                .because(error)
+            raise::apply_patch_diff(error.message())
+                .with_context("path", self.operation.path.as_str())
+                .with_source(error)
         })
     }
 
@@ -342,10 +343,10 @@ impl Edit {
 
     fn already_exists(&self) -> Error {
         let shown = &self.target.shown;
-        Error::apply_patch_diff(format!(
+        raise::apply_patch_diff(format!(
             "apply_patch cannot create {shown} because it already exists. \
              Use an update_file operation to change an existing file."
         ))
-        .with("path", shown.as_str())
+        .with_context("path", shown.as_str())
     }
 }

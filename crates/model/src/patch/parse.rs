@@ -3,7 +3,8 @@
 use serde_json::{Map, Value};
 
 use super::{PatchKind, PatchOperation};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::raise;
+use crate::error::{Error, ErrorClass, ErrorKind, Result};
 use crate::python::{text, type_name};
 use crate::text::{is_blank, trim};
 
@@ -27,7 +28,8 @@ pub fn parse_tool_input(raw: &str) -> Result<Vec<PatchOperation>> {
 
 fn parse_json(raw: &str) -> Result<Vec<PatchOperation>> {
     let payload: Value = serde_json::from_str(raw).map_err(|error| {
-        Error::new(ErrorKind::InvalidInput, error.to_string()).class_is("JSONDecodeError")
+        Error::new(ErrorKind::InvalidInput, error.to_string())
+            .with_class(ErrorClass::JSONDecodeError)
     })?;
     match &payload {
         Value::Object(object) => match (object.get("operations"), object.get("operation")) {
@@ -36,12 +38,12 @@ fn parse_json(raw: &str) -> Result<Vec<PatchOperation>> {
             (_, Some(operation)) => Ok(vec![json_operation(operation)?]),
         },
         Value::Array(operations) => operations.iter().map(json_operation).collect(),
-        _ => Err(Error::value_error("apply_patch JSON input must be an object or array")),
+        _ => Err(raise::value_error("apply_patch JSON input must be an object or array")),
     }
 }
 
 fn json_operation(value: &Value) -> Result<PatchOperation> {
-    let refused = |message: String| Err(Error::value_error(message));
+    let refused = |message: String| Err(raise::value_error(message));
     let Value::Object(object) = value else {
         return refused("apply_patch operation must be an object".to_owned());
     };
@@ -74,7 +76,7 @@ fn kind_of(object: &Map<String, Value>) -> Result<Option<PatchKind>> {
     match object.get("type") {
         Some(Value::String(name)) => Ok(PatchKind::named(name)),
         Some(value @ (Value::Array(_) | Value::Object(_))) => {
-            Err(Error::type_error(format!("unhashable type: '{}'", type_name(value))))
+            Err(raise::type_error(format!("unhashable type: '{}'", type_name(value))))
         }
         _ => Ok(None),
     }
@@ -97,7 +99,7 @@ pub fn coerce_operations(operations: &Value) -> Result<Vec<PatchOperation>> {
         other => {
             let given = type_name(other);
             let message = format!("Invalid apply_patch operations payload: {given}");
-            Err(Error::apply_patch_diff(message))
+            Err(raise::apply_patch_diff(message))
         }
     }
 }
@@ -120,11 +122,11 @@ fn coerce_operation(operation: &Map<String, Value>) -> Result<PatchOperation> {
 }
 
 fn wrong_type(what: &str, value: &Value) -> Error {
-    Error::apply_patch_diff(format!("Invalid apply_patch {what} type: {}", type_name(value)))
+    raise::apply_patch_diff(format!("Invalid apply_patch {what} type: {}", type_name(value)))
 }
 
 fn parse_text(raw: &str) -> Result<Vec<PatchOperation>> {
-    let refused = |message: &str| Err(Error::value_error(message));
+    let refused = |message: &str| Err(raise::value_error(message));
     let mut lines: Vec<&str> = raw.split('\n').collect();
     if lines.last() == Some(&"") {
         lines.pop();
@@ -162,7 +164,7 @@ fn is_header(line: &str) -> bool {
 }
 
 fn section_operation(header: &str, lines: &[&str]) -> Result<PatchOperation> {
-    let refused = |message: String| Err(Error::value_error(message));
+    let refused = |message: String| Err(raise::value_error(message));
     let operation = |kind, path: &str, diff, move_to| {
         Ok(PatchOperation { kind, path: path.to_owned(), diff, move_to })
     };
@@ -201,7 +203,7 @@ fn section_operation(header: &str, lines: &[&str]) -> Result<PatchOperation> {
 
 fn header_path<'a>(header: &str, path: &'a str) -> Result<&'a str> {
     match trim(path) {
-        "" => Err(Error::value_error(format!("Missing path in apply_patch header: {header}"))),
+        "" => Err(raise::value_error(format!("Missing path in apply_patch header: {header}"))),
         path => Ok(path),
     }
 }

@@ -2,6 +2,7 @@
 
 use super::resolve::{HostFiles, grant_host_path, resolve_links};
 use super::{PathInput, invalid_path, refuse_filesystem_root};
+use crate::error::raise;
 use crate::error::{Error, Result};
 use crate::{PathGrant, PosixPath, WindowsPath};
 
@@ -32,7 +33,7 @@ impl WorkspacePathPolicy {
     pub fn new<'a>(root: impl Into<PathInput<'a>>, grants: Vec<PathGrant>) -> Result<Self> {
         let root = root.into().to_posix();
         if !root.is_absolute() {
-            return Err(Error::value_error("sandbox workspace root must be absolute"));
+            return Err(raise::value_error("sandbox workspace root must be absolute"));
         }
         Ok(Self { root: root.normalized(), grants })
     }
@@ -140,7 +141,7 @@ impl WorkspacePathPolicy {
         let mut rules = Vec::new();
         for grant in &self.grants {
             if WindowsPath::absolute(&grant.path).is_some() {
-                return Err(Error::value_error("sandbox path grant path must be POSIX absolute"));
+                return Err(raise::value_error("sandbox path grant path must be POSIX absolute"));
             }
             let root = PosixPath::typed(&grant.path);
             refuse_filesystem_root(&root)?;
@@ -200,9 +201,9 @@ fn refuse_windows_absolute(path: PathInput<'_>) -> Result<()> {
 
 fn refuse_read_only(path: &PosixPath, grant: Option<&PathGrant>) -> Result<()> {
     match grant {
-        Some(grant) if grant.read_only => Err(Error::workspace_archive_write(path)
-            .with("reason", "read_only_extra_path_grant")
-            .with("grant_path", grant.path.as_str())),
+        Some(grant) if grant.read_only => Err(raise::workspace_archive_write(path)
+            .with_context("reason", "read_only_extra_path_grant")
+            .with_context("grant_path", grant.path.as_str())),
         _ => Ok(()),
     }
 }

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use super::{PathInput, invalid_path, refuse_filesystem_root, refuse_resolved_filesystem_root};
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::error::raise;
 use crate::{PathGrant, PosixPath, WindowsPath};
 
 /// What following links has to know about the files of a host.
@@ -33,7 +34,7 @@ pub fn resolve_links(path: &PosixPath, files: &dyn HostFiles) -> Result<PosixPat
     });
     let resolved = PosixPath::new(&format!("/{}", walk.here.join("/")));
     match looping {
-        true => Err(Error::runtime_error(format!("Symlink loop from '{resolved}'"))),
+        true => Err(raise::runtime_error(format!("Symlink loop from '{resolved}'"))),
         false => Ok(resolved),
     }
 }
@@ -85,7 +86,7 @@ impl Walk<'_> {
 
     fn enter(&mut self, name: String, steps: &mut Vec<PathToken>) -> Result<()> {
         if name.contains('\0') {
-            return Err(Error::value_error("embedded null byte"));
+            return Err(raise::value_error("embedded null byte"));
         }
         self.here.push(name);
         let at = format!("/{}", self.here.join("/"));
@@ -124,7 +125,7 @@ pub fn grant_host_path(grant: &PathGrant, files: &dyn HostFiles) -> Result<Posix
     let raw = grant.host_path.as_deref().unwrap_or(&grant.path);
     let path = PosixPath::new(raw);
     if !path.is_absolute() {
-        return Err(Error::value_error(format!(
+        return Err(raise::value_error(format!(
             "sandbox path grant host_path must be absolute on the current host: {raw}"
         )));
     }

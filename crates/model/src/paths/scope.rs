@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 use super::PathInput;
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::error::raise;
 use crate::text::trim;
 use crate::{PosixPath, WindowsPath};
 
@@ -12,7 +13,7 @@ use crate::{PosixPath, WindowsPath};
 /// # Errors
 /// `ValueError` if it is empty, not relative, leads upwards or is spelled with backslashes.
 pub fn normalize_sandbox_cwd(cwd: &str) -> Result<PosixPath> {
-    let refused = |message| Err(Error::value_error(message));
+    let refused = |message| Err(raise::value_error(message));
     if cwd.contains('\\') {
         return refused("sandbox.cwd must use POSIX path separators");
     }
@@ -36,7 +37,7 @@ pub fn normalize_sandbox_cwd(cwd: &str) -> Result<PosixPath> {
 pub fn cwd_from_json(cwd: &Value) -> Result<PosixPath> {
     match cwd {
         Value::String(cwd) => normalize_sandbox_cwd(cwd),
-        _ => Err(Error::value_error("sandbox.cwd must be a string or Path")),
+        _ => Err(raise::value_error("sandbox.cwd must be a string or Path")),
     }
 }
 
@@ -93,7 +94,7 @@ impl SandboxWorkspaceScope {
     ) -> Result<PosixPath> {
         let path = workspace_relative.into().to_posix();
         if path.is_absolute() {
-            return Err(Error::value_error(
+            return Err(raise::value_error(
                 "workspace-relative display paths must not be absolute",
             ));
         }
@@ -114,7 +115,7 @@ impl SandboxWorkspaceScope {
         workspace_root: impl Into<PathInput<'a>>,
         workspace_relative: impl Into<PathInput<'a>>,
     ) -> Result<PosixPath> {
-        let refused = |message| Err(Error::value_error(message));
+        let refused = |message| Err(raise::value_error(message));
         let path = workspace_relative.into();
         if matches!(path, PathInput::Text(text) if text.contains('\\')) {
             return refused("session resource paths must use POSIX path separators");

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::error::raise;
 use crate::lax::{Checked, Input, Invalid};
 use crate::{Error, Result};
 
@@ -40,7 +41,7 @@ impl<T: 'static> Kinds<T> {
     ) -> Result<()> {
         if word.is_empty() {
             let message = format!("{owner} must define a non-empty string default for `type`");
-            return Err(Error::value_error(message));
+            return Err(raise::value_error(message));
         }
         if let Some(existing) = self.known.get(word) {
             return Err(taken(&existing.owner));

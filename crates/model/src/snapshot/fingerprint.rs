@@ -3,9 +3,10 @@
 use serde_json::Value;
 
 use crate::checksum::sha256_hex;
+use crate::error::raise;
 use crate::json_text::sorted_ascii;
 use crate::lax::Dump as _;
-use crate::{Error, ErrorKind, Manifest, Result};
+use crate::{Error, ErrorClass, ErrorKind, Manifest, Result};
 
 /// The way fingerprints are made, as they name it.
 pub const FINGERPRINT_VERSION: &str = "workspace_tar_sha256_v1";
@@ -35,18 +36,18 @@ impl FingerprintRecord {
     /// The payload is not UTF-8, not a JSON object, or a field is missing or empty.
     pub fn parse(payload: &[u8]) -> Result<Self> {
         let invalid =
-            |class, error: String| Error::new(ErrorKind::InvalidInput, error).class_is(class);
+            |class, error: String| Error::new(ErrorKind::InvalidInput, error).with_class(class);
         let text = std::str::from_utf8(payload)
-            .map_err(|error| invalid("UnicodeDecodeError", error.to_string()))?;
+            .map_err(|error| invalid(ErrorClass::UnicodeDecodeError, error.to_string()))?;
         let value: Value = serde_json::from_str(text)
-            .map_err(|error| invalid("JSONDecodeError", error.to_string()))?;
+            .map_err(|error| invalid(ErrorClass::JSONDecodeError, error.to_string()))?;
         let Value::Object(object) = value else {
-            return Err(Error::value_error("snapshot fingerprint payload must be a JSON object"));
+            return Err(raise::value_error("snapshot fingerprint payload must be a JSON object"));
         };
         let field = |name: &str| {
             let text = object.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
             text.map(str::to_owned).ok_or_else(|| {
-                Error::value_error(format!("snapshot fingerprint payload is missing `{name}`"))
+                raise::value_error(format!("snapshot fingerprint payload is missing `{name}`"))
             })
         };
         Ok(Self { fingerprint: field("fingerprint")?, version: field("version")? })

@@ -1,5 +1,6 @@
 //! Snapshots that are tar files on the host.
 
+use crate::error::raise;
 use crate::posix_path::PosixPath;
 use crate::windows_path::WindowsPath;
 use crate::{Error, Result};
@@ -47,7 +48,7 @@ impl LocalSnapshot {
     /// # Errors
     /// The id is not one name, here and on Windows.
     pub fn persist_error(&self) -> Result<Error> {
-        Ok(Error::snapshot_persist(&self.id, self.path()?))
+        Ok(raise::snapshot_persist(&self.id, self.path()?))
     }
 
     /// The error for a snapshot that cannot be read.
@@ -55,7 +56,7 @@ impl LocalSnapshot {
     /// # Errors
     /// The id is not one name, here and on Windows.
     pub fn restore_error(&self) -> Result<Error> {
-        Ok(Error::snapshot_restore(&self.id, self.path()?))
+        Ok(raise::snapshot_restore(&self.id, self.path()?))
     }
 
     fn file_name(&self) -> Result<String> {
@@ -65,7 +66,7 @@ impl LocalSnapshot {
             && WindowsPath::new(id).drive().is_empty();
         match is_one_name {
             true => Ok(format!("{id}.tar")),
-            false => Err(Error::value_error("LocalSnapshot id must be a single path segment")),
+            false => Err(raise::value_error("LocalSnapshot id must be a single path segment")),
         }
     }
 }

@@ -111,7 +111,8 @@ impl BackendState {
                 out.put("machine", &machine.clone().map(Value::Object))?;
                 let receipt = receipt.as_ref().map(serde_json::to_value).transpose();
                 let receipt = receipt.map_err(|error| {
-                    Error::new(ErrorKind::Internal, "a receipt cannot be written").because(error)
+                    Error::new(ErrorKind::Internal, "a receipt cannot be written")
+                        .with_source(error)
                 })?;
                 out.put("receipt", &receipt)
             }

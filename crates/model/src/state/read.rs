@@ -6,6 +6,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::{BackendState, NetworkMode, REDACTED_HOST_PATH_GRANTS, SessionState};
+use crate::error::raise;
 use crate::lax::{Checked, Context, Input, Invalid, is_int};
 use crate::manifest::Manifest;
 use crate::mount::{REDACTED_MOUNT_AUTHORITY, sanitize_session_state};
@@ -34,7 +35,7 @@ impl SessionState {
     pub fn parse(payload: Value, registry: &Registry) -> Result<Self> {
         if !payload.is_object() {
             let message = "session state payload must be a SandboxSessionState or dict";
-            return Err(Error::type_error(message));
+            return Err(raise::type_error(message));
         }
         let named = |state: &Value| state.get("type").and_then(Value::as_str).map(str::to_owned);
         Self::read_stored(payload, named, registry)
@@ -45,10 +46,10 @@ impl SessionState {
         backend: impl FnOnce(&Value) -> Option<String>,
         registry: &Registry,
     ) -> Result<Self> {
-        let invalid = |_: Error| Error::value_error(INVALID);
+        let invalid = |_: Error| raise::value_error(INVALID);
         let sanitized = sanitize_session_state(payload, registry).map_err(invalid)?;
         let payload = sanitized.value;
-        let backend = backend(&payload).ok_or_else(|| Error::value_error(INVALID))?;
+        let backend = backend(&payload).ok_or_else(|| raise::value_error(INVALID))?;
         let mut state = Self::read(&payload, &backend, None, registry).map_err(invalid)?;
         state.mount_authority_redacted |= sanitized.redacted;
         state.forget_host_paths(&payload);
@@ -82,7 +83,7 @@ impl SessionState {
     /// A `ValueError` if it is no JSON; else `ValidationError`, or what a rule says.
     pub fn from_json(text: &str, backend: &str, registry: &Registry) -> Result<Self> {
         let value = json_text::parse(text)
-            .map_err(|_| Error::value_error("sandbox session state JSON is invalid"))?;
+            .map_err(|_| raise::value_error("sandbox session state JSON is invalid"))?;
         let is_marked = value.get(REDACTED_MOUNT_AUTHORITY) == Some(&Value::Bool(true));
         if value.get("manifest").is_none() {
             return Self::checked(&value, backend, None, is_marked, registry);

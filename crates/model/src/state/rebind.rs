@@ -3,9 +3,10 @@
 use std::collections::HashSet;
 
 use super::SessionState;
+use crate::Result;
+use crate::error::raise;
 use crate::manifest::Manifest;
 use crate::registry::Registry;
-use crate::{Error, Result};
 
 impl SessionState {
     /// The state with the grants of `trusted`, if some of its own lost their paths of the host.
@@ -18,7 +19,7 @@ impl SessionState {
             return Ok(self);
         }
         let Some(trusted) = trusted else {
-            return Err(Error::value_error(
+            return Err(raise::value_error(
                 "Sandbox session state contains path grants that require a current trusted \
                  manifest before resume",
             ));
@@ -33,7 +34,7 @@ impl SessionState {
         let missing: Vec<&str> =
             self.path_grants_to_rebind.iter().filter(is_missing).map(String::as_str).collect();
         if !missing.is_empty() {
-            return Err(Error::value_error(format!(
+            return Err(raise::value_error(format!(
                 "Sandbox session state requires current trusted host_path values for these path \
                  grants: {}",
                 missing.join(", ")
@@ -63,7 +64,7 @@ impl SessionState {
             || trusted.is_some_and(Manifest::holds_mount_authority);
         let rebound = match trusted {
             Some(trusted) => self.manifest.with_mount_authority_of(trusted, backend, registry),
-            None => Err(Error::value_error(
+            None => Err(raise::value_error(
                 "Sandbox session state contains redacted cloud mount credentials and requires a \
                  current trusted manifest before resume",
             )),
@@ -89,13 +90,13 @@ impl SessionState {
     fn check_nothing_waits(&self) -> Result<()> {
         self.manifest.check_mount_boundaries(Some(self.type_name()))?;
         if self.mount_authority_redacted {
-            return Err(Error::value_error(
+            return Err(raise::value_error(
                 "Sandbox session state with cloud mount credentials cannot be resumed; resume \
                  through Runner with the current trusted manifest",
             ));
         }
         if !self.path_grants_to_rebind.is_empty() {
-            return Err(Error::value_error(
+            return Err(raise::value_error(
                 "Sandbox session state path grants must be rebound from a current trusted manifest \
                  before resume; resume through Runner with SandboxRunConfig.manifest",
             ));

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::error::Error;
+use crate::error::{Error, FieldError};
 use crate::lax::{self, Checked, FromInput, Input};
 use crate::pty::{PTY_START_YIELD_TIME_MS, PTY_WRITE_YIELD_TIME_MS};
 
@@ -149,10 +149,10 @@ pub(super) fn read<T: FromInput>(raw: &str, known: &[&str]) -> Result<T, String>
 }
 
 fn wrong_fields<'a>(error: &Error, known: &[&'a str]) -> Vec<&'a str> {
-    let places = error.context().get("errors").and_then(Value::as_array);
-    let first = |entry: &'_ Value| entry["loc"][0].as_str().map(str::to_owned);
-    let wrong: Vec<String> = places.into_iter().flatten().filter_map(first).collect();
-    known.iter().copied().filter(|name| wrong.iter().any(|wrong| wrong == name)).collect()
+    let is_at =
+        |field: &FieldError, name: &str| field.loc.first().and_then(Value::as_str) == Some(name);
+    let is_wrong = |name: &str| error.field_errors().iter().any(|field| is_at(field, name));
+    known.iter().copied().filter(|name| is_wrong(name)).collect()
 }
 
 fn refusal(fields: &[&str]) -> String {

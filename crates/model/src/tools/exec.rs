@@ -6,7 +6,7 @@ use super::Start;
 use super::arguments::{ExecCommandArgs, read};
 use super::response::{Response, normalize_output, prepend_notice};
 use crate::PosixPath;
-use crate::error::{Error, ErrorClass, ErrorKind, Result};
+use crate::error::{Error, ErrorClass, Result};
 use crate::paths::{SandboxWorkspaceScope, WorkspacePathPolicy};
 use crate::pty::PtyExecUpdate;
 use crate::text::{shell_quote, trim};
@@ -188,7 +188,7 @@ impl ExecCommandRun {
                     original_token_count: cut.original_token_count,
                 }
             }
-            Err(error) if error.kind() == ErrorKind::Timeout => {
+            Err(error) if error.is_timeout() => {
                 let text = format!("The command took longer than {:.3} seconds.", self.seconds());
                 return Ok(ExecStep::Answer(Response::saying(text, None)));
             }
@@ -207,7 +207,7 @@ impl ExecCommandRun {
     /// Whether the command certainly did not start, and can do without a terminal.
     fn may_fall_back(&self, error: &Error) -> bool {
         is_class(error, ErrorClass::ExecTransportError)
-            && error.context().get("retry_safe") == Some(&Value::Bool(true))
+            && error.is_retry_safe()
             && !self.arguments.tty
             && !self.fell_back
     }
@@ -240,7 +240,7 @@ impl ExecCommandRun {
 }
 
 pub(super) fn is_class(error: &Error, class: ErrorClass) -> bool {
-    error.class() == Some(class.name())
+    error.class() == Some(class)
 }
 
 pub(super) fn seconds(milliseconds: i64) -> f64 {

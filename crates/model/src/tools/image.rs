@@ -142,7 +142,7 @@ impl ImageRun {
                 return ImageAnswer::Text(format!("There is no image at `{shown}`."));
             }
             Err(error) => {
-                let class = error.class().unwrap_or_else(|| error.code());
+                let class = error.class().map_or_else(|| error.code(), ErrorClass::name);
                 return ImageAnswer::Text(format!("Cannot read `{shown}`: {class}"));
             }
         };

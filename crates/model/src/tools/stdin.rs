@@ -4,7 +4,8 @@ use super::Start;
 use super::arguments::{WriteStdinArgs, read};
 use super::exec::{is_class, seconds};
 use super::response::Response;
-use crate::error::{Error, ErrorClass, Result};
+use crate::error::raise;
+use crate::error::{ErrorClass, Result};
 use crate::pty::PtyExecUpdate;
 
 const ARGUMENTS: [&str; 4] = ["session_id", "chars", "yield_time_ms", "max_output_tokens"];
@@ -41,7 +42,7 @@ impl WriteStdinRun {
             Err(text) => return Ok(Start::Refuse(text)),
         };
         if !supports_pty {
-            return Err(Error::runtime_error("write_stdin is not available for non-PTY sandboxes"));
+            return Err(raise::runtime_error("write_stdin is not available for non-PTY sandboxes"));
         }
         let call = StdinCall {
             session_id: arguments.session_id,

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use bastide_model::document::{Document, Format};
 use bastide_model::lax::{self, Dump};
-use bastide_model::{ErrorKind, Manifest, Registry};
+use bastide_model::{ErrorClass, ErrorKind, Manifest, Registry};
 
 const JSON: &str = include_str!("../../../../examples/every-entry.json");
 const YAML: &str = include_str!("../../../../examples/every-entry.yaml");
@@ -126,7 +126,7 @@ fn points_at_what_is_wrong() {
 #[test]
 fn lists_places_for_programs() {
     let error = Manifest::from_yaml("m.yaml", "roots: /w\n").unwrap_err();
-    assert_eq!(error.class(), Some("ValidationError"));
+    assert_eq!(error.class(), Some(ErrorClass::ValidationError));
     let place = &error.context()["errors"][0];
     assert_eq!((&place["line"], &place["column"]), (&1.into(), &1.into()));
     assert_eq!(place["message"], "unknown key `roots`; did you mean `root`?");

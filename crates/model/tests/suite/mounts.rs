@@ -8,7 +8,7 @@ use bastide_model::mount::{
     CustomStrategy, Exposure, MountPattern, MountSite, MountStep, MountStrategy, S3,
     sanitize_manifest,
 };
-use bastide_model::{Entry, EntryKind, Manifest, Mount, PosixPath, Registry, Result};
+use bastide_model::{Entry, EntryKind, ErrorClass, Manifest, Mount, PosixPath, Registry, Result};
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
@@ -177,7 +177,7 @@ fn keeps_what_snapshots_leave_out_apart_from_mounts() {
     let manifest = manifest.unwrap();
     for bad in ["data", "data/remote", "data/remote/below"] {
         let refused = manifest.snapshot_skip_path(bad).unwrap_err();
-        assert_eq!(refused.class(), Some("MountConfigError"), "{bad}");
+        assert_eq!(refused.class(), Some(ErrorClass::MountConfigError), "{bad}");
         assert_eq!(refused.context()["mount_path"], "data/remote", "{bad}");
     }
     for fine in ["data/remote2", "data/other", "elsewhere"] {

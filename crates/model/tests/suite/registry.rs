@@ -2,12 +2,13 @@
 
 use bastide_model::custom::{Custom, CustomType};
 use bastide_model::entry::{Entry, EntryFields, EntryKind};
+use bastide_model::error::raise;
 use bastide_model::lax::{Checked, Context, Dump, Input, Object};
 use bastide_model::mount::{
     CustomMount, CustomStrategy, Mount, MountSource, MountStrategy, PatternKind, read_mount,
 };
 use bastide_model::snapshot::{CustomSnapshot, Snapshot};
-use bastide_model::{Error, Manifest, Registry, Result};
+use bastide_model::{ErrorClass, Manifest, Registry, Result};
 use serde_json::{Map, Value, json};
 
 #[derive(Debug, PartialEq)]
@@ -80,7 +81,9 @@ impl CustomStrategy for Robot {
     fn check(&self, mount: &Mount) -> Result<()> {
         match mount.type_name() {
             "tape_mount" => Ok(()),
-            other => Err(Error::mount_config("the robot only fetches tapes").with("type", other)),
+            other => {
+                Err(raise::mount_config("the robot only fetches tapes").with_context("type", other))
+            }
         }
     }
 }
@@ -148,7 +151,7 @@ fn a_word_has_one_owner_and_the_built_in_types_stay_as_they_are() {
     );
     assert!(Registry::builtin().entry_types().all(|word| word != "archive"));
     let unknown = Context::new().read::<Entry>(&json!({"type": "archive"})).unwrap_err();
-    assert_eq!(unknown.class(), Some("ValueError"));
+    assert_eq!(unknown.class(), Some(ErrorClass::ValueError));
 }
 
 #[test]
@@ -209,7 +212,11 @@ fn reads_and_writes_snapshots_of_its_own() {
 
     let unknown = bastide_model::lax::read::<Snapshot>(&payload).unwrap_err();
     assert!(unknown.to_string().contains("unknown snapshot type `shelf`"), "{unknown}");
-    for (word, class) in [("local", "TypeError"), ("shelf", "TypeError"), ("", "ValueError")] {
+    for (word, class) in [
+        ("local", ErrorClass::TypeError),
+        ("shelf", ErrorClass::TypeError),
+        ("", ErrorClass::ValueError),
+    ] {
         let refused = registry.clone().with_snapshot(word, "Mine", shelf).unwrap_err();
         assert_eq!(refused.class(), Some(class), "{word:?}: {refused}");
     }

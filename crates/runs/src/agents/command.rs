@@ -60,7 +60,7 @@ impl AgentSpec {
         if words.is_empty() {
             let message = format!("the agent {} has no way to `{what}`", self.name);
             return Err(Error::new(ErrorKind::Unsupported, message)
-                .hint(format!("its file says none under `command.{what}`")));
+                .with_hint(format!("its file says none under `command.{what}`")));
         }
         Ok(filled(words, slot, value))
     }

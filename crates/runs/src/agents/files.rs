@@ -118,7 +118,11 @@ impl Agent {
                     skill.check_name()?;
                     let path = template.replace("{name}", &skill.name);
                     let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned();
-                    put(path, skill.to_skill_md(places.skill_frontmatter).into_bytes());
+                    let page = match places.skill_frontmatter {
+                        true => skill.to_skill_md(),
+                        false => skill.instructions.clone(),
+                    };
+                    put(path, page.into_bytes());
                     for (name, content) in &skill.assets {
                         put(format!("{folder}/{name}"), content.clone());
                     }
@@ -142,7 +146,8 @@ impl Agent {
             return Ok(());
         }
         let message = format!("the agent {} cannot be given {what}", self.spec.name);
-        Err(Error::new(ErrorKind::Unsupported, message).hint("its file names no place for them"))
+        Err(Error::new(ErrorKind::Unsupported, message)
+            .with_hint("its file names no place for them"))
     }
 
     fn page(&self) -> String {

@@ -132,15 +132,12 @@ impl Skill {
         }
         let message = format!("{:?} cannot be the name of a skill", self.name);
         Err(Error::new(ErrorKind::InvalidInput, message)
-            .hint("use lower-case letters and digits, joined by `-`"))
+            .with_hint("use lower-case letters and digits, joined by `-`"))
     }
 
-    /// The page, with or without what the skill is at its beginning.
+    /// The page, with what the skill is at its beginning.
     #[must_use]
-    pub fn to_skill_md(&self, frontmatter: bool) -> String {
-        if !frontmatter {
-            return self.instructions.clone();
-        }
+    pub fn to_skill_md(&self) -> String {
         // A value is one line, whatever it says.
         let line = |key: &str, value: &str| format!("{key}: {}\n", value.replace('\n', " "));
         let mut page = String::from("---\n");
@@ -185,8 +182,8 @@ mod tests {
         assert_eq!(skill.metadata.get("author").map(String::as_str), Some("me"));
         assert_eq!(skill.instructions, "# Tidy\n\nDo.\n");
         assert_eq!(skill.assets, [("extra.txt".to_owned(), b"x".to_vec())]);
-        assert_eq!(skill.to_skill_md(true), page);
-        assert_eq!(skill.to_skill_md(false), "# Tidy\n\nDo.\n");
+        assert_eq!(skill.to_skill_md(), page);
+        assert_eq!(skill.instructions, "# Tidy\n\nDo.\n");
         skill.check_name().unwrap();
         for name in ["", "A", "a--b", "-a", "../x", "a_b"] {
             assert!(Skill::new(name, "", "").check_name().is_err(), "{name}");

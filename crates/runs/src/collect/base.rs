@@ -52,6 +52,22 @@ pub struct BaseOptions {
 }
 
 impl BaseOptions {
+    /// Lets looking through the workspace take that long, each time.
+    #[must_use]
+    pub fn time_limit(mut self, time_limit: Duration) -> Self {
+        self.time_limit = time_limit;
+        self
+    }
+
+    /// Keeps these files out of the change.
+    #[must_use]
+    pub fn hidden(mut self, hidden: impl IntoIterator<Item = PathBuf>) -> Self {
+        self.hidden = hidden.into_iter().collect();
+        self
+    }
+}
+
+impl BaseOptions {
     /// The usual options.
     #[must_use]
     pub fn new(scratch: impl Into<PathBuf>) -> Self {
@@ -112,7 +128,7 @@ impl Base {
     pub fn record(workspace: &Path, options: BaseOptions) -> Result<Self> {
         Self::note(workspace, options).map_err(|error| {
             let what = format!("cannot note what is in {}: {error}", workspace.display());
-            Error::new(kind_of(&error), what).with("path", workspace.display().to_string())
+            Error::new(kind_of(&error), what).with_context("path", workspace.display().to_string())
         })
     }
 

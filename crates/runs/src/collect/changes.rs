@@ -68,7 +68,7 @@ impl Base {
     pub fn collect(&self, patch: &Path) -> Result<Changes> {
         self.write_changes(patch).map_err(|error| {
             let what = format!("cannot collect what changed: {error}");
-            Error::new(kind_of(&error), what).with("patch", patch.display().to_string())
+            Error::new(kind_of(&error), what).with_context("patch", patch.display().to_string())
         })
     }
 

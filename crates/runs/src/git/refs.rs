@@ -51,7 +51,7 @@ fn require_files(place: &Place) -> Result<()> {
     }
     let message = "the repository keeps its refs in a table, which is not supported";
     Err(Error::new(ErrorKind::Unsupported, message)
-        .hint("run in place, or convert it with `git refs migrate --ref-format=files`"))
+        .with_hint("run in place, or convert it with `git refs migrate --ref-format=files`"))
 }
 
 /// The commit a ref leads to; `None` if there is no such ref.
@@ -139,7 +139,7 @@ pub(crate) fn require_free(place: &Place, name: &str) -> Result<()> {
             true => format!("{name} exists already"),
             false => format!("{name} cannot exist beside {by}"),
         };
-        Err(Error::new(ErrorKind::Conflict, message).hint("choose another branch"))
+        Err(Error::new(ErrorKind::Conflict, message).with_hint("choose another branch"))
     };
     if resolve(place, name).map_err(failed)?.is_some() {
         return taken(name);
@@ -212,7 +212,7 @@ impl RefLock {
             io::ErrorKind::AlreadyExists => {
                 let message = format!("{name} is being changed by another git");
                 Error::new(ErrorKind::Conflict, message)
-                    .hint(format!("if none runs, remove {}", lock.display()))
+                    .with_hint(format!("if none runs, remove {}", lock.display()))
             }
             _ => Error::new(ErrorKind::Io, format!("cannot lock {name}: {error}")),
         };

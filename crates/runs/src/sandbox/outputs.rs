@@ -17,7 +17,7 @@ pub(super) fn collect(folder: &Path, results: &Path, wanted: &[String]) -> Resul
         if name.is_empty() || !Path::new(name).components().all(is_plain) {
             let message = format!("the output {name:?} escapes workspace");
             return Err(Error::new(ErrorKind::InvalidInput, message)
-                .hint("name a file relative to the workspace, without `..`"));
+                .with_hint("name a file relative to the workspace, without `..`"));
         }
         match copy(folder, results, name) {
             Ok(path) => {

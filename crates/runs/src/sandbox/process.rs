@@ -114,7 +114,7 @@ pub(super) async fn end_all(session: &Session) -> Result<()> {
             for process in alive {
                 match session.signal(process.id, 9).await {
                     // It ended by itself meanwhile.
-                    Err(error) if error.kind() == ErrorKind::NotFound => {}
+                    Err(error) if error.is_not_found() => {}
                     sent => sent?,
                 }
             }

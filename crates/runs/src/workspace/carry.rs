@@ -31,7 +31,7 @@ pub(super) fn over(
         let count = changed.len() + gone.len();
         let message = format!("{} has {count} files that are not committed", source.display());
         return Err(Error::new(ErrorKind::Conflict, message)
-            .hint("commit or stash them, or let the agent have them"));
+            .with_hint("commit or stash them, or let the agent have them"));
     }
     let at = |path: &[u8]| folder.join(Path::new(OsStr::from_bytes(path)));
     let failed = io_error("cannot carry uncommitted work over");

@@ -96,7 +96,7 @@ impl RunHome {
             Ok(Some(run)) => Ok(Some(run)),
             Ok(None) => {
                 let message = format!("the run {id} goes on");
-                Err(Error::new(ErrorKind::Conflict, message).hint("end it first"))
+                Err(Error::new(ErrorKind::Conflict, message).with_hint("end it first"))
             }
             Err(error) => {
                 let message = format!("cannot tell what {} is: {error}", path.display());
@@ -136,7 +136,7 @@ impl RunHome {
         if id.is_empty() || id.len() > 64 || !id.chars().all(is_plain) {
             let message = format!("{id:?} cannot be the name of a run");
             return Err(Error::new(ErrorKind::InvalidInput, message)
-                .hint("use letters, digits, `-` and `_`"));
+                .with_hint("use letters, digits, `-` and `_`"));
         }
         let path = self.runs().join(id);
         let begin = || {

@@ -37,8 +37,8 @@ pub(super) fn put(
             let path = file.path.display();
             match error.kind() {
                 io::ErrorKind::AlreadyExists => {
-                    Error::new(ErrorKind::Conflict, format!("{path} exists already")).hint(
-                        "use `--mode worktree` or `--mode clone`, or leave out what it is for",
+                    Error::new(ErrorKind::Conflict, format!("{path} exists already")).with_hint(
+                        "use `WorkspaceMode::Worktree` or `Clone`, or leave out what it is for",
                     )
                 }
                 _ => Error::new(ErrorKind::Io, format!("cannot write {path}: {error}")),

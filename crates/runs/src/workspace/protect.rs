@@ -35,7 +35,7 @@ pub(super) fn grants(
     if inner.len() > MOST {
         let message = format!("there are {} repositories in the workspace", inner.len());
         return Err(Error::new(ErrorKind::LimitExceeded, message)
-            .hint("use `--mode clone`, where none of them has to be protected"));
+            .with_hint("use `WorkspaceMode::Clone`, where none of them has to be protected"));
     }
     let mut mounts = Mounts { folder, empty, all: BTreeMap::new() };
     mounts.close(&folder.join(".git"))?;
@@ -103,14 +103,14 @@ impl Mounts<'_> {
 
 fn not_closed(path: &Path, why: &str) -> Error {
     let message = format!("{} cannot be closed to the agent: {why}", path.display());
-    Error::new(ErrorKind::Unsupported, message).hint("use `--mode clone`, or mend it")
+    Error::new(ErrorKind::Unsupported, message).with_hint("use `WorkspaceMode::Clone`, or mend it")
 }
 
 fn grant(path: &Path, behind: Option<&Path>, read_only: bool) -> Result<PathGrant> {
     let text = |path: &Path| {
         path.to_str().map(str::to_owned).ok_or_else(|| {
             let message = format!("{} cannot be closed: it is not UTF-8", path.display());
-            Error::new(ErrorKind::Unsupported, message).hint("use `--mode clone`")
+            Error::new(ErrorKind::Unsupported, message).with_hint("use `WorkspaceMode::Clone`")
         })
     };
     Ok(PathGrant {

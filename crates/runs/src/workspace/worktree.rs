@@ -28,9 +28,8 @@ pub(super) async fn make(
     let mut target = target(&place, options.branch.as_deref().unwrap_or(&default))?;
     let Some(parent) = target.parent else {
         let message = format!("{} has no commit yet to make a work tree of", source.display());
-        return Err(
-            Error::new(ErrorKind::InvalidInput, message).hint("commit something, or run in place")
-        );
+        return Err(Error::new(ErrorKind::InvalidInput, message)
+            .with_hint("commit something, or run in place"));
     };
     let admin = place.common_dir.join("worktrees").join(format!("bastide-{}", run.id()));
     announce(run, |journal| {

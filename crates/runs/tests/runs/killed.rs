@@ -9,10 +9,7 @@ use bastide_runs::workspace::{Workspace, WorkspaceMode, WorkspaceOptions};
 use crate::repository::*;
 
 fn options(branch: &str) -> WorkspaceOptions {
-    let mut options = WorkspaceOptions::default();
-    options.mode = WorkspaceMode::Worktree;
-    options.branch = Some(branch.to_owned());
-    options
+    WorkspaceOptions::default().mode(WorkspaceMode::Worktree).branch(branch)
 }
 
 /// As a process that is killed does: nothing is taken back, but the kernel lets go of locks.

@@ -284,7 +284,7 @@ async fn odd_repositories_work_or_are_refused_with_what_would() {
                 }
                 Err(error) => {
                     assert!(!works, "{id}: {error}");
-                    assert!(error.hint_text().is_some(), "{id}: {error}");
+                    assert!(error.hint().is_some(), "{id}: {error}");
                 }
             }
         }

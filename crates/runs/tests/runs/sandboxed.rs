@@ -9,7 +9,7 @@ use bastide::{Backend, ErrorKind, Isolation, Rung};
 use bastide_local::LocalBackend;
 use bastide_runs::agents::{Agent, AgentSpec};
 use bastide_runs::stream::{Listener, RunEvent};
-use bastide_runs::workspace::WorkspaceMode;
+use bastide_runs::workspace::{WorkspaceMode, WorkspaceOptions};
 use bastide_runs::{RunConfig, RunHome, RunResult, Sandbox, SandboxOptions, run};
 
 use crate::repository::*;
@@ -30,9 +30,8 @@ impl Setting {
     }
 
     fn options(&self, mode: WorkspaceMode) -> SandboxOptions {
-        let mut options = SandboxOptions::new(self.folder.join("work"));
-        options.given.mode = mode;
-        options
+        let given = WorkspaceOptions::default().mode(mode);
+        SandboxOptions::new(self.folder.join("work")).given(given)
     }
 
     fn sandbox(&self, options: SandboxOptions) -> Sandbox {
@@ -175,8 +174,7 @@ async fn a_rung_that_cannot_close_the_repository_is_refused() {
 async fn a_timeout_ends_everything_and_the_change_is_still_collected() {
     let setting = Setting::new();
     let sandbox = setting.sandbox(setting.options(WorkspaceMode::InPlace));
-    let mut config = RunConfig::default();
-    config.timeout = Some(Duration::from_secs(2));
+    let config = RunConfig::default().timeout(Duration::from_secs(2));
     let line = "echo begun > begun; (setsid sh -c 'while :; do date > late; done' &) ; sleep 1000";
     let mut listener = Listener::none();
     let result = run(&agent("shell"), &sandbox, line, &config, &mut listener).await.unwrap();
@@ -229,8 +227,8 @@ async fn a_missing_agent_is_127_and_what_to_install() {
 async fn outputs_are_copied_out_and_never_lead_out() {
     let setting = Setting::new();
     let sandbox = setting.sandbox(setting.options(WorkspaceMode::Clone));
-    let mut config = RunConfig::default();
-    config.outputs = vec!["out/report.txt".to_owned(), "missing".to_owned()];
+    let outputs = ["out/report.txt".to_owned(), "missing".to_owned()];
+    let mut config = RunConfig::default().outputs(outputs);
     let line = "mkdir out; echo done > out/report.txt";
     let result =
         run(&agent("shell"), &sandbox, line, &config, &mut Listener::none()).await.unwrap();

@@ -138,10 +138,10 @@ impl Ours {
     async fn read(&mut self, bytes: u64) -> io::Result<Duration> {
         let path = format!("read-{bytes}");
         if self.made.insert(path.clone()) {
-            self.live.write(&path, content(bytes)).await.map_err(failed)?;
+            self.live.files().write(&path, content(bytes)).await.map_err(failed)?;
         }
         let started = Instant::now();
-        let read = self.live.read(&path).await.map_err(failed)?;
+        let read = self.live.files().read(&path).await.map_err(failed)?;
         let took = started.elapsed();
         ensure(u64::try_from(read.len()) == Ok(bytes), "every byte")?;
         Ok(took)
@@ -150,7 +150,7 @@ impl Ours {
     async fn write(&self, bytes: u64) -> io::Result<Duration> {
         let content = content(bytes);
         let started = Instant::now();
-        self.live.write(&format!("write-{bytes}"), content).await.map_err(failed)?;
+        self.live.files().write(&format!("write-{bytes}"), content).await.map_err(failed)?;
         Ok(started.elapsed())
     }
 
@@ -161,7 +161,7 @@ impl Ours {
             self.live.exec(Command::shell(&line)).await.map_err(failed)?;
         }
         let started = Instant::now();
-        let entries = self.live.ls(&folder).await.map_err(failed)?;
+        let entries = self.live.files().ls(&folder).await.map_err(failed)?;
         let took = started.elapsed();
         ensure(entries.len() >= count, "every entry")?;
         Ok(took)
@@ -205,7 +205,7 @@ impl Ours {
         let started = Instant::now();
         let session = session_with(&self.client, work).await?;
         let took = started.elapsed();
-        let listed = session.ls("project").await.map_err(failed)?;
+        let listed = session.files().ls("project").await.map_err(failed)?;
         ensure(listed.len() == 100, "every folder")?;
         session.delete().await.map_err(failed)?;
         Ok(took)
@@ -224,8 +224,8 @@ impl Ours {
             serde_json::json!({"extra_path_grants": [grant(&wheels), grant(&environment)]});
         let manifest: Manifest = bastide::model::lax::read(&manifest).map_err(failed)?;
         // As the command line does it: what is on the path is there inside, too.
-        let mut options = CreateOptions::default();
-        options.env = std::env::vars().filter(|(name, _)| name == "PATH").collect();
+        let options =
+            CreateOptions::default().env(std::env::vars().filter(|(name, _)| name == "PATH"));
         let session = self.client.create(&manifest, options).await.map_err(failed)?;
         let target = Path::new(session.root().as_str()).join("packages");
         let command = Command::new(packages::install(&python, &wheels, &target));

@@ -210,8 +210,7 @@ async fn leaves_nothing_of_a_bounded_workspace_whose_warden_is_killed(context: C
     let deadline = Instant::now() + SOON;
     // Its processes are on their way out.
     while client.inspect(&id).await.is_ok() && Instant::now() < deadline {
-        let mut options = SweepOptions::default();
-        options.ended = true;
+        let options = SweepOptions::default().ended();
         client.sweep_with(options).await?;
     }
     assert!(!context.backend.home().join("sessions").join(id.as_str()).exists());

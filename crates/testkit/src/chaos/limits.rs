@@ -24,15 +24,14 @@ pub(super) const TRIALS: &[Trial] = trials![
 ];
 
 async fn limited(context: &Context, limits: ResourceLimits) -> Result<Session, TrialError> {
-    let mut options = CreateOptions::default();
-    options.limits = limits;
+    let options = CreateOptions::default().limits(limits);
     Ok(context.client().create(&with_probe(Manifest::default())?, options).await?)
 }
 
 /// A session with little disk, and nothing in it.
 async fn with_disk(context: &Context, bytes: u64) -> Result<Session, TrialError> {
-    let mut options = CreateOptions::default();
-    options.limits = ResourceLimits { disk: Some(bytes), ..ResourceLimits::default() };
+    let options = CreateOptions::default()
+        .limits(ResourceLimits { disk: Some(bytes), ..ResourceLimits::default() });
     Ok(context.client().create(&Manifest::default(), options).await?)
 }
 

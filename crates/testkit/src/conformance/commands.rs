@@ -39,11 +39,11 @@ async fn names_what_keeps_a_command_from_running_as_the_reference_does(
 ) -> Outcome {
     let session = context.session().await?;
     for argv in [&[][..], &[""], &["no-such-program"], &["a\0b"]] {
-        let ran = session.exec_result(Command::new(argv.iter().copied())).await;
+        let ran = session.compat().exec_result(Command::new(argv.iter().copied())).await;
         assert_eq!(class(ran)?, "ExecTransportError", "{argv:?}");
     }
     session.shutdown().await?;
-    assert_eq!(class(session.exec_result(sh("true")).await)?, "ExecTransportError");
+    assert_eq!(class(session.compat().exec_result(sh("true")).await)?, "ExecTransportError");
     Ok(session.delete().await?)
 }
 

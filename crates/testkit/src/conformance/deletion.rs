@@ -11,7 +11,7 @@ use bastide::model::Manifest;
 use bastide::model::state::BackendState;
 use bastide::{
     Backend, Booted, Client, Connection, CreateOptions, GuestPath, Machine, MachineSpec,
-    MachineStatus, Orphans, SessionFolder, SessionId, SessionState, SweepMode,
+    MachineStatus, Orphans, SessionFolder, SessionId, SessionStatus, SweepMode,
 };
 
 use crate::suite::{Context, Outcome, Trial, TrialError, say, skip};
@@ -133,8 +133,7 @@ fn meddled(context: &Context, hook: impl Fn() -> io::Result<()> + Send + Sync + 
 
 /// A stopped session with a file in it.
 async fn stopped(context: &Context) -> Result<SessionId, TrialError> {
-    let mut options = CreateOptions::default();
-    options.tied_to_owner = false;
+    let options = CreateOptions::default().untied();
     let session = context.client().create(&Manifest::default(), options).await?;
     let id = session.id().clone();
     say(&session, "echo kept > file").await?;
@@ -145,7 +144,7 @@ async fn stopped(context: &Context) -> Result<SessionId, TrialError> {
 
 async fn assert_whole(context: &Context, id: &SessionId) -> Outcome {
     let client = context.client();
-    assert_eq!(client.inspect(id).await?.state, SessionState::Stopped);
+    assert_eq!(client.inspect(id).await?.status, SessionStatus::Stopped);
     let session = client.resume(id).await?;
     assert_eq!(say(&session, "cat file").await?, "kept\n");
     Ok(session.delete().await?)
@@ -193,8 +192,7 @@ async fn removes_no_folder_of_the_host_that_a_workspace_names(context: Context) 
     }
     let victim = tempfile::tempdir()?;
     std::fs::write(victim.path().join("file"), "kept")?;
-    let mut options = CreateOptions::default();
-    options.unix_local = true;
+    let options = CreateOptions::default().unix_local();
     let session = context.client().create(&Manifest::default(), options).await?;
     let root = session.root().as_str().to_owned();
     let victims = victim.path().display();

@@ -39,8 +39,8 @@ async fn alive(session: &Session) -> Result<usize, TrialError> {
 async fn t2_returns_at_the_deadline_though_a_child_ignores_signals_and_holds_the_pipe(
     context: Context,
 ) -> Outcome {
-    let mut options = CreateOptions::default();
-    options.limits = ResourceLimits { pids: Some(200), ..ResourceLimits::default() };
+    let options = CreateOptions::default()
+        .limits(ResourceLimits { pids: Some(200), ..ResourceLimits::default() });
     let session = context.client().create(&Manifest::default(), options).await?;
     let line = "sh -c 'trap \"\" TERM INT HUP; echo up; while :; do sleep 7008; done' & wait";
     let started = Instant::now();

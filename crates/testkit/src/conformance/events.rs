@@ -7,6 +7,7 @@ mod sinks;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
+use bastide::compat::raise;
 use bastide::events::{Event, Sink, SinkOptions};
 
 use crate::suite::{Trial, TrialError};
@@ -65,7 +66,7 @@ impl Sink for Listener {
     async fn handle(&self, events: &[Arc<Event>]) -> bastide::Result<()> {
         for event in events {
             if (self.fails)(event) {
-                return Err(bastide::Error::value_error("not that one"));
+                return Err(raise::value_error("not that one"));
             }
             self.heard.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(event));
         }

@@ -5,7 +5,7 @@ mod folders;
 mod host;
 mod watch;
 
-use bastide::{Content, Error, ErrorKind, FileReader, WriteOptions};
+use bastide::{Content, Error, ErrorClass, ErrorKind, FileReader, WriteOptions};
 
 use crate::suite::{Context, Outcome, Trial, TrialError, say};
 use crate::trials;
@@ -38,7 +38,7 @@ const TRIALS: &[Trial] = trials![
 /// The class of an error, which must be one.
 pub(super) fn class<T>(result: bastide::Result<T>) -> Result<&'static str, TrialError> {
     let error = error(result)?;
-    error.class().ok_or_else(|| format!("no class: {error:?}").into())
+    error.class().map(ErrorClass::name).ok_or_else(|| format!("no class: {error:?}").into())
 }
 
 /// The error of something that must fail.
@@ -56,12 +56,15 @@ async fn reads_what_it_wrote_whatever_its_size(context: Context) -> Outcome {
     let large = context.count(64 << 20);
     for size in [0, 1, 65_535, 65_536, 65_537, 131_071, 131_072, 131_073, 3 << 20, large] {
         let content = pattern(size);
-        session.write("file", content.clone()).await?;
+        session.files().write("file", content.clone()).await?;
         assert_eq!(say(&session, "wc -c < file").await?.trim(), size.to_string());
-        assert!(session.read("file").await? == content, "{size} bytes came back changed");
+        assert!(session.files().read("file").await? == content, "{size} bytes came back changed");
         // And what a command wrote.
         say(&session, "cat file > copy").await?;
-        assert!(session.read("copy").await? == content, "{size} bytes of a command changed");
+        assert!(
+            session.files().read("copy").await? == content,
+            "{size} bytes of a command changed"
+        );
     }
     Ok(session.delete().await?)
 }
@@ -70,8 +73,8 @@ async fn writes_what_comes_from_a_stream(context: Context) -> Outcome {
     let session = context.session().await?;
     for size in [0, 100, 131_072, (1 << 20) + 7, context.count(40 << 20)] {
         let content = pattern(size);
-        session.write("deep/er/file", Content::stream(&content[..])).await?;
-        assert!(session.read("deep/er/file").await? == content, "{size} bytes changed");
+        session.files().write("deep/er/file", Content::stream(&content[..])).await?;
+        assert!(session.files().read("deep/er/file").await? == content, "{size} bytes changed");
     }
     Ok(session.delete().await?)
 }
@@ -79,14 +82,14 @@ async fn writes_what_comes_from_a_stream(context: Context) -> Outcome {
 async fn replaces_a_file_whole_and_keeps_its_permissions(context: Context) -> Outcome {
     let session = context.session().await?;
     say(&session, "echo before > file; chmod 751 file; ln -s file link; exec 3< file").await?;
-    session.write("link", "after\n").await?;
+    session.files().write("link", "after\n").await?;
     let line = "cat file; stat -c %a file; readlink link; ls -A";
     assert_eq!(say(&session, line).await?, "after\n751\nfile\nfile\nlink\n");
     let options = WriteOptions::default().mode(0o4750);
     session.files().write_with("file", "again\n", options).await?;
-    assert_eq!(session.stat("file").await?.mode, 0o4750);
-    session.write("new", "new").await?;
-    assert_eq!(session.stat("new").await?.mode, 0o644);
+    assert_eq!(session.files().stat("file").await?.mode, 0o4750);
+    session.files().write("new", "new").await?;
+    assert_eq!(session.files().stat("new").await?.mode, 0o644);
     // Whoever has the old file open has all of it.
     let reader = say(
         &session,
@@ -103,17 +106,17 @@ async fn writes_what_every_name_of_a_file_sees(context: Context) -> Outcome {
                 ln -s d/b l";
     say(&session, made).await?;
     for (path, content) in [("d/a", "one\n"), ("d/b", "two, and longer\n"), ("l", "three\n")] {
-        session.write(path, content).await?;
+        session.files().write(path, content).await?;
         let seen = say(&session, "cat d/a d/b; stat -c '%a %h' d/a; ls -A d").await?;
         assert_eq!(seen, format!("{content}{content}640 2\na\nb\n"), "{path}");
     }
     let large = pattern(3 << 20);
-    session.write("d/a", Content::stream(&large[..])).await?;
-    assert!(session.read("d/b").await? == large, "the other name sees something else");
-    session.write("d/a", "").await?;
+    session.files().write("d/a", Content::stream(&large[..])).await?;
+    assert!(session.files().read("d/b").await? == large, "the other name sees something else");
+    session.files().write("d/a", "").await?;
     assert_eq!(say(&session, "stat -c '%s %h' d/b; ls -A d").await?, "0 2\na\nb\n");
     // And a patch, which is a write.
-    session.write("d/a", "four\n").await?;
+    session.files().write("d/a", "four\n").await?;
     let patch = "*** Begin Patch\n*** Update File: d/b\n@@\n-four\n+five\n*** End Patch";
     bastide::Tools::new(&session).apply_patch(patch).await?;
     assert_eq!(say(&session, "cat d/a; stat -c %h d/a").await?, "five\n2\n");
@@ -125,7 +128,7 @@ async fn replaces_a_name_that_others_could_have_made(context: Context) -> Outcom
     let session = context.session().await?;
     say(&session, "mkdir -m 755 own; mkdir -m 777 open; echo kept > own/a; ln own/a open/a")
         .await?;
-    session.write("open/a", "new\n").await?;
+    session.files().write("open/a", "new\n").await?;
     assert_eq!(say(&session, "cat own/a open/a").await?, "kept\nnew\n");
     Ok(session.delete().await?)
 }
@@ -153,12 +156,12 @@ async fn makes_new_files_only_where_none_is(context: Context) -> Outcome {
 async fn reads_parts_of_files(context: Context) -> Outcome {
     let session = context.session().await?;
     let content = pattern(3 << 20);
-    session.write("file", content.clone()).await?;
-    assert_eq!(session.read_bounded("file", 10).await?, &content[..10]);
-    assert_eq!(session.read_bounded("file", 4 << 20).await?, &content[..]);
-    assert_eq!(class(session.read_bounded("file", 0).await)?, "ValueError");
-    assert_eq!(class(session.read_bounded("gone", 1).await)?, "WorkspaceReadNotFoundError");
-    assert_eq!(class(session.read_bounded(".", 1).await)?, "WorkspaceArchiveReadError");
+    session.files().write("file", content.clone()).await?;
+    assert_eq!(session.files().read_bounded("file", 10).await?, &content[..10]);
+    assert_eq!(session.files().read_bounded("file", 4 << 20).await?, &content[..]);
+    assert_eq!(class(session.files().read_bounded("file", 0).await)?, "ValueError");
+    assert_eq!(class(session.files().read_bounded("gone", 1).await)?, "WorkspaceReadNotFoundError");
+    assert_eq!(class(session.files().read_bounded(".", 1).await)?, "WorkspaceArchiveReadError");
     for (offset, max) in [(0, Some(5)), (7, None), (2 << 20, Some(2 << 20)), (4 << 20, None)] {
         let reader = session.files().open_range("file", offset, max).await?;
         assert_eq!(reader.size(), 3 << 20);
@@ -198,11 +201,11 @@ impl tokio::io::AsyncRead for Failing {
 
 async fn leaves_nothing_of_a_file_that_was_not_written_whole(context: Context) -> Outcome {
     let session = context.session().await?;
-    session.write("file", "whole").await?;
+    session.files().write("file", "whole").await?;
     for size in [1000, 5 << 20] {
-        let failed = session.write("file", Content::stream(Failing(size))).await;
+        let failed = session.files().write("file", Content::stream(Failing(size))).await;
         assert_eq!(class(failed)?, "WorkspaceArchiveWriteError");
-        assert_eq!(session.read("file").await?, "whole");
+        assert_eq!(session.files().read("file").await?, "whole");
     }
     // The guest hears of it a moment later.
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
@@ -222,31 +225,39 @@ async fn follows_links_that_stay_and_refuses_those_that_leave(context: Context) 
     )
     .await?;
     for (path, want) in [("near", "inside\n"), ("whole/f", "inside\n"), ("d/up", "up\n")] {
-        assert_eq!(session.read(path).await?, want, "{path}");
+        assert_eq!(session.files().read(path).await?, want, "{path}");
     }
     let absolute = format!("{root}/whole/../f");
-    assert_eq!(session.read(&absolute).await?, "up\n", "names are folded before links are seen");
+    assert_eq!(
+        session.files().read(&absolute).await?,
+        "up\n",
+        "names are folded before links are seen"
+    );
     let files = session.files();
     for path in ["out", "top/etc/passwd", "/etc/passwd", "../etc/passwd", "top"] {
         let refused = "InvalidManifestPathError";
-        assert_eq!(class(session.read(path).await)?, refused, "read {path}");
-        assert_eq!(class(session.write(path, "x").await)?, refused, "write {path}");
-        assert_eq!(class(session.ls(path).await)?, refused, "ls {path}");
-        assert_eq!(class(session.stat(path).await)?, refused, "stat {path}");
-        assert_eq!(class(session.chmod(path, 0o777).await)?, refused, "chmod {path}");
-        assert_eq!(class(session.mkdir(path, true).await)?, refused, "mkdir {path}");
-        assert_eq!(class(files.watch(path, true).await)?, refused, "watch {path}");
+        assert_eq!(class(session.files().read(path).await)?, refused, "read {path}");
+        assert_eq!(class(session.files().write(path, "x").await)?, refused, "write {path}");
+        assert_eq!(class(session.files().ls(path).await)?, refused, "ls {path}");
+        assert_eq!(class(session.files().stat(path).await)?, refused, "stat {path}");
+        assert_eq!(class(session.files().chmod(path, 0o777).await)?, refused, "chmod {path}");
+        assert_eq!(class(session.files().mkdir_all(path).await)?, refused, "mkdir {path}");
+        assert_eq!(class(files.watch_all(path).await)?, refused, "watch {path}");
     }
     for path in ["top/tmp/new", "top/tmp"] {
-        assert_eq!(class(session.rm(path, true).await)?, "InvalidManifestPathError", "{path}");
-        let moved = session.mv("f", "top/tmp/f").await;
+        assert_eq!(
+            class(session.files().rm_all(path).await)?,
+            "InvalidManifestPathError",
+            "{path}"
+        );
+        let moved = session.files().mv("f", "top/tmp/f").await;
         assert_eq!(class(moved)?, "InvalidManifestPathError", "{path}");
     }
-    session.write("dangling", "made").await?;
+    session.files().write("dangling", "made").await?;
     assert_eq!(say(&session, "cat d/new; readlink dangling").await?, "maded/new\n");
-    assert_eq!(class(session.read("loop").await)?, "WorkspaceArchiveReadError");
-    assert_eq!(class(session.read("nope").await)?, "WorkspaceReadNotFoundError");
-    assert_eq!(class(session.read("d/f/x").await)?, "WorkspaceArchiveReadError");
+    assert_eq!(class(session.files().read("loop").await)?, "WorkspaceArchiveReadError");
+    assert_eq!(class(session.files().read("nope").await)?, "WorkspaceReadNotFoundError");
+    assert_eq!(class(session.files().read("d/f/x").await)?, "WorkspaceArchiveReadError");
     Ok(session.delete().await?)
 }
 
@@ -257,8 +268,12 @@ async fn refuses_what_is_not_a_regular_file(context: Context) -> Outcome {
     // Not every image has it.
     let has_socket = say(&session, python).await.is_ok();
     for path in ["pipe", "folder"].into_iter().chain(has_socket.then_some("socket")) {
-        assert_eq!(class(session.read(path).await)?, "WorkspaceArchiveReadError", "{path}");
-        assert_eq!(class(session.write(path, "x").await)?, "WorkspaceArchiveWriteError", "{path}");
+        assert_eq!(class(session.files().read(path).await)?, "WorkspaceArchiveReadError", "{path}");
+        assert_eq!(
+            class(session.files().write(path, "x").await)?,
+            "WorkspaceArchiveWriteError",
+            "{path}"
+        );
     }
     // A pipe does not hold us up, and is not taken for something else.
     assert_eq!(say(&session, "stat -c %F pipe").await?, "fifo\n");
@@ -273,7 +288,7 @@ async fn knows_its_default_user_by_name_and_number(context: Context) -> Outcome 
         session.files_as(user).write(user, "mine").await?;
     }
     let uid: u32 = uid.trim().parse()?;
-    let owned = session.ls(".").await?;
+    let owned = session.files().ls(".").await?;
     assert!(owned.iter().all(|file| file.uid == uid), "{owned:?}");
     Ok(session.delete().await?)
 }
@@ -282,8 +297,8 @@ async fn bounds_what_it_reads_at_once(context: Context) -> Outcome {
     let session = context.session().await?;
     // It has no content to speak of, but says that it has.
     say(&session, "truncate -s 400G huge").await?;
-    let error = error(session.read("huge").await)?;
+    let error = error(session.files().read("huge").await)?;
     assert_eq!(error.kind(), ErrorKind::LimitExceeded);
-    assert_eq!(session.read_bounded("huge", 100).await?.len(), 100);
+    assert_eq!(session.files().read_bounded("huge", 100).await?.len(), 100);
     Ok(session.delete().await?)
 }

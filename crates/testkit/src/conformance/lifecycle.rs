@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
+use bastide::compat::ManifestPart;
 use bastide::model::snapshot::SnapshotSpec;
 use bastide::model::{Entry, Manifest, PosixPath};
 use bastide::snapshot::RemoteSnapshotsBinding;
 use bastide::{
-    Client, Content, CreateOptions, Dependencies, Error, ErrorKind, RemoteSnapshots, Result,
-    ResumeOptions, Rung, Session, SessionState, SnapshotChoice,
+    Client, Content, CreateOptions, Dependencies, Error, ErrorClass, ErrorKind, RemoteSnapshots,
+    Result, ResumeOptions, Rung, Session, SessionStatus, SnapshotChoice,
 };
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
@@ -40,10 +41,7 @@ fn snapshots() -> std::result::Result<(tempfile::TempDir, SnapshotChoice), Trial
 }
 
 fn options(snapshot: SnapshotChoice) -> CreateOptions {
-    let mut options = CreateOptions::default();
-    options.tied_to_owner = false;
-    options.snapshot = Some(snapshot);
-    options
+    CreateOptions::default().untied().snapshot(snapshot)
 }
 
 fn file(name: &str, content: &str) -> Manifest {
@@ -52,32 +50,32 @@ fn file(name: &str, content: &str) -> Manifest {
     manifest
 }
 
-async fn state(client: &Client, session: &Session) -> Result<SessionState> {
-    Ok(client.inspect(session.id()).await?.state)
+async fn state(client: &Client, session: &Session) -> Result<SessionStatus> {
+    Ok(client.inspect(session.id()).await?.status)
 }
 
 async fn starts_stops_and_shuts_down_in_the_order_of_the_reference(context: Context) -> Outcome {
     let client = context.client();
     let (folder, snapshot) = snapshots()?;
     let session = client.create_unstarted(&file("a", "1"), options(snapshot)).await?;
-    assert!(!session.running().await, "it has not started");
+    assert!(!session.compat().running().await, "it has not started");
     assert_eq!(session.state_json()?["workspace_root_ready"], false);
     assert_eq!(say(&session, "ls -A").await?, "");
     session.start().await?;
-    assert!(session.running().await);
+    assert!(session.compat().running().await);
     assert_eq!(session.state_json()?["workspace_root_ready"], true);
     assert_eq!(say(&session, "cat a").await?, "1");
     assert!(!folder.path().join("snaps").exists());
     say(&session, "echo 2 > a").await?;
     session.start().await?;
     assert_eq!(say(&session, "cat a").await?, "2\n", "starting again loses nothing");
-    session.stop().await?;
-    assert!(session.running().await, "stopping saves, and ends nothing");
+    session.save().await?;
+    assert!(session.compat().running().await, "stopping saves, and ends nothing");
     assert!(session.state_json()?["snapshot_fingerprint"].is_string());
     session.shutdown().await?;
     session.shutdown().await?;
-    assert!(!session.running().await);
-    assert_eq!(state(&client, &session).await?, SessionState::Stopped);
+    assert!(!session.compat().running().await);
+    assert_eq!(state(&client, &session).await?, SessionStatus::Stopped);
     assert_eq!(session.start().await.unwrap_err().kind(), ErrorKind::Conflict);
     Ok(session.delete().await?)
 }
@@ -104,9 +102,9 @@ async fn closes_once_and_lets_go_whatever_failed(context: Context) -> Outcome {
     let session = client.create(&Manifest::default(), options(spec)).await?;
     assert_eq!(*session.dependencies().require::<u8>("thing", "a trial").await?, 1);
     let failed = session.close().await.unwrap_err();
-    assert_eq!(failed.class(), Some("WorkspaceStopError"));
-    assert!(failed.hint_text().is_some_and(|hint| hint.contains("shut down all the same")));
-    assert_eq!(state(&client, &session).await?, SessionState::Stopped);
+    assert_eq!(failed.class(), Some(ErrorClass::WorkspaceStopError));
+    assert!(failed.hint().is_some_and(|hint| hint.contains("shut down all the same")));
+    assert_eq!(state(&client, &session).await?, SessionStatus::Stopped);
     assert_eq!(closed.load(Ordering::SeqCst), 1);
     session.close().await?;
     assert_eq!(closed.load(Ordering::SeqCst), 1, "once");
@@ -121,7 +119,7 @@ async fn saves_nothing_after_a_hook_failed(context: Context) -> Outcome {
         let order = Arc::new(Mutex::new(Vec::new()));
         for number in [1, 2] {
             let order = Arc::clone(&order);
-            session.register_pre_stop_hook(move || {
+            session.compat().register_pre_stop_hook(move || {
                 order.lock().unwrap().push(number);
                 Box::pin(async move {
                     match fails && number == 1 {
@@ -135,7 +133,7 @@ async fn saves_nothing_after_a_hook_failed(context: Context) -> Outcome {
         assert_eq!(one.and(other).is_err(), fails);
         assert_eq!(*order.lock().unwrap(), [1, 2], "all of them, once");
         assert_eq!(folder.path().join("snaps").exists(), !fails);
-        assert_eq!(state(&client, &session).await?, SessionState::Stopped);
+        assert_eq!(state(&client, &session).await?, SessionStatus::Stopped);
         session.delete().await?;
     }
     Ok(())
@@ -160,9 +158,9 @@ async fn t6_keeps_every_write_over_twenty_cycles(context: Context) -> Outcome {
             // Nothing is left here but the snapshot.
             4 => {
                 client.delete(&id).await?;
-                let mut resume = ResumeOptions::default();
-                resume.manifest = Some(manifest.clone());
-                resume.create = options(snapshot.clone());
+                let resume = ResumeOptions::default()
+                    .manifest(manifest.clone())
+                    .create(options(snapshot.clone()));
                 client.resume_state(stored, resume).await?
             }
             _ => client.resume(&id).await?,
@@ -205,7 +203,7 @@ async fn brings_everything_back_from_a_tar_file(context: Context) -> Outcome {
     let session = client.create(&Manifest::default(), options(snapshot.clone())).await?;
     let id = session.id().clone();
     say(&session, EVERYTHING).await?;
-    session.stop().await?;
+    session.save().await?;
     say(&session, "echo later > plain && rm -r deep && touch new").await?;
     session.close().await?;
     client.delete(&id).await?;
@@ -217,7 +215,7 @@ async fn brings_everything_back_from_a_tar_file(context: Context) -> Outcome {
     };
     let stored = session.state_json()?;
     let refused = client.resume_state(stored.clone(), resume(None)).await.map(drop).unwrap_err();
-    assert_eq!(refused.class(), Some("ValueError"), "nobody vouches for it");
+    assert_eq!(refused.class(), Some(ErrorClass::ValueError), "nobody vouches for it");
     let again = client.resume_state(stored, resume(Some(Manifest::default()))).await?;
     // What was saved last was saved by closing.
     assert_eq!(
@@ -259,10 +257,9 @@ async fn touches_nothing_for_a_damaged_tar_file(context: Context) -> Outcome {
     let live = client.resume(&id).await?;
     say(&live, "echo precious > unsaved").await?;
     live.shutdown().await?;
-    let mut options = ResumeOptions::default();
-    options.discard_changes = true;
+    let options = ResumeOptions::default().discard_changes();
     let failed = client.resume_with(&id, options.clone()).await.map(drop).unwrap_err();
-    assert_eq!(failed.class(), Some("WorkspaceArchiveWriteError"), "{failed}");
+    assert_eq!(failed.class(), Some(ErrorClass::WorkspaceArchiveWriteError), "{failed}");
     let live = client.resume(&id).await?;
     assert_eq!(say(&live, "cat unsaved a").await?, "precious\n1", "nothing was cleared for it");
     live.shutdown().await?;
@@ -306,7 +303,7 @@ async fn keeps_a_workspace_with_a_client_of_the_programs(context: Context) -> Ou
     let spec = SnapshotChoice::Spec(SnapshotSpec::Remote { client_dependency_key: key });
     let unbound = context.client().create(&Manifest::default(), options(spec.clone())).await;
     let class = unbound.map(drop).unwrap_err();
-    assert_eq!(class.class(), Some("DependenciesMissingDependencyError"));
+    assert_eq!(class.class(), Some(ErrorClass::DependenciesMissingDependencyError));
     let shelf: RemoteSnapshotsBinding = Arc::new(Shelf::default());
     let dependencies = Dependencies::default();
     dependencies.bind_value("shelf", Arc::new(shelf))?;
@@ -316,9 +313,7 @@ async fn keeps_a_workspace_with_a_client_of_the_programs(context: Context) -> Ou
     session.close().await?;
     let (id, stored) = (session.id().clone(), session.state_json()?);
     client.delete(&id).await?;
-    let mut resume = ResumeOptions::default();
-    resume.manifest = Some(file("a", "1"));
-    resume.create = options(spec);
+    let resume = ResumeOptions::default().manifest(file("a", "1")).create(options(spec));
     let back = client.resume_state(stored, resume).await?;
     assert_eq!(say(&back, "cat a; readlink e").await?, "2\n/etc\n");
     Ok(back.delete().await?)
@@ -364,9 +359,8 @@ async fn t23_a_stored_state_grants_nothing(context: Context) -> Outcome {
     ];
     let elsewhere = folder.path().join("elsewhere").to_string_lossy().into_owned();
     let resume = || {
-        let mut resume = ResumeOptions::default();
-        resume.manifest = Some(manifest.clone());
-        resume.create = options(snapshot.clone());
+        let resume =
+            ResumeOptions::default().manifest(manifest.clone()).create(options(snapshot.clone()));
         resume
     };
     // First where the session is on record, then where only its snapshot is left.
@@ -383,7 +377,10 @@ async fn t23_a_stored_state_grants_nothing(context: Context) -> Outcome {
                 client.delete(session.id()).await?;
             }
             let refused = done.map(drop).expect_err(what);
-            let is_refused = matches!(refused.class(), Some("ValueError" | "MountConfigError"));
+            let is_refused = matches!(
+                refused.class(),
+                Some(ErrorClass::ValueError | ErrorClass::MountConfigError)
+            );
             assert!(is_refused, "{what}: {refused:?}");
         }
     }
@@ -405,8 +402,8 @@ async fn makes_ephemeral_entries_anew_and_keeps_the_rest(context: Context) -> Ou
     let session = client.create(&manifest, options(snapshot)).await?;
     let id = session.id().clone();
     say(&session, "echo x > keep; echo x > fresh; mkdir skipped && echo s > skipped/s").await?;
-    session.register_persist_workspace_skip_path("skipped")?;
-    let archive = session.persist_workspace().await?;
+    session.compat().register_persist_workspace_skip_path("skipped")?;
+    let archive = session.compat().persist_workspace().await?;
     let mut names = Vec::new();
     let mut reader = bastide::archive::tar::TarReader::open(archive.into_file()?)?;
     while let Some(member) = reader.next_member()? {
@@ -414,7 +411,7 @@ async fn makes_ephemeral_entries_anew_and_keeps_the_rest(context: Context) -> Ou
     }
     names.sort();
     assert_eq!(names, [".", "./keep"], "what is ephemeral or skipped is not saved");
-    let done = session.apply_manifest(true).await?;
+    let done = session.compat().apply_manifest(ManifestPart::Ephemeral).await?;
     assert_eq!(done.files, []);
     assert_eq!(say(&session, "cat keep fresh").await?, "x\nf");
     client.stop(&id).await?;
@@ -438,7 +435,7 @@ async fn makes_users_and_groups_of_the_manifest(context: Context) -> Outcome {
         session => session?,
     };
     assert_eq!(say(&session, "stat -c '%G %a' shared").await?, "team 640\n");
-    session.provision_manifest_accounts().await?;
+    session.compat().provision_manifest_accounts().await?;
     let as_amy =
         bastide::Command::shell("id -un; id -Gn | tr ' ' '\\n' | sort; cat shared").user("amy");
     let output = session.exec(as_amy).await?;
@@ -452,7 +449,7 @@ async fn makes_users_and_groups_of_the_manifest(context: Context) -> Outcome {
     for name in ["", "a:b", "a b", "a\nb", "-x"] {
         let manifest: Manifest = bastide::model::lax::read(&json!({"users": [{"name": name}]}))?;
         let refused = context.session_with(&manifest).await.map(drop).unwrap_err();
-        assert_eq!(refused.class(), Some("ExecNonZeroError"), "{name:?}: {refused}");
+        assert_eq!(refused.class(), Some(ErrorClass::ExecNonZeroError), "{name:?}: {refused}");
     }
     Ok(())
 }
@@ -467,7 +464,7 @@ async fn gives_a_model_its_tools(context: Context) -> Outcome {
     assert_eq!(say(&session, "cat a.txt d/b.txt").await?, "one\n2\nnew\n");
     let escape = "*** Begin Patch\n*** Add File: ../../etc/x\n+x\n*** End Patch\n";
     assert!(tools.apply_patch(escape).await.is_err());
-    session.write("p.png", &b"\x89PNG\r\n\x1a\nrest"[..]).await?;
+    session.files().write("p.png", &b"\x89PNG\r\n\x1a\nrest"[..]).await?;
     let bastide::ToolAnswer::Image(url) = tools.view_image(r#"{"path": "p.png"}"#).await? else {
         return Err("no image".into());
     };
@@ -481,7 +478,7 @@ async fn gives_a_model_its_tools(context: Context) -> Outcome {
     );
     assert_eq!(tools.call("nothing", "{}").await.unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(bastide::Tools::definitions().len(), 4);
-    session.pty_terminate_all().await;
+    session.compat().pty_terminate_all().await;
     let folder = tempfile::tempdir()?;
     std::fs::create_dir_all(folder.path().join("pdf/scripts"))?;
     std::fs::write(folder.path().join("pdf/SKILL.md"), "---\ndescription: Reads PDF\n---\n")?;

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use bastide::model::Manifest;
 use bastide::{
-    Client, CreateOptions, ErrorKind, Session, SessionFolder, SessionId, SessionState, SweepOptions,
+    Client, CreateOptions, ErrorKind, Session, SessionFolder, SessionId, SessionStatus,
+    SweepOptions,
 };
 
 use crate::suite::{Context, Outcome, Trial, TrialError, running, say, sweeping, unswept};
@@ -26,9 +27,7 @@ pub(super) const TRIALS: &[Trial] = trials![
 const SOON: Duration = Duration::from_secs(20);
 
 fn untied() -> CreateOptions {
-    let mut options = CreateOptions::default();
-    options.tied_to_owner = false;
-    options
+    CreateOptions::default().untied()
 }
 
 async fn make(client: &Client, options: CreateOptions) -> bastide::Result<Session> {
@@ -36,12 +35,12 @@ async fn make(client: &Client, options: CreateOptions) -> bastide::Result<Sessio
 }
 
 /// Waits until a session is in a state; `None` is "gone".
-async fn until(client: &Client, id: &SessionId, want: Option<SessionState>) -> Outcome {
+async fn until(client: &Client, id: &SessionId, want: Option<SessionStatus>) -> Outcome {
     let deadline = Instant::now() + SOON;
     loop {
         let found = match client.inspect(id).await {
-            Ok(info) => Some(info.state),
-            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Ok(info) => Some(info.status),
+            Err(error) if error.is_not_found() => None,
             Err(error) => return Err(error.into()),
         };
         if found == want {
@@ -67,7 +66,7 @@ async fn outlives_its_maker_and_is_found_again(context: Context) -> Outcome {
     let other = context.client();
     let found = other.list().await?.into_iter().find(|info| info.id == id);
     let found = found.ok_or("it is not listed")?;
-    assert_eq!((found.state, found.tied_to_owner), (SessionState::Running, false));
+    assert_eq!((found.status, found.tied_to_owner), (SessionStatus::Running, false));
     let session = other.attach(&id).await?;
     assert_eq!(session.receipt(), found.receipt.as_ref().ok_or("it has no receipt")?);
     assert_eq!(
@@ -85,7 +84,7 @@ async fn ends_with_its_owner(context: Context) -> Outcome {
     let client = context.client();
     let session = context.session().await?;
     let id = session.id().clone();
-    assert_eq!(client.inspect(&id).await?.state, SessionState::Running);
+    assert_eq!(client.inspect(&id).await?.status, SessionStatus::Running);
     // What a process that is killed does too: its end of the socket closes.
     drop(session);
     until(&client, &id, None).await
@@ -98,7 +97,7 @@ async fn stops_and_resumes_with_its_files(context: Context) -> Outcome {
     let id = session.id().clone();
     say(&session, "echo kept > file; (sleep 7401 >/dev/null 2>&1 &)").await?;
     client.stop(&id).await?;
-    assert_eq!(client.inspect(&id).await?.state, SessionState::Stopped);
+    assert_eq!(client.inspect(&id).await?.status, SessionStatus::Stopped);
     client.stop(&id).await?;
     let attached = client.attach(&id).await.map(drop).map_err(|error| error.kind());
     assert_eq!(attached, Err(ErrorKind::Conflict));
@@ -110,7 +109,7 @@ async fn stops_and_resumes_with_its_files(context: Context) -> Outcome {
     let session = client.resume(&id).await?;
     assert_eq!(say(&session, "cat file").await?, "kept\n");
     assert_eq!(running(&session, "^sleep 7401").await?, 0);
-    assert_eq!(client.inspect(&id).await?.state, SessionState::Running);
+    assert_eq!(client.inspect(&id).await?.status, SessionStatus::Running);
     let again = client.resume(&id).await?;
     assert_eq!(say(&again, "cat file").await?, "kept\n", "one that runs is gone on with");
     Ok(session.delete().await?)
@@ -222,7 +221,7 @@ async fn notes_an_end_nobody_saw(context: Context) -> Outcome {
         client.delete(&id).await?;
         return Ok(());
     }
-    until(&client, &id, Some(SessionState::Ended)).await?;
+    until(&client, &id, Some(SessionStatus::Ended)).await?;
     let end = client.inspect(&id).await?.end.ok_or("no end was noted")?;
     assert_eq!((end.reason.as_str(), end.at_ms.is_some()), ("agent_lost", true), "{end:?}");
     let attached = client.attach(&id).await.map(drop).map_err(|error| error.kind());
@@ -250,14 +249,13 @@ async fn sweeps_away_what_ended_and_nothing_else(context: Context) -> Outcome {
     let id = ended.id().clone();
     drop(ended);
     if kill_guest(client.inspect(&id).await?.guest_pid)? {
-        until(&client, &id, Some(SessionState::Ended)).await?;
+        until(&client, &id, Some(SessionStatus::Ended)).await?;
         let deadline = Instant::now() + SOON;
         // The warden that notes the end lives a moment longer.
         while client.inspect(&id).await.is_ok() {
             let kept = client.sweep().await?;
             assert!(kept.removed.iter().all(|swept| swept.id.as_ref() != Some(&id)), "{kept:?}");
-            let mut options = SweepOptions::default();
-            options.ended = true;
+            let options = SweepOptions::default().ended();
             let report = client.sweep_with(options).await?;
             assert_eq!(report.failed, [], "{report:?}");
             let touched: Vec<_> =

@@ -56,9 +56,9 @@ async fn takes_input_and_output_at_once(context: Context) -> Outcome {
 /// A result cannot say that something is missing from it, so it is none then.
 async fn a_result_is_whole(context: Context) -> Outcome {
     let session = context.session().await?;
-    let whole = session.exec_result(sh("seq 100").output_limit(292)).await?;
+    let whole = session.compat().exec_result(sh("seq 100").output_limit(292)).await?;
     assert_eq!((whole.stdout.len(), whole.exit_code), (292, 0));
-    match session.exec_result(sh("seq 100; exit 3").output_limit(100)).await {
+    match session.compat().exec_result(sh("seq 100; exit 3").output_limit(100)).await {
         Ok(_) => return Err("output is missing without a word".into()),
         Err(error) => {
             assert_eq!(error.kind(), ErrorKind::LimitExceeded);

@@ -63,12 +63,10 @@ fn talk(to: &ExposedPort, bytes: &[u8]) -> Result<Vec<u8>, TrialError> {
 async fn t20_publishes_a_server_inside_under_an_address_that_survives_reconnect(
     context: Context,
 ) -> Outcome {
-    let mut options = CreateOptions::default();
-    options.exposed_ports = vec![8765, 8765];
-    options.tied_to_owner = false;
+    let options = CreateOptions::default().exposed_ports([8765, 8765]).untied();
     let first = session(&context, options).await?;
     let server = serve(&first, "127.0.0.1:8765").await?;
-    let endpoint = first.resolve_exposed_port(8765).await?;
+    let endpoint = first.compat().resolve_exposed_port(8765).await?;
     assert_eq!((endpoint.host.as_str(), endpoint.tls), ("127.0.0.1", false));
     assert!(endpoint.url_for("http")?.starts_with("http://127.0.0.1:"));
     assert_eq!(talk(&endpoint, b"hello")?, b"hello");
@@ -81,7 +79,11 @@ async fn t20_publishes_a_server_inside_under_an_address_that_survives_reconnect(
     let id = first.id().clone();
     drop((server, first));
     let second = context.client().attach(&id).await?;
-    assert_eq!(second.resolve_exposed_port(8765).await?, endpoint, "the address is the same");
+    assert_eq!(
+        second.compat().resolve_exposed_port(8765).await?,
+        endpoint,
+        "the address is the same"
+    );
     assert_eq!(second.expose(8765).await?, endpoint);
     assert_eq!(talk(&endpoint, b"again")?, b"again");
     held.write_all(b"and after")?;
@@ -146,10 +148,10 @@ async fn refuses_connections_where_nobody_listens(context: Context) -> Outcome {
 }
 
 async fn resolves_only_ports_that_were_declared_or_exposed(context: Context) -> Outcome {
-    let mut options = CreateOptions::default();
-    options.exposed_ports = vec![8765];
+    let options = CreateOptions::default().exposed_ports([8765]);
     let session = context.client().create(&Manifest::default(), options).await?;
-    let error = session.resolve_exposed_port(80).await.map(drop).err().ok_or("80 was resolved")?;
+    let error =
+        session.compat().resolve_exposed_port(80).await.map(drop).err().ok_or("80 was resolved")?;
     assert_eq!(error.code(), "exposed_port_unavailable");
     assert_eq!(error.to_string(), "port 80 is not configured for host exposure");
     assert_eq!(error.op(), Some("resolve_exposed_port"));
@@ -157,10 +159,9 @@ async fn resolves_only_ports_that_were_declared_or_exposed(context: Context) -> 
     let context_want = json!({"port": 80, "exposed_ports": [8765], "reason": "not_configured"});
     assert_eq!(json!(error.context()), context_want);
     let exposed = session.expose(80).await?;
-    assert_eq!(session.resolve_exposed_port(80).await?, exposed);
+    assert_eq!(session.compat().resolve_exposed_port(80).await?, exposed);
 
-    let mut wrong = CreateOptions::default();
-    wrong.exposed_ports = vec![0];
+    let wrong = CreateOptions::default().exposed_ports([0]);
     let refused = context.client().create(&Manifest::default(), wrong).await;
     assert!(refused.is_err(), "0 is no port");
     session.delete().await?;
@@ -168,13 +169,11 @@ async fn resolves_only_ports_that_were_declared_or_exposed(context: Context) -> 
 }
 
 async fn names_the_port_itself_on_the_hosts_network(context: Context) -> Outcome {
-    let mut options = CreateOptions::default();
-    options.network = NetworkAccess::Host;
-    options.exposed_ports = vec![8765];
+    let options = CreateOptions::default().network(NetworkAccess::Host).exposed_ports([8765]);
     let session = context.client().create(&Manifest::default(), options).await?;
-    assert_eq!(session.resolve_exposed_port(8765).await?.port, 8765);
+    assert_eq!(session.compat().resolve_exposed_port(8765).await?.port, 8765);
     assert_eq!(session.expose(9999).await?.port, 9999);
-    assert_eq!(session.resolve_exposed_port(9999).await?.port, 9999);
-    assert!(session.resolve_exposed_port(80).await.is_err());
+    assert_eq!(session.compat().resolve_exposed_port(9999).await?.port, 9999);
+    assert!(session.compat().resolve_exposed_port(80).await.is_err());
     Ok(session.delete().await?)
 }

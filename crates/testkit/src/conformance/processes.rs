@@ -39,8 +39,7 @@ async fn until_exists(session: &Session, path: &str) -> Outcome {
 
 /// A background process that goes on talking, nobody connected for a while, and not a byte lost.
 async fn t3_replays_a_background_process_from_an_offset(context: Context) -> Outcome {
-    let mut options = CreateOptions::default();
-    options.tied_to_owner = false;
+    let options = CreateOptions::default().untied();
     let session = context.client().create(&Manifest::default(), options).await?;
     let name = session.id().clone();
     let away = Duration::from_secs(if context.full { 600 } else { 5 });

@@ -89,7 +89,7 @@ async fn brings_back_everything_a_workspace_holds(context: Context) -> Outcome {
     let first = context.session().await?;
     say(&first, EVERYTHING).await?;
     // What commands may not do everywhere.
-    first.chmod("special", 0o4755).await?;
+    first.files().chmod("special", 0o4755).await?;
     let saved = first.save_snapshot(&store, "all", None).await?;
     assert_eq!(saved.left_out, 0, "{:?}", saved.info.left_out);
     // Nothing about the workspace changed by that.

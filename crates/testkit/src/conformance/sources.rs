@@ -10,8 +10,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bastide::compat::ManifestPart;
 use bastide::model::Manifest;
-use bastide::{CreateOptions, GitFetch, GitOptions, NetworkAccess, ProgressListener};
+use bastide::{CreateOptions, ErrorClass, GitFetch, GitOptions, NetworkAccess, ProgressListener};
 use serde_json::json;
 
 use crate::suite::{Context, Outcome, Trial, TrialError, say, skip};
@@ -30,9 +31,7 @@ fn manifest(value: serde_json::Value) -> bastide::Result<Manifest> {
 }
 
 fn from(base: &Path) -> CreateOptions {
-    let mut options = CreateOptions::default();
-    options.base_dir = Some(base.to_owned());
-    options
+    CreateOptions::default().base_dir(base.to_owned())
 }
 
 /// A temporary folder by its real name: one that is reached through a link is no base.
@@ -55,7 +54,7 @@ async fn copies_a_folder_of_the_host_as_it_is(context: Context) -> Outcome {
         "one": {"type": "local_file", "src": "src/run.sh", "permissions": {"owner": 6, "group": 0, "other": 0}},
     });
     let session = context.client().create_unstarted(&manifest(entries)?, from(&base)).await?;
-    let done = session.apply_manifest(false).await?;
+    let done = session.compat().apply_manifest(ManifestPart::Whole).await?;
     let shown: Vec<&str> = done.files.iter().map(|file| file.path.as_str()).collect();
     let root = session.root().as_str();
     let want = ["in/closed/f", "in/run.sh", "one"].map(|path| format!("{root}/{path}"));
@@ -122,7 +121,7 @@ async fn takes_nothing_of_the_host_from_elsewhere(context: Context) -> Outcome {
     }
     let entries = json!({"a": {"type": "local_file", "src": "src/x"}});
     let nowhere = context.client().create(&manifest(entries)?, CreateOptions::default()).await;
-    assert!(nowhere.map(drop).unwrap_err().hint_text().is_some(), "without a base there is none");
+    assert!(nowhere.map(drop).unwrap_err().hint().is_some(), "without a base there is none");
     Ok(())
 }
 
@@ -228,7 +227,7 @@ async fn fetches_repositories_on_the_host(context: Context) -> Outcome {
     let entries = json!({"r": repository(&server, "main", None)});
     let refused =
         context.client().create(&manifest(entries)?, options).await.map(drop).unwrap_err();
-    assert_eq!(refused.class(), Some("GitCloneError"), "{refused}");
+    assert_eq!(refused.class(), Some(ErrorClass::GitCloneError), "{refused}");
     Ok(())
 }
 
@@ -241,9 +240,9 @@ async fn fetches_repositories_inside(context: Context) -> Outcome {
     }
     let (_guard, base) = folder()?;
     let server = serve(&base)?;
-    let mut options = CreateOptions::default();
-    options.git = GitOptions::fetched(GitFetch::Inside);
-    options.network = NetworkAccess::Host;
+    let options = CreateOptions::default()
+        .git(GitOptions::fetched(GitFetch::Inside))
+        .network(NetworkAccess::Host);
     fetches(&context, &server, &options, Some(&base)).await
 }
 
@@ -286,10 +285,10 @@ async fn fetches(
     }
     session.delete().await?;
     for (reference, subpath, class) in [
-        ("no-such-ref", None, "GitCloneError"),
-        ("0123456789abcdef", None, "GitCloneError"),
-        ("main", Some("no/such"), "GitCopyError"),
-        ("main", Some("../x"), "GitSubpathError"),
+        ("no-such-ref", None, ErrorClass::GitCloneError),
+        ("0123456789abcdef", None, ErrorClass::GitCloneError),
+        ("main", Some("no/such"), ErrorClass::GitCopyError),
+        ("main", Some("../x"), ErrorClass::GitSubpathError),
     ] {
         value["entries"] = json!({"r": repository(server, reference, subpath)});
         let manifest: Manifest = bastide::model::lax::read(&value)?;

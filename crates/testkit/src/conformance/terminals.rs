@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use bastide::{Command, Exit, OutputEvent, Process, PtyLimits, Reason};
+use bastide::compat::PtyLimits;
+use bastide::{Command, ErrorClass, Exit, OutputEvent, Process, Reason};
 
 use crate::suite::{Context, Outcome, Trial};
 use crate::trials;
@@ -112,37 +113,45 @@ async fn passes_split_characters_whole(context: Context) -> Outcome {
 /// The reference's way: each call gives what was said within a while.
 async fn drives_a_process_by_turns(context: Context) -> Outcome {
     let session = context.session().await?;
-    let quick = PtyLimits { yield_time_s: Some(0.25), ..PtyLimits::default() };
+    let quick = PtyLimits::default().yield_time_s(0.25);
     let line = "echo name?; read name; echo hello $name; exit 5";
-    let started = session.pty_exec_start(Command::shell(line).terminal(24, 80), quick).await?;
+    let started =
+        session.compat().pty_exec_start(Command::shell(line).terminal(24, 80), quick).await?;
     assert_eq!(String::from_utf8(started.output)?, "name?\r\n");
     let id = started.process_id.ok_or("the process goes on")?;
-    let ended = session.pty_write_stdin(id, "bastide\n", quick).await?;
+    let ended = session.compat().pty_write_stdin(id, "bastide\n", quick).await?;
     assert_eq!(String::from_utf8(ended.output)?, "bastide\r\nhello bastide\r\n");
     assert_eq!((ended.process_id, ended.exit_code), (None, Some(5)));
-    let unknown = session.pty_write_stdin(id, "x", quick).await.map_err(|error| error.class());
-    assert_eq!(unknown.map(|update| update.exit_code), Err(Some("PtySessionNotFoundError")));
+    let unknown =
+        session.compat().pty_write_stdin(id, "x", quick).await.map_err(|error| error.class());
+    assert_eq!(
+        unknown.map(|update| update.exit_code),
+        Err(Some(ErrorClass::PtySessionNotFoundError))
+    );
 
-    let plain = session.pty_exec_start(Command::shell("echo out; echo err >&2; sleep 7402"), quick);
+    let plain = session
+        .compat()
+        .pty_exec_start(Command::shell("echo out; echo err >&2; sleep 7402"), quick);
     let plain = plain.await?;
     assert_eq!(String::from_utf8(plain.output)?, "out\nerr\n");
     let id = plain.process_id.ok_or("the process goes on")?;
-    let refused = session.pty_write_stdin(id, "x", quick).await.map_err(|error| error.to_string());
+    let refused =
+        session.compat().pty_write_stdin(id, "x", quick).await.map_err(|error| error.to_string());
     let message = "stdin is not available for this process".to_owned();
     assert_eq!(refused.map(|update| update.exit_code), Err(message));
 
     let killed = Command::shell("kill -9 $$").terminal(24, 80);
-    let killed = session.pty_exec_start(killed, quick).await?;
+    let killed = session.compat().pty_exec_start(killed, quick).await?;
     let code = if context.backend.has_own_system() { 137 } else { -9 };
     assert_eq!(killed.exit_code, Some(code), "as the reference counts signals");
-    session.pty_terminate_all().await;
+    session.compat().pty_terminate_all().await;
     Ok(session.delete().await?)
 }
 
 async fn prunes_and_ends_interactive_processes(context: Context) -> Outcome {
     let session = context.session().await?;
-    let quick = PtyLimits { yield_time_s: Some(0.25), ..PtyLimits::default() };
-    let start = || session.pty_exec_start(Command::shell("sleep 7403"), quick);
+    let quick = PtyLimits::default().yield_time_s(0.25);
+    let start = || session.compat().pty_exec_start(Command::shell("sleep 7403"), quick);
     let started = futures::future::try_join_all((0..64).map(|_| start())).await?;
     let ids: std::collections::BTreeSet<_> =
         started.iter().map(|update| update.process_id).collect();
@@ -150,7 +159,7 @@ async fn prunes_and_ends_interactive_processes(context: Context) -> Outcome {
     start().await?;
     let alive = session.processes().await?.iter().filter(|process| process.exit.is_none()).count();
     assert_eq!(alive, 64, "one had to go");
-    session.pty_terminate_all().await;
+    session.compat().pty_terminate_all().await;
     let alive = session.processes().await?.iter().filter(|process| process.exit.is_none()).count();
     assert_eq!(alive, 0);
     Ok(session.delete().await?)

@@ -109,7 +109,7 @@ async fn does_with_files_what_the_user_may(context: Context) -> Outcome {
     say_as(&session, "root", "mkdir mine shared closed && chown 4242:4242 mine && chmod 700 mine closed && chmod 1777 shared && echo secret > closed/file && echo plain > plain && chmod 600 plain && ln -s ../closed/file shared/link").await?;
     let (his, own) = (session.files_as(NUMBER), session.files_as("root"));
     his.write("mine/new", "his").await?;
-    his.mkdir("mine/deep/er", true).await?;
+    his.mkdir_all("mine/deep/er").await?;
     his.mv("mine/new", "mine/deep/er/new").await?;
     let stat = his.stat("mine/deep/er/new").await?;
     assert_eq!((stat.uid, stat.gid), (4242, group(&context)));
@@ -126,14 +126,14 @@ async fn does_with_files_what_the_user_may(context: Context) -> Outcome {
         ("read plain", his.read("plain").await.err()),
         ("write plain", his.write("plain", "x").await.err()),
         ("write new", his.write("new", "x").await.err()),
-        ("mkdir", his.mkdir("folder", false).await.err()),
+        ("mkdir", his.mkdir("folder").await.err()),
         ("ls closed", his.ls("closed").await.err()),
-        ("rm plain", his.rm("plain", false).await.err()),
+        ("rm plain", his.rm("plain").await.err()),
         ("mv plain", his.mv("plain", "mine/plain").await.err()),
         ("chmod plain", his.chmod("plain", 0o777).await.err()),
         ("chown", his.chown("mine/deep/er/new", Some("0"), None).await.err()),
-        ("rm shared/link", his.rm("shared/link", false).await.err()),
-        ("watch closed", his.watch("closed", true).await.err()),
+        ("rm shared/link", his.rm("shared/link").await.err()),
+        ("watch closed", his.watch_all("closed").await.err()),
     ];
     for (what, error) in denied {
         assert!(error.is_some(), "{what} was allowed");
@@ -142,7 +142,7 @@ async fn does_with_files_what_the_user_may(context: Context) -> Outcome {
     // The guest is itself again afterwards.
     own.chown("mine/deep/er/new", Some("0"), Some("0")).await?;
     assert_eq!(own.stat("mine/deep/er/new").await?.uid, 0);
-    his.rm("mine", true).await.err().ok_or("a folder of root's went with its parent's owner")?;
+    his.rm_all("mine").await.err().ok_or("a folder of root's went with its parent's owner")?;
     let before = session.files().stat("plain").await?;
     assert_eq!(before.mode & 0o777, 0o600);
     Ok(session.delete().await?)
@@ -252,7 +252,7 @@ async fn refuses_users_there_are_not(context: Context) -> Outcome {
         error.ok_or_else(|| format!("{user:?} looked at something"))?;
     }
     // As the reference calls it.
-    let ran = session.exec_result(sh("true").user("no-such-user")).await;
+    let ran = session.compat().exec_result(sh("true").user("no-such-user")).await;
     assert_eq!(class(ran)?, "ExecTransportError");
     Ok(session.delete().await?)
 }

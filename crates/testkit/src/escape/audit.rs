@@ -60,7 +60,7 @@ async fn t22_root_inside_can_neither_see_nor_alter_the_audit_log(context: Contex
     }
     // Nor by the ways of files, nor by a guest that follows links.
     for path in [log.as_str(), "link", "/proc/self/root/link"] {
-        assert!(session.read(path).await.is_err(), "{path} was read");
+        assert!(session.files().read(path).await.is_err(), "{path} was read");
     }
     session.delete().await?;
     let report = verify(context.backend.home(), &id, None)?;

@@ -43,8 +43,7 @@ async fn compare(context: &Context, network: NetworkAccess) -> Outcome {
     process.arg("7111").env("BASTIDE_CANARY", "bastide-canary").stdin(Stdio::null());
     let mut process = process.spawn()?;
     let reached = async {
-        let mut options = CreateOptions::default();
-        options.network = network;
+        let options = CreateOptions::default().network(network);
         let manifest = with_probe(Manifest::default())?;
         let session = context.client().create(&manifest, options).await?;
         let (file, socket) = (file.display().to_string(), socket.display().to_string());

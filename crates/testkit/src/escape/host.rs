@@ -148,8 +148,7 @@ async fn leaves_no_file_capability_out_of_a_nested_sandbox(context: Context) -> 
     let (_held, top) = host()?;
     let root = work(&context, &top, "ws")?;
     let manifest = with_probe(manifest(&root, Vec::new())?)?;
-    let mut options = CreateOptions::default();
-    options.nested_sandbox = true;
+    let options = CreateOptions::default().nested_sandbox();
     let session = context.client().create(&manifest, options).await?;
     let said = attempt(&session, "lasting-nested", &[]).await?;
     let found = dangers(&root)?;
@@ -174,14 +173,14 @@ fn tar() -> Result<Vec<u8>, TrialError> {
 
 /// The guest is not behind the filter of commands, and does what the host asks, archives and all.
 async fn by_files(session: &Session) -> Outcome {
-    session.write("by-mode", "x").await?;
-    session.chmod("by-mode", 0o6755).await?;
+    session.files().write("by-mode", "x").await?;
+    session.files().chmod("by-mode", 0o6755).await?;
     let options = WriteOptions::default().mode(0o4755);
     session.files().write_with("by-write", "x", options).await?;
-    session.mkdir("folder", false).await?;
-    session.chmod("folder", 0o2755).await?;
-    session.extract("in/data.tar", tar()?, ExtractOptions::default()).await?;
-    session.hydrate_workspace(tar()?).await?;
+    session.files().mkdir("folder").await?;
+    session.files().chmod("folder", 0o2755).await?;
+    session.files().extract("in/data.tar", tar()?, ExtractOptions::default()).await?;
+    session.compat().hydrate_workspace(tar()?).await?;
     Ok(())
 }
 
@@ -214,7 +213,7 @@ async fn leaves_only_files_of_the_folders_owner(context: Context) -> Outcome {
     }
     let session = context.session_with(&manifest(&root, Vec::new())?).await?;
     say(&session, "touch made && mkdir folder && touch folder/made").await?;
-    session.write("written", "x").await?;
+    session.files().write("written", "x").await?;
     let found = dangers(&root)?;
     let others = session.exec(sh("true").user("4242")).await;
     let others = others.err().ok_or("another user was there")?;
@@ -242,7 +241,7 @@ async fn keeps_set_id_modes_in_storage_of_its_own(context: Context) -> Outcome {
     // As packages are installed: some programs have a group of their own.
     let line = "touch program && chmod 2755 program && stat -c %a program";
     assert_eq!(say(&session, line).await?, "2755\n");
-    session.chmod("program", 0o4711).await?;
+    session.files().chmod("program", 0o4711).await?;
     assert_eq!(say(&session, "stat -c %a program").await?, "4711\n");
     Ok(session.delete().await?)
 }
@@ -285,7 +284,7 @@ async fn never_touches_what_a_grant_is_mounted_on(context: Context) -> Outcome {
         // A rung that cannot hold it says so.
         Err(error) => {
             assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
-            assert!(error.message().contains("config") && error.hint_text().is_some(), "{error}");
+            assert!(error.message().contains("config") && error.hint().is_some(), "{error}");
         }
     }
     assert_eq!(fs::read_to_string(&file)?, "the caller's");

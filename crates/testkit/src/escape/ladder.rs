@@ -27,8 +27,7 @@ async fn t15_stands_on_the_best_rung_of_a_container_without_privileges(
         for gap in ["file names", "process list"] {
             assert!(receipt.not_enforced.iter().any(|open| open.starts_with(gap)), "{receipt:?}");
         }
-        let mut named = CreateOptions::default();
-        named.isolation = Isolation::Exactly(Rung::Namespaces);
+        let named = CreateOptions::default().isolation(Isolation::Exactly(Rung::Namespaces));
         let refused = context.client().create(&Manifest::default(), named).await;
         let kind = refused.map(drop).map_err(|error| error.kind());
         assert_eq!(kind, Err(ErrorKind::Unsupported));

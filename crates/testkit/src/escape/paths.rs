@@ -48,31 +48,31 @@ fn archive() -> Result<Vec<u8>, TrialError> {
 async fn everything(session: &Session, archive: &[u8]) -> Result<Vec<u8>, TrialError> {
     let mut seen = Vec::new();
     for path in ["x/f", "x/secret", "x/sub/f"] {
-        seen.extend(session.read(path).await.unwrap_or_default());
-        drop(session.write(path, "written").await);
-        drop(session.chmod(path, 0o640).await);
+        seen.extend(session.files().read(path).await.unwrap_or_default());
+        drop(session.files().write(path, "written").await);
+        drop(session.files().chmod(path, 0o640).await);
     }
-    if session.stat("x/canary").await.is_ok() {
+    if session.files().stat("x/canary").await.is_ok() {
         seen.extend_from_slice(b"canary");
     }
-    drop(session.write("x/a/b/c", vec![0; 1 << 20]).await);
+    drop(session.files().write("x/a/b/c", vec![0; 1 << 20]).await);
     for path in ["x", "x/sub"] {
-        for info in session.ls(path).await.unwrap_or_default() {
+        for info in session.files().ls(path).await.unwrap_or_default() {
             seen.extend(info.path.bytes());
         }
     }
-    drop(session.mkdir("x/made/deep", true).await);
-    drop(session.mv("x/f", "x/moved").await);
-    drop(session.mv("x/moved", "x/sub/f").await);
+    drop(session.files().mkdir_all("x/made/deep").await);
+    drop(session.files().mv("x/f", "x/moved").await);
+    drop(session.files().mv("x/moved", "x/sub/f").await);
     drop(session.files().symlink("x/sub/link", "anywhere").await);
-    for path in session.glob("x/**").await.unwrap_or_default() {
+    for path in session.files().glob("x/**").await.unwrap_or_default() {
         seen.extend(path.bytes());
     }
-    drop(session.watch("x", true).await);
-    drop(session.extract("x/t.tar", archive.to_vec(), ExtractOptions::default()).await);
-    drop(session.rm("x/f", false).await);
-    drop(session.rm("x/sub", true).await);
-    drop(session.rm("x", true).await);
+    drop(session.files().watch_all("x").await);
+    drop(session.files().extract("x/t.tar", archive.to_vec(), ExtractOptions::default()).await);
+    drop(session.files().rm("x/f").await);
+    drop(session.files().rm_all("x/sub").await);
+    drop(session.files().rm_all("x").await);
     Ok(seen)
 }
 

@@ -59,8 +59,7 @@ async fn cannot_reach_sockets_of_the_host(context: Context) -> Outcome {
     );
     session.delete().await?;
     // With the host's network its abstract sockets are one connect away.
-    let mut options = CreateOptions::default();
-    options.network = NetworkAccess::Host;
+    let options = CreateOptions::default().network(NetworkAccess::Host);
     let manifest = with_probe(Manifest::default())?;
     let session = context.client().create(&manifest, options).await?;
     let far = [path.as_str(), &name, &datagrams.display().to_string()];
@@ -72,8 +71,7 @@ async fn cannot_reach_sockets_of_the_host(context: Context) -> Outcome {
 /// With the host's network names mean what they mean there, and the receipt says what that opens.
 async fn has_the_hosts_network_where_asked(context: Context) -> Outcome {
     let listener = TcpListener::bind("127.0.0.1:0")?;
-    let mut options = CreateOptions::default();
-    options.network = NetworkAccess::Host;
+    let options = CreateOptions::default().network(NetworkAccess::Host);
     let manifest = with_probe(Manifest::default())?;
     let session = context.client().create(&manifest, options).await?;
     let port = listener.local_addr()?.port().to_string();

@@ -10,6 +10,7 @@ use bastide_archive::tar::{
 use bastide_archive::{
     Action, ArchiveLimits, ArchiveScheme, EntryPath, Extraction, TarRestore, UnpackStep,
 };
+use bastide_model::error::raise;
 use bastide_model::{Error, Result};
 use serde_json::Value;
 
@@ -208,9 +209,12 @@ fn check_tar(tar: &[u8]) -> Verdict {
     }
 }
 
+/// The code of an error that says a step leaves the folder.
+const ESCAPED: &str = "escaped";
+
 fn judge_error(error: Error) -> Verdict {
-    match error.class() {
-        Some("escaped") => Verdict::Broken(error.to_string()),
+    match error.error_code() {
+        Some(ESCAPED) => Verdict::Broken(error.to_string()),
         _ => Verdict::Refused,
     }
 }
@@ -226,7 +230,7 @@ fn restore(tar: &[u8], copy: &mut Vec<u8>) -> Result<()> {
             Action::File { content, .. } => {
                 let mut read = Vec::new();
                 let taken = content.take(READ_OF_EACH).read_to_end(&mut read);
-                taken.map_err(|error| Error::runtime_error(error.to_string()))?;
+                taken.map_err(|error| raise::runtime_error(error.to_string()))?;
                 (TarKind::File, read, Vec::new())
             }
             Action::Link { target } => (TarKind::Symlink, Vec::new(), target.clone()),
@@ -246,7 +250,7 @@ fn unpack(archive: &[u8], scheme: ArchiveScheme, limits: ArchiveLimits) -> Resul
         stays_inside(&step)?;
         if let Action::File { content, .. } = &mut step.action {
             let read = std::io::copy(&mut content.take(READ_OF_EACH), &mut std::io::sink());
-            read.map_err(|error| Error::runtime_error(error.to_string()))?;
+            read.map_err(|error| raise::runtime_error(error.to_string()))?;
         }
     }
     Ok(())
@@ -256,7 +260,7 @@ fn unpack(archive: &[u8], scheme: ArchiveScheme, limits: ArchiveLimits) -> Resul
 fn stays_inside(step: &UnpackStep<'_>) -> Result<()> {
     let escaped = |what: &[u8]| {
         let what = String::from_utf8_lossy(what);
-        Err(Error::runtime_error(format!("{what} escapes")).class_is("escaped"))
+        Err(raise::runtime_error(format!("{what} escapes")).with_code(ESCAPED))
     };
     let path = step.path.as_bytes();
     if path.starts_with(b"/") || path.split(|byte| *byte == b'/').any(|name| name == b"..") {

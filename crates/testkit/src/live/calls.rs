@@ -4,9 +4,9 @@ use std::fs;
 use std::io::Read as _;
 use std::time::Duration;
 
+use bastide::compat::{ManifestPart, PtyLimits};
 use bastide::{
-    Command, ExtractOptions, FileInfo, PtyLimits, ResumeOptions, Session, ToolAnswer, Tools,
-    WriteOptions,
+    Command, ExtractOptions, FileInfo, ResumeOptions, Session, ToolAnswer, Tools, WriteOptions,
 };
 use bastide_model::pty::PtyExecUpdate;
 use bastide_model::{Error, ErrorKind, Result};
@@ -28,9 +28,8 @@ pub(super) async fn perform(stage: &mut Stage<'_>, step: &Value) -> Result<Value
             }
         }
         "resume" => {
-            let mut options = ResumeOptions::default();
-            options.manifest = Some(stage.manifest()?);
-            options.create = stage.options()?;
+            let options =
+                ResumeOptions::default().manifest(stage.manifest()?).create(stage.options()?);
             let state = session(stage)?.state_json()?;
             // A session that is let go ends only if it was not stopped before.
             let resumed = stage.client.resume_state(state, options).await;
@@ -43,7 +42,7 @@ pub(super) async fn perform(stage: &mut Stage<'_>, step: &Value) -> Result<Value
             stage.client.delete(&id).await.map(|_| Value::Null)
         }
         "persist" => {
-            let archive = session(stage)?.persist_workspace().await?;
+            let archive = session(stage)?.compat().persist_workspace().await?;
             let mut bytes = Vec::new();
             let mut file = archive.into_file().map_err(failed)?;
             file.read_to_end(&mut bytes).map_err(failed)?;
@@ -57,7 +56,7 @@ pub(super) async fn perform(stage: &mut Stage<'_>, step: &Value) -> Result<Value
                 Some(name) => stage.archives.get(name).cloned().unwrap_or_default(),
                 None => content(step)?,
             };
-            session(stage)?.hydrate_workspace(data).await.map(|()| Value::Null)
+            session(stage)?.compat().hydrate_workspace(data).await.map(|()| Value::Null)
         }
         "saved" => {
             let mut found = fs::read_dir(stage.tmp().join("snapshots")).map_err(failed)?;
@@ -76,13 +75,14 @@ pub(super) async fn perform(stage: &mut Stage<'_>, step: &Value) -> Result<Value
                 true => command.terminal(24, 80),
                 false => command,
             };
-            let update = session(stage)?.pty_exec_start(command, limits(step)).await?;
+            let update = session(stage)?.compat().pty_exec_start(command, limits(step)).await?;
             Ok(updated(stage, &update))
         }
         "pty_write" => {
             let process = step["process"].as_i64().unwrap_or(stage.process);
             let chars = text(step, "chars")?;
-            let update = session(stage)?.pty_write_stdin(process, chars, limits(step)).await?;
+            let update =
+                session(stage)?.compat().pty_write_stdin(process, chars, limits(step)).await?;
             Ok(updated(stage, &update))
         }
         op => on_session(session(stage)?, op, step).await,
@@ -94,13 +94,13 @@ async fn on_session(session: &Session, op: &str, step: &Value) -> Result<Value> 
     let nothing = |(): ()| Value::Null;
     match op {
         "start" => session.start().await.map(nothing),
-        "stop" => session.stop().await.map(|_| Value::Null),
+        "stop" => session.save().await.map(|_| Value::Null),
         "shutdown" => session.shutdown().await.map(nothing),
         "close" => session.close().await.map(nothing),
-        "running" => session.try_running().await.map(Value::from),
+        "running" => session.is_running().await.map(Value::from),
         "state" => session.state_json(),
         "exec" => {
-            let result = session.exec_result(command(step)?).await?;
+            let result = session.compat().exec_result(command(step)?).await?;
             Ok(json!({
                 "exit_code": result.exit_code,
                 "stdout": shown(&result.stdout),
@@ -109,16 +109,21 @@ async fn on_session(session: &Session, op: &str, step: &Value) -> Result<Value> 
         }
         "resolve_exposed_port" => {
             let port = step["port"].as_u64().and_then(|port| u16::try_from(port).ok());
-            let found = session.resolve_exposed_port(port.unwrap_or_default()).await?;
+            let found = session.compat().resolve_exposed_port(port.unwrap_or_default()).await?;
             let (host, port) = (found.host, found.port);
             Ok(json!({"host": host, "port": port, "tls": found.tls, "query": found.query}))
         }
         "skip" => {
-            let path = session.register_persist_workspace_skip_path(text(step, "path")?)?;
+            let path =
+                session.compat().register_persist_workspace_skip_path(text(step, "path")?)?;
             Ok(path.to_string().into())
         }
         "apply_manifest" => {
-            let done = session.apply_manifest(step["only_ephemeral"] == true).await?;
+            let part = match step["only_ephemeral"] == true {
+                true => ManifestPart::Ephemeral,
+                false => ManifestPart::Whole,
+            };
+            let done = session.compat().apply_manifest(part).await?;
             let mut files = done.files;
             files.sort_by(|one, other| one.path.cmp(&other.path));
             let file = |file: &bastide::MaterializedFile| json!({"path": file.path, "sha256": file.sha256});
@@ -136,7 +141,7 @@ async fn on_session(session: &Session, op: &str, step: &Value) -> Result<Value> 
             })
         }
         "pty_terminate_all" => {
-            session.pty_terminate_all().await;
+            session.compat().pty_terminate_all().await;
             Ok(Value::Null)
         }
         op => on_files(session, op, step).await,
@@ -167,12 +172,20 @@ async fn on_files(session: &Session, op: &str, step: &Value) -> Result<Value> {
             listed.sort_by(|one, other| one.path.cmp(&other.path));
             Ok(listed.iter().map(entry).collect())
         }
-        "mkdir" => files.mkdir(text(step, "path")?, step["parents"] == true).await.map(nothing),
-        "rm" => files.rm(text(step, "path")?, step["recursive"] == true).await.map(nothing),
+        "mkdir" if step["parents"] == true => {
+            files.mkdir_all(text(step, "path")?).await.map(nothing)
+        }
+        "mkdir" => files.mkdir(text(step, "path")?).await.map(nothing),
+        "rm" if step["recursive"] == true => files.rm_all(text(step, "path")?).await.map(nothing),
+        "rm" => files.rm(text(step, "path")?).await.map(nothing),
         "mv" => files.mv(text(step, "source")?, text(step, "destination")?).await.map(nothing),
         "same_file" => {
             let (left, right) = (text(step, "left")?, text(step, "right")?);
-            files.same_file(left, right, step["follow"] != false).await.map(Value::from)
+            let same = match step["follow"] == false {
+                true => files.same_entry(left, right).await,
+                false => files.same_file(left, right).await,
+            };
+            same.map(Value::from)
         }
         "extract" => {
             let options = match step["scheme"].as_str() {

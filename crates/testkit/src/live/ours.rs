@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use bastide::events::{Event, EventOptions, PayloadPolicy, Sink, SinkOptions};
 use bastide::{Backend, Client, CreateOptions, NetworkAccess, Session, SnapshotChoice};
 use bastide_model::snapshot::SnapshotSpec;
-use bastide_model::{ClientOptions, Error, Manifest, PosixPath, Result, lax};
+use bastide_model::{ClientOptions, Error, ErrorClass, Manifest, PosixPath, Result, lax};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -123,7 +123,7 @@ impl Stage<'_> {
 /// An error as the reference's driver tells it.
 fn told(error: &Error) -> Value {
     let mut told = json!({
-        "type": error.class().unwrap_or_default(),
+        "type": error.class().map(ErrorClass::name).unwrap_or_default(),
         "message": error.message(),
         "context": error.context(),
     });

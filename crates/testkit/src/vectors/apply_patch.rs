@@ -5,12 +5,13 @@ use std::io::{ErrorKind as IoKind, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use bastide_model::error::raise;
 use bastide_model::patch::{
     DiffMode, FileAnswer, FileRequest, PatchOperation, PatchRun, PatchStep, WorkspaceEditor,
     apply_diff, coerce_operations, parse_tool_input,
 };
 use bastide_model::paths::{SandboxWorkspaceScope, WorkspacePathPolicy};
-use bastide_model::{Error, PosixPath, Result};
+use bastide_model::{PosixPath, Result};
 use serde_json::{Value, json};
 
 use super::case::malformed;
@@ -123,7 +124,7 @@ impl Workspace {
             FileRequest::Read(path) => match read_regular(path.as_str()) {
                 Ok(content) => Ok(FileAnswer::Content(content)),
                 Err(error) if error.kind() == IoKind::NotFound => Ok(FileAnswer::Missing),
-                Err(error) => Err(Error::workspace_archive_read(path).because(error)),
+                Err(error) => Err(raise::workspace_archive_read(path).with_source(error)),
             },
             FileRequest::Write { path, content } => {
                 self.make_parents(Path::new(path.as_str()))?;
@@ -163,7 +164,7 @@ impl Workspace {
         };
         let shown = PosixPath::new(&target.to_string_lossy());
         if fs::create_dir_all(parent.as_str()).is_err() {
-            return Err(Error::workspace_archive_write(shown));
+            return Err(raise::workspace_archive_write(shown));
         }
         match OpenOptions::new().write(true).create_new(true).open(&target) {
             Err(error) if error.kind() == IoKind::AlreadyExists => Ok(FileAnswer::Exists),
@@ -175,7 +176,7 @@ impl Workspace {
         let parent = path.parent().unwrap_or(Path::new("/")).to_string_lossy().into_owned();
         let parent = self.policy.normalize_path_resolving(&PosixPath::new(&parent), true, &Disk)?;
         fs::create_dir_all(parent.as_str())
-            .map_err(|error| Error::workspace_archive_write(parent).because(error))
+            .map_err(|error| raise::workspace_archive_write(parent).with_source(error))
     }
 }
 
@@ -200,6 +201,6 @@ fn write_regular(path: &str, content: &[u8]) -> std::io::Result<()> {
 fn written(path: &PosixPath, result: std::io::Result<()>) -> Result<FileAnswer> {
     match result {
         Ok(()) => Ok(FileAnswer::Done),
-        Err(error) => Err(Error::workspace_archive_write(path).because(error)),
+        Err(error) => Err(raise::workspace_archive_write(path).with_source(error)),
     }
 }

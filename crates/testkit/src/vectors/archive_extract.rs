@@ -10,8 +10,9 @@ use bastide_archive::{
     ArchiveLimits, ArchiveScheme, Extraction, check_tar_for_extraction, copy_input,
 };
 use bastide_model::PosixPath;
+use bastide_model::Result;
+use bastide_model::error::raise;
 use bastide_model::paths::WorkspacePathPolicy;
-use bastide_model::{Error, Result};
 use serde_json::{Value, json};
 
 use super::case::malformed;
@@ -92,7 +93,9 @@ fn extract_in_session(case: &Case<'_>) -> Result<()> {
         options = options.limits(limits(case)?);
     }
     let (path, archive) = (case.text("path")?, case.bytes("archive_b64")?);
-    in_session(case, Vec::new(), async |session| session.extract(path, archive, options).await)
+    in_session(case, Vec::new(), async |session| {
+        session.files().extract(path, archive, options).await
+    })
 }
 
 fn extract_by_plan(case: &Case<'_>) -> Result<()> {
@@ -106,7 +109,7 @@ fn extract_by_plan(case: &Case<'_>) -> Result<()> {
     copy_input(&mut case.bytes("archive_b64")?.as_slice(), &mut spooled, &limits, &shown)?;
     fs::create_dir_all(&folder)
         .and_then(|()| fs::write(&path, &spooled))
-        .map_err(|error| Error::workspace_archive_write(&shown).because(error))?;
+        .map_err(|error| raise::workspace_archive_write(&shown).with_source(error))?;
     let spooled = Cursor::new(spooled);
     let mut plan = Extraction::open(spooled, scheme, limits, &shown, &folder.to_string_lossy())?;
     while let Some(mut step) = plan.next_step()? {

@@ -39,13 +39,13 @@ fn persist(case: &Case<'_>) -> Result<Value> {
     let paths = case.texts("skip_paths").unwrap_or_default();
     with_session(case, &manifest(case)?, CreateOptions::default(), async |session| {
         for path in paths {
-            session.register_persist_workspace_skip_path(path)?;
+            session.compat().register_persist_workspace_skip_path(path)?;
         }
         if !is_there {
             // The session made it.
             fs::remove_dir(scratch.join("ws")).map_err(failed)?;
         }
-        let archive = session.persist_workspace().await?;
+        let archive = session.compat().persist_workspace().await?;
         members(archive.into_file().map_err(failed)?)
     })
 }
@@ -88,7 +88,7 @@ fn hydrate(case: &Case<'_>) -> Result<Value> {
     tree::create(scratch, case.get("tree").as_array().map_or(&[][..], Vec::as_slice))?;
     let tar = case.bytes("tar_b64")?;
     with_session(case, &manifest(case)?, CreateOptions::default(), async |session| {
-        session.hydrate_workspace(tar).await?;
+        session.compat().hydrate_workspace(tar).await?;
         Ok(json!({"tree": tree::list(&scratch.join("ws"), Modes::Shown)?}))
     })
 }
@@ -124,7 +124,7 @@ async fn live(
     root: &std::path::Path,
 ) -> Result<Value> {
     change(root, case.get("changes"))?;
-    session.stop().await?;
+    session.save().await?;
     session.shutdown().await?;
     let after_stop = tree::list(root, Modes::Shown)?;
     let state = session.state_json()?;

@@ -142,7 +142,7 @@ impl Scratch {
     pub fn path(&self) -> Result<&Path> {
         if self.folder.get().is_none() {
             let made = Self::make().map_err(|error| {
-                Error::new(ErrorKind::Io, format!("no scratch folder: {error}")).because(error)
+                Error::new(ErrorKind::Io, format!("no scratch folder: {error}")).with_source(error)
             })?;
             // Nobody else can have set it: the cell is not shared between threads.
             self.folder.set(made).unwrap_or_default();

@@ -8,13 +8,14 @@
 
 use std::collections::BTreeSet;
 
-use bastide_model::Error;
+use bastide_model::{Error, ErrorClass};
 use serde_json::{Map, Number, Value, json};
 
 /// The error as cases hold it.
 pub(crate) fn error_object(error: &Error) -> Value {
     let mut object = Map::new();
-    object.insert("type".to_owned(), error.class().unwrap_or_default().into());
+    object
+        .insert("type".to_owned(), error.class().map(ErrorClass::name).unwrap_or_default().into());
     if let Some(code) = error.error_code() {
         object.insert("code".to_owned(), code.into());
     }

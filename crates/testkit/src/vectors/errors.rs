@@ -2,6 +2,7 @@
 
 use std::io;
 
+use bastide_model::error::raise;
 use bastide_model::error::{CLASSES, CODES, OPS, class_name, code_named, op_named};
 use bastide_model::{Error, ErrorClass, Result};
 use serde_json::{Map, Value, json};
@@ -79,21 +80,21 @@ pub(crate) fn build(class: &str, kwargs: &Map<String, Value>) -> Result<Error> {
     let class = ErrorClass::named(class).ok_or_else(|| malformed("class", "a known class"))?;
     let mut error = match class {
         ErrorClass::InvalidManifestPathError => {
-            Error::invalid_manifest_path(text("rel"), text("reason"))
+            raise::invalid_manifest_path(text("rel"), text("reason"))
         }
         ErrorClass::InvalidCompressionSchemeError => {
-            Error::invalid_compression_scheme(text("path"), optional("scheme"))
+            raise::invalid_compression_scheme(text("path"), optional("scheme"))
         }
         ErrorClass::ExposedPortUnavailableError => {
             let ports = kwargs.get("exposed_ports").and_then(Value::as_array);
             let ports = ports.into_iter().flatten().filter_map(Value::as_i64);
             let retryable = retryable.flatten();
-            Error::exposed_port_unavailable(number("port"), ports, text("reason"), retryable)
+            raise::exposed_port_unavailable(number("port"), ports, text("reason"), retryable)
         }
         ErrorClass::ExecFailureError => {
             let code = code_named(text("error_code"));
             let code = code.ok_or_else(|| malformed("error_code", "a known code"))?;
-            Error::exec_failure(text("message"), code, texts("command"))
+            raise::exec_failure(text("message"), code, texts("command"))
         }
         ErrorClass::ExecNonZeroError => {
             let result = kwargs.get("exec_result").unwrap_or(&Value::Null);
@@ -103,50 +104,50 @@ pub(crate) fn build(class: &str, kwargs: &Map<String, Value>) -> Result<Error> {
             };
             let code = result["exit_code"].as_i64().unwrap_or_default();
             let (stdout, stderr) = (stream("stdout_b64")?, stream("stderr_b64")?);
-            Error::exec_nonzero(texts("command"), code, stdout, stderr)
+            raise::exec_nonzero(texts("command"), code, stdout, stderr)
         }
         ErrorClass::ExecTimeoutError => {
             let timeout = kwargs.get("timeout_s").and_then(Value::as_number);
-            Error::exec_timeout(texts("command"), timeout.cloned())
+            raise::exec_timeout(texts("command"), timeout.cloned())
         }
-        ErrorClass::ExecTransportError => Error::exec_transport(texts("command")),
-        ErrorClass::PtySessionNotFoundError => Error::pty_session_not_found(number("session_id")),
-        ErrorClass::ApplyPatchPathError => Error::apply_patch_path(text("path"), text("reason")),
-        ErrorClass::ApplyPatchDiffError => Error::apply_patch_diff(text("message")),
-        ErrorClass::ApplyPatchFileNotFoundError => Error::apply_patch_file_not_found(text("path")),
-        ErrorClass::ApplyPatchDecodeError => Error::apply_patch_decode(text("path")),
-        ErrorClass::WorkspaceReadNotFoundError => Error::workspace_read_not_found(text("path")),
-        ErrorClass::WorkspaceArchiveReadError => Error::workspace_archive_read(text("path")),
-        ErrorClass::WorkspaceArchiveWriteError => Error::workspace_archive_write(text("path")),
+        ErrorClass::ExecTransportError => raise::exec_transport(texts("command")),
+        ErrorClass::PtySessionNotFoundError => raise::pty_session_not_found(number("session_id")),
+        ErrorClass::ApplyPatchPathError => raise::apply_patch_path(text("path"), text("reason")),
+        ErrorClass::ApplyPatchDiffError => raise::apply_patch_diff(text("message")),
+        ErrorClass::ApplyPatchFileNotFoundError => raise::apply_patch_file_not_found(text("path")),
+        ErrorClass::ApplyPatchDecodeError => raise::apply_patch_decode(text("path")),
+        ErrorClass::WorkspaceReadNotFoundError => raise::workspace_read_not_found(text("path")),
+        ErrorClass::WorkspaceArchiveReadError => raise::workspace_archive_read(text("path")),
+        ErrorClass::WorkspaceArchiveWriteError => raise::workspace_archive_write(text("path")),
         ErrorClass::WorkspaceWriteTypeError => {
-            Error::workspace_write_type(text("path"), text("actual_type"))
+            raise::workspace_write_type(text("path"), text("actual_type"))
         }
-        ErrorClass::WorkspaceStopError => Error::workspace_stop(text("path")),
-        ErrorClass::WorkspaceStartError => Error::workspace_start(text("path")),
-        ErrorClass::WorkspaceRootNotFoundError => Error::workspace_root_not_found(text("path")),
-        ErrorClass::LocalFileReadError => Error::local_file_read(text("src")),
-        ErrorClass::LocalDirReadError => Error::local_dir_read(text("src")),
-        ErrorClass::LocalChecksumError => Error::local_checksum(text("src")),
-        ErrorClass::GitMissingInImageError => Error::git_missing_in_image(),
-        ErrorClass::GitCloneError => Error::git_clone(text("url"), text("ref"), optional("stderr")),
+        ErrorClass::WorkspaceStopError => raise::workspace_stop(text("path")),
+        ErrorClass::WorkspaceStartError => raise::workspace_start(text("path")),
+        ErrorClass::WorkspaceRootNotFoundError => raise::workspace_root_not_found(text("path")),
+        ErrorClass::LocalFileReadError => raise::local_file_read(text("src")),
+        ErrorClass::LocalDirReadError => raise::local_dir_read(text("src")),
+        ErrorClass::LocalChecksumError => raise::local_checksum(text("src")),
+        ErrorClass::GitMissingInImageError => raise::git_missing_in_image(),
+        ErrorClass::GitCloneError => raise::git_clone(text("url"), text("ref"), optional("stderr")),
         ErrorClass::GitSubpathError => {
-            Error::git_subpath(text("repo"), text("subpath"), text("reason"))
+            raise::git_subpath(text("repo"), text("subpath"), text("reason"))
         }
         ErrorClass::GitCopyError => {
-            Error::git_copy(text("src_root"), text("dest"), optional("stderr"))
+            raise::git_copy(text("src_root"), text("dest"), optional("stderr"))
         }
-        ErrorClass::MountToolMissingError => Error::mount_tool_missing(text("tool")),
-        ErrorClass::MountConfigError => Error::mount_config(text("message")),
-        ErrorClass::MountCommandError => Error::mount_command(text("command"), optional("stderr")),
-        ErrorClass::SkillsConfigError => Error::skills_config(text("message")),
+        ErrorClass::MountToolMissingError => raise::mount_tool_missing(text("tool")),
+        ErrorClass::MountConfigError => raise::mount_config(text("message")),
+        ErrorClass::MountCommandError => raise::mount_command(text("command"), optional("stderr")),
+        ErrorClass::SkillsConfigError => raise::skills_config(text("message")),
         ErrorClass::SnapshotPersistError => {
-            Error::snapshot_persist(text("snapshot_id"), text("path"))
+            raise::snapshot_persist(text("snapshot_id"), text("path"))
         }
         ErrorClass::SnapshotRestoreError => {
-            Error::snapshot_restore(text("snapshot_id"), text("path"))
+            raise::snapshot_restore(text("snapshot_id"), text("path"))
         }
         ErrorClass::SnapshotNotRestorableError => {
-            Error::snapshot_not_restorable(text("snapshot_id"), text("path"))
+            raise::snapshot_not_restorable(text("snapshot_id"), text("path"))
         }
         ErrorClass::SandboxError
         | ErrorClass::ConfigurationError
@@ -161,28 +162,28 @@ pub(crate) fn build(class: &str, kwargs: &Map<String, Value>) -> Result<Error> {
             let code = code_named(text("error_code"));
             let op = op_named(text("op"));
             Error::of(class, Map::new())
-                .saying(text("message"))
-                .code_is(code.ok_or_else(|| malformed("error_code", "a known code"))?)
-                .during(op.ok_or_else(|| malformed("op", "a known operation"))?)
+                .with_message(text("message"))
+                .with_code(code.ok_or_else(|| malformed("error_code", "a known code"))?)
+                .with_op(op.ok_or_else(|| malformed("op", "a known operation"))?)
         }
-        ErrorClass::ValueError => Error::value_error(text("message")),
-        ErrorClass::TypeError => Error::type_error(text("message")),
-        ErrorClass::RuntimeError => Error::runtime_error(text("message")),
+        plain => Error::of(plain, Map::new()).with_message(text("message")),
     };
     if let Some(context) = kwargs.get("context").and_then(Value::as_object) {
-        error = error.with_all(context.clone());
+        error = error.with_contexts(context.clone());
     }
     // The raiser's choice of words and of retryability, where a class leaves it one.
     match (class, optional("message")) {
-        (ErrorClass::WorkspaceArchiveWriteError, Some(message)) => error = error.saying(message),
+        (ErrorClass::WorkspaceArchiveWriteError, Some(message)) => {
+            error = error.with_message(message)
+        }
         (ErrorClass::ExecTransportError | ErrorClass::WorkspaceStartError, Some(message))
             if !message.is_empty() =>
         {
-            error = error.saying(message);
+            error = error.with_message(message);
         }
         (ErrorClass::ApplyPatchDiffError, _) => {
             if let Some(path) = optional("path") {
-                error = error.with("path", path);
+                error = error.with_context("path", path);
             }
         }
         _ => {}
@@ -190,7 +191,7 @@ pub(crate) fn build(class: &str, kwargs: &Map<String, Value>) -> Result<Error> {
     if let Some(retryable) = retryable
         && class != ErrorClass::ExposedPortUnavailableError
     {
-        error = error.retryable(retryable);
+        error = error.with_retryable(retryable);
     }
     match kwargs.get("cause") {
         Some(cause) if !cause.is_null() => caused(error, cause),
@@ -203,11 +204,11 @@ fn caused(error: Error, cause: &Value) -> Result<Error> {
     let empty = Map::new();
     let kwargs = cause["kwargs"].as_object().unwrap_or(&empty);
     match class {
-        "TimeoutError" => Ok(error.because(io::Error::from(io::ErrorKind::TimedOut))),
+        "TimeoutError" => Ok(error.with_source(io::Error::from(io::ErrorKind::TimedOut))),
         "OSError" => {
             let number = cause["args"][0].as_i64().and_then(|number| i32::try_from(number).ok());
-            Ok(error.because(io::Error::from_raw_os_error(number.unwrap_or_default())))
+            Ok(error.with_source(io::Error::from_raw_os_error(number.unwrap_or_default())))
         }
-        _ => Ok(error.because(build(class, kwargs)?)),
+        _ => Ok(error.with_source(build(class, kwargs)?)),
     }
 }

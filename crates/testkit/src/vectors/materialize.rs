@@ -9,6 +9,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use bastide::compat::ManifestPart;
 use bastide::{CreateOptions, GitFetch, GitOptions, Session};
 use bastide_model::users::Group;
 use bastide_model::{EntryKind, Error, ErrorKind, Manifest, PathGrant, PosixPath, Result, lax};
@@ -20,8 +21,8 @@ use super::{Case, Handler, tree};
 
 pub(crate) const FUNCTIONS: &[(&str, Handler)] = &[
     ("apply_manifest", |case| {
-        in_workspace(case, async |session, manifest, only_ephemeral| {
-            let done = session.apply_manifest(only_ephemeral).await?;
+        in_workspace(case, async |session, manifest, part| {
+            let done = session.compat().apply_manifest(part).await?;
             let files = done.files.iter();
             let files: Vec<Value> =
                 files.map(|file| json!({"path": file.path, "sha256": file.sha256})).collect();
@@ -29,8 +30,8 @@ pub(crate) const FUNCTIONS: &[(&str, Handler)] = &[
         })
     }),
     ("apply_manifest_outcome", |case| {
-        let done = in_workspace(case, async |session, manifest, only_ephemeral| {
-            let done = session.apply_manifest(only_ephemeral).await;
+        let done = in_workspace(case, async |session, manifest, part| {
+            let done = session.compat().apply_manifest(part).await;
             let result = match done {
                 Ok(_) => json!("ok"),
                 Err(error) => error_object(&error),
@@ -54,7 +55,7 @@ const PROGRAMS: &str = "programs";
 
 fn in_workspace(
     case: &Case<'_>,
-    work: impl AsyncFnOnce(&Session, &Manifest, bool) -> Result<Value>,
+    work: impl AsyncFnOnce(&Session, &Manifest, ManifestPart) -> Result<Value>,
 ) -> Result<Value> {
     let scratch = case.scratch.path()?;
     tree::create(scratch, case.list("tree")?)?;
@@ -82,11 +83,12 @@ fn in_workspace(
         let grant = PathGrant { path: shown, read_only: true, description: None, host_path: None };
         manifest.extra_path_grants.push(grant);
     }
-    let only_ephemeral = case.flag("only_ephemeral", false)?;
+    let part = match case.flag("only_ephemeral", false)? {
+        true => ManifestPart::Ephemeral,
+        false => ManifestPart::Whole,
+    };
     let laid_out = manifest.clone();
-    with_session(case, &manifest, options, async |session| {
-        work(session, &laid_out, only_ephemeral).await
-    })
+    with_session(case, &manifest, options, async |session| work(session, &laid_out, part).await)
 }
 
 /// The groups that entries name; the reference's recorder takes every name.
@@ -147,7 +149,7 @@ async fn listed(session: &Session, manifest: &Manifest) -> Result<Value> {
     let mut folders = vec![PosixPath::default()];
     while let Some(folder) = folders.pop() {
         let place = PosixPath::new(session.root().as_str()).join(&folder);
-        for info in session.ls(place.as_str()).await? {
+        for info in session.files().ls(place.as_str()).await? {
             let name = info.path.rsplit('/').next().unwrap_or_default().to_owned();
             let path = folder.join(&PosixPath::new(&name));
             let mut node = Map::new();
@@ -158,7 +160,7 @@ async fn listed(session: &Session, manifest: &Manifest) -> Result<Value> {
             match info.is_dir() {
                 true => folders.push(path.clone()),
                 false => {
-                    let content = session.read(&info.path).await?;
+                    let content = session.files().read(&info.path).await?;
                     let content = String::from_utf8_lossy(&content).into_owned();
                     node.insert("content".to_owned(), content.into());
                 }

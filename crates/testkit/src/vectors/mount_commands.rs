@@ -1,9 +1,10 @@
 //! Area `mount_commands`: plans of mounts, carried out by a stand-in that only notes what it is
 //! asked for. Whether a step succeeds is up to the rules of the case.
 
+use bastide_model::error::raise;
 use bastide_model::mount::{HelperRun, MountPlan, MountSite, MountStep, ToolCheck};
 use bastide_model::text::shell_quote;
-use bastide_model::{Entry, Error, Manifest, Mount, PosixPath, Result};
+use bastide_model::{Entry, Manifest, Mount, PosixPath, Result};
 use serde_json::{Value, json};
 
 use super::case::malformed;
@@ -84,7 +85,7 @@ impl StandIn<'_, '_> {
 
     fn read(&self, path: &PosixPath) -> Result<Vec<u8>> {
         let file = self.case.get("files").get(path.as_str()).and_then(Value::as_str);
-        let file = file.ok_or_else(|| Error::workspace_read_not_found(path))?;
+        let file = file.ok_or_else(|| raise::workspace_read_not_found(path))?;
         Ok(file.as_bytes().to_vec())
     }
 
@@ -134,7 +135,7 @@ impl StandIn<'_, '_> {
         let Some(rule) = self.rule(&argv.join(" ")) else { return Ok(()) };
         let text = |key: &str| rule[key].as_str().unwrap_or_default();
         let exit_code = rule["exit_code"].as_i64().unwrap_or(1);
-        Err(Error::exec_nonzero(argv, exit_code, text("stdout"), text("stderr")))
+        Err(raise::exec_nonzero(argv, exit_code, text("stdout"), text("stderr")))
     }
 
     /// The rule that lets this command fail.

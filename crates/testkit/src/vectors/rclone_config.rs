@@ -1,13 +1,14 @@
 //! Area `rclone_config`: what mounting programs and volume drivers are told.
 
 use bastide_model::docker;
+use bastide_model::error::raise;
 use bastide_model::lax::{self, Dump};
 use bastide_model::manifest::DEFAULT_ROOT;
 use bastide_model::mount::{
     MountConfig, RclonePattern, join_remote_path, supplement_rclone_config, url_authority_values,
     url_holds_authority,
 };
-use bastide_model::{Entry, Error, Manifest, Mount, PosixPath, Result, redact_secrets};
+use bastide_model::{Entry, Manifest, Mount, PosixPath, Result, redact_secrets};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -76,7 +77,7 @@ fn config_text(case: &Case<'_>, config: &MountConfig) -> Result<Option<String>> 
     let text = match config.file_to_read(&PosixPath::new(DEFAULT_ROOT)) {
         Some(path) => match case.get("files").get(path.as_str()).and_then(Value::as_str) {
             Some(content) => rclone.text_from_file(&path, content.as_bytes())?,
-            None => return Err(Error::workspace_read_not_found(path)),
+            None => return Err(raise::workspace_read_not_found(path)),
         },
         None => rclone.text(),
     };

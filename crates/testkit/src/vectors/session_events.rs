@@ -8,6 +8,7 @@ use bastide::events::{
     Event, EventOptions, EventSource, Operation, OperationResult, PayloadPolicy, Sink, SinkOptions,
 };
 use bastide::{Client, Command, CreateOptions, Session};
+use bastide_model::error::raise;
 use bastide_model::snapshot::Snapshot;
 use bastide_model::{Entry, Error, ErrorKind, Manifest, PosixPath, Result, lax};
 use serde_json::{Map, Value, json};
@@ -92,17 +93,17 @@ async fn perform(session: &Session, step: &Value) -> Result<()> {
             let line = step["command"][0].as_str().ok_or_else(|| malformed("command", "text"))?;
             session.exec(Command::shell(line)).await.map(drop)
         }
-        "read" => session.read(text("path")?).await.map(drop),
+        "read" => session.files().read(text("path")?).await.map(drop),
         "read_bounded" => {
             let most = step["max_bytes"].as_u64().unwrap_or(0);
-            session.read_bounded(text("path")?, most).await.map(drop)
+            session.files().read_bounded(text("path")?, most).await.map(drop)
         }
-        "write" => session.write(text("path")?, text("content")?.to_owned()).await,
-        "running" => session.try_running().await.map(drop),
+        "write" => session.files().write(text("path")?, text("content")?.to_owned()).await,
+        "running" => session.is_running().await.map(drop),
         "resolve_exposed_port" => {
             let port = step["port"].as_u64().and_then(|port| u16::try_from(port).ok());
             let port = port.ok_or_else(|| malformed("port", "a port"))?;
-            session.resolve_exposed_port(port).await.map(drop)
+            session.compat().resolve_exposed_port(port).await.map(drop)
         }
         op => Err(Error::new(ErrorKind::Internal, format!("no operation `{op}`"))),
     }
@@ -199,7 +200,7 @@ fn outcome(case: &Case<'_>, step: &Value, is_over: bool) -> Result<OperationResu
             let root = case.get("manifest")["root"].as_str().unwrap_or("/workspace");
             let place = PosixPath::new(root).join(&PosixPath::new(path));
             match case.get("files")[place.as_str()].is_null() {
-                true => return Err(Error::workspace_read_not_found(PosixPath::new(path))),
+                true => return Err(raise::workspace_read_not_found(PosixPath::new(path))),
                 false => OperationResult::Done,
             }
         }
@@ -213,7 +214,7 @@ fn outcome(case: &Case<'_>, step: &Value, is_over: bool) -> Result<OperationResu
             let mut exposed = exposed.iter().filter_map(Value::as_i64);
             if !exposed.any(|exposed| Some(exposed) == port) {
                 let none = std::iter::empty::<u16>();
-                return Err(Error::exposed_port_unavailable(number, none, "not_configured", None));
+                return Err(raise::exposed_port_unavailable(number, none, "not_configured", None));
             }
             OperationResult::Port {
                 host: step["endpoint"]["host"].as_str().unwrap_or("127.0.0.1").to_owned(),

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{ErrorKind as IoKind, Read as _};
 
+use bastide_model::error::raise;
 use bastide_model::paths::{SandboxWorkspaceScope, WorkspacePathPolicy};
 use bastide_model::pty::PtyExecUpdate;
 use bastide_model::tools::{
@@ -11,7 +12,7 @@ use bastide_model::tools::{
     detect_image_mime_type, normalize_output, prepend_notice, resolve_workdir_command,
     tool_definition,
 };
-use bastide_model::{Error, ErrorKind, Manifest, Result, lax};
+use bastide_model::{Error, ErrorClass, ErrorKind, Manifest, Result, lax};
 use serde_json::{Map, Value, json};
 
 use super::case::{decode_base64, malformed};
@@ -88,7 +89,9 @@ fn raised(answer: &Value) -> Result<()> {
     let class = raise["class"].as_str().unwrap_or_default();
     let empty = Map::new();
     match class {
-        "TimeoutError" => Err(Error::new(ErrorKind::Timeout, "timed out").class_is("TimeoutError")),
+        "TimeoutError" => {
+            Err(Error::new(ErrorKind::Timeout, "timed out").with_class(ErrorClass::TimeoutError))
+        }
         "RuntimeError" | "ValueError" | "TypeError" => {
             let message = raise["args"][0].as_str().unwrap_or_default();
             let mut kwargs = Map::new();
@@ -199,9 +202,9 @@ fn view_image(case: &Case<'_>) -> Result<Value> {
         match read {
             Ok(_) => Ok(content),
             Err(error) if error.kind() == IoKind::NotFound => {
-                Err(Error::workspace_read_not_found(path))
+                Err(raise::workspace_read_not_found(path))
             }
-            Err(error) => Err(Error::workspace_archive_read(path).because(error)),
+            Err(error) => Err(raise::workspace_archive_read(path).with_source(error)),
         }
     });
     Ok(match run.answer(content).to_json() {

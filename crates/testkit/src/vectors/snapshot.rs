@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 use bastide_model::checksum::sha256_hex;
+use bastide_model::error::raise;
 use bastide_model::lax::{self, Dump as _};
 use bastide_model::merge::deep_merge;
 use bastide_model::snapshot::{
     FingerprintRecord, LocalSnapshot, Platform, STALE_AFTER_SECONDS, Snapshot, SnapshotSpec,
     StaleSnapshots, default_local_snapshot_base_dir, resume_manifest_digest, resume_manifest_text,
 };
-use bastide_model::{Error, Manifest, PosixPath, Result};
+use bastide_model::{Manifest, PosixPath, Result};
 use serde_json::{Value, json};
 
 use super::case::malformed;
@@ -48,7 +49,7 @@ pub(crate) const FUNCTIONS: &[(&str, Handler)] = &[
     }),
     ("sha256_stream", |case| {
         let digest = sha256_hex(case.bytes("data_b64")?.as_slice());
-        digest.map(Value::from).map_err(|error| Error::runtime_error(error.to_string()))
+        digest.map(Value::from).map_err(|error| raise::runtime_error(error.to_string()))
     }),
     ("deep_merge", |case| Ok(deep_merge(case.object("a")?, case.object("b")?).into())),
 ];
@@ -76,7 +77,7 @@ fn local_snapshot_ops(case: &Case<'_>) -> Result<Value> {
             (Some("restorable"), _) => path.is_file().into(),
             (Some("restore"), _) => match fs::read_to_string(&path) {
                 Ok(content) => content.into(),
-                Err(error) => return Err(snapshot.restore_error()?.because(error)),
+                Err(error) => return Err(snapshot.restore_error()?.with_source(error)),
             },
             (_, Some(content)) => {
                 let temporary = PathBuf::from(snapshot.temporary_path("0")?.as_str());
@@ -85,7 +86,7 @@ fn local_snapshot_ops(case: &Case<'_>) -> Result<Value> {
                     .and_then(|()| fs::write(&temporary, content))
                     .and_then(|()| fs::rename(&temporary, &path));
                 if let Err(error) = written {
-                    return Err(snapshot.persist_error()?.because(error));
+                    return Err(snapshot.persist_error()?.with_source(error));
                 }
                 Value::Null
             }
@@ -117,7 +118,7 @@ fn cleanup_stale(case: &Case<'_>) -> Result<Value> {
     };
     if let Some(stale) = StaleSnapshots::before(now, max_age) {
         remove_stale(&scratch.join("snap"), stale)
-            .map_err(|error| Error::runtime_error(error.to_string()))?;
+            .map_err(|error| raise::runtime_error(error.to_string()))?;
     }
     let paths = tree::list(scratch, Modes::Hidden)?;
     Ok(paths.into_iter().map(|node| node["path"].clone()).collect())

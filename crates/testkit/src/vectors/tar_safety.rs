@@ -9,7 +9,8 @@ use bastide_archive::tar::{
     restored_mode, strip_prefix, target_stays_inside,
 };
 use bastide_archive::{EntryPath, TarRestore};
-use bastide_model::{Error, Result};
+use bastide_model::Result;
+use bastide_model::error::raise;
 use serde_json::{Map, Value, json};
 
 use super::case::malformed;
@@ -125,7 +126,7 @@ fn restore(case: &Case<'_>) -> Result<()> {
 }
 
 fn make_folder(folder: &Path) -> Result<()> {
-    fs::create_dir_all(folder).map_err(|error| Error::runtime_error(error.to_string()))
+    fs::create_dir_all(folder).map_err(|error| raise::runtime_error(error.to_string()))
 }
 
 /// The members of an archive, as the cases list them.
@@ -148,7 +149,7 @@ fn members(tar: &[u8]) -> Result<Vec<Value>> {
         if member.kind == TarKind::File {
             let mut content = Vec::new();
             let read = reader.content().read_to_end(&mut content);
-            read.map_err(|error| Error::runtime_error(error.to_string()))?;
+            read.map_err(|error| raise::runtime_error(error.to_string()))?;
             fields.extend(tree::content_fields(&content));
         }
         listed.push(Value::Object(fields));

@@ -175,7 +175,7 @@ fn text<'a>(node: &'a Value, key: &str) -> Result<&'a str> {
 }
 
 fn os_error(path: &Path, error: io::Error) -> Error {
-    Error::new(ErrorKind::Io, format!("{}: {error}", path.display())).because(error)
+    Error::new(ErrorKind::Io, format!("{}: {error}", path.display())).with_source(error)
 }
 
 #[cfg(test)]

@@ -58,15 +58,15 @@ async fn perform(session: &Session, op: &str, arguments: &Arguments<'_>) -> Resu
     let nothing = |(): ()| Value::Null;
     let bytes = |content: bytes::Bytes| json!({"content_b64": encode_base64(&content)});
     match op {
-        "read" => session.read(arguments.text("path")?).await.map(bytes),
+        "read" => session.files().read(arguments.text("path")?).await.map(bytes),
         "read_bounded" => {
             // A negative number is no better than none.
             let most = arguments.0["max_bytes"].as_u64().unwrap_or(0);
-            session.read_bounded(arguments.text("path")?, most).await.map(bytes)
+            session.files().read_bounded(arguments.text("path")?, most).await.map(bytes)
         }
         "write" => {
             let content = arguments.content()?;
-            session.write(arguments.text("path")?, content).await.map(nothing)
+            session.files().write(arguments.text("path")?, content).await.map(nothing)
         }
         "write_new" => {
             let (path, content) = (arguments.text("path")?, arguments.content()?);
@@ -74,27 +74,38 @@ async fn perform(session: &Session, op: &str, arguments: &Arguments<'_>) -> Resu
             session.files().write_with(path, content, options).await.map(nothing)
         }
         "ls" => {
-            let listed = session.ls(arguments.text("path")?).await?;
+            let listed = session.files().ls(arguments.text("path")?).await?;
             // Whom the caller's folder belongs to, as commands see it.
-            let own = session.stat(".").await?;
+            let own = session.files().stat(".").await?;
             Ok(listed.iter().map(|info| entry(info, &own)).collect())
         }
         "mkdir" => {
-            let parents = arguments.flag("parents", false);
-            session.mkdir(arguments.text("path")?, parents).await.map(nothing)
+            let path = arguments.text("path")?;
+            let made = match arguments.flag("parents", false) {
+                true => session.files().mkdir_all(path).await,
+                false => session.files().mkdir(path).await,
+            };
+            made.map(nothing)
         }
         "rm" => {
-            let recursive = arguments.flag("recursive", false);
-            session.rm(arguments.text("path")?, recursive).await.map(nothing)
+            let path = arguments.text("path")?;
+            let removed = match arguments.flag("recursive", false) {
+                true => session.files().rm_all(path).await,
+                false => session.files().rm(path).await,
+            };
+            removed.map(nothing)
         }
         "mv" => {
             let (from, to) = (arguments.text("source")?, arguments.text("destination")?);
-            session.mv(from, to).await.map(nothing)
+            session.files().mv(from, to).await.map(nothing)
         }
         "same_file" => {
             let (left, right) = (arguments.text("left")?, arguments.text("right")?);
-            let follow = arguments.flag("follow_symlinks", true);
-            session.same_file(left, right, follow).await.map(Value::from)
+            let same = match arguments.flag("follow_symlinks", true) {
+                true => session.files().same_file(left, right).await,
+                false => session.files().same_entry(left, right).await,
+            };
+            same.map(Value::from)
         }
         _ => Err(Error::new(ErrorKind::Internal, format!("no handler for operation `{op}`"))),
     }

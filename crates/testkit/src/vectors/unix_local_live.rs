@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use bastide::{Command, CreateOptions, PtyLimits, Session};
+use bastide::compat::PtyLimits;
+use bastide::{Command, CreateOptions, Session};
 use bastide_model::environment::Environment;
 use bastide_model::{Manifest, Result, lax};
 use serde_json::{Value, json};
@@ -32,7 +33,7 @@ fn exec_live(case: &Case<'_>) -> Result<Value> {
         None => command,
     };
     with_session(case, &manifest, CreateOptions::default(), async |session| {
-        let result = session.exec_result(command).await?;
+        let result = session.compat().exec_result(command).await?;
         Ok(json!({
             "stdout_b64": encode_base64(&result.stdout),
             "stderr_b64": encode_base64(&result.stderr),
@@ -50,7 +51,7 @@ fn pty(case: &Case<'_>) -> Result<Value> {
             let answer = take(session, step, &mut started).await;
             answers.push(answer.unwrap_or_else(|error| json!({"error": error_object(&error)})));
         }
-        session.pty_terminate_all().await;
+        session.compat().pty_terminate_all().await;
         Ok(Value::Array(answers))
     })
 }
@@ -67,13 +68,13 @@ async fn take(session: &Session, step: &Value, started: &mut Option<i64>) -> Res
                 true => command.terminal(24, 80),
                 false => command,
             };
-            let update = session.pty_exec_start(command, limits).await?;
+            let update = session.compat().pty_exec_start(command, limits).await?;
             *started = update.process_id;
             update
         }
         (None, Some(chars)) => {
             let process = step["session"].as_i64().or(*started).unwrap_or(-1);
-            session.pty_write_stdin(process, chars, limits).await?
+            session.compat().pty_write_stdin(process, chars, limits).await?
         }
         (None, None) => return Err(malformed("steps", "a start or a write")),
     };
@@ -88,10 +89,8 @@ async fn take(session: &Session, step: &Value, started: &mut Option<i64>) -> Res
 fn create(case: &Case<'_>) -> Result<Value> {
     let manifest: Manifest = lax::read(case.get("manifest"))?;
     let ports = case.get("exposed_ports").as_array().into_iter().flatten();
-    let mut options = CreateOptions::default();
-    options.unix_local = true;
-    options.exposed_ports =
-        ports.filter_map(|port| port.as_u64().and_then(|port| u16::try_from(port).ok())).collect();
+    let ports = ports.filter_map(|port| port.as_u64().and_then(|port| u16::try_from(port).ok()));
+    let options = CreateOptions::default().unix_local().exposed_ports(ports);
     with_session(case, &manifest, options, async |session| {
         let mut state = session.state_json()?;
         for id in [&["session_id"][..], &["snapshot", "id"]] {

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::fix_of;
 use crate::config;
+use crate::ui::hint;
 
 /// The daemon that would be used, and what came of asking it.
 pub(super) struct DockerFinding {
@@ -56,7 +57,7 @@ impl DockerFinding {
             Ok(checkup) => checkup,
             Err(error) => {
                 let mut lines = vec![format!("docker      is not there: {}", error.message())];
-                lines.extend(error.hint_text().map(|hint| format!("  fix       {hint}")));
+                lines.extend(hint(error).map(|hint| format!("  fix       {hint}")));
                 return lines;
             }
         };

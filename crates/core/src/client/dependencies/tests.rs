@@ -39,14 +39,20 @@ async fn tells_what_is_missing_or_bound_twice() {
     let dependencies = Dependencies::default();
     assert!(dependencies.get::<u8>("a").await.unwrap().is_none());
     let missing = dependencies.require::<u8>("a", "RemoteSnapshot").await.unwrap_err();
-    assert_eq!(missing.class(), Some("DependenciesMissingDependencyError"));
+    assert_eq!(missing.class(), Some(ErrorClass::DependenciesMissingDependencyError));
     assert!(missing.message().starts_with("Missing dependency `a` for RemoteSnapshot. Bind it"));
     dependencies.bind_value("a", Arc::new(1_u8)).unwrap();
     let twice = dependencies.bind_value("a", Arc::new(1_u8)).unwrap_err();
-    assert_eq!(twice.class(), Some("DependenciesBindingError"));
+    assert_eq!(twice.class(), Some(ErrorClass::DependenciesBindingError));
     assert_eq!(twice.message(), "Dependency `a` is already bound");
-    assert_eq!(dependencies.bind_value("", Arc::new(1)).unwrap_err().class(), Some("ValueError"));
-    assert_eq!(dependencies.get::<u16>("a").await.unwrap_err().class(), Some("TypeError"));
+    assert_eq!(
+        dependencies.bind_value("", Arc::new(1)).unwrap_err().class(),
+        Some(ErrorClass::ValueError)
+    );
+    assert_eq!(
+        dependencies.get::<u16>("a").await.unwrap_err().class(),
+        Some(ErrorClass::TypeError)
+    );
     dependencies.rebind_value("a", Arc::new(2_u8)).unwrap();
     assert_eq!(*dependencies.require::<u8>("a", "").await.unwrap(), 2);
 }
@@ -59,7 +65,7 @@ async fn keeps_no_failure() {
         let first = counted.fetch_add(1, Ordering::SeqCst) == 0;
         Box::pin(async move {
             if first {
-                return Err(Error::new(ErrorKind::Timeout, "too slow").with("k", 1));
+                return Err(Error::new(ErrorKind::Timeout, "too slow").with_context("k", 1));
             }
             Ok(Dependency::new(Arc::new(5_u8)))
         })
@@ -98,11 +104,11 @@ async fn gives_up_what_is_bound_again_or_closed_meanwhile() {
         let want = match is_closed {
             false => {
                 dependencies.rebind_value("a", Arc::new(9_u8)).unwrap();
-                "DependenciesBindingError"
+                ErrorClass::DependenciesBindingError
             }
             true => {
                 dependencies.close().await;
-                "DependenciesError"
+                ErrorClass::DependenciesError
             }
         };
         assert_eq!(asking.await.unwrap().unwrap_err().class(), Some(want));
@@ -135,6 +141,9 @@ async fn closes_what_it_made_the_youngest_first_and_nothing_else() {
     dependencies.close().await;
     dependencies.close().await;
     assert_eq!(*log.lock().unwrap(), ["two", "one", "three"]);
-    assert_eq!(dependencies.get::<()>("one").await.unwrap_err().class(), Some("DependenciesError"));
+    assert_eq!(
+        dependencies.get::<()>("one").await.unwrap_err().class(),
+        Some(ErrorClass::DependenciesError)
+    );
     assert_eq!(*dependencies.require::<u8>("bound", "").await.unwrap(), 1);
 }

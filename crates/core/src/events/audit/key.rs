@@ -56,7 +56,7 @@ impl AuditKey {
         read.map_err(|error| failed(path, &error))?;
         let seed = Digest::from_hex(text.trim()).ok_or_else(|| {
             let message = format!("{} holds no key", path.display());
-            Error::new(ErrorKind::InvalidInput, message).hint("it has 64 hexadecimal digits")
+            Error::new(ErrorKind::InvalidInput, message).with_hint("it has 64 hexadecimal digits")
         })?;
         Ok(Self(SigningKey::from_bytes(&seed.0)))
     }
@@ -106,7 +106,7 @@ impl FromStr for AuditPublicKey {
         let key = Digest::from_hex(text).and_then(|bytes| VerifyingKey::from_bytes(&bytes.0).ok());
         key.map(Self).ok_or_else(|| {
             Error::new(ErrorKind::InvalidInput, format!("{text:?} is no public key"))
-                .hint("it has 64 hexadecimal digits")
+                .with_hint("it has 64 hexadecimal digits")
         })
     }
 }

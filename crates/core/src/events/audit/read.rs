@@ -122,5 +122,5 @@ impl AuditReader {
 
 pub(super) fn unreadable(folder: &Path, error: io::Error) -> Error {
     let message = format!("cannot read the audit log {}: {error}", folder.display());
-    Error::new(ErrorKind::Io, message).because(error)
+    Error::new(ErrorKind::Io, message).with_source(error)
 }

@@ -8,8 +8,9 @@ use bastide_model::events::Event;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
+use crate::Result;
+use crate::compat::raise;
 use crate::events::{BoundSession, Sink, SinkOptions};
-use crate::{Error, Result};
 
 type Callback = dyn Fn(Arc<Event>, BoundSession) -> BoxFuture<'static, Result<()>> + Send + Sync;
 
@@ -56,7 +57,7 @@ impl Sink for CallbackSink {
 
     async fn handle(&self, events: &[Arc<Event>]) -> Result<()> {
         let Some(session) = &self.session else {
-            return Err(Error::runtime_error("the callback is not bound to a session"));
+            return Err(raise::runtime_error("the callback is not bound to a session"));
         };
         for event in events {
             (self.call)(Arc::clone(event), session.clone()).await?;

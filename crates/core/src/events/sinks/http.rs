@@ -8,9 +8,10 @@ use async_trait::async_trait;
 use bastide_model::events::Event;
 
 use super::append;
+use crate::Result;
+use crate::compat::raise;
 use crate::events::post::Post;
 use crate::events::{Sink, SinkOptions};
-use crate::{Error, Result};
 
 /// Posts events to a server.
 ///
@@ -98,7 +99,7 @@ impl HttpSink {
             append(spool, lines).await?;
         }
         let message = format!("http proxy sink POST failed: {error}");
-        Err(Error::runtime_error(message).because(error))
+        Err(raise::runtime_error(message).with_source(error))
     }
 }
 

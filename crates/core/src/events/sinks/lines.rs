@@ -38,7 +38,7 @@ impl Sink for LineSink {
     async fn handle(&self, events: &[Arc<Event>]) -> Result<()> {
         let lines: String = events.iter().map(|event| event.json_line()).collect();
         (self.print)(&lines).map_err(|error| {
-            Error::new(ErrorKind::Io, format!("cannot print events: {error}")).because(error)
+            Error::new(ErrorKind::Io, format!("cannot print events: {error}")).with_source(error)
         })
     }
 }

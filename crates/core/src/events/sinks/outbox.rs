@@ -53,7 +53,7 @@ impl Sink for JsonlOutbox {
 pub(in crate::events) async fn append(path: &Path, lines: String) -> Result<()> {
     let failed = |error: io::Error| {
         let message = format!("cannot write events to {}: {error}", path.display());
-        Error::new(ErrorKind::Io, message).because(error)
+        Error::new(ErrorKind::Io, message).with_source(error)
     };
     let place = path.to_owned();
     let opened = tokio::task::spawn_blocking(move || open(&place)).await;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use bastide_model::PosixPath;
 use bastide_model::events::{Event, WorkspaceLog, WorkspaceLogOptions};
+use bastide_model::{ErrorClass, PosixPath};
 use tokio::sync::Mutex;
 use uuid::Uuid;
 
@@ -101,7 +101,9 @@ impl Bound {
             None => files.read(path).await,
         };
         let existing = match existing {
-            Err(error) if error.class() == Some("WorkspaceReadNotFoundError") => Vec::new(),
+            Err(error) if error.class() == Some(ErrorClass::WorkspaceReadNotFoundError) => {
+                Vec::new()
+            }
             existing => existing?.to_vec(),
         };
         if let Some(content) = log.content(&existing)? {

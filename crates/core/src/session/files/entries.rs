@@ -12,10 +12,11 @@ use super::files_error::{FilesError, is_missing, place_of, read_only};
 use super::info::FileInfo;
 use super::path::Target;
 use super::{Files, MAX_ENTRIES};
+use crate::compat::raise;
 use crate::events::Finished;
 use crate::link::fault::refused;
 use crate::link::{broken, decode};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorClass, ErrorKind, Result};
 
 /// The most bytes of names that are kept of one listing.
 const MAX_BYTES: usize = 64 << 20;
@@ -90,13 +91,17 @@ impl Files<'_> {
     async fn describe(&self, path: &str, follow: bool) -> Result<FileInfo> {
         let scope = self.extension("stat", || json!({"path": path, "follow": follow}));
         let work = async {
-            let target = Target::new(self.policy, path, Error::workspace_read_not_found)?;
+            let target = Target::new(self.policy, path, raise::workspace_read_not_found)?;
             let found =
                 self.one::<FoundFile>(FileOp::Stat { path: target.path.clone(), follow }).await;
             let found = found.map_err(|trouble| {
                 trouble.into_error(self.policy, &target, |fault| match is_missing(&fault) {
-                    true => Error::workspace_read_not_found(&target.given).because(refused(fault)),
-                    false => Error::workspace_archive_read(&target.given).because(refused(fault)),
+                    true => {
+                        raise::workspace_read_not_found(&target.given).with_source(refused(fault))
+                    }
+                    false => {
+                        raise::workspace_archive_read(&target.given).with_source(refused(fault))
+                    }
                 })
             })?;
             Ok(FileInfo::new(found.path.into_vec(), found.stat))
@@ -104,31 +109,57 @@ impl Files<'_> {
         scope.record_unit(work).await
     }
 
-    /// Makes a folder, with `parents` also those above it. One that exists already is fine.
+    /// Makes a folder in one that is there. One that exists already is fine.
     ///
     /// # Errors
     ///
     /// `WorkspaceArchiveWriteError` if it cannot be made, or lies where only reading is granted;
     /// `InvalidManifestPathError` if its path leads out.
-    pub async fn mkdir(&self, path: &str, parents: bool) -> Result<()> {
+    pub async fn mkdir(&self, path: &str) -> Result<()> {
+        self.make_folder(path, false).await
+    }
+
+    /// Makes a folder, and those above it that are missing.
+    ///
+    /// # Errors
+    ///
+    /// As [`mkdir`](Self::mkdir).
+    pub async fn mkdir_all(&self, path: &str) -> Result<()> {
+        self.make_folder(path, true).await
+    }
+
+    async fn make_folder(&self, path: &str, parents: bool) -> Result<()> {
         let scope = self.extension("mkdir", || json!({"path": path, "parents": parents}));
         let work = async {
-            let target = Target::new(self.policy, path, Error::workspace_archive_write)?;
+            let target = Target::new(self.policy, path, raise::workspace_archive_write)?;
             let made = self.quiet(FileOp::MakeDir { path: target.path.clone(), parents }).await;
             made.map_err(|trouble| trouble.into_write_error(self.policy, &target))
         };
         scope.record_unit(work).await
     }
 
-    /// Removes an entry: a link itself, never what it points to. Without `recursive` a folder must
-    /// be empty; with it, a folder goes with all that is in it, and what does not exist is fine. The
-    /// root of the workspace is emptied and stays.
+    /// Removes an entry: a file, an empty folder, or a link itself, never what it points to.
     ///
     /// # Errors
     ///
     /// `ExecNonZeroError` if it does not exist, `WorkspaceArchiveWriteError` if it cannot be removed
-    /// or holds something that may only be read, `InvalidManifestPathError` if its path leads out.
-    pub async fn rm(&self, path: &str, recursive: bool) -> Result<()> {
+    /// or may only be read, `InvalidManifestPathError` if its path leads out.
+    pub async fn rm(&self, path: &str) -> Result<()> {
+        self.remove(path, false).await
+    }
+
+    /// Removes an entry, and a folder with all that is in it. What does not exist is fine. The root of
+    /// the workspace is emptied and stays.
+    ///
+    /// # Errors
+    ///
+    /// `WorkspaceArchiveWriteError` if it cannot be removed or holds something that may only be read,
+    /// `InvalidManifestPathError` if its path leads out.
+    pub async fn rm_all(&self, path: &str) -> Result<()> {
+        self.remove(path, true).await
+    }
+
+    async fn remove(&self, path: &str, recursive: bool) -> Result<()> {
         let scope = self.extension("rm", || json!({"path": path, "recursive": recursive}));
         let work = async {
             let target =
@@ -170,13 +201,27 @@ impl Files<'_> {
         scope.record_unit(work).await
     }
 
-    /// Whether two paths name the same file, links followed or not. What does not exist is the same
-    /// as nothing, and so is a link that is not followed.
+    /// Whether two paths lead to the same file, links followed. What does not exist is the same as
+    /// nothing.
     ///
     /// # Errors
     ///
     /// `InvalidManifestPathError` if a path leads out, `ExecNonZeroError` if one cannot be looked at.
-    pub async fn same_file(&self, left: &str, right: &str, follow: bool) -> Result<bool> {
+    pub async fn same_file(&self, left: &str, right: &str) -> Result<bool> {
+        self.compare(left, right, true).await
+    }
+
+    /// Whether two paths name the same file themselves. What does not exist is the same as nothing, and
+    /// so is a link.
+    ///
+    /// # Errors
+    ///
+    /// As [`same_file`](Self::same_file).
+    pub async fn same_entry(&self, left: &str, right: &str) -> Result<bool> {
+        self.compare(left, right, false).await
+    }
+
+    async fn compare(&self, left: &str, right: &str, follow: bool) -> Result<bool> {
         let scope = self.extension("same_file", || json!({"left": left, "right": right}));
         let work = async {
             let pair = self.pair([left, right], follow).await?;
@@ -226,7 +271,9 @@ impl Files<'_> {
                 let pair = Pair { targets: [first.clone(), first], follow };
                 let op = FileOp::SameFile { left, right, follow };
                 match self.paired(op, pair, |_| Vec::new()).await {
-                    Err(outside) if outside.class() == Some("InvalidManifestPathError") => {
+                    Err(outside)
+                        if outside.class() == Some(ErrorClass::InvalidManifestPathError) =>
+                    {
                         Err(outside)
                     }
                     _ => Err(error),
@@ -279,7 +326,7 @@ impl Files<'_> {
     pub async fn chmod(&self, path: &str, mode: u32) -> Result<()> {
         let scope = self.extension("chmod", || json!({"path": path, "mode": format!("{mode:o}")}));
         let work = async {
-            let target = Target::new(self.policy, path, Error::workspace_archive_write)?;
+            let target = Target::new(self.policy, path, raise::workspace_archive_write)?;
             let set = self.quiet(FileOp::SetMode { path: target.path.clone(), mode }).await;
             set.map_err(|trouble| trouble.into_write_error(self.policy, &target))
         };
@@ -296,7 +343,7 @@ impl Files<'_> {
         let scope =
             self.extension("chown", || json!({"path": path, "owner": owner, "group": group}));
         let work = async {
-            let target = Target::new(self.policy, path, Error::workspace_archive_write)?;
+            let target = Target::new(self.policy, path, raise::workspace_archive_write)?;
             let text = |text: Option<&str>| text.map(ToOwned::to_owned);
             let (path, owner, group) = (target.path.clone(), text(owner), text(group));
             let set = self.quiet(FileOp::SetOwner { path, owner, group, follow: true }).await;
@@ -313,7 +360,7 @@ impl Files<'_> {
     pub async fn symlink(&self, path: &str, points_to: &str) -> Result<()> {
         let scope = self.extension("symlink", || json!({"path": path, "points_to": points_to}));
         let work = async {
-            let target = Target::new(self.policy, path, Error::workspace_archive_write)?;
+            let target = Target::new(self.policy, path, raise::workspace_archive_write)?;
             let (path, text) = (target.path.clone(), ByteBuf::from(points_to));
             let made = self.quiet(FileOp::Symlink { path, target: text }).await;
             made.map_err(|trouble| trouble.into_write_error(self.policy, &target))
@@ -333,7 +380,7 @@ impl Files<'_> {
     pub async fn glob(&self, pattern: &str) -> Result<Vec<String>> {
         let scope = self.extension("glob", || json!({"pattern": pattern}));
         let work = async {
-            let target = Target::new(self.policy, ".", Error::workspace_read_not_found)?;
+            let target = Target::new(self.policy, ".", raise::workspace_read_not_found)?;
             let found = self.try_glob(&target, pattern).await;
             let mut found = found.map_err(|trouble| match trouble {
                 FilesError::Fault(fault) => refused(fault),
@@ -395,7 +442,7 @@ impl Pair {
         match fault.kind {
             FaultKind::Escape if self.follow => about.escape(),
             // The entry itself is fine; where its folder leads is not, and that is absolute.
-            FaultKind::Escape => Error::invalid_manifest_path(place_of(&fault, about), "absolute"),
+            FaultKind::Escape => raise::invalid_manifest_path(place_of(&fault, about), "absolute"),
             FaultKind::ReadOnly => read_only(policy, &place_of(&fault, about)),
             _ => {
                 let shown = |index: usize| match led(index) {
@@ -412,11 +459,11 @@ impl Pair {
 
 /// The error of a path that no command could be given.
 fn too_long(command: &[&str]) -> Error {
-    Error::exec_nonzero(command, 1, Vec::new(), "File name too long")
+    raise::exec_nonzero(command, 1, Vec::new(), "File name too long")
 }
 
 /// The error of something that would have been a command.
 fn failed_command(command: &[&str], fault: Fault) -> Error {
     let stderr = fault.message.clone();
-    Error::exec_nonzero(command, 1, Vec::new(), stderr).because(refused(fault))
+    raise::exec_nonzero(command, 1, Vec::new(), stderr).with_source(refused(fault))
 }

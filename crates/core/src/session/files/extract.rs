@@ -14,6 +14,7 @@ use super::Files;
 use super::path::Target;
 use super::spool::{Spool, SpoolError};
 use super::write::{Content, WriteOptions};
+use crate::compat::raise;
 use crate::{Error, Result};
 
 /// How to unpack an archive.
@@ -64,12 +65,12 @@ impl Files<'_> {
                 limits.validate()?;
             }
             let limits = options.limits.unwrap_or(ArchiveLimits::NONE);
-            let target = Target::new(self.policy, path, Error::workspace_archive_write)?;
+            let target = Target::new(self.policy, path, raise::workspace_archive_write)?;
             let scheme = ArchiveScheme::of(target.given.as_str(), options.scheme.as_deref());
             let scheme = scheme?;
             let spool = Spool::fill(data.into(), limits.max_input_bytes).await;
             let spool = spool.map_err(|why| not_kept(&target, &limits, why))?;
-            let failed = |error| Error::workspace_archive_write(&target.path).because(error);
+            let failed = |error| raise::workspace_archive_write(&target.path).with_source(error);
             let content = spool.content().map_err(failed)?;
             self.write_recorded(path, target.path.as_str(), content, WriteOptions::default())
                 .await?;
@@ -93,7 +94,7 @@ impl Files<'_> {
             let stream = self.link.open(Request::Put(put)).await;
             let stream = stream.map_err(|error| match error.kind() {
                 crate::ErrorKind::AgentLost => error,
-                _ => Error::workspace_archive_write(&target.path).because(error),
+                _ => raise::workspace_archive_write(&target.path).with_source(error),
             })?;
             plan.carry_out(stream).await
         };
@@ -102,13 +103,13 @@ impl Files<'_> {
 }
 
 fn not_kept(target: &Target, limits: &ArchiveLimits, why: SpoolError) -> Error {
-    let error = Error::workspace_archive_write(&target.path);
+    let error = raise::workspace_archive_write(&target.path);
     match why {
-        SpoolError::Io(failure) => error.because(failure),
+        SpoolError::Io(failure) => error.with_source(failure),
         SpoolError::TooLong(actual) => error
-            .with("reason", "archive input size exceeds limit")
-            .with("limit", limits.max_input_bytes)
-            .with("actual", actual),
+            .with_context("reason", "archive input size exceeds limit")
+            .with_context("limit", limits.max_input_bytes)
+            .with_context("actual", actual),
     }
 }
 

@@ -6,6 +6,7 @@ use bastide_proto::{Fault, FaultKind};
 
 use super::path::Target;
 use crate::Error;
+use crate::compat::raise;
 use crate::link::fault::refused;
 
 /// The longest path of a guest that is shown.
@@ -73,7 +74,7 @@ impl FilesError {
     /// As [`into_error`](Self::into_error), for an operation that writes.
     pub(super) fn into_write_error(self, policy: &WorkspacePathPolicy, target: &Target) -> Error {
         self.into_error(policy, target, |fault| {
-            Error::workspace_archive_write(place_of(&fault, target)).because(refused(fault))
+            raise::workspace_archive_write(place_of(&fault, target)).with_source(refused(fault))
         })
     }
 }
@@ -83,8 +84,7 @@ pub(super) fn read_only(policy: &WorkspacePathPolicy, path: &str) -> Error {
     // The policy says it in its own words, if it agrees with the guest about the grant.
     match policy.normalize_path(&PosixPath::new(path), true) {
         Err(error) => error,
-        Ok(path) => {
-            Error::workspace_archive_write(path).with("reason", "read_only_extra_path_grant")
-        }
+        Ok(path) => raise::workspace_archive_write(path)
+            .with_context("reason", "read_only_extra_path_grant"),
     }
 }

@@ -6,6 +6,7 @@ use bastide_model::PosixPath;
 use bastide_model::paths::WorkspacePathPolicy;
 use bastide_proto::{GuestPathError, GuestRoute};
 
+use crate::compat::raise;
 use crate::{Error, Result};
 
 /// A path a caller gave, and the place it means.
@@ -40,12 +41,12 @@ impl Target {
             false => policy.normalize_path(&given, false)?,
         };
         let path = place.as_str().parse().map_err(|error| match error {
-            GuestPathError::Nul => Error::value_error("embedded null byte"),
+            GuestPathError::Nul => raise::value_error("embedded null byte"),
             GuestPathError::TooLong => {
-                too_long(given.clone()).because(io::Error::from_raw_os_error(36))
+                too_long(given.clone()).with_source(io::Error::from_raw_os_error(36))
             }
             GuestPathError::NotAbsolute | GuestPathError::NotNormalized => {
-                Error::invalid_manifest_path(&given, "absolute")
+                raise::invalid_manifest_path(&given, "absolute")
             }
         })?;
         Ok(Self { given, path })
@@ -54,6 +55,6 @@ impl Target {
     /// The error of a path that leads out.
     pub(super) fn escape(&self) -> Error {
         let reason = if self.given.is_absolute() { "absolute" } else { "escape_root" };
-        Error::invalid_manifest_path(&self.given, reason)
+        raise::invalid_manifest_path(&self.given, reason)
     }
 }

@@ -10,10 +10,11 @@ use super::call::{self, CallItem};
 use super::files_error::{FilesError, is_missing};
 use super::path::{Target, shown};
 use super::{Files, MAX_WHOLE, SILENCE, WORTH_PASSING};
+use crate::compat::raise;
 use crate::events::Finished;
 use crate::link::fault::refused;
 use crate::link::{Access, ReceivedFile, Stream, broken};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorClass, ErrorKind, Result};
 
 /// How much of a passed file is read at a time.
 const PIECE: u64 = 1 << 20;
@@ -52,7 +53,7 @@ impl Files<'_> {
             let too_large = || {
                 let message = format!("{path} is larger than {MAX_WHOLE} bytes");
                 Error::new(ErrorKind::LimitExceeded, message)
-                    .hint("read it piece by piece with `open`")
+                    .with_hint("read it piece by piece with `open`")
             };
             if reader.size > MAX_WHOLE {
                 return Err(too_large());
@@ -90,7 +91,7 @@ impl Files<'_> {
         });
         let work = async {
             if max_bytes == 0 {
-                return Err(Error::value_error("max_bytes must be positive"));
+                return Err(raise::value_error("max_bytes must be positive"));
             }
             let given = PosixPath::new(path);
             let read = async {
@@ -99,14 +100,14 @@ impl Files<'_> {
                 reader.rest(most).await
             };
             match read.await {
-                Err(error) if error.class() == Some("WorkspaceReadNotFoundError") => {
-                    Err(Error::workspace_read_not_found(&given))
+                Err(error) if error.class() == Some(ErrorClass::WorkspaceReadNotFoundError) => {
+                    Err(raise::workspace_read_not_found(&given))
                 }
                 Err(error) if error.class().is_some() => {
                     // The reason is all that is told: what went wrong may quote the file.
-                    let failed =
-                        Error::workspace_archive_read(&given).with("reason", "bounded_read_failed");
-                    Err(failed.because(error))
+                    let failed = raise::workspace_archive_read(&given)
+                        .with_context("reason", "bounded_read_failed");
+                    Err(failed.with_source(error))
                 }
                 read => read,
             }
@@ -145,12 +146,12 @@ impl Files<'_> {
         offset: u64,
         max: Option<u64>,
     ) -> Result<FileReader> {
-        let target = Target::new(self.policy, path, Error::workspace_read_not_found)?;
+        let target = Target::new(self.policy, path, raise::workspace_read_not_found)?;
         let opened = self.try_open(&target, offset, max).await;
         opened.map_err(|trouble| {
             trouble.into_error(self.policy, &target, |fault| match is_missing(&fault) {
-                true => Error::workspace_read_not_found(&target.given).because(refused(fault)),
-                false => Error::workspace_archive_read(&target.given).because(refused(fault)),
+                true => raise::workspace_read_not_found(&target.given).with_source(refused(fault)),
+                false => raise::workspace_archive_read(&target.given).with_source(refused(fault)),
             })
         })
     }
@@ -197,13 +198,13 @@ impl FileReader {
     ///
     /// `WorkspaceArchiveReadError` if it cannot be read any further.
     pub async fn next(&mut self) -> Result<Option<Bytes>> {
-        let failed = Error::workspace_archive_read;
+        let failed = raise::workspace_archive_read;
         match &mut self.source {
             Source::Done => Ok(None),
             Source::Passed { file, offset, left } => {
                 let most = usize::try_from(PIECE.min(*left)).unwrap_or(0);
                 let piece = file.read(*offset, most).await;
-                let piece = piece.map_err(|error| failed(&self.given).because(error))?;
+                let piece = piece.map_err(|error| failed(&self.given).with_source(error))?;
                 let length = piece.len() as u64;
                 *offset += length;
                 *left -= length;
@@ -220,7 +221,9 @@ impl FileReader {
                     Ok(None)
                 }
                 Ok(CallItem::Item(_)) => Err(broken("an item in the middle of a file")),
-                Err(FilesError::Fault(fault)) => Err(failed(&self.given).because(refused(fault))),
+                Err(FilesError::Fault(fault)) => {
+                    Err(failed(&self.given).with_source(refused(fault)))
+                }
                 Err(FilesError::Other(error)) => Err(error),
             },
         }
@@ -233,7 +236,7 @@ impl FileReader {
             let whole = file.read_whole(*offset, most).await;
             self.source = Source::Done;
             return whole
-                .map_err(|error| Error::workspace_archive_read(&self.given).because(error));
+                .map_err(|error| raise::workspace_archive_read(&self.given).with_source(error));
         }
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         let mut all = BytesMut::new();

@@ -11,9 +11,10 @@ use super::Files;
 use super::call;
 use super::files_error::{FilesError, is_missing};
 use super::path::Target;
+use crate::Result;
+use crate::compat::raise;
 use crate::link::fault::refused;
 use crate::link::{Incoming, Stream, broken, decode};
-use crate::{Error, Result};
 
 /// Something that changed below a watched folder. Paths are from that folder on; a folder's own
 /// path is empty. Bytes that are not UTF-8 are shown as U+FFFD.
@@ -77,22 +78,39 @@ pub struct Watch {
 }
 
 impl Files<'_> {
-    /// Watches a folder, with `recursive` also all below it, or a file. From when this returns on no
-    /// change is missed; where more come than can be kept, that is said.
+    /// Watches a folder or a file. From when this returns on no change is missed; where more come than
+    /// can be kept, that is said.
     ///
     /// # Errors
     ///
     /// `WorkspaceReadNotFoundError` if there is no such folder, else `WorkspaceArchiveReadError`;
     /// `InvalidManifestPathError` if its path leads out.
-    pub async fn watch(&self, path: &str, recursive: bool) -> Result<Watch> {
+    pub async fn watch(&self, path: &str) -> Result<Watch> {
+        self.begin_watch(path, false).await
+    }
+
+    /// Watches a folder and all below it, as [`watch`](Self::watch) does.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub async fn watch_all(&self, path: &str) -> Result<Watch> {
+        self.begin_watch(path, true).await
+    }
+
+    async fn begin_watch(&self, path: &str, recursive: bool) -> Result<Watch> {
         let scope = self.extension("watch", || json!({"path": path, "recursive": recursive}));
         let work = async {
-            let target = Target::new(self.policy, path, Error::workspace_read_not_found)?;
+            let target = Target::new(self.policy, path, raise::workspace_read_not_found)?;
             let begun = self.try_watch(&target, recursive).await;
             begun.map_err(|trouble| {
                 trouble.into_error(self.policy, &target, |fault| match is_missing(&fault) {
-                    true => Error::workspace_read_not_found(&target.given).because(refused(fault)),
-                    false => Error::workspace_archive_read(&target.given).because(refused(fault)),
+                    true => {
+                        raise::workspace_read_not_found(&target.given).with_source(refused(fault))
+                    }
+                    false => {
+                        raise::workspace_archive_read(&target.given).with_source(refused(fault))
+                    }
                 })
             })
         };

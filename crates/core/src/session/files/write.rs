@@ -14,9 +14,10 @@ use super::call;
 use super::files_error::{FilesError, place_of, read_only};
 use super::path::{Target, shown};
 use super::{Files, SILENCE, WORTH_PASSING};
+use crate::compat::raise;
 use crate::link::fault::{agent_lost, refused};
 use crate::link::{Access, Incoming, ReceivedFile, Sender, Stream, Ticket, broken};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorClass, ErrorKind, Result};
 
 /// How much of a stream is read at a time.
 const PIECE: usize = 1 << 20;
@@ -88,7 +89,9 @@ impl WriteOptions {
 /// The error of a file that should have been new.
 fn exists(place: &str) -> Error {
     let message = format!("{place} exists already");
-    Error::new(ErrorKind::Conflict, message).class_is("FileExistsError").with("path", place)
+    Error::new(ErrorKind::Conflict, message)
+        .with_class(ErrorClass::FileExistsError)
+        .with_context("path", place)
 }
 
 impl Files<'_> {
@@ -132,7 +135,7 @@ impl Files<'_> {
         let work = async {
             let (target, leads) = match options.new {
                 false => {
-                    let target = Target::new(self.policy, path, Error::workspace_archive_write)?;
+                    let target = Target::new(self.policy, path, raise::workspace_archive_write)?;
                     (target.clone(), target)
                 }
                 // A new file's own name is not followed: it is its folder that may lead out.
@@ -141,7 +144,7 @@ impl Files<'_> {
             let written = self.try_write(&target, content, options).await;
             written.map_err(|trouble| match trouble {
                 FilesError::Fault(fault) if options.new && fault.kind == FaultKind::Exists => {
-                    exists(&place_of(&fault, &target)).because(refused(fault))
+                    exists(&place_of(&fault, &target)).with_source(refused(fault))
                 }
                 FilesError::Fault(fault) if fault.kind == FaultKind::Escape => leads.escape(),
                 FilesError::Fault(fault) if options.new && fault.kind == FaultKind::ReadOnly => {
@@ -156,7 +159,7 @@ impl Files<'_> {
     /// The place of a new file, and its folder.
     fn new_target(&self, path: &str) -> Result<(Target, Target)> {
         let (parent, name) = split(path);
-        let folder = Target::new(self.policy, &parent, Error::workspace_archive_write)?;
+        let folder = Target::new(self.policy, &parent, raise::workspace_archive_write)?;
         let given = PosixPath::new(path);
         let path = format!("{}/{name}", folder.path.as_str().trim_end_matches('/'));
         if matches!(name.as_str(), "" | ".") {
@@ -166,8 +169,8 @@ impl Files<'_> {
         }
         let path = match path.parse() {
             Ok(path) if name != ".." => path,
-            Err(GuestPathError::Nul) => return Err(Error::value_error("embedded null byte")),
-            _ => return Err(Error::invalid_manifest_path(path, "absolute")),
+            Err(GuestPathError::Nul) => return Err(raise::value_error("embedded null byte")),
+            _ => return Err(raise::invalid_manifest_path(path, "absolute")),
         };
         Ok((Target { given, path }, folder))
     }
@@ -279,7 +282,7 @@ async fn begin(content: Content<'_>) -> std::io::Result<(Bytes, Option<Source<'_
 }
 
 fn source_failed(target: &Target, error: std::io::Error) -> Error {
-    Error::workspace_archive_write(&target.path).because(error)
+    raise::workspace_archive_write(&target.path).with_source(error)
 }
 
 /// Writes the content into the file the guest passed.

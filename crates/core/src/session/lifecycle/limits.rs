@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::{Error, Result};
+use crate::Result;
+use crate::compat::raise;
 
 /// How much of laying out a manifest goes on at once, in a session as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,6 +15,22 @@ pub struct ConcurrencyLimits {
     /// Files of a folder of the host; any number if none. They go over one after the other as one
     /// stream, so that every limit holds.
     pub local_dir_files: Option<usize>,
+}
+
+impl ConcurrencyLimits {
+    /// Bounds how many entries are laid out at once; `None` is no bound.
+    #[must_use]
+    pub fn manifest_entries(mut self, manifest_entries: Option<usize>) -> Self {
+        self.manifest_entries = manifest_entries;
+        self
+    }
+
+    /// Bounds how many files of a folder are copied at once; `None` is no bound.
+    #[must_use]
+    pub fn local_dir_files(mut self, local_dir_files: Option<usize>) -> Self {
+        self.local_dir_files = local_dir_files;
+        self
+    }
 }
 
 impl Default for ConcurrencyLimits {
@@ -36,7 +53,7 @@ impl ConcurrencyLimits {
         for (name, limit) in fields {
             if limit == Some(0) {
                 let message = format!("concurrency_limits.{name} must be at least 1");
-                return Err(Error::value_error(message));
+                return Err(raise::value_error(message));
             }
         }
         Ok(())

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use serde_json::{Map, Number, json};
 
 use super::{Exit, ProcessId, Reason};
+use crate::compat::raise;
 use crate::events::{Finished, OpenOperation};
 use crate::{Error, Result};
 
@@ -81,8 +82,8 @@ impl ProcessRecording {
         let finished = match self.kind {
             Kind::Command { command, timeout_s, .. } => {
                 let result = match exit.reason {
-                    Reason::Timeout => Err(Error::exec_timeout(command, timeout_s)),
-                    Reason::NotStarted => Err(Error::exec_transport(command)),
+                    Reason::Timeout => Err(raise::exec_timeout(command, timeout_s)),
+                    Reason::NotStarted => Err(raise::exec_transport(command)),
                     _ => Ok(OperationResult::Exec {
                         exit_code,
                         stdout: self.stdout.bytes,
@@ -117,7 +118,7 @@ impl ProcessRecording {
         match self.kind {
             Kind::Command { command, .. } if error.class().is_none() => {
                 let why = error.to_string();
-                self.open.fail(&Error::exec_transport(command).because(why)).await
+                self.open.fail(&raise::exec_transport(command).with_source(why)).await
             }
             _ => self.open.fail(error).await,
         }

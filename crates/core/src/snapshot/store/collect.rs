@@ -21,7 +21,7 @@ use super::steps::{self, Step};
 use super::verify::each_chunk;
 use super::writer::Writer;
 use super::{Store, sync_folder};
-use crate::{Error, ErrorKind, Result};
+use crate::{Condition, Error, Result};
 
 /// Packs of which less than this part is needed are written anew, in percent.
 const WORTH_KEEPING: u64 = 60;
@@ -89,7 +89,7 @@ impl Store {
         for name in record::names(&folder)? {
             let info = match record::read(&folder, &name) {
                 Ok(info) => info,
-                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                Err(error) if error.is_not_found() => continue,
                 Err(error) => return Err(unreadable(&name, error)),
             };
             if !seen.insert((name.clone(), info.fingerprint.clone())) {
@@ -159,7 +159,7 @@ impl Store {
     fn is_still_there(&self, info: &record::SnapshotInfo) -> Result<bool> {
         match record::read(&self.folder("snapshots"), &info.name) {
             Ok(now) => Ok(now.fingerprint == info.fingerprint),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) if error.is_not_found() => Ok(false),
             Err(error) => Err(error),
         }
     }
@@ -242,8 +242,8 @@ impl Store {
 fn unreadable(name: &str, error: Error) -> Error {
     let message = format!("cannot tell what snapshot {name} needs: {error}");
     Error::new(error.kind(), message)
-        .hint("nothing was removed; `bastide snapshot rm` gives up a snapshot that is lost")
-        .because(error)
+        .with_condition(Condition::SnapshotUnreadable)
+        .with_source(error)
 }
 
 /// Writes anew what is needed of packs of which little is; says how many packs are replaced by that.

@@ -3,18 +3,13 @@
 use std::io;
 use std::path::Path;
 
-use crate::{Error, ErrorKind};
+use crate::{Condition, Error, ErrorKind};
 
 /// Something in the store is not what was written. Nothing that depends on it is used.
 pub(crate) fn damaged(what: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Io, format!("the snapshot store is damaged: {what}"))
-        .with("reason", "damaged")
-        .hint("`bastide snapshot verify` says which snapshots and files are affected")
-}
-
-/// Whether an error says that something in the store is not what was written.
-pub(crate) fn is_damage(error: &Error) -> bool {
-    error.context().get("reason").and_then(|reason| reason.as_str()) == Some("damaged")
+        .with_condition(Condition::StoreDamaged)
+        .with_context("reason", "damaged")
 }
 
 /// A system call on a file of the store failed.
@@ -25,5 +20,5 @@ pub(crate) fn failed(doing: &str, path: &Path, error: io::Error) -> Error {
         _ => ErrorKind::Io,
     };
     let message = format!("cannot {doing} {}: {error}", path.display());
-    Error::new(kind, message).with("path", path.display().to_string()).because(error)
+    Error::new(kind, message).with_context("path", path.display().to_string()).with_source(error)
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::chunk::ChunkId;
-use super::errors::{failed, is_damage};
+use super::errors::failed;
 use super::pack::{Block, HEADER, PackIndex, read_index};
 use super::whereabouts::Whereabouts;
 use crate::Result;
@@ -82,7 +82,7 @@ impl Index {
                     Ok(read) => Arc::new(Pack::new(id, read)),
                     // Somebody who collects garbage removed it: then nobody needs it.
                     Err(error) if error.kind() == crate::ErrorKind::NotFound => continue,
-                    Err(error) if is_damage(&error) => {
+                    Err(error) if error.is_damaged() => {
                         index.broken.push((id, error.message().to_owned()));
                         continue;
                     }

@@ -111,7 +111,7 @@ impl StoreKeeper {
         let (store, snapshot) = (self.store.clone(), self.snapshot.clone());
         blocking(move || match store.inspect(&snapshot.id) {
             Ok(_) => Ok(Some(snapshot.id)),
-            Err(error) if error.kind() == ErrorKind::NotFound => {
+            Err(error) if error.is_not_found() => {
                 // Who asks to start with something that is not there is not served with nothing.
                 match snapshot.from {
                     Some(from) => store.inspect(&from).map(|_| Some(from)),

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::chunk::ChunkId;
 use super::errors::{damaged, failed};
-use crate::{Error, ErrorKind, Result};
+use crate::{Condition, Error, ErrorKind, Result};
 
 /// How a record begins.
 const MAGIC: &str = "bastide-snapshot 1 ";
@@ -76,7 +76,7 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
         return Ok(());
     }
     let message = format!("{name:?} is no name for a snapshot");
-    Err(Error::new(ErrorKind::InvalidInput, message).hint(
+    Err(Error::new(ErrorKind::InvalidInput, message).with_hint(
         "a name has letters, digits, `.`, `_` and `-`, does not begin with `.` or `-`, and is not longer than 128",
     ))
 }
@@ -150,5 +150,5 @@ pub(crate) fn read(folder: &Path, name: &str) -> Result<SnapshotInfo> {
 /// There is no such snapshot.
 pub(crate) fn missing(name: &str) -> Error {
     Error::new(ErrorKind::NotFound, format!("there is no snapshot {name}"))
-        .hint("`bastide snapshot ls` lists them")
+        .with_condition(Condition::SnapshotMissing)
 }

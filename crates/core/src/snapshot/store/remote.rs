@@ -75,7 +75,7 @@ impl Store {
         let index = Arc::new(there);
         let known = Arc::clone(&index);
         let folder = tempfile::tempdir().map_err(|error| {
-            Error::new(ErrorKind::Io, "cannot make a folder for what is sent").because(error)
+            Error::new(ErrorKind::Io, "cannot make a folder for what is sent").with_source(error)
         })?;
         let place = folder.path().to_owned();
         let (info, packs, chunks, bytes) = blocking(move || {

@@ -280,5 +280,6 @@ fn fill(reader: &Reader, file: &File, pieces: &[FilePart]) -> Result<()> {
 }
 
 fn unwritable(error: io::Error) -> Error {
-    Error::new(ErrorKind::Io, format!("cannot write a file of the session: {error}")).because(error)
+    Error::new(ErrorKind::Io, format!("cannot write a file of the session: {error}"))
+        .with_source(error)
 }

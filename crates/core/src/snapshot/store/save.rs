@@ -371,8 +371,9 @@ impl Saving<'_> {
     /// Waits for the first piece of work.
     async fn wait(&mut self) -> Result<()> {
         let Some(job) = self.jobs.pop_front() else { return Ok(()) };
-        let lost =
-            |error| Error::new(ErrorKind::Internal, "work on a snapshot was lost").because(error);
+        let lost = |error| {
+            Error::new(ErrorKind::Internal, "work on a snapshot was lost").with_source(error)
+        };
         let mut got = job.await.map_err(lost)??.into_iter().peekable();
         for (batch, have) in &mut self.batches {
             while have.len() < batch.wants.len() {

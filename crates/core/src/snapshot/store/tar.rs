@@ -178,7 +178,7 @@ fn read_some(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
 fn refused(member: &TarMember, what: &str) -> Error {
     let name = String::from_utf8_lossy(&member.name).into_owned();
     Error::new(ErrorKind::InvalidInput, format!("cannot import {name}: {what}"))
-        .with("member", name)
+        .with_context("member", name)
 }
 
 /// The names that lead to a member.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::chunk::ChunkId;
-use super::errors::{failed, is_damage};
+use super::errors::failed;
 use super::index::{Index, packs_in};
 use super::reader::{ReadBuffers, Reader};
 use super::record::SnapshotInfo;
@@ -101,7 +101,7 @@ impl Store {
             let looked =
                 read.and_then(|info| look(&reader, &info, &bad_ids, &mut health, &mut touched));
             if let Err(error) = looked {
-                if !is_damage(&error) {
+                if !error.is_damaged() {
                     return Err(error);
                 }
                 health.broken = Some(error.message().to_owned());
@@ -123,7 +123,7 @@ impl Store {
         match name {
             None => self.list(),
             Some(name) => match self.inspect(name) {
-                Err(error) if error.kind() == ErrorKind::NotFound => Err(error),
+                Err(error) if error.is_not_found() => Err(error),
                 read => Ok(vec![(name.to_owned(), read)]),
             },
         }
@@ -248,7 +248,7 @@ fn check_packs(
             let Some((pack, block)) = block else { continue };
             let read = match reader.block(number, at, &mut room) {
                 Ok(()) => true,
-                Err(error) if is_damage(&error) => false,
+                Err(error) if error.is_damaged() => false,
                 Err(error) => return Err(error),
             };
             let mut bad = Vec::new();

@@ -6,7 +6,7 @@ use super::chunk::ChunkId;
 use super::lease;
 use super::pack::pack_name;
 use super::steps::{self, Step};
-use crate::{ErrorKind, Result};
+use crate::Result;
 
 /// The folders a pack may be in.
 #[derive(Debug, Clone)]
@@ -54,5 +54,5 @@ impl Whereabouts {
 }
 
 fn is_missing<T>(found: &Result<T>) -> bool {
-    matches!(found, Err(error) if error.kind() == ErrorKind::NotFound)
+    matches!(found, Err(error) if error.is_not_found())
 }

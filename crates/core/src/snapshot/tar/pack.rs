@@ -45,7 +45,7 @@ impl Packer {
     /// Waits until everything is written.
     pub(super) async fn finish(self) -> Result<(File, String)> {
         self.0.await.map_err(|error| {
-            Error::new(ErrorKind::Internal, "the writer of an archive failed").because(error)
+            Error::new(ErrorKind::Internal, "the writer of an archive failed").with_source(error)
         })?
     }
 }
@@ -91,7 +91,7 @@ fn write(file: File, root: &str, mut pieces: mpsc::Receiver<PackItem>) -> Result
         writer.append(&link, &mut io::empty())?;
     }
     writer.finish()?;
-    let failed = |error: io::Error| Error::new(ErrorKind::Io, error.to_string()).because(error);
+    let failed = |error: io::Error| Error::new(ErrorKind::Io, error.to_string()).with_source(error);
     let Hashed { file, digest } = out;
     let file = file.into_inner().map_err(|error| failed(error.into_error()))?;
     Ok((file, hex(&digest.finalize())))

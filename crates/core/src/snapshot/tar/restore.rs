@@ -9,6 +9,7 @@ use serde_bytes::ByteBuf;
 use tokio::sync::mpsc;
 
 use super::unpack::{Kind, Unpacked, Unpacking, part};
+use crate::compat::raise;
 use crate::snapshot::restoring::{List, Restoring};
 use crate::snapshot::{Progress, Workspace};
 use crate::{Error, ErrorKind, Result};
@@ -32,7 +33,7 @@ enum Outgoing {
 pub(super) async fn restore(workspace: &Workspace<'_>, unpacked: Unpacked) -> Result<()> {
     let failed = |error: Error| match error.kind() {
         ErrorKind::AgentLost | ErrorKind::Conflict => error,
-        _ => Error::workspace_archive_write(workspace.root()).because(error),
+        _ => raise::workspace_archive_write(workspace.root()).with_source(error),
     };
     // An archive from elsewhere has somebody else's numbers in it: what is in it is the session's own.
     let own = match unpacked.has_owners {
@@ -67,7 +68,7 @@ fn produce(
     let Unpacked { contents, entries, .. } = unpacked;
     let gone = |_| Error::new(ErrorKind::Cancelled, "nobody wants the tree any more");
     let failed =
-        |error: std::io::Error| Error::new(ErrorKind::Io, error.to_string()).because(error);
+        |error: std::io::Error| Error::new(ErrorKind::Io, error.to_string()).with_source(error);
     let send = |piece: Outgoing| out.blocking_send(Ok(piece)).map_err(gone);
     let mut list = List::default();
     // A folder that the archive does not name.

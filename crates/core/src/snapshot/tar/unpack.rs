@@ -11,10 +11,11 @@ use bastide_proto::request::{Entry, EntryKind, Existing};
 use serde_json::Value;
 
 use super::OWNERS;
+use crate::compat::raise;
 use crate::session::files::{Spool, SpoolError};
 use crate::snapshot::paths::{NodeId, PathTree};
 use crate::workspace::{Target, UploadItem, lay_out};
-use crate::{Content, Error, ErrorKind, Result, Session};
+use crate::{Condition, Content, Error, ErrorClass, ErrorKind, Result, Session};
 
 /// Everything in an archive, with the contents of its files in a file of our own.
 pub(super) struct Unpacked {
@@ -53,32 +54,32 @@ pub(super) async fn whole(archive: File, root: &str) -> Result<Unpacked> {
     let root = root.to_owned();
     let read = tokio::task::spawn_blocking(move || read(archive, &root)).await;
     read.map_err(|error| {
-        Error::new(ErrorKind::Internal, "the reader of an archive failed").because(error)
+        Error::new(ErrorKind::Internal, "the reader of an archive failed").with_source(error)
     })?
 }
 
 fn read(archive: File, root: &str) -> Result<Unpacked> {
     let refuse = |name: &[u8], reason: &str| {
-        Error::workspace_archive_write(root)
-            .with("member", String::from_utf8_lossy(name).into_owned())
-            .with("reason", reason)
+        raise::workspace_archive_write(root)
+            .with_context("member", String::from_utf8_lossy(name).into_owned())
+            .with_context("reason", reason)
     };
-    let failed = |error: io::Error| Error::workspace_archive_write(root).because(error);
+    let failed = |error: io::Error| raise::workspace_archive_write(root).with_source(error);
     let damaged = |error: Error| {
-        let told = Error::workspace_archive_write(root);
+        let told = raise::workspace_archive_write(root);
         let reason = error.context().get("reason").cloned();
         let told = match reason {
-            Some(reason) => told.with("reason", reason),
+            Some(reason) => told.with_context("reason", reason),
             None => told,
         };
-        told.because(error)
+        told.with_source(error)
     };
     let mut contents = tempfile::tempfile().map_err(failed)?;
     let length = archive.metadata().ok().map(|archive| archive.len());
     let archive = io::BufReader::with_capacity(1 << 20, archive);
     let mut reader = TarReader::open_sized(archive, length);
     let reader = reader.as_mut().map_err(|error| {
-        Error::workspace_archive_write(root).because(error.message().to_owned())
+        raise::workspace_archive_write(root).with_source(error.message().to_owned())
     })?;
     let mut entries: PathTree<Unpacking> = PathTree::default();
     let (mut at, mut has_owners) = (0, false);
@@ -145,7 +146,7 @@ fn names(name: &[u8]) -> Option<Vec<Vec<u8>>> {
 }
 
 /// Unpacks an archive of whomever, by the reference's rules.
-pub(super) async fn by_the_rules(
+pub(crate) async fn by_the_rules(
     session: &Session,
     data: Content<'_>,
     links: LinkPolicy,
@@ -154,33 +155,40 @@ pub(super) async fn by_the_rules(
     let refused = {
         let root = root.clone();
         move |error: Error| {
-            let mut told = Error::workspace_archive_write(&root);
+            let mut told = raise::workspace_archive_write(&root);
             for key in ["reason", "member", "limit", "actual"] {
                 if let Some(value) = error.context().get(key) {
-                    told = told.with(key, value.clone());
+                    told = told.with_context(key, value.clone());
                 }
             }
-            if let Some(hint) = error.hint_text() {
-                told = told.hint(hint);
+            if let Some(hint) = error.hint() {
+                told = told.with_hint(hint);
             }
-            told.because(error)
+            let names_a_member = matches!(
+                error.class(),
+                Some(ErrorClass::UnsafeTarMemberError | ErrorClass::ArchiveResourceLimitError)
+            );
+            if names_a_member {
+                told = told.with_condition(Condition::MemberRefused);
+            }
+            told.with_source(error)
         }
     };
     let spool = Spool::fill(data, None).await.map_err(|why| {
-        let error = Error::workspace_archive_write(&root);
+        let error = raise::workspace_archive_write(&root);
         match why {
-            SpoolError::Io(failure) => error.because(failure),
+            SpoolError::Io(failure) => error.with_source(failure),
             SpoolError::TooLong(_) => error,
         }
     })?;
     let reader =
-        spool.reader().map_err(|error| Error::workspace_archive_write(&root).because(error))?;
+        spool.reader().map_err(|error| raise::workspace_archive_write(&root).with_source(error))?;
     // Judged before the first request: a refused archive leaves nothing behind.
     let folder = root.clone();
     let judged =
         tokio::task::spawn_blocking(move || TarRestore::open(reader, links, &folder)).await;
     let mut plan = judged
-        .map_err(|error| Error::new(ErrorKind::Internal, "reading failed").because(error))?
+        .map_err(|error| Error::new(ErrorKind::Internal, "reading failed").with_source(error))?
         .map_err(&refused)?;
     let target = Target {
         link: session.link.as_ref(),
@@ -201,7 +209,7 @@ pub(super) async fn by_the_rules(
                 }
                 Action::File { mode, mut content } => {
                     let entry = Entry { mode, ..Entry::new(place, EntryKind::File) };
-                    let failed = |error| Error::workspace_archive_write(&root).because(error);
+                    let failed = |error| raise::workspace_archive_write(&root).with_source(error);
                     pieces.file(entry, &mut *content, |_| {}, failed)?;
                 }
             }
@@ -214,32 +222,33 @@ pub(super) async fn by_the_rules(
 /// The error of a member that cannot be put where it belongs: as of the whole archive, with the member
 /// and the reason.
 fn not_unpacked(root: &str, error: Error) -> Error {
-    if error.class() != Some("WorkspaceArchiveWriteError") || error.context().contains_key("member")
+    if error.class() != Some(ErrorClass::WorkspaceArchiveWriteError)
+        || error.condition() == Some(&Condition::MemberRefused)
     {
         return error;
     }
     let place = error.context().get("path").and_then(Value::as_str).map(PosixPath::new);
     let member = place.and_then(|place| place.below(&PosixPath::new(root)));
     let cause = std::error::Error::source(&error).and_then(|cause| cause.downcast_ref::<Error>());
-    let errno = cause.and_then(|cause| cause.context().get("errno")).and_then(Value::as_i64);
-    let told = Error::workspace_archive_write(root);
+    let errno = cause.and_then(Error::errno);
+    let told = raise::workspace_archive_write(root);
     let told = match (member, errno) {
         (Some(member), Some(EISDIR | EEXIST | ENOTEMPTY)) => told
-            .with("reason", format!("destination directory already exists: {member}"))
-            .with("member", member.to_string()),
-        (Some(member), Some(ELOOP)) => {
-            told.with("reason", "symlink in parent path").with("member", member.to_string())
-        }
+            .with_context("reason", format!("destination directory already exists: {member}"))
+            .with_context("member", member.to_string()),
+        (Some(member), Some(ELOOP)) => told
+            .with_context("reason", "symlink in parent path")
+            .with_context("member", member.to_string()),
         _ => told,
     };
-    told.because(error)
+    told.with_source(error)
 }
 
 /// Numbers of errors, as every Linux has them.
-const EEXIST: i64 = 17;
-const EISDIR: i64 = 21;
-const ENOTEMPTY: i64 = 39;
-const ELOOP: i64 = 40;
+const EEXIST: i32 = 17;
+const EISDIR: i32 = 21;
+const ENOTEMPTY: i32 = 39;
+const ELOOP: i32 = 40;
 
 fn path_of(path: &EntryPath) -> Vec<u8> {
     match path.is_root() {

@@ -20,6 +20,7 @@ use tokio::time::Instant;
 use super::super::sources::Sources;
 use super::super::stream::{Stop, Target, UploadItem, UploadSender, lay_out};
 use super::{DEADLINE, GitStep, SAID, dest, not_cloned, not_copied, url};
+use crate::compat::raise;
 use crate::host::{isolated_git, make_private};
 use crate::{Error, ErrorKind, Result, Session};
 
@@ -54,7 +55,7 @@ pub(super) async fn put(session: &Session, step: &GitStep) -> Result<()> {
     };
     let fetched = fetch.fetch().await.map_err(|failure| match failure {
         Failure::NoGit => Error::new(ErrorKind::Unsupported, "there is no git on this host")
-            .hint("install git, or let the session have a network and a git of its own"),
+            .with_hint("install git, or let the session have a network and a git of its own"),
         Failure::Said(stderr) => not_cloned(step, &without(&stderr, &fetch.cache)),
     })?;
     let place = dest(session, step);
@@ -335,8 +336,9 @@ impl Fetched {
 
     /// Sends the folder that makes it a repository, so that commands can look at what they changed.
     fn send_git_folder(&self, pieces: &UploadSender) -> Result<(), Stop> {
-        let folder = fs::canonicalize(self.folder.path())
-            .map_err(|error| Error::local_dir_read(self.folder.path().display()).because(error))?;
+        let folder = fs::canonicalize(self.folder.path()).map_err(|error| {
+            raise::local_dir_read(self.folder.path().display()).with_source(error)
+        })?;
         let mut held = Sources::new(&folder, Vec::new()).open_dir(&PosixPath::new(".git"))?;
         let place = |below: &[u8]| [b".git/", below].concat();
         pieces.send(UploadItem::Entry(Entry::new(".git", EntryKind::Dir)))?;
@@ -349,7 +351,7 @@ impl Fetched {
             let mut file = held.open(&item.path)?;
             let entry = Entry { mode: Some(item.mode), ..Entry::new(to, EntryKind::File) };
             let shown = held.shown(&item.path);
-            let failed = |error| Error::local_file_read(shown).because(error);
+            let failed = |error| raise::local_file_read(shown).with_source(error);
             pieces.file(entry, &mut file, |_| {}, failed)?;
         }
         Ok(())

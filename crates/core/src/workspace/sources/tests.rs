@@ -68,7 +68,7 @@ fn refuses_what_is_elsewhere_by_its_name() {
     let absolute = PosixPath::new(secret.to_str().unwrap());
     for src in [PosixPath::new("../out/secret"), absolute.clone()] {
         let error = sources(&tree).open_file(&src).unwrap_err();
-        assert_eq!(error.class(), Some("LocalFileReadError"));
+        assert_eq!(error.class(), Some(crate::ErrorClass::LocalFileReadError));
         assert_eq!(reason(&error).0, Some("outside_base_dir"), "{src}");
         let grant = SourceGrant {
             path: "/mnt/g".to_owned(),

@@ -1,11 +1,12 @@
 //! Mounting with blobfuse2.
 
 use super::{HelperRun, MountPaths, MountStep, RequiredTool, ToolCheck, command, context};
+use crate::Result;
+use crate::error::raise;
 use crate::mount::config::BlobfuseConfig;
 use crate::mount::pattern::{BlobfuseCache, FusePattern};
 use crate::posix_path::PosixPath;
 use crate::secret::Secret;
-use crate::{Error, Result};
 
 pub(super) fn steps(
     place: &MountPaths<'_>,
@@ -22,9 +23,9 @@ pub(super) fn steps(
     };
     let cache_folder = place.absolute(&cache)?;
     if cache_folder.is_below(&place.target) {
-        return Err(Error::mount_config("blobfuse cache_path must be outside the mount path")
-            .with("mount_path", place.target.as_str())
-            .with("cache_path", cache_folder.as_str()));
+        return Err(raise::mount_config("blobfuse cache_path must be outside the mount path")
+            .with_context("mount_path", place.target.as_str())
+            .with_context("cache_path", cache_folder.as_str()));
     }
     let folder = PosixPath::new(&format!(".sandbox-blobfuse-config/{session}"));
     let name = format!("{account}_{container}").replace('/', "_");

@@ -1,18 +1,19 @@
 //! Mounting with Mountpoint for Amazon S3.
 
 use super::{HelperRun, MountPaths, MountStep, RequiredTool, ToolCheck, command, context};
+use crate::Result;
+use crate::error::raise;
 use crate::mount::config::MountpointConfig;
 use crate::mount::inline_url::url_holds_authority;
 use crate::mount::remote::filled;
 use crate::secret::Secret;
-use crate::{Error, Result};
 
 pub(super) fn steps(place: &MountPaths<'_>, config: &MountpointConfig) -> Result<Vec<MountStep>> {
     let endpoint = filled(config.endpoint_url.as_deref());
     if endpoint.is_some_and(url_holds_authority) {
         // Arguments can be read by everybody in the sandbox.
         let message = "the endpoint of a mount must not hold credentials";
-        return Err(Error::mount_config(message).with_safe_message().protected());
+        return Err(raise::mount_config(message).with_safe_message().with_protection());
     }
     let id = filled(config.access_key_id.as_deref());
     let key = id.zip(filled(config.secret_access_key.as_deref()));

@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
+use bastide::compat::PtyLimits;
 use bastide::events::{
     AuditKey, AuditOptions, AuditReader, AuditRecord, EventOptions, audit_folder, prove, verify,
 };
 use bastide::model::Manifest;
-use bastide::{Client, CreateOptions, PtyLimits, SessionId};
+use bastide::{Client, CreateOptions, SessionId};
 use futures::future::join_all;
 use serde_json::json;
 
@@ -46,21 +47,21 @@ pub(crate) fn records(context: &Context, id: &SessionId) -> Result<Vec<AuditReco
 async fn keeps_every_operation_on_record(context: Context) -> Outcome {
     let session = client(&context).create(&Manifest::default(), CreateOptions::default()).await?;
     let id = session.id().clone();
-    session.write("file", "content").await?;
-    session.read("file").await?;
-    session.read_bounded("file", 2).await?;
-    failure(session.read("../../etc/passwd").await)?;
+    session.files().write("file", "content").await?;
+    session.files().read("file").await?;
+    session.files().read_bounded("file", 2).await?;
+    failure(session.files().read("../../etc/passwd").await)?;
     session.files().open("file").await?;
-    session.mkdir("folder", false).await?;
-    session.ls("folder").await?;
-    session.stat("file").await?;
-    session.mv("file", "folder/file").await?;
-    session.chmod("folder/file", 0o600).await?;
+    session.files().mkdir("folder").await?;
+    session.files().ls("folder").await?;
+    session.files().stat("file").await?;
+    session.files().mv("file", "folder/file").await?;
+    session.files().chmod("folder/file", 0o600).await?;
     session.files().symlink("link", "file").await?;
-    session.glob("*").await?;
-    session.same_file("folder", "link", true).await?;
-    session.rm("folder", true).await?;
-    drop(session.watch(".", false).await?);
+    session.files().glob("*").await?;
+    session.files().same_file("folder", "link").await?;
+    session.files().rm_all("folder").await?;
+    drop(session.files().watch(".").await?);
     session.exec(sh("exit 3")).await?;
     let process = session.launch(sh("echo up; sleep 60")).await?;
     let mut listening = session.attach(process, 0).await?;
@@ -69,10 +70,10 @@ async fn keeps_every_operation_on_record(context: Context) -> Outcome {
     drop(listening.output(100).await?);
     drop(session.log(process, 0).await?.output(100).await?);
     session.processes().await?;
-    session.pty_exec_start(sh("true").terminal(24, 80), PtyLimits::default()).await?;
-    session.pty_terminate_all().await;
-    assert!(session.running().await);
-    failure(session.resolve_exposed_port(1).await)?;
+    session.compat().pty_exec_start(sh("true").terminal(24, 80), PtyLimits::default()).await?;
+    session.compat().pty_terminate_all().await;
+    assert!(session.compat().running().await);
+    failure(session.compat().resolve_exposed_port(1).await)?;
     let other = client(&context).attach(&id).await?;
     other.exec(sh("true")).await?;
     drop(other);
@@ -161,7 +162,7 @@ async fn keeps_one_chain_whoever_acts(context: Context) -> Outcome {
     let others = others.into_iter().collect::<bastide::Result<Vec<_>>>()?;
     let work = others.iter().map(|other| async move {
         for number in 0..count {
-            other.write(&format!("file{number}"), "x").await?;
+            other.files().write(&format!("file{number}"), "x").await?;
         }
         bastide::Result::Ok(())
     });
@@ -178,8 +179,7 @@ async fn keeps_one_chain_whoever_acts(context: Context) -> Outcome {
 
 async fn puts_a_late_end_on_record_as_late(context: Context) -> Outcome {
     let client = client(&context);
-    let mut options = CreateOptions::default();
-    options.tied_to_owner = false;
+    let options = CreateOptions::default().untied();
     let session = client.create(&Manifest::default(), options).await?;
     let id = session.id().clone();
     // Somebody who keeps no record ends it.

@@ -143,7 +143,7 @@ async fn loses_no_event_to_sinks_of_a_session(context: Context) -> Outcome {
     let session = client.create(&Manifest::default(), CreateOptions::default()).await?;
     let before = resident()?;
     for _ in 0..events / 2 {
-        assert!(session.try_running().await?);
+        assert!(session.is_running().await?);
     }
     session.flush_events().await;
     for stats in session.event_stats() {
@@ -151,7 +151,7 @@ async fn loses_no_event_to_sinks_of_a_session(context: Context) -> Outcome {
         assert_eq!((stats.dropped, stats.failed), (0, 0), "{stats:?}");
         assert!(stats.most_waiting <= WAITING as u64, "{stats:?}");
     }
-    let log = session.read("log.jsonl").await?;
+    let log = session.files().read("log.jsonl").await?;
     let mut lines = 0;
     for line in log[..].lines() {
         let event: serde_json::Value = serde_json::from_str(&line?)?;
@@ -197,7 +197,7 @@ async fn loses_no_record(context: Context) -> Outcome {
     // Each makes two records; the trial is about the record, not about the files.
     let operations = context.count(EVENTS) / 10;
     for _ in 0..operations {
-        session.stat(".").await?;
+        session.files().stat(".").await?;
     }
     session.delete().await?;
     let report = verify(context.backend.home(), &id, None)?;

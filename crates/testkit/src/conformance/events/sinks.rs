@@ -9,7 +9,7 @@ use bastide::events::{
     SinkOptions, TraceContext, WorkspaceJsonl, WorkspaceLogOptions,
 };
 use bastide::model::Manifest;
-use bastide::{CreateOptions, Session};
+use bastide::{CreateOptions, ErrorClass, Session};
 use serde_json::Value;
 
 use super::{Listener, failure};
@@ -33,8 +33,7 @@ pub(super) const TRIALS: &[Trial] = trials![
 
 /// A session that tells of itself from when it is there.
 pub(super) async fn session(context: &Context, events: EventOptions) -> bastide::Result<Session> {
-    let mut options = CreateOptions::default();
-    options.tied_to_owner = false;
+    let options = CreateOptions::default().untied();
     let made = context.client().create(&Manifest::default(), options).await?;
     context.client().with_events(events).attach(made.id()).await
 }
@@ -62,14 +61,14 @@ fn shown() -> PayloadPolicy {
 async fn tells_of_the_ten_operations_and_no_others(context: Context) -> Outcome {
     let heard = Listener::new(SinkOptions::sync());
     let session = session(&context, EventOptions::new().shared_sink(heard.clone())).await?;
-    session.mkdir("folder", true).await?;
-    session.write("folder/file", "content").await?;
-    session.ls("folder").await?;
-    session.read("folder/file").await?;
-    failure(session.read("nothing").await)?;
+    session.files().mkdir_all("folder").await?;
+    session.files().write("folder/file", "content").await?;
+    session.files().ls("folder").await?;
+    session.files().read("folder/file").await?;
+    failure(session.files().read("nothing").await)?;
     session.exec(sh("exit 3")).await?;
-    assert!(session.running().await);
-    failure(session.resolve_exposed_port(80).await)?;
+    assert!(session.compat().running().await);
+    failure(session.compat().resolve_exposed_port(80).await)?;
     session.delete().await?;
     let want = ["write", "read", "read", "exec", "running", "resolve_exposed_port"];
     let want: Vec<_> =
@@ -96,12 +95,12 @@ async fn tells_of_the_ten_operations_and_no_others(context: Context) -> Outcome 
 async fn tells_everything_to_whoever_asks(context: Context) -> Outcome {
     let heard = Listener::new(SinkOptions::sync().extended());
     let session = session(&context, EventOptions::new().shared_sink(heard.clone())).await?;
-    session.mkdir("folder", true).await?;
+    session.files().mkdir_all("folder").await?;
     session.exec(sh("echo hello")).await?;
     let id = session.launch(sh("exit 4")).await?;
     let mut process = session.attach(id, 0).await?;
     while !matches!(process.next().await?, bastide::OutputEvent::Exit(_)) {}
-    session.rm("folder", false).await?;
+    session.files().rm("folder").await?;
     session.processes().await?;
     session.delete().await?;
     let ops: Vec<_> = heard.heard().iter().map(|event| event.op).collect();
@@ -146,9 +145,9 @@ async fn never_says_a_secret(context: Context) -> Outcome {
     let options = EventOptions::new().shared_sink(heard.clone()).secret("TOKEN", "s3cr3t-value");
     let session = session(&context, options).await?;
     session.exec(sh("echo s3cr3t-value; echo s3cr3t-value >&2")).await?;
-    session.write("s3cr3t-value/file", "x").await?;
-    failure(session.read("s3cr3t-value/other").await)?;
-    failure(session.ls("s3cr3t-value/none").await)?;
+    session.files().write("s3cr3t-value/file", "x").await?;
+    failure(session.files().read("s3cr3t-value/other").await)?;
+    failure(session.files().ls("s3cr3t-value/none").await)?;
     session.delete().await?;
     let events = heard.heard();
     let lines: String = events.iter().map(|event| event.json_line()).collect();
@@ -169,14 +168,14 @@ async fn does_nothing_a_sink_that_must_hear_of_it_cannot(context: Context) -> Ou
     });
     let options = EventOptions::new().shared_sink(starts).shared_sink(finishes);
     let session = session(&context, options).await?;
-    let error = failure(session.write("first", "x").await)?;
-    assert_eq!(error.class(), Some("RuntimeError"));
+    let error = failure(session.files().write("first", "x").await)?;
+    assert_eq!(error.class(), Some(ErrorClass::RuntimeError));
     let message = "sandbox event sink failed: Listener while handling event ";
     assert!(error.message().starts_with(message), "{error}");
     // One served behind the operation is waited for as well, and its own error is passed on.
-    let error = failure(session.write("second", "x").await)?;
-    assert_eq!((error.class(), error.message()), (Some("ValueError"), "not that one"));
-    let left: Vec<_> = session.ls(".").await?.into_iter().map(|info| info.path).collect();
+    let error = failure(session.files().write("second", "x").await)?;
+    assert_eq!((error.class(), error.message()), (Some(ErrorClass::ValueError), "not that one"));
+    let left: Vec<_> = session.files().ls(".").await?.into_iter().map(|info| info.path).collect();
     assert_eq!(left.len(), 1, "{left:?}");
     assert!(left[0].ends_with("/second"));
     Ok(session.delete().await?)
@@ -241,7 +240,7 @@ async fn keeps_the_order_of_a_chain(context: Context) -> Outcome {
         member("third", SinkOptions::sync()),
     ]);
     let session = session(&context, EventOptions::new().sink(chain)).await?;
-    session.write("a", "x").await?;
+    session.files().write("a", "x").await?;
     let heard = order.lock().unwrap_or_else(|e| e.into_inner()).clone();
     let id = session.id().clone();
     let want: Vec<_> = [1, 2]
@@ -271,7 +270,7 @@ async fn gives_every_sink_the_rest_at_the_end(context: Context) -> Outcome {
     let options = EventOptions::new().sink(JsonlOutbox::new(&outbox)).sink(slow);
     let session = session(&context, options).await?;
     for number in 0..10 {
-        session.write(&format!("file{number}"), "x").await?;
+        session.files().write(&format!("file{number}"), "x").await?;
     }
     session.delete().await?;
     assert_eq!(*heard.lock().unwrap_or_else(|e| e.into_inner()), 20);
@@ -302,8 +301,8 @@ async fn keeps_a_log_in_the_workspace(context: Context) -> Outcome {
         .sink(log("logs/third.jsonl", 3, false))
         .sink(template);
     let session = session(&context, options).await?;
-    session.write("a", "x").await?;
-    session.write("b", "x").await?;
+    session.files().write("a", "x").await?;
+    session.files().write("b", "x").await?;
     // What is done to keep the logs makes no events.
     let line = "wc -l < logs/each.jsonl; wc -l < logs/third.jsonl; ls logs";
     let said = session.exec(sh(line)).await?;
@@ -311,7 +310,7 @@ async fn keeps_a_log_in_the_workspace(context: Context) -> Outcome {
     let uuid = uuid::Uuid::parse_str(session.id().as_str())?;
     assert_eq!(said, format!("5\n3\neach.jsonl\nevents-{uuid}.jsonl\nthird.jsonl\n"));
     let skipped: Vec<_> =
-        session.event_skip_paths().iter().map(|path| path.as_str().to_owned()).collect();
+        session.compat().event_skip_paths().iter().map(|path| path.as_str().to_owned()).collect();
     assert_eq!(skipped, ["logs/each.jsonl"]);
     Ok(session.delete().await?)
 }
@@ -324,9 +323,9 @@ async fn goes_on_with_the_trace_of_the_caller(context: Context) -> Outcome {
     let unsampled = TraceContext { sampled: false, ..own };
     let options = EventOptions::new().shared_sink(heard.clone()).trace(general);
     let session = session(&context, options).await?;
-    session.write("a", "x").await?;
-    own.scope(session.write("b", "x")).await?;
-    unsampled.scope(session.write("c", "x")).await?;
+    session.files().write("a", "x").await?;
+    own.scope(session.files().write("b", "x")).await?;
+    unsampled.scope(session.files().write("c", "x")).await?;
     session.delete().await?;
     let events = heard.heard();
     let names = |index: usize| {

@@ -28,8 +28,8 @@ async fn lists_and_describes_files(context: Context) -> Outcome {
     )
     .await?;
     // Commands may not everywhere.
-    session.chmod("file", 0o4751).await?;
-    let listed = session.ls(".").await?;
+    session.files().chmod("file", 0o4751).await?;
+    let listed = session.files().ls(".").await?;
     let names: Vec<_> = listed.iter().map(|info| info.path.clone()).collect();
     let want = ["dir", "file", "hard", "link", "pipe", "to_dir"];
     assert_eq!(names, want.map(|name| format!("{root}/{name}")));
@@ -50,19 +50,19 @@ async fn lists_and_describes_files(context: Context) -> Outcome {
     assert_eq!((link.kind, link.target.as_deref()), (FileKind::Symlink, Some(&b"file"[..])));
     assert_eq!((find("pipe")?.kind, find("dir")?.mode), (FileKind::Fifo, 0o700));
     // Through a link the folder is listed where it is.
-    let inner = session.ls("to_dir").await?;
+    let inner = session.files().ls("to_dir").await?;
     assert_eq!(
         inner.iter().map(|info| &info.path).collect::<Vec<_>>(),
         [&format!("{root}/dir/inner")]
     );
-    assert_eq!(session.stat("link").await?, file);
+    assert_eq!(session.files().stat("link").await?, file);
     assert_eq!(session.files().lstat("link").await?, link);
-    assert_eq!(class(session.ls("file").await)?, "ExecNonZeroError");
-    assert_eq!(class(session.ls("gone").await)?, "ExecNonZeroError");
-    assert_eq!(class(session.stat("gone").await)?, "WorkspaceReadNotFoundError");
-    assert_eq!(session.ls("dir").await?.len(), 1);
+    assert_eq!(class(session.files().ls("file").await)?, "ExecNonZeroError");
+    assert_eq!(class(session.files().ls("gone").await)?, "ExecNonZeroError");
+    assert_eq!(class(session.files().stat("gone").await)?, "WorkspaceReadNotFoundError");
+    assert_eq!(session.files().ls("dir").await?.len(), 1);
     say(&session, "rm dir/inner").await?;
-    assert!(session.ls("dir").await?.is_empty());
+    assert!(session.files().ls("dir").await?.is_empty());
     Ok(session.delete().await?)
 }
 
@@ -71,7 +71,7 @@ async fn lists_large_folders(context: Context) -> Outcome {
     let count = context.count(20_000);
     let line = format!("i=0; while [ $i -lt {count} ]; do : > file-$i; i=$((i+1)); done");
     say(&session, &line).await?;
-    let listed = session.ls(".").await?;
+    let listed = session.files().ls(".").await?;
     assert_eq!(listed.len(), count);
     assert!(listed.is_sorted_by(|a, b| a.path < b.path), "each once, by name");
     Ok(session.delete().await?)
@@ -79,17 +79,17 @@ async fn lists_large_folders(context: Context) -> Outcome {
 
 async fn makes_folders(context: Context) -> Outcome {
     let session = context.session().await?;
-    session.mkdir("a", false).await?;
-    session.mkdir("a", false).await?;
-    session.mkdir("b/c/d", true).await?;
-    assert_eq!(class(session.mkdir("x/y", false).await)?, "WorkspaceArchiveWriteError");
+    session.files().mkdir("a").await?;
+    session.files().mkdir("a").await?;
+    session.files().mkdir_all("b/c/d").await?;
+    assert_eq!(class(session.files().mkdir("x/y").await)?, "WorkspaceArchiveWriteError");
     say(&session, "echo > file; ln -s new dangling; ln -s a link").await?;
-    assert_eq!(class(session.mkdir("file", true).await)?, "WorkspaceArchiveWriteError");
-    assert_eq!(class(session.mkdir("file/x", true).await)?, "WorkspaceArchiveWriteError");
-    session.mkdir("dangling", false).await?;
-    session.mkdir("link", false).await?;
-    session.mkdir("link/in", true).await?;
-    session.mkdir(".", true).await?;
+    assert_eq!(class(session.files().mkdir_all("file").await)?, "WorkspaceArchiveWriteError");
+    assert_eq!(class(session.files().mkdir_all("file/x").await)?, "WorkspaceArchiveWriteError");
+    session.files().mkdir("dangling").await?;
+    session.files().mkdir("link").await?;
+    session.files().mkdir_all("link/in").await?;
+    session.files().mkdir_all(".").await?;
     let line = "find . -type d | sort; stat -c %a a b/c";
     assert_eq!(
         say(&session, line).await?,
@@ -106,10 +106,11 @@ async fn removes_links_and_never_their_targets(context: Context) -> Outcome {
          ln -s nowhere dangling; mkdir tree; ln -s ../dir tree/link; ln -s /etc tree/out",
     )
     .await?;
-    for (path, recursive) in
-        [("a", false), ("b", true), ("out", true), ("dangling", false), ("tree", true)]
-    {
-        session.rm(path, recursive).await?;
+    for path in ["a", "dangling"] {
+        session.files().rm(path).await?;
+    }
+    for path in ["b", "out", "tree"] {
+        session.files().rm_all(path).await?;
     }
     assert_eq!(say(&session, "find . | sort").await?, ".\n./dir\n./dir/inner\n./file\n");
     assert_eq!(say(&session, "test -e /etc/passwd && echo there").await?, "there\n");
@@ -118,9 +119,9 @@ async fn removes_links_and_never_their_targets(context: Context) -> Outcome {
 
 async fn removes_trees_of_any_depth(context: Context) -> Outcome {
     let session = context.session().await?;
-    assert_eq!(class(session.rm("gone", false).await)?, "ExecNonZeroError");
-    session.rm("gone", true).await?;
-    session.rm("gone/deeper", true).await?;
+    assert_eq!(class(session.files().rm("gone").await)?, "ExecNonZeroError");
+    session.files().rm_all("gone").await?;
+    session.files().rm_all("gone/deeper").await?;
     // Deeper than a path can be long, and wider than a buffer.
     let depth = context.count(5000);
     say(
@@ -133,31 +134,31 @@ async fn removes_trees_of_any_depth(context: Context) -> Outcome {
     .await?;
     say(&session, "mkdir wide; i=0; while [ $i -lt 3000 ]; do : > wide/$i; i=$((i+1)); done")
         .await?;
-    assert_eq!(class(session.rm("deep", false).await)?, "WorkspaceArchiveWriteError");
-    session.rm("deep", true).await?;
-    session.mkdir("empty", false).await?;
-    session.rm("empty", false).await?;
+    assert_eq!(class(session.files().rm("deep").await)?, "WorkspaceArchiveWriteError");
+    session.files().rm_all("deep").await?;
+    session.files().mkdir("empty").await?;
+    session.files().rm("empty").await?;
     assert_eq!(say(&session, "ls").await?, "wide\n");
     // The root is emptied and stays.
-    session.rm(".", true).await?;
+    session.files().rm_all(".").await?;
     assert_eq!(say(&session, "ls -A; echo still here").await?, "still here\n");
-    assert!(session.rm(".", false).await.is_err());
+    assert!(session.files().rm(".").await.is_err());
     Ok(session.delete().await?)
 }
 
 async fn renames_files_and_links(context: Context) -> Outcome {
     let session = context.session().await?;
     say(&session, "echo x > a; ln -s a link; ln -s /etc out; mkdir dir; echo old > dir/b").await?;
-    session.mv("a", "dir/b").await?;
-    session.mv("link", "dir/link").await?;
-    session.mv("out", "dir/out").await?;
+    session.files().mv("a", "dir/b").await?;
+    session.files().mv("link", "dir/link").await?;
+    session.files().mv("out", "dir/out").await?;
     let line = "cat dir/b; readlink dir/link dir/out; ls";
     assert_eq!(say(&session, line).await?, "x\na\n/etc\ndir\n");
-    assert_eq!(class(session.mv("dir", "other").await)?, "ExecNonZeroError");
-    assert_eq!(class(session.mv("dir/b", "dir").await)?, "ExecNonZeroError");
-    assert_eq!(class(session.mv("gone", "x").await)?, "ExecNonZeroError");
-    assert_eq!(class(session.mv("dir/b", "no/x").await)?, "ExecNonZeroError");
-    assert_eq!(class(session.mv("dir/b", "../x").await)?, "InvalidManifestPathError");
+    assert_eq!(class(session.files().mv("dir", "other").await)?, "ExecNonZeroError");
+    assert_eq!(class(session.files().mv("dir/b", "dir").await)?, "ExecNonZeroError");
+    assert_eq!(class(session.files().mv("gone", "x").await)?, "ExecNonZeroError");
+    assert_eq!(class(session.files().mv("dir/b", "no/x").await)?, "ExecNonZeroError");
+    assert_eq!(class(session.files().mv("dir/b", "../x").await)?, "InvalidManifestPathError");
     Ok(session.delete().await?)
 }
 
@@ -175,12 +176,15 @@ async fn tells_whether_two_paths_are_one_file(context: Context) -> Outcome {
         ("gone", "gone", true, false),
         (".", "./.", true, true),
     ] {
-        let same = session.same_file(left, right, follow).await?;
+        let same = match follow {
+            true => session.files().same_file(left, right).await?,
+            false => session.files().same_entry(left, right).await?,
+        };
         assert_eq!(same, want, "{left} and {right}, followed {follow}");
     }
-    let outside = session.same_file("a", "out/passwd", true).await;
+    let outside = session.files().same_file("a", "out/passwd").await;
     assert_eq!(class(outside)?, "InvalidManifestPathError");
-    let under = session.same_file("a", "copy/x", true).await;
+    let under = session.files().same_file("a", "copy/x").await;
     assert_eq!(class(under)?, "ExecNonZeroError");
     Ok(session.delete().await?)
 }
@@ -188,24 +192,24 @@ async fn tells_whether_two_paths_are_one_file(context: Context) -> Outcome {
 async fn changes_permissions_and_owners(context: Context) -> Outcome {
     let session = context.session().await?;
     say(&session, "echo x > file; ln -s file link; mkdir dir").await?;
-    session.chmod("link", 0o600).await?;
-    session.chmod("dir", 0o711).await?;
+    session.files().chmod("link", 0o600).await?;
+    session.files().chmod("dir", 0o711).await?;
     assert_eq!(say(&session, "stat -c %a file dir").await?, "600\n711\n");
     // Also where nobody may read: it is enough to own it.
-    session.chmod("file", 0).await?;
-    session.chmod("file", 0o640).await?;
+    session.files().chmod("file", 0).await?;
+    session.files().chmod("file", 0o640).await?;
     let (uid, user) =
         (say(&session, "id -u").await?, say(&session, "id -un 2>/dev/null; true").await?);
-    session.chown("file", Some(uid.trim()), None).await?;
-    session.chown("file", Some(user.trim()), None).await?;
+    session.files().chown("file", Some(uid.trim()), None).await?;
+    session.files().chown("file", Some(user.trim()), None).await?;
     if uid.trim() == "0" {
-        session.chown("file", Some("65534"), Some("7")).await?;
+        session.files().chown("file", Some("65534"), Some("7")).await?;
         assert_eq!(say(&session, "stat -c %u:%g file").await?, "65534:7\n");
     } else {
-        let given = session.chown("file", Some("0"), None).await;
+        let given = session.files().chown("file", Some("0"), None).await;
         assert_eq!(class(given)?, "WorkspaceArchiveWriteError");
     }
-    assert!(session.chown("file", Some("no-such-user"), None).await.is_err());
+    assert!(session.files().chown("file", Some("no-such-user"), None).await.is_err());
     Ok(session.delete().await?)
 }
 
@@ -227,10 +231,10 @@ async fn finds_files_by_pattern(context: Context) -> Outcome {
         ("linked/*", &[]),
         ("nothing", &[]),
     ] {
-        assert_eq!(session.glob(pattern).await?, want, "{pattern}");
+        assert_eq!(session.files().glob(pattern).await?, want, "{pattern}");
     }
     for pattern in ["/etc/*", "../*", ""] {
-        let error = error(session.glob(pattern).await)?;
+        let error = error(session.files().glob(pattern).await)?;
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{pattern}");
     }
     Ok(session.delete().await?)

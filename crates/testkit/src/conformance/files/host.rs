@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use bastide::model::{Entry, Manifest, PathGrant};
-use bastide::{ErrorKind, Rung, Session};
+use bastide::{Condition, ErrorKind, Rung, Session};
 
 use super::{class, error};
 use crate::suite::{Context, Outcome, Trial, TrialError, say, sh, skip};
@@ -61,7 +61,7 @@ async fn works_in_a_folder_of_the_host(context: Context) -> Outcome {
     );
     // Both see what the other does at once, and who does it stays who they are.
     say(&session, "echo command > made; mkdir folder").await?;
-    session.write("written", "api").await?;
+    session.files().write("written", "api").await?;
     assert_eq!(fs::read_to_string(root.join("made"))?, "command\n");
     assert_eq!(fs::read_to_string(root.join("written"))?, "api");
     let owner = |name: &str| -> Result<(u32, u32), TrialError> {
@@ -81,7 +81,7 @@ async fn works_in_a_folder_of_the_host(context: Context) -> Outcome {
         1
     );
     fs::write(root.join("later"), "from outside")?;
-    assert_eq!(session.read("later").await?, "from outside");
+    assert_eq!(session.files().read("later").await?, "from outside");
     // What is beside it is not there.
     fs::write(top.join("secret"), "bastide-canary")?;
     let seen =
@@ -99,7 +99,7 @@ async fn never_clears_or_removes_the_callers_folder(context: Context) -> Outcome
     let (_held, top) = host()?;
     let root = top.join("made/by/us");
     let session: Session = context.session_with(&manifest(&root, &[])?).await?;
-    session.write("file", "stays").await?;
+    session.files().write("file", "stays").await?;
     session.delete().await?;
     assert_eq!(fs::read_to_string(root.join("file"))?, "stays");
     // A session that cannot be made takes nothing with it either.
@@ -108,8 +108,8 @@ async fn never_clears_or_removes_the_callers_folder(context: Context) -> Outcome
     assert!(context.session_with(&bad).await.is_err());
     assert_eq!(fs::read_to_string(root.join("file"))?, "stays");
     let session = context.session_with(&manifest(&root, &[])?).await?;
-    assert_eq!(session.read("file").await?, "stays");
-    session.rm(".", true).await?;
+    assert_eq!(session.files().read("file").await?, "stays");
+    session.files().rm_all(".").await?;
     assert!(root.is_dir() && fs::read_dir(&root)?.next().is_none());
     Ok(session.delete().await?)
 }
@@ -131,27 +131,27 @@ async fn grants_folders_and_files_of_the_host(context: Context) -> Outcome {
         [(&*top.join("rw"), false), (&*top.join("ro"), true), (&*top.join("single"), false)];
     let session = context.session_with(&manifest(&top.join("ws"), &grants)?).await?;
     let at = |name: &str| top.join(name).display().to_string();
-    assert_eq!(session.read(&at("rw/file")).await?, "rw");
-    assert_eq!(session.read(&at("ro/file")).await?, "ro");
+    assert_eq!(session.files().read(&at("rw/file")).await?, "rw");
+    assert_eq!(session.files().read(&at("ro/file")).await?, "ro");
     assert_eq!(say(&session, &format!("cat {}", at("ro/file"))).await?, "ro");
-    session.write(&at("rw/new"), "granted").await?;
-    session.write(&at("single"), "changed").await?;
+    session.files().write(&at("rw/new"), "granted").await?;
+    session.files().write(&at("single"), "changed").await?;
     assert_eq!(fs::read_to_string(top.join("rw/new"))?, "granted");
     assert_eq!(fs::read_to_string(top.join("single"))?, "changed");
     for path in [at("ro/file"), at("ro/new"), at("ro/a/b")] {
-        let error = error(session.write(&path, "x").await)?;
+        let error = error(session.files().write(&path, "x").await)?;
         assert_eq!(error.context()["reason"], "read_only_extra_path_grant", "{path}");
         assert_eq!(error.context()["grant_path"], at("ro"));
     }
-    assert_eq!(class(session.rm(&at("ro/file"), false).await)?, "WorkspaceArchiveWriteError");
+    assert_eq!(class(session.files().rm(&at("ro/file")).await)?, "WorkspaceArchiveWriteError");
     let exit = session.exec(sh(&format!("echo x > {}", at("ro/new")))).await?.exit;
     assert_ne!(exit.code, 0, "a command wrote where only reading is granted");
     // From one to the other, though they are different mounts.
-    session.mv("file", &at("rw/moved")).await?;
+    session.files().mv("file", &at("rw/moved")).await?;
     assert_eq!(fs::read_to_string(top.join("rw/moved"))?, "ws");
     assert!(!top.join("ws/file").exists());
     say(&session, "ln -s somewhere link").await?;
-    session.mv("link", &at("rw/link")).await?;
+    session.files().mv("link", &at("rw/link")).await?;
     assert_eq!(fs::read_link(top.join("rw/link"))?, Path::new("somewhere"));
     session.delete().await?;
     assert_eq!(fs::read_to_string(top.join("ro/file"))?, "ro");
@@ -203,16 +203,19 @@ async fn follows_links_between_the_workspace_and_grants(context: Context) -> Out
     std::os::unix::fs::symlink("../grant/file", top.join("ws/up"))?;
     let grants = [(&*top.join("grant"), false), (&*top.join("read"), true)];
     let session = context.session_with(&manifest(&top.join("ws"), &grants)?).await?;
-    assert_eq!(session.read("to_grant/file").await?, "grant");
-    assert_eq!(session.read("up").await?, "grant");
-    assert_eq!(session.read("to_read/file").await?, "read");
-    assert_eq!(class(session.read("to_beside/file").await)?, "InvalidManifestPathError");
-    session.write("to_grant/new", "x").await?;
+    assert_eq!(session.files().read("to_grant/file").await?, "grant");
+    assert_eq!(session.files().read("up").await?, "grant");
+    assert_eq!(session.files().read("to_read/file").await?, "read");
+    assert_eq!(class(session.files().read("to_beside/file").await)?, "InvalidManifestPathError");
+    session.files().write("to_grant/new", "x").await?;
     assert_eq!(fs::read_to_string(top.join("grant/new"))?, "x");
-    let error = error(session.write("to_read/new", "x").await)?;
+    let error = error(session.files().write("to_read/new", "x").await)?;
     assert_eq!(error.context()["reason"], "read_only_extra_path_grant");
-    assert_eq!(class(session.write("to_beside/new", "x").await)?, "InvalidManifestPathError");
-    session.rm("to_grant", true).await?;
+    assert_eq!(
+        class(session.files().write("to_beside/new", "x").await)?,
+        "InvalidManifestPathError"
+    );
+    session.files().rm_all("to_grant").await?;
     assert!(top.join("grant/file").exists(), "what a link points to was removed");
     Ok(session.delete().await?)
 }
@@ -237,7 +240,8 @@ async fn is_never_root_where_ids_are_the_hosts(context: Context) -> Outcome {
     let refused = context.session_with(&manifest(&root, &[])?).await;
     let error = refused.map(drop).err().ok_or("root's folder was taken")?;
     assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert!(error.hint_text().is_some_and(|hint| hint.contains("--isolation namespaces")));
+    assert_eq!(error.condition(), Some(&Condition::FolderIsRoots));
+    assert!(error.hint().is_some_and(|hint| hint.contains("Rung::Namespaces")));
     // Somebody else's is worked in as that one, who cannot change what is root's.
     fs::set_permissions(&top, fs::Permissions::from_mode(0o755))?;
     std::os::unix::fs::chown(&root, Some(61_234), Some(61_234))?;

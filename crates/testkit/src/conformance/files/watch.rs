@@ -35,7 +35,7 @@ async fn until(watch: &mut Watch, last: &str) -> Result<Vec<FileChange>, TrialEr
 async fn reports_changes_as_they_happen(context: Context) -> Outcome {
     let session = context.session().await?;
     say(&session, "mkdir dir; echo x > dir/old").await?;
-    let mut watch = session.watch("dir", false).await?;
+    let mut watch = session.files().watch("dir").await?;
     let path = |name: &str| name.to_owned();
     say(&session, "echo y > dir/new; chmod 600 dir/old; mv dir/new dir/newer; : > dir/mark")
         .await?;
@@ -48,8 +48,8 @@ async fn reports_changes_as_they_happen(context: Context) -> Outcome {
     let renamed = FileChange::Renamed { from: path("new"), path: path("newer"), is_dir: false };
     assert_eq!(changes, [created, modified, attributes, renamed]);
     // A file that the host writes appears whole, and nothing else does.
-    session.write("dir/written", "content").await?;
-    session.rm("dir/old", false).await?;
+    session.files().write("dir/written", "content").await?;
+    session.files().rm("dir/old").await?;
     let changes = until(&mut watch, "old").await?;
     let written = FileChange::Created { path: path("written"), is_dir: false };
     let changes: Vec<_> = changes
@@ -57,17 +57,17 @@ async fn reports_changes_as_they_happen(context: Context) -> Outcome {
         .filter(|change| !matches!(change, FileChange::Modified { path, .. } if path == "mark"))
         .collect();
     assert_eq!(changes, [written]);
-    session.rm("dir", true).await?;
+    session.files().rm_all("dir").await?;
     let rest = until(&mut watch, "never").await?;
     assert_eq!(rest.last(), Some(&FileChange::Gone));
-    assert_eq!(class(session.watch("gone", false).await)?, "WorkspaceReadNotFoundError");
+    assert_eq!(class(session.files().watch("gone").await)?, "WorkspaceReadNotFoundError");
     Ok(session.delete().await?)
 }
 
 async fn watches_folders_that_are_made_later(context: Context) -> Outcome {
     let session = context.session().await?;
     say(&session, "mkdir -p a/b; ln -s /etc link").await?;
-    let mut watch = session.watch(".", true).await?;
+    let mut watch = session.files().watch_all(".").await?;
     say(&session, "mkdir -p new/deep; echo x > new/deep/file; echo y > a/b/file; : > mark").await?;
     let changes = until(&mut watch, "mark").await?;
     for (path, is_dir) in
@@ -86,7 +86,7 @@ async fn watches_folders_that_are_made_later(context: Context) -> Outcome {
 
 async fn says_when_more_changed_than_it_kept(context: Context) -> Outcome {
     let session = context.session().await?;
-    let mut watch = session.watch(".", false).await?;
+    let mut watch = session.files().watch(".").await?;
     // More than the kernel and every buffer on the way keep, to nobody.
     say(&session, "i=0; while [ $i -lt 60000 ]; do : > a; : > b; i=$((i+1)); done").await?;
     let mut overflowed = false;

@@ -50,7 +50,7 @@ impl std::fmt::Debug for Scratch {
 impl Scratch {
     pub(crate) fn new() -> Result<Self> {
         let compressor = zstd::bulk::Compressor::new(LEVEL).map_err(|error| {
-            Error::new(ErrorKind::Internal, "cannot compress anything").because(error)
+            Error::new(ErrorKind::Internal, "cannot compress anything").with_source(error)
         })?;
         Ok(Self { compressor, compressed: Vec::new(), check: Vec::new(), input: Vec::new() })
     }

@@ -121,7 +121,7 @@ pub(super) async fn passed(
             }
             Part::Data { length, work: Some(work), .. } => {
                 let lost =
-                    |error| Error::new(ErrorKind::Internal, "a file was lost").because(error);
+                    |error| Error::new(ErrorKind::Internal, "a file was lost").with_source(error);
                 let (some, read) = work.await.map_err(lost)??;
                 if !is_cut {
                     some.into_iter().for_each(|piece| push_piece(&mut pieces, piece));
@@ -167,7 +167,8 @@ async fn disk<T: Send + 'static>(
 }
 
 fn unreadable(error: io::Error) -> Error {
-    Error::new(ErrorKind::Io, format!("cannot read a file of the session: {error}")).because(error)
+    Error::new(ErrorKind::Io, format!("cannot read a file of the session: {error}"))
+        .with_source(error)
 }
 
 fn times(file: &File) -> Result<(u64, i64, i64, i64, i64)> {
@@ -275,7 +276,7 @@ impl Streamed {
     /// Waits until everything is in the store.
     pub(super) async fn finish(mut self, size: u64) -> Result<Vec<FilePart>> {
         self.feed = None;
-        let lost = |error| Error::new(ErrorKind::Internal, "a file was lost").because(error);
+        let lost = |error| Error::new(ErrorKind::Internal, "a file was lost").with_source(error);
         let (pieces, total) = self.work.await.map_err(lost)??;
         if total != size {
             return Err(broken("a file that is not as long as it is"));

@@ -1,5 +1,5 @@
 //! Interactive processes as the reference has them: start one, write to it, and each time get what it
-//! said within a while. [`Session::spawn`] with a terminal is the way for programs that want to react at
+//! said within a while. [`Session::spawn`](crate::Session::spawn) with a terminal is the way for programs that want to react at
 //! once.
 
 use std::collections::HashMap;
@@ -14,10 +14,10 @@ use bastide_model::pty::{
 use serde_json::json;
 use tokio::sync::{Notify, mpsc};
 
+use super::ReferenceSession;
+use crate::compat::raise;
 use crate::events::Finished;
-use crate::{
-    Command, Error, ErrorKind, Exit, OutputEvent, Process, ProcessId, Reason, Result, Session,
-};
+use crate::{Command, Error, ErrorKind, Exit, OutputEvent, Process, ProcessId, Reason, Result};
 
 /// How much output of one process waits to be collected before the process has to wait.
 const MOST_PENDING: usize = 8 * 1024 * 1024;
@@ -29,6 +29,22 @@ pub struct PtyLimits {
     pub yield_time_s: Option<f64>,
     /// About how many tokens of output to give at most.
     pub max_output_tokens: Option<i64>,
+}
+
+impl PtyLimits {
+    /// Waits that many seconds for output.
+    #[must_use]
+    pub fn yield_time_s(mut self, yield_time_s: f64) -> Self {
+        self.yield_time_s = Some(yield_time_s);
+        self
+    }
+
+    /// Gives about that many tokens of output at most.
+    #[must_use]
+    pub fn max_output_tokens(mut self, max_output_tokens: i64) -> Self {
+        self.max_output_tokens = Some(max_output_tokens);
+        self
+    }
 }
 
 /// The interactive processes of one session.
@@ -66,30 +82,30 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Session {
+impl ReferenceSession<'_> {
     /// Starts an interactive process and gives what it said within a while. With
     /// [`Command::terminal`] it can be written to; without one its output streams come as one.
     ///
     /// # Errors
     ///
-    /// As [`spawn`](Self::spawn).
+    /// As [`Session::spawn`](crate::Session::spawn).
     pub async fn pty_exec_start(
-        &self,
+        self,
         command: Command,
         limits: PtyLimits,
     ) -> Result<PtyExecUpdate> {
-        let scope = self.extension("pty_exec_start", || command.description());
+        let scope = self.session.extension("pty_exec_start", || command.description());
         scope.record(self.start_pty(command, limits), updated).await
     }
 
-    async fn start_pty(&self, command: Command, limits: PtyLimits) -> Result<PtyExecUpdate> {
+    async fn start_pty(self, command: Command, limits: PtyLimits) -> Result<PtyExecUpdate> {
         let terminal = command.terminal.is_some();
         let command = Command { timeout: None, ..command };
-        let manner = self.backend.has_own_system().then(|| OfContainers {
+        let manner = self.session.backend.has_own_system().then(|| OfContainers {
             program: command.argv.first().cloned().unwrap_or_default(),
             terminal,
         });
-        let process = self.spawn_unrecorded(command).await?;
+        let process = self.session.spawn_unrecorded(command).await?;
         let (to_process, words) = mpsc::channel(16);
         let entry = Entry {
             process: process.id(),
@@ -100,10 +116,10 @@ impl Session {
         };
         let heard = Arc::clone(&entry.heard);
         tokio::spawn(hear(process, Arc::clone(&heard), words, manner));
-        let (id, pruned) = self.ptys.insert(entry)?;
+        let (id, pruned) = self.session.ptys.insert(entry)?;
         if let Some(pruned) = pruned {
             // It may have ended by itself meanwhile.
-            drop(self.signal(pruned.process, 9).await);
+            drop(self.session.signal(pruned.process, 9).await);
         }
         let wait = limits.yield_time_s.map_or(PTY_START_YIELD_TIME_MS, yield_time_ms);
         self.collect(id, &heard, clamp_pty_yield_time_ms(wait), limits.max_output_tokens).await
@@ -117,12 +133,12 @@ impl Session {
     /// `PtySessionNotFoundError` if there is no such process (any more), and `RuntimeError` if it has
     /// no terminal to type on.
     pub async fn pty_write_stdin(
-        &self,
+        self,
         session_id: i64,
         chars: &str,
         limits: PtyLimits,
     ) -> Result<PtyExecUpdate> {
-        let scope = self.extension(
+        let scope = self.session.extension(
             "pty_write_stdin",
             || json!({"session_id": session_id, "chars": chars.chars().count()}),
         );
@@ -130,20 +146,20 @@ impl Session {
     }
 
     async fn write_pty(
-        &self,
+        self,
         session_id: i64,
         chars: &str,
         limits: PtyLimits,
     ) -> Result<PtyExecUpdate> {
         let (terminal, heard, to_process) = {
-            let all = lock(&self.ptys.0);
+            let all = lock(&self.session.ptys.0);
             let entry = all.get(&session_id);
-            let entry = entry.ok_or_else(|| Error::pty_session_not_found(session_id))?;
+            let entry = entry.ok_or_else(|| raise::pty_session_not_found(session_id))?;
             (entry.terminal, Arc::clone(&entry.heard), entry.to_process.clone())
         };
         if !chars.is_empty() {
             if !terminal {
-                return Err(Error::runtime_error("stdin is not available for this process"));
+                return Err(raise::runtime_error("stdin is not available for this process"));
             }
             // A process that has ended takes no more; its end is in the answer.
             drop(to_process.send(chars.to_owned()).await);
@@ -151,27 +167,27 @@ impl Session {
         let wait = limits.yield_time_s.map_or(PTY_WRITE_YIELD_TIME_MS, yield_time_ms);
         let wait = resolve_pty_write_yield_time_ms(wait, chars.is_empty());
         let update = self.collect(session_id, &heard, wait, limits.max_output_tokens).await?;
-        if let Some(entry) = lock(&self.ptys.0).get_mut(&session_id) {
+        if let Some(entry) = lock(&self.session.ptys.0).get_mut(&session_id) {
             entry.last_used = Instant::now();
         }
         Ok(update)
     }
 
     /// Ends every interactive process.
-    pub async fn pty_terminate_all(&self) {
-        let scope = self.extension("pty_terminate_all", || json!({}));
+    pub async fn pty_terminate_all(self) {
+        let scope = self.session.extension("pty_terminate_all", || json!({}));
         // What cannot be told keeps nobody from ending them.
         drop(scope.record_unit(async { Ok(()) }).await);
-        let all: Vec<Entry> = lock(&self.ptys.0).drain().map(|(_, entry)| entry).collect();
+        let all: Vec<Entry> = lock(&self.session.ptys.0).drain().map(|(_, entry)| entry).collect();
         for entry in all {
             // One that has ended already is what is wanted.
-            drop(self.signal(entry.process, 9).await);
+            drop(self.session.signal(entry.process, 9).await);
         }
     }
 
     /// Waits for output until the time is up or the process has ended, then gives what there is.
     async fn collect(
-        &self,
+        self,
         id: i64,
         heard: &PendingOutput,
         wait_ms: i64,
@@ -192,7 +208,7 @@ impl Session {
         };
         heard.less.notify_one();
         if exit_code.is_some() || failure.is_some() {
-            lock(&self.ptys.0).remove(&id);
+            lock(&self.session.ptys.0).remove(&id);
         }
         if let Some(failure) = failure {
             return Err(failure);

@@ -3,7 +3,9 @@
 
 use serde_json::Number;
 
-use crate::{Command, Error, ErrorKind, Output, Reason, Result, Session};
+use super::ReferenceSession;
+use crate::compat::raise;
+use crate::{Command, Error, ErrorKind, Output, Reason, Result};
 
 /// What a command said, and how it ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,8 +28,8 @@ impl ExecResult {
     }
 }
 
-impl Session {
-    /// Runs a command to its end, as [`exec`](Self::exec) does, and tells its end as the reference
+impl ReferenceSession<'_> {
+    /// Runs a command to its end, as [`Session::exec`](crate::Session::exec) does, and tells its end as the reference
     /// does.
     ///
     /// # Errors
@@ -35,28 +37,30 @@ impl Session {
     /// `ExecTransportError` if it could not be executed, `ExecTimeoutError` if it took longer than its
     /// [timeout](Command::timeout), [`LimitExceeded`](ErrorKind::LimitExceeded) if it said more than its
     /// [output limit](Command::output_limit) (it ran to its end then); and as `exec`.
-    pub async fn exec_result(&self, command: Command) -> Result<ExecResult> {
-        let command = self.as_run(command);
+    pub async fn exec_result(self, command: Command) -> Result<ExecResult> {
+        let command = self.session.as_run(command);
         let argv: Vec<String> =
             command.argv.iter().map(|part| String::from_utf8_lossy(part).into_owned()).collect();
         let timeout = command.timeout;
-        let output = self.exec(command).await.map_err(|error| not_run(&argv, error))?;
+        let output = self.session.exec(command).await.map_err(|error| not_run(&argv, error))?;
         let is_whole = !output.is_truncated();
         let Output { stdout, stderr, stdout_omitted, stderr_omitted, lost, exit, .. } = output;
         let code = i64::from(exit.code);
         let exit_code = match exit.reason {
             Reason::NotStarted => {
-                let error = Error::exec_transport(argv);
+                let error = raise::exec_transport(argv);
                 return Err(match exit.detail {
-                    Some(detail) => error.because(detail),
+                    Some(detail) => error.with_source(detail),
                     None => error,
                 });
             }
             Reason::Timeout => {
                 let seconds = timeout.and_then(|timeout| Number::from_f64(timeout.as_secs_f64()));
-                return Err(Error::exec_timeout(argv, seconds));
+                return Err(raise::exec_timeout(argv, seconds));
             }
-            Reason::Signalled | Reason::OutOfMemory if !self.backend.has_own_system() => 128 - code,
+            Reason::Signalled | Reason::OutOfMemory if !self.session.backend.has_own_system() => {
+                128 - code
+            }
             _ => code,
         };
         // A result has no place to say that something is missing from it.
@@ -66,17 +70,17 @@ impl Session {
                 "the command ended with code {exit_code}, but {missing} bytes of its output are missing"
             );
             return Err(Error::new(ErrorKind::LimitExceeded, message)
-                .with("exit_code", exit_code)
-                .hint("give it a larger `output_limit`, read it piece by piece with `spawn`, or write it to a file"));
+                .with_context("exit_code", exit_code)
+                .with_hint("give it a larger `output_limit`, read it piece by piece with `spawn`, or write it to a file"));
         }
         Ok(ExecResult { stdout: stdout.to_vec(), stderr: stderr.to_vec(), exit_code })
     }
 }
 
 /// What keeps a command from running is `ExecTransportError` with the reference, whatever it is.
-pub(crate) fn not_run(argv: &[String], error: Error) -> Error {
+fn not_run(argv: &[String], error: Error) -> Error {
     match error.class() {
         Some(_) => error,
-        None => Error::exec_transport(argv).because(error),
+        None => raise::exec_transport(argv).with_source(error),
     }
 }

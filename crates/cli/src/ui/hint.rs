@@ -1,0 +1,90 @@
+//! What to do about a failure, in the words of the command line.
+
+use std::borrow::Cow;
+
+use bastide::{Condition, Error};
+
+/// What the reader of a failure can do about it. The library names what it offers itself; for a
+/// condition that a command or an option helps against, that is said instead.
+pub(crate) fn hint(error: &Error) -> Option<Cow<'_, str>> {
+    let library = error.hint();
+    match error.condition() {
+        // A hint that is not the condition's own says more about this failure.
+        Some(condition) if library == condition.hint() => {
+            in_own_words(condition).or(library.map(Cow::Borrowed))
+        }
+        _ => library.map(Cow::Borrowed),
+    }
+}
+
+fn in_own_words(condition: &Condition) -> Option<Cow<'static, str>> {
+    Some(match condition {
+        Condition::StoreDamaged => {
+            "`bastide snapshot verify` says which snapshots and files are affected".into()
+        }
+        Condition::SnapshotMissing => "`bastide snapshot ls` lists them".into(),
+        Condition::SnapshotUnreadable => {
+            "nothing was removed; `bastide snapshot rm` gives up a snapshot that is lost".into()
+        }
+        Condition::HomeUnusable => "choose another folder with BASTIDE_HOME".into(),
+        Condition::RecordDamaged => {
+            "`bastide rm` removes the session; what it left in its folder can be copied before"
+                .into()
+        }
+        Condition::RecordMissing => {
+            "`bastide rm` removes the session; what it left can be copied before".into()
+        }
+        Condition::SessionBeingRemoved(id) => {
+            format!("if that was interrupted, `bastide rm {id}` or `bastide sweep` finishes it")
+                .into()
+        }
+        Condition::SessionNeverMade(id) => format!("delete it: `bastide rm {id}`").into(),
+        Condition::SessionBeingStopped(id) => {
+            format!("resume it then: `bastide resume {id}`").into()
+        }
+        Condition::SessionStopped(id) => format!("resume it first: `bastide resume {id}`").into(),
+        Condition::SessionCopied(id) => {
+            format!("go on with the copy: `bastide resume {id}`").into()
+        }
+        Condition::ImageUnnamed => "name one with --image".into(),
+        Condition::BridgeMissing => {
+            "start the daemon without `--bridge=none`, or take `--network none` or `--network host`"
+                .into()
+        }
+        Condition::RungUnknown => "ask for a rung by name with `--isolation`".into(),
+        Condition::GrantMoved => "grant it at its own path, or use `--isolation namespaces`".into(),
+        Condition::GrantOverlaps => {
+            "use `--isolation namespaces`, or move one out of the other".into()
+        }
+        Condition::FolderIsRoots => {
+            "use `--isolation namespaces`, give the folder to another user with `chown`, or leave \
+             it out"
+                .into()
+        }
+        Condition::FoldersOfTwoUsers => {
+            "use `--isolation namespaces`, or grant one of them read-only".into()
+        }
+        Condition::LoopbackMissing => {
+            "use `--isolation namespaces`, which has a loopback of its own".into()
+        }
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use bastide::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn names_commands_and_options_where_the_library_names_its_own() {
+        let hint = |error: Error| hint(&error).map(Cow::into_owned);
+        let failed = || Error::new(ErrorKind::Conflict, "it failed");
+        let stopped = || failed().with_condition(Condition::SessionStopped("s1".to_owned()));
+        assert_eq!(hint(failed()), None);
+        assert_eq!(hint(stopped()).as_deref(), Some("resume it first: `bastide resume s1`"));
+        assert_eq!(hint(stopped().with_hint("wait")).as_deref(), Some("wait"));
+        assert_eq!(hint(failed().with_condition(Condition::EngineElsewhere)), None);
+    }
+}

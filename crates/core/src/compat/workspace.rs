@@ -1,0 +1,90 @@
+//! Steps of a session's life that the reference has calls for.
+
+use std::sync::Arc;
+
+use bastide_model::PosixPath;
+use futures::future::BoxFuture;
+use serde_json::json;
+
+use super::ReferenceSession;
+use crate::{Materialized, Result, workspace};
+
+/// How much of a manifest is laid out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ManifestPart {
+    /// All of it, and the accounts before it.
+    Whole,
+    /// Only what is ephemeral.
+    Ephemeral,
+}
+
+impl ReferenceSession<'_> {
+    /// Lays out the session's manifest again, or a part of it.
+    ///
+    /// # Errors
+    ///
+    /// Fails with what the manifest fails with; what was laid out before that stays.
+    pub async fn apply_manifest(self, part: ManifestPart) -> Result<Materialized> {
+        let only_ephemeral = part == ManifestPart::Ephemeral;
+        let data = || json!({"only_ephemeral": only_ephemeral});
+        let scope = self.session.extension("apply_manifest", data);
+        scope.record_unit(self.apply_unrecorded(part)).await
+    }
+
+    async fn apply_unrecorded(self, part: ManifestPart) -> Result<Materialized> {
+        let session = self.session;
+        let _turn = session.life.turn.lock().await;
+        session.check_up()?;
+        let manifest = session.manifest();
+        let done = async {
+            manifest.check_mount_boundaries(Some(session.life.state().type_name()))?;
+            if part == ManifestPart::Whole {
+                session.provision(&manifest).await?;
+            }
+            let only_ephemeral = part == ManifestPart::Ephemeral;
+            workspace::apply(session, &manifest, only_ephemeral, session.life.tell()).await
+        };
+        done.await.map_err(|error| session.at_edge(error))
+    }
+
+    /// Makes the users and groups of the manifest. Those that are there already are fine.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the session can have no users of its own.
+    pub async fn provision_manifest_accounts(self) -> Result<()> {
+        let session = self.session;
+        let scope = session.extension("provision_manifest_accounts", || json!({}));
+        let work = async {
+            let _turn = session.life.turn.lock().await;
+            session.check_up()?;
+            let manifest = session.manifest();
+            session.provision(&manifest).await
+        };
+        scope.record_unit(work).await
+    }
+
+    /// Keeps a path of the workspace, with all that is below it, out of snapshots taken by this object.
+    /// Returns the path as it is kept.
+    ///
+    /// # Errors
+    ///
+    /// `ValueError` for the workspace itself, `MountConfigError` where a mount is in the way,
+    /// `InvalidManifestPathError` for a path outside.
+    pub fn register_persist_workspace_skip_path(self, path: &str) -> Result<PosixPath> {
+        let life = &self.session.life;
+        let path = life.state().manifest.snapshot_skip_path(path)?;
+        life.skip(path.clone());
+        Ok(path)
+    }
+
+    /// Has something done before the session is saved by [`Session::close`](crate::Session::close). All
+    /// hooks run, in the order they were registered; if one fails, nothing is saved any more by closing.
+    /// Registering another one later has all of them run again.
+    pub fn register_pre_stop_hook(
+        self,
+        hook: impl Fn() -> BoxFuture<'static, Result<()>> + Send + Sync + 'static,
+    ) {
+        self.session.life.hooks.register(Arc::new(hook));
+    }
+}
