@@ -11,8 +11,10 @@
 mod head;
 mod key;
 mod log;
+mod proof;
 mod read;
 mod record;
+mod report;
 mod sync;
 mod verify;
 
@@ -33,8 +35,10 @@ use crate::backend::SessionId;
 use crate::{Error, ErrorKind, Result};
 
 pub use key::{AuditKey, AuditPublicKey};
+pub use proof::{AuditProof, prove};
 pub use read::{AuditReader, AuditRecord};
-pub use verify::{AuditProblem, AuditProof, AuditReport, prove, verify};
+pub use report::{AuditProblem, AuditReport};
+pub use verify::verify;
 
 pub(super) use sync::settle;
 
