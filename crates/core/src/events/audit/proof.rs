@@ -10,30 +10,30 @@ use super::verify::{LogItem, no_log, walk};
 use crate::backend::SessionId;
 use crate::{Error, ErrorKind, Result};
 
-/// A proof that a record is part of a log, which needs nothing but itself, and says nothing of other
-/// records.
+/// A proof that a record is part of a log. It can be checked without the log, and discloses nothing
+/// of other records.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditProof {
     /// The session.
     pub session: SessionId,
     /// The record, as its line in the log.
     pub record: String,
-    /// The hash before it.
+    /// The hash of the chain before the record.
     pub before: String,
-    /// The hashes of what the records after it say.
+    /// The hashes of the bodies of the records after it.
     pub after: Vec<String>,
-    /// The last record the proof goes to.
+    /// The number of the last record that the proof covers.
     pub of: u64,
-    /// The hash there.
+    /// The hash of the chain at that record.
     pub head: String,
-    /// The key that signed that, if it is signed.
+    /// The key that signed this hash, if it is signed.
     pub key: Option<String>,
     /// The signature.
     pub sig: Option<String>,
 }
 
-/// Proves that a record is part of the log of a session: up to the next signature, or to the end where
-/// there is none.
+/// Proves that a record is part of the log of a session: up to the next signature, or to the end of
+/// the log if there is none.
 ///
 /// # Errors
 ///
@@ -82,11 +82,11 @@ pub fn prove(home: &Path, id: &SessionId, seq: u64) -> Result<AuditProof> {
 }
 
 impl AuditProof {
-    /// Checks the proof; with a key, also that it is signed by it. What it proves is its record.
+    /// Checks the proof; with a key, also that it is signed by it.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidInput`] if it proves nothing.
+    /// [`ErrorKind::InvalidInput`] if the proof does not hold.
     pub fn check(&self, key: Option<AuditPublicKey>) -> Result<()> {
         let wrong =
             |why: &str| Err(Error::new(ErrorKind::InvalidInput, format!("no proof: {why}")));

@@ -11,40 +11,40 @@ pub enum AuditProblem {
         /// The record.
         seq: u64,
     },
-    /// Records are not there.
+    /// Records are missing.
     Missing {
         /// The first of them.
         from: u64,
         /// The last of them.
         to: u64,
     },
-    /// A record is not in its place.
+    /// A record is not in sequence.
     Moved {
         /// The record.
         seq: u64,
     },
-    /// Something is there that is no record, and no write that was cut off.
+    /// There are bytes that are neither a record nor a torn write.
     Damaged {
         /// The last record before it.
         after: u64,
     },
-    /// A signature is not by the key, or not over this log.
+    /// A signature is not valid for the key, or not for this log.
     BadSeal {
         /// The record with the signature.
         seq: u64,
     },
-    /// A key was asked for, and nothing in the log is signed by it.
+    /// A key was given, and nothing in the log is signed by it.
     Unsigned,
-    /// A key was asked for, and the end of the log is not signed.
+    /// A key was given, and the end of the log is not signed.
     UnsignedEnd {
-        /// The first record that is not.
+        /// The first record that is not signed.
         from: u64,
         /// The last one.
         to: u64,
     },
-    /// A key was asked for, and nothing outside the log says how far it was signed.
+    /// A key was given, and nothing outside the log records how far it was signed.
     NoHead,
-    /// What says how far the log was signed is not signed itself, or by another key.
+    /// The record of how far the log was signed is not signed itself, or by another key.
     BadHead,
 }
 
@@ -73,41 +73,43 @@ impl std::fmt::Display for AuditProblem {
 }
 
 impl AuditProblem {
-    /// Whether this may be because the log is being written, or its last writer had no key or was killed.
+    /// Whether this can be because the log is being written, or its last writer had no key or was
+    /// killed.
     #[must_use]
     pub fn is_only_unsigned(&self) -> bool {
         matches!(self, Self::UnsignedEnd { .. })
     }
 }
 
-/// What was found out about a log.
+/// The result of verifying a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AuditReport {
     /// The session.
     pub id: SessionId,
-    /// How many records there are.
+    /// The number of records.
     pub records: u64,
-    /// In how many files.
+    /// The number of files.
     pub files: usize,
-    /// The hash at the end: whoever keeps it elsewhere can tell later that nothing was taken away.
+    /// The hash at the end of the chain. A copy of it, kept elsewhere, shows later that nothing was
+    /// removed.
     pub head: String,
-    /// What is wrong.
+    /// The problems that were found, at most a hundred.
     pub problems: Vec<AuditProblem>,
-    /// How many writes were cut off by a crash, and went on after that.
+    /// How many writes were torn by a crash, and recorded as such by the next writer.
     pub mended: u64,
-    /// How many bytes at the end are of a write that was cut off. That is no tampering.
+    /// The length of a torn write at the end, in bytes. It is no sign of tampering.
     pub torn: u64,
     /// The last record that is covered by a signature.
     pub signed: Option<u64>,
     /// The key that signed.
     pub key: Option<String>,
-    /// The log of a session that was deleted ends with that.
+    /// Whether the log ends with the deletion of its session.
     pub is_ended: bool,
 }
 
 impl AuditReport {
-    /// Whether the log is what was written.
+    /// Whether no problem was found.
     #[must_use]
     pub fn is_good(&self) -> bool {
         self.problems.is_empty()

@@ -13,13 +13,13 @@ use super::report::{AuditProblem, AuditReport};
 use crate::backend::SessionId;
 use crate::{Error, ErrorKind, Result};
 
-/// Checks the whole log of a session; with a key, also that the log is signed by it to its end, and goes as
-/// far as it did when it was last signed.
+/// Verifies the whole log of a session; with a key, also that the log is signed by it to its end,
+/// and not shorter than when it was last signed.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::NotFound`] if there is no log of that session; others if it cannot be read. What is
-/// wrong with the log itself is in the report.
+/// [`ErrorKind::NotFound`] if there is no log of that session; others if it cannot be read.
+/// Problems of the log itself are in the report.
 pub fn verify(home: &Path, id: &SessionId, key: Option<AuditPublicKey>) -> Result<AuditReport> {
     let folder = super::audit_folder(home, id);
     let signed = super::head::read(&folder, id).map_err(|error| unreadable(&folder, error))?;
