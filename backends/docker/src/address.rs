@@ -9,16 +9,16 @@ use serde::{Deserialize, Serialize};
 /// Where an engine listens unless somebody says otherwise.
 const USUAL: &str = "/var/run/docker.sock";
 
-/// Where an engine is reached, as `DOCKER_HOST` says it.
+/// The address of an engine, in the forms of `DOCKER_HOST`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum EngineAddress {
-    /// A socket of this machine.
+    /// A Unix socket of this machine.
     Unix(PathBuf),
-    /// A host and port, without any proof who is there.
+    /// A host and port, without authentication.
     Tcp(String),
-    /// A host and port, where both ends prove who they are.
+    /// A host and port, with mutual TLS.
     Tls {
         /// The host and port.
         host: String,
@@ -28,11 +28,11 @@ pub enum EngineAddress {
 }
 
 impl EngineAddress {
-    /// Reads what `DOCKER_HOST` says, with the folder of `DOCKER_CERT_PATH` where TLS is asked for.
+    /// Parses the value of `DOCKER_HOST`, with the folder of `DOCKER_CERT_PATH` if TLS is wanted.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidInput`] if it is no address we know how to reach.
+    /// [`ErrorKind::InvalidInput`] if it is not an address that is supported.
     pub fn parse(host: &str, certificates: Option<PathBuf>) -> Result<Self> {
         if let Some(path) = host.strip_prefix("unix://").filter(|path| path.starts_with('/')) {
             return Ok(Self::Unix(PathBuf::from(path)));
@@ -54,7 +54,7 @@ impl EngineAddress {
         }
     }
 
-    /// The socket, where there is one.
+    /// The path of the Unix socket, if it is one.
     #[must_use]
     pub fn socket(&self) -> Option<&Path> {
         match self {

@@ -47,7 +47,7 @@ const REMOVAL: Duration = Duration::from_secs(120);
 
 type Report = Box<dyn Fn(&str) + Send + Sync>;
 
-/// Sessions in containers.
+/// Runs sessions in containers.
 pub struct DockerBackend {
     home: PathBuf,
     guest: GuestBinary,
@@ -58,8 +58,8 @@ pub struct DockerBackend {
 }
 
 impl DockerBackend {
-    /// A backend that keeps its sessions under the folder `home`, and makes new ones on the engine at
-    /// `address`, as `options` say.
+    /// A backend that keeps its sessions in the folder `home`, and creates new ones on the engine
+    /// at `address` with `options`.
     ///
     /// # Errors
     ///
@@ -83,7 +83,7 @@ impl DockerBackend {
         Ok(Self { home, guest, address, options, progress: None, engines })
     }
 
-    /// Tells somebody how far the fetch of an image is.
+    /// Sets what receives the progress of pulling an image.
     #[must_use]
     pub fn with_progress(mut self, progress: impl Fn(&str) + Send + Sync + 'static) -> Self {
         self.progress = Some(Box::new(progress));
@@ -99,7 +99,7 @@ impl DockerBackend {
         image::exists(&self.engine(&self.address).await?.0, image).await
     }
 
-    /// The engine's own name of a session's container.
+    /// The engine's id of a session's container.
     ///
     /// # Errors
     ///
@@ -108,7 +108,7 @@ impl DockerBackend {
         state_of(machine).map(|state| state.container)
     }
 
-    /// Whether a session's container is still there.
+    /// Whether a session's container still exists.
     ///
     /// # Errors
     ///

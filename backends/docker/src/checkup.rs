@@ -6,13 +6,13 @@ use crate::EngineAddress;
 use crate::engine::{Engine, SMALL};
 use crate::receipt::EngineInfo;
 
-/// What was found out about a daemon that answers.
+/// What a daemon reports about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Checkup {
     /// The daemon's version.
     pub version: String,
-    /// The runtime containers have where nobody asks for another.
+    /// The default runtime of containers.
     pub runtime: String,
     /// Whether the daemon runs without root.
     pub rootless: bool,
@@ -25,8 +25,8 @@ impl Checkup {
     ///
     /// # Errors
     ///
-    /// [`BackendLost`](bastide::ErrorKind::BackendLost) if it cannot be reached; the hint says what to
-    /// do.
+    /// [`BackendLost`](bastide::ErrorKind::BackendLost) if it cannot be reached; the hint says what
+    /// to do.
     pub async fn of(address: &EngineAddress) -> Result<Self> {
         let engine = Engine::connect(address).await?;
         let info = engine.ask(SMALL, "ask the daemon about itself", engine.docker.info()).await?;

@@ -29,7 +29,7 @@ const MOST_PROOF: usize = 16 * 1024;
 /// Where is noted what was found out about engines.
 const ENGINES: &str = "engines";
 
-/// Whether sessions of this home were ever in containers.
+/// Whether this home has ever had sessions in containers.
 #[must_use]
 pub fn was_used(home: &Path) -> bool {
     home.join(ENGINES).exists()

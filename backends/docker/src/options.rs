@@ -15,43 +15,43 @@ const NAME: &str = "docker.json";
 /// The longest options.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// When an image is fetched.
+/// When an image is pulled.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PullPolicy {
-    /// When the engine does not have it.
+    /// If the engine does not have it.
     #[default]
     Missing,
     /// Never.
     Never,
 }
 
-/// What is asked of the container of a session. Everything that opens a wall is closed by default, and
-/// shows in the receipt when it is not.
+/// The options of a session's container. Everything that weakens isolation is off by default, and
+/// appears in the receipt if it is on.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct DockerOptions {
-    /// The image the container starts from.
+    /// The image.
     pub image: String,
-    /// When the image is fetched.
+    /// When the image is pulled.
     pub pull: PullPolicy,
-    /// Labels the container has besides ours.
+    /// Labels of the container besides those of Bastide.
     pub labels: BTreeMap<String, String>,
-    /// The OCI runtime by the name the engine knows it by, such as `runsc`.
+    /// The OCI runtime, by the engine's name for it, such as `runsc`.
     pub runtime: Option<String>,
-    /// Whether nothing but the workspace, `/tmp` and grants can be written.
+    /// Whether only the workspace, `/tmp` and grants are writable.
     pub read_only_root: bool,
-    /// Whom the whole container runs as, guest included: a number, or two with a colon. No other user
-    /// can be had there.
+    /// The user that everything in the container runs as, the guest included: a uid, or uid and gid
+    /// with a colon. Commands cannot run as any other user then.
     pub only_user: Option<String>,
-    /// Whether system calls are not filtered, neither by the engine nor by us.
+    /// Whether system calls are not filtered, neither by the engine nor by the guest.
     pub seccomp_unconfined: bool,
-    /// Whether programs can give new privileges, as set-user-id ones do.
+    /// Whether programs can gain privileges, as set-user-id programs do (no `no_new_privs`).
     pub new_privileges: bool,
-    /// Capabilities commands of root have besides, such as `SYS_PTRACE`.
+    /// Additional capabilities for commands of root, such as `SYS_PTRACE`.
     pub cap_add: Vec<String>,
-    /// How many processes there may be where no limit is asked for.
+    /// The limit on processes for sessions that ask for none.
     pub pids: Option<u64>,
 }
 
@@ -121,7 +121,7 @@ impl DockerOptions {
 }
 
 impl DockerOptions {
-    /// Containers from `image`, closed in every way.
+    /// Options for containers from `image`, with everything closed.
     #[must_use]
     pub fn new(image: impl Into<String>) -> Self {
         Self { image: image.into(), ..Self::default() }

@@ -51,7 +51,7 @@ const AGAIN: Duration = Duration::from_millis(5);
 /// How long the removal of a session's files may take. It goes on if it takes longer.
 const REMOVAL: Duration = Duration::from_secs(600);
 
-/// Sessions on this machine.
+/// Runs sessions on this machine.
 pub struct LocalBackend {
     home: PathBuf,
     guest: Arc<GuestBinary>,
@@ -78,7 +78,7 @@ pub(crate) struct State {
 }
 
 impl LocalBackend {
-    /// A backend that keeps its sessions under the folder `home`.
+    /// A backend that keeps its sessions in the folder `home`.
     ///
     /// # Errors
     ///
@@ -101,31 +101,31 @@ impl LocalBackend {
         })
     }
 
-    /// Has guests follow paths in this way. Only tests have a reason to choose: a guest falls back
-    /// by itself where the kernel cannot do it in one call.
+    /// Sets how guests resolve paths. For tests: a guest falls back by itself where the kernel has
+    /// no `openat2`.
     #[must_use]
     pub fn with_resolver(mut self, resolver: Resolver) -> Self {
         self.resolver = resolver;
         self
     }
 
-    /// Confines sessions in this way that do not ask for another.
+    /// Sets how sessions are confined that do not ask for anything else.
     #[must_use]
     pub fn with_isolation(mut self, isolation: Isolation) -> Self {
         self.isolation = isolation;
         self
     }
 
-    /// Makes nothing ready ahead of need. Otherwise a program that has made two sessions has what the
-    /// next one stands on laid while it is busy with other things: three small processes, for half a
-    /// minute at most.
+    /// Prepares nothing ahead of need. Otherwise a program that has created two sessions has the
+    /// base of the next one built in the background: three small processes, for half a minute at
+    /// most.
     #[must_use]
     pub fn without_spare(mut self) -> Self {
         self.spares = None;
         self
     }
 
-    /// Expects many sessions: what they have in common is made with the first of them, not after the
+    /// Expects many sessions: what they share is built with the first of them, not after the
     /// second.
     #[must_use]
     pub fn for_many(mut self) -> Self {

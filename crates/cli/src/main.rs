@@ -1,7 +1,4 @@
-//! The `bastide` command: parses, calls the library, prints. Only this crate prints or reads the
-//! environment.
-//!
-//! *The reference* is the sandbox package of the OpenAI Agents SDK (Python), release 0.24.0.
+#![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
 mod args;

@@ -21,98 +21,100 @@ pub use bastide_proto::boot::ResourceLimits;
 use crate::state::SessionFolder;
 use crate::{Error, ErrorKind, Result};
 
-/// A place where sessions can run. It only has to bring machines up and hand out byte streams to
-/// the guest inside; everything else is done by the guest and is the same everywhere.
+/// A place where sessions can run. A backend only boots machines and opens byte streams to the
+/// guest inside; everything else is done by the guest, and is the same on every backend.
 #[async_trait]
 pub trait Backend: fmt::Debug + Send + Sync {
-    /// The word users choose this backend by; it is stored with every machine.
+    /// The name users select this backend by. It is stored with every machine.
     fn name(&self) -> &'static str;
 
-    /// Whether its sessions can have files and folders of this host at their own paths, so that a
-    /// workspace with a root of the caller's choice is that very folder.
+    /// Whether sessions can have files and folders of this host at the same paths inside. Then a
+    /// workspace whose root the caller chose is that folder of the host itself.
     fn has_host_files(&self) -> bool {
         false
     }
 
-    /// Whether its sessions have a system of their own, as those of the reference's Docker client do:
-    /// users have their homes there, a shell reads its profile, and a signal is told by 128 and its
-    /// number.
+    /// Whether sessions have a system of their own, as those of the reference's Docker client do:
+    /// users have home directories there, a login shell reads its profile, and death by a signal is
+    /// reported as 128 plus its number.
     fn has_own_system(&self) -> bool {
         !self.has_host_files()
     }
 
-    /// The folder in which sessions of this backend are remembered.
+    /// The folder that holds the sessions of this backend.
     fn home(&self) -> &Path;
 
-    /// Brings the machine of a session to running, making it or starting it again. Either it runs
-    /// when this returns, or nothing of it does. Files the machine keeps on the host go into the
-    /// session's folder.
+    /// Boots the machine of a session: creates it, or starts it again. When this returns, either
+    /// the machine runs or nothing of it is left running. Files that the machine keeps on the host
+    /// go into the session's folder.
     async fn boot(&self, folder: &SessionFolder, spec: &MachineSpec) -> Result<Booted>;
 
-    /// Opens a new byte stream to the guest. Works from any process.
+    /// Opens a new byte stream to the guest. Any process can do that.
     async fn connect(&self, machine: &Machine) -> Result<Connection>;
 
-    /// Says how the machine is.
+    /// The status of the machine.
     async fn inspect(&self, machine: &Machine) -> Result<MachineStatus>;
 
-    /// Ends every process of the machine; files stay. Stopping a stopped or missing machine succeeds.
+    /// Ends every process of the machine and keeps its files. Stopping a machine that is stopped or
+    /// missing succeeds.
     async fn stop(&self, machine: &Machine) -> Result<()>;
 
-    /// Removes every trace of the machine, and the session's folder. Destroying a missing machine
+    /// Removes everything of the machine, and the session's folder. Destroying a missing machine
     /// succeeds.
     async fn destroy(&self, machine: &Machine) -> Result<()>;
 
-    /// Ends whatever still lives of a session that has no machine on record, because its boot was
+    /// Ends what still runs of a session without a machine on record, because its boot was
     /// interrupted, and removes the session's folder.
     async fn discard(&self, folder: &Path) -> Result<()>;
 
-    /// Whether a machine on record is this home's: not if the session's folder was copied here, because the
-    /// machine is the original's then.
+    /// Whether a machine on record belongs to this home. It does not if the session's folder was
+    /// copied here: the machine is then that of the original.
     ///
     /// # Errors
     ///
-    /// Fails if that cannot be told.
+    /// Fails if that cannot be determined.
     fn is_own(&self, machine: &Machine) -> Result<bool> {
         let _ = machine;
         Ok(true)
     }
 
-    /// Removes a folder of the host that was made for a session and whose content its commands wrote.
-    /// Nothing in it is believed. A missing one is no failure.
+    /// Removes a folder of the host that was created for a session and that its commands wrote to.
+    /// Its content is treated as hostile. A missing folder is no error.
     async fn remove_tree(&self, folder: &Path) -> Result<()>;
 
-    /// Looks for what no folder of a session leads to, and removes it if `mode` says so.
+    /// Looks for machines and files that no session's folder leads to, and removes them if `mode`
+    /// says so.
     async fn sweep(&self, mode: SweepMode) -> Result<Orphans> {
         let _ = mode;
         Ok(Orphans::default())
     }
 
-    /// Where the workspace of a machine is, if not where its specification says: a machine that sees
-    /// the host's own paths has it wherever there is room for it.
+    /// Where the workspace of a machine is, if that is not where the specification says: a machine
+    /// that sees the host's own paths has it where the host has room.
     fn root(&self, machine: &Machine) -> Option<GuestPath> {
         let _ = machine;
         None
     }
 
-    /// The types of session states its sessions can have.
+    /// The types of session states that sessions of this backend can have.
     fn state_types(&self) -> Vec<&'static str> {
         vec![self.name()]
     }
 
-    /// What is stored of a machine in a session's state, for whoever reads it elsewhere. Nothing in it
-    /// is believed when it comes back.
+    /// What a session's state stores about its machine, for readers elsewhere. None of it is
+    /// trusted when it is read back.
     fn stored(&self, machine: &Machine) -> BackendState {
         let machine_state = machine.state.as_object().cloned();
         let receipt = Some(Box::new(machine.receipt.clone()));
         BackendState::Local { machine: machine_state, receipt }
     }
 
-    /// What a session's state says of a machine that was not made yet.
+    /// What a session's state says about a machine that was not created yet.
     fn unmade(&self) -> BackendState {
         BackendState::Local { machine: None, receipt: None }
     }
 
-    /// How ports of a machine are published, where the backend can.
+    /// How ports of a machine are published, if this backend can.
     fn expose(&self) -> Option<&dyn Expose> {
         None
     }
@@ -121,49 +123,49 @@ pub trait Backend: fmt::Debug + Send + Sync {
 /// Whether a sweep removes what it finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SweepMode {
-    /// It does.
+    /// It removes them.
     Remove,
-    /// It only says what it would remove.
+    /// It only reports what it would remove.
     Report,
 }
 
-/// What a backend has that no folder of a session leads to.
+/// What a backend has that no session's folder leads to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Orphans {
-    /// What is, or would be, removed.
+    /// What was removed, or would be.
     pub removed: Vec<String>,
-    /// What was left alone because nobody can tell whether it is this home's, and why.
+    /// What was kept because nothing tells whether it is this home's, and the reason.
     pub unclear: Vec<(String, String)>,
 }
 
 /// Publishing ports of machines on the host.
 #[async_trait]
 pub trait Expose: Send + Sync {
-    /// Publishes a port; one that is published already stays where it is. Returns the port on the
-    /// host's loopback.
+    /// Publishes a port; one that is already published keeps its address. Returns the port on the
+    /// host's loopback interface.
     async fn publish(&self, machine: &Machine, port: u16) -> Result<u16>;
 
-    /// The ports that are published: inside, and on the host's loopback.
+    /// The published ports: the number inside, and the one on the host's loopback interface.
     async fn published(&self, machine: &Machine) -> Result<Vec<(u16, u16)>>;
 }
 
-/// How a machine is.
+/// The status of a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MachineStatus {
     /// It runs.
     Running {
-        /// The guest's process on this host, where it is one.
+        /// The guest's process id on this host, if it is a process of this host.
         guest_pid: Option<u32>,
     },
-    /// Part of it runs, but nobody watches over it any more.
+    /// Part of it runs, but its warden is gone.
     Broken {
         /// What is wrong.
         why: String,
     },
-    /// It is there, and nothing in it runs until somebody lets it.
+    /// It exists and is frozen until it is unpaused.
     Paused {
-        /// How that is done.
+        /// How to unpause it.
         hint: String,
     },
     /// It does not run.
@@ -174,41 +176,41 @@ pub enum MachineStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct MachineEnd {
-    /// When, in milliseconds since 1970, where somebody was there to note it.
+    /// When, in milliseconds since 1970, if that was recorded.
     pub at_ms: Option<u64>,
-    /// Why, in a word: `stopped`, `agent_lost`, `backend_lost`, or `abandoned` if whoever started it was
-    /// gone before it could live on without.
+    /// The reason: `stopped`, `agent_lost`, `backend_lost`, or `abandoned` if its owner was gone
+    /// before it released the machine.
     pub reason: String,
-    /// What is known besides.
+    /// Details for people.
     pub detail: String,
 }
 
 impl MachineEnd {
-    /// Whether it never came to live on without whoever started it.
+    /// Whether its owner was gone before it released the machine.
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
         self.reason == "abandoned"
     }
 
-    /// An end that nobody noted.
+    /// An end that was not recorded.
     pub fn unseen(detail: impl Into<String>) -> Self {
         Self { at_ms: None, reason: "backend_lost".to_owned(), detail: detail.into() }
     }
 }
 
-/// The name of one session: 32 hexadecimal digits.
+/// The id of a session: 32 hexadecimal digits.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct SessionId(String);
 
 impl SessionId {
-    /// A name nobody has had before.
+    /// A new random id.
     #[must_use]
     pub fn random() -> Self {
         Self(uuid::Uuid::new_v4().simple().to_string())
     }
 
-    /// The name as text.
+    /// The id as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -248,39 +250,39 @@ impl fmt::Display for SessionId {
     }
 }
 
-/// What kind of machine a session needs.
+/// What a session needs of its machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct MachineSpec {
-    /// Where the workspace is inside.
+    /// The path of the workspace inside.
     pub root: GuestPath,
-    /// What network commands have.
+    /// Which network commands can use.
     pub network: NetworkAccess,
-    /// How commands are confined, on backends that have a choice.
+    /// How commands are confined, on backends that offer a choice.
     #[serde(default)]
     pub isolation: Isolation,
-    /// Whether commands may make sandboxes of their own, as browsers do.
+    /// Whether commands may create sandboxes of their own, as browsers do.
     #[serde(default)]
     pub nested_sandbox: bool,
-    /// The folder of the host that is the workspace, instead of storage of the session's own. It is
-    /// the caller's: it is never cleared and never removed.
+    /// The folder of the host that is the workspace, instead of storage that belongs to the
+    /// session. It belongs to the caller: it is never cleared and never removed.
     #[serde(default)]
     pub host_workspace: Option<PathBuf>,
-    /// What of the host is there besides.
+    /// Other files and folders of the host that are visible inside.
     #[serde(default)]
     pub grants: Vec<Grant>,
-    /// What commands may use, all of them together.
+    /// The resource limits of all commands together.
     #[serde(default)]
     pub limits: ResourceLimits,
-    /// The ports that were declared when the session was made.
+    /// The ports that were declared when the session was created.
     #[serde(default)]
     pub exposed_ports: Vec<u16>,
-    /// Where commands search for programs. A backend that shows programs of the host shows what lies
-    /// there, with what those programs need.
+    /// Where commands search for programs. A backend that shows programs of the host shows those in
+    /// these folders, with what they need to run.
     #[serde(default)]
     pub search_path: Vec<PathBuf>,
-    /// The manifest, where it has mounts for which something must be done to the machine itself. They
-    /// may hold credentials, so it is never written down with the rest.
+    /// The manifest, if it has mounts that the machine itself must be prepared for. They may hold
+    /// credentials, so this is never serialized.
     #[serde(skip)]
     pub storage: Option<Arc<Manifest>>,
 }
@@ -288,11 +290,11 @@ pub struct MachineSpec {
 /// A file or folder of the host that a session may use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
-    /// Where it is inside.
+    /// Its path inside.
     pub path: GuestPath,
-    /// Where it is on the host; empty where something of the machine itself is meant.
+    /// Its path on the host; empty if it is part of the machine itself.
     pub host: PathBuf,
-    /// Whether only reading is granted.
+    /// Whether it can only be read.
     pub read_only: bool,
 }
 
@@ -315,39 +317,39 @@ impl MachineSpec {
     }
 }
 
-/// A machine a backend brought up: enough to find it again.
+/// A machine that a backend booted, with what is needed to find it again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
-    /// Whose session it is.
+    /// The session it belongs to.
     pub id: SessionId,
     /// The backend's name.
     pub backend: String,
-    /// What the backend needs to know; nobody else reads it.
+    /// The backend's own data; nothing else reads it.
     pub state: Value,
-    /// What is in force there.
+    /// The isolation and limits that are in force.
     pub receipt: Receipt,
-    /// The environment commands have there where nobody says otherwise.
+    /// The environment that commands have by default.
     #[serde(default)]
     pub environment: Vec<(String, String)>,
 }
 
-/// What a boot gives.
+/// The result of a boot.
 #[derive(Debug)]
 pub struct Booted {
     /// The machine.
     pub machine: Machine,
-    /// A first connection, where the boot made one along the way.
+    /// A first connection, if the boot opened one.
     pub connection: Option<Connection>,
-    /// Holds the machine up until it is told to let go.
+    /// Ties the machine to this process until it is released.
     pub keep_alive: Option<KeepAlive>,
-    /// What it has of a session that was there before.
+    /// What is left of the session's earlier machine.
     pub retained: Retained,
 }
 
-/// What a machine that was started again has of the session it is of.
+/// What a machine that was started again has kept.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Retained {
-    /// The files of its workspace, in a system that is made anew.
+    /// The files of its workspace, in a new system.
     #[default]
     Files,
     /// Everything: it is the same machine.
@@ -356,13 +358,13 @@ pub enum Retained {
     Nothing,
 }
 
-/// Holds a machine up: when it is dropped, or its process ends in any way, the machine ends and is
-/// removed; unless the machine was let go of before.
+/// Ties a machine to this process: when this is dropped, or the process ends in any way, the
+/// machine ends and is removed, unless it was released before.
 pub struct KeepAlive {
     held: Box<dyn KeepAliveHandle>,
 }
 
-/// What a [`KeepAlive`] holds a machine up by.
+/// What a [`KeepAlive`] ties a machine to this process with.
 pub trait KeepAliveHandle: Send + Sync {
     /// Tells the machine to live on without this process.
     ///
@@ -373,16 +375,16 @@ pub trait KeepAliveHandle: Send + Sync {
 }
 
 impl KeepAlive {
-    /// Wraps whatever holds the machine up.
+    /// Wraps the handle that ties the machine to this process.
     pub fn new(held: impl KeepAliveHandle + 'static) -> Self {
         Self { held: Box::new(held) }
     }
 
-    /// Lets the machine live on without this process.
+    /// Releases the machine: it no longer ends with this process.
     ///
     /// # Errors
     ///
-    /// Fails with [`ErrorKind::BackendLost`] if the machine is gone already.
+    /// [`ErrorKind::BackendLost`] if the machine has ended already.
     pub fn release(self) -> Result<()> {
         self.held.release().map_err(|error| {
             Error::new(ErrorKind::BackendLost, "the machine ended while it was made")
@@ -399,30 +401,30 @@ impl fmt::Debug for KeepAlive {
 
 /// A byte stream to a guest.
 pub struct Connection {
-    /// The stream: anything reliable and ordered.
+    /// The stream; it must be reliable and ordered.
     pub stream: Box<dyn Duplex>,
-    /// What the guest wants to hear first.
+    /// The token that authenticates the host to the guest.
     pub token: Token,
-    /// A way for descriptors beside the stream, where there is one. Its other end must be on its
-    /// way to the guest already, ahead of everything else.
+    /// A socket that passes file descriptors beside the stream, if there is one. Its other end must
+    /// have been sent to the guest before anything else.
     pub side: Option<SideSocket>,
-    /// Whether the guest was greeted already, before it was there to answer.
+    /// Whether the host's greeting was sent already, before the guest was there to answer.
     pub greeted: bool,
 }
 
-/// A way for descriptors from the guest to the host.
+/// A socket that passes file descriptors from the guest to the host.
 #[derive(Debug)]
 pub struct SideSocket {
-    /// A socket that carries whole packets.
+    /// A socket that preserves packet boundaries.
     pub socket: OwnedFd,
-    /// The devices of the session's files, as they were before its first command ran: a descriptor
-    /// of anything else is not taken.
+    /// The devices of the session's files, recorded before its first command ran: a descriptor of a
+    /// file on any other device is refused.
     pub devices: Vec<u64>,
 }
 
 impl SideSocket {
-    /// The device of a file or folder of the host, if descriptors of files on it are taken: not every
-    /// file system is one whose answers can be waited for.
+    /// The device of a file or folder of the host, if descriptors of files on it are accepted. Some
+    /// file systems are not, because an operation on them may block without end.
     #[must_use]
     pub fn device_of(path: &Path) -> Option<u64> {
         crate::link::passable_device(path)

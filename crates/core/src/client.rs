@@ -36,9 +36,9 @@ pub use sweep::{SweepOptions, SweepReport, Swept};
 /// The root of a workspace that nobody chose.
 pub(crate) const DEFAULT_ROOT: &str = "/workspace";
 
-/// Makes sessions on one backend, and finds them again.
+/// Creates sessions on one backend, and finds them again.
 ///
-/// All clients of one home, in whatever process, see the same sessions.
+/// All clients of one home see the same sessions, in whatever process they are.
 #[derive(Debug, Clone)]
 pub struct Client {
     backend: Arc<dyn Backend>,
@@ -49,13 +49,13 @@ pub struct Client {
     dependencies: Dependencies,
 }
 
-/// Where the workspace of a session is kept when it stops.
+/// Where the workspace of a session is saved when it stops.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum SnapshotChoice {
-    /// In a snapshot of this kind, with the session's own name.
+    /// In a snapshot of this kind, under the session's own id.
     Spec(SnapshotSpec),
-    /// In this very snapshot. If it holds something, a new session starts with that.
+    /// In this snapshot. If it exists already, a new session starts from it.
     Named(Snapshot),
 }
 
@@ -68,42 +68,42 @@ impl SnapshotChoice {
     }
 }
 
-/// How a new session shall be.
+/// The options of a new session.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct CreateOptions {
-    /// What network commands have; none unless asked.
+    /// Which network commands can use; none by default.
     pub network: NetworkAccess,
-    /// How commands are confined: by the strongest way the machine has unless asked.
+    /// How commands are confined; by default in the strongest way this machine supports.
     pub isolation: Isolation,
-    /// Whether commands may make sandboxes of their own, as browsers do; not unless asked, because it
-    /// opens more of the kernel to them.
+    /// Whether commands may create sandboxes of their own, as browsers do. Not by default, because
+    /// it exposes more of the kernel to them.
     pub nested_sandbox: bool,
-    /// What commands may use, all of them together; no limits unless asked.
+    /// The resource limits of all commands together; none by default.
     pub limits: ResourceLimits,
-    /// The environment every command starts with, before the manifest's own. The caller decides what
-    /// of its own environment goes in; by default nothing does.
+    /// The environment every command starts with, before that of the manifest. The caller decides
+    /// which of its own variables are passed; by default none are.
     pub env: Vec<(String, String)>,
-    /// Whether the session ends with this process, in whatever way this process ends. It does unless
-    /// asked to live on; then any later process can [`attach`](Client::attach) to it.
+    /// Whether the session ends with this process, in whatever way this process ends. True by
+    /// default; otherwise any later process can [`attach`](Client::attach) to it.
     pub tied_to_owner: bool,
-    /// The session's name; a new one unless given.
+    /// The session's id; a random one by default.
     pub id: Option<SessionId>,
     /// Ports that [`resolve_exposed_port`](crate::compat::ReferenceSession::resolve_exposed_port) answers for.
     pub exposed_ports: Vec<u16>,
-    /// Where the workspace is kept when the session stops; nowhere unless given.
+    /// Where the workspace is saved when the session stops; nowhere by default.
     pub snapshot: Option<SnapshotChoice>,
-    /// The folder that files and folders of the host in the manifest are relative to and must lie
-    /// in, unless they lie in a grant. Without one, the manifest can name none.
+    /// The folder that paths of the host in the manifest are relative to, and must be in unless a
+    /// grant covers them. Without one, the manifest cannot name any.
     pub base_dir: Option<PathBuf>,
     /// How repositories of the manifest are fetched.
     pub git: GitOptions,
-    /// How much of laying out the manifest goes on at once.
+    /// How many parts of the manifest are laid out at once.
     pub concurrency: ConcurrencyLimits,
-    /// Is told how far long work is.
+    /// Receives the progress of long operations.
     pub progress: Option<ProgressListener>,
-    /// Whether the session is one of the reference's `unix_local` kind: its workspace is a folder of
-    /// this host, a temporary one of its own if the manifest names none.
+    /// Whether the session is of the reference's `unix_local` kind: its workspace is a folder of
+    /// this host, and a temporary one if the manifest names none.
     pub unix_local: bool,
 }
 
@@ -238,34 +238,33 @@ impl Client {
         Self { backend, state, events, registry, types, dependencies }
     }
 
-    /// The types it knows.
+    /// The types this client knows.
     #[must_use]
     pub fn registry(&self) -> &Registry {
         &self.registry
     }
 
-    /// The same client with types of the program's own.
+    /// Adds types of the program's own.
     #[must_use]
     pub fn with_registry(mut self, registry: Registry) -> Self {
         self.registry = Arc::new(registry);
         self
     }
 
-    /// The same client with these ways to keep workspaces.
+    /// Sets the types of snapshots this client can save and restore.
     #[must_use]
     pub fn with_snapshot_types(mut self, types: SnapshotTypes) -> Self {
         self.types = types;
         self
     }
 
-    /// The ways to keep workspaces it knows.
+    /// The types of snapshots this client can save and restore.
     #[must_use]
     pub fn snapshot_types(&self) -> &SnapshotTypes {
         &self.types
     }
 
-    /// The same client with what its sessions can ask of the program: every session has a copy of the
-    /// bindings.
+    /// Sets what sessions can request from the program. Every session gets a copy of the bindings.
     #[must_use]
     pub fn with_dependencies(mut self, dependencies: Dependencies) -> Self {
         self.dependencies = dependencies;

@@ -1,6 +1,6 @@
-//! Everything that happened: who hears of it, how much may be said, and what stays on record.
+//! Events of operations: where they go, what they may contain, and the audit log.
 //!
-//! Every operation of a session makes a start and a finish event. [Sinks](Sink) hear of them:
+//! Every operation of a session makes a start and a finish event. [Sinks](Sink) receive them:
 //! exactly those of the reference, in its order and form, unless a sink asks for
 //! [more](SinkOptions::extended). The [audit log](AuditOptions) keeps all of them.
 //!
@@ -51,35 +51,35 @@ pub(crate) use recorder::{
 };
 pub(crate) use redact::Redactor;
 
-/// Waits, for a while, until sinks have everything that sessions that are gone have told them, and
-/// everything on record is on the disk. For whoever is about to end the process.
+/// Waits, for a limited time, until sinks have every event of sessions that are closed and the
+/// audit logs are on disk. To be called before the process ends.
 pub async fn settle() {
     sink_delivery::settle().await;
     audit::settle().await;
 }
 
-/// Who hears of the events of a client's sessions, and how much.
+/// Where the events of a client's sessions go, and what they may contain.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub struct EventOptions {
-    /// Who hears of them, in this order.
+    /// The sinks, in the order of delivery.
     pub sinks: Vec<Arc<dyn Sink>>,
-    /// What may be said.
+    /// What events may contain.
     pub policy: PayloadPolicy,
-    /// What may be said of single operations, by their names.
+    /// What events of single operations may contain, by the operation's name.
     pub policy_by_op: HashMap<String, PayloadPolicy>,
-    /// What must never be said, whatever it is part of.
+    /// Values that are redacted wherever they appear.
     pub secrets: Vec<Secret>,
-    /// Where everything stays on record, if it does.
+    /// The audit log, if one is kept.
     pub audit: Option<AuditOptions>,
-    /// The trace operations are part of where their task says nothing else.
+    /// The trace that operations belong to, if their task sets no other.
     pub trace: Option<TraceContext>,
-    /// Hears of failures of sinks that change nothing, and of events that were dropped.
+    /// Receives failures of sinks that fail no operation, and the number of dropped events.
     pub report: Option<Report>,
 }
 
 impl EventOptions {
-    /// Nobody hears of anything.
+    /// No sinks and no audit log.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -90,55 +90,55 @@ impl EventOptions {
         !self.sinks.is_empty() || self.audit.is_some()
     }
 
-    /// One more hears of them.
+    /// Adds a sink.
     #[must_use]
     pub fn sink(self, sink: impl Sink + 'static) -> Self {
         self.shared_sink(Arc::new(sink))
     }
 
-    /// One more hears of them.
+    /// Adds a sink that is shared.
     #[must_use]
     pub fn shared_sink(mut self, sink: Arc<dyn Sink>) -> Self {
         self.sinks.push(sink);
         self
     }
 
-    /// Sets what may be said.
+    /// Sets what events may contain.
     #[must_use]
     pub fn policy(mut self, policy: PayloadPolicy) -> Self {
         self.policy = policy;
         self
     }
 
-    /// Sets what may be said of one operation.
+    /// Sets what events of one operation may contain.
     #[must_use]
     pub fn policy_for(mut self, op: &str, policy: PayloadPolicy) -> Self {
         self.policy_by_op.insert(op.to_owned(), policy);
         self
     }
 
-    /// Never says this; says the name instead.
+    /// Redacts a value: its name appears instead.
     #[must_use]
     pub fn secret(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.secrets.push(Secret { name: name.into(), value: value.into() });
         self
     }
 
-    /// Keeps everything on record.
+    /// Keeps an audit log.
     #[must_use]
     pub fn audit(mut self, audit: AuditOptions) -> Self {
         self.audit = Some(audit);
         self
     }
 
-    /// Goes on with a trace of the caller's.
+    /// Continues a trace of the caller's.
     #[must_use]
     pub fn trace(mut self, trace: TraceContext) -> Self {
         self.trace = Some(trace);
         self
     }
 
-    /// Tells `report` of failures that change nothing.
+    /// Sets what receives failures that fail no operation.
     #[must_use]
     pub fn report(mut self, report: impl Fn(&str) + Send + Sync + 'static) -> Self {
         self.report = Some(Arc::new(report));

@@ -1,4 +1,4 @@
-//! What backends on this host have in common: wardens, knowing processes again, folders of their own.
+//! What backends on this host share: private folders, and identifying processes.
 
 mod git;
 pub mod process_identity;
@@ -10,12 +10,13 @@ use std::path::Path;
 
 pub use git::isolated_git;
 
-/// Makes a folder only its owner can look into, and those around it, unless it is there. Says whether it was made.
+/// Creates a folder that only its owner can access, with missing parents, unless it exists. Returns
+/// whether it was created.
 ///
 /// # Errors
 ///
-/// Fails if it cannot be made; also if it cannot be told whether it is there, then with that reason: to
-/// make it would only say that something exists.
+/// Fails if it cannot be created. Also if it cannot be determined whether it exists, with that
+/// reason: creating it would only report that it exists.
 pub fn make_private(folder: &Path) -> io::Result<bool> {
     if folder.try_exists()? {
         return Ok(false);

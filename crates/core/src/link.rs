@@ -29,7 +29,7 @@ pub use side_channel::{SideChannel, Ticket};
 /// A connection to the guest of one session.
 ///
 /// The one method takes every request as data, so a layer that audits, limits or forwards wraps
-/// `open` and needs no change when the guest learns a new request. Callers rarely see this trait:
+/// `open` and needs no change when the guest gets a new request. Callers rarely see this trait:
 /// [`Session`](crate::Session) has a typed method for each request.
 #[async_trait]
 pub trait Link: fmt::Debug + Send + Sync {
@@ -47,25 +47,25 @@ type Wire = Compat<yamux::Stream>;
 /// Both directions of one call. Dropping it before its end cancels the call: the guest ends the
 /// work inside.
 pub struct Stream {
-    /// What the guest said when it accepted.
+    /// The guest's answer when it accepted the call.
     pub accepted: Accepted,
-    /// The way to the guest.
+    /// What is sent to the guest.
     pub to_guest: Sender,
-    /// The way from the guest.
+    /// What is received from the guest.
     pub from_guest: Receiver,
 }
 
-/// The way to the guest.
+/// The sending direction of a call.
 pub struct Sender(FramedWrite<WriteHalf<Wire>, FrameCodec>);
 
-/// The way from the guest.
+/// The receiving direction of a call.
 pub struct Receiver {
     /// Counts this call among the open ones of its link; it goes before the stream does.
     _permit: Option<OwnedSemaphorePermit>,
     frames: FramedRead<ReadHalf<Wire>, FrameCodec>,
 }
 
-/// What comes from a guest during a call.
+/// A message from the guest during a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Incoming {
@@ -101,11 +101,11 @@ impl Stream {
 }
 
 impl Stream {
-    /// Waits for the end of a call that gives nothing back.
+    /// Waits for the end of a call that returns nothing.
     ///
     /// # Errors
     ///
-    /// Fails with what the guest says went wrong, or with [`ErrorKind::AgentLost`].
+    /// The error that the guest reports, or [`ErrorKind::AgentLost`].
     pub async fn finish(mut self) -> Result<()> {
         match self.from_guest.next().await? {
             Incoming::End(End::Done) => Ok(()),
@@ -116,27 +116,27 @@ impl Stream {
 }
 
 impl Sender {
-    /// Sends bytes for the command or the file at hand.
+    /// Sends bytes for the current command or file.
     ///
     /// # Errors
     ///
-    /// Fails with [`ErrorKind::AgentLost`] if the guest is gone.
+    /// [`ErrorKind::AgentLost`] if the guest is gone.
     pub async fn input(&mut self, data: Bytes) -> Result<()> {
         self.frame(Frame::new(Tag::Input, data)).await
     }
 
-    /// Puts bytes for the file at hand where the next message takes them along, and sends what has
-    /// gathered once that is enough.
+    /// Buffers bytes for the current file, to be sent with the next message, and sends the buffer
+    /// once it is large enough.
     ///
     /// # Errors
     ///
-    /// Fails with [`ErrorKind::AgentLost`] if the guest is gone.
+    /// [`ErrorKind::AgentLost`] if the guest is gone.
     pub async fn queue_input(&mut self, data: Bytes) -> Result<()> {
         let fed = self.0.feed(Frame::new(Tag::Input, data)).await;
         fed.map_err(|error| agent_lost("the link closed").with_source(error))
     }
 
-    /// Puts a typed message where the next one takes it along.
+    /// Buffers a typed message, to be sent with the next one.
     ///
     /// # Errors
     ///
@@ -147,40 +147,40 @@ impl Sender {
         fed.map_err(|error| agent_lost("the link closed").with_source(error))
     }
 
-    /// Sends what has gathered.
+    /// Sends what is buffered.
     ///
     /// # Errors
     ///
-    /// Fails with [`ErrorKind::AgentLost`] if the guest is gone.
+    /// [`ErrorKind::AgentLost`] if the guest is gone.
     pub async fn flush(&mut self) -> Result<()> {
         let flushed = SinkExt::<Frame>::flush(&mut self.0).await;
         flushed.map_err(|error| agent_lost("the link closed").with_source(error))
     }
 
-    /// Says that the file at hand is whole, together with whatever is sent next.
+    /// Buffers the end of the current file, to be sent with the next message.
     ///
     /// # Errors
     ///
-    /// Fails with [`ErrorKind::AgentLost`] if the guest is gone.
+    /// [`ErrorKind::AgentLost`] if the guest is gone.
     pub async fn queue_input_end(&mut self) -> Result<()> {
         let fed = self.0.feed(Frame::new(Tag::InputEnd, Bytes::new())).await;
         fed.map_err(|error| agent_lost("the link closed").with_source(error))
     }
 
-    /// Says that no more input follows.
+    /// Sends EOF: no more input follows.
     ///
     /// # Errors
     ///
-    /// Fails with [`ErrorKind::AgentLost`] if the guest is gone.
+    /// [`ErrorKind::AgentLost`] if the guest is gone.
     pub async fn input_end(&mut self) -> Result<()> {
         self.frame(Frame::new(Tag::InputEnd, Bytes::new())).await
     }
 
-    /// Says what is wanted of the process at hand.
+    /// Sends a control message for the current process.
     ///
     /// # Errors
     ///
-    /// Fails with [`ErrorKind::AgentLost`] if the guest is gone.
+    /// [`ErrorKind::AgentLost`] if the guest is gone.
     pub async fn control(&mut self, control: &Control) -> Result<()> {
         self.message(Tag::Control, control).await
     }
@@ -189,7 +189,7 @@ impl Sender {
     ///
     /// # Errors
     ///
-    /// Fails with [`ErrorKind::AgentLost`] if the guest is gone.
+    /// [`ErrorKind::AgentLost`] if the guest is gone.
     pub async fn item<T: Serialize + Sync>(&mut self, item: &T) -> Result<()> {
         self.message(Tag::Item, item).await
     }
@@ -217,11 +217,11 @@ impl Sender {
 }
 
 impl Receiver {
-    /// What comes next. After [`Incoming::End`] nothing does.
+    /// The next message. After [`Incoming::End`] there is none.
     ///
     /// # Errors
     ///
-    /// Fails with [`ErrorKind::AgentLost`] if the guest is gone or does not keep to the protocol.
+    /// [`ErrorKind::AgentLost`] if the guest is gone or breaks the protocol.
     pub async fn next(&mut self) -> Result<Incoming> {
         let frame = self.next_frame().await?;
         match frame.tag {

@@ -1,8 +1,8 @@
-//! Keeping a workspace while no session runs.
+//! Snapshots: a workspace, kept while no session runs.
 //!
 //! What a snapshot is called and which type it has is data: [`model::Snapshot`](Snapshot). How it is
-//! saved and restored is a [`SnapshotKeeper`], which a session asks when it stops and when it starts.
-//! [`SnapshotTypes`] leads from one to the other, and takes types of a program's own.
+//! saved and restored is a [`SnapshotKeeper`], which a session calls when it stops and when it starts.
+//! [`SnapshotTypes`] maps one to the other, and accepts types of a program's own.
 
 mod local;
 pub(crate) mod paths;
@@ -28,8 +28,8 @@ pub use workspace::{Progress, Workspace};
 
 /// Saves and restores the workspace of one session.
 ///
-/// It is given the workspace and not a stream: what keeps tar files asks for one, and what keeps
-/// files by their content looks at them through the session's link.
+/// It is given the workspace, not a stream: a keeper of tar files asks for one, and a keeper that
+/// addresses files by content reads them through the session's link.
 #[async_trait]
 pub trait SnapshotKeeper: fmt::Debug + Send + Sync {
     /// Whether nothing is ever kept. A session then does not even look at its workspace.
@@ -37,34 +37,33 @@ pub trait SnapshotKeeper: fmt::Debug + Send + Sync {
         false
     }
 
-    /// Whether there is something to restore. A session that finds something restores it instead of
-    /// laying out its manifest.
+    /// Whether there is a snapshot to restore. A session that has one restores it instead of laying
+    /// out its manifest.
     ///
     /// # Errors
     ///
-    /// Fails if that cannot be found out; a session does not start then.
+    /// Fails if that cannot be determined; the session does not start then.
     async fn is_restorable(&self, workspace: &Workspace<'_>) -> Result<bool>;
 
-    /// Saves the workspace as it is now. Until that is done, whatever was saved before stays as it
-    /// was: a failure on the way, of whatever kind, costs nothing.
+    /// Saves the workspace as it is now. Until that is complete, the previous snapshot is
+    /// unchanged, whatever fails.
     ///
     /// # Errors
     ///
     /// Fails if the workspace cannot be read or the snapshot cannot be written.
     async fn save(&self, workspace: &Workspace<'_>) -> Result<Saved>;
 
-    /// Makes the workspace what it was when it was saved. Everything that is to be restored is there
-    /// and verified before anything in the workspace is touched; what the workspace must
-    /// [keep](Workspace::kept_paths) is left alone.
+    /// Makes the workspace what it was when it was saved. Everything is read and verified before
+    /// anything in the workspace is changed; [kept paths](Workspace::kept_paths) are left alone.
     ///
     /// # Errors
     ///
-    /// Fails if the snapshot cannot be read or is damaged, with the workspace as it was; or if the
+    /// Fails if the snapshot cannot be read or is damaged, with the workspace unchanged; or if the
     /// workspace cannot be written.
     async fn restore(&self, workspace: &Workspace<'_>) -> Result<()>;
 
-    /// What the workspace looks like now, in the terms of [`Saved::fingerprint`]: a session that
-    /// reattaches to a workspace that still looks as it was saved does not restore it.
+    /// The fingerprint of the workspace as it is now, comparable with [`Saved::fingerprint`]: a
+    /// session that reattaches to a workspace whose fingerprint is unchanged does not restore it.
     ///
     /// # Errors
     ///
@@ -74,18 +73,19 @@ pub trait SnapshotKeeper: fmt::Debug + Send + Sync {
     }
 }
 
-/// What was saved.
+/// The result of saving a workspace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Saved {
-    /// What the workspace looked like; kept in the session's state.
+    /// The fingerprint of the workspace; kept in the session's state.
     pub fingerprint: Option<FingerprintRecord>,
-    /// What is not in the snapshot although it was in the workspace, such as sockets: where, and why.
+    /// What was in the workspace and is not in the snapshot, such as sockets: the path, and the
+    /// reason.
     pub left_out: Vec<(String, String)>,
 }
 
 impl Saved {
-    /// A workspace that looked like this.
+    /// A result with only a fingerprint.
     #[must_use]
     pub fn with_fingerprint(fingerprint: Option<FingerprintRecord>) -> Self {
         Self { fingerprint, left_out: Vec::new() }

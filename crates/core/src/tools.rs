@@ -47,7 +47,7 @@ pub struct Tools<'a> {
 pub enum ToolAnswer {
     /// Text.
     Text(String),
-    /// A picture, as a `data:` address.
+    /// A picture, as a `data:` URL.
     Image(String),
 }
 
@@ -69,7 +69,7 @@ impl<'a> Tools<'a> {
         Self { session, scope: SandboxWorkspaceScope::default(), user: None }
     }
 
-    /// The same tools, with relative paths starting in this folder of the workspace.
+    /// Sets the folder of the workspace that relative paths start from.
     ///
     /// # Errors
     ///
@@ -79,25 +79,25 @@ impl<'a> Tools<'a> {
         Ok(self)
     }
 
-    /// The same tools, used on behalf of one of the sandbox's users.
+    /// Sets the user of the sandbox that the tools act as.
     #[must_use]
     pub fn as_user(mut self, user: impl Into<String>) -> Self {
         self.user = Some(user.into());
         self
     }
 
-    /// What a model's API has to be told about the tools.
+    /// The definitions of the tools for a model's API.
     #[must_use]
     pub fn definitions() -> Vec<ToolDefinition> {
         let names = FILESYSTEM_TOOLS.into_iter().chain(SHELL_TOOLS);
         names.filter_map(tool_definition).collect()
     }
 
-    /// Calls a tool by name with what the model sent.
+    /// Calls a tool by name with the arguments that the model sent.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] for an unknown tool; and as the tool.
+    /// [`ErrorKind::NotFound`] for an unknown tool; otherwise the tool's errors.
     pub async fn call(&self, name: &str, raw: &str) -> Result<ToolAnswer> {
         match name {
             "exec_command" => self.exec_command(raw).await.map(ToolAnswer::Text),
@@ -115,11 +115,11 @@ impl<'a> Tools<'a> {
         }
     }
 
-    /// Runs a shell command and gives what it said within a while.
+    /// Runs a shell command and returns its output within a time limit.
     ///
     /// # Errors
     ///
-    /// Fails if the session does. What the model did wrong is in the text.
+    /// Fails if the session does. Mistakes of the model are reported in the text.
     pub async fn exec_command(&self, raw: &str) -> Result<String> {
         let started = Instant::now();
         let run = ExecCommandRun::start(raw, &self.session.policy, &self.scope, true)?;
@@ -169,7 +169,7 @@ impl<'a> Tools<'a> {
         }
     }
 
-    /// Types into a running command and gives what it said since.
+    /// Writes to the input of a running command and returns its output since the last call.
     ///
     /// # Errors
     ///
@@ -208,12 +208,12 @@ impl<'a> Tools<'a> {
         })
     }
 
-    /// Applies a patch to files of the workspace. All paths are checked before any file is touched;
-    /// what was applied stays when a later part fails.
+    /// Applies a patch to files of the workspace. All paths are checked before any file is changed;
+    /// parts that were applied stay if a later one fails.
     ///
     /// # Errors
     ///
-    /// `ApplyPatchError` and its kin if the patch cannot be read or applied.
+    /// `ApplyPatchError` and its subclasses if the patch cannot be parsed or applied.
     pub async fn apply_patch(&self, raw: &str) -> Result<String> {
         let editor = WorkspaceEditor::new(self.session.policy.clone(), self.scope.clone());
         let mut run = PatchRun::of_tool_input(editor, raw)?;

@@ -1,4 +1,4 @@
-//! Messages to and from wardens: a length of four bytes, and a message.
+//! Requests to wardens: each message has a length prefix of four bytes.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -15,7 +15,7 @@ use tokio::net::UnixStream;
 
 use crate::{Error, ErrorKind, Result, SessionId};
 
-/// A socket as the runtime uses it.
+/// Registers a socket with the runtime.
 ///
 /// # Errors
 ///
@@ -29,16 +29,16 @@ pub fn to_tokio(stream: StdStream) -> io::Result<UnixStream> {
 ///
 /// # Errors
 ///
-/// Fails if the other end is gone.
+/// Fails if the peer is gone.
 pub async fn send<T: Serialize>(to: &mut UnixStream, message: &T) -> io::Result<()> {
     to.write_all(&bastide_proto::encode_prefixed(message).map_err(io::Error::other)?).await
 }
 
-/// Receives one message of at most so many bytes.
+/// Receives one message of at most `most` bytes.
 ///
 /// # Errors
 ///
-/// Fails if the other end is gone, or says something else.
+/// Fails if the peer is gone, or sends anything else.
 pub async fn receive<T: DeserializeOwned>(from: &mut UnixStream, most: usize) -> io::Result<T> {
     let mut prefix = [0; LENGTH_BYTES];
     from.read_exact(&mut prefix).await?;
@@ -48,18 +48,18 @@ pub async fn receive<T: DeserializeOwned>(from: &mut UnixStream, most: usize) ->
     bastide_proto::decode(&body).map_err(io::Error::other)
 }
 
-/// Connects to a socket in a session's folder, through a held folder: the name of a socket may have 107
-/// bytes at most.
+/// Connects to a socket in a session's folder, through a descriptor of the folder: the path of a
+/// Unix socket has at most 107 bytes.
 ///
 /// # Errors
 ///
-/// Fails if nobody listens there.
+/// Fails if nothing listens there.
 pub async fn connect(dir: &Path, name: &str) -> io::Result<UnixStream> {
     let folder = std::fs::File::open(dir)?;
     UnixStream::connect(format!("/proc/self/fd/{}/{name}", folder.as_raw_fd())).await
 }
 
-/// Asks the warden of a session for something.
+/// Sends a request to the warden of a session, and waits for its answer.
 ///
 /// # Errors
 ///
@@ -77,7 +77,8 @@ pub async fn request(
     tokio::time::timeout(most, asked).await.map_err(|_| io::ErrorKind::TimedOut)?
 }
 
-/// Asks the warden of a session about its ports: inside, and on the host's loopback.
+/// Sends a request about ports to the warden of a session. Returns pairs: the port inside, and the
+/// one on the host's loopback interface.
 ///
 /// # Errors
 ///
@@ -105,7 +106,7 @@ pub async fn ports(
     }
 }
 
-/// A warden that says something else than what it was asked for.
+/// The error for an answer that does not fit the request.
 #[must_use]
 pub fn unexpected_response(id: &SessionId) -> Error {
     let message = format!("the warden of session {id} answered something else");
@@ -121,7 +122,7 @@ pub enum EndMode {
     RemoveFiles,
 }
 
-/// Asks the warden of a session to end it, and waits until it has: `most` for the processes, `removal`
+/// Has the warden of a session end it, and waits until it has: `most` for the processes, `removal`
 /// for what is removed after that.
 ///
 /// # Errors

@@ -22,21 +22,21 @@ use plan::{LayoutStep, Put};
 pub(crate) use sources::{SourceGrant, Sources};
 pub(crate) use stream::{Target, UploadItem, lay_out};
 
-/// A file of the host that was laid out.
+/// A file of the host that was copied into the workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MaterializedFile {
-    /// Where it is inside.
+    /// Its path inside.
     pub path: String,
     /// The SHA-256 of its content, in hexadecimal digits.
     pub sha256: String,
 }
 
-/// What laying out a manifest came to.
+/// The result of laying out a manifest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Materialized {
-    /// The files of the host, in the order of the manifest.
+    /// The files of the host that were copied, in the order of the manifest.
     pub files: Vec<MaterializedFile>,
 }
 

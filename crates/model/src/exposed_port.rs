@@ -16,19 +16,19 @@ use crate::error::raise;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ExposedPort {
-    /// A name or an address.
+    /// A host name or an IP address.
     pub host: String,
     /// The port to connect to, which need not be the one inside.
     pub port: i128,
     /// Whether the endpoint speaks TLS.
     pub tls: bool,
-    /// What every URL carries after `?`, such as an access token; empty for nothing.
+    /// The query string of every URL, such as an access token; may be empty.
     pub query: String,
 }
 
 impl ExposedPort {
-    /// The URL for `http` or `ws`, in any case of letters; TLS is the endpoint's choice, not the
-    /// caller's.
+    /// The URL for the scheme `http` or `ws`, in upper or lower case; whether it is TLS depends on
+    /// the endpoint.
     ///
     /// # Errors
     ///
@@ -54,12 +54,12 @@ impl ExposedPort {
         Ok(format!("{scheme}://{host}{port}/{query}"))
     }
 
-    /// Where Docker publishes `port`, by what it says about the container (`docker inspect`).
+    /// Where Docker publishes `port`, from the output of `docker inspect`.
     ///
     /// # Errors
     ///
-    /// `ExposedPortUnavailableError` if the session was not made with that port, or Docker does not
-    /// say where it is.
+    /// `ExposedPortUnavailableError` if the session was not created with that port, or Docker does
+    /// not say where it is.
     pub fn published_by_docker(
         port: i64,
         exposed_ports: &[i64],

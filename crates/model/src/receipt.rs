@@ -13,22 +13,22 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Receipt {
-    /// Which rung of the ladder the session stands on.
+    /// The rung of the session.
     pub rung: Rung,
-    /// What network commands have.
+    /// Which network commands can use.
     pub network: NetworkAccess,
-    /// Who commands are inside, by default.
+    /// The default user of commands.
     pub user: String,
-    /// The walls that stand, for people.
+    /// The walls in force, as text for people.
     pub walls: Vec<String>,
-    /// Each limit, as asked and as enforced.
+    /// Each limit, as requested and as enforced.
     pub limits: Limits,
-    /// What somebody could expect to hold here and does not.
+    /// What a user could expect to be enforced here and is not.
     pub not_enforced: Vec<String>,
 }
 
 impl Receipt {
-    /// A receipt with no walls named yet and no limits asked for.
+    /// A receipt without walls and limits.
     pub fn new(rung: Rung, network: NetworkAccess, user: impl Into<String>) -> Self {
         Self {
             rung,
@@ -40,7 +40,7 @@ impl Receipt {
         }
     }
 
-    /// What is not enforced of the limits that were asked for.
+    /// The requested limits that are not enforced.
     ///
     /// ```
     /// use bastide_model::receipt::{NetworkAccess, Receipt, Rung};
@@ -64,18 +64,18 @@ impl Receipt {
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Rung {
-    /// Namespaces of its own, and walls on the commands.
+    /// Namespaces of its own, with Landlock and seccomp on the commands.
     Namespaces,
-    /// A container of an engine, and walls on the commands.
+    /// A container of an engine, with walls on the commands.
     Container,
-    /// Walls on the commands, over the host's own paths.
+    /// Landlock and seccomp on the commands, over the host's own paths.
     Landlock,
     /// Nothing.
     Unconfined,
 }
 
 impl Rung {
-    /// The word users write.
+    /// The name of the rung, as users write it.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -87,35 +87,35 @@ impl Rung {
     }
 }
 
-/// How a session shall be confined.
+/// How a session is to be confined.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Isolation {
-    /// By the highest rung of the ladder that this machine has: [`Rung::Namespaces`], else
-    /// [`Rung::Landlock`], else not at all, and then there is no session.
+    /// On the highest rung that this machine supports: [`Rung::Namespaces`], else
+    /// [`Rung::Landlock`]; if it supports neither, creating the session fails.
     #[default]
     Auto,
-    /// By this rung, or there is no session.
+    /// On this rung; if this machine does not support it, creating the session fails.
     #[serde(untagged)]
     Exactly(Rung),
 }
 
-/// What network commands have.
+/// Which network commands can use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum NetworkAccess {
-    /// Loopback of their own, and nothing else.
+    /// None but a loopback interface of their own.
     None,
-    /// A network that leads out, and loopback of their own.
+    /// A bridge network that leads out, and a loopback interface of their own.
     Bridge,
-    /// The host's, its loopback included.
+    /// The host's network, its loopback interface included.
     Host,
 }
 
 impl NetworkAccess {
-    /// The word users write.
+    /// The name, as users write it.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -126,23 +126,23 @@ impl NetworkAccess {
     }
 }
 
-/// Every limit a session can have.
+/// All limits of a session.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Bytes of memory.
+    /// Memory, in bytes.
     pub memory: Limit,
-    /// How many processes.
+    /// Number of processes.
     pub pids: Limit,
-    /// Thousandths of a processor.
+    /// Processor time, in thousandths of a processor.
     pub cpu: Limit,
-    /// Bytes of disk.
+    /// Disk, in bytes.
     pub disk: Limit,
 }
 
 /// One limit.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limit {
-    /// What was asked for.
+    /// What was requested.
     pub asked: Option<u64>,
     /// What enforces it.
     pub enforced_by: Option<String>,

@@ -10,14 +10,14 @@ const PATH_MAX: usize = 4096;
 
 /// An absolute, normalized path inside a sandbox.
 ///
-/// A guest path never names anything on the host, so it has no `AsRef<Path>`: handing one to
+/// A guest path never names anything on the host, so it has no `AsRef<Path>`: passing one to
 /// `std::fs` does not compile. Only the guest turns it into a real path.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct GuestPath(String);
 
-/// An absolute path inside a sandbox that may lead up again by `..`. Where that is depends on links,
-/// so only the guest can tell; otherwise it is like a [`GuestPath`].
+/// An absolute path inside a sandbox that may contain `..`. Where it leads depends on symbolic
+/// links, so only the guest can resolve it; otherwise it is like a [`GuestPath`].
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct GuestRoute(String);
@@ -34,7 +34,7 @@ pub enum GuestPathError {
     /// It holds a NUL byte.
     #[error("the path holds a NUL byte")]
     Nul,
-    /// It is longer than the kernel takes.
+    /// It is longer than the kernel accepts.
     #[error("the path is too long")]
     TooLong,
 }

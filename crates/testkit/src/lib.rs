@@ -1,7 +1,4 @@
-//! What Bastide is tested with: the suites every backend must pass, the vectors runner and the
-//! bench scenarios. Nothing here is shipped.
-//!
-//! *The reference* is the sandbox package of the OpenAI Agents SDK (Python), release 0.24.0.
+#![doc = include_str!("../README.md")]
 
 pub mod chaos;
 pub mod conformance;

@@ -1,8 +1,4 @@
-//! Sockets between our own processes.
-//!
-//! The runtime's own sockets want to hear whenever there is room to write. The kernel says so after every
-//! read at the other end, and each time it wakes a process that has nothing to do: with commands that take
-//! a millisecond, that was a tenth of it.
+#![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

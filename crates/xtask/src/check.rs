@@ -4,7 +4,10 @@ mod architecture;
 mod edges;
 mod guest;
 mod licences;
+mod pages;
 mod sizes;
+mod tree;
+mod unfinished;
 mod upstream;
 
 use crate::shell::{self, Outcome, cargo, say, step};
@@ -19,6 +22,9 @@ pub(crate) fn run() -> Outcome {
     licences::check(&metadata)?;
     step("sizes and names of files");
     sizes::check()?;
+    unfinished::check()?;
+    step("pages of crates");
+    pages::check()?;
     step("what ARCHITECTURE.md names");
     architecture::check()?;
     step("tests of the reference");

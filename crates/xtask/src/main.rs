@@ -1,6 +1,4 @@
-//! Tasks of this repository that need logic: `cargo xtask <task>`.
-//!
-//! *The reference* is the sandbox package of the OpenAI Agents SDK (Python), release 0.24.0.
+#![doc = include_str!("../README.md")]
 
 mod bench;
 mod check;
@@ -26,7 +24,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Run what a machine can check by reading: format, lints, crate edges, sizes, licences
+    /// Run what a machine can check by reading: format, lints, crate edges, licences, sizes, crate pages
     Check,
     /// Run every test; says first what it would install, start or create
     Test(test::Arguments),

@@ -44,22 +44,22 @@ pub(super) struct Start {
 }
 
 impl Client {
-    /// Makes a session: boots its machine, then lays out the manifest, or restores the snapshot if
-    /// there is one. Either the session is up when this returns, or nothing is left of it; also if
-    /// this process is killed on the way, or the future dropped.
+    /// Creates a session: boots its machine, then lays out the manifest, or restores the snapshot
+    /// if there is one. When this returns, either the session runs or nothing is left of it; that
+    /// holds as well if this process is killed meanwhile, or the future is dropped.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Conflict`] if there is a session of that name.
-    /// - [`ErrorKind::Cancelled`] if somebody deleted the session while it was being made.
-    /// - Others if the manifest is not valid, or asks for what the machine cannot do; if the machine
-    ///   does not come up; or if the manifest cannot be laid out.
+    /// - [`ErrorKind::Conflict`] if a session with that id exists.
+    /// - [`ErrorKind::Cancelled`] if the session was deleted while it was being created.
+    /// - Others if the manifest is not valid, or asks for what the machine cannot do; if the
+    ///   machine does not boot; or if the manifest cannot be laid out.
     pub async fn create(&self, manifest: &Manifest, options: CreateOptions) -> Result<Session> {
         self.make(manifest, options, true).await
     }
 
-    /// As [`create`](Self::create), but leaves the workspace alone until somebody calls
-    /// [`Session::start`].
+    /// Like [`create`](Self::create), but does not touch the workspace until
+    /// [`Session::start`] is called.
     ///
     /// # Errors
     ///

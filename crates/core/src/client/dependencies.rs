@@ -21,14 +21,14 @@ type Close = Box<dyn FnOnce() -> BoxFuture<'static, Result<()>> + Send>;
 type Factory = Arc<dyn Fn(Dependencies) -> BoxFuture<'static, Result<Dependency>> + Send + Sync>;
 type Outcome = Option<std::result::Result<Shared, Arc<Error>>>;
 
-/// Something a factory made.
+/// A value that a factory made.
 pub struct Dependency {
     value: Shared,
     close: Option<Close>,
 }
 
 impl Dependency {
-    /// A value nobody has to close.
+    /// A value that need not be closed.
     pub fn new<T: Any + Send + Sync>(value: Arc<T>) -> Self {
         Self { value, close: None }
     }
@@ -50,8 +50,8 @@ impl fmt::Debug for Dependency {
     }
 }
 
-/// Values and factories of values, by name. Clones share everything; [`template_copy`] shares nothing
-/// but the bindings.
+/// Values and factories of values, by key. Clones share everything; [`template_copy`] shares only
+/// the bindings.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -122,7 +122,8 @@ impl Dependencies {
         self.bind(key, Source::Value(value), false)
     }
 
-    /// Binds a value in the place of whatever was bound. What was being made there is given up.
+    /// Binds a value in place of what was bound. A factory call that is under way there is
+    /// discarded.
     ///
     /// # Errors
     ///
@@ -131,8 +132,8 @@ impl Dependencies {
         self.bind(key, Source::Value(value), true)
     }
 
-    /// Binds a factory that makes its value once, when somebody first asks. Whoever asks meanwhile
-    /// gets the same value; a failure is not kept.
+    /// Binds a factory that is called once, at the first request. Concurrent requests get the same
+    /// value; a failure is not cached.
     ///
     /// # Errors
     ///
@@ -145,7 +146,7 @@ impl Dependencies {
         self.bind_made(key, Arc::new(make), true)
     }
 
-    /// Binds a factory that makes a value whenever somebody asks.
+    /// Binds a factory that is called for every request.
     ///
     /// # Errors
     ///
@@ -183,7 +184,7 @@ impl Dependencies {
         Ok(())
     }
 
-    /// The same bindings with nothing made from them yet.
+    /// The same bindings, with no values made from them yet.
     #[must_use]
     pub fn template_copy(&self) -> Self {
         let inner = self.lock();
@@ -203,12 +204,12 @@ impl Dependencies {
         Self { inner: Arc::new(Mutex::new(copy)) }
     }
 
-    /// The value under a key, made if it has to be; `None` if nothing is bound there.
+    /// The value under a key, made if necessary; `None` if nothing is bound there.
     ///
     /// # Errors
     ///
-    /// Fails with what the factory fails with; with `TypeError` if the value is of another type; and
-    /// with `DependenciesError` if a factory is asked after the session was closed.
+    /// The factory's own error; `TypeError` if the value has another type; `DependenciesError` if a
+    /// factory is needed after the session was closed.
     pub async fn get<T: Any + Send + Sync>(&self, key: &str) -> Result<Option<Arc<T>>> {
         let Some(value) = self.find(key).await? else { return Ok(None) };
         match value.downcast() {
@@ -223,7 +224,7 @@ impl Dependencies {
         }
     }
 
-    /// The value under a key; `consumer` is who needs it.
+    /// The value under a key; `consumer` names who needs it, for the error.
     ///
     /// # Errors
     ///
@@ -343,8 +344,8 @@ impl Dependencies {
         Ok(made.value)
     }
 
-    /// Closes everything that was made and has to be closed, the youngest first, each once, also when
-    /// one fails. Values that were bound are left alone. Closing again waits for the first time.
+    /// Closes every value that needs it, the newest first, each once, even if one fails. Bound
+    /// values are not closed. A second call waits for the first.
     pub async fn close(&self) {
         let mut done = {
             let mut inner = self.lock();

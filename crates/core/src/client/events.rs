@@ -17,7 +17,7 @@ use crate::state::Record;
 use crate::{Error, Result, Session};
 
 impl Client {
-    /// The same client; what its sessions do is recorded.
+    /// Sets where events of this client's sessions go.
     #[must_use]
     pub fn with_events(self, events: EventOptions) -> Self {
         Self { events: Arc::new(events), ..self }

@@ -21,32 +21,34 @@ use crate::{Condition, Error, ErrorKind, Result, Session};
 /// How long a guest may take to answer before somebody finds out why.
 const NO_ANSWER: Duration = Duration::from_millis(500);
 
-/// How a session is.
+/// The status of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SessionStatus {
-    /// It is being made.
+    /// It is being created.
     Starting,
     /// It runs.
     Running,
-    /// It is there, and nothing in it runs until somebody lets it.
+    /// It exists and is frozen until it is unpaused.
     Paused,
-    /// It was saved and is about to end; or that was interrupted, and stopping or resuming it again helps.
+    /// It was saved and is being stopped; if that was interrupted, stopping or resuming it again
+    /// completes it.
     Stopping,
-    /// It was stopped; its files are there, and it can be resumed.
+    /// It was stopped. Its files are kept, and it can be resumed.
     Stopped,
-    /// It ended by itself or was lost; its files are there until somebody deletes it.
+    /// Its machine ended or was lost. Its files are kept until it is deleted.
     Ended,
-    /// Making it was interrupted; nothing in it is of use.
+    /// Its creation was interrupted; nothing in it is usable.
     Failed,
-    /// It is being removed; or that was interrupted, and removing it again or a sweep finishes it.
+    /// It is being removed; if that was interrupted, removing it again or a sweep completes it.
     Removing,
-    /// Nobody who could tell answers, or its record cannot be read: it may run, or not, and nobody touches it.
+    /// The backend does not answer, or the record cannot be read. It may be running, so it is left
+    /// alone.
     Unknown,
 }
 
 impl SessionStatus {
-    /// The word programs see.
+    /// The name of the status, as printed for programs.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -67,35 +69,35 @@ impl SessionStatus {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct SessionInfo {
-    /// Its name.
+    /// Its id.
     pub id: SessionId,
-    /// How it is.
+    /// Its status.
     pub status: SessionStatus,
-    /// Where it runs.
+    /// The name of its backend.
     pub backend: String,
-    /// Where its workspace is inside.
+    /// The path of its workspace inside.
     pub root: String,
-    /// When it was made, in milliseconds since 1970.
+    /// When it was created, in milliseconds since 1970.
     pub created_at_ms: u64,
-    /// Whether it ends with the process that made it.
+    /// Whether it ends with the process that created it.
     pub tied_to_owner: bool,
-    /// What is in force there, once it is up.
+    /// The isolation and limits in force, once it runs.
     pub receipt: Option<Receipt>,
-    /// The guest's process on this host, while it runs here.
+    /// The guest's process id on this host, while it runs here.
     pub guest_pid: Option<u32>,
     /// How it ended, if it did.
     pub end: Option<MachineEnd>,
-    /// What is wrong with it, or why nobody can tell how it is.
+    /// What is wrong with it, or why its state is unknown.
     pub trouble: Option<String>,
 }
 
 impl Client {
-    /// Goes on with a session that runs, whoever made it.
+    /// Attaches to a running session, whichever process created it.
     ///
     /// # Errors
     ///
     /// - [`ErrorKind::NotFound`] if there is no such session.
-    /// - [`ErrorKind::Conflict`] if it is still being made, or stopped.
+    /// - [`ErrorKind::Conflict`] if it is still being created, or is stopped.
     /// - [`ErrorKind::BackendLost`] if it has ended.
     pub async fn attach(&self, id: &SessionId) -> Result<Session> {
         let record = self.record(id)?;
@@ -138,8 +140,8 @@ impl Client {
         }
     }
 
-    /// Every session there is on this client's backend, the oldest first; also those of which nothing can
-    /// be read, unless they are known to be on another one.
+    /// All sessions on this client's backend, the oldest first. Sessions whose record cannot be
+    /// read are included, unless they are known to be on another backend.
     ///
     /// # Errors
     ///
@@ -164,7 +166,7 @@ impl Client {
         Ok(found)
     }
 
-    /// What is known about one session.
+    /// Information about one session.
     ///
     /// # Errors
     ///
@@ -174,14 +176,14 @@ impl Client {
         Ok(self.describe(Summary::of(&record)).await)
     }
 
-    /// The backend a session is on, whether it is this client's or not; `None` if there is no such
-    /// session.
+    /// The name of the backend a session is on, this client's or another; `None` if there is no
+    /// such session.
     #[must_use]
     pub fn backend_of(&self, id: &SessionId) -> Option<String> {
         self.state.backend_of(id)
     }
 
-    /// The one session whose name begins with `prefix`.
+    /// The one session whose id begins with `prefix`.
     ///
     /// # Errors
     ///
@@ -203,13 +205,13 @@ impl Client {
         }
     }
 
-    /// Saves a session and ends every process of it. Its files stay, and it can be
-    /// [resumed](Self::resume); it is not tied to any process any more.
+    /// Saves a session and ends all its processes. Its files are kept, and it can be
+    /// [resumed](Self::resume); it no longer ends with any process.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] if there is no such session. If it cannot be saved, it is shut down all
-    /// the same, and that is what is told.
+    /// [`ErrorKind::NotFound`] if there is no such session. If it cannot be saved it is shut down
+    /// nevertheless, and the error says why it was not saved.
     pub async fn stop(&self, id: &SessionId) -> Result<Saved> {
         loop {
             let record = self.record(id)?;
@@ -281,8 +283,8 @@ impl Client {
         }
     }
 
-    /// Saves the workspace of a session that runs as the snapshot `name`: [`Session::save_snapshot`]. A
-    /// daemon on the way to it that cannot just now is asked again, twice at most.
+    /// Saves the workspace of a running session as the snapshot `name`: [`Session::save_snapshot`].
+    /// If the backend is temporarily unavailable, it is retried at most twice.
     ///
     /// # Errors
     ///
@@ -297,7 +299,7 @@ impl Client {
         self.save_snapshot_with(id, store, name, SaveOptions { full_read: false, progress }).await
     }
 
-    /// As [`save_snapshot`](Self::save_snapshot), with a say in how.
+    /// Like [`save_snapshot`](Self::save_snapshot), with options.
     ///
     /// # Errors
     ///
@@ -313,13 +315,13 @@ impl Client {
         session.save_snapshot_with(store, name, options).await
     }
 
-    /// Ends a session, in whatever state it is, and removes every trace of it. Returns whether there was
-    /// such a session; that there is none is no failure. A removal that was interrupted is finished.
+    /// Ends a session in any state and removes everything of it. Returns whether there was such a
+    /// session; a missing one is no error. An interrupted removal is completed.
     ///
     /// # Errors
     ///
-    /// Fails if something cannot be ended or removed; then the same again finishes it, or a later sweep.
-    /// Also if that cannot be put on record where everything is, then after the end.
+    /// Fails if something cannot be ended or removed; calling it again, or a later sweep, completes
+    /// it. Also fails if the removal cannot be written to the audit log, after it was done.
     pub async fn delete(&self, id: &SessionId) -> Result<bool> {
         let backend = self.backend.as_ref();
         let mut found = finish_removal(backend, &self.state, id).await?;
@@ -341,8 +343,8 @@ impl Client {
         Ok(found)
     }
 
-    /// Waits until what this client changed is also in the index that [`list`](Self::list) reads. Never
-    /// needed for correctness: what the index does not know is read from the sessions themselves.
+    /// Waits until this client's changes are in the index that [`list`](Self::list) reads. Not
+    /// needed for correctness: what is missing in the index is read from the sessions' folders.
     pub async fn flush(&self) {
         self.state.flush().await;
     }

@@ -8,7 +8,7 @@ use crate::compat::raise;
 use crate::{Error, ErrorClass, ErrorKind, Result};
 
 impl CreateOptions {
-    /// The options of a session on this machine, from what somebody wrote down.
+    /// The options of a local session, from client options that were read from JSON.
     ///
     /// ```
     /// use bastide::CreateOptions;

@@ -22,20 +22,20 @@ use crate::session::lifecycle::{Preserved, ProgressListener};
 use crate::state::{Record, Stage, TransitionAttempt, is_unwanted};
 use crate::{Error, ErrorKind, Result, Session};
 
-/// How a session is resumed.
+/// The options of resuming a session.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct ResumeOptions {
-    /// A manifest the caller vouches for. What a stored state lost, because it may not be stored, comes
-    /// from here.
+    /// A manifest that the caller trusts. It supplies what a stored state lacks because it must not
+    /// be stored.
     pub manifest: Option<Manifest>,
-    /// How the session shall be if there is nothing left of it here but its snapshot: its machine, its
-    /// limits, the kind of its snapshot. A state has no say in that.
+    /// The options for creating the session again if only its snapshot is left here: machine,
+    /// limits, type of snapshot. The state does not influence them.
     pub create: CreateOptions,
-    /// Whether a workspace that changed since it was saved is given up for what was saved. It is kept
-    /// unless asked.
+    /// Whether to discard changes made to the workspace since it was saved, and restore the
+    /// snapshot. Changes are kept by default.
     pub discard_changes: bool,
-    /// Is told how far long work is.
+    /// Receives the progress of long operations.
     pub progress: Option<ProgressListener>,
 }
 
@@ -70,23 +70,23 @@ impl ResumeOptions {
 }
 
 impl Client {
-    /// Goes on with a session, whoever made it: with the live one, if it runs; else its machine is
-    /// started again with the files it has, or with what was saved if it has none. It lives on without
-    /// this process.
+    /// Resumes a session, whichever process created it. If it runs, this attaches to it; else its
+    /// machine is started again with the files it has, or with the snapshot if it has none. It does
+    /// not end with this process.
     ///
     /// # Errors
     ///
-    /// [`NotFound`](crate::ErrorKind::NotFound) if there is no such session, [`Conflict`](crate::ErrorKind::Conflict) if it was never
-    /// made to its end.
+    /// [`NotFound`](crate::ErrorKind::NotFound) if there is no such session,
+    /// [`Conflict`](crate::ErrorKind::Conflict) if its creation was never completed.
     pub async fn resume(&self, id: &SessionId) -> Result<Session> {
         self.resume_with(id, ResumeOptions::default()).await
     }
 
-    /// As [`resume`](Self::resume), with options.
+    /// Like [`resume`](Self::resume), with options.
     ///
     /// # Errors
     ///
-    /// As `resume`; `ValueError` if something has to come from a manifest and does not.
+    /// As `resume`; `ValueError` if a manifest is needed and not given.
     pub async fn resume_with(&self, id: &SessionId, options: ResumeOptions) -> Result<Session> {
         let transition = match self.state.lock_transition(id).await? {
             TransitionAttempt::Ours(transition) => transition,
@@ -145,17 +145,18 @@ impl Client {
         self.audit_resumed(id, started).await
     }
 
-    /// Goes on with the session of a stored state ([`Session::state_json`]), or makes it again from its
-    /// snapshot.
+    /// Resumes the session of a stored state ([`Session::state_json`]), or creates it again from
+    /// its snapshot.
     ///
-    /// The state grants nothing. If the session is one of this home, what is on record here counts.
-    /// Otherwise everything that reaches outside the sandbox comes from `options`, and a state that
-    /// asks for more is refused: a path of the host, a mount, a source of files, another snapshot.
+    /// The state grants nothing. For a session of this home, its record here is authoritative. For
+    /// any other, everything that reaches outside the sandbox comes from `options`, and a state
+    /// that asks for more is refused: a path of the host, a mount, a source of files, another
+    /// snapshot.
     ///
     /// # Errors
     ///
-    /// `TypeError` for a state of another kind of session, `ValueError` for one that cannot be read or
-    /// asks for more than the caller vouches for.
+    /// `TypeError` for the state of another kind of session, `ValueError` for one that cannot be
+    /// read or asks for more than the caller allows.
     pub async fn resume_state(&self, stored: Value, options: ResumeOptions) -> Result<Session> {
         let state = SessionState::parse(stored, &self.registry)?;
         if !self.backend.state_types().contains(&state.type_name()) {

@@ -13,14 +13,14 @@ use crate::state::{
     ClaimAttempt, Record, SessionFolder, Stage, Transition, TransitionAttempt, is_unwanted,
 };
 
-/// What a sweep does.
+/// The options of a sweep.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SweepOptions {
-    /// Whether sessions that ended by themselves, or were lost, go with their files. They stay unless
-    /// asked.
+    /// Whether to remove sessions that ended or were lost, with their files. They are kept by
+    /// default.
     pub ended: bool,
-    /// Whether nothing is removed, and only said what would be.
+    /// Whether to remove nothing, and only report what would be removed.
     pub dry_run: bool,
 }
 
@@ -46,33 +46,34 @@ impl SweepOptions {
     }
 }
 
-/// Something a sweep removed, wanted to, or left alone.
+/// One item of a sweep's report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Swept {
-    /// The session it was part of, where that is known.
+    /// The session it belonged to, if known.
     pub id: Option<SessionId>,
     /// What it was.
     pub what: String,
-    /// Why it was not needed any more, could not be removed, or was kept.
+    /// Why it was removed, could not be removed, or was kept.
     pub why: String,
 }
 
-/// What a sweep did.
+/// The result of a sweep.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SweepReport {
     /// What was removed, or would have been.
     pub removed: Vec<Swept>,
-    /// What should have been, and why it was not.
+    /// What could not be removed, and why.
     pub failed: Vec<Swept>,
-    /// Sessions that ended by themselves or were lost, and were kept because of their files.
+    /// Sessions that ended or were lost, and were kept because of their files.
     pub ended: Vec<Swept>,
-    /// What was kept because nobody can tell whether it is needed, and why not.
+    /// What was kept because nothing tells whether it is needed, and why.
     pub unclear: Vec<Swept>,
-    /// How many sessions are alive, stopped on purpose, or in somebody's hands, and were left alone.
+    /// How many sessions were left alone: running, stopped on purpose, or being changed by another
+    /// process.
     pub kept: usize,
-    /// How many sessions the index holds, which was made anew.
+    /// How many sessions the rebuilt index holds.
     pub indexed: usize,
 }
 
@@ -85,9 +86,9 @@ enum Verdict {
 }
 
 impl Client {
-    /// Removes what no session of this backend needs: sessions that were interrupted while they were made,
-    /// half-finished removals, processes nobody watches over. A live session is never touched, and one that
-    /// ended keeps its files.
+    /// Removes what no session of this backend needs: sessions whose creation was interrupted,
+    /// incomplete removals, processes without a warden. A running session is never touched, and one
+    /// that ended keeps its files.
     ///
     /// # Errors
     ///
@@ -96,7 +97,7 @@ impl Client {
         self.sweep_with(SweepOptions::default()).await
     }
 
-    /// As [`sweep`](Self::sweep), with options.
+    /// Like [`sweep`](Self::sweep), with options.
     ///
     /// # Errors
     ///

@@ -11,8 +11,10 @@
 mod head;
 mod key;
 mod log;
+mod proof;
 mod read;
 mod record;
+mod report;
 mod sync;
 mod verify;
 
@@ -33,8 +35,10 @@ use crate::backend::SessionId;
 use crate::{Error, ErrorKind, Result};
 
 pub use key::{AuditKey, AuditPublicKey};
+pub use proof::{AuditProof, prove};
 pub use read::{AuditReader, AuditRecord};
-pub use verify::{AuditProblem, AuditProof, AuditReport, prove, verify};
+pub use report::{AuditProblem, AuditReport};
+pub use verify::verify;
 
 pub(super) use sync::settle;
 
@@ -47,18 +51,18 @@ pub const AUDIT_FOLDER: &str = "audit";
 /// How a file of the log may grow before the next one is begun.
 const SEGMENT: u64 = 16 << 20;
 
-/// How an audit log is kept.
+/// The options of an audit log.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct AuditOptions {
-    /// Who acts, as far as the caller knows better than the system: the tool, or the user of a service.
+    /// Who acts, if the caller knows better than the system: the tool, or the user of a service.
     pub actor: Option<String>,
-    /// What signs the log.
+    /// The key that signs the log.
     pub key: Option<AuditKey>,
-    /// How many bytes a file of the log may have before the next one is begun.
+    /// The size at which a new file of the log is started.
     pub segment_bytes: u64,
-    /// What becomes of an operation that cannot be put on record. It fails unless set otherwise; one
-    /// that has not begun is not begun.
+    /// What happens to an operation that cannot be recorded. By default it fails, and is not
+    /// started if it was not yet.
     pub on_error: OnError,
 }
 
@@ -76,21 +80,21 @@ impl AuditOptions {
         self
     }
 
-    /// Signs the log.
+    /// Sets the key that signs the log.
     #[must_use]
     pub fn key(mut self, key: AuditKey) -> Self {
         self.key = Some(key);
         self
     }
 
-    /// Sets how many bytes a file of the log may have.
+    /// Sets the size at which a new file of the log is started.
     #[must_use]
     pub fn segment_bytes(mut self, bytes: u64) -> Self {
         self.segment_bytes = bytes.max(1 << 10);
         self
     }
 
-    /// Sets what becomes of an operation that cannot be put on record.
+    /// Sets what happens to an operation that cannot be recorded.
     #[must_use]
     pub fn on_error(mut self, on_error: OnError) -> Self {
         self.on_error = on_error;
@@ -98,13 +102,13 @@ impl AuditOptions {
     }
 }
 
-/// Where the audit log of a session is, or would be.
+/// The folder of a session's audit log, whether it exists or not.
 #[must_use]
 pub fn audit_folder(home: &Path, id: &SessionId) -> PathBuf {
     home.join(AUDIT_FOLDER).join(id.as_str())
 }
 
-/// The sessions something is on record about, by name, or was when it was last signed.
+/// The sessions that have an audit log, or had one when it was last signed, by id.
 ///
 /// # Errors
 ///
@@ -129,7 +133,7 @@ pub fn audited(home: &Path) -> Result<Vec<SessionId>> {
     Ok(ids)
 }
 
-/// Removes what is on record about a session.
+/// Removes the audit log of a session.
 ///
 /// # Errors
 ///

@@ -22,11 +22,11 @@ const CONTENT_TYPE: &str = "application/x-protobuf";
 /// How long metrics gather before they are sent.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// Sends spans and metrics to a collector of OpenTelemetry, by OTLP over HTTP.
+/// Sends spans and metrics to an OpenTelemetry collector, by OTLP over HTTP.
 ///
-/// Each operation is a span `sandbox.<operation>` of the caller's trace; those of a session that nobody
-/// traces are one trace. Metrics count sessions, operations, commands, failures and bytes, and tell how
-/// long operations take.
+/// Each operation is a span `sandbox.<operation>` of the caller's trace; a session outside of any
+/// trace is a trace of its own. Metrics count sessions, operations, commands, failures and bytes,
+/// and measure the duration of operations.
 #[derive(Debug, Clone)]
 pub struct OtelSink {
     traces: Post,
@@ -47,7 +47,7 @@ impl OtelSink {
     ///
     /// # Errors
     ///
-    /// Fails if this is no address of a collector.
+    /// Fails if this is not the URL of a collector.
     pub fn new(endpoint: &str) -> Result<Self> {
         let endpoint = endpoint.trim_end_matches('/');
         Ok(Self {
@@ -62,7 +62,7 @@ impl OtelSink {
         })
     }
 
-    /// Sends a header along.
+    /// Adds a header to each request.
     #[must_use]
     pub fn header(mut self, name: &str, value: &str) -> Self {
         for post in [&mut self.traces, &mut self.metrics] {
@@ -71,7 +71,7 @@ impl OtelSink {
         self
     }
 
-    /// Compresses what is sent.
+    /// Compresses requests.
     #[must_use]
     pub fn gzip(mut self) -> Self {
         self.traces.gzip = true;
@@ -79,7 +79,7 @@ impl OtelSink {
         self
     }
 
-    /// Sets how it wants its events.
+    /// Sets its options as a sink.
     #[must_use]
     pub fn options(mut self, options: SinkOptions) -> Self {
         self.options = options;

@@ -346,13 +346,13 @@ impl Recorder {
     }
 }
 
-/// Tells of operations that are done elsewhere, such as by a session of another library, as a session
-/// tells of its own. Sinks that need the session have none here.
+/// Emits events for operations that are done elsewhere, such as by a session of another library, in
+/// the way a session does for its own. Sinks that need the session do not get one here.
 #[derive(Debug, Clone)]
 pub struct EventSource(Arc<Recorder>);
 
 impl EventSource {
-    /// Tells of what is done in `session`.
+    /// Emits events for the session `session`.
     ///
     /// # Errors
     ///
@@ -362,11 +362,13 @@ impl EventSource {
         Recorder::of(options, session, None, None, redactor).map(Self)
     }
 
-    /// Does something and tells of its start and its end; `result` says what came of it.
+    /// Runs an operation and emits its start and finish events; `result` derives the finish event
+    /// from the outcome.
     ///
     /// # Errors
     ///
-    /// As the operation; or with what a sink fails with that must hear of it.
+    /// The operation's error; or that of a sink with
+    /// [`OnError::Raise`](crate::events::OnError::Raise).
     pub async fn observe<T>(
         &self,
         operation: Operation,
@@ -377,12 +379,12 @@ impl EventSource {
         operation_scope(Some(&self.0), || operation).record(work, finished).await
     }
 
-    /// Waits until every sink has its events, each for a while.
+    /// Waits until every sink has its events, each for a limited time.
     pub async fn flush(&self) {
         self.0.flush().await;
     }
 
-    /// What became of the events, for each sink.
+    /// The statistics of each sink.
     #[must_use]
     pub fn stats(&self) -> Vec<SinkStats> {
         self.0.stats()

@@ -6,12 +6,12 @@ use serde_json::{Map, Value};
 /// Shorter values are words, not secrets: taking them out would garble everything.
 const SHORTEST: usize = 4;
 
-/// A secret: what it is called, and what must not be said.
+/// A value to redact, and its name.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret {
-    /// What it is called.
+    /// What appears instead of the value.
     pub name: String,
-    /// What must not be said.
+    /// The value.
     pub value: String,
 }
 

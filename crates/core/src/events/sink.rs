@@ -12,51 +12,51 @@ use crate::backend::{Backend, Machine, MachineStatus, SessionId};
 use crate::link::Link;
 use crate::{Files, GuestPath, Result};
 
-/// When an event is handed over.
+/// When an event is delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Delivery {
-    /// Before the operation goes on.
+    /// Before the operation continues.
     Sync,
-    /// Behind the operation, in order. When too much waits, operations wait for room: nothing is lost
-    /// as long as the sink takes anything at all. With [`OnError::Raise`] it is as [`Sync`](Self::Sync),
-    /// and the sink's own error is passed on.
+    /// After the operation, in order. When the queue is full, operations wait for room: nothing is
+    /// lost while the sink accepts anything at all. With [`OnError::Raise`] it is as
+    /// [`Sync`](Self::Sync), and the sink's own error is returned.
     Async,
-    /// Behind the operation, in order. When too much waits, events are dropped and counted. An operation
-    /// never notices.
+    /// After the operation, in order. When the queue is full, events are dropped and counted.
+    /// Operations are never delayed.
     BestEffort,
 }
 
-/// What becomes of a sink's failure.
+/// What happens when a sink fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum OnError {
-    /// The operation fails with it; one that has not begun is not begun.
+    /// The operation fails with the sink's error; one that was not started yet is not started.
     Raise,
-    /// It is counted and [reported](super::EventOptions::report).
+    /// The failure is counted and [reported](super::EventOptions::report).
     Log,
-    /// It is counted.
+    /// The failure is counted.
     Ignore,
 }
 
-/// How a sink wants its events.
+/// The options of a sink.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SinkOptions {
-    /// What it is called where somebody counts.
+    /// Its name in statistics.
     pub name: Option<String>,
-    /// When it gets them.
+    /// When events are delivered.
     pub delivery: Delivery,
-    /// What becomes of its failures.
+    /// What happens when it fails.
     pub on_error: OnError,
-    /// What it may be told; what it leaves open is chosen by wider policies.
+    /// What its events may contain; wider policies decide what this leaves open.
     pub policy: Option<PayloadPolicy>,
-    /// Whether it also hears of operations that the reference has no events for.
+    /// Whether it also receives events of operations that the reference has no events for.
     pub extended: bool,
-    /// How many bytes of events may wait for it.
+    /// How many bytes of events may be queued for it.
     pub queue_bytes: usize,
 }
 
 impl SinkOptions {
-    /// Delivered before the operation goes on, which fails with it.
+    /// Delivered before the operation continues, which fails if the sink does.
     #[must_use]
     pub fn sync() -> Self {
         Self {
@@ -69,7 +69,7 @@ impl SinkOptions {
         }
     }
 
-    /// Delivered behind the operation, which never notices.
+    /// Delivered after the operation, which is never delayed.
     #[must_use]
     pub fn best_effort() -> Self {
         Self { delivery: Delivery::BestEffort, on_error: OnError::Log, ..Self::sync() }
@@ -82,35 +82,35 @@ impl SinkOptions {
         self
     }
 
-    /// Sets when it gets events.
+    /// Sets when events are delivered.
     #[must_use]
     pub fn delivery(mut self, delivery: Delivery) -> Self {
         self.delivery = delivery;
         self
     }
 
-    /// Sets what becomes of its failures.
+    /// Sets what happens when it fails.
     #[must_use]
     pub fn on_error(mut self, on_error: OnError) -> Self {
         self.on_error = on_error;
         self
     }
 
-    /// Sets what it may be told.
+    /// Sets what its events may contain.
     #[must_use]
     pub fn policy(mut self, policy: PayloadPolicy) -> Self {
         self.policy = Some(policy);
         self
     }
 
-    /// Lets it hear of every operation.
+    /// Lets it receive events of every operation.
     #[must_use]
     pub fn extended(mut self) -> Self {
         self.extended = true;
         self
     }
 
-    /// Sets how many bytes of events may wait for it.
+    /// Sets how many bytes of events may be queued for it.
     #[must_use]
     pub fn queue_bytes(mut self, bytes: usize) -> Self {
         self.queue_bytes = bytes;
@@ -118,57 +118,57 @@ impl SinkOptions {
     }
 }
 
-/// Something that hears of events.
+/// A receiver of events.
 ///
-/// One sink may serve many sessions: what it needs to know about one of them it is told when it is
-/// [bound](Self::bind) to it.
+/// One sink may serve many sessions: it learns about each of them when it is [bound](Self::bind) to
+/// it.
 #[async_trait]
 pub trait Sink: fmt::Debug + Send + Sync {
-    /// What kind of sink it is, for messages.
+    /// The kind of sink, for messages.
     fn kind(&self) -> &'static str;
 
-    /// How it wants its events.
+    /// Its options.
     fn options(&self) -> &SinkOptions;
 
-    /// Gets to know a session before its first event. Whoever has to remember something about it
-    /// returns a sink of the session's own.
+    /// Called with a session before its first event. A sink that keeps state for each session
+    /// returns one of the session's own.
     ///
     /// # Errors
     ///
-    /// Fails if it cannot serve the session; the session is not given out then.
+    /// Fails if it cannot serve the session; creating the session fails then.
     fn bind(&self, session: &BoundSession) -> Result<Option<Arc<dyn Sink>>> {
         let _ = session;
         Ok(None)
     }
 
-    /// Takes events: one, or, where they come from a queue, as many as wait, in their order.
+    /// Delivers events: one, or as many as are queued, in order.
     ///
     /// # Errors
     ///
-    /// Fails if it cannot take them.
+    /// Fails if it cannot accept them.
     async fn handle(&self, events: &[Arc<Event>]) -> Result<()>;
 
-    /// Puts what it has gathered where it belongs. Called when a session is closed.
+    /// Flushes what it has buffered. Called when a session is closed.
     ///
     /// # Errors
     ///
-    /// Fails if something cannot be put there.
+    /// Fails if something cannot be written.
     async fn flush(&self) -> Result<()> {
         Ok(())
     }
 
-    /// The sinks it stands for, which are served in their order, each by its own rules.
+    /// The sinks of a chain, which are served in order, each by its own options.
     fn members(&self) -> Option<&[Arc<dyn Sink>]> {
         None
     }
 
-    /// A file of the workspace that is its own and stays out of snapshots.
+    /// A file of the workspace that the sink writes, to be left out of snapshots.
     fn skip_path(&self) -> Option<PosixPath> {
         None
     }
 }
 
-/// A session as its sinks have it: what they do with it makes no events.
+/// A session as its sinks see it: what they do with it emits no events.
 #[derive(Debug, Clone)]
 pub struct BoundSession {
     pub(crate) backend: Arc<dyn Backend>,
@@ -179,13 +179,13 @@ pub struct BoundSession {
 }
 
 impl BoundSession {
-    /// The session's name.
+    /// The session's id.
     #[must_use]
     pub fn id(&self) -> &SessionId {
         &self.machine.id
     }
 
-    /// Where its workspace is inside.
+    /// The path of its workspace inside.
     #[must_use]
     pub fn root(&self) -> &GuestPath {
         &self.root

@@ -31,22 +31,22 @@ const FLUSH: Duration = Duration::from_secs(30);
 /// How long the queues of sessions that are gone may take together.
 const SETTLE: Duration = Duration::from_secs(10);
 
-/// Hears of failures that change nothing.
+/// Receives failures that fail no operation.
 pub type Report = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// What became of the events for one sink.
+/// The statistics of one sink.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SinkStats {
     /// Its name, or its kind.
     pub sink: String,
-    /// How many it took.
+    /// How many events it accepted.
     pub delivered: u64,
-    /// How many never reached it, because too much waited or it did not answer.
+    /// How many were dropped, because the queue was full or it did not answer.
     pub dropped: u64,
-    /// How many it failed to take.
+    /// How many it failed to accept.
     pub failed: u64,
-    /// How many bytes of events waited for it at most.
+    /// The most bytes of events that were queued for it.
     pub most_waiting: u64,
 }
 

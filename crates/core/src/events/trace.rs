@@ -11,7 +11,7 @@ tokio::task_local! {
     static CURRENT: TraceContext;
 }
 
-/// Where in a trace something happens: the trace, and the span around it.
+/// A position in a trace: the trace, and the enclosing span.
 ///
 /// ```
 /// use bastide::events::TraceContext;
@@ -25,14 +25,14 @@ tokio::task_local! {
 pub struct TraceContext {
     /// The trace.
     pub trace_id: [u8; 16],
-    /// The span around.
+    /// The enclosing span.
     pub span_id: [u8; 8],
     /// Whether the caller records it.
     pub sampled: bool,
 }
 
 impl TraceContext {
-    /// Does something as part of this trace: operations of sessions in it become spans of the trace.
+    /// Runs a future as part of this trace: operations of sessions in it become spans of the trace.
     pub async fn scope<T>(self, work: impl Future<Output = T>) -> T {
         CURRENT.scope(self, work).await
     }

@@ -1,5 +1,5 @@
-//! Knowing a process again. A process id alone means nothing once its process has ended: the kernel
-//! gives it to the next one.
+//! Identifying a process. A pid alone means nothing once its process has ended: the kernel gives it
+//! to another one.
 
 use std::fs;
 use std::io;
@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
-/// One process of one boot of this machine.
+/// One process of one boot of this machine, identified by pid, start time and boot id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessIdentity {
     pid: i32,
@@ -21,27 +21,27 @@ pub struct ProcessIdentity {
 }
 
 impl ProcessIdentity {
-    /// The process that has this id now.
+    /// The process that has this pid now.
     ///
     /// # Errors
     ///
-    /// Fails if it cannot be looked at.
+    /// Fails if `/proc` cannot be read for it.
     pub fn of(pid: u32) -> io::Result<Self> {
         let pid = i32::try_from(pid).map_err(io::Error::other)?;
         Ok(Self { pid, start_time: start_time(pid)?, boot_id: boot_id()?.to_owned() })
     }
 
-    /// Its process id.
+    /// Its pid.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.pid.unsigned_abs()
     }
 
-    /// Takes hold of the process; `None` if it has ended.
+    /// Opens a pidfd of the process; `None` if it has ended.
     ///
     /// # Errors
     ///
-    /// Fails if it cannot be looked at.
+    /// Fails if the process cannot be examined.
     pub fn open(&self) -> io::Result<Option<OwnedFd>> {
         let Some(pid) = Pid::from_raw(self.pid) else { return Ok(None) };
         if boot_id()? != self.boot_id {
@@ -75,11 +75,11 @@ fn has_ended(process: &OwnedFd) -> io::Result<bool> {
     Ok(poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&at_once))? > 0)
 }
 
-/// Kills a process that is held; one that has ended already is what was wanted.
+/// Kills the process of a pidfd; one that has ended already is no error.
 ///
 /// # Errors
 ///
-/// Fails if that cannot be done.
+/// Fails if the signal cannot be sent.
 pub fn kill(process: &OwnedFd) -> io::Result<()> {
     match pidfd_send_signal(process, Signal::KILL) {
         Ok(()) | Err(Errno::SRCH) => Ok(()),
@@ -87,11 +87,11 @@ pub fn kill(process: &OwnedFd) -> io::Result<()> {
     }
 }
 
-/// Waits until a process that is held has ended.
+/// Waits until the process of a pidfd has ended.
 ///
 /// # Errors
 ///
-/// Fails if that cannot be done.
+/// Fails if it has not ended after `most`, or cannot be waited for.
 pub async fn ended(process: OwnedFd, most: Duration) -> io::Result<()> {
     let most = Timespec::try_from(most).map_err(io::Error::other)?;
     let wait = move || match poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&most)) {

@@ -37,7 +37,7 @@ pub(crate) const LATE: Duration = Duration::from_secs(3);
 /// own would otherwise wait for a guest that stopped answering for ever.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
-/// A link that carries many calls over one byte stream, each with its own flow control.
+/// A link that multiplexes calls over one byte stream, each with its own flow control.
 #[derive(Debug)]
 pub struct MuxLink {
     openers: mpsc::Sender<Opener>,
@@ -51,11 +51,11 @@ type Opener = oneshot::Sender<Result<yamux::Stream>>;
 type Opened = oneshot::Receiver<Result<yamux::Stream>>;
 
 impl MuxLink {
-    /// Shakes hands with the guest at the other end and starts carrying calls.
+    /// Performs the handshake with the guest and starts multiplexing.
     ///
     /// # Errors
     ///
-    /// Fails with [`ErrorKind::AgentLost`] if nobody answers in time, or not one of our guests.
+    /// [`ErrorKind::AgentLost`] if nothing answers in time, or not a guest of ours.
     pub async fn connect(connection: Connection) -> Result<Self> {
         let Connection { mut stream, token, side, greeted } = connection;
         let greet = async {

@@ -30,7 +30,7 @@ pub(crate) use untrusted_fd::UntrustedFd;
 /// How many calls may wait for a descriptor at a time.
 const MAX_WAITING: usize = 64;
 
-/// The way for descriptors from one guest.
+/// Receives file descriptors from one guest.
 #[derive(Debug)]
 pub struct SideChannel {
     state: Arc<Mutex<State>>,
@@ -47,7 +47,7 @@ struct State {
     is_broken: bool,
 }
 
-/// The right to one descriptor.
+/// The claim to one file descriptor.
 #[derive(Debug)]
 pub struct Ticket {
     number: u64,
@@ -71,7 +71,7 @@ impl SideChannel {
         Ok(Self { state, devices: side.devices, listening })
     }
 
-    /// Asks for a descriptor; `None` where none can come any more, or too many calls wait.
+    /// Expects a file descriptor; `None` if none can come any more, or too many calls wait.
     #[must_use]
     pub fn expect(&self) -> Option<Ticket> {
         let mut state = lock(&self.state);
@@ -98,7 +98,7 @@ impl Drop for SideChannel {
 }
 
 impl Ticket {
-    /// What the guest has to send with the descriptor.
+    /// The number that the guest has to send with the descriptor.
     #[must_use]
     pub fn number(&self) -> u64 {
         self.number

@@ -10,16 +10,16 @@ use crate::compat::raise;
 use crate::session::files::Spool;
 use crate::{Content, Error, Result};
 
-/// Keeps archives somewhere, under names. A program binds one as `Arc<dyn RemoteSnapshots>` under the
-/// key its snapshots name.
+/// Stores archives under names. A program binds one as `Arc<dyn RemoteSnapshots>` under the key
+/// that its snapshots name.
 #[async_trait]
 pub trait RemoteSnapshots: Send + Sync {
-    /// Keeps an archive under a name, in the place of one that is there. Until all of it is there, the
-    /// one before stays.
+    /// Stores an archive under a name, replacing one that exists. The old one is kept until the new
+    /// one is complete.
     ///
     /// # Errors
     ///
-    /// Fails if it cannot be kept.
+    /// Fails if it cannot be stored.
     async fn upload(&self, id: &str, archive: Content<'static>) -> Result<()>;
 
     /// The archive under a name.
@@ -29,15 +29,15 @@ pub trait RemoteSnapshots: Send + Sync {
     /// Fails if there is none.
     async fn download(&self, id: &str) -> Result<Content<'static>>;
 
-    /// Whether there is one under a name.
+    /// Whether there is an archive under a name.
     ///
     /// # Errors
     ///
-    /// Fails if that cannot be found out.
+    /// Fails if that cannot be determined.
     async fn exists(&self, id: &str) -> Result<bool>;
 }
 
-/// What is bound under the key of a client.
+/// The type that is bound under the key of a client.
 pub type RemoteSnapshotsBinding = Arc<dyn RemoteSnapshots>;
 
 /// Keeps a workspace with a client of the program's.

@@ -1,18 +1,18 @@
-//! Snapshots by content.
+//! The content-addressed store of snapshots.
 //!
-//! A store keeps workspaces: each file cut into chunks by its content, each chunk once however many
-//! files and snapshots have it, compressed, in packs; and for each snapshot a list of what is in it.
-//! Everything is called by the hash of what it holds, and checked against it when it is read.
+//! Files are cut into chunks by their content. Each chunk is stored once, compressed, in a pack,
+//! however many files and snapshots have it; each snapshot has a list of its entries. Everything is
+//! named by the hash of its content, and verified when it is read.
 //!
 //! ```text
-//! format          which form this store has
-//! lock            taken for a moment by whoever decides something for all
-//! leases/         one locked file for everybody who uses the store now
-//! packs/          chunks; a pack has its name once it is whole and on the disk
-//! aside/          packs nobody needs any more, until nobody can be reading them
-//! snapshots/      one record each: what makes a snapshot visible, by one rename
-//! cache/          what files looked like when they were last saved, by session
-//! temporary/      what is not whole yet
+//! format          the version of the store's format
+//! lock            held briefly for changes that concern every process
+//! leases/         one locked file for each process that uses the store now
+//! packs/          chunks; a pack gets its name once it is complete and on disk
+//! aside/          packs that no snapshot needs, until no process can be reading them
+//! snapshots/      one record each; renaming it into place makes a snapshot visible
+//! cache/          attributes of files when they were last saved, by session
+//! temporary/      incomplete files
 //! ```
 
 mod assemble;
@@ -75,22 +75,22 @@ const FORMAT: &str = "bastide snapshot store 1\n";
 /// A tree of files in a live session, to be saved or restored.
 #[derive(Clone)]
 pub struct Tree<'a> {
-    /// The way to the guest.
+    /// The link to the guest.
     pub link: &'a dyn Link,
-    /// The folder at the top.
+    /// The top folder of the tree.
     pub root: &'a GuestPath,
-    /// Which session it is. What its files looked like is remembered under this name, so that only
-    /// what changed is read the next time.
+    /// The session's id. The store caches the attributes of its files under this id, so that only
+    /// changed files are read the next time.
     pub session: Option<String>,
-    /// What is not saved: paths relative to the root, each with all that is below it.
+    /// What is not saved: paths relative to the root, each with everything below it.
     pub left_out: Vec<Vec<u8>>,
-    /// What stays where it is when something is restored, likewise.
+    /// What a restore leaves where it is: paths as above.
     pub kept: Vec<Vec<u8>>,
-    /// Whether nothing is restored over what is there already.
+    /// Whether to refuse a restore over existing files.
     pub only_empty: bool,
-    /// Whether every file is read when it is saved, whatever is remembered of it.
+    /// Whether to read every file when saving, and ignore the cache.
     pub full_read: bool,
-    /// Who wants to know how far it is.
+    /// Receives the progress.
     pub progress: Option<&'a (dyn Fn(Progress) + Send + Sync)>,
 }
 
@@ -110,7 +110,8 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// The workspace of a session. A folder of the caller's is never restored over what it holds.
+    /// The workspace of a session. A folder that belongs to the caller is never restored over
+    /// existing files.
     #[must_use]
     pub fn of(workspace: &'a Workspace<'a>) -> Self {
         let bytes = |paths: &[PosixPath]| -> Vec<Vec<u8>> {
@@ -172,11 +173,11 @@ struct Inner {
 }
 
 impl Store {
-    /// Opens the store in a folder. Where there is none it is made, once there is something to keep.
+    /// Opens the store in a folder. A new store is created when something is first saved.
     ///
     /// # Errors
     ///
-    /// Fails if the folder cannot be used, or holds a store of another form.
+    /// Fails if the folder cannot be used, or holds a store of an unknown format.
     pub fn open(home: impl Into<PathBuf>) -> Result<Self> {
         let home = home.into();
         let format = home.join("format");
@@ -193,7 +194,7 @@ impl Store {
         Ok(Self { inner: Arc::new(Inner { home, index: Mutex::default() }) })
     }
 
-    /// Where it is.
+    /// The folder of the store.
     #[must_use]
     pub fn home(&self) -> &Path {
         &self.inner.home
@@ -286,7 +287,7 @@ impl Store {
         Ok(Writer::new(index, lease, self.packs(), self.folder("temporary")))
     }
 
-    /// Every snapshot, by name; of a damaged one only the error.
+    /// All snapshots by name; for a damaged one, the error.
     ///
     /// # Errors
     ///
@@ -303,17 +304,17 @@ impl Store {
         Ok(all)
     }
 
-    /// What is known about one snapshot.
+    /// Information about one snapshot.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] if there is none of that name.
+    /// [`ErrorKind::NotFound`] if there is none with that name.
     pub fn inspect(&self, name: &str) -> Result<SnapshotInfo> {
         record::read(&self.folder("snapshots"), name)
     }
 
-    /// Removes a snapshot. What nobody else needs of it stays on the disk until
-    /// garbage is collected. Returns whether there was one.
+    /// Removes a snapshot. Chunks that no other snapshot needs stay on disk until garbage is
+    /// collected. Returns whether there was one.
     ///
     /// # Errors
     ///

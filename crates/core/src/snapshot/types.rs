@@ -13,17 +13,18 @@ use crate::{Error, ErrorKind, Result};
 
 type Make = Arc<dyn Fn(&Snapshot) -> Result<Arc<dyn SnapshotKeeper>> + Send + Sync>;
 
-/// Who keeps the snapshots of each type.
+/// The types of snapshots, and what keeps snapshots of each type.
 ///
-/// The reference's own types, `noop`, `local` and `remote`, are always known. A program adds what it has of its own with [`with`](Self::with); the word
-/// is the one under which the type is in a [`Registry`](bastide_model::Registry).
+/// The reference's own types, `noop`, `local` and `remote`, are always known. A program adds types
+/// of its own with [`with`](Self::with); the name is the one of the type in a
+/// [`Registry`](bastide_model::Registry).
 #[derive(Clone, Default)]
 pub struct SnapshotTypes {
     makers: BTreeMap<String, Make>,
 }
 
 impl SnapshotTypes {
-    /// Adds a type, or puts another keeper in the place of the one a type had.
+    /// Adds a type, or replaces the keeper of a known one.
     #[must_use]
     pub fn with(
         mut self,
@@ -34,11 +35,12 @@ impl SnapshotTypes {
         self
     }
 
-    /// Who keeps this snapshot.
+    /// The keeper of a snapshot.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unsupported`] for a type nobody keeps; and whatever its maker says.
+    /// [`ErrorKind::Unsupported`] for an unknown type; otherwise the error of the type's own
+    /// constructor.
     pub fn keeper(&self, snapshot: &Snapshot) -> Result<Arc<dyn SnapshotKeeper>> {
         let word = snapshot.type_name();
         if let Some(make) = self.makers.get(word) {

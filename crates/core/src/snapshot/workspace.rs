@@ -25,7 +25,7 @@ pub struct Workspace<'a> {
     pub(crate) progress: Option<&'a (dyn Fn(Progress) + Send + Sync)>,
 }
 
-/// How far some long work is.
+/// The progress of a long operation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {
@@ -33,26 +33,26 @@ pub struct Progress {
     pub entries: u64,
     /// Bytes that are done.
     pub bytes: u64,
-    /// How many entries there are, where that is known.
+    /// The total number of entries, if known.
     pub total_entries: Option<u64>,
-    /// How many bytes there are, where that is known.
+    /// The total number of bytes, if known.
     pub total_bytes: Option<u64>,
 }
 
 impl<'a> Workspace<'a> {
-    /// Whose workspace it is.
+    /// The id of its session.
     #[must_use]
     pub fn session(&self) -> &'a SessionId {
         self.id
     }
 
-    /// Where it is inside.
+    /// Its path inside.
     #[must_use]
     pub fn root(&self) -> &'a GuestPath {
         self.root
     }
 
-    /// The way to the guest, for whoever has requests of their own.
+    /// The link to the guest, for requests that have no method here.
     #[must_use]
     pub fn link(&self) -> &'a dyn Link {
         self.link
@@ -64,40 +64,40 @@ impl<'a> Workspace<'a> {
         Files::new(self.link, self.policy, None)
     }
 
-    /// The manifest the session has now.
+    /// The session's current manifest.
     #[must_use]
     pub fn manifest(&self) -> &'a Manifest {
         self.manifest
     }
 
-    /// What is left out of snapshots: paths relative to the root, each with all that is below it.
-    /// Ephemeral entries, mounts, and what the session was told to leave out.
+    /// What snapshots leave out: paths relative to the root, each with everything below it. These
+    /// are ephemeral entries, mounts, and what the session was told to leave out.
     #[must_use]
     pub fn left_out(&self) -> &[PosixPath] {
         &self.left_out
     }
 
-    /// What stays where it is when the workspace is cleared or restored: paths relative to the root,
-    /// each with all that is below it. Something is mounted there.
+    /// What stays where it is when the workspace is cleared or restored, because something is
+    /// mounted there: paths relative to the root, each with everything below it.
     #[must_use]
     pub fn kept_paths(&self) -> &[PosixPath] {
         &self.kept
     }
 
-    /// Whether it is a folder of the caller's, which is never cleared: nothing is restored over what
-    /// it holds.
+    /// Whether it is a folder that belongs to the caller, which is never cleared: nothing is
+    /// restored over existing files.
     #[must_use]
     pub fn must_be_empty(&self) -> bool {
         self.must_be_empty
     }
 
-    /// What the session can ask of the program around it.
+    /// What the session can request from the program.
     #[must_use]
     pub fn dependencies(&self) -> &'a Dependencies {
         self.dependencies
     }
 
-    /// Tells whoever waits how far the work is.
+    /// Reports progress.
     pub fn report(&self, progress: Progress) {
         if let Some(tell) = self.progress {
             tell(progress);

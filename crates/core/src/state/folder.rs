@@ -27,8 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long to wait before looking again.
 const AGAIN: Duration = Duration::from_millis(1);
 
-/// The folder of one session, held: as long as this or a copy of its lock is open in any process, the
-/// session counts as alive.
+/// The folder of one session, locked: while this, or a copy of its lock, is open in any process,
+/// the session counts as alive.
 #[derive(Debug)]
 pub struct SessionFolder {
     id: SessionId,
@@ -67,35 +67,35 @@ pub(crate) enum TransitionAttempt {
 }
 
 impl SessionFolder {
-    /// Makes the folder of a new session under a backend's home. [`Client`](crate::Client) does this
-    /// for its sessions.
+    /// Creates the folder of a new session under a backend's home. [`Client`](crate::Client) does
+    /// this for its sessions.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Conflict`] if there is a session of that name.
+    /// [`ErrorKind::Conflict`] if a session with that id exists.
     pub async fn make(home: &Path, id: SessionId) -> Result<Self> {
         reserve(home.join(super::SESSIONS).join(id.as_str()), id).await
     }
 
-    /// Whose folder it is.
+    /// The session's id.
     #[must_use]
     pub fn id(&self) -> &SessionId {
         &self.id
     }
 
-    /// Where it is.
+    /// The folder's path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The lock. A backend hands a copy of it to whatever keeps the machine up.
+    /// The lock. A backend passes a copy of it to the processes that keep the machine running.
     #[must_use]
     pub fn lock(&self) -> &File {
         &self.lock
     }
 
-    /// Whether the session is being made, and was not there before.
+    /// Whether the session is being created, and did not exist before.
     #[must_use]
     pub fn is_new(&self) -> bool {
         self.is_new

@@ -38,12 +38,12 @@ enum StoredIdentity {
     Nothing,
 }
 
-/// The identity of a home, which gets one if it has none: homes of earlier versions do not, and a copy of
-/// another home must not keep that of the original.
+/// The identity of a home. A home without one gets one: homes of earlier versions have none, and a
+/// copy of a home must not keep that of the original.
 ///
 /// # Errors
 ///
-/// Fails if it cannot be read or written. Nobody can tell then what else belongs to this home.
+/// Fails if it cannot be read or written. Then nothing tells what else belongs to this home.
 pub fn home_identity(home: &Path) -> Result<String> {
     let path = home.join(NAME);
     let failed = |error: io::Error| {

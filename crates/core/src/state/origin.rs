@@ -12,15 +12,15 @@ use rustix::fs::{AtFlags, StatxFlags, statx};
 /// The longest mark there is.
 const MOST: u64 = 128;
 
-/// Where a session's folder comes from.
+/// Whether a session's folder is the original or a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// It was made where it is, or moved there as it was.
+    /// It was created where it is, or moved there.
     Here,
-    /// It is a copy. What its files say about processes, containers and folders elsewhere is true of the
-    /// original.
+    /// It is a copy. What its files say about processes, containers and other folders is true of
+    /// the original.
     Copied,
-    /// It does not say: a program made it that did not write that down.
+    /// Unknown: it was created by a version that did not record it.
     Unsaid,
 }
 
@@ -38,12 +38,12 @@ impl Origin {
         }
     }
 
-    /// Whether a session's folder is the one that its machine was booted in, which was then at `noted`: only
-    /// then is the machine this session's.
+    /// Whether a session's folder is the one its machine was booted in, which was at `noted` then:
+    /// only then is the machine this session's.
     ///
     /// # Errors
     ///
-    /// Fails if that cannot be told.
+    /// Fails if that cannot be determined.
     pub fn is_original(folder: &Path, noted: &Path) -> io::Result<bool> {
         match Self::of(folder)? {
             Self::Here => Ok(true),

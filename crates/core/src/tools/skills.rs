@@ -20,21 +20,21 @@ const NO_DESCRIPTION: &str = "No description provided.";
 /// The longest `SKILL.md` that is read for its front matter.
 const MAX_FRONT_MATTER: u64 = 256 << 10;
 
-/// A skill as a program gives it.
+/// A skill that a program defines.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Skill {
-    /// Its name, which is also its folder.
+    /// Its name, which is also that of its folder.
     pub name: String,
     /// What it is for.
     pub description: String,
-    /// What `SKILL.md` says.
+    /// The content of `SKILL.md`.
     pub content: String,
     /// Files in `scripts`, `references` and `assets`, by their paths there.
     pub files: BTreeMap<String, Entry>,
 }
 
 impl Skill {
-    /// A skill of nothing but its text.
+    /// A skill that has only its text.
     pub fn new(
         name: impl Into<String>,
         description: impl Into<String>,
@@ -49,11 +49,11 @@ impl Skill {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum SkillSource {
-    /// From the program itself.
+    /// From the program.
     Inline(Vec<Skill>),
     /// From an entry that is a folder of skills.
     Folder(Box<Entry>),
-    /// From a folder of the host; each skill is copied when a model asks for it.
+    /// From a folder of the host; each skill is copied when a model first uses it.
     Lazy(PathBuf),
 }
 
@@ -72,17 +72,17 @@ pub struct SkillInfo {
     pub name: String,
     /// What it is for.
     pub description: String,
-    /// Where its folder is, from the root of the workspace.
+    /// The path of its folder, relative to the root of the workspace.
     pub path: String,
 }
 
 impl Skills {
-    /// Skills from somewhere, in `.agents`.
+    /// Skills from a source, in the folder `.agents`.
     ///
     /// # Errors
     ///
-    /// `SkillsConfigError` for a name twice, or one that is no relative path, or an entry that is no
-    /// folder.
+    /// `SkillsConfigError` for a duplicate name, for a name that is not a relative path, and for an
+    /// entry that is not a folder.
     pub fn new(source: SkillSource) -> Result<Self> {
         match &source {
             SkillSource::Inline(skills) => {
@@ -110,7 +110,7 @@ impl Skills {
         Ok(Self { source, path: PosixPath::new(DEFAULT_PATH) })
     }
 
-    /// The same skills in another folder of the workspace.
+    /// Sets the folder of the workspace that the skills are in.
     ///
     /// # Errors
     ///
@@ -120,11 +120,11 @@ impl Skills {
         Ok(self)
     }
 
-    /// Adds what is laid out with the workspace to its manifest.
+    /// Adds the skills that are laid out with the workspace to its manifest.
     ///
     /// # Errors
     ///
-    /// `SkillsConfigError` if something else is there already.
+    /// `SkillsConfigError` if the manifest has something else there.
     pub fn process_manifest(&self, manifest: &mut Manifest) -> Result<()> {
         let mut taken = Vec::new();
         for step in manifest.walk()? {
@@ -162,7 +162,7 @@ impl Skills {
         }
     }
 
-    /// What a model can be told: the skills by name, each once.
+    /// The skills by name, each once.
     ///
     /// # Errors
     ///
@@ -201,7 +201,7 @@ impl Skills {
         Ok(found)
     }
 
-    /// The lines a model is told, or none where there is nothing to tell.
+    /// The lines that tell a model about the skills; `None` if there are none.
     ///
     /// # Errors
     ///
@@ -225,8 +225,8 @@ impl Skills {
         Ok(Some(text))
     }
 
-    /// Brings a skill of the host into the workspace, unless it is there. Answers as the tool
-    /// `load_skill` does.
+    /// Copies a skill of the host into the workspace, unless it is there. Returns the answer of the
+    /// tool `load_skill`.
     ///
     /// # Errors
     ///

@@ -25,12 +25,12 @@ const SAID: usize = 64 * 1024;
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum GitFetch {
-    /// Inside, if there is a network and a git there; else on the host.
+    /// Inside, if there is a network and git there; else on the host.
     #[default]
     Auto,
     /// Inside, as the reference does.
     Inside,
-    /// On the host, into a cache that sessions share. Nothing of a repository runs there.
+    /// On the host, into a cache that sessions share. Nothing of a repository is executed there.
     Host,
 }
 
@@ -40,7 +40,8 @@ pub enum GitFetch {
 pub struct GitOptions {
     /// Where.
     pub fetch: GitFetch,
-    /// Certificates that servers are checked with on the host, instead of the host's own.
+    /// The certificate authorities for servers that the host fetches from, instead of the host's
+    /// own.
     pub ca_file: Option<PathBuf>,
 }
 
@@ -54,7 +55,7 @@ impl GitOptions {
 }
 
 impl GitOptions {
-    /// Fetches here.
+    /// Options that fetch here.
     #[must_use]
     pub fn fetched(fetch: GitFetch) -> Self {
         Self { fetch, ca_file: None }

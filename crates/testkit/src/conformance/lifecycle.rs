@@ -358,11 +358,8 @@ async fn t23_a_stored_state_grants_nothing(context: Context) -> Outcome {
         }),
     ];
     let elsewhere = folder.path().join("elsewhere").to_string_lossy().into_owned();
-    let resume = || {
-        let resume =
-            ResumeOptions::default().manifest(manifest.clone()).create(options(snapshot.clone()));
-        resume
-    };
+    let resume =
+        || ResumeOptions::default().manifest(manifest.clone()).create(options(snapshot.clone()));
     // First where the session is on record, then where only its snapshot is left.
     for is_left in [true, false] {
         if !is_left {

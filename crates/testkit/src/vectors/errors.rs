@@ -174,7 +174,7 @@ pub(crate) fn build(class: &str, kwargs: &Map<String, Value>) -> Result<Error> {
     // The raiser's choice of words and of retryability, where a class leaves it one.
     match (class, optional("message")) {
         (ErrorClass::WorkspaceArchiveWriteError, Some(message)) => {
-            error = error.with_message(message)
+            error = error.with_message(message);
         }
         (ErrorClass::ExecTransportError | ErrorClass::WorkspaceStartError, Some(message))
             if !message.is_empty() =>

@@ -1,7 +1,6 @@
-//! Whether ARCHITECTURE.md names what there is.
+//! Whether ARCHITECTURE.md and CONTRIBUTING.md name what there is.
 
 use std::fs;
-use std::path::Path;
 
 use crate::shell::{Outcome, say, top};
 
@@ -11,16 +10,39 @@ const MOST_FUNCTIONS: usize = 12;
 /// The most words of the glossary.
 const MOST_WORDS: usize = 25;
 
-/// Fails on a function or a file that is not where the document says, and on a walk or a glossary that is too long.
+/// The rows of the list that newcomers are tried with.
+const NEWCOMERS_THINGS: usize = 20;
+
+/// Fails on a function or a file that is not where a document says, and on a walk, a glossary or a list of another length.
 pub(crate) fn check() -> Outcome {
-    let document = fs::read_to_string(top().join("ARCHITECTURE.md"))?;
-    let read = |path: &str| fs::read_to_string(top().join(path)).ok();
-    let wrong = problems(&document, &read, &|path| Path::new(&top().join(path)).exists());
+    let top = top();
+    let read = |path: &str| fs::read_to_string(top.join(path)).ok();
+    let exists = |path: &str| top.join(path).exists();
+    let architecture = fs::read_to_string(top.join("ARCHITECTURE.md"))?;
+    let mut wrong = named("ARCHITECTURE.md", problems(&architecture, &read, &exists));
+    let contributing = fs::read_to_string(top.join("CONTRIBUTING.md"))?;
+    wrong.extend(named("CONTRIBUTING.md", list_problems(&contributing, &exists)));
     if wrong.is_empty() {
-        say("ARCHITECTURE.md names functions and files that there are");
+        say("ARCHITECTURE.md and CONTRIBUTING.md name functions and files that there are");
         return Ok(());
     }
-    Err(format!("ARCHITECTURE.md: {}", wrong.join("; ")).into())
+    Err(wrong.join("; ").into())
+}
+
+fn named(document: &str, problems: Vec<String>) -> Vec<String> {
+    problems.into_iter().map(|problem| format!("{document}: {problem}")).collect()
+}
+
+/// What is wrong with the list that newcomers are tried with.
+fn list_problems(document: &str, exists: &dyn Fn(&str) -> bool) -> Vec<String> {
+    let list = section(document, "## Twenty things to change");
+    let rows = rows(list);
+    let mut wrong = Vec::new();
+    if rows != NEWCOMERS_THINGS {
+        wrong.push(format!("the list has {rows} things, not {NEWCOMERS_THINGS}"));
+    }
+    wrong.extend(missing_paths(list, exists));
+    wrong
 }
 
 fn problems(
@@ -43,15 +65,23 @@ fn problems(
             wrong.push(format!("there is no `{function}` in {path}"));
         }
     }
-    let words = section(document, "## Glossary").lines().filter(|line| line.starts_with("| "));
-    let words = words.count().saturating_sub(1);
+    let words = rows(section(document, "## Glossary"));
     if words == 0 || words > MOST_WORDS {
         wrong.push(format!("the glossary has {words} words, at most {MOST_WORDS}"));
     }
-    let table = section(document, "## Where do I change X");
-    let paths = table.split('`').skip(1).step_by(2).filter(|path| is_path(path));
-    wrong.extend(paths.filter(|path| !exists(path)).map(|path| format!("there is no {path}")));
+    wrong.extend(missing_paths(section(document, "## Where do I change X"), exists));
     wrong
+}
+
+/// How many rows a table has below its head.
+fn rows(table: &str) -> usize {
+    table.lines().filter(|line| line.starts_with("| ")).count().saturating_sub(1)
+}
+
+/// Whole paths that a table names and nobody finds.
+fn missing_paths(table: &str, exists: &dyn Fn(&str) -> bool) -> Vec<String> {
+    let paths = table.split('`').skip(1).step_by(2).filter(|path| is_path(path));
+    paths.filter(|path| !exists(path)).map(|path| format!("there is no {path}")).collect()
 }
 
 /// Each numbered line of the walk: a function and its file.
@@ -74,7 +104,8 @@ fn section<'a>(document: &'a str, title: &str) -> &'a str {
 
 /// Whether something in the table is a whole path; others are relative to the one before.
 fn is_path(text: &str) -> bool {
-    (text.starts_with("crates/") || text.starts_with("backends/")) && !text.contains('*')
+    let is_ours = ["crates/", "backends/", "docs/"].iter().any(|top| text.starts_with(top));
+    is_ours && !text.contains('*')
 }
 
 #[cfg(test)]
@@ -98,5 +129,18 @@ mod tests {
         let long =
             GOOD.replace("1. `run` in `a.rs` begins.\n", &"1. `run` in `a.rs`.\n".repeat(12));
         assert_eq!(found(&long, source), ["the walk of one command has 13 functions"]);
+    }
+    #[test]
+    fn finds_newcomers_led_astray() {
+        let row = "| a thing | `crates/x.rs` |\n";
+        let document = |rows: usize| {
+            let head = "## Twenty things to change\n\n| thing | file |\n|---|---|\n";
+            format!("{head}{}\n## Style\n\n`crates/other.rs`\n", row.repeat(rows))
+        };
+        let exists = |path: &str| path == "crates/x.rs";
+        assert_eq!(list_problems(&document(20), &exists), Vec::<String>::new());
+        assert_eq!(list_problems(&document(19), &exists), ["the list has 19 things, not 20"]);
+        let moved = document(20).replacen("crates/x.rs", "docs/y.md", 1);
+        assert_eq!(list_problems(&moved, &exists), ["there is no docs/y.md"]);
     }
 }

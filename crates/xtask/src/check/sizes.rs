@@ -1,52 +1,73 @@
 //! Files stay small and have names that say something.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use super::tree::{shown, sources};
 use crate::shell::{Outcome, say, top};
 
 /// The most lines of a file before its tests.
-const MOST_LINES: usize = 600;
+const MOST_LINES: usize = 500;
 
 /// Names that say nothing about what is inside.
 const EMPTY_NAMES: [&str; 5] = ["utils.rs", "util.rs", "common.rs", "helpers.rs", "mod.rs"];
 
 /// Fails on a file that is too long or badly named.
 pub(crate) fn check() -> Outcome {
-    let mut files = Vec::new();
-    for folder in ["crates", "backends", "examples"] {
-        collect(&top().join(folder), &mut files)?;
-    }
-    let mut wrong = Vec::new();
-    for file in &files {
-        let name = file.file_name().unwrap_or_default().to_string_lossy();
-        if EMPTY_NAMES.contains(&name.as_ref()) {
-            wrong.push(format!("{}: the name says nothing", file.display()));
-        }
-        let text = fs::read_to_string(file)?;
-        let lines = text.lines().take_while(|line| line.trim() != "#[cfg(test)]").count();
-        if lines > MOST_LINES {
-            wrong.push(format!("{}: {lines} lines, at most {MOST_LINES}", file.display()));
-        }
-    }
+    let (count, wrong) = problems(&top())?;
     if wrong.is_empty() {
-        say(&format!("{} source files, none over {MOST_LINES} lines", files.len()));
+        say(&format!("{count} source files, none over {MOST_LINES} lines"));
         return Ok(());
     }
     Err(wrong.join("; ").into())
 }
 
-/// Every source file in a folder.
-pub(super) fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Outcome {
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        if path.is_dir() {
-            if path.file_name().is_some_and(|name| name != "target") {
-                collect(&path, files)?;
-            }
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            files.push(path);
+/// How many files there are, and what is wrong with them.
+fn problems(top: &Path) -> Outcome<(usize, Vec<String>)> {
+    let mut files = Vec::new();
+    for folder in ["crates", "backends", "examples", "fuzz"] {
+        sources(&top.join(folder), &mut files)?;
+    }
+    files.sort();
+    let mut wrong = Vec::new();
+    for file in &files {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        if EMPTY_NAMES.contains(&name.as_ref()) {
+            wrong.push(format!("{}: the name says nothing", shown(file, top)));
+        }
+        let text = fs::read_to_string(file)?;
+        let lines = text.lines().take_while(|line| line.trim() != "#[cfg(test)]").count();
+        if lines > MOST_LINES {
+            wrong.push(format!("{}: {lines} lines, at most {MOST_LINES}", shown(file, top)));
         }
     }
-    Ok(())
+    Ok((files.len(), wrong))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tree::made_up;
+    use super::*;
+
+    #[test]
+    fn finds_files_that_are_long_or_badly_named() {
+        let most = "// line\n".repeat(MOST_LINES);
+        let tested = format!("{most}#[cfg(test)]\nmod tests {{}}\n");
+        let top = made_up::tree(&[
+            ("crates/a/src/most.rs", &most),
+            ("crates/a/src/tested.rs", &tested),
+            ("crates/a/src/one_more.rs", &format!("{most}// line\n")),
+            ("backends/b/src/utils.rs", ""),
+            ("crates/a/notes.txt", &"line\n".repeat(2 * MOST_LINES)),
+        ]);
+        let (count, wrong) = problems(top.path()).unwrap();
+        assert_eq!(count, 4);
+        assert_eq!(
+            wrong,
+            [
+                "backends/b/src/utils.rs: the name says nothing",
+                "crates/a/src/one_more.rs: 501 lines, at most 500",
+            ]
+        );
+    }
 }

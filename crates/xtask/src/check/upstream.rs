@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use super::sizes::collect;
+use super::tree::sources;
 use crate::shell::{Outcome, say, top};
 
 /// The list.
@@ -58,7 +58,7 @@ impl Known {
     fn find() -> Result<Self, Box<dyn std::error::Error>> {
         let mut files = Vec::new();
         for folder in ["crates", "backends"] {
-            collect(&top().join(folder), &mut files)?;
+            sources(&top().join(folder), &mut files)?;
         }
         let mut functions = BTreeSet::new();
         for file in files {

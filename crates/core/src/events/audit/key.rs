@@ -23,7 +23,7 @@ pub struct AuditKey(SigningKey);
 pub struct AuditPublicKey(VerifyingKey);
 
 impl AuditKey {
-    /// Makes a key nobody has, and writes it to a new file that only its owner can read.
+    /// Generates a key and writes it to a new file that only its owner can read.
     ///
     /// # Errors
     ///
@@ -45,11 +45,11 @@ impl AuditKey {
         Ok(Self(SigningKey::from_bytes(&seed)))
     }
 
-    /// Reads a key that was written before.
+    /// Reads a key from a file.
     ///
     /// # Errors
     ///
-    /// Fails if the file cannot be read or holds no key.
+    /// Fails if the file cannot be read or does not hold a key.
     pub fn read(path: &Path) -> Result<Self> {
         let mut text = String::new();
         let read = File::open(path).and_then(|file| file.take(1024).read_to_string(&mut text));
@@ -61,7 +61,7 @@ impl AuditKey {
         Ok(Self(SigningKey::from_bytes(&seed.0)))
     }
 
-    /// The half that tells whether something was signed by this key.
+    /// The public key, which verifies signatures of this key.
     #[must_use]
     pub fn public(&self) -> AuditPublicKey {
         AuditPublicKey(self.0.verifying_key())

@@ -19,21 +19,21 @@ const PIECE: usize = 4 * MAX_LINE;
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct AuditRecord {
-    /// Its place in the log.
+    /// Its number in the log.
     pub seq: u64,
-    /// Everything it says.
+    /// Its fields.
     pub fields: Map<String, Value>,
 }
 
 impl AuditRecord {
-    /// What it says under `key`, if that is text.
+    /// The field `key`, if it is text.
     #[must_use]
     pub fn text(&self, key: &str) -> Option<&str> {
         self.fields.get(key).and_then(Value::as_str)
     }
 }
 
-/// Reads the records of a session, also while they are written.
+/// Reads the records of a session, also while they are being written.
 #[derive(Debug)]
 pub struct AuditReader {
     folder: PathBuf,
@@ -64,9 +64,8 @@ impl AuditReader {
         Ok(Self { folder, segment, file: None, offset: 0, waiting: Vec::new() })
     }
 
-    /// The records that are there and were not read yet; none if there are no more for now. Lines
-    /// that are no records are passed over: whether that is as it should be,
-    /// [`verify`](super::verify) says.
+    /// The records that were added since the last call. Lines that are no records are skipped;
+    /// [`verify`](super::verify) reports them.
     ///
     /// # Errors
     ///

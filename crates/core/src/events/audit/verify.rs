@@ -4,135 +4,22 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
-
 use super::head::{KnownHead, SignedHead};
 use super::key::AuditPublicKey;
 use super::log::{head, segment_path, segments};
 use super::read::unreadable;
-use super::record::{Digest, Line, MAX_LINE, split};
+use super::record::{Digest, Line, MAX_LINE};
+use super::report::{AuditProblem, AuditReport};
 use crate::backend::SessionId;
 use crate::{Error, ErrorKind, Result};
 
-/// What is wrong with a log.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum AuditProblem {
-    /// A record, or the hash before it, is not what was written.
-    Changed {
-        /// The record.
-        seq: u64,
-    },
-    /// Records are not there.
-    Missing {
-        /// The first of them.
-        from: u64,
-        /// The last of them.
-        to: u64,
-    },
-    /// A record is not in its place.
-    Moved {
-        /// The record.
-        seq: u64,
-    },
-    /// Something is there that is no record, and no write that was cut off.
-    Damaged {
-        /// The last record before it.
-        after: u64,
-    },
-    /// A signature is not by the key, or not over this log.
-    BadSeal {
-        /// The record with the signature.
-        seq: u64,
-    },
-    /// A key was asked for, and nothing in the log is signed by it.
-    Unsigned,
-    /// A key was asked for, and the end of the log is not signed.
-    UnsignedEnd {
-        /// The first record that is not.
-        from: u64,
-        /// The last one.
-        to: u64,
-    },
-    /// A key was asked for, and nothing outside the log says how far it was signed.
-    NoHead,
-    /// What says how far the log was signed is not signed itself, or by another key.
-    BadHead,
-}
-
-impl std::fmt::Display for AuditProblem {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Changed { seq } => write!(f, "record {seq} was changed"),
-            Self::Missing { from, to } if from == to => write!(f, "record {from} is missing"),
-            Self::Missing { from, to } => write!(f, "records {from} to {to} are missing"),
-            Self::Moved { seq } => write!(f, "record {seq} is not in its place"),
-            Self::Damaged { after } => {
-                write!(f, "something that is no record follows record {after}")
-            }
-            Self::BadSeal { seq } => write!(f, "the signature in record {seq} is not valid"),
-            Self::Unsigned => f.write_str("nothing is signed by the key"),
-            Self::UnsignedEnd { from, to } if from == to => {
-                write!(f, "record {from} at the end is not signed")
-            }
-            Self::UnsignedEnd { from, to } => {
-                write!(f, "records {from} to {to} at the end are not signed")
-            }
-            Self::NoHead => f.write_str("nothing says how far it was signed: it may be cut back"),
-            Self::BadHead => f.write_str("what says how far it was signed is not valid"),
-        }
-    }
-}
-
-impl AuditProblem {
-    /// Whether this may be because the log is being written, or its last writer had no key or was killed.
-    #[must_use]
-    pub fn is_only_unsigned(&self) -> bool {
-        matches!(self, Self::UnsignedEnd { .. })
-    }
-}
-
-/// What was found out about a log.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct AuditReport {
-    /// The session.
-    pub id: SessionId,
-    /// How many records there are.
-    pub records: u64,
-    /// In how many files.
-    pub files: usize,
-    /// The hash at the end: whoever keeps it elsewhere can tell later that nothing was taken away.
-    pub head: String,
-    /// What is wrong.
-    pub problems: Vec<AuditProblem>,
-    /// How many writes were cut off by a crash, and went on after that.
-    pub mended: u64,
-    /// How many bytes at the end are of a write that was cut off. That is no tampering.
-    pub torn: u64,
-    /// The last record that is covered by a signature.
-    pub signed: Option<u64>,
-    /// The key that signed.
-    pub key: Option<String>,
-    /// The log of a session that was deleted ends with that.
-    pub is_ended: bool,
-}
-
-impl AuditReport {
-    /// Whether the log is what was written.
-    #[must_use]
-    pub fn is_good(&self) -> bool {
-        self.problems.is_empty()
-    }
-}
-
-/// Checks the whole log of a session; with a key, also that the log is signed by it to its end, and goes as
-/// far as it did when it was last signed.
+/// Verifies the whole log of a session; with a key, also that the log is signed by it to its end,
+/// and not shorter than when it was last signed.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::NotFound`] if there is no log of that session; others if it cannot be read. What is
-/// wrong with the log itself is in the report.
+/// [`ErrorKind::NotFound`] if there is no log of that session; others if it cannot be read.
+/// Problems of the log itself are in the report.
 pub fn verify(home: &Path, id: &SessionId, key: Option<AuditPublicKey>) -> Result<AuditReport> {
     let folder = super::audit_folder(home, id);
     let signed = super::head::read(&folder, id).map_err(|error| unreadable(&folder, error))?;
@@ -148,7 +35,7 @@ pub fn verify(home: &Path, id: &SessionId, key: Option<AuditPublicKey>) -> Resul
 }
 
 /// What is found in a log, one after the other.
-enum LogItem {
+pub(super) enum LogItem {
     File,
     Record(Line),
     /// Something that is no record. A write that was cut off has no line end.
@@ -159,12 +46,12 @@ enum LogItem {
     },
 }
 
-fn no_log(id: &SessionId) -> Error {
+pub(super) fn no_log(id: &SessionId) -> Error {
     Error::new(ErrorKind::NotFound, format!("there is no audit log of session {id}"))
 }
 
 /// Goes through a log until `visit` has enough. One that has no file yet has no records.
-fn walk(folder: &Path, mut visit: impl FnMut(LogItem) -> bool) -> Result<()> {
+pub(super) fn walk(folder: &Path, mut visit: impl FnMut(LogItem) -> bool) -> Result<()> {
     let failed = |error| unreadable(folder, error);
     let numbers = segments(folder).map_err(failed)?;
     for number in numbers {
@@ -418,118 +305,5 @@ impl Check {
         self.report.head = self.hash.to_string();
         self.report.key = self.signer.map(|key| key.to_string());
         self.report
-    }
-}
-
-/// A proof that a record is part of a log, which needs nothing but itself, and says nothing of other
-/// records.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AuditProof {
-    /// The session.
-    pub session: SessionId,
-    /// The record, as its line in the log.
-    pub record: String,
-    /// The hash before it.
-    pub before: String,
-    /// The hashes of what the records after it say.
-    pub after: Vec<String>,
-    /// The last record the proof goes to.
-    pub of: u64,
-    /// The hash there.
-    pub head: String,
-    /// The key that signed that, if it is signed.
-    pub key: Option<String>,
-    /// The signature.
-    pub sig: Option<String>,
-}
-
-/// Proves that a record is part of the log of a session: up to the next signature, or to the end where
-/// there is none.
-///
-/// # Errors
-///
-/// [`ErrorKind::NotFound`] if there is no such log or record.
-pub fn prove(home: &Path, id: &SessionId, seq: u64) -> Result<AuditProof> {
-    let folder = super::audit_folder(home, id);
-    let mut hash = Digest::first(id);
-    let mut proof: Option<AuditProof> = None;
-    if !folder.exists() {
-        return Err(no_log(id));
-    }
-    walk(&folder, |step| {
-        let LogItem::Record(line) = step else { return true };
-        if let Some(proof) = &mut proof {
-            if line.text("kind") == Some("seal") && line.number("of") == Some(proof.of) {
-                proof.key = line.text("key").map(str::to_owned);
-                proof.sig = line.text("sig").map(str::to_owned);
-                return false;
-            }
-            proof.after.push(line.body.to_string());
-            proof.of = line.seq;
-            proof.head = line.hash.to_string();
-        } else if line.seq == seq {
-            proof = Some(AuditProof {
-                session: id.clone(),
-                record: line.text.clone(),
-                before: hash.to_string(),
-                after: Vec::new(),
-                of: seq,
-                head: line.hash.to_string(),
-                key: None,
-                sig: None,
-            });
-        }
-        hash = line.hash;
-        true
-    })?;
-    let missing = || {
-        let message = format!("the audit log of session {id} has no record {seq}");
-        Error::new(ErrorKind::NotFound, message)
-    };
-    let proof = proof.ok_or_else(missing)?;
-    // A proof that does not hold is none.
-    proof.check(None)?;
-    Ok(proof)
-}
-
-impl AuditProof {
-    /// Checks the proof; with a key, also that it is signed by it. What it proves is its record.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::InvalidInput`] if it proves nothing.
-    pub fn check(&self, key: Option<AuditPublicKey>) -> Result<()> {
-        let wrong =
-            |why: &str| Err(Error::new(ErrorKind::InvalidInput, format!("no proof: {why}")));
-        let (Some((body, hash)), Some(before)) =
-            (split(&self.record), Digest::from_hex(&self.before))
-        else {
-            return wrong("it holds no record");
-        };
-        let mut chain = before.then(Digest::of(body.as_bytes()));
-        if chain != hash {
-            return wrong("the record is not what was written");
-        }
-        for step in &self.after {
-            let Some(step) = Digest::from_hex(step) else { return wrong("it is damaged") };
-            chain = chain.then(step);
-        }
-        if chain.to_string() != self.head {
-            return wrong("the record does not lead to the end");
-        }
-        match (&self.key, &self.sig) {
-            (Some(by), Some(sig)) => {
-                let by: AuditPublicKey = by.parse()?;
-                if key.is_some_and(|key| key != by) {
-                    return wrong("it is signed by another key");
-                }
-                match by.signed(&self.session, self.of, &chain, sig) {
-                    true => Ok(()),
-                    false => wrong("the signature is not valid"),
-                }
-            }
-            _ if key.is_some() => wrong("it is not signed"),
-            _ => Ok(()),
-        }
     }
 }

@@ -14,8 +14,8 @@ use crate::events::{BoundSession, Sink, SinkOptions};
 
 type Callback = dyn Fn(Arc<Event>, BoundSession) -> BoxFuture<'static, Result<()>> + Send + Sync;
 
-/// Calls a function with each event and its session; before the operation goes on, unless its options
-/// say otherwise.
+/// Calls a function with each event and its session; before the operation continues, unless its
+/// options say otherwise.
 #[derive(Clone)]
 pub struct CallbackSink {
     call: Arc<Callback>,
@@ -30,7 +30,7 @@ impl CallbackSink {
         Self::waiting(move |event, session| std::future::ready(call(&event, &session)).boxed())
     }
 
-    /// Calls `call` and waits for what it returns.
+    /// Calls `call` and awaits the future it returns.
     pub fn waiting(
         call: impl Fn(Arc<Event>, BoundSession) -> BoxFuture<'static, Result<()>>
         + Send

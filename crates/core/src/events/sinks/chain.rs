@@ -8,9 +8,9 @@ use bastide_model::events::Event;
 use crate::Result;
 use crate::events::{BoundSession, Sink, SinkOptions};
 
-/// Sinks that are served strictly in their order: one has an event before the next one gets it. Each
-/// keeps its own policy and says what becomes of its failures; that it would be served behind the
-/// operation counts for nothing here.
+/// Sinks that are served strictly in order: one has an event before the next one gets it. Each
+/// keeps its own policy and its own [`OnError`](crate::events::OnError); its own
+/// [`Delivery`](crate::events::Delivery) has no effect here.
 #[derive(Debug)]
 pub struct ChainedSink {
     sinks: Vec<Arc<dyn Sink>>,
@@ -18,7 +18,7 @@ pub struct ChainedSink {
 }
 
 impl ChainedSink {
-    /// These, in this order.
+    /// A chain of these sinks, in this order.
     pub fn new(sinks: impl IntoIterator<Item = Arc<dyn Sink>>) -> Self {
         Self { sinks: sinks.into_iter().collect(), options: SinkOptions::sync() }
     }

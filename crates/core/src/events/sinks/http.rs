@@ -15,9 +15,9 @@ use crate::events::{Sink, SinkOptions};
 
 /// Posts events to a server.
 ///
-/// One request carries one event as JSON, as the reference has it; with [`batch`](Self::batch) it
-/// carries several, one a line. What the server does not take is tried again for a while, each time
-/// after a longer pause, and then goes to the [spool](Self::spool), if there is one.
+/// One request carries one event as JSON, as in the reference; with [`batch`](Self::batch) it
+/// carries several, one a line. A request that fails is retried with increasing delays, and then
+/// written to the [spool](Self::spool), if there is one.
 #[derive(Debug)]
 pub struct HttpSink {
     post: Post,
@@ -31,7 +31,7 @@ impl HttpSink {
     ///
     /// # Errors
     ///
-    /// Fails if this is no address of a server.
+    /// Fails if this is not the URL of a server.
     pub fn new(endpoint: &str) -> Result<Self> {
         Ok(Self {
             post: Post::new(endpoint)?,
@@ -41,42 +41,42 @@ impl HttpSink {
         })
     }
 
-    /// Sends a header along.
+    /// Adds a header to each request.
     #[must_use]
     pub fn header(mut self, name: &str, value: &str) -> Self {
         self.post.headers.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// Sets how long one attempt may take; 5 seconds unless set.
+    /// Sets the timeout of one attempt; 5 seconds by default.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.post.timeout = timeout;
         self
     }
 
-    /// Sets how often to try; 3 times unless set.
+    /// Sets how often a request is attempted; 3 times by default.
     #[must_use]
     pub fn attempts(mut self, attempts: u32) -> Self {
         self.post.attempts = attempts.max(1);
         self
     }
 
-    /// Sends up to so many events at once, one a line.
+    /// Sends up to this many events in one request, one a line.
     #[must_use]
     pub fn batch(mut self, events: usize) -> Self {
         self.batch = events.max(1);
         self
     }
 
-    /// Compresses what is sent.
+    /// Compresses requests.
     #[must_use]
     pub fn gzip(mut self) -> Self {
         self.post.gzip = true;
         self
     }
 
-    /// Keeps what could not be sent in a file of the host, one event a line.
+    /// Writes events that could not be sent to a file of the host, one a line.
     #[must_use]
     pub fn spool(mut self, path: impl Into<PathBuf>) -> Self {
         self.spool = Some(path.into());

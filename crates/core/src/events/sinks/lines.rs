@@ -12,14 +12,14 @@ use crate::{Error, ErrorKind, Result};
 
 type Print = dyn Fn(&str) -> io::Result<()> + Send + Sync;
 
-/// Hands each event on as a line of JSON, such as to standard output.
+/// Passes each event on as a line of JSON, such as to standard output.
 pub struct LineSink {
     print: Box<Print>,
     pub(super) options: SinkOptions,
 }
 
 impl LineSink {
-    /// Prints by `print`; a line comes with its end.
+    /// Writes by calling `print` with a line, its line end included.
     pub fn new(print: impl Fn(&str) -> io::Result<()> + Send + Sync + 'static) -> Self {
         Self { print: Box::new(print), options: SinkOptions::sync() }
     }

@@ -26,7 +26,7 @@ pub struct JsonlOutbox {
 }
 
 impl JsonlOutbox {
-    /// Appends to `path`; missing folders are made.
+    /// Appends to `path`; missing folders are created.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), options: SinkOptions::best_effort() }
     }

@@ -12,7 +12,7 @@ use crate::Result;
 use crate::events::{BoundSession, Sink, SinkOptions};
 
 /// Keeps a log of the session's events in its own workspace, where the agent can read it. It is no
-/// evidence: whoever writes to the workspace can change it.
+/// evidence: commands that can write to the workspace can change it.
 #[derive(Debug)]
 pub struct WorkspaceJsonl {
     log: WorkspaceLogOptions,

@@ -26,7 +26,7 @@ use crate::{Condition, Error, Result};
 /// Packs of which less than this part is needed are written anew, in percent.
 const WORTH_KEEPING: u64 = 60;
 
-/// What was collected.
+/// The result of a garbage collection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CollectReport {
@@ -34,20 +34,21 @@ pub struct CollectReport {
     pub packs_removed: u64,
     /// How many bytes they took.
     pub bytes_removed: u64,
-    /// How many packs nobody needs any more, but somebody may still be reading. The next time they go.
+    /// How many packs no snapshot needs, but a reader may still have open. The next collection
+    /// removes them.
     pub packs_waiting: u64,
     /// How many bytes these take.
     pub bytes_waiting: u64,
-    /// How many packs were written anew without what nobody needs of them.
+    /// How many packs were rewritten without the chunks that no snapshot needs.
     pub packs_rewritten: u64,
 }
 
 impl Store {
-    /// Removes what no snapshot needs any more. Anybody may save and restore meanwhile.
+    /// Removes chunks that no snapshot needs. Other processes may save and restore meanwhile.
     ///
     /// # Errors
     ///
-    /// Fails, with everything as it was, if a snapshot cannot be read: what it needs is not known then.
+    /// Fails, and removes nothing, if a snapshot cannot be read: what it needs is not known then.
     pub fn collect(&self) -> Result<CollectReport> {
         let mut report = CollectReport::default();
         let writer = self.writer()?;

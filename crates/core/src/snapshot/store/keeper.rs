@@ -22,15 +22,15 @@ const VERSION: &str = "bastide_store_blake3_v1";
 /// A snapshot in a [`Store`]: the type `store`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreSnapshot {
-    /// What it is called there.
+    /// Its name in the store.
     pub id: String,
-    /// What the session starts with as long as it was never saved itself: another snapshot of the
-    /// store, which stays as it is.
+    /// The snapshot of the store that the session starts from until it was saved itself. It is not
+    /// changed.
     pub from: Option<String>,
 }
 
 impl StoreSnapshot {
-    /// A snapshot as a session's state has it.
+    /// The snapshot in the form that a session's state has.
     #[must_use]
     pub fn into_snapshot(self) -> Snapshot {
         Snapshot::custom(self)
@@ -64,11 +64,11 @@ impl CustomSnapshot for StoreSnapshot {
 }
 
 impl Store {
-    /// The same client, whose sessions can be kept in this store.
+    /// Adds this store to the snapshot types of a client.
     ///
     /// # Errors
     ///
-    /// Fails if the client's types have another meaning for `store`.
+    /// Fails if the client has another meaning for the type `store`.
     pub fn known_to(&self, client: Client) -> Result<Client> {
         let registry = client.registry().clone();
         let registry = self.registered(registry)?;

@@ -27,24 +27,25 @@ const MAX_RECORD: u64 = 64 << 20;
 /// What the files of records end in.
 const ENDING: &str = ".snapshot";
 
-/// A snapshot.
+/// Information about a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SnapshotInfo {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// The hash of everything in it: the same tree has the same fingerprint.
+    /// The hash of its content: equal trees have equal fingerprints.
     #[serde(rename = "root")]
     pub fingerprint: String,
     /// When it was saved, in milliseconds since 1970.
     pub created_at_ms: u64,
-    /// Which session it was saved from, if it was.
+    /// The session it was saved from, if any.
     pub session: Option<String>,
-    /// How many files, folders and other entries it has.
+    /// The number of files, folders and other entries.
     pub entries: u64,
-    /// How many bytes its files have together.
+    /// The total size of its files.
     pub bytes: u64,
-    /// What was in the workspace and is not in the snapshot: where, and why. At most a thousand.
+    /// What was in the workspace and is not in the snapshot: the path, and the reason. At most a
+    /// thousand.
     pub left_out: Vec<(String, String)>,
     /// The chunks its list is made of.
     pub(crate) tree: Vec<String>,

@@ -31,13 +31,13 @@ use crate::{Error, ErrorKind, Result};
 /// The most bytes of a record or an index that are taken from elsewhere.
 const MAX_SMALL: u64 = 256 << 20;
 
-/// Storage that keeps objects by name. Writing an object replaces it as a whole.
+/// Storage of objects by name. Writing an object replaces it atomically.
 #[async_trait]
 pub trait Objects: std::fmt::Debug + Send + Sync {
     /// The names of all objects that begin with `prefix`.
     async fn list(&self, prefix: &str) -> Result<Vec<String>>;
 
-    /// The length of an object; nothing if there is none of that name.
+    /// The length of an object; `None` if there is none with that name.
     async fn length(&self, name: &str) -> Result<Option<u64>>;
 
     /// A part of an object.
@@ -46,29 +46,30 @@ pub trait Objects: std::fmt::Debug + Send + Sync {
     /// Writes an object from a file.
     async fn write(&self, name: &str, file: &std::path::Path) -> Result<()>;
 
-    /// Removes an object; that there is none is no failure.
+    /// Removes an object; a missing one is no error.
     async fn remove(&self, name: &str) -> Result<()>;
 }
 
-/// What was sent or fetched.
+/// The result of a push or a pull.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PushReport {
     /// The snapshot.
     pub info: SnapshotInfo,
-    /// How many chunks the other side did not have.
+    /// How many chunks were copied.
     pub chunks: u64,
-    /// How many bytes they hold.
+    /// Their total size.
     pub bytes: u64,
 }
 
 impl Store {
-    /// Copies a snapshot to storage elsewhere: what is there already is not sent again.
+    /// Copies a snapshot to remote storage. Chunks that are there already are not sent again.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] if there is no such snapshot; others if it is damaged, or the storage
-    /// does not take it. Until all of it is there, the one that was there before is.
+    /// [`ErrorKind::NotFound`] if there is no such snapshot; others if it is damaged, or the
+    /// storage refuses it. A snapshot of the same name is replaced only when the new one is
+    /// complete.
     pub async fn push(&self, objects: &dyn Objects, name: &str) -> Result<PushReport> {
         let there = remote_index(objects).await?;
         let (store, wanted) = (self.clone(), name.to_owned());
@@ -121,12 +122,12 @@ impl Store {
         Ok(PushReport { info, chunks, bytes })
     }
 
-    /// Brings a snapshot from storage elsewhere: what is here already is not fetched again.
+    /// Copies a snapshot from remote storage. Chunks that are here already are not fetched again.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] if there is no such snapshot there; [`ErrorKind::Io`] if it is damaged.
-    /// Until all of it is here, the one that was here before is.
+    /// [`ErrorKind::NotFound`] if there is no such snapshot there; [`ErrorKind::Io`] if it is
+    /// damaged. A snapshot of the same name is replaced only when the new one is complete.
     pub async fn pull(&self, objects: &dyn Objects, name: &str) -> Result<PushReport> {
         record::check_name(name)?;
         let object = format!("snapshots/{name}");

@@ -27,30 +27,30 @@ use crate::{Error, ErrorKind, Result};
 /// How many lists are ready before they are sent.
 const READY: usize = 4;
 
-/// What was restored.
+/// The result of a restore.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RestoreReport {
     /// The snapshot.
     pub info: SnapshotInfo,
-    /// How many entries could not be given their owner, because the session has no such user.
+    /// How many entries did not get their owner, because the session has no such user.
     pub unowned: u64,
-    /// How many extended attributes the file system did not take.
+    /// How many extended attributes the file system refused.
     pub unattributed: u64,
-    /// Whether what was there before is gone; if not, it lies in a hidden folder beside.
+    /// Whether the previous tree is removed; if not, it is in a hidden folder beside the new one.
     pub cleared: bool,
 }
 
 impl Store {
-    /// Puts the tree of a snapshot in the place of what is there.
+    /// Replaces a tree by that of a snapshot.
     ///
-    /// Everything is read, checked and written beside what is there; only then does it take its place.
-    /// If anything fails before that, what is there stays as it was.
+    /// Everything is read, verified and written beside the existing tree, and then swapped in. If
+    /// anything fails before that, the existing tree is unchanged.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::NotFound`] if there is no such snapshot, [`ErrorKind::Io`] if it is damaged,
-    /// [`ErrorKind::Conflict`] if something is there and must not be replaced; others if the guest
+    /// [`ErrorKind::Conflict`] if there are files that must not be replaced; others if the guest
     /// does not answer or files cannot be written.
     pub async fn restore(&self, tree: &Tree<'_>, name: &str) -> Result<RestoreReport> {
         let (store, name) = (self.clone(), name.to_owned());

@@ -33,45 +33,45 @@ use content::{Streamed, passed, small_files};
 /// How many pieces of work wait for a thread at most.
 const QUEUED: usize = 8;
 
-/// What was saved, and what it took.
+/// The result of saving a tree, and its cost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SaveReport {
     /// The snapshot.
     pub info: SnapshotInfo,
-    /// How many entries were left out, of which the first are named in the snapshot.
+    /// How many entries were left out; the snapshot names the first of them.
     pub left_out: u64,
-    /// How many files had to be read; the others had not changed since the last time.
+    /// How many files were read; the others are unchanged since the last save.
     pub files_read: u64,
     /// How many bytes were read.
     pub bytes_read: u64,
-    /// How many bytes of content were not in the store before.
+    /// How many bytes of content were new to the store.
     pub bytes_added: u64,
-    /// How many bytes these take on the disk.
+    /// How many bytes the new content takes on disk.
     pub bytes_stored: u64,
-    /// Names of files that changed while they were read: what is saved of them is what was read.
+    /// Files that changed while they were read: the snapshot has what was read.
     pub changed: Vec<String>,
 }
 
-/// How to save a workspace.
+/// The options of saving a workspace.
 #[derive(Clone, Copy, Default)]
 #[non_exhaustive]
 pub struct SaveOptions<'a> {
-    /// Whether every file is read, whatever is remembered of it.
+    /// Whether to read every file, and ignore the cache.
     pub full_read: bool,
-    /// Who wants to know how far it is.
+    /// Receives the progress.
     pub progress: Option<&'a (dyn Fn(Progress) + Send + Sync)>,
 }
 
 impl<'a> SaveOptions<'a> {
-    /// Has every file read, whatever is remembered of it.
+    /// Sets whether to read every file, and ignore the cache.
     #[must_use]
     pub fn full_read(mut self, full_read: bool) -> Self {
         self.full_read = full_read;
         self
     }
 
-    /// Tells how far it is.
+    /// Sets what receives the progress.
     #[must_use]
     pub fn progress(mut self, tell: &'a (dyn Fn(Progress) + Send + Sync)) -> Self {
         self.progress = Some(tell);
@@ -86,17 +86,18 @@ impl fmt::Debug for SaveOptions<'_> {
 }
 
 impl Store {
-    /// Saves a tree as the snapshot `name`, in the place of one of that name. The old one stays until
-    /// the new one is whole and on the disk, whatever happens on the way.
+    /// Saves a tree as the snapshot `name`, replacing one of that name. The old one is kept until
+    /// the new one is complete and on disk.
     ///
-    /// Only what changed since the session was last saved is read, or may have changed where that cannot be
-    /// told, and only what no snapshot has yet is written. [`Tree::full_read`] has everything read.
+    /// Only files that changed since the session was last saved, or for which that cannot be
+    /// determined, are read; only chunks that no snapshot has are written. [`Tree::full_read`]
+    /// reads everything.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidInput`] for a name no snapshot can have; [`ErrorKind::AgentLost`] if the
-    /// guest does not answer or cannot be believed; others if files cannot be read or the store cannot
-    /// be written.
+    /// [`ErrorKind::InvalidInput`] for an invalid name; [`ErrorKind::AgentLost`] if the guest does
+    /// not answer or breaks the protocol; others if files cannot be read or the store cannot be
+    /// written.
     pub async fn save(&self, tree: &Tree<'_>, name: &str) -> Result<SaveReport> {
         record::check_name(name)?;
         let (writer, scanned) = self.scan(tree).await?;
@@ -132,7 +133,7 @@ impl Store {
         .await
     }
 
-    /// What the fingerprint of a snapshot of this tree would be; nothing is saved.
+    /// The fingerprint that a snapshot of this tree would have; nothing is saved.
     ///
     /// # Errors
     ///

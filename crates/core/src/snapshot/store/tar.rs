@@ -27,12 +27,13 @@ const MAX_LEFT_OUT: usize = 1000;
 const MAX_HOPS: usize = 40;
 
 impl Store {
-    /// Writes a snapshot as a tar archive. Everything but holes in files survives: these are zeros then.
+    /// Writes a snapshot as a tar archive. Everything is preserved but holes in files, which become
+    /// zeros.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] if there is none of that name; [`ErrorKind::Io`] if it is damaged or
-    /// cannot be written. What was written before that is no whole archive.
+    /// [`ErrorKind::NotFound`] if there is none with that name; [`ErrorKind::Io`] if it is damaged
+    /// or cannot be written. What was written before the error is not a complete archive.
     pub fn export(&self, name: &str, out: impl Write) -> Result<()> {
         let (reader, info) = self.reading(|| self.inspect(name))?;
         let reader = Arc::new(reader);
@@ -84,14 +85,16 @@ impl Store {
         tar.finish()
     }
 
-    /// Makes a snapshot of a tar archive, in the place of one of that name.
+    /// Creates a snapshot from a tar archive, replacing one of that name.
     ///
-    /// Folders that the archive does not name are made. A later member takes the place of an earlier
-    /// one. Nothing is unpacked: names that lead out are refused, links are kept as they are.
+    /// Folders that the archive does not name are added. A later member replaces an earlier one.
+    /// Nothing is unpacked: names that lead out of the tree are refused, links are kept as they
+    /// are.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidInput`] if the archive cannot be read, or holds what no workspace can hold.
+    /// [`ErrorKind::InvalidInput`] if the archive cannot be read, or holds what no workspace can
+    /// hold.
     pub fn import(&self, name: &str, input: impl Read) -> Result<SnapshotInfo> {
         record::check_name(name)?;
         let writer = Arc::new(self.writer()?);

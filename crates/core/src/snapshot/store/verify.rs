@@ -19,36 +19,36 @@ use crate::{Error, ErrorKind, Result};
 /// How many damaged files of a snapshot are named.
 const MAX_NAMED: usize = 1000;
 
-/// What was found.
+/// The result of verifying a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct VerifyReport {
-    /// Each snapshot that was looked at.
+    /// Each snapshot that was verified.
     pub snapshots: Vec<SnapshotHealth>,
     /// How many chunks were read.
     pub chunks: u64,
     /// How many bytes they hold.
     pub bytes: u64,
-    /// Damage that no snapshot that was looked at is touched by.
+    /// Damage that affects none of the verified snapshots.
     pub elsewhere: Vec<String>,
 }
 
-/// How a snapshot is.
+/// The condition of a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SnapshotHealth {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// What is wrong with its record or its list, if anything is: then nothing of it can be restored.
+    /// What is wrong with its record or its list, if anything: then nothing of it can be restored.
     pub broken: Option<String>,
     /// Files whose content is damaged or missing. At most a thousand are named.
     pub damaged: Vec<String>,
-    /// How many there are.
+    /// How many files are damaged.
     pub damaged_count: u64,
 }
 
 impl SnapshotHealth {
-    /// Whether everything is what was written.
+    /// Whether nothing is damaged.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.broken.is_none() && self.damaged_count == 0
@@ -56,7 +56,7 @@ impl SnapshotHealth {
 }
 
 impl VerifyReport {
-    /// Whether everything is what was written.
+    /// Whether nothing is damaged.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.elsewhere.is_empty() && self.snapshots.iter().all(SnapshotHealth::is_whole)
@@ -64,15 +64,15 @@ impl VerifyReport {
 }
 
 impl Store {
-    /// Reads everything there is, or all of one snapshot, and compares it with what it is called by.
+    /// Reads the whole store, or all of one snapshot, and compares every chunk with its hash.
     ///
-    /// What is found to be damaged is noted, so that the next snapshot that has the same content
-    /// brings it again, and heals the others.
+    /// Damaged chunks are recorded, so that the next snapshot with the same content writes them
+    /// again, which repairs the others.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] if there is no snapshot of that name; others if the store cannot be
-    /// read at all. Damage is no error: it is what the report is about.
+    /// [`ErrorKind::NotFound`] if there is no snapshot with that name; others if the store cannot
+    /// be read at all. Damage is not an error: the report lists it.
     pub fn verify(
         &self,
         name: Option<&str>,
