@@ -4,6 +4,7 @@
 //! in, and what would lead out of the copy is left out and said.
 
 mod host;
+mod new_file;
 mod session;
 
 use std::path::PathBuf;
@@ -58,6 +59,14 @@ pub(crate) struct Copied {
 }
 
 impl Source<'_> {
+    /// What is copied, as the caller calls it.
+    fn name(&self) -> String {
+        match self {
+            Self::Host(source) => source.name(),
+            Self::Session(source) => source.name().to_owned(),
+        }
+    }
+
     /// What is copied itself, links followed; its name is of no meaning.
     async fn top(&self) -> Result<CopyEntry> {
         match self {
@@ -78,6 +87,10 @@ impl Source<'_> {
 pub(crate) async fn copy(from: &Source<'_>, to: &mut Sink<'_>) -> Result<Copied> {
     let mut copied = Copied::default();
     let top = from.top().await?;
+    if top.kind == Kind::Other {
+        let message = format!("cannot copy {}: it is neither file nor folder", from.name());
+        return Err(Error::new(ErrorKind::InvalidInput, message));
+    }
     // What is still to be copied, the deepest first, so that little is open at a time.
     let mut open = vec![(String::new(), top, 0_usize)];
     while let Some((path, node, depth)) = open.pop() {

@@ -1,19 +1,20 @@
 //! The side of a copy that is on this machine.
 
-use std::ffi::OsString;
+use std::ffi::CString;
 use std::fs;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use bastide::{Error, ErrorKind, FileReader, Result};
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, fchmod, fstat, mkdirat, openat, symlinkat, unlinkat,
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fstat, mkdirat, openat, readlinkat, stat,
+    statat, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 use tokio::io::AsyncReadExt;
 
+use super::new_file::NewFile;
 use super::{CopyEntry, Kind};
 
 /// How much is copied at a time.
@@ -29,9 +30,13 @@ impl HostSource {
         Self { top }
     }
 
+    pub(super) fn name(&self) -> String {
+        self.top.display().to_string()
+    }
+
     pub(super) async fn top(&self) -> Result<CopyEntry> {
-        let metadata = fs::metadata(&self.top).map_err(|error| failed("read", &self.top, error))?;
-        Ok(node(String::new(), &metadata, None))
+        let stat = stat(&self.top).map_err(|errno| failed("read", &self.top, errno.into()))?;
+        Ok(entry(String::new(), &stat, None))
     }
 
     pub(super) async fn children(
@@ -39,24 +44,26 @@ impl HostSource {
         path: &str,
         left_out: &mut Vec<String>,
     ) -> Result<Vec<CopyEntry>> {
-        let folder = self.at(path);
-        let failed = |error: io::Error| failed("read", &folder, error);
+        let failed = |errno: Errno| failed("read", &self.at(path), errno.into());
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let folder = self.open_beneath(path, flags).map_err(failed)?;
         let mut children = Vec::new();
-        for entry in fs::read_dir(&folder).map_err(failed)? {
-            let entry = entry.map_err(failed)?;
-            let target = match fs::read_link(entry.path()) {
-                Ok(target) => Some(target.into_os_string()),
-                Err(_) => None,
+        for found in Dir::read_from(&folder).map_err(failed)? {
+            let found = found.map_err(failed)?;
+            let name = found.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            let stat = statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
+            let target = match FileType::from_raw_mode(stat.st_mode) {
+                FileType::Symlink => Some(readlinkat(&folder, name, []).map_err(failed)?),
+                _ => None,
             };
-            match entry.file_name().into_string() {
-                Ok(name) => {
-                    children.push(node(name, &entry.metadata().map_err(failed)?, target));
-                }
-                Err(name) => {
-                    left_out.push(format!(
-                        "{}: its name is no text",
-                        self.at(path).join(name).display()
-                    ));
+            match name.to_str() {
+                Ok(name) => children.push(entry(name.to_owned(), &stat, target)),
+                Err(_) => {
+                    let shown = self.at(path).join(name.to_string_lossy().as_ref());
+                    left_out.push(format!("{}: its name is no text", shown.display()));
                 }
             }
         }
@@ -65,8 +72,31 @@ impl HostSource {
     }
 
     pub(super) async fn open(&self, path: &str) -> Result<tokio::fs::File> {
-        let path = self.at(path);
-        tokio::fs::File::open(&path).await.map_err(|error| failed("read", &path, error))
+        let failed = |error: io::Error| failed("read", &self.at(path), error);
+        // A pipe that came in the place of a file would have to wait for its other end.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = self.open_beneath(path, flags).map_err(|errno| failed(errno.into()))?;
+        let stat = fstat(&file).map_err(|errno| failed(errno.into()))?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Ok(fs::File::from(file).into()),
+            _ => Err(failed(io::Error::other("it is no file any more"))),
+        }
+    }
+
+    /// Opens what is copied, or something beneath it, where no link is followed: whoever swaps one in
+    /// meanwhile gains nothing.
+    fn open_beneath(&self, path: &str, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        let flags = flags | OFlags::CLOEXEC;
+        if path.is_empty() {
+            return openat(CWD, &self.top, flags, Mode::empty());
+        }
+        let walk = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let mut folder = openat(CWD, &self.top, walk, Mode::empty())?;
+        let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
+        for part in above.split('/').filter(|part| !part.is_empty()) {
+            folder = openat(&folder, part, walk | OFlags::NOFOLLOW, Mode::empty())?;
+        }
+        openat(&folder, name, flags | OFlags::NOFOLLOW, Mode::empty())
     }
 
     fn at(&self, path: &str) -> PathBuf {
@@ -74,15 +104,14 @@ impl HostSource {
     }
 }
 
-fn node(name: String, metadata: &fs::Metadata, target: Option<OsString>) -> CopyEntry {
-    let kind = match target.map(OsString::into_string) {
-        Some(Ok(target)) => Kind::Link(target),
-        Some(Err(_)) => Kind::Other,
-        None if metadata.is_dir() => Kind::Folder,
-        None if metadata.is_file() => Kind::File,
-        None => Kind::Other,
+fn entry(name: String, stat: &Stat, target: Option<CString>) -> CopyEntry {
+    let kind = match (FileType::from_raw_mode(stat.st_mode), target.map(CString::into_string)) {
+        (_, Some(Ok(target))) => Kind::Link(target),
+        (FileType::Directory, None) => Kind::Folder,
+        (FileType::RegularFile, None) => Kind::File,
+        _ => Kind::Other,
     };
-    CopyEntry { name, kind, mode: metadata.permissions().mode() & 0o777 }
+    CopyEntry { name, kind, mode: stat.st_mode & 0o777 }
 }
 
 /// A file or folder of this machine that is copied to.
@@ -157,7 +186,7 @@ impl HostSink {
         while let Some(piece) = from.next().await? {
             to.write_all(&piece).map_err(|error| failed("write", &self.at(path), error))?;
         }
-        Ok(())
+        to.finish().map_err(|errno| self.failed(path, errno))
     }
 
     pub(super) async fn write_from_host(
@@ -173,7 +202,7 @@ impl HostSink {
             let read = from.read_buf(&mut piece).await;
             let read = read.map_err(|error| failed("read", &self.at(path), error))?;
             if read == 0 {
-                return Ok(());
+                return to.finish().map_err(|errno| self.failed(path, errno));
             }
             to.write_all(&piece).map_err(|error| failed("write", &self.at(path), error))?;
         }
@@ -193,32 +222,22 @@ impl HostSink {
         made.map_err(|errno| self.failed(path, errno))
     }
 
-    /// Makes a file, or empties the one there is. Nothing but a regular file is written to.
-    fn create(&mut self, path: &str, mode: u32) -> Result<fs::File> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let mode = permissions(mode);
-        let opened = if path.is_empty() {
-            match &self.base {
-                Some((base, name)) => openat(base, name.as_str(), flags | OFlags::NOFOLLOW, mode),
-                // Where the caller says; a link there is the caller's.
-                None => openat(CWD, &self.top, flags, mode),
+    /// A file for what comes, in the place of the one there is once it is whole.
+    fn create(&mut self, path: &str, mode: u32) -> Result<NewFile> {
+        let (folder, name) = match (path, &self.base) {
+            ("", Some((base, name))) => {
+                (base.try_clone().map_err(|error| failed("write", &self.top, error))?, name.clone())
             }
-        } else {
-            let (above, name) = self.above(path)?;
-            openat(&above, name, flags | OFlags::NOFOLLOW, mode)
+            // Where the caller says; a link there is the caller's.
+            ("", None) => {
+                named_by_caller(&self.top).map_err(|error| failed("write", &self.top, error))?
+            }
+            _ => {
+                let (above, name) = self.above(path)?;
+                (above, name.to_owned())
+            }
         };
-        let file = opened.map_err(|errno| self.failed(path, errno))?;
-        let stat = fstat(&file).map_err(|errno| self.failed(path, errno))?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Err(self.failed(path, Errno::INVAL));
-        }
-        if stat.st_mode & SET_ID != 0 {
-            // Whatever is written to it is not what was trusted with that.
-            fchmod(&file, permissions(stat.st_mode)).map_err(|errno| self.failed(path, errno))?;
-        }
-        let file = fs::File::from(file);
-        file.set_len(0).map_err(|error| failed("write", &self.at(path), error))?;
-        Ok(file)
+        NewFile::create(folder, name, permissions(mode)).map_err(|errno| self.failed(path, errno))
     }
 
     /// The folder a path lies in, and its name there. Folders are made before what lies in them, so the
@@ -245,8 +264,18 @@ impl HostSink {
     }
 }
 
-/// Set-user-id and set-group-id.
-const SET_ID: u32 = 0o6000;
+/// The folder and name that a path of the caller's means, links followed.
+fn named_by_caller(path: &Path) -> io::Result<(OwnedFd, String)> {
+    let real = match fs::canonicalize(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => path.to_owned(),
+        real => real?,
+    };
+    let name = real.file_name().and_then(|name| name.to_str());
+    let name = name.ok_or(io::ErrorKind::InvalidFilename)?.to_owned();
+    let folder = real.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok((openat(CWD, folder.unwrap_or(Path::new(".")), flags, Mode::empty())?, name))
+}
 
 /// What a file of this machine may get of the permissions a session says: nothing that makes it more than
 /// what its owner runs.
@@ -266,7 +295,7 @@ fn failed(what: &str, path: &Path, error: io::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::super::{Sink, Source, copy};
     use super::*;
@@ -307,8 +336,9 @@ mod tests {
         let was = scratch.path().join("to/was");
         fs::write(&was, "trusted").unwrap();
         fs::set_permissions(&was, fs::Permissions::from_mode(0o4755)).unwrap();
-        sink.create("new", 0o6755).unwrap();
-        sink.create("was", 0o755).unwrap();
+        for (name, mode) in [("new", 0o6755), ("was", 0o755)] {
+            sink.create(name, mode).unwrap().finish().unwrap();
+        }
         for name in ["folder", "new", "was"] {
             let found = fs::metadata(scratch.path().join("to").join(name)).unwrap();
             assert_eq!(found.permissions().mode() & 0o6000, 0, "{name}");
@@ -330,5 +360,49 @@ mod tests {
         assert!(sink.create("key", 0o644).is_err());
         assert!(sink.create("trap/key", 0o644).is_err());
         assert_eq!(fs::read_to_string(secret.join("key")).unwrap(), "secret");
+    }
+    /// What another process could try while a folder is copied.
+    #[test]
+    fn follows_no_link_that_is_swapped_in_and_waits_for_no_pipe() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (from, secret) = (scratch.path().join("from"), scratch.path().join("secret"));
+        fs::create_dir_all(from.join("a")).unwrap();
+        fs::create_dir(&secret).unwrap();
+        for file in [from.join("a/key"), from.join("file"), secret.join("key")] {
+            fs::write(file, "content").unwrap();
+        }
+        let source = HostSource::new(from.clone());
+        run(source.open("a/key")).unwrap();
+        fs::remove_dir_all(from.join("a")).unwrap();
+        symlink("../secret", from.join("a")).unwrap();
+        assert!(run(source.open("a/key")).is_err());
+        assert!(run(source.children("a", &mut Vec::new())).is_err());
+        fs::remove_file(from.join("file")).unwrap();
+        symlink("../secret/key", from.join("file")).unwrap();
+        assert!(run(source.open("file")).is_err());
+        fs::remove_file(from.join("file")).unwrap();
+        rustix::fs::mkfifoat(CWD, from.join("file"), Mode::RUSR).unwrap();
+        let error = run(source.open("file")).unwrap_err();
+        assert!(error.to_string().contains("it is no file any more"), "{error}");
+    }
+
+    #[test]
+    fn leaves_what_was_there_until_the_copy_is_whole() {
+        let scratch = tempfile::tempdir().unwrap();
+        let file = scratch.path().join("file");
+        fs::write(&file, "old").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+        symlink("file", scratch.path().join("link")).unwrap();
+        let mut sink = HostSink::new(scratch.path().join("link"));
+        let mut part = sink.create("", 0o755).unwrap();
+        part.write_all(b"new").unwrap();
+        drop(part);
+        let names = || fs::read_dir(scratch.path()).unwrap().count();
+        assert_eq!((fs::read_to_string(&file).unwrap().as_str(), names()), ("old", 2));
+        let mut whole = sink.create("", 0o755).unwrap();
+        whole.write_all(b"new").unwrap();
+        whole.finish().unwrap();
+        assert_eq!((fs::read_to_string(&file).unwrap().as_str(), names()), ("new", 2));
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
     }
 }

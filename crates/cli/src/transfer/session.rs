@@ -26,6 +26,10 @@ impl<'a> SessionSource<'a> {
         Self { files, top: top.to_owned() }
     }
 
+    pub(super) fn name(&self) -> &str {
+        &self.top
+    }
+
     pub(super) async fn top(&self) -> Result<CopyEntry> {
         let info = self.files.stat(&self.top).await?;
         Ok(CopyEntry { name: String::new(), kind: kind(&info), mode: mode(&info) })

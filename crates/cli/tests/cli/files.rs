@@ -169,3 +169,22 @@ fn works_in_a_folder_of_the_host() {
         assert_eq!(refused.status.code(), Some(125), "{bad}");
     }
 }
+
+#[test]
+fn refuses_to_copy_what_is_neither_file_nor_folder() {
+    let home = Home::new();
+    let id = home.create();
+    home.say(&["exec", &id, "--", "mkfifo", "pipe"]);
+    let here = home.path().join("pipe");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &here, rustix::fs::Mode::RUSR).unwrap();
+    let (here, inside) = (here.to_str().unwrap(), format!("{id}:pipe"));
+    for (from, to, name) in
+        [(here, format!("{id}:x"), here), (&inside, format!("{here}-x"), "pipe")]
+    {
+        let refused = home.run(&["cp", from, &to]);
+        assert_eq!(refused.status.code(), Some(125), "{from}");
+        let said = text(&refused.stderr);
+        let want = format!("cannot copy {name}: it is neither file nor folder");
+        assert!(said.contains(&want), "{said}");
+    }
+}
