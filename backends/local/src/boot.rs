@@ -92,7 +92,8 @@ pub(crate) async fn boot(
     let storage = dir.join("work");
     // A session that was there before has its files, and keeps them whatever becomes of this boot.
     // Nobody outside gets past the folder it lies in; inside, users besides the owner may look.
-    let was_there = !new_folder(&storage, 0o755).map_err(failed)? || !folder.is_new();
+    let has_storage = !new_folder(&storage, 0o755).map_err(failed)?;
+    let was_there = has_storage || !folder.is_new();
     forget_end(dir).map_err(failed)?;
     // A warden takes as long to be executed as the plan takes to be made: it is started first.
     let mut executed = Executed::start(wardens);
@@ -103,6 +104,7 @@ pub(crate) async fn boot(
         dir,
         storage: &storage,
         was_there,
+        has_storage,
         id,
         spec,
         toolchains: &toolchains,
@@ -120,10 +122,12 @@ pub(crate) async fn boot(
             }
             plan => plan?,
         };
+        let has_files = plan.has_files(&input);
+        plan.image.note(dir).map_err(failed)?;
         let stood = try_rung(wardens, &mut executed, folder, &input, plan, resolver).await;
         match stood.map_err(failed)? {
             Ok(up) => {
-                climbed = Some(up);
+                climbed = Some((up, has_files));
                 break;
             }
             Err(failure) => {
@@ -135,7 +139,7 @@ pub(crate) async fn boot(
             }
         }
     }
-    let Some((plan, up)) = climbed else {
+    let Some(((plan, up), has_files)) = climbed else {
         return Err(ladder::none_left(&failures, unheld.as_ref()));
     };
     ladder::note(dir, plan.rung).map_err(failed)?;
@@ -163,7 +167,7 @@ pub(crate) async fn boot(
         machine,
         connection: Some(connection),
         keep_alive: Some(KeepAlive::new(OwnerSocket(control))),
-        retained: Retained::Files,
+        retained: if has_files { Retained::Files } else { Retained::Nothing },
     })
 }
 
@@ -267,7 +271,14 @@ async fn try_rung(
 async fn given_up(mut warden: Warden, why: io::Error) -> io::Error {
     drop(warden.kill());
     drop(warden.ended(BOOT).await);
-    why
+    match why.kind() {
+        io::ErrorKind::UnexpectedEof
+        | io::ErrorKind::BrokenPipe
+        | io::ErrorKind::ConnectionReset => {
+            io::Error::other("somebody ended the warden, its process on this host, meanwhile")
+        }
+        _ => why,
+    }
 }
 
 /// A note of how the session ended before is no news any more.

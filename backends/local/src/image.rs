@@ -2,6 +2,7 @@
 //! for all of it.
 
 use std::fs;
+use std::io;
 use std::path::Path;
 
 use bastide::{Error, ErrorKind, Result};
@@ -11,6 +12,10 @@ use crate::plan::PlanInput;
 
 /// The file it lies in, in the session's folder.
 const NAME: &str = "work.img";
+
+/// The note that the files of a session lie in an image, in the session's folder. Without it a lost image
+/// would look like a session that never had one.
+const NOTE: &str = "work.in-image";
 
 /// What makes one.
 const MAKER: &str = "mkfs.ext4";
@@ -58,7 +63,7 @@ impl WorkspaceImage {
             "the workspace is a folder of the host"
         } else if !is_root {
             "only root can give a workspace a file system of its own"
-        } else if input.was_there {
+        } else if input.was_there && !is_noted(input.dir) {
             "the session was made without a file system of its own"
         } else {
             let mut found = FOLDERS.iter().map(|folder| Path::new(folder).join(MAKER));
@@ -81,6 +86,22 @@ impl WorkspaceImage {
         }
     }
 
+    /// Whether the session has the files it had. An image that is still to be made holds none.
+    pub(crate) fn has_files(&self, otherwise: bool) -> bool {
+        self.image().map_or(otherwise, |image| image.maker.is_none())
+    }
+
+    /// Notes that the files will be in an image, before there is one.
+    pub(crate) fn note(&self, dir: &Path) -> io::Result<()> {
+        match self.image() {
+            Some(image) if image.maker.is_some() => {
+                fs::File::create(dir.join(NOTE))?.sync_all()?;
+                fs::File::open(dir)?.sync_all()
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The image, if there is to be one.
     pub(crate) fn image(&self) -> Option<&Image> {
         match self {
@@ -88,4 +109,10 @@ impl WorkspaceImage {
             Self::NotAsked | Self::Not(_) => None,
         }
     }
+}
+
+/// Whether files of the session were put into an image. Where that cannot be told they were not: an image
+/// that is there is used either way.
+fn is_noted(dir: &Path) -> bool {
+    fs::symlink_metadata(dir.join(NOTE)).is_ok()
 }

@@ -57,8 +57,10 @@ pub(crate) struct PlanInput<'a> {
     pub(crate) dir: &'a Path,
     /// The session's own storage in it.
     pub(crate) storage: &'a Path,
-    /// Whether that is from an earlier start of the session.
+    /// Whether the session was started before.
     pub(crate) was_there: bool,
+    /// Whether its storage is from then.
+    pub(crate) has_storage: bool,
     pub(crate) id: &'a SessionId,
     pub(crate) spec: &'a MachineSpec,
     pub(crate) toolchains: &'a Toolchains,
@@ -154,6 +156,21 @@ impl Plan {
     /// The same for a machine that does not give the ids it promises.
     pub(crate) fn without_range(self, why: &str) -> Self {
         Self { who: self.who.without_range(why), ..self }
+    }
+
+    /// Whether the files of the session's own are where they were, looked at before anything is made. A folder of the host
+    /// is not the session's own.
+    pub(crate) fn has_files(&self, input: &PlanInput<'_>) -> bool {
+        if input.spec.host_workspace.is_some() {
+            return true;
+        }
+        match self.rung {
+            // Reboots clear the folder of temporary files, where root's sessions have theirs.
+            Rung::Landlock | Rung::Unconfined => {
+                self.own_folders.first().is_some_and(|work| work.is_dir())
+            }
+            _ => self.image.has_files(input.has_storage),
+        }
     }
 
     /// Whether commands can write to folders of the host.

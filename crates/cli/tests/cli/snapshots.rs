@@ -74,6 +74,37 @@ fn starts_sessions_from_a_snapshot() {
     assert_eq!(home.folders().len(), 2, "nothing is left of what could not be made");
 }
 
+/// Where its files were removed behind its back, as by whoever clears temporary files.
+#[test]
+fn resumes_what_was_saved_where_the_files_are_gone() {
+    let home = Home::new();
+    let mut kinds: Vec<&[&str]> =
+        vec![&["--isolation", "namespaces"], &["--isolation", "landlock"]];
+    if rustix::process::geteuid().is_root() {
+        kinds.push(&["--isolation", "namespaces", "--disk", "64M"]);
+    }
+    for kind in kinds {
+        let made = home.run(&[&["create"], kind].concat());
+        let id = text(&made.stdout).trim().to_owned();
+        sh(&home, &id, "echo kept > file");
+        home.say(&["stop", &id]);
+        let folder = home.path().join("sessions").join(&id);
+        for place in [folder.clone(), format!("/tmp/bastide-{id}").into()] {
+            drop(fs::remove_file(place.join("work.img")));
+            let is_image = kind.contains(&"--disk") && place == folder;
+            if !is_image {
+                drop(fs::remove_dir_all(place.join("work")));
+            }
+        }
+        home.say(&["resume", &id]);
+        assert_eq!(sh(&home, &id, "cat file"), "kept\n", "{kind:?}");
+        home.say(&["stop", &id]);
+        home.say(&["resume", &id]);
+        assert_eq!(sh(&home, &id, "cat file"), "kept\n", "{kind:?}: saved again");
+        home.say(&["rm", &id]);
+    }
+}
+
 #[test]
 fn exports_and_imports_archives() {
     let home = Home::new();

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -174,7 +174,13 @@ pub(super) fn make_around(session_dir: &Path, folder: &Path) -> io::Result<()> {
         return Ok(());
     }
     let own = said_by_lock(session_dir)?;
-    if fs::symlink_metadata(around).is_ok_and(|found| found.is_dir()) {
+    if let Ok(found) = fs::symlink_metadata(around)
+        && found.is_dir()
+    {
+        // Anybody can make a folder of that name among temporary files.
+        if found.uid() != rustix::process::geteuid().as_raw() {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
         return match owner_of(around)? {
             owner if owner == own => Ok(()),
             // Made by a version that did not write it down.

@@ -207,7 +207,8 @@ struct Prepared {
 
 impl Prepared {
     fn new(base_spec: &BaseSpec, session: Option<&BootSpec>) -> Result<Self, StepError> {
-        let before = session.and_then(|session| owner_of(session.own_folders.first()));
+        // Whoever clears temporary files may have left some of them.
+        let before = session.and_then(|session| session.own_folders.iter().find_map(owner_of));
         let session_dir = session.map(|session| session.session_dir.as_path());
         let ids = IdMap::claim(&base_spec.ids, session_dir, before)?;
         if base_spec.rung != Rung::Namespaces {
@@ -226,8 +227,8 @@ impl Prepared {
 }
 
 /// Whose a folder is that an earlier boot of the same session made.
-fn owner_of(folder: Option<&PathBuf>) -> Option<u32> {
-    let found = fs::symlink_metadata(folder?).ok()?;
+fn owner_of(folder: &PathBuf) -> Option<u32> {
+    let found = fs::symlink_metadata(folder).ok()?;
     Some(found.uid()).filter(|uid| *uid >= FIRST_RANGE_ID)
 }
 
