@@ -1,7 +1,9 @@
 //! Taking content out of a store.
 
-use std::collections::{HashMap, VecDeque};
+use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, PoisonError};
+
+use lru::LruCache;
 
 use super::chunk::ChunkId;
 use super::errors::damaged;
@@ -13,7 +15,7 @@ use super::whereabouts::Whereabouts;
 use crate::{ErrorKind, Result};
 
 /// How many packs are open at once.
-const OPEN: usize = 64;
+const OPEN: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 
 /// How many bytes of blocks with many chunks are remembered. What was saved bit by bit lies in many blocks,
 /// and a folder of it may need each of them.
@@ -26,19 +28,16 @@ pub(crate) struct Reader {
     pub(crate) index: Arc<Index>,
     _lease: Option<Lease>,
     places: Whereabouts,
-    files: Mutex<HashMap<u32, Arc<PackFile>>>,
+    files: Mutex<LruCache<u32, Arc<PackFile>>>,
     blocks: Mutex<BlockCache>,
 }
 
-/// Blocks that were read, the one used last at the end.
-#[derive(Debug, Default)]
+/// Blocks that were read, by their pack and their number there, bounded by their size.
+#[derive(Debug)]
 struct BlockCache {
-    known: VecDeque<CachedBlock>,
+    known: LruCache<(u32, u32), Arc<Vec<u8>>>,
     bytes: usize,
 }
-
-/// A block that was read, by its pack and its number there.
-type CachedBlock = ((u32, u32), Arc<Vec<u8>>);
 
 /// Room for one thread to read in.
 #[derive(Debug, Default)]
@@ -56,7 +55,8 @@ impl ReadBuffers {
 
 impl Reader {
     pub(crate) fn new(index: Arc<Index>, lease: Option<Lease>, places: Whereabouts) -> Self {
-        let (files, blocks) = (Mutex::default(), Mutex::default());
+        let files = Mutex::new(LruCache::new(OPEN));
+        let blocks = Mutex::new(BlockCache { known: LruCache::unbounded(), bytes: 0 });
         Self { index, _lease: lease, places, files, blocks }
     }
 
@@ -72,10 +72,7 @@ impl Reader {
             ErrorKind::NotFound => damaged(format!("pack {} is missing", known.id)),
             _ => error,
         })?);
-        if files.len() >= OPEN {
-            files.clear();
-        }
-        files.insert(pack, Arc::clone(&file));
+        files.put(pack, Arc::clone(&file));
         Ok(file)
     }
 
@@ -123,19 +120,18 @@ impl Reader {
 
     fn remembered(&self, key: (u32, u32)) -> Option<Arc<Vec<u8>>> {
         let mut blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = blocks.known.iter().rposition(|(known, _)| *known == key)?;
-        let found = blocks.known.remove(at)?;
-        let raw = Arc::clone(&found.1);
-        blocks.known.push_back(found);
-        Some(raw)
+        blocks.known.get(&key).cloned()
     }
 
     fn remember(&self, key: (u32, u32), raw: Arc<Vec<u8>>) {
         let mut blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
         blocks.bytes += raw.len();
-        blocks.known.push_back((key, raw));
+        // Another thread may have read the same.
+        if let Some(before) = blocks.known.put(key, raw) {
+            blocks.bytes -= before.len();
+        }
         while blocks.bytes > REMEMBERED
-            && let Some((_, oldest)) = blocks.known.pop_front()
+            && let Some((_, oldest)) = blocks.known.pop_lru()
         {
             blocks.bytes -= oldest.len();
         }
