@@ -130,6 +130,16 @@ impl Clients {
 
     /// Removes what no session needs.
     pub(crate) async fn sweep(&self, options: SweepOptions) -> Result<SweepReport> {
+        let report = self.sweep_sessions(options).await?;
+        if !options.dry_run {
+            // What they were kept in while they were stopped is of no use without them.
+            let ids = report.removed.iter().filter_map(|swept| swept.id.as_ref());
+            ids.map(|id| store()?.remove(id.as_str()).map(drop)).collect::<Result<()>>()?;
+        }
+        Ok(report)
+    }
+
+    async fn sweep_sessions(&self, options: SweepOptions) -> Result<SweepReport> {
         let report = self.local.sweep_with(options).await?;
         if !bastide_docker::was_used(&config::home()?) {
             return Ok(report);

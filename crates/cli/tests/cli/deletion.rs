@@ -277,6 +277,9 @@ fn keeps_and_names_what_it_cannot_read() {
 fn keeps_what_crashed_unless_it_is_asked_for() {
     let home = Home::new();
     let id = with_file(&home);
+    // What it was saved in goes with it, too.
+    home.say(&["stop", &id]);
+    home.say(&["resume", &id]);
     let crash = || {
         kill(warden_and_init(&home, &id).0, "KILL");
         until("the sandbox ends", || state(&home, &id) == "ended" && home.processes().is_empty());
@@ -295,6 +298,7 @@ fn keeps_what_crashed_unless_it_is_asked_for() {
     let swept = home.json(&["sweep", "--ended", "--json"]);
     assert_eq!(about(&swept, "removed", &id).len(), 1, "{swept}");
     assert_eq!(home.folders(), Vec::<String>::new());
+    assert_eq!(home.say(&["snapshot", "ls"]), "");
 }
 
 #[test]
