@@ -179,7 +179,10 @@ impl Ui {
     /// Says which limits that were asked for do not hold, or not for all there is. A program finds them in the receipt.
     pub(crate) fn unheld_limits(&self, receipt: &Receipt) {
         for gap in receipt.unheld_limits() {
-            self.note(&format!("{BAD}not enforced:{BAD:#} {gap}"));
+            if !self.json {
+                let said = format!("{BAD}not enforced:{BAD:#} {}", escaped(gap));
+                self.say(&format!("{DIM}bastide:{DIM:#} {said}\n"));
+            }
         }
     }
 

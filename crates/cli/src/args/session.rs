@@ -1,6 +1,7 @@
 //! The options of a new session, and what becomes of them.
 
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::{Component, Path, PathBuf};
 
 use bastide::model::document::Format;
 use bastide::model::environment::Variable;
@@ -199,9 +200,31 @@ fn workspace(folder: &Path) -> Result<String> {
         let message = format!("{} cannot be a workspace: {why}", folder.display());
         Error::new(ErrorKind::InvalidInput, message).with_context("option", "--workspace")
     };
-    std::fs::create_dir_all(folder).map_err(|error| failed(&error.to_string()))?;
-    let folder = folder.canonicalize().map_err(|error| failed(&error.to_string()))?;
+    let folder = resolved(folder).map_err(|error| failed(&error.to_string()))?;
     folder.into_os_string().into_string().map_err(|_| failed("its path is no text"))
+}
+
+/// Where a folder is, or would be: links of what there is on the way are followed. Nothing is made here, as
+/// the session may still be refused.
+fn resolved(folder: &Path) -> io::Result<PathBuf> {
+    let folder = std::path::absolute(folder)?;
+    for above in folder.ancestors() {
+        match above.canonicalize() {
+            Ok(real) => {
+                let missing = folder.strip_prefix(above).map_err(io::Error::other)?;
+                if missing.components().any(|part| part == Component::ParentDir) {
+                    return Err(io::ErrorKind::NotFound.into());
+                }
+                // Joining nothing would leave a slash at the end.
+                let is_there = missing.as_os_str().is_empty();
+                return Ok(if is_there { real } else { real.join(missing) });
+            }
+            // A link that leads nowhere is no place to make anything in.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !above.is_symlink() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::ErrorKind::NotFound.into())
 }
 
 /// The folder that files of the host in a manifest come from: the one the manifest lies in.

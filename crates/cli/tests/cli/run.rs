@@ -289,3 +289,16 @@ fn says_without_being_asked_which_limit_does_not_hold() {
     }
     assert_eq!(stderr.is_empty(), unheld.is_empty(), "{stderr}");
 }
+
+#[test]
+fn makes_no_folder_for_a_workspace_it_refuses() {
+    let home = Home::new();
+    let refused = home.run(&["run", "--workspace", "/usr/bastide-refused/inner", "--", "true"]);
+    assert_eq!(refused.status.code(), Some(125), "{}", text(&refused.stderr));
+    assert!(text(&refused.stderr).contains("cannot be a workspace"), "{}", text(&refused.stderr));
+    assert!(!std::path::Path::new("/usr/bastide-refused").exists());
+    let elsewhere = tempfile::tempdir().unwrap();
+    let made = elsewhere.path().join("made/inner");
+    home.say(&["run", "--workspace", made.to_str().unwrap(), "--", "touch", "file"]);
+    assert!(made.join("file").exists());
+}
