@@ -224,6 +224,12 @@ impl State {
                         .with_condition(Condition::RecordMissing),
                 )
             }
+            // A folder that is gone by now is no trouble.
+            (Ok(None), Err(error)) if error.kind() != io::ErrorKind::NotFound => {
+                let path = self.path_of(id).display().to_string();
+                let message = format!("cannot tell what session {id} is: {error}");
+                Some(Error::new(ErrorKind::Io, message).with_context("path", path))
+            }
             (Ok(_), _) => None,
         }
     }

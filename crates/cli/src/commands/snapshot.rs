@@ -195,7 +195,8 @@ async fn save(
     let clients = clients()?;
     let shown = ui.progress("saving");
     let tell = |progress| shown.tell(progress);
-    let options = SaveOptions::default().full_read(full_read).progress(&tell);
+    let mut options = SaveOptions::default().progress(&tell);
+    options.full_read = full_read;
     let saved = clients.save_snapshot(&clients.find(session)?, store, name, options).await?;
     drop(shown);
     if json {

@@ -350,7 +350,10 @@ impl Client {
     }
 
     pub(super) fn record(&self, id: &SessionId) -> Result<Record> {
-        let record = self.state.record(id)?.ok_or_else(|| missing(id.as_str()))?;
+        let Some(record) = self.state.record(id)? else {
+            // Files without a record are listed as unknown, and why.
+            return Err(self.state.trouble_with(id).unwrap_or_else(|| missing(id.as_str())));
+        };
         check_backend(self.backend.as_ref(), id, &record.backend)?;
         Ok(record)
     }

@@ -64,10 +64,10 @@ pub struct SaveOptions<'a> {
 }
 
 impl<'a> SaveOptions<'a> {
-    /// Sets whether to read every file, and ignore the cache.
+    /// Reads every file, and ignores the cache.
     #[must_use]
-    pub fn full_read(mut self, full_read: bool) -> Self {
-        self.full_read = full_read;
+    pub fn full_read(mut self) -> Self {
+        self.full_read = true;
         self
     }
 

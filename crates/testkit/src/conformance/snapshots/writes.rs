@@ -134,7 +134,7 @@ pub(super) async fn reads_everything_when_asked(context: Context) -> Outcome {
     let session = context.session().await?;
     say(&session, "for n in $(seq 20); do echo $n > file$n; done").await?;
     until_read(&store, &session, 0, "first").await?;
-    let full = SaveOptions::default().full_read(true);
+    let full = SaveOptions::default().full_read();
     let saved = session.save_snapshot_with(&store, "full", full).await?;
     assert_eq!(saved.files_read, 20);
     assert_eq!(saved.info.fingerprint, store.inspect("first")?.fingerprint);
