@@ -13,6 +13,9 @@ use serde_json::Value;
 use crate::sandbox::SandboxOptions;
 use crate::workspace::WorkspaceMode;
 
+/// Where the workspace is inside unless said otherwise.
+const WORKDIR: &str = "/workspace";
+
 /// One throw-away container for each command.
 ///
 /// ```
@@ -51,7 +54,7 @@ impl FromInput for DockerRun {
         let workspace = fields.required_with("workspace", path);
         let image = fields.or("image", "python:3.12-slim".to_owned());
         let name = fields.or_default("name");
-        let workdir = fields.or("workdir", "/workspace".to_owned());
+        let workdir = fields.or("workdir", WORKDIR.to_owned());
         let docker_args = fields.or_default("docker_args");
         let env = fields.or_default("env");
         let remove_on_exit = fields.or("remove_on_exit", true);
@@ -185,16 +188,35 @@ impl Dump for SbxRun {
 }
 
 impl DockerRun {
-    /// The same run in a session; image, `workdir` and `docker_args` are for whoever makes the backend.
-    #[must_use]
-    pub fn options(&self) -> SandboxOptions {
+    /// The same run in a session. What it runs on is the backend's: `image` is taken for the image of that.
+    ///
+    /// # Errors
+    ///
+    /// For each setting that only `docker run` serves, by its name.
+    pub fn options(&self) -> Result<SandboxOptions> {
+        let unserved =
+            [("workdir", self.workdir != WORKDIR), ("docker_args", !self.docker_args.is_empty())];
+        refuse_unserved(&unserved, "the workspace has the path inside that it has outside")?;
         let mut options = SandboxOptions::new(&self.workspace);
         options.name.clone_from(&self.name);
         options.remove_on_exit = self.remove_on_exit;
         options.create.env =
             self.env.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
-        options
+        Ok(options)
     }
+}
+
+/// Refuses settings that a session does not serve, by name.
+fn refuse_unserved(settings: &[(&str, bool)], instead: &str) -> Result<()> {
+    let asked: Vec<_> =
+        settings.iter().filter(|(_, is_asked)| *is_asked).map(|(name, _)| *name).collect();
+    if asked.is_empty() {
+        return Ok(());
+    }
+    let message = format!("a session does not serve {}", asked.join(", "));
+    Err(Error::new(ErrorKind::Unsupported, message)
+        .with_context("settings", asked.join(","))
+        .with_hint(instead))
 }
 
 impl SbxRun {
@@ -202,9 +224,19 @@ impl SbxRun {
     ///
     /// # Errors
     ///
-    /// If the memory is no size, or the processors are no number of them.
+    /// If the memory is no size, or the processors are no number of them; and for each setting that only
+    /// `sbx` itself serves, by its name.
     pub fn options(&self) -> Result<SandboxOptions> {
         let wrong = |what: &str| Error::new(ErrorKind::InvalidInput, what.to_owned());
+        let unserved = [
+            ("network_allow", !self.network_allow.is_empty()),
+            ("secret_env", !self.secret_env.is_empty()),
+            ("secret_oauth", !self.secret_oauth.is_empty()),
+            ("secret_oauth_refresh", !self.secret_oauth_refresh.is_empty()),
+            ("codex_auth_from_host", self.codex_auth_from_host),
+        ];
+        let instead = "choose the network by `create.network`, and pass keys by `create.env`";
+        refuse_unserved(&unserved, instead)?;
         let mut options = SandboxOptions::new(&self.workspace);
         options.name.clone_from(&self.name);
         options.remove_on_exit = self.remove_on_exit;
@@ -287,7 +319,30 @@ mod tests {
             assert!(lax::read::<SbxRun>(&wrong).unwrap().options().is_err(), "{wrong}");
         }
         let docker: DockerRun = lax::read(&json!({"workspace": "/w", "env": {"A": "1"}})).unwrap();
-        assert_eq!(docker.options().create.env, [("A".to_owned(), "1".to_owned())]);
+        let options = docker.options().unwrap();
+        assert_eq!(options.create.env, [("A".to_owned(), "1".to_owned())]);
+    }
+
+    #[test]
+    fn what_is_not_served_is_refused_by_name() {
+        let all = [
+            ("network_allow", json!(["a.example:443"])),
+            ("secret_env", json!({"openai": "KEY"})),
+            ("secret_oauth", json!(["openai"])),
+            ("secret_oauth_refresh", json!(["openai"])),
+            ("codex_auth_from_host", json!(true)),
+        ];
+        for (name, value) in all {
+            let run: SbxRun = lax::read(&json!({"workspace": "/w", name: value})).unwrap();
+            let refused = run.options().unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Unsupported);
+            assert!(refused.to_string().contains(name), "{refused}");
+        }
+        for (name, value) in [("workdir", json!("/else")), ("docker_args", json!(["--init"]))] {
+            let run: DockerRun = lax::read(&json!({"workspace": "/w", name: value})).unwrap();
+            let refused = run.options().unwrap_err();
+            assert!(refused.to_string().contains(name), "{refused}");
+        }
     }
 
     #[test]

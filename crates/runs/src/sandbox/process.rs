@@ -6,12 +6,16 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::time::Duration;
 
-use bastide::{Command, Error, ErrorKind, OutputEvent, Process, Reason, Result, Session};
+use bastide::{Command, Error, ErrorKind, Exit, OutputEvent, Process, Reason, Result, Session};
 use serde_json::Value;
 use tokio::time::Instant;
 
+use super::Live;
 use crate::shapes::CommandResult;
 use crate::stream::{Lines, Listener, RunEvent, StreamName};
+
+/// The number of the signal nobody survives.
+const KILL: i32 = 9;
 
 /// The file with all that was said.
 pub(super) const LOG: &str = "log";
@@ -31,12 +35,12 @@ pub(super) fn make_results(results: &Path) -> Result<()> {
 
 /// Runs a command to its end, tells of its lines, and writes all of it to the log.
 pub(super) async fn run(
-    session: &Session,
+    live: &Live,
     command: &[String],
     timeout: Option<Duration>,
-    results: &Path,
     listener: &mut Listener<'_>,
 ) -> Result<CommandResult> {
+    let Live { session, results, .. } = live;
     make_results(results)?;
     let failed = |error: io::Error| Error::new(ErrorKind::Io, format!("cannot log: {error}"));
     let log = File::options().append(true).create(true).open(results.join(LOG)).map_err(failed)?;
@@ -44,22 +48,34 @@ pub(super) async fn run(
     if let Some(timeout) = timeout {
         wanted = wanted.timeout(timeout);
     }
+    if let Some(folder) = &live.cwd {
+        wanted = wanted.cwd(folder.clone());
+    }
     let began = Instant::now();
+    listener.tell(RunEvent::Prepared {
+        session: session.id().clone(),
+        receipt: Box::new(session.receipt().clone()),
+    });
     listener.tell(RunEvent::Started { command: command.to_vec() });
     let mut heard =
         Heard { log, out: Voice::new(StreamName::Stdout), err: Voice::new(StreamName::Stderr) };
     let mut process = session.spawn(wanted).await?;
     let exit = loop {
-        let Some(event) = next(&mut process, listener, began).await? else { continue };
-        match event {
-            OutputEvent::Stdout(piece) => {
+        match next(&mut process, listener).await? {
+            Next::Said(OutputEvent::Stdout(piece)) => {
                 heard.hear(StreamName::Stdout, &piece, listener).map_err(failed)?;
             }
-            OutputEvent::Stderr(piece) => {
+            Next::Said(OutputEvent::Stderr(piece)) => {
                 heard.hear(StreamName::Stderr, &piece, listener).map_err(failed)?;
             }
-            OutputEvent::Lost(_) => {}
-            OutputEvent::Exit(exit) => break exit,
+            Next::Said(OutputEvent::Lost(_)) => {}
+            Next::Said(OutputEvent::Exit(exit)) => break exit,
+            Next::Silence => listener.tell(RunEvent::Idle { running: began.elapsed() }),
+            Next::Stopped(number) => {
+                // One that has ended by itself in the meantime is what was wanted.
+                drop(tokio::time::timeout(END, session.signal(process.id(), KILL)).await);
+                break Exit { reason: Reason::Cancelled, code: 128 + number, detail: None };
+            }
         }
     };
     let mut result = CommandResult {
@@ -82,19 +98,27 @@ pub(super) async fn run(
     Ok(result)
 }
 
-/// What the command says next; `None` if it said nothing for so long that somebody was told.
-async fn next(
-    process: &mut Process,
-    listener: &mut Listener<'_>,
-    began: Instant,
-) -> Result<Option<OutputEvent>> {
-    let Some(idle) = listener.idle else { return process.next().await.map(Some) };
-    match tokio::time::timeout(idle, process.next()).await {
-        Ok(event) => event.map(Some),
-        Err(_) => {
-            listener.tell(RunEvent::Idle { running: began.elapsed() });
-            Ok(None)
+/// What happens next.
+enum Next {
+    Said(OutputEvent),
+    /// Nothing, for so long that somebody is to be told.
+    Silence,
+    /// The command is to end, by a signal.
+    Stopped(i32),
+}
+
+async fn next(process: &mut Process, listener: &mut Listener<'_>) -> Result<Next> {
+    let idle = listener.idle;
+    let silence = async {
+        match idle {
+            Some(idle) => tokio::time::sleep(idle).await,
+            None => std::future::pending().await,
         }
+    };
+    tokio::select! {
+        event = process.next() => event.map(Next::Said),
+        number = listener.stopped() => Ok(Next::Stopped(number)),
+        () = silence => Ok(Next::Silence),
     }
 }
 
@@ -112,7 +136,7 @@ pub(super) async fn end_all(session: &Session) -> Result<()> {
                 return Ok(());
             }
             for process in alive {
-                match session.signal(process.id, 9).await {
+                match session.signal(process.id, KILL).await {
                     // It ended by itself meanwhile.
                     Err(error) if error.is_not_found() => {}
                     sent => sent?,
