@@ -34,6 +34,7 @@ use serde::{Deserialize, Serialize};
 pub use baseline::{Baseline, BaselineOptions};
 pub use changes::Changes;
 pub(crate) use changes::Delta;
+pub(crate) use glob::matches as glob_matches;
 pub(crate) use oid::{HashKind, Oid};
 pub(crate) use open::{open_folder, open_regular, open_root, split};
 pub(crate) use scan::FileMode;

@@ -1,6 +1,5 @@
 //! Runs in sandboxes of this project: the only part that knows sessions.
 
-mod outputs;
 mod process;
 mod sweep;
 
@@ -13,18 +12,14 @@ use bastide::model::{Manifest, PathGrant};
 use bastide::{
     Backend, Client, CreateOptions, Error, ErrorKind, GuestPath, Result, Session, SessionId,
 };
-use serde_json::Value;
 
 use crate::agents::Agent;
 use crate::backend::RunBackend;
-use crate::collect::Changes;
-use crate::shapes::{Artifact, CommandResult, RunArtifacts, RunConfig, RunSession, remarks};
+use crate::shapes::{CommandResult, RunArtifacts, RunConfig, RunSession};
 use crate::stream::Listener;
+use crate::workspace::collected::collect;
 use crate::workspace::journal::RunHome;
 use crate::workspace::{Workspace, WorkspaceOptions};
-
-/// The largest patch that is held in memory; a larger one is in its file.
-const MAX_DIFF: u64 = 64 << 20;
 
 /// How a sandbox for runs shall be.
 #[derive(Debug, Clone)]
@@ -291,21 +286,8 @@ impl RunBackend for Sandbox {
     async fn collect(&self, session: &RunSession, config: &RunConfig) -> Result<RunArtifacts> {
         let live = self.live(session)?;
         process::end_all(&live.session).await?;
-        let (workspace, results) = (Arc::clone(&live.workspace), live.results.clone());
-        let outputs = config.outputs.clone();
-        let message =
-            self.options.commit_message.as_deref().unwrap_or("Change by an agent").to_owned();
-        let collected = tokio::task::spawn_blocking(move || {
-            let collected = collect(&workspace, &results, &outputs)?;
-            Ok::<_, Error>((collected, workspace.stage(&message)?))
-        });
-        let (mut artifacts, staged) = collected.await.map_err(|error| {
-            Error::new(ErrorKind::Internal, format!("collecting did not come to its end: {error}"))
-        })??;
-        if let Some(staged) = staged {
-            artifacts.branch = live.workspace.commit(staged).await?;
-        }
-        Ok(artifacts)
+        let message = self.options.commit_message.as_deref().unwrap_or("Change by an agent");
+        collect(&live.workspace, &live.results, &config.outputs, message).await
     }
 
     async fn cleanup(&self, session: &RunSession) -> Result<()> {
@@ -323,36 +305,6 @@ impl RunBackend for Sandbox {
         let deleted = session.delete().await;
         self.discard(workspace).await.and(deleted)
     }
-}
-
-/// What is collected while nothing runs any more.
-fn collect(workspace: &Workspace, results: &Path, outputs: &[String]) -> Result<RunArtifacts> {
-    process::make_results(results)?;
-    let patch = results.join("changes.patch");
-    // An earlier look is not the last one.
-    drop(std::fs::remove_file(&patch));
-    let Changes { files, patch_bytes, ignored, left_out, new_repositories } =
-        workspace.collect(&patch)?;
-    let mut collected = RunArtifacts {
-        changed_files: files,
-        metadata: remarks(&ignored, &left_out, &new_repositories),
-        ..RunArtifacts::default()
-    };
-    if patch_bytes <= MAX_DIFF {
-        let text = std::fs::read_to_string(&patch).map_err(|error| {
-            Error::new(ErrorKind::Io, format!("cannot read {}: {error}", patch.display()))
-        })?;
-        collected.diff = Some(text);
-    }
-    let mut artifact = Artifact::new("patch", &patch);
-    artifact.metadata.insert("bytes".to_owned(), Value::from(patch_bytes));
-    collected.artifacts.push(artifact);
-    let log = results.join(process::LOG);
-    if log.is_file() {
-        collected.artifacts.push(Artifact::new("log", log));
-    }
-    collected.artifacts.extend(outputs::collect(workspace.folder(), results, outputs)?);
-    Ok(collected)
 }
 
 fn text(path: &Path) -> Result<&str> {

@@ -6,9 +6,11 @@
 //! What the agent did comes back as a patch, or as one commit on a branch that we write.
 
 mod carry;
+pub(crate) mod collected;
 mod commit;
 mod copy;
 pub(crate) mod journal;
+mod outputs;
 mod place;
 mod protect;
 mod worktree;
@@ -254,6 +256,11 @@ impl Workspace {
     /// Notes which session the agent works in, before there is one.
     pub(crate) fn note_session(&self, session: &str) -> Result<()> {
         announce(&self.run, |journal| journal.session = Some(session.to_owned()))
+    }
+
+    /// Notes by which label the agent's containers are known, before there is one.
+    pub(crate) fn note_containers(&self, label: &str) -> Result<()> {
+        announce(&self.run, |journal| journal.containers = Some(label.to_owned()))
     }
 
     /// Lets go of a workspace that is to stay with its sandbox.

@@ -1,9 +1,5 @@
 //! One command of a run.
 
-use std::fs::{DirBuilder, File};
-use std::io::{self, Write};
-use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
 use std::time::Duration;
 
 use bastide::{Command, Error, ErrorKind, Exit, OutputEvent, Process, Reason, Result, Session};
@@ -12,26 +8,14 @@ use tokio::time::Instant;
 
 use super::Live;
 use crate::shapes::CommandResult;
-use crate::stream::{Lines, Listener, RunEvent, StreamName};
+use crate::stream::{Listener, RunEvent, StreamName};
+use crate::transcript::Transcript;
 
 /// The number of the signal nobody survives.
 const KILL: i32 = 9;
 
-/// The file with all that was said.
-pub(super) const LOG: &str = "log";
-
-/// How much of each stream is held; the log has all of it.
-const MAX_HELD: usize = 16 << 20;
-
 /// How long everything has to end when a run is collected.
 const END: Duration = Duration::from_secs(30);
-
-pub(super) fn make_results(results: &Path) -> Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(results).map_err(|error| {
-        let message = format!("cannot keep results in {}: {error}", results.display());
-        Error::new(ErrorKind::Io, message)
-    })
-}
 
 /// Runs a command to its end, tells of its lines, and writes all of it to the log.
 pub(super) async fn run(
@@ -41,9 +25,7 @@ pub(super) async fn run(
     listener: &mut Listener<'_>,
 ) -> Result<CommandResult> {
     let Live { session, results, .. } = live;
-    make_results(results)?;
-    let failed = |error: io::Error| Error::new(ErrorKind::Io, format!("cannot log: {error}"));
-    let log = File::options().append(true).create(true).open(results.join(LOG)).map_err(failed)?;
+    let mut heard = Transcript::open(results)?;
     let mut wanted = Command::new(command.iter().map(String::as_str));
     if let Some(timeout) = timeout {
         wanted = wanted.timeout(timeout);
@@ -57,16 +39,14 @@ pub(super) async fn run(
         receipt: Box::new(session.receipt().clone()),
     });
     listener.tell(RunEvent::Started { command: command.to_vec() });
-    let mut heard =
-        Heard { log, out: Voice::new(StreamName::Stdout), err: Voice::new(StreamName::Stderr) };
     let mut process = session.spawn(wanted).await?;
     let exit = loop {
         match next(&mut process, listener).await? {
             Next::Said(OutputEvent::Stdout(piece)) => {
-                heard.hear(StreamName::Stdout, &piece, listener).map_err(failed)?;
+                heard.hear(StreamName::Stdout, &piece, listener)?;
             }
             Next::Said(OutputEvent::Stderr(piece)) => {
-                heard.hear(StreamName::Stderr, &piece, listener).map_err(failed)?;
+                heard.hear(StreamName::Stderr, &piece, listener)?;
             }
             Next::Said(OutputEvent::Lost(_)) => {}
             Next::Said(OutputEvent::Exit(exit)) => break exit,
@@ -78,9 +58,10 @@ pub(super) async fn run(
             }
         }
     };
+    let (stdout, stderr) = heard.finish(listener);
     let mut result = CommandResult {
-        stdout: heard.out.finish(listener),
-        stderr: heard.err.finish(listener),
+        stdout,
+        stderr,
         returncode: exit.code,
         command: command.to_vec(),
         duration_ms: u64::try_from(began.elapsed().as_millis()).ok(),
@@ -151,56 +132,5 @@ pub(super) async fn end_all(session: &Session) -> Result<()> {
             let message = "something the agent started does not end; its change is not collected";
             Err(Error::new(ErrorKind::Timeout, message))
         }
-    }
-}
-
-/// What was said so far.
-struct Heard {
-    log: File,
-    out: Voice,
-    err: Voice,
-}
-
-impl Heard {
-    fn hear(
-        &mut self,
-        stream: StreamName,
-        piece: &[u8],
-        listener: &mut Listener<'_>,
-    ) -> io::Result<()> {
-        self.log.write_all(piece)?;
-        let voice = match stream {
-            StreamName::Stdout => &mut self.out,
-            StreamName::Stderr => &mut self.err,
-        };
-        voice.hear(piece, listener);
-        Ok(())
-    }
-}
-
-struct Voice {
-    stream: StreamName,
-    lines: Lines,
-    held: Vec<u8>,
-}
-
-impl Voice {
-    fn new(stream: StreamName) -> Self {
-        Self { stream, lines: Lines::default(), held: Vec::new() }
-    }
-
-    fn hear(&mut self, piece: &[u8], listener: &mut Listener<'_>) {
-        let room = MAX_HELD.saturating_sub(self.held.len()).min(piece.len());
-        self.held.extend_from_slice(piece.get(..room).unwrap_or_default());
-        for line in self.lines.add(piece) {
-            listener.line(&line, self.stream);
-        }
-    }
-
-    fn finish(mut self, listener: &mut Listener<'_>) -> String {
-        if let Some(line) = self.lines.finish() {
-            listener.line(&line, self.stream);
-        }
-        String::from_utf8_lossy(&self.held).into_owned()
     }
 }

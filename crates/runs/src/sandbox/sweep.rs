@@ -1,8 +1,11 @@
 //! Taking back what killed runs left.
 
+use std::path::Path;
+
 use bastide::{Backend, Error, ErrorKind, Result, SessionId};
 
 use super::Sandbox;
+use crate::docker;
 use crate::workspace::journal::{Left, RunFolder, RunHome, RunSweep};
 
 impl Sandbox {
@@ -76,6 +79,10 @@ pub(super) fn session_of(run: &RunFolder) -> Result<Option<SessionId>> {
 /// Takes back what a run made, and removes its folder. What was in repositories, for people.
 pub(super) async fn retire(backend: &dyn Backend, run: RunFolder) -> Result<Vec<String>> {
     let id = run.id().to_owned();
+    let journal = run.read().map_err(|error| not_taken_back(&id, &error))?;
+    if let Some(label) = &journal.containers {
+        docker::remove(Path::new(docker::PROGRAM), label).await?;
+    }
     let (gone, removed) = run.retire().map_err(|error| not_taken_back(&id, &error))?;
     backend.remove_tree(&gone).await?;
     Ok(removed)

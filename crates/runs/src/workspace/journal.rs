@@ -43,6 +43,9 @@ pub(crate) struct Journal {
     /// The session the agent worked in.
     #[serde(default)]
     pub(crate) session: Option<String>,
+    /// The label of the containers the agent worked in.
+    #[serde(default)]
+    pub(crate) containers: Option<String>,
     /// Whether the sandbox was to stay when the run ended, and all of this with it.
     #[serde(default)]
     pub(crate) is_left: bool,
