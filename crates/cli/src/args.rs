@@ -4,6 +4,7 @@ pub(crate) mod docker;
 pub(crate) mod session;
 pub(crate) mod values;
 
+use crate::commands::agent::AgentArgs;
 use crate::commands::attach::AttachArgs;
 use crate::commands::audit::AuditArgs;
 use crate::commands::cp::CpArgs;
@@ -37,6 +38,7 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Task {
     Run(RunArgs),
+    Agent(AgentArgs),
     Create(CreateArgs),
     Exec(ExecArgs),
     Shell(ShellArgs),

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use bastide::snapshot::store::{SaveOptions, SaveReport};
 use bastide::{
-    Client, Result, ResumeOptions, Saved, Session, SessionId, SessionInfo, Store, SweepOptions,
-    SweepReport, Swept,
+    Backend, Client, Result, ResumeOptions, Saved, Session, SessionId, SessionInfo, Store,
+    SweepOptions, SweepReport, Swept,
 };
 use bastide_docker::{DockerBackend, DockerOptions};
 use bastide_local::LocalBackend;
+use bastide_runs::RunHome;
 
 use crate::{config, events};
 
@@ -22,19 +23,37 @@ pub(crate) struct Clients {
 
 /// Clients for the sessions of this home.
 pub(crate) fn clients() -> Result<Clients> {
-    let local = Client::new(Arc::new(LocalBackend::new(config::home()?)?));
-    let local = store()?.known_to(local)?.with_events(events::options()?);
-    Ok(Clients { local, docker: OnceCell::new() })
+    Ok(Clients { local: client_of(&local_backend()?)?, docker: OnceCell::new() })
 }
 
-/// A client for containers like this.
-pub(crate) fn docker_client(
+/// Sessions on this machine.
+pub(crate) fn local_backend() -> Result<Arc<dyn Backend>> {
+    Ok(Arc::new(LocalBackend::new(config::home()?)?))
+}
+
+/// Sessions in containers like this.
+pub(crate) fn docker_backend(
     options: DockerOptions,
     progress: impl Fn(&str) + Send + Sync + 'static,
-) -> Result<Client> {
+) -> Result<Arc<dyn Backend>> {
     let backend = DockerBackend::new(config::home()?, config::engine()?, options)?;
-    let client = Client::new(Arc::new(backend.with_progress(progress)));
+    Ok(Arc::new(backend.with_progress(progress)))
+}
+
+/// A client that knows the snapshots of this home, and tells whoever is to hear of it.
+pub(crate) fn client_of(backend: &Arc<dyn Backend>) -> Result<Client> {
+    let client = Client::new(Arc::clone(backend));
     Ok(store()?.known_to(client)?.with_events(events::options()?))
+}
+
+/// The runs of agents of this home.
+pub(crate) fn run_home() -> Result<RunHome> {
+    RunHome::at(config::runs()?)
+}
+
+/// Whether there has been a run in this home.
+pub(crate) fn had_runs() -> Result<bool> {
+    Ok(config::runs()?.is_dir())
 }
 
 /// The store of snapshots of this home.
@@ -52,7 +71,7 @@ impl Clients {
         if let Some(client) = self.docker.get() {
             return Ok(client);
         }
-        let client = docker_client(DockerOptions::default(), |_| {})?;
+        let client = client_of(&docker_backend(DockerOptions::default(), |_| {})?)?;
         Ok(self.docker.get_or_init(|| client))
     }
 

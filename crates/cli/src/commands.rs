@@ -1,5 +1,6 @@
 //! One file for each command.
 
+pub(crate) mod agent;
 pub(crate) mod attach;
 pub(crate) mod audit;
 pub(crate) mod cp;

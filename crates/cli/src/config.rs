@@ -25,6 +25,13 @@ pub(crate) fn home() -> Result<PathBuf> {
     })
 }
 
+/// Where runs of agents are kept: beside the home, because no agent may work in the home itself.
+pub(crate) fn runs() -> Result<PathBuf> {
+    let mut path = home()?.into_os_string();
+    path.push("-agents");
+    Ok(PathBuf::from(path))
+}
+
 /// Where the Docker daemon is: what `DOCKER_HOST` says, with the certificates of `DOCKER_CERT_PATH` where
 /// `DOCKER_TLS_VERIFY` asks for them.
 pub(crate) fn engine() -> Result<EngineAddress> {
@@ -42,6 +49,11 @@ pub(crate) fn engine() -> Result<EngineAddress> {
 pub(crate) fn shared_environment() -> Vec<(String, String)> {
     let shared = HOST_ENVIRONMENT_ALLOWLIST.iter().filter(|name| **name != "TMPDIR");
     shared.filter_map(|name| Some(((*name).to_owned(), env::var(name).ok()?))).collect()
+}
+
+/// A variable of the caller's that is to be passed by its name.
+pub(crate) fn variable(name: &str) -> Option<String> {
+    env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 /// Who hears of events, as the caller's environment says.

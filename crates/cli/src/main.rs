@@ -69,6 +69,7 @@ impl Task {
     fn json(&self) -> bool {
         match self {
             Self::Run(args) => args.json,
+            Self::Agent(args) => args.json(),
             Self::Create(args) => args.json,
             Self::Exec(args) => args.json,
             Self::Ps(args) => args.json,
@@ -94,6 +95,7 @@ impl Task {
     async fn perform(self, ui: &mut Ui) -> bastide::Result<ExitCode> {
         match self {
             Self::Run(args) => commands::run::run(ui, args).await,
+            Self::Agent(args) => commands::agent::run(ui, args).await,
             Self::Create(args) => commands::create::run(ui, args).await,
             Self::Exec(args) => commands::exec::run(ui, args).await,
             Self::Shell(args) => commands::shell::run(ui, args).await,

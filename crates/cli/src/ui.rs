@@ -140,6 +140,14 @@ impl Ui {
         }
     }
 
+    /// Shows a step of an agent at work, on standard error.
+    pub(crate) fn step(&self, text: &str) {
+        if !self.json {
+            let lines: String = text.lines().map(|line| format!("{}\n", escaped(line))).collect();
+            self.say(&lines);
+        }
+    }
+
     /// A way to show how far something is, for whoever watches.
     pub(crate) fn notices(&self) -> Notices {
         Notices { shown: !self.json && io::stderr().is_terminal() }

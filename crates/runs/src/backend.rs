@@ -19,6 +19,12 @@ pub trait RunBackend: std::fmt::Debug + Send + Sync {
         None
     }
 
+    /// Whether a variable that an agent needs is there without the run's own environment having it.
+    fn provides(&self, variable: &str) -> bool {
+        let _ = variable;
+        false
+    }
+
     /// Makes a workspace and a sandbox ready.
     ///
     /// # Errors

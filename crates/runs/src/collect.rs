@@ -1,7 +1,7 @@
 //! The complete change of a workspace, found without running anything.
 //!
-//! Before the agent runs, [`Base::record`] notes every file: what it is called, what changes when it
-//! does, and what is in it, or where that can be read again. Afterwards [`Base::collect`] looks again,
+//! Before the agent runs, [`Baseline::record`] notes every file: what it is called, what changes when it
+//! does, and what is in it, or where that can be read again. Afterwards [`Baseline::collect`] looks again,
 //! and writes what differs as a patch that `git apply` takes.
 //!
 //! No git runs for any of that. A repository the agent could write to can name programs in dozens of
@@ -9,8 +9,8 @@
 //! again), and which ones git consults differs between its versions. Index, object store and ignore
 //! files are read here as what they are: data, bounded, and believed only as far as they can be checked.
 
-mod base;
 mod base85;
+mod baseline;
 mod changes;
 mod content;
 mod glob;
@@ -31,9 +31,10 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-pub use base::{Base, BaseOptions};
+pub use baseline::{Baseline, BaselineOptions};
 pub use changes::Changes;
 pub(crate) use changes::Delta;
+pub(crate) use glob::matches as glob_matches;
 pub(crate) use oid::{HashKind, Oid};
 pub(crate) use open::{open_folder, open_regular, open_root, split};
 pub(crate) use scan::FileMode;

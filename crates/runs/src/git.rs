@@ -110,12 +110,12 @@ impl GitDir {
         &self.path
     }
 
-    /// Git in this repository, with something to read if there is.
+    /// Git in this repository; `input` is what it reads.
     pub(crate) async fn run<A: AsRef<OsStr>>(
         &self,
         setting: &Setting<'_>,
         arguments: impl IntoIterator<Item = A>,
-        input: Option<File>,
+        input: File,
     ) -> Result<String> {
         let mut command = git();
         command.env("GIT_DIR", &self.path).current_dir(&self.path);
@@ -141,8 +141,8 @@ pub(crate) fn git() -> Command {
 }
 
 /// Runs git to its end, under a deadline.
-pub(crate) async fn finish(mut command: Command, input: Option<File>) -> Result<String> {
-    command.stdin(input.map_or_else(Stdio::null, Stdio::from));
+pub(crate) async fn finish(mut command: Command, input: File) -> Result<String> {
+    command.stdin(Stdio::from(input));
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.kill_on_drop(true).spawn().map_err(|error| {
         let (kind, message) = match error.kind() {

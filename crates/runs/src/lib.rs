@@ -5,15 +5,20 @@
 pub mod agents;
 mod backend;
 pub mod collect;
+mod docker;
+mod files;
 mod git;
 pub mod reference;
 mod run;
 mod sandbox;
 mod shapes;
 pub mod stream;
+mod transcript;
 pub mod workspace;
 
 pub use backend::RunBackend;
+pub use docker::DockerSandbox;
+pub use files::WorkspaceFiles;
 pub use run::run;
 pub use sandbox::{Sandbox, SandboxOptions};
 pub use shapes::{

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::sandbox::SandboxOptions;
 use crate::workspace::WorkspaceMode;
 
-/// One throw-away container for each command.
+/// One throw-away container for each command; [`DockerSandbox`](crate::DockerSandbox) runs it.
 ///
 /// ```
 /// use bastide_model::lax;
@@ -184,17 +184,17 @@ impl Dump for SbxRun {
     }
 }
 
-impl DockerRun {
-    /// The same run in a session; image, `workdir` and `docker_args` are for whoever makes the backend.
-    #[must_use]
-    pub fn options(&self) -> SandboxOptions {
-        let mut options = SandboxOptions::new(&self.workspace);
-        options.name.clone_from(&self.name);
-        options.remove_on_exit = self.remove_on_exit;
-        options.create.env =
-            self.env.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
-        options
+/// Refuses settings that a session does not serve, by name.
+fn refuse_unserved(settings: &[(&str, bool)], instead: &str) -> Result<()> {
+    let asked: Vec<_> =
+        settings.iter().filter(|(_, is_asked)| *is_asked).map(|(name, _)| *name).collect();
+    if asked.is_empty() {
+        return Ok(());
     }
+    let message = format!("a session does not serve {}", asked.join(", "));
+    Err(Error::new(ErrorKind::Unsupported, message)
+        .with_context("settings", asked.join(","))
+        .with_hint(instead))
 }
 
 impl SbxRun {
@@ -202,9 +202,19 @@ impl SbxRun {
     ///
     /// # Errors
     ///
-    /// If the memory is no size, or the processors are no number of them.
+    /// If the memory is no size, or the processors are no number of them; and for each setting that only
+    /// `sbx` itself serves, by its name.
     pub fn options(&self) -> Result<SandboxOptions> {
         let wrong = |what: &str| Error::new(ErrorKind::InvalidInput, what.to_owned());
+        let unserved = [
+            ("network_allow", !self.network_allow.is_empty()),
+            ("secret_env", !self.secret_env.is_empty()),
+            ("secret_oauth", !self.secret_oauth.is_empty()),
+            ("secret_oauth_refresh", !self.secret_oauth_refresh.is_empty()),
+            ("codex_auth_from_host", self.codex_auth_from_host),
+        ];
+        let instead = "choose the network by `create.network`, and pass keys by `create.env`";
+        refuse_unserved(&unserved, instead)?;
         let mut options = SandboxOptions::new(&self.workspace);
         options.name.clone_from(&self.name);
         options.remove_on_exit = self.remove_on_exit;
@@ -286,8 +296,23 @@ mod tests {
             let wrong = json!({"workspace": "/w", key: value});
             assert!(lax::read::<SbxRun>(&wrong).unwrap().options().is_err(), "{wrong}");
         }
-        let docker: DockerRun = lax::read(&json!({"workspace": "/w", "env": {"A": "1"}})).unwrap();
-        assert_eq!(docker.options().create.env, [("A".to_owned(), "1".to_owned())]);
+    }
+
+    #[test]
+    fn what_is_not_served_is_refused_by_name() {
+        let all = [
+            ("network_allow", json!(["a.example:443"])),
+            ("secret_env", json!({"openai": "KEY"})),
+            ("secret_oauth", json!(["openai"])),
+            ("secret_oauth_refresh", json!(["openai"])),
+            ("codex_auth_from_host", json!(true)),
+        ];
+        for (name, value) in all {
+            let run: SbxRun = lax::read(&json!({"workspace": "/w", name: value})).unwrap();
+            let refused = run.options().unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Unsupported);
+            assert!(refused.to_string().contains(name), "{refused}");
+        }
     }
 
     #[test]

@@ -13,6 +13,9 @@ use crate::stream::Listener;
 /// How long an agent may take to say its version.
 const VERSION: Duration = Duration::from_secs(30);
 
+/// How much of what a check said is kept, in characters; the log has all of it.
+const CHECK_OUTPUT: usize = 4000;
+
 /// The exit code of a program that is not there.
 const NOT_FOUND: i32 = 127;
 
@@ -20,7 +23,7 @@ const NOT_FOUND: i32 = 127;
 ///
 /// # Errors
 ///
-/// If the run cannot be prepared, is lost, or cannot be collected or cleaned up. An agent that fails is
+/// If a key that the agent needs is missing, or the run cannot be prepared, is lost, or cannot be collected or cleaned up. An agent that fails is
 /// no error: its exit code is in the result.
 pub async fn run(
     agent: &Agent,
@@ -34,12 +37,30 @@ pub async fn run(
         return Err(Error::new(ErrorKind::InvalidInput, message));
     }
     let command = agent.spec.command(prompt, config)?;
+    require_credentials(agent, backend, config)?;
     let session = backend.prepare(agent, config).await?;
     let worked = work(agent, backend, &session, &command, config, listener).await;
     let cleaned = backend.cleanup(&session).await;
     let result = worked?;
     cleaned?;
     Ok(result)
+}
+
+/// Refuses to start an agent without the keys that it cannot work without.
+fn require_credentials(agent: &Agent, backend: &dyn RunBackend, config: &RunConfig) -> Result<()> {
+    let is_set = |wanted: &str| {
+        let own = agent.spec.env.iter().map(|(name, value)| (name, value));
+        let given = config.env.iter().map(|(name, value)| (name, value));
+        own.chain(given).any(|(name, value)| name == wanted && !value.is_empty())
+    };
+    let missing = agent.spec.missing_credentials(|name| is_set(name) || backend.provides(name));
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let message = format!("the agent {} needs {} inside", agent.spec.name, missing.join(", "));
+    Err(Error::new(ErrorKind::InvalidInput, message)
+        .with_context("missing", missing.join(","))
+        .with_hint("give it with the run's environment; whatever the agent runs can read it there"))
 }
 
 async fn work(
@@ -62,6 +83,10 @@ async fn work(
     }
     let collected = backend.collect(session, config).await?;
     let mut result = result(agent, backend, session, done, collected, config);
+    if let Some(line) = &config.check {
+        let checked = check(backend, session, line, config).await?;
+        result.metadata.insert("check".to_owned(), checked);
+    }
     if let Some(version) = version {
         result.metadata.insert("agent_version".to_owned(), Value::from(version));
     }
@@ -82,6 +107,22 @@ async fn version(
     let said = backend.run(session, command, &config, &mut Listener::none()).await?;
     let line = said.stdout.lines().next().map(|line| line.trim().chars().take(200).collect());
     Ok(line.filter(|line: &String| said.returncode == 0 && !line.is_empty()))
+}
+
+/// Whether the agent did well: the exit code of the check, and the end of what it said.
+async fn check(
+    backend: &dyn RunBackend,
+    session: &RunSession,
+    line: &str,
+    config: &RunConfig,
+) -> Result<Value> {
+    let command = ["sh", "-c", line].map(str::to_owned);
+    let config = RunConfig { timeout: config.timeout, ..RunConfig::default() };
+    let said = backend.run(session, &command, &config, &mut Listener::none()).await?;
+    let output = [said.stdout, said.stderr].concat();
+    let skipped = output.chars().count().saturating_sub(CHECK_OUTPUT);
+    let end: String = output.chars().skip(skipped).collect();
+    Ok(serde_json::json!({"exit_code": said.returncode, "output": end}))
 }
 
 fn result(

@@ -1,27 +1,25 @@
 //! Runs in sandboxes of this project: the only part that knows sessions.
 
-mod outputs;
 mod process;
+mod sweep;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use bastide::model::Manifest;
-use bastide::{Backend, Client, CreateOptions, Error, ErrorKind, Result, Session, SessionId};
-use serde_json::Value;
+use bastide::model::{Manifest, PathGrant};
+use bastide::{
+    Backend, Client, CreateOptions, Error, ErrorKind, GuestPath, Result, Session, SessionId,
+};
 
 use crate::agents::Agent;
 use crate::backend::RunBackend;
-use crate::collect::Changes;
-use crate::shapes::{Artifact, CommandResult, RunArtifacts, RunConfig, RunSession, remarks};
+use crate::shapes::{CommandResult, RunArtifacts, RunConfig, RunSession};
 use crate::stream::Listener;
+use crate::workspace::collected::collect;
 use crate::workspace::journal::RunHome;
 use crate::workspace::{Workspace, WorkspaceOptions};
-
-/// The largest patch that is held in memory; a larger one is in its file.
-const MAX_DIFF: u64 = 64 << 20;
 
 /// How a sandbox for runs shall be.
 #[derive(Debug, Clone)]
@@ -33,6 +31,9 @@ pub struct SandboxOptions {
     pub given: WorkspaceOptions,
     /// How the session shall be.
     pub create: CreateOptions,
+    /// What the session has besides: grants, users, variables. It has no entries, for the workspace is the
+    /// agent's folder.
+    pub manifest: Manifest,
     /// The run's name, if it is to have a certain one.
     pub name: Option<String>,
     /// Whether the sandbox goes when the run ends.
@@ -55,6 +56,13 @@ impl SandboxOptions {
     #[must_use]
     pub fn create(mut self, create: CreateOptions) -> Self {
         self.create = create;
+        self
+    }
+
+    /// Gives the session what this manifest says besides its entries.
+    #[must_use]
+    pub fn manifest(mut self, manifest: Manifest) -> Self {
+        self.manifest = manifest;
         self
     }
 
@@ -95,6 +103,7 @@ impl SandboxOptions {
             workspace: workspace.into(),
             given: WorkspaceOptions::default(),
             create: CreateOptions::default(),
+            manifest: Manifest::default(),
             name: None,
             remove_on_exit: true,
             force_recreate: false,
@@ -119,6 +128,8 @@ struct Live {
     session: Session,
     workspace: Arc<Workspace>,
     results: PathBuf,
+    /// Where commands run, where that is not the session's own workspace.
+    cwd: Option<GuestPath>,
 }
 
 impl Sandbox {
@@ -129,24 +140,11 @@ impl Sandbox {
         Self { backend, client, home, options, live: Mutex::default() }
     }
 
-    /// Takes back what killed runs left: work trees, branches nobody wrote to, locks, folders. What
-    /// nobody can tell is kept and named.
-    ///
-    /// # Errors
-    ///
-    /// If the folder of runs cannot be read.
-    pub async fn sweep(
-        backend: &dyn Backend,
-        home: &RunHome,
-    ) -> Result<crate::workspace::journal::RunSweep> {
-        let mut swept = home.sweep()?;
-        for path in std::mem::take(&mut swept.ended) {
-            match backend.discard(&path).await {
-                Ok(()) => swept.ended.push(path),
-                Err(error) => swept.unclear.push((path, error.to_string())),
-            }
-        }
-        Ok(swept)
+    /// The same; sessions are made by this client of the same backend.
+    #[must_use]
+    pub fn with_client(mut self, client: Client) -> Self {
+        self.client = client;
+        self
     }
 
     fn live(&self, session: &RunSession) -> Result<Arc<Live>> {
@@ -166,26 +164,22 @@ impl Sandbox {
         if !self.options.force_recreate {
             return Ok(());
         }
-        if let Some(run) = self.home.take_left(id)? {
-            let failed = |error: std::io::Error| {
-                let message = format!("cannot take back what the run {id} left: {error}");
-                Error::new(ErrorKind::Io, message)
-            };
-            if let Some(session) = run.read().map_err(failed)?.session {
-                self.client.delete(&session.parse()?).await?;
-            }
-            let path = run.path().to_owned();
-            run.undo().map_err(failed)?;
-            drop(run);
-            self.backend.discard(&path).await?;
+        self.take_back(id).await
+    }
+
+    /// Takes back what there is of a run that is over.
+    async fn take_back(&self, id: &str) -> Result<()> {
+        let Some(run) = self.home.take_left(id)? else { return Ok(()) };
+        if let Some(session) = sweep::session_of(&run)? {
+            self.client.delete(&session).await?;
         }
-        Ok(())
+        sweep::retire(self.backend.as_ref(), run).await.map(drop)
     }
 
     /// Takes a workspace back, and what is in the run's folder with it.
     async fn discard(&self, workspace: Workspace) -> Result<()> {
         let path = workspace.close()?;
-        self.backend.discard(&path).await
+        self.backend.remove_tree(&path).await
     }
 
     async fn boot(
@@ -193,18 +187,26 @@ impl Sandbox {
         workspace: &Workspace,
         id: SessionId,
         config: &RunConfig,
-    ) -> Result<Session> {
+    ) -> Result<(Session, Option<GuestPath>)> {
         workspace.note_session(id.as_str())?;
-        let manifest = Manifest {
-            root: text(workspace.folder())?.to_owned(),
-            extra_path_grants: workspace.grants().to_vec(),
-            ..Manifest::default()
-        };
+        let mut manifest = self.options.manifest.clone();
+        let folder = text(workspace.folder())?.to_owned();
+        let mut cwd = None;
+        if self.backend.has_host_files() {
+            manifest.root = folder;
+        } else {
+            let wrong = |error| Error::new(ErrorKind::InvalidInput, format!("{folder}: {error}"));
+            cwd = Some(folder.parse().map_err(wrong)?);
+            let (read_only, description, host_path) = (false, None, None);
+            let given = PathGrant { path: folder, read_only, description, host_path };
+            manifest.extra_path_grants.push(given);
+        }
+        manifest.extra_path_grants.extend(workspace.grants().iter().cloned());
         let mut create = self.options.create.clone();
         create.id = Some(id);
         create.tied_to_owner = self.options.remove_on_exit;
         create.env.extend(config.env.iter().cloned());
-        self.client.create(&manifest, create).await
+        Ok((self.client.create(&manifest, create).await?, cwd))
     }
 }
 
@@ -218,26 +220,37 @@ impl RunBackend for Sandbox {
         self.options.name.as_deref()
     }
 
+    fn provides(&self, variable: &str) -> bool {
+        let SandboxOptions { create, manifest, .. } = &self.options;
+        create.env.iter().any(|(name, value)| name == variable && !value.is_empty())
+            || manifest.environment.value.contains_key(variable)
+    }
+
     async fn prepare(&self, agent: &Agent, config: &RunConfig) -> Result<RunSession> {
+        if !self.options.manifest.entries.is_empty() {
+            let message = "a manifest with entries cannot lay out the folder an agent is given";
+            return Err(Error::new(ErrorKind::InvalidInput, message)
+                .with_hint("put the files there, or leave `entries` out"));
+        }
         let session_id = SessionId::random();
         let id = self.options.name.clone().unwrap_or_else(|| session_id.to_string());
         self.make_way(&id).await?;
         let mut given = self.options.given.clone();
         given.files.extend(agent.files()?);
         let run = self.home.begin(&id)?;
-        let path = run.path().to_owned();
         let workspace = match Workspace::prepare(&self.options.workspace, &given, run).await {
             Ok(workspace) => workspace,
             Err(error) => {
-                drop(self.backend.discard(&path).await);
+                // A sweep tries again.
+                drop(self.take_back(&id).await);
                 return Err(error);
             }
         };
         let mut config = config.clone();
         let own = agent.spec.env.iter().map(|(key, value)| (key.clone(), value.clone()));
         config.env.splice(0..0, own);
-        let session = match self.boot(&workspace, session_id, &config).await {
-            Ok(session) => session,
+        let (session, cwd) = match self.boot(&workspace, session_id, &config).await {
+            Ok(booted) => booted,
             Err(error) => {
                 return match self.discard(workspace).await {
                     Ok(()) => Err(error),
@@ -253,7 +266,7 @@ impl RunBackend for Sandbox {
         let receipt = session.receipt().rung.as_str();
         prepared.metadata.insert("isolation".to_owned(), receipt.into());
         let results = self.home.results(&id);
-        let live = Live { session, workspace: Arc::new(workspace), results };
+        let live = Live { session, workspace: Arc::new(workspace), results, cwd };
         let mut all = self.live.lock().unwrap_or_else(PoisonError::into_inner);
         all.insert(prepared.id.clone(), Arc::new(live));
         Ok(prepared)
@@ -267,27 +280,14 @@ impl RunBackend for Sandbox {
         listener: &mut Listener<'_>,
     ) -> Result<CommandResult> {
         let live = self.live(session)?;
-        process::run(&live.session, command, config.timeout, &live.results, listener).await
+        process::run(&live, command, config.timeout, listener).await
     }
 
     async fn collect(&self, session: &RunSession, config: &RunConfig) -> Result<RunArtifacts> {
         let live = self.live(session)?;
         process::end_all(&live.session).await?;
-        let (workspace, results) = (Arc::clone(&live.workspace), live.results.clone());
-        let outputs = config.outputs.clone();
-        let message =
-            self.options.commit_message.as_deref().unwrap_or("Change by an agent").to_owned();
-        let collected = tokio::task::spawn_blocking(move || {
-            let collected = collect(&workspace, &results, &outputs)?;
-            Ok::<_, Error>((collected, workspace.stage(&message)?))
-        });
-        let (mut artifacts, staged) = collected.await.map_err(|error| {
-            Error::new(ErrorKind::Internal, format!("collecting did not come to its end: {error}"))
-        })??;
-        if let Some(staged) = staged {
-            artifacts.branch = live.workspace.commit(staged).await?;
-        }
-        Ok(artifacts)
+        let message = self.options.commit_message.as_deref().unwrap_or("Change by an agent");
+        collect(&live.workspace, &live.results, &config.outputs, message).await
     }
 
     async fn cleanup(&self, session: &RunSession) -> Result<()> {
@@ -305,36 +305,6 @@ impl RunBackend for Sandbox {
         let deleted = session.delete().await;
         self.discard(workspace).await.and(deleted)
     }
-}
-
-/// What is collected while nothing runs any more.
-fn collect(workspace: &Workspace, results: &Path, outputs: &[String]) -> Result<RunArtifacts> {
-    process::make_results(results)?;
-    let patch = results.join("changes.patch");
-    // An earlier look is not the last one.
-    drop(std::fs::remove_file(&patch));
-    let Changes { files, patch_bytes, ignored, left_out, new_repositories } =
-        workspace.collect(&patch)?;
-    let mut collected = RunArtifacts {
-        changed_files: files,
-        metadata: remarks(&ignored, &left_out, &new_repositories),
-        ..RunArtifacts::default()
-    };
-    if patch_bytes <= MAX_DIFF {
-        let text = std::fs::read_to_string(&patch).map_err(|error| {
-            Error::new(ErrorKind::Io, format!("cannot read {}: {error}", patch.display()))
-        })?;
-        collected.diff = Some(text);
-    }
-    let mut artifact = Artifact::new("patch", &patch);
-    artifact.metadata.insert("bytes".to_owned(), Value::from(patch_bytes));
-    collected.artifacts.push(artifact);
-    let log = results.join(process::LOG);
-    if log.is_file() {
-        collected.artifacts.push(Artifact::new("log", log));
-    }
-    collected.artifacts.extend(outputs::collect(workspace.folder(), results, outputs)?);
-    Ok(collected)
 }
 
 fn text(path: &Path) -> Result<&str> {

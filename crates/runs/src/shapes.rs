@@ -33,6 +33,9 @@ pub struct RunConfig {
     pub extra_args: Vec<String>,
     /// Files to be collected besides the change, relative to the workspace.
     pub outputs: Vec<String>,
+    /// A line for the shell that tells whether the agent did well, run inside when the change has been
+    /// collected.
+    pub check: Option<String>,
 }
 
 impl RunConfig {
@@ -103,6 +106,13 @@ impl RunConfig {
     #[must_use]
     pub fn outputs(mut self, outputs: impl IntoIterator<Item = String>) -> Self {
         self.outputs = outputs.into_iter().collect();
+        self
+    }
+
+    /// Has that line for the shell tell whether the agent did well.
+    #[must_use]
+    pub fn check(mut self, line: impl Into<String>) -> Self {
+        self.check = Some(line.into());
         self
     }
 }

@@ -1,7 +1,10 @@
 //! What an agent says while it works: lines, filters, and a word when it says nothing for long.
 
 use std::fmt;
+use std::pin::Pin;
 use std::time::Duration;
+
+use bastide::{Receipt, SessionId};
 
 /// After how long a silence somebody is told, unless said otherwise.
 pub const IDLE: Duration = Duration::from_secs(30);
@@ -33,6 +36,13 @@ impl StreamName {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RunEvent {
+    /// The session is there in which the agent will work.
+    Prepared {
+        /// Its id.
+        session: SessionId,
+        /// What is in force in it.
+        receipt: Box<Receipt>,
+    },
     /// The agent's command starts.
     Started {
         /// The command.
@@ -76,6 +86,9 @@ pub struct Listener<'l> {
     told: Option<Box<dyn FnMut(RunEvent) + Send + 'l>>,
     /// After how long a silence it is told.
     pub(crate) idle: Option<Duration>,
+    stop: Option<Pin<Box<dyn Future<Output = i32> + Send + 'l>>>,
+    /// The signal that came.
+    stopped: Option<i32>,
 }
 
 impl fmt::Debug for Listener<'_> {
@@ -93,7 +106,7 @@ impl<'l> Listener<'l> {
 
     /// Somebody who is told everything.
     pub fn new(told: impl FnMut(RunEvent) + Send + 'l) -> Self {
-        Self { filter: None, told: Some(Box::new(told)), idle: Some(IDLE) }
+        Self { told: Some(Box::new(told)), idle: Some(IDLE), ..Self::default() }
     }
 
     /// The same; lines go through this filter first.
@@ -108,6 +121,25 @@ impl<'l> Listener<'l> {
     pub fn with_idle(mut self, idle: Option<Duration>) -> Self {
         self.idle = idle;
         self
+    }
+
+    /// The same; the command is ended when this is over, with the signal whose number it says. What it did
+    /// until then is collected all the same.
+    #[must_use]
+    pub fn with_stop(mut self, stop: impl Future<Output = i32> + Send + 'l) -> Self {
+        self.stop = Some(Box::pin(stop));
+        self
+    }
+
+    /// Waits until the command is to end: the number of the signal. It can be waited for again.
+    pub(crate) async fn stopped(&mut self) -> i32 {
+        if let (None, Some(stop)) = (self.stopped, &mut self.stop) {
+            self.stopped = Some(stop.await);
+        }
+        match self.stopped {
+            Some(number) => number,
+            None => std::future::pending().await,
+        }
     }
 
     /// Tells of something.

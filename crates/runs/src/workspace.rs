@@ -6,9 +6,11 @@
 //! What the agent did comes back as a patch, or as one commit on a branch that we write.
 
 mod carry;
+pub(crate) mod collected;
 mod commit;
 mod copy;
 pub(crate) mod journal;
+mod outputs;
 mod place;
 mod protect;
 mod worktree;
@@ -22,7 +24,7 @@ use bastide::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::agents::MaterialisedFile;
-use crate::collect::{Base, BaseOptions, Changes, Oid};
+use crate::collect::{Baseline, BaselineOptions, Changes, Oid};
 use crate::git::place::Place;
 use crate::git::refs;
 use journal::{Journal, RunFolder};
@@ -103,7 +105,7 @@ pub struct Workspace {
     /// The folder the agent works in.
     folder: PathBuf,
     grants: Vec<PathGrant>,
-    base: Base,
+    base: Baseline,
     /// The repository and the commit the change is put onto, if it is to be on a branch.
     target: Option<Target>,
     run: RunFolder,
@@ -170,6 +172,7 @@ impl Workspace {
         match prepared {
             Ok(parts) => Ok(parts.with(run)),
             Err(error) => match run.undo() {
+                // The folder is for the caller to remove.
                 Ok(_) => Err(error),
                 Err(left) => Err(error.with_hint(format!("`sweep` removes what is left: {left}"))),
             },
@@ -193,7 +196,7 @@ impl Workspace {
                 .with_hint("use `WorkspaceMode::Worktree` or `Clone`"));
         }
         place::put(source, &options.files, run, place::Existing::Refused)?;
-        let base = Base::record(source, BaseOptions::new(run.scratch()))?;
+        let base = Baseline::record(source, BaselineOptions::new(run.scratch()))?;
         let grants = protect::grants(source, place, &base, &run.empty()?)?;
         Ok(Parts { folder: source.to_owned(), grants, base, target: None })
     }
@@ -220,7 +223,7 @@ impl Workspace {
     ///
     /// # Errors
     ///
-    /// As [`Base::collect`].
+    /// As [`Baseline::collect`].
     pub fn collect(&self, patch: &Path) -> Result<Changes> {
         self.base.collect(patch)
     }
@@ -255,6 +258,11 @@ impl Workspace {
         announce(&self.run, |journal| journal.session = Some(session.to_owned()))
     }
 
+    /// Notes by which label the agent's containers are known, before there is one.
+    pub(crate) fn note_containers(&self, label: &str) -> Result<()> {
+        announce(&self.run, |journal| journal.containers = Some(label.to_owned()))
+    }
+
     /// Lets go of a workspace that is to stay with its sandbox.
     ///
     /// # Errors
@@ -265,18 +273,17 @@ impl Workspace {
     }
 
     /// Takes back what was made in the repository but for a branch with the change on it, and lets go of
-    /// the run's folder, which is for the caller to remove.
+    /// the run's folder, which is for the caller to remove: where it is now.
     ///
     /// # Errors
     ///
     /// If something of it cannot be removed; `sweep` tries again.
     pub fn close(self) -> Result<PathBuf> {
-        let path = self.run.path().to_owned();
-        self.run.undo().map_err(|error| {
+        let retired = self.run.retire().map_err(|error| {
             let message = format!("cannot take back what the run made: {error}");
             Error::new(ErrorKind::Io, message)
         })?;
-        Ok(path)
+        Ok(retired.0)
     }
 }
 
@@ -285,7 +292,7 @@ impl Workspace {
 struct Parts {
     folder: PathBuf,
     grants: Vec<PathGrant>,
-    base: Base,
+    base: Baseline,
     target: Option<Target>,
 }
 

@@ -2,19 +2,20 @@
 
 use std::io;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use bastide::model::document::Format;
 use bastide::model::environment::Variable;
 use bastide::model::{Manifest, Registry};
 use bastide::snapshot::store::StoreSnapshot;
 use bastide::{
-    Client, CreateOptions, Error, ErrorKind, Isolation, NetworkAccess, Result, Rung, Session,
-    SessionId, SnapshotChoice,
+    Backend, Client, CreateOptions, Error, ErrorKind, Isolation, NetworkAccess, Result, Rung,
+    Session, SessionId, SnapshotChoice,
 };
 
 use super::docker::DockerArgs;
 use super::values::{parse_bytes, parse_cpus, parse_pair};
-use crate::clients::{clients, docker_client};
+use crate::clients::{client_of, docker_backend, local_backend};
 use crate::config;
 use crate::ui::Ui;
 
@@ -107,17 +108,56 @@ enum NetworkArg {
     Host,
 }
 
+/// A session that is not made yet.
+#[derive(Debug)]
+pub(crate) struct Planned {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) client: Client,
+    pub(crate) manifest: Manifest,
+    pub(crate) options: CreateOptions,
+}
+
 impl SessionArgs {
     /// Makes the session.
     pub(crate) async fn create(self, ui: &Ui, tied_to_owner: bool) -> Result<(Client, Session)> {
         self.refuse_what_cannot_be_had()?;
+        let root = self.workspace.as_deref().map(workspace).transpose()?;
+        let snapshot = self.snapshot.clone();
+        let Planned { client, mut manifest, mut options, .. } = self.plan(ui)?;
+        if let Some(root) = root {
+            manifest.root = root;
+        }
+        options.tied_to_owner = tied_to_owner;
+        let id = SessionId::random();
+        // Its own snapshot when it stops; the one it starts from stays as it is.
+        let snapshot = StoreSnapshot { id: id.to_string(), from: snapshot };
+        options.snapshot = Some(SnapshotChoice::Named(snapshot.into_snapshot()));
+        options.id = Some(id);
+        let shown = ui.progress("laying out");
+        options.progress = shown.listener();
+        let session = client.create(&manifest, options).await?;
+        drop(shown);
+        Ok((client, session))
+    }
+
+    /// The session of an agent, and the folder it works in.
+    pub(crate) fn for_agent(self, ui: &Ui) -> Result<(PathBuf, Planned)> {
+        if self.snapshot.is_some() {
+            let message = "--snapshot: an agent works in a folder of yours, not in a snapshot";
+            return Err(Error::new(ErrorKind::Unsupported, message)
+                .with_context("option", "--snapshot")
+                .with_hint("`bastide snapshot export` writes one to a folder"));
+        }
+        self.refuse_of_backend()?;
+        let folder = self.workspace.clone().unwrap_or_else(|| PathBuf::from("."));
+        Ok((folder, self.plan(ui)?))
+    }
+
+    fn plan(self, ui: &Ui) -> Result<Planned> {
         let mut manifest = match &self.manifest {
             Some(path) => load(ui, path)?,
             None => Manifest::default(),
         };
-        if let Some(folder) = &self.workspace {
-            manifest.root = workspace(folder)?;
-        }
         // What is written on the command line is meant more than what is written in a file.
         for (key, value) in self.envs {
             manifest.environment.value.insert(key, Variable::Plain(value));
@@ -139,50 +179,39 @@ impl SessionArgs {
         options.limits.cpu_millis = self.cpus;
         options.limits.disk = self.disk;
         options.nested_sandbox = self.nested_sandbox;
-        options.tied_to_owner = tied_to_owner;
-        let id = SessionId::random();
-        // Its own snapshot when it stops; the one it starts from stays as it is.
-        let snapshot = StoreSnapshot { id: id.to_string(), from: self.snapshot };
-        options.snapshot = Some(SnapshotChoice::Named(snapshot.into_snapshot()));
-        options.id = Some(id);
         options.base_dir = base_dir(self.manifest.as_deref())?;
-        let shown = ui.progress("laying out");
-        options.progress = shown.listener();
-        let client = match self.backend {
+        let backend = match self.backend {
             BackendArg::Docker => {
                 let progress = ui.notices();
-                docker_client(self.docker.options()?, move |said| progress.say(said))?
+                docker_backend(self.docker.options()?, move |said| progress.say(said))?
             }
             // Programs of this machine see what the reference lets them see of the environment.
             BackendArg::Local | BackendArg::Sbx | BackendArg::Kube => {
                 options.env = config::shared_environment();
-                clients()?.local()
+                local_backend()?
             }
         };
-        let session = client.create(&manifest, options).await?;
-        drop(shown);
-        Ok((client, session))
+        Ok(Planned { client: client_of(&backend)?, backend, manifest, options })
     }
 
     /// Whoever asks for something and gets less than that would be misled.
     fn refuse_what_cannot_be_had(&self) -> Result<()> {
-        let refuse = |option: &str, why: &str| {
-            let message = format!("{option}: {why}");
-            Err(Error::new(ErrorKind::Unsupported, message).with_context("option", option))
-        };
+        if self.backend == BackendArg::Docker && self.workspace.is_some() {
+            let why = "a folder of the host cannot be the workspace of a container; grant \
+                       it beside the workspace, by `extra_path_grants` of a manifest";
+            return refuse("--workspace", why);
+        }
+        self.refuse_of_backend()
+    }
+
+    fn refuse_of_backend(&self) -> Result<()> {
         match self.backend {
             BackendArg::Local => {
                 if let Some(option) = self.docker.given() {
                     return refuse(option, "the backend `local` has no containers");
                 }
             }
-            BackendArg::Docker => {
-                if self.workspace.is_some() {
-                    let why = "a folder of the host cannot be the workspace of a container; grant \
-                               it beside the workspace, by `extra_path_grants` of a manifest";
-                    return refuse("--workspace", why);
-                }
-            }
+            BackendArg::Docker => {}
             BackendArg::Sbx | BackendArg::Kube => {
                 return refuse("--backend", "this build has the backends `local` and `docker`");
             }
@@ -192,6 +221,11 @@ impl SessionArgs {
         }
         Ok(())
     }
+}
+
+fn refuse(option: &str, why: &str) -> Result<()> {
+    let message = format!("{option}: {why}");
+    Err(Error::new(ErrorKind::Unsupported, message).with_context("option", option))
 }
 
 /// The folder of the host that is the workspace, as the root of a manifest.

@@ -2,16 +2,17 @@
 
 use std::process::ExitCode;
 
-use bastide::{Error, ErrorKind, Result, SweepOptions, Swept};
+use bastide::{Error, ErrorKind, Result, SessionId, SweepOptions, Swept};
+use bastide_runs::{RunSweep, Sandbox};
 use serde_json::{Value, json};
 
-use crate::clients::clients;
+use crate::clients::{Clients, clients, had_runs, local_backend, run_home};
 use crate::ui::Ui;
 
 /// Clear away what was left behind
 ///
-/// Removes sessions that were interrupted while they were made, removals that were interrupted, and processes
-/// and files no session needs. Sessions that run or are stopped are left alone. Sessions that ended by
+/// Removes sessions that were interrupted while they were made, removals that were interrupted, processes
+/// and files no session needs, and what killed runs of agents left: sessions, work trees, branches without a change. Sessions that run or are stopped are left alone. Sessions that ended by
 /// themselves keep their files, and what cannot be told is kept, too; both are named on standard error.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SweepArgs {
@@ -30,6 +31,11 @@ pub(crate) struct SweepArgs {
 
 pub(crate) async fn run(ui: &mut Ui, args: SweepArgs) -> Result<ExitCode> {
     let client = clients()?;
+    // The sessions of killed runs first: they are removed, whatever a sweep of sessions would keep.
+    let runs = match had_runs()? {
+        true => runs(&client, args.dry_run).await?,
+        false => RunSweep::default(),
+    };
     let mut options = SweepOptions::default();
     options.ended = args.ended;
     options.dry_run = args.dry_run;
@@ -37,6 +43,14 @@ pub(crate) async fn run(ui: &mut Ui, args: SweepArgs) -> Result<ExitCode> {
     client.flush().await;
     if args.json {
         ui.json(&json!({
+            "runs": {
+                "removed": runs.ended,
+                "taken_back": runs.removed,
+                "unclear": runs.unclear.iter().map(|(path, why)| json!({ "what": path, "why": why }))
+                    .collect::<Value>(),
+                "running": runs.running,
+                "kept": runs.left,
+            },
             "removed": report.removed.iter().map(object).collect::<Value>(),
             "failed": report.failed.iter().map(object).collect::<Value>(),
             "ended": report.ended.iter().map(object).collect::<Value>(),
@@ -47,6 +61,15 @@ pub(crate) async fn run(ui: &mut Ui, args: SweepArgs) -> Result<ExitCode> {
         }))?;
     } else {
         let removed = if args.dry_run { "would remove" } else { "removed" };
+        for path in &runs.ended {
+            ui.line(&format!("{removed} {}: its run was killed", path.display()))?;
+        }
+        for what in &runs.removed {
+            ui.line(&format!("{removed} {what}: of a run that was killed"))?;
+        }
+        for (path, why) in &runs.unclear {
+            ui.note(&format!("kept {}: {why}", path.display()));
+        }
         for Swept { what, why, .. } in &report.removed {
             ui.line(&format!("{removed} {what}: {why}"))?;
         }
@@ -64,6 +87,16 @@ pub(crate) async fn run(ui: &mut Ui, args: SweepArgs) -> Result<ExitCode> {
         report.failed.iter().map(|Swept { what, why, .. }| format!("{what}: {why}")).collect();
     let message = format!("not everything could be removed: {}", failed.join("; "));
     Err(Error::new(ErrorKind::Io, message))
+}
+
+/// Takes back what killed runs of agents left, or says what there is.
+async fn runs(clients: &Clients, dry_run: bool) -> Result<RunSweep> {
+    let home = run_home()?;
+    if dry_run {
+        return Sandbox::look_for_killed(&home);
+    }
+    let remove = async |id: &SessionId| clients.delete(id).await;
+    Sandbox::sweep(local_backend()?.as_ref(), &home, remove).await
 }
 
 fn object(swept: &Swept) -> Value {

@@ -1,6 +1,7 @@
 //! The command line tool, as a script would use it.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod agent;
 mod chaos;
 mod deletion;
 mod disk;

@@ -8,7 +8,7 @@ use bastide::{Error, Result};
 use rustix::fs::{AtFlags, FileType, statat};
 use serde::{Deserialize, Serialize};
 
-use super::base::{Base, Entry, kind_of};
+use super::baseline::{Baseline, Entry, kind_of};
 use super::content::{self, Content};
 use super::oid::Oid;
 use super::open::open_folder;
@@ -57,7 +57,7 @@ pub(crate) struct Streamed {
     pub(crate) data: Box<dyn io::Read + Send>,
 }
 
-impl Base {
+impl Baseline {
     /// Looks at the workspace again, writes what changed as a patch to `patch`, and says what it is.
     ///
     /// Nothing of the workspace is run, followed out of it, or waited for.
@@ -75,13 +75,24 @@ impl Base {
     fn write_changes(&self, patch: &Path) -> io::Result<Changes> {
         let deadline = Deadline::after(self.options.time_limit);
         let (deltas, scanned) = self.deltas(deadline)?;
+        self.write_patch(&deltas, scanned, patch, deadline)
+    }
+
+    fn write_patch(
+        &self,
+        deltas: &[Delta],
+        scanned: Scanned,
+        patch: &Path,
+        deadline: Deadline,
+    ) -> io::Result<Changes> {
         let out = BufWriter::new(File::create_new(patch)?);
         let mut patch = Patch::new(self, out);
         let mut files = Vec::with_capacity(deltas.len());
-        for delta in &deltas {
+        for delta in deltas {
             deadline.check()?;
-            files.push(patch.add(delta)?);
+            files.extend(patch.add(delta)?);
         }
+        files.sort_by(|one: &ChangedFile, other| one.path.cmp(&other.path));
         let text = |path: &Vec<u8>| String::from_utf8_lossy(path).into_owned();
         let is_new = |folder: &&Vec<u8>| !self.had_repository(folder) && self.is_repository(folder);
         let mut changes = Changes {
@@ -117,22 +128,19 @@ impl Base {
         content::read(&self.root, path, mode, self.hash, &self.options.scratch)
     }
 
-    /// A file as it is now, as a stream of a known length.
-    pub(crate) fn content_now(&self, path: &[u8], mode: FileMode) -> io::Result<Streamed> {
-        match self.now(path, mode)? {
-            Some(Content::Whole(content)) => Ok(Streamed {
+    /// A file as it is now, as a stream of a known length; `None` if it went.
+    pub(crate) fn content_now(&self, path: &[u8], mode: FileMode) -> io::Result<Option<Streamed>> {
+        Ok(match self.now(path, mode)? {
+            Some(Content::Whole(content)) => Some(Streamed {
                 size: content.len() as u64,
                 data: Box::new(io::Cursor::new(content)),
             }),
             Some(Content::Deflated { data, size, .. }) => {
                 let data = Box::new(flate2::read::ZlibDecoder::new(data));
-                Ok(Streamed { size, data })
+                Some(Streamed { size, data })
             }
-            Some(Content::Unknown(_)) | None => {
-                let path = String::from_utf8_lossy(path);
-                Err(io::Error::other(format!("{path} went while it was collected")))
-            }
-        }
+            Some(Content::Unknown(_)) | None => None,
+        })
     }
 
     fn deltas(&self, deadline: Deadline) -> io::Result<(Vec<Delta>, Scanned)> {
@@ -256,5 +264,40 @@ impl<W: Write> Write for Counted<W> {
 
     fn flush(&mut self) -> io::Result<()> {
         self.inner.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::collect::{BaselineOptions, ChangeStatus};
+
+    /// Nothing holds a workspace still: the user's editor, a build that goes on outside.
+    #[test]
+    fn what_goes_while_it_is_collected_is_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let work = folder.path().join("work");
+        fs::create_dir_all(&work).unwrap();
+        let long: String = (0..100).map(|line| format!("{line}\n")).collect();
+        for name in ["changed", "moved", "stays"] {
+            fs::write(work.join(name), format!("{name}\n{long}")).unwrap();
+        }
+        let base = Baseline::record(&work, BaselineOptions::new(folder.path())).unwrap();
+        fs::write(work.join("changed"), "else\n").unwrap();
+        fs::write(work.join("added"), "new\n").unwrap();
+        fs::rename(work.join("moved"), work.join("a-new-name")).unwrap();
+        let deadline = Deadline::after(base.options.time_limit);
+        let (deltas, scanned) = base.deltas(deadline).unwrap();
+        assert_eq!(deltas.len(), 3, "{deltas:?}");
+        for name in ["changed", "added", "a-new-name"] {
+            fs::remove_file(work.join(name)).unwrap();
+        }
+        let patch = folder.path().join("patch");
+        let changes = base.write_patch(&deltas, scanned, &patch, deadline).unwrap();
+        let said: Vec<_> = changes.files.iter().map(|file| (&*file.path, file.status)).collect();
+        let gone = ChangeStatus::Deleted;
+        assert_eq!(said, [("changed", gone), ("moved", gone)], "{changes:?}");
     }
 }

@@ -16,6 +16,9 @@ use super::scan::FileMode;
 /// What is larger than this is not compared line by line.
 pub(super) const MAX_TEXT: u64 = 16 << 20;
 
+/// How often a file is read that is cut short each time.
+const MOST_READ: usize = 10;
+
 /// One version of a file.
 #[derive(Debug)]
 pub(super) enum Content {
@@ -63,13 +66,24 @@ pub(super) fn read(
     if content.len() as u64 <= MAX_TEXT {
         return Ok(Some(Content::Whole(content)));
     }
-    deflate(file, content, hash, scratch).map(Some)
+    drop(content);
+    deflate(file, hash, scratch).map(Some)
 }
 
-/// Deflates a large file and names it on the way, so that both are of the same bytes. How long it is
-/// must be said before it is named; a file that grows meanwhile is taken as long as it was.
-fn deflate(mut file: File, begun: Vec<u8>, hash: HashKind, scratch: &Path) -> io::Result<Content> {
-    drop(begun);
+/// Deflates a large file and names it on the way, so that both are of the same bytes. A file that is cut
+/// short meanwhile is read again.
+fn deflate(mut file: File, hash: HashKind, scratch: &Path) -> io::Result<Content> {
+    for _ in 0..MOST_READ {
+        if let Some(content) = deflate_once(&mut file, hash, scratch)? {
+            return Ok(content);
+        }
+    }
+    Err(io::Error::other("it is cut short again and again while it is read"))
+}
+
+/// How long it is must be said before it is named; a file that grows meanwhile is taken as long as it
+/// was. `None` if it was cut short.
+fn deflate_once(file: &mut File, hash: HashKind, scratch: &Path) -> io::Result<Option<Content>> {
     let size = file.metadata()?.len();
     file.seek(SeekFrom::Start(0))?;
     let mut hasher = hash.object("blob", size);
@@ -80,7 +94,7 @@ fn deflate(mut file: File, begun: Vec<u8>, hash: HashKind, scratch: &Path) -> io
         let room = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         let count = file.read(buffer.get_mut(..room).unwrap_or_default())?;
         if count == 0 {
-            return Err(io::Error::other("it was cut short while it was read"));
+            return Ok(None);
         }
         let piece = buffer.get(..count).unwrap_or_default();
         hasher.update(piece);
@@ -89,7 +103,7 @@ fn deflate(mut file: File, begun: Vec<u8>, hash: HashKind, scratch: &Path) -> io
     }
     let mut data = encoder.finish()?;
     data.seek(SeekFrom::Start(0))?;
-    Ok(Content::Deflated { data, size, oid: hasher.finish() })
+    Ok(Some(Content::Deflated { data, size, oid: hasher.finish() }))
 }
 
 /// The name of what is in a file of the workspace now. `None` if it is not there any more.

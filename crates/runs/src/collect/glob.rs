@@ -4,7 +4,7 @@
 ///
 /// The table of what is matched so far is kept for one position of the text at a time, so that the
 /// cost is the product of both lengths, whatever stars are in the pattern.
-pub(super) fn matches(pattern: &[u8], path: &[u8]) -> bool {
+pub(crate) fn matches(pattern: &[u8], path: &[u8]) -> bool {
     let tokens = tokens(pattern);
     let mut now = vec![false; tokens.len() + 1];
     now[0] = true;

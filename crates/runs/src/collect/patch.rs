@@ -5,7 +5,7 @@ use std::io::{self, Cursor, Read, Write};
 use flate2::Compression;
 use flate2::read::ZlibEncoder;
 
-use super::base::Base;
+use super::baseline::Baseline;
 use super::changes::{Counted, Delta};
 use super::content::Content;
 use super::oid::Oid;
@@ -16,7 +16,7 @@ use super::{ChangeStatus, ChangedFile, base85};
 
 /// A patch that is being written.
 pub(super) struct Patch<'b, W> {
-    base: &'b Base,
+    base: &'b Baseline,
     out: Counted<W>,
 }
 
@@ -37,7 +37,7 @@ struct Piece<'p> {
 }
 
 impl<'b, W: Write> Patch<'b, W> {
-    pub(super) fn new(base: &'b Base, out: W) -> Self {
+    pub(super) fn new(base: &'b Baseline, out: W) -> Self {
         Self { base, out: Counted { inner: out, count: 0 } }
     }
 
@@ -46,8 +46,8 @@ impl<'b, W: Write> Patch<'b, W> {
         Ok(self.out.count)
     }
 
-    /// Writes the change of one file.
-    pub(super) fn add(&mut self, delta: &Delta) -> io::Result<ChangedFile> {
+    /// Writes the change of one file; `None` if there is none, because a new file went meanwhile.
+    pub(super) fn add(&mut self, delta: &Delta) -> io::Result<Option<ChangedFile>> {
         let old = delta.old.as_ref().map(|entry| {
             let content = self.base.content(entry);
             Version { mode: entry.mode, oid: content.oid(self.base.hash), content }
@@ -58,15 +58,16 @@ impl<'b, W: Write> Patch<'b, W> {
                 Some(content) => {
                     Some(Version { mode: file.mode, oid: content.oid(self.base.hash), content })
                 }
-                None => {
-                    let path = String::from_utf8_lossy(&delta.path);
-                    return Err(io::Error::other(format!("{path} went while it was collected")));
-                }
+                // It went since it was found. Whatever it replaced is gone then.
+                None => None,
             },
         };
-        let (old_path, similarity) = match &delta.old_path {
-            Some((path, similarity)) => (path.as_slice(), Some(*similarity)),
-            None => (delta.path.as_slice(), None),
+        let (old_path, path, similarity) = match (&delta.old_path, &new) {
+            (Some((old, similarity)), Some(_)) => {
+                (old.as_slice(), delta.path.as_slice(), Some(*similarity))
+            }
+            (Some((old, _)), None) => (old.as_slice(), old.as_slice(), None),
+            (None, _) => (delta.path.as_slice(), delta.path.as_slice(), None),
         };
         let types = (old.as_ref().map(|old| old.mode), new.as_ref().map(|new| new.mode));
         let status = match types {
@@ -74,22 +75,22 @@ impl<'b, W: Write> Patch<'b, W> {
             (Some(_), Some(_)) if similarity.is_some() => ChangeStatus::Renamed,
             (Some(_), Some(_)) => ChangeStatus::Modified,
             (Some(_), None) => ChangeStatus::Deleted,
-            (None, _) => ChangeStatus::Added,
+            (None, Some(_)) => ChangeStatus::Added,
+            (None, None) => return Ok(None),
         };
-        let path = delta.path.as_slice();
         let piece = Piece { old_path, path, similarity, old, new };
         let counts = match status {
             ChangeStatus::TypeChanged => self.write_twice(piece)?,
             _ => self.write(piece)?,
         };
         let text = |path: &[u8]| String::from_utf8_lossy(path).into_owned();
-        Ok(ChangedFile {
+        Ok(Some(ChangedFile {
             path: text(path),
             old_path: similarity.map(|_| text(old_path)),
             status,
             additions: counts.map(|counts| counts.0),
             deletions: counts.map(|counts| counts.1),
-        })
+        }))
     }
 
     /// What becomes something else goes first, and then comes.

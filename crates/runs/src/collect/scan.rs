@@ -138,14 +138,7 @@ impl Walk<'_> {
         around: Option<Stack>,
         waiting: &mut Vec<(Vec<u8>, Option<Stack>)>,
     ) -> io::Result<()> {
-        let mut names: Vec<(Vec<u8>, FileType)> = Vec::new();
-        for entry in Dir::read_from(self.folder)? {
-            let entry = entry?;
-            let name = entry.file_name().to_bytes();
-            if name != b"." && name != b".." {
-                names.push((name.to_vec(), entry.file_type()));
-            }
-        }
+        let names = names_in(self.folder)?;
         let rules = self.rules(around, &names);
         for (name, kind) in names {
             if name == b".git" {
@@ -237,6 +230,22 @@ impl Walk<'_> {
     }
 }
 
+/// What is in a folder that is held. One that was removed meanwhile has nothing in it.
+fn names_in(folder: &OwnedFd) -> io::Result<Vec<(Vec<u8>, FileType)>> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(folder)? {
+        let entry = match entry {
+            Err(rustix::io::Errno::NOENT) => break,
+            entry => entry?,
+        };
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." {
+            names.push((name.to_vec(), entry.file_type()));
+        }
+    }
+    Ok(names)
+}
+
 pub(super) fn join(folder: &[u8], name: &[u8]) -> Vec<u8> {
     match folder.is_empty() {
         true => name.to_vec(),
@@ -271,6 +280,16 @@ fn refused_by_git(name: &[u8], path: &[u8], kind: FileType) -> Option<&'static s
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_that_was_removed_has_nothing_in_it() {
+        let around = tempfile::tempdir().unwrap();
+        let folder = around.path().join("folder");
+        std::fs::create_dir(&folder).unwrap();
+        let held = crate::collect::open_root(&folder).unwrap();
+        std::fs::remove_dir(&folder).unwrap();
+        assert_eq!(names_in(&held).unwrap(), []);
+    }
 
     #[test]
     fn knows_the_names_git_refuses() {

@@ -10,15 +10,15 @@ use std::path::{Path, PathBuf};
 use bastide::{Error, ErrorKind, Result};
 
 use super::{Uncommitted, io_error};
-use crate::collect::{Base, FileMode, open_folder, open_regular, split};
+use crate::collect::{Baseline, FileMode, open_folder, open_regular, split};
 
 /// Makes the files of a clone those of the folder it was made of. The clone is ours alone until this is
 /// done; the folder is read as anything is that somebody else may be writing to.
 pub(super) fn over(
     source: &Path,
-    before: &Base,
+    before: &Baseline,
     folder: &Path,
-    copied: &Base,
+    copied: &Baseline,
     uncommitted: Uncommitted,
 ) -> Result<()> {
     let differs = |(path, mode, oid): &(&[u8], _, _)| copied.file(path) != Some((*mode, *oid));
@@ -74,7 +74,7 @@ fn clear(folder: &Path, path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), fs::create_dir_all)
 }
 
-fn copy(before: &Base, path: &[u8], mode: FileMode, to: &Path) -> io::Result<()> {
+fn copy(before: &Baseline, path: &[u8], mode: FileMode, to: &Path) -> io::Result<()> {
     let (around, name) = split(path);
     let around = open_folder(before.root(), around)?;
     if mode.is_link() {

@@ -6,8 +6,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use bastide::{Error, ErrorKind, Result};
 
-use super::{Target, announce, io_error};
-use crate::collect::{Base, Delta, Oid};
+use super::{Target, io_error};
+use crate::collect::{Baseline, Delta, Oid};
 use crate::git::refs::{self, RefLock};
 use crate::git::{GitDir, Setting};
 use crate::workspace::journal::RunFolder;
@@ -19,7 +19,7 @@ const RESULT: &str = "refs/heads/result";
 /// nothing did.
 pub(super) fn stage(
     target: &Target,
-    base: &Base,
+    base: &Baseline,
     run: &RunFolder,
     message: &str,
 ) -> Result<Option<File>> {
@@ -57,8 +57,8 @@ pub(super) async fn write(
     let objects = target.place.common_dir.join("objects");
     let setting = Setting { objects: Some(&objects), ..Setting::default() };
     let arguments = ["fast-import", "--quiet", "--done", "--date-format=raw"];
-    git.run(&setting, arguments, Some(staged)).await?;
-    let commit = git.run(&setting, ["rev-parse", "--verify", RESULT], None).await?;
+    git.run(&setting, arguments, staged).await?;
+    let commit = git.run(&setting, ["rev-parse", "--verify", RESULT], run.hold()?).await?;
     let Some(commit) = Oid::from_hex(commit.trim()) else {
         return Err(Error::new(ErrorKind::Internal, "git made no commit of the change"));
     };
@@ -70,7 +70,6 @@ pub(super) async fn write(
         let message = format!("{} was changed meanwhile; the change is in the patch", target.name);
         return Err(Error::new(ErrorKind::Conflict, message));
     }
-    announce(run, |journal| journal.is_kept = true)?;
     lock.set(&commit)?;
     Ok(target.name.strip_prefix("refs/heads/").map(str::to_owned))
 }
@@ -79,7 +78,7 @@ pub(super) async fn write(
 fn feed(
     out: &mut dyn Write,
     target: &Target,
-    base: &Base,
+    base: &Baseline,
     deltas: &[Delta],
     message: &str,
 ) -> io::Result<()> {
@@ -100,8 +99,12 @@ fn feed(
     }
     for delta in deltas {
         let Some(new) = &delta.new else { continue };
+        let Some(mut content) = base.content_now(&delta.path, new.mode)? else {
+            // It went since it was found.
+            writeln!(out, "D {}", quoted(&delta.path))?;
+            continue;
+        };
         writeln!(out, "M {} inline {}", new.mode.as_str(), quoted(&delta.path))?;
-        let mut content = base.content_now(&delta.path, new.mode)?;
         writeln!(out, "data {}", content.size)?;
         let copied = io::copy(&mut content.data, out)?;
         if copied != content.size {

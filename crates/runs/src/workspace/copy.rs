@@ -6,7 +6,7 @@ use std::path::Path;
 use bastide::Result;
 
 use super::{Parts, WorkspaceOptions, announce, carry, io_error, target};
-use crate::collect::{Base, BaseOptions};
+use crate::collect::{Baseline, BaselineOptions};
 use crate::git::place::Place;
 use crate::git::refs::{self, Head};
 use crate::git::{GitDir, finish, git};
@@ -36,19 +36,25 @@ pub(super) async fn make(
     let folder = run.path().join("work");
     let own = GitDir::make(&run.path().join("git"), &place)
         .map_err(io_error("cannot read the repository"))?;
-    copy_history(&own, &folder, &head, &place).await?;
+    copy_history(&own, &folder, &head, &place, run).await?;
     if place.git_dir != source {
-        let before = Base::record(source, BaseOptions::new(run.scratch()))?;
-        let copied = Base::record(&folder, BaseOptions::new(run.scratch()))?;
+        let before = Baseline::record(source, BaselineOptions::new(run.scratch()))?;
+        let copied = Baseline::record(&folder, BaselineOptions::new(run.scratch()))?;
         carry::over(source, &before, &folder, &copied, options.uncommitted)?;
     }
     put(&folder, &options.files, run, Existing::Extended)?;
-    let base = Base::record(&folder, BaseOptions::new(run.scratch()))?;
+    let base = Baseline::record(&folder, BaselineOptions::new(run.scratch()))?;
     Ok(Parts { folder, grants: Vec::new(), base, target })
 }
 
 /// Copies what leads to `HEAD`, as a new pack, and checks it out.
-async fn copy_history(own: &GitDir, folder: &Path, head: &Head, place: &Place) -> Result<()> {
+async fn copy_history(
+    own: &GitDir,
+    folder: &Path,
+    head: &Head,
+    place: &Place,
+    run: &RunFolder,
+) -> Result<()> {
     let branch = head.branch.as_deref().unwrap_or(BRANCH);
     let mut init = git();
     init.args(["init", "--quiet", "--template=", "--initial-branch", branch]);
@@ -56,7 +62,7 @@ async fn copy_history(own: &GitDir, folder: &Path, head: &Head, place: &Place) -
         init.arg("--object-format=sha256");
     }
     init.arg(folder);
-    finish(init, None).await?;
+    finish(init, run.hold()?).await?;
     let Some(commit) = head.commit else { return Ok(()) };
     let start = own.path().join("refs/heads/base");
     fs::write(start, format!("{commit}\n")).map_err(io_error("cannot copy the repository"))?;
@@ -65,7 +71,7 @@ async fn copy_history(own: &GitDir, folder: &Path, head: &Head, place: &Place) -
     fetch.args(["fetch", "--quiet", "--no-tags", "--update-head-ok", "--update-shallow"]);
     fetch.arg("--no-write-fetch-head").arg(own.path());
     fetch.arg(format!("refs/heads/base:refs/heads/{branch}"));
-    finish(fetch, None).await?;
+    finish(fetch, run.hold()?).await?;
     let attributes = folder.join(".git/info");
     let write = || {
         fs::create_dir_all(&attributes)?;
@@ -74,7 +80,7 @@ async fn copy_history(own: &GitDir, folder: &Path, head: &Head, place: &Place) -
     write().map_err(io_error("cannot check the clone out"))?;
     let mut checkout = git();
     checkout.current_dir(folder).args(["read-tree", "--reset", "-u", &commit.to_string()]);
-    finish(checkout, None).await?;
+    finish(checkout, run.hold()?).await?;
     // The agent's own git follows the repository's attributes again.
     fs::remove_file(attributes.join("attributes")).map_err(io_error("cannot finish the clone"))
 }

@@ -4,6 +4,7 @@ use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bastide::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
@@ -17,6 +18,12 @@ use crate::git::refs::{self, RefLock};
 const JOURNAL: &str = "run.json";
 const LOCK: &str = "lock";
 
+/// How the name of a folder begins that is being removed.
+const GONE: &[u8] = b".gone-";
+
+/// How long somebody may take to begin a run.
+const GATE: Duration = Duration::from_secs(10);
+
 /// What a run made outside of its folder.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -27,8 +34,6 @@ pub(crate) struct Journal {
     pub(crate) worktree: Option<PathBuf>,
     /// The branch that it makes, by its full name, and the commit it starts from.
     pub(crate) branch: Option<(String, Option<String>)>,
-    /// Whether the branch has the change, and stays.
-    pub(crate) is_kept: bool,
     /// The files that were put into a folder of the user's, with the names of their contents, and the
     /// folders that were made for them.
     #[serde(default)]
@@ -38,6 +43,9 @@ pub(crate) struct Journal {
     /// The session the agent worked in.
     #[serde(default)]
     pub(crate) session: Option<String>,
+    /// The label of the containers the agent worked in.
+    #[serde(default)]
+    pub(crate) containers: Option<String>,
     /// Whether the sandbox was to stay when the run ended, and all of this with it.
     #[serde(default)]
     pub(crate) is_left: bool,
@@ -56,16 +64,27 @@ pub struct RunFolder {
     path: PathBuf,
     id: String,
     /// Held for its lock.
-    _lock: File,
+    lock: File,
+}
+
+/// What a sweep finds.
+#[derive(Debug, Default)]
+pub(crate) struct Left {
+    /// Runs whose process ended before they did.
+    pub(crate) killed: Vec<RunFolder>,
+    /// Folders whose removal was not finished.
+    pub(crate) half_removed: Vec<PathBuf>,
+    /// What is left alone.
+    pub(crate) swept: RunSweep,
 }
 
 /// What a sweep did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RunSweep {
-    /// Folders of runs that are over and taken back; the caller removes them.
+    /// Folders of killed runs that were taken back and removed.
     pub ended: Vec<PathBuf>,
-    /// What was removed from repositories.
+    /// What was removed besides: sessions, and what was in repositories.
     pub removed: Vec<String>,
     /// What nobody can tell, and why; it is kept.
     pub unclear: Vec<(PathBuf, String)>,
@@ -92,7 +111,7 @@ impl RunHome {
         if !path.is_dir() {
             return Ok(None);
         }
-        match RunFolder::left(&path) {
+        match self.open_left(&path) {
             Ok(Some(run)) => Ok(Some(run)),
             Ok(None) => {
                 let message = format!("the run {id} goes on");
@@ -140,13 +159,15 @@ impl RunHome {
         }
         let path = self.runs().join(id);
         let begin = || {
+            let gate = self.gate()?;
             DirBuilder::new().mode(0o700).create(&path)?;
             let lock = File::create_new(path.join(LOCK))?;
             lock.try_lock().map_err(io::Error::from)?;
+            drop(gate);
             for folder in ["scratch", "empty"] {
                 fs::create_dir(path.join(folder))?;
             }
-            let run = RunFolder { path: path.clone(), id: id.to_owned(), _lock: lock };
+            let run = RunFolder { path: path.clone(), id: id.to_owned(), lock };
             run.write(&Journal::default())?;
             Ok(run)
         };
@@ -158,58 +179,77 @@ impl RunHome {
         })
     }
 
-    /// Takes back what runs made that were killed. A run that goes on is left alone, and so is what
-    /// nobody can tell.
-    ///
-    /// # Errors
-    ///
-    /// If the folder of runs cannot be read.
-    pub fn sweep(&self) -> Result<RunSweep> {
+    /// What a sweep finds: runs that were killed, with their locks, and what was being removed.
+    pub(crate) fn left(&self) -> Result<Left> {
         let failed = |error: io::Error| {
             let message = format!("cannot look through {}: {error}", self.path.display());
             Error::new(ErrorKind::Io, message)
         };
-        let mut swept = RunSweep::default();
+        let mut left = Left::default();
         for entry in fs::read_dir(self.runs()).map_err(failed)? {
             let path = entry.map_err(failed)?.path();
-            match RunFolder::left(&path) {
-                Ok(None) => swept.running += 1,
-                Ok(Some(run)) if run.read().is_ok_and(|journal| journal.is_left) => {
-                    swept.left += 1;
-                }
-                Ok(Some(run)) => match run.undo() {
-                    Ok(removed) => {
-                        swept.removed.extend(removed);
-                        swept.ended.push(path);
-                    }
-                    Err(error) => swept.unclear.push((path, error.to_string())),
+            if path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(GONE)) {
+                left.half_removed.push(path);
+                continue;
+            }
+            match self.open_left(&path) {
+                Ok(None) => left.swept.running += 1,
+                Ok(Some(run)) => match run.read() {
+                    Ok(journal) if journal.is_left => left.swept.left += 1,
+                    Ok(_) => left.killed.push(run),
+                    Err(error) => left.swept.unclear.push((path, error.to_string())),
                 },
-                Err(error) => swept.unclear.push((path, error.to_string())),
+                Err(error) => left.swept.unclear.push((path, error.to_string())),
             }
         }
-        Ok(swept)
+        Ok(left)
     }
-}
 
-impl RunFolder {
     /// The folder of a run that is over; `None` if it goes on.
-    fn left(path: &Path) -> io::Result<Option<Self>> {
+    fn open_left(&self, path: &Path) -> io::Result<Option<RunFolder>> {
         let id = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
         let lock = match File::open(path.join(LOCK)) {
-            Ok(lock) => lock,
-            // It was killed before it made anything, or is being begun at this moment.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(io::Error::other("it has no lock"));
-            }
-            Err(error) => return Err(error),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.lock_empty(path)?,
+            lock => lock?,
         };
         match lock.try_lock() {
-            Ok(()) => Ok(Some(Self { path: path.to_owned(), id, _lock: lock })),
+            Ok(()) => Ok(Some(RunFolder { path: path.to_owned(), id, lock })),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(error)) => Err(error),
         }
     }
 
+    /// The lock of a folder whose maker was killed before there was one. That folder is empty.
+    fn lock_empty(&self, path: &Path) -> io::Result<File> {
+        let _gate = self.gate()?;
+        // Whoever was just making it has finished.
+        match File::open(path.join(LOCK)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            lock => return lock,
+        }
+        if fs::read_dir(path)?.next().is_some() {
+            return Err(io::Error::other("it has no lock"));
+        }
+        File::create_new(path.join(LOCK))
+    }
+
+    /// Keeps others from being between the making of a run's folder and of its lock.
+    fn gate(&self) -> io::Result<File> {
+        let gate = File::options().create(true).append(true).open(self.path.join("runs.lock"))?;
+        let deadline = Instant::now() + GATE;
+        loop {
+            match gate.try_lock() {
+                Ok(()) => return Ok(gate),
+                Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+impl RunFolder {
     /// Where it is.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -241,6 +281,14 @@ impl RunFolder {
                 Err(Error::new(ErrorKind::Io, format!("cannot use {}: {error}", path.display())))
             }
         }
+    }
+
+    /// What a program that works for the run reads, which is nothing: it holds the run's lock as long as
+    /// that program lives, so that no sweep takes back what it still writes to when the run was killed.
+    pub(crate) fn hold(&self) -> Result<File> {
+        self.lock.try_clone().map_err(|error| {
+            Error::new(ErrorKind::Io, format!("cannot hold the lock of run {}: {error}", self.id))
+        })
     }
 
     /// Changes the journal, on the disk when this returns.
@@ -289,12 +337,22 @@ impl RunFolder {
         }
         if let Some((name, parent)) = &journal.branch {
             refs::release_left(&place, name, &self.id)?;
-            if !journal.is_kept && self.remove_branch(&place, name, parent.as_deref())? {
+            if self.remove_branch(&place, name, parent.as_deref())? {
                 removed.push(format!("the branch {name}"));
             }
         }
         self.write(&Journal::default())?;
         Ok(removed)
+    }
+
+    /// Takes everything back, and gives the run's folder a name by which everybody knows that it is being
+    /// removed: without its lock and its journal nobody could tell what the rest of it is.
+    pub(crate) fn retire(self) -> io::Result<(PathBuf, Vec<String>)> {
+        let removed = self.undo()?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+        let gone = self.path.with_file_name(format!(".gone-{}-{now:x}", self.id));
+        fs::rename(&self.path, &gone)?;
+        Ok((gone, removed))
     }
 
     /// Removes a branch that still is where it was made; anything else on it is somebody's work.

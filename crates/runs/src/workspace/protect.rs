@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use bastide::model::PathGrant;
 use bastide::{Error, ErrorKind, Result};
 
-use crate::collect::Base;
+use crate::collect::Baseline;
 use crate::git::place::Place;
 
 /// The most repositories in one workspace; each is a few mounts.
@@ -28,7 +28,7 @@ const MOST: usize = 500;
 pub(super) fn grants(
     folder: &Path,
     place: Option<&Place>,
-    base: &Base,
+    base: &Baseline,
     empty: &Path,
 ) -> Result<Vec<PathGrant>> {
     let inner = base.repository_folders();

@@ -11,7 +11,7 @@ use std::path::Path;
 use bastide::{Error, ErrorKind, Result};
 
 use super::{Parts, WorkspaceOptions, announce, io_error, protect, target};
-use crate::collect::{Base, BaseOptions};
+use crate::collect::{Baseline, BaselineOptions};
 use crate::git::place::{self, Place};
 use crate::git::refs::RefLock;
 use crate::git::{GitDir, Setting};
@@ -43,14 +43,15 @@ pub(super) async fn make(
         .map_err(io_error("cannot read the repository"))?;
     let index = run.scratch().join("index");
     let setting = Setting { work_tree: Some(&folder), index: Some(&index), objects: None };
-    git.run(&setting, ["read-tree", "--reset", "-u", &parent.to_string()], None).await?;
+    let checkout = ["read-tree", "--reset", "-u", &parent.to_string()];
+    git.run(&setting, checkout, run.hold()?).await?;
     RefLock::take(&place, &target.name, run.id())?.set(&parent)?;
     target.is_made = true;
     register(&admin, &folder, &index, &target.name)
         .map_err(io_error("cannot make the work tree known to its repository"))?;
     let linked = Place::find(&folder, &folder).map_err(io_error("cannot use the work tree"))?;
     put(&folder, &options.files, run, Existing::Extended)?;
-    let base = Base::record(&folder, BaseOptions::new(run.scratch()))?;
+    let base = Baseline::record(&folder, BaselineOptions::new(run.scratch()))?;
     let grants = protect::grants(&folder, Some(&linked), &base, &run.empty()?)?;
     Ok(Parts { folder, grants, base, target: Some(target) })
 }

@@ -367,9 +367,9 @@ fn hides_what_was_put_there_for_the_agent() {
     let (folder, scratch) = (Folder::new(), Folder::new());
     let work = folder.join("work");
     small_repository(&work);
-    let options = bastide_runs::collect::BaseOptions::new(scratch.path())
+    let options = bastide_runs::collect::BaselineOptions::new(scratch.path())
         .hidden([PathBuf::from("AGENTS.md")]);
-    let base = bastide_runs::collect::Base::record(&work, options).unwrap();
+    let base = bastide_runs::collect::Baseline::record(&work, options).unwrap();
     write(&work, "AGENTS.md", "be nice\n");
     write(&work, "src/AGENTS.md", "not that one\n");
     let (changes, _) = collect(&base, &scratch);

@@ -3,13 +3,22 @@
 use std::fs;
 use std::path::Path;
 
-use bastide_runs::RunHome;
+use bastide::SessionId;
+use bastide_local::LocalBackend;
 use bastide_runs::workspace::{Workspace, WorkspaceMode, WorkspaceOptions};
+use bastide_runs::{RunHome, RunSweep, Sandbox};
 
 use crate::repository::*;
 
 fn options(branch: &str) -> WorkspaceOptions {
     WorkspaceOptions::default().mode(WorkspaceMode::Worktree).branch(branch)
+}
+
+/// A sweep where no run has a session.
+async fn sweep(folder: &Folder, home: &RunHome) -> RunSweep {
+    let backend = LocalBackend::new(folder.join("sessions")).unwrap().without_spare();
+    let nobody = async |_: &SessionId| Ok(false);
+    Sandbox::sweep(&backend, home, nobody).await.unwrap()
 }
 
 /// As a process that is killed does: nothing is taken back, but the kernel lets go of locks.
@@ -35,10 +44,11 @@ async fn a_sweep_takes_back_what_a_killed_run_made() {
     let own = work.join(".git/bastide-killed.lock");
     fs::write(&own, "").unwrap();
     fs::hard_link(&own, work.join(".git/refs/heads/one.lock")).unwrap();
-    let swept = home.sweep().unwrap();
+    let swept = sweep(&folder, &home).await;
     assert_eq!(swept.running, 1, "{swept:?}");
     assert_eq!(swept.ended.len(), 1, "{swept:?}");
     assert_eq!(swept.removed.len(), 2, "{swept:?}");
+    assert!(!folder.join("home/runs/killed").exists());
     assert!(!work.join(".git/refs/heads/one.lock").exists() && !own.exists());
     assert!(git(&work, &["branch", "--list", "two"]).contains("two"));
     fs::remove_dir_all(alive.close().unwrap()).unwrap();
@@ -58,21 +68,35 @@ async fn a_sweep_leaves_what_is_somebodys_work_and_what_nobody_can_tell() {
     let tree = git(&work, &["write-tree"]);
     let commit = git(&work, &["commit-tree", &tree, "-p", "main", "-m", "by hand"]);
     git(&work, &["update-ref", "refs/heads/mine", &commit]);
-    fs::create_dir_all(folder.join("home/runs/strange")).unwrap();
-    let swept = home.sweep().unwrap();
+    write(&folder.join("home/runs/strange"), "file", "x");
+    let before = home.begin("before").unwrap();
+    let broken = before.path().join("run.json");
+    fs::write(&broken, "{\"surprise\": 1}").unwrap();
+    drop(before);
+    let swept = sweep(&folder, &home).await;
     assert_eq!(git(&work, &["rev-parse", "mine"]), commit);
     assert!(swept.unclear.iter().any(|(path, _)| path.ends_with("strange")), "{swept:?}");
     assert!(folder.join("home/runs/strange").exists());
-    let broken = folder.join("home/runs/a/run.json");
-    fs::write(&broken, "{\"surprise\": 1}").unwrap();
-    let swept = home.sweep().unwrap();
-    assert!(swept.unclear.iter().any(|(path, _)| path.ends_with("runs/a")), "{swept:?}");
+    assert!(swept.unclear.iter().any(|(path, _)| path.ends_with("runs/before")), "{swept:?}");
     let theirs = work.join(".git/refs/heads/mine.lock");
     fs::write(&theirs, "").unwrap();
     fs::write(&broken, format!(
-        "{{\"repository\":\"{0}/.git\",\"worktree\":null,\"branch\":[\"refs/heads/mine\",null],\"is_kept\":false}}",
+        "{{\"repository\":\"{0}/.git\",\"worktree\":null,\"branch\":[\"refs/heads/mine\",null]}}",
         work.display()
     )).unwrap();
-    home.sweep().unwrap();
+    sweep(&folder, &home).await;
     assert!(theirs.exists());
+}
+
+#[tokio::test]
+async fn a_sweep_removes_what_was_killed_before_its_lock_or_in_the_middle_of_its_removal() {
+    let folder = Folder::on_disk();
+    let home = RunHome::at(folder.join("home")).unwrap();
+    fs::create_dir_all(folder.join("home/runs/begun")).unwrap();
+    write(&folder.join("home/runs/.gone-x-1"), "scratch/file", "x");
+    let looked = Sandbox::look_for_killed(&home).unwrap();
+    assert_eq!(looked.ended.len(), 2, "{looked:?}");
+    let swept = sweep(&folder, &home).await;
+    assert_eq!((swept.ended.len(), swept.unclear.len()), (2, 0), "{swept:?}");
+    assert_eq!(fs::read_dir(folder.join("home/runs")).unwrap().count(), 0);
 }

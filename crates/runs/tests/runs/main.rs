@@ -8,6 +8,7 @@
 )]
 
 mod changes;
+mod docker;
 mod hostile;
 mod killed;
 mod modes;

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use bastide_runs::collect::{Base, BaseOptions, Changes};
+use bastide_runs::collect::{Baseline, BaselineOptions, Changes};
 
 /// A folder that is on no trusted list of anybody: a test's own.
 pub(crate) struct Folder(tempfile::TempDir);
@@ -120,12 +120,12 @@ pub(crate) fn copy(from: &Path, to: &Path) {
     assert!(copied.success());
 }
 
-pub(crate) fn record(workspace: &Path, scratch: &Folder) -> Base {
-    Base::record(workspace, BaseOptions::new(scratch.path())).unwrap()
+pub(crate) fn record(workspace: &Path, scratch: &Folder) -> Baseline {
+    Baseline::record(workspace, BaselineOptions::new(scratch.path())).unwrap()
 }
 
 /// What changed, and the patch.
-pub(crate) fn collect(base: &Base, scratch: &Folder) -> (Changes, Vec<u8>) {
+pub(crate) fn collect(base: &Baseline, scratch: &Folder) -> (Changes, Vec<u8>) {
     let patch = scratch.join("changes.patch");
     let changes = base.collect(&patch).unwrap();
     let text = fs::read(&patch).unwrap();

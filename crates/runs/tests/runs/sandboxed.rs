@@ -5,12 +5,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bastide::{Backend, ErrorKind, Isolation, Rung};
+use bastide::{Backend, ErrorKind, Isolation, Rung, SessionId};
 use bastide_local::LocalBackend;
 use bastide_runs::agents::{Agent, AgentSpec};
 use bastide_runs::stream::{Listener, RunEvent};
 use bastide_runs::workspace::{WorkspaceMode, WorkspaceOptions};
-use bastide_runs::{RunConfig, RunHome, RunResult, Sandbox, SandboxOptions, run};
+use bastide_runs::{
+    RunBackend, RunConfig, RunHome, RunResult, RunSweep, Sandbox, SandboxOptions, run,
+};
 
 use crate::repository::*;
 
@@ -42,6 +44,12 @@ impl Setting {
         let sandbox = self.sandbox(options);
         let config = RunConfig::default();
         run(&agent("shell"), &sandbox, line, &config, &mut Listener::none()).await.unwrap()
+    }
+
+    async fn sweep(&self) -> RunSweep {
+        let client = bastide::Client::new(Arc::clone(&self.backend));
+        let remove = async |id: &SessionId| client.delete(id).await;
+        Sandbox::sweep(self.backend.as_ref(), &self.home, remove).await.unwrap()
     }
 
     async fn sessions(&self) -> usize {
@@ -257,7 +265,7 @@ async fn a_sandbox_stays_if_asked_and_goes_when_it_is_made_again() {
     setting.shell(options.clone(), "true").await;
     assert_eq!((setting.sessions().await, setting.left()), (1, 1));
     // What stays on purpose is no garbage.
-    let swept = Sandbox::sweep(setting.backend.as_ref(), &setting.home).await.unwrap();
+    let swept = setting.sweep().await;
     assert_eq!((swept.left, swept.ended.len()), (1, 0), "{swept:?}");
     let sandbox = setting.sandbox(options.clone());
     let config = RunConfig::default();
@@ -296,4 +304,40 @@ async fn an_agents_files_are_there_and_no_part_of_the_change() {
         let kept = fs::read_to_string(setting.folder.join("work/notes/AGENTS.md")).unwrap();
         assert_eq!(kept, "mine\n");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sweep_ends_the_session_of_a_killed_run() {
+    let setting = Setting::new();
+    let before = git(&setting.folder.join("work"), &["worktree", "list"]);
+    let sandbox = setting.sandbox(setting.options(WorkspaceMode::Worktree).keep());
+    sandbox.prepare(&agent("shell"), &RunConfig::default()).await.unwrap();
+    // What a killed process leaves of a session that does not end with it.
+    drop(sandbox);
+    assert_eq!((setting.sessions().await, setting.left()), (1, 1));
+    let swept = setting.sweep().await;
+    assert!(swept.removed.iter().any(|what| what.contains("the session")), "{swept:?}");
+    assert_eq!((setting.sessions().await, setting.left()), (0, 0), "{swept:?}");
+    assert_eq!(git(&setting.folder.join("work"), &["worktree", "list"]), before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_key_is_named_before_anything_starts() {
+    let setting = Setting::new();
+    let text = "name = \"keyed\"\n[command]\nprogram = \"sh\"\nargs = [\"-c\"]\n\
+                [[credentials]]\nenv = \"SOME_KEY\"\nservice = \"some\"\nrequired = true\n";
+    let keyed = Agent::new(AgentSpec::parse("keyed.toml", text).unwrap());
+    let sandbox = setting.sandbox(setting.options(WorkspaceMode::Worktree));
+    let mut config = RunConfig::default();
+    let mut listener = Listener::none();
+    for env in [vec![], vec![("SOME_KEY".to_owned(), String::new())]] {
+        config.env = env;
+        let refused = run(&keyed, &sandbox, "true", &config, &mut listener).await.unwrap_err();
+        assert!(refused.to_string().contains("SOME_KEY"), "{refused}");
+    }
+    let results = fs::read_dir(setting.folder.join("runs/results")).unwrap().count();
+    assert_eq!((setting.sessions().await, setting.left(), results), (0, 0, 0));
+    config.env = vec![("SOME_KEY".to_owned(), "k".to_owned())];
+    let ran = run(&keyed, &sandbox, "echo $SOME_KEY", &config, &mut listener).await.unwrap();
+    assert_eq!(ran.stdout, "k\n");
 }

@@ -18,7 +18,10 @@ const ALLOWED: [(&str, &[&str]); 15] = [
     ("bastide-docker", &["bastide", "bastide-guest-bin", "bastide-proto"]),
     ("bastide-remote", &["bastide"]),
     ("bastide-runs", &["bastide", "bastide-model"]),
-    ("bastide-cli", &["bastide", "bastide-docker", "bastide-local", "bastide-remote"]),
+    (
+        "bastide-cli",
+        &["bastide", "bastide-docker", "bastide-local", "bastide-remote", "bastide-runs"],
+    ),
     ("bastide-testkit", &["bastide", "bastide-archive", "bastide-model", "bastide-proto"]),
     ("xtask", &["bastide", "bastide-docker", "bastide-local", "bastide-model", "bastide-testkit"]),
 ];

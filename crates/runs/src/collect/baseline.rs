@@ -41,7 +41,7 @@ const EXACT: [i64; 7] = [
 /// How a workspace is noted.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub struct BaseOptions {
+pub struct BaselineOptions {
     /// How long looking through the workspace may take, each time.
     pub time_limit: Duration,
     /// Files that are put into the workspace for the agent, relative to it. They are no part of its
@@ -51,7 +51,7 @@ pub struct BaseOptions {
     pub scratch: PathBuf,
 }
 
-impl BaseOptions {
+impl BaselineOptions {
     /// Lets looking through the workspace take that long, each time.
     #[must_use]
     pub fn time_limit(mut self, time_limit: Duration) -> Self {
@@ -67,7 +67,7 @@ impl BaseOptions {
     }
 }
 
-impl BaseOptions {
+impl BaselineOptions {
     /// The usual options.
     #[must_use]
     pub fn new(scratch: impl Into<PathBuf>) -> Self {
@@ -79,7 +79,7 @@ impl BaseOptions {
 /// What a workspace was. It holds the workspace's folder, so that what is looked through later is the
 /// same one, whatever its path leads to then.
 #[derive(Debug)]
-pub struct Base {
+pub struct Baseline {
     pub(super) root: OwnedFd,
     pub(super) hash: HashKind,
     /// By path.
@@ -90,7 +90,7 @@ pub struct Base {
     repositories: Vec<Repository>,
     git_folders: std::collections::BTreeSet<Vec<u8>>,
     by_path: HashMap<Vec<u8>, usize>,
-    pub(super) options: BaseOptions,
+    pub(super) options: BaselineOptions,
 }
 
 /// A file as it was.
@@ -119,20 +119,20 @@ enum Source {
     Nowhere,
 }
 
-impl Base {
+impl Baseline {
     /// Notes a workspace as it is.
     ///
     /// # Errors
     ///
     /// If it cannot be looked through, or not in time.
-    pub fn record(workspace: &Path, options: BaseOptions) -> Result<Self> {
+    pub fn record(workspace: &Path, options: BaselineOptions) -> Result<Self> {
         Self::note(workspace, options).map_err(|error| {
             let what = format!("cannot note what is in {}: {error}", workspace.display());
             Error::new(kind_of(&error), what).with_context("path", workspace.display().to_string())
         })
     }
 
-    fn note(workspace: &Path, options: BaseOptions) -> io::Result<Self> {
+    fn note(workspace: &Path, options: BaselineOptions) -> io::Result<Self> {
         let deadline = Deadline::after(options.time_limit);
         let root = open_root(workspace)?;
         let hidden = options.hidden.iter().map(|path| path.as_os_str().as_bytes().to_vec());
@@ -150,6 +150,7 @@ impl Base {
             repositories: &repositories,
             kept: tempfile::tempfile_in(&options.scratch)?,
             length: 0,
+            scratch: &options.scratch,
             deadline,
         };
         let mut entries = Vec::with_capacity(found.files.len());
@@ -260,6 +261,7 @@ struct Recorder<'r> {
     repositories: &'r Repositories,
     kept: File,
     length: u64,
+    scratch: &'r Path,
     deadline: Deadline,
 }
 
@@ -276,19 +278,19 @@ impl Recorder<'_> {
         }
         self.deadline.check()?;
         if stamp.size <= MAX_KEPT_FILE && self.length + stamp.size <= MAX_KEPT {
-            let scratch = Path::new("/nonexistent");
-            return match content::read(self.root, &path, mode, self.hash, scratch) {
-                Ok(Some(Content::Whole(content))) => {
+            match content::read(self.root, &path, mode, self.hash, self.scratch)? {
+                Some(Content::Whole(content)) => {
                     let (at, length) = (self.length, content.len() as u64);
                     self.kept.write_all(&content)?;
                     self.length += length;
                     let oid = self.hash.of_blob(&content);
                     let source = Source::Kept { at, length };
-                    Ok(Some(Entry { path, mode, stamp, oid, source, is_settled }))
+                    return Ok(Some(Entry { path, mode, stamp, oid, source, is_settled }));
                 }
-                Ok(_) => Ok(None),
-                Err(error) => Err(error),
-            };
+                None => return Ok(None),
+                // It grew beyond what is kept since it was found.
+                Some(Content::Deflated { .. } | Content::Unknown(_)) => {}
+            }
         }
         let oid = content::name(self.root, &path, mode, self.hash)?;
         let source = Source::Nowhere;
@@ -316,7 +318,7 @@ fn is_same(tracked: &IndexEntry, mode: FileMode, stamp: &Stamp) -> bool {
         && tracked.ctime == time(stamp.ctime)
 }
 
-struct AtTheEnd<'b>(&'b Base);
+struct AtTheEnd<'b>(&'b Baseline);
 
 impl Guide for AtTheEnd<'_> {
     /// The excludes count as they were: whoever can write a repository's could hide files with them.

@@ -1,0 +1,444 @@
+//! `bastide agent`: runs, what comes of them, and what is refused.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::harness::{Home, count, end, kill, pass, text, until};
+
+/// Git as a user runs it in a folder, but for the user's own configuration.
+fn git(folder: &Path, arguments: &[&str]) -> String {
+    let mut git = Command::new("git");
+    git.current_dir(folder).env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1");
+    git.args(["-c", "user.name=Test", "-c", "user.email=test@example.com"]);
+    let output = git.args(["-c", "init.defaultBranch=main"]).args(arguments).output().unwrap();
+    assert!(output.status.success(), "git {arguments:?}: {}", text(&output.stderr));
+    text(&output.stdout).trim_end().to_owned()
+}
+
+/// A home, and beside it a repository that has one commit.
+struct Scene {
+    home: Home,
+    folder: TempDir,
+    work: PathBuf,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let home = Home::new();
+        let folder = tempfile::tempdir().unwrap();
+        let work = folder.path().canonicalize().unwrap().join("work");
+        fs::create_dir(&work).unwrap();
+        git(&work, &["init", "-q", "--template="]);
+        fs::write(work.join("README.md"), "one\ntwo\n").unwrap();
+        git(&work, &["add", "-A"]);
+        git(&work, &["commit", "-qm", "first"]);
+        Self { home, folder, work }
+    }
+
+    /// Where runs are kept.
+    fn agents(&self) -> PathBuf {
+        PathBuf::from(format!("{}-agents", self.home.path().display()))
+    }
+
+    fn work(&self) -> &str {
+        self.work.to_str().unwrap()
+    }
+
+    fn arguments<'a>(&'a self, options: &[&'a str], line: &'a str) -> Vec<&'a str> {
+        let mut all = vec!["agent", "run", "shell", "--workspace", self.work()];
+        all.extend(options);
+        all.extend(["--", line]);
+        all
+    }
+
+    fn run(&self, options: &[&str], line: &str) -> Output {
+        self.home.run(&self.arguments(options, line))
+    }
+
+    /// The report of a run, which must end well.
+    fn report(&self, options: &[&str], line: &str) -> Value {
+        let options = [&["--json"], options].concat();
+        let output = self.run(&options, line);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    fn agent_file(&self, content: &str) -> String {
+        let file = self.folder.path().join("agent.toml");
+        fs::write(&file, content).unwrap();
+        file.to_str().unwrap().to_owned()
+    }
+
+    /// What a run must not leave: sessions, processes, folders, work trees, locks.
+    fn assert_clean(&self) {
+        assert_eq!(self.home.folders(), Vec::<String>::new());
+        until("processes end", || self.home.processes().is_empty());
+        let runs = self.agents().join("runs");
+        let left: Vec<_> = fs::read_dir(runs).into_iter().flatten().collect();
+        assert!(left.is_empty(), "{left:?}");
+        assert_eq!(git(&self.work, &["worktree", "list"]).lines().count(), 1);
+        assert_eq!(locks(&self.work.join(".git")), Vec::<PathBuf>::new());
+        git(&self.work, &["fsck", "--strict"]);
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        drop(fs::remove_dir_all(self.agents()));
+    }
+}
+
+fn locks(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(locks(&path));
+        } else if path.extension().is_some_and(|end| end == "lock") {
+            found.push(path);
+        }
+    }
+    found
+}
+
+const CHANGE: &str = "echo three >> README.md; mkdir d; echo new > d/new";
+
+#[test]
+fn a_change_is_the_same_wherever_the_agent_works() {
+    let mut diffs = Vec::new();
+    for mode in ["in-place", "worktree", "clone"] {
+        let scene = Scene::new();
+        let report = scene.report(&["--mode", mode, "--output", "d/new"], CHANGE);
+        let keys: Vec<_> = report.as_object().unwrap().keys().map(String::as_str).collect();
+        let mut want = [
+            "exit_code",
+            "reason",
+            "duration_seconds",
+            "diff",
+            "changed_files",
+            "artifacts",
+            "log",
+            "usage",
+            "branch",
+        ];
+        want.sort_unstable();
+        let mut keys = keys;
+        keys.sort_unstable();
+        assert_eq!(keys, want);
+        assert_eq!((&report["exit_code"], &report["reason"]), (&0.into(), &"exited".into()));
+        let files = serde_json::json!([
+            {"path": "README.md", "old_path": null, "status": "modified", "additions": 1, "deletions": 0},
+            {"path": "d/new", "old_path": null, "status": "added", "additions": 1, "deletions": 0},
+        ]);
+        assert_eq!(report["changed_files"], files, "{mode}");
+        let collected = report["artifacts"]["file"][0].as_str().unwrap();
+        assert_eq!(fs::read_to_string(collected).unwrap(), "new\n");
+        match (mode, report["branch"].as_str()) {
+            ("worktree", Some(branch)) => {
+                assert_eq!(git(&scene.work, &["show", &format!("{branch}:d/new")]), "new");
+            }
+            ("worktree", None) => panic!("the change is on no branch"),
+            (_, branch) => assert_eq!(branch, None),
+        }
+        let is_here = scene.work.join("d/new").exists();
+        assert_eq!(is_here, mode == "in-place");
+        scene.assert_clean();
+        diffs.push(report["diff"].as_str().unwrap().to_owned());
+    }
+    assert!(diffs.iter().all(|diff| *diff == diffs[0]), "{diffs:?}");
+    let fresh = Scene::new();
+    fs::write(fresh.folder.path().join("patch"), &diffs[0]).unwrap();
+    git(&fresh.work, &["apply", "../patch"]);
+    assert_eq!(fs::read_to_string(fresh.work.join("d/new")).unwrap(), "new\n");
+}
+
+#[test]
+fn exits_as_the_agent_does_and_leaves_nothing() {
+    let scene = Scene::new();
+    let cases: &[(&[&str], &str, i32)] = &[
+        (&[], "exit 3", 3),
+        (&[], "kill -TERM $$", 143),
+        (&["--timeout", "300ms"], "sleep 7700@", 124),
+        (&["--mode", "clone", "--branch", "b", "--memory", "512m", "--pids", "50"], "true", 0),
+    ];
+    for (options, line, want) in cases {
+        let output = scene.run(options, line);
+        assert_eq!(output.status.code(), Some(*want), "{line}: {}", text(&output.stderr));
+    }
+    scene.assert_clean();
+}
+
+#[test]
+fn shows_steps_as_they_come_and_a_table_at_the_end() {
+    let scene = Scene::new();
+    let file = scene.agent_file(
+        "name = \"steps\"\n[command]\nprogram = \"sh\"\nargs = [\"-c\"]\nversion = [\"echo\", \"steps 7\"]\n\
+         json = [\"-u\"]\n[stream]\nformat = \"jsonl\"\nusage = [\"usage\"]\ncost = [\"cost\"]\n\
+         [[stream.steps]]\nwhen = { tool = \"*\" }\nshow = \"tool: {tool}\"\n",
+    );
+    let line = "echo '{\"tool\":\"edit\\u001b[2J\"}'; echo '{\"quiet\":1}'; echo x > f; \
+                echo '{\"usage\":{\"tokens\":5},\"cost\":0.25}'";
+    let agent = ["agent", "run", "--agent-file", &file, "--workspace", scene.work()];
+    let output = scene.home.run(&[&agent[..], &["--", line]].concat());
+    let (shown, said) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert_eq!(said, "tool: edit\\x1b[2J\n");
+    for want in ["exit\t0\texited", "changed\t1\t+1 -0", "added\tf\t+1 -0", "cost\t0.25", "log\t"] {
+        assert!(shown.contains(want), "{want}: {shown}");
+    }
+    assert!(shown.contains("usage\t{\"tokens\":5}"), "{shown}");
+    let log = shown.lines().find_map(|line| line.strip_prefix("log\t")).unwrap().trim();
+    assert!(fs::read_to_string(log).unwrap().contains("{\"quiet\":1}"));
+    let record = fs::read(Path::new(log).with_file_name("result.json")).unwrap();
+    let record: Value = serde_json::from_slice(&record).unwrap();
+    assert_eq!(record["metadata"]["agent_version"], "steps 7");
+    assert_eq!(record["command"][0], "sh");
+    fs::remove_file(scene.work.join("f")).unwrap();
+    let output = scene.home.run(&[&agent[..], &["-q", "--", line]].concat());
+    assert_eq!(text(&output.stderr), "");
+    let output = scene.home.run(&[&agent[..], &["-q", "-v", "--", "true"]].concat());
+    assert!(text(&output.stderr).contains("network  none"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_missing_program_is_127_and_what_to_install() {
+    let scene = Scene::new();
+    let file = scene.agent_file(
+        "name = \"gone\"\n[command]\nprogram = \"no-such-agent\"\ninstall = \"npm install it\"\n",
+    );
+    for json in [&[][..], &["--json"]] {
+        let agent = ["agent", "run", "gone", "--agent-file", &file, "--workspace", scene.work()];
+        let output = scene.home.run(&[&agent[..], json, &["--", "x"]].concat());
+        assert_eq!(output.status.code(), Some(127));
+        let said = text(&output.stderr);
+        assert!(said.contains("no-such-agent is not installed"), "{said}");
+        assert!(said.contains("npm install it"), "{said}");
+        assert!(text(&output.stdout).contains("not_started"));
+    }
+}
+
+#[test]
+fn a_missing_key_is_named_before_anything_starts_and_one_that_is_passed_is_said() {
+    let scene = Scene::new();
+    let file = scene.agent_file(
+        "name = \"keyed\"\nhosts = [\"api.example:443\"]\n[command]\nprogram = \"sh\"\nargs = [\"-c\"]\n\
+         [[credentials]]\nenv = \"SOME_KEY\"\nservice = \"some\"\nrequired = true\n",
+    );
+    let agent = ["agent", "run", "--agent-file", &file, "--workspace", scene.work()];
+    let line = ["--", "echo key=$SOME_KEY; touch ran"];
+    let output = scene.home.run(&[&agent[..], &line].concat());
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(125), "{said}");
+    assert!(
+        said.contains("needs SOME_KEY inside") && said.contains("--pass-env SOME_KEY"),
+        "{said}"
+    );
+    assert!(!scene.work.join("ran").exists());
+    assert_eq!(fs::read_dir(scene.agents().join("results")).unwrap().count(), 0);
+    let passing = [&agent[..], &["--pass-env", "SOME_KEY"], &line].concat();
+    let output = scene.home.run(&passing);
+    assert!(text(&output.stderr).contains("SOME_KEY is not set"), "{}", text(&output.stderr));
+    let output = scene.home.command(&passing).env("SOME_KEY", "k1").output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("SOME_KEY is inside") && said.contains("key=k1"), "{said}");
+    assert!(said.contains("api.example:443, and has no network"), "{said}");
+    let given = [&agent[..], &["--env", "SOME_KEY=k2"], &line].concat();
+    let output = scene.home.run(&given);
+    assert!(text(&output.stderr).contains("key=k2"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_the_reason_and_changes_nothing() {
+    let scene = Scene::new();
+    let bare = scene.folder.path().join("bare");
+    git(&scene.work, &["clone", "-q", "--bare", scene.work(), bare.to_str().unwrap()]);
+    let plain = scene.folder.path().join("plain");
+    fs::create_dir(&plain).unwrap();
+    let unknown = scene.agent_file("name = \"x\"\n[command]\nprogram = \"sh\"\ncolour = 1\n");
+    let manifest = scene.folder.path().join("m.yaml");
+    fs::write(&manifest, "entries:\n  a: {type: file, content: x}\n").unwrap();
+    let (bare, plain) = (bare.to_str().unwrap(), plain.to_str().unwrap());
+    let manifest = manifest.to_str().unwrap();
+    let work = scene.work();
+    let cases: &[(&[&str], &str)] = &[
+        (&["nobody", "--workspace", work], "there is no agent \"nobody\""),
+        (
+            &["--agent-file", &unknown, "--workspace", work],
+            "agent.toml:4:1: command: unknown key `colour`",
+        ),
+        (&["y", "--agent-file", &unknown, "--workspace", work], "unknown key `colour`"),
+        (&["shell", "--workspace", "/no/such/folder"], "cannot work in /no/such/folder"),
+        (&["shell", "--workspace", bare], "is a bare repository"),
+        (
+            &["shell", "--workspace", plain, "--mode", "worktree"],
+            "is not the top of a git repository",
+        ),
+        (&["shell", "--workspace", plain, "--mode", "clone"], "is not the top of a git repository"),
+        (&["shell", "--workspace", work, "--branch", "b"], "not on a branch"),
+        (&["shell", "--workspace", work, "--mode", "worktree", "--branch", "main"], "main"),
+        (&["shell", "--workspace", work, "--mode", "clone", "--branch", "a..b"], "a..b"),
+        (&["shell", "--workspace", work, "--output", "../x"], "escapes workspace"),
+        (&["shell", "--workspace", work, "--snapshot", "s"], "--snapshot"),
+        (&["shell", "--workspace", work, "--manifest", manifest], "entries"),
+        (&["shell", "--workspace", work, "--image", "i"], "--image"),
+        (&["shell", "--workspace", work, "--backend", "kube"], "--backend"),
+        (&["shell", "--workspace", work, "--best-of", "2"], "--check"),
+        (&["shell", "--workspace", work, "--check", "true"], "--best-of"),
+        (
+            &[
+                "shell",
+                "--workspace",
+                work,
+                "--best-of",
+                "2",
+                "--check",
+                "true",
+                "--mode",
+                "worktree",
+            ],
+            "--mode",
+        ),
+    ];
+    let before = git(&scene.work, &["for-each-ref"]);
+    for (options, want) in cases {
+        let output = scene.home.run(&[&["agent", "run"], *options, &["--", "true"]].concat());
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(125), "{options:?}: {said}");
+        assert!(said.contains(want), "{options:?}: {said}");
+    }
+    let output = scene.home.run(&["agent", "run", "shell", "--workspace", work, "--", ""]);
+    assert!(text(&output.stderr).contains("Prompt required"), "{}", text(&output.stderr));
+    assert_eq!(git(&scene.work, &["for-each-ref"]), before);
+    scene.assert_clean();
+}
+
+#[test]
+fn odd_folders_work() {
+    let scene = Scene::new();
+    let plain = scene.folder.path().join("plain");
+    fs::create_dir(&plain).unwrap();
+    fs::write(plain.join("a"), "x\n").unwrap();
+    let line = "echo y >> a; printf '\\0\\1' > b";
+    let all =
+        ["agent", "run", "shell", "--json", "--workspace", plain.to_str().unwrap(), "--", line];
+    let report = scene.home.json(&all);
+    assert_eq!(report["changed_files"].as_array().unwrap().len(), 2, "{report}");
+    assert!(report["diff"].as_str().unwrap().contains("GIT binary patch"));
+    assert!(!plain.join(".git").exists());
+    // Work that is not committed is taken along, or the run is refused; it is never lost.
+    fs::write(scene.work.join("dirty"), "mine\n").unwrap();
+    let report = scene.report(&["--mode", "clone"], "cat dirty; echo 2 >> dirty");
+    assert_eq!(report["changed_files"][0]["status"], "modified", "{report}");
+    assert_eq!(fs::read_to_string(scene.work.join("dirty")).unwrap(), "mine\n");
+    let refused = scene.run(&["--mode", "clone", "--committed-only"], "true");
+    assert_eq!(refused.status.code(), Some(125), "{}", text(&refused.stderr));
+    git(&scene.work, &["checkout", "-q", "--detach"]);
+    for mode in ["in-place", "worktree", "clone"] {
+        let report = scene.report(&["--mode", mode], "echo z > z; rm -f z");
+        assert_eq!(report["changed_files"], serde_json::json!([]), "{mode}");
+    }
+    scene.assert_clean();
+}
+
+#[test]
+fn an_interrupted_agent_ends_and_its_change_is_collected() {
+    let scene = Scene::new();
+    let line = "echo begun > begun; sleep 7701@";
+    let arguments = scene.arguments(&["--json", "--mode", "worktree", "--branch", "b"], line);
+    let child = scene.home.command(&arguments).spawn().unwrap();
+    until("it runs", || crate::harness::is_running("sleep 7701@"));
+    kill(i32::try_from(child.id()).unwrap(), "TERM");
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(143), "{}", text(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["reason"], "cancelled");
+    assert_eq!(report["changed_files"][0]["path"], "begun");
+    assert_eq!(git(&scene.work, &["show", "b:begun"]), "begun");
+    scene.assert_clean();
+}
+
+#[test]
+fn the_best_of_several_is_named_and_passed_its_check() {
+    let scene = Scene::new();
+    let line = "head -c 1 /dev/urandom | od -An -tu1 > number; cat number number number > more";
+    let check = "test $(($(cat number) % 2)) = 0";
+    let options = ["--best-of", "3", "--check", check, "--branch", "try", "--json"];
+    let output = scene.run(&options, line);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let runs = report["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 3);
+    let passed: Vec<_> = runs.iter().filter(|run| run["check"]["exit_code"] == 0).collect();
+    let is_kept = |run: &&Value| run["name"] == report["keep"];
+    assert_eq!(passed.iter().any(|run| is_kept(run)), !passed.is_empty(), "{report}");
+    assert_eq!(output.status.code(), Some(i32::from(passed.is_empty())));
+    for (at, run) in runs.iter().enumerate() {
+        let name = format!("try-{}", at + 1);
+        assert_eq!((&run["name"], &run["branch"]), (&name.clone().into(), &name.clone().into()));
+        let number = git(&scene.work, &["show", &format!("{name}:number")]);
+        let is_even = number.trim().parse::<u32>().unwrap() % 2 == 0;
+        assert_eq!(run["check"]["exit_code"] == 0, is_even, "{run}");
+        // What the check leaves is no part of the change.
+        assert_eq!(run["changed_files"].as_array().unwrap().len(), 2);
+    }
+    let shown =
+        text(&scene.run(&["--best-of", "2", "--check", "true", "--branch", "t"], line).stdout);
+    assert_eq!(shown.matches("keep").count(), 1, "{shown}");
+    scene.assert_clean();
+}
+
+#[test]
+fn agents_are_listed_and_shown() {
+    let home = Home::new();
+    let listed = home.say(&["agent", "ls"]);
+    for name in ["aider", "claude", "codex", "gemini", "goose", "opencode", "shell"] {
+        assert!(listed.lines().any(|line| line.starts_with(&format!("{name}\t"))), "{listed}");
+        assert_eq!(home.json(&["agent", "show", name, "--json"])["name"], name);
+    }
+    let all = home.json(&["agent", "ls", "--json"]);
+    assert_eq!(all.as_array().unwrap().len(), 7);
+    let shown = home.say(&["agent", "show", "claude"]);
+    assert!(shown.contains("key\tANTHROPIC_API_KEY (anthropic, needed)"), "{shown}");
+    assert!(shown.contains("install\tnpm install"), "{shown}");
+    let wrong = home.run(&["agent", "show", "nobody"]);
+    assert_eq!(wrong.status.code(), Some(125));
+}
+
+/// Wherever the runner is killed, a sweep leaves the repository and the machine as they were.
+#[test]
+fn a_sweep_takes_back_what_a_killed_runner_left() {
+    let scene = Scene::new();
+    let rounds = u32::try_from(count(100)).unwrap();
+    let refs = git(&scene.work, &["for-each-ref"]);
+    let line = "echo x > new; echo y >> README.md; seq 1000 > many";
+    let begun = std::time::Instant::now();
+    scene.report(&["--mode", "worktree", "--branch", "whole"], line);
+    let whole = begun.elapsed();
+    git(&scene.work, &["branch", "-qD", "whole"]);
+    for round in 0..rounds {
+        let mode = if round % 2 == 0 { "worktree" } else { "clone" };
+        let arguments = scene.arguments(&["--mode", mode, "--branch", "killed"], line);
+        let mut child = scene.home.command(&arguments).spawn().unwrap();
+        pass(whole * round / rounds);
+        child.kill().unwrap();
+        end(&mut child);
+        // What still writes for the run holds its lock.
+        until("nothing of it goes on", || {
+            let swept = scene.home.json(&["sweep", "--json"]);
+            assert_eq!(swept["runs"]["unclear"], serde_json::json!([]), "{round}");
+            swept["runs"]["running"] == 0
+        });
+        // It had come to its end but for the removal of its sandbox.
+        if git(&scene.work, &["branch", "--list", "killed"]).contains("killed") {
+            assert_eq!(git(&scene.work, &["show", "killed:new"]), "x", "{round}");
+            git(&scene.work, &["branch", "-qD", "killed"]);
+        }
+        assert_eq!(git(&scene.work, &["for-each-ref"]), refs, "{round}");
+        assert_eq!(git(&scene.work, &["status", "--porcelain"]), "", "{round}");
+        scene.assert_clean();
+    }
+}
