@@ -44,6 +44,11 @@ pub(crate) fn shared_environment() -> Vec<(String, String)> {
     shared.filter_map(|name| Some(((*name).to_owned(), env::var(name).ok()?))).collect()
 }
 
+/// A variable that a manifest or an option names as the place of a key.
+pub(crate) fn variable(name: &str) -> Option<String> {
+    env::var(name).ok()
+}
+
 /// Who hears of events, as the caller's environment says.
 #[derive(Debug)]
 pub(crate) struct EventSettings {

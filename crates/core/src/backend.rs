@@ -122,6 +122,11 @@ pub trait Backend: fmt::Debug + Send + Sync {
         None
     }
 
+    /// Whether programs inside can mount, as root, in sessions whose manifest asks for it.
+    fn mounts_inside(&self) -> bool {
+        false
+    }
+
     /// How cloud storage is mounted from outside, if this backend can.
     fn host_mounts(&self) -> Option<&dyn HostMounts> {
         None

@@ -2,9 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use bastide::model::document::Format;
+use bastide::model::Manifest;
 use bastide::model::environment::Variable;
-use bastide::model::{Manifest, Registry};
 use bastide::snapshot::store::StoreSnapshot;
 use bastide::{
     Client, CreateOptions, Error, ErrorKind, Isolation, NetworkAccess, Result, Rung, Session,
@@ -12,6 +11,7 @@ use bastide::{
 };
 
 use super::docker::DockerArgs;
+use super::mounts::MountArgs;
 use super::values::{parse_bytes, parse_cpus, parse_pair};
 use crate::clients::{clients, docker_client};
 use crate::config;
@@ -69,6 +69,9 @@ pub(crate) struct SessionArgs {
     envs: Vec<(String, String)>,
 
     #[command(flatten)]
+    mounts: MountArgs,
+
+    #[command(flatten)]
     docker: DockerArgs,
 }
 
@@ -111,12 +114,13 @@ impl SessionArgs {
     pub(crate) async fn create(self, ui: &Ui, tied_to_owner: bool) -> Result<(Client, Session)> {
         self.refuse_what_cannot_be_had()?;
         let mut manifest = match &self.manifest {
-            Some(path) => load(ui, path)?,
+            Some(path) => self.mounts.load(ui, path).await?,
             None => Manifest::default(),
         };
         if let Some(folder) = &self.workspace {
             manifest.root = workspace(folder)?;
         }
+        let mut manifest = self.mounts.acknowledged(manifest)?;
         // What is written on the command line is meant more than what is written in a file.
         for (key, value) in self.envs {
             manifest.environment.value.insert(key, Variable::Plain(value));
@@ -217,21 +221,4 @@ fn base_dir(manifest: Option<&Path>) -> Result<Option<PathBuf>> {
         Error::new(ErrorKind::NotFound, message)
     })?;
     Ok(Some(folder))
-}
-
-fn load(ui: &Ui, path: &Path) -> Result<Manifest> {
-    let name = path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        Error::new(ErrorKind::NotFound, format!("cannot read the manifest {name}: {error}"))
-    })?;
-    let Some(format) = Format::of_file(&name) else {
-        let message = format!("cannot tell what format the manifest {name} has");
-        return Err(Error::new(ErrorKind::InvalidInput, message)
-            .with_hint("give it the extension .json, .yaml or .toml"));
-    };
-    let parsed = Manifest::load(&name, &text, format, Registry::builtin())?;
-    for warning in &parsed.warnings {
-        ui.note(&format!("{name}: {}", warning.message));
-    }
-    Ok(parsed.value)
 }
