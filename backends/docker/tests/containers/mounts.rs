@@ -24,6 +24,7 @@ pub(crate) const TRIALS: &[Trial] = trials![
     says_why_a_store_cannot_be_mounted,
     exposes_no_key_that_nobody_acknowledged,
     tells_the_programs_that_mount_what_the_reference_tells_them,
+    mounts_over_nfs_with_a_stand_in_for_the_kernels_client,
     says_which_program_is_missing,
     mounts_by_rclones_volume_plugin,
 ];
@@ -37,12 +38,12 @@ const PORT: u16 = 15_071;
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Mounts something, and remembers what it was told.
-const STAND_IN: &str = "#!/bin/sh\nfor last do :; done\n{ echo \"$(basename \"$0\") $*\"; env | \
+const STAND_IN: &str = "#!/bin/sh\nfor last do :; done\n{ echo \"${0##*/} $*\"; env | \
                         grep ^AWS_; for word do case $word in *.yaml) cat \"$word\";; esac; done; } \
                         > /tmp/told\nmount -i -t tmpfs none \"$last\"\n";
 
 /// As `mount` calls it: device, folder, options.
-const S3_FILES: &str = "#!/bin/sh\necho \"$*\" > /tmp/told\nmount -i -t tmpfs none \"$2\"\n";
+const HELPER: &str = "#!/bin/sh\necho \"$*\" > /tmp/told\nmount -i -t tmpfs none \"$2\"\n";
 
 fn rclone() -> Result<PathBuf, TrialError> {
     let tools = match std::env::var_os("BASTIDE_TEST_MOUNT_TOOLS") {
@@ -73,8 +74,12 @@ impl Trying {
         let known = setting.docker(&["image", "ls", "--quiet", IMAGE])?;
         if known.is_empty() {
             let programs = [(rclone.as_path(), "rclone"), (fusermount, "fusermount3")];
-            let scripts =
-                [("mount-s3", STAND_IN), ("blobfuse2", STAND_IN), ("mount.s3files", S3_FILES)];
+            let scripts = [
+                ("mount-s3", STAND_IN),
+                ("blobfuse2", STAND_IN),
+                ("mount.s3files", HELPER),
+                ("mount.nfs", HELPER),
+            ];
             images::make_with(&setting.host, IMAGE, &programs, &scripts)?;
         }
         let store = tempfile::tempdir()?;
@@ -262,7 +267,7 @@ async fn says_why_a_store_cannot_be_mounted(_: Context) -> Outcome {
         (json!({"bucket": "nowhere"}), "there is no such bucket"),
         (json!({"secret_access_key": "wrong-key-of-the-trial"}), "refuses the credentials"),
         (json!({"prefix": "seed"}), "is an object, not a folder"),
-        (json!({"endpoint_url": "http://no.such.name.invalid"}), "cannot be resolved"),
+        (json!({"endpoint_url": "http://no.such.name.invalid"}), "has no network that leads"),
     ];
     for (change, why) in cases {
         let session = trying.unstarted(&trying.acknowledged(&change)?).await?;
@@ -273,9 +278,9 @@ async fn says_why_a_store_cannot_be_mounted(_: Context) -> Outcome {
         assert!(error.message().contains(why), "{why}: {said}");
         assert!(error.message().contains("/workspace/data"), "{said}");
         assert!(!said.contains("of-the-trial"), "{said}");
-        let left =
-            "grep -c fuse.rclone /proc/mounts; ls -A /dev/shm; pgrep -f 'rclone mount'; true";
-        assert_eq!(say(&session, left).await?, "0\n", "nothing stays of it: {why}");
+        let left = "grep -c fuse.rclone /proc/mounts; ls -A /dev/shm; \
+                    ps -eo args | grep -c '[r]clone mount'; true";
+        assert_eq!(say(&session, left).await?, "0\n0\n", "nothing stays of it: {why}");
         session.delete().await?;
     }
     // Something is there that nobody would see any more.
@@ -355,6 +360,26 @@ async fn tells_the_programs_that_mount_what_the_reference_tells_them(_: Context)
     Ok(())
 }
 
+async fn mounts_over_nfs_with_a_stand_in_for_the_kernels_client(_: Context) -> Outcome {
+    let trying = Trying::new()?;
+    let pattern = json!({"type": "rclone", "mode": "nfs", "nfs_addr": "127.0.0.1:20490"});
+    let nfs = json!({"mount_strategy": {"type": "in_container", "pattern": pattern}});
+    let session = trying.started(&trying.acknowledged(&nfs)?).await?;
+    let told = say(&session, "cat /tmp/told").await?;
+    assert!(told.contains("127.0.0.1:/ /workspace/data"), "{told}");
+    assert!(told.contains("vers=4.1,tcp,port=20490"), "{told}");
+    let serves = |process: &bastide::ProcessInfo| {
+        process.exit.is_none() && process.argv.get(2).is_some_and(|word| word == "nfs")
+    };
+    assert!(session.processes().await?.iter().any(serves), "its server runs");
+    // The store is gone, so it is not what it was: its server ends with it.
+    say(&session, "kill $(ps -eo pid,args | awk '/[s]erve s3/ {print $1}')").await?;
+    say(&session, "umount /workspace/data").await?;
+    assert!(session.start().await.is_err(), "nobody serves it");
+    assert!(!session.processes().await?.iter().any(serves), "its server ended");
+    Ok(session.delete().await?)
+}
+
 async fn says_which_program_is_missing(_: Context) -> Outcome {
     let trying = Trying::new()?;
     let client = trying.setting.client(base())?;
@@ -408,7 +433,16 @@ async fn mounts_by_rclones_volume_plugin(_: Context) -> Outcome {
     let store = path("store");
     let _server = start(&rclone, &["serve", "s3", &store, "--addr", &address, "--auth-key", &key])?;
     let (socket, volumes, cache) = (path("drivers/rclone.sock"), path("volumes"), path("cache"));
+    until("the server", || std::net::TcpStream::connect(&address).is_ok())?;
+    let drivers = Some(folder.path().join("drivers"));
+    let options = DaemonOptions { drivers, ..DaemonOptions::default() };
+    let daemon = own_daemon(&folder.path().join("daemon"), &options)?;
+    // What the plugin mounts has to be seen by the daemon, which has mounts of its own here.
+    let namespace = format!("--mount=/proc/{}/ns/mnt", daemon.pid());
+    let program = rclone.display().to_string();
     let plugin = [
+        &namespace,
+        &program,
         "serve",
         "docker",
         "--socket-addr",
@@ -418,12 +452,8 @@ async fn mounts_by_rclones_volume_plugin(_: Context) -> Outcome {
         "--cache-dir",
         &cache,
     ];
-    let _plugin = start(&rclone, &plugin)?;
-    until("the server", || std::net::TcpStream::connect(&address).is_ok())?;
+    let _plugin = start(Path::new("nsenter"), &plugin)?;
     until("the plugin", || Path::new(&socket).exists())?;
-    let drivers = Some(folder.path().join("drivers"));
-    let options = DaemonOptions { drivers, ..DaemonOptions::default() };
-    let daemon = own_daemon(&folder.path().join("daemon"), &options)?;
     let setting = Setting::new(&daemon.host())?;
     let client = setting.client(base())?;
     let volume = json!({"type": "docker_volume", "driver": "rclone"});
@@ -436,7 +466,7 @@ async fn mounts_by_rclones_volume_plugin(_: Context) -> Outcome {
     assert_eq!(say(&session, "cat data/seed; echo new > data/made").await?, "from the store");
     let inside = say(
         &session,
-        "cat /proc/*/environ /proc/*/cmdline 2>/dev/null | grep -c of-the-trial; true",
+        "cat /proc/*/environ /proc/*/cmdline 2>/dev/null | grep -c '[o]f-the-trial'; true",
     );
     assert_eq!(inside.await?, "0\n", "the key stays outside");
     assert!(session.mounts().await?[0].exposed.is_empty());

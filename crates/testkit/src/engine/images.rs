@@ -142,6 +142,8 @@ pub fn make_with(
     let folder = tempfile::tempdir()?;
     let top = folder.path().join("base");
     lay_out_base(&top)?;
+    // Where `mount` looks for its helpers.
+    symlink("bin", top.join("sbin"))?;
     for (program, called) in programs {
         let found = fs::canonicalize(program)?;
         for library in libraries_of(&found)? {

@@ -111,7 +111,7 @@ impl InsideMount<'_> {
 
     async fn carry_out(&self, steps: &[MountStep], files: &mut PrivateFiles) -> Result<()> {
         let mut program = None;
-        for (at, step) in steps.iter().enumerate() {
+        for step in steps {
             match step {
                 MountStep::Require(tool) => program = find(self.session, tool).await?.or(program),
                 MountStep::MakeFolder(path) if *path == self.place() => self.make_place().await?,
@@ -134,8 +134,7 @@ impl InsideMount<'_> {
                     files.folders.push(folder);
                 }
                 MountStep::Run(helper) => {
-                    let is_last = steps.len() == at + 1;
-                    self.run_helper(helper, program.as_deref(), files, is_last).await?;
+                    self.run_helper(helper, program.as_deref(), files).await?;
                 }
                 MountStep::Unmount(_) | MountStep::EndServers { .. } => {}
             }
@@ -183,7 +182,6 @@ impl InsideMount<'_> {
         helper: &HelperRun,
         program: Option<&str>,
         files: &PrivateFiles,
-        is_last: bool,
     ) -> Result<()> {
         let mut argv: Vec<String> = helper.argv.iter().map(|word| files.path_of(word)).collect();
         if let (Some(name), Some(program)) = (argv.first_mut(), program)
@@ -208,7 +206,7 @@ impl InsideMount<'_> {
             tokio::time::sleep(NEXT_ATTEMPT).await;
             output = run(self.session, command.clone(), patience).await?;
         }
-        match output.exit.code == 0 || !is_last {
+        match output.exit.code == 0 {
             true => Ok(()),
             false => Err(self.explained(helper.failed(&output.stderr), &output)),
         }
