@@ -162,6 +162,10 @@ impl Backend for DockerBackend {
         &self.home
     }
 
+    fn mounts_inside(&self) -> bool {
+        true
+    }
+
     async fn boot(&self, folder: &SessionFolder, spec: &MachineSpec) -> Result<Booted> {
         let kept = DockerOptions::load(folder.path())?;
         let was_there = kept.is_some();

@@ -6,6 +6,8 @@ mod daemons;
 mod images;
 #[path = "containers/lifetime.rs"]
 mod lifetime;
+#[path = "containers/mounts.rs"]
+mod mounts;
 #[path = "containers/reference.rs"]
 mod reference;
 #[path = "containers/setting.rs"]
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
         lifetime::TRIALS,
         daemons::TRIALS,
         storage::TRIALS,
+        mounts::TRIALS,
         troubles::TRIALS,
         reference::TRIALS,
         silence::TRIALS,

@@ -1,6 +1,7 @@
 //! What can be written on the command line.
 
 pub(crate) mod docker;
+pub(crate) mod mounts;
 pub(crate) mod session;
 pub(crate) mod values;
 
@@ -17,6 +18,7 @@ use crate::commands::files::FilesArgs;
 use crate::commands::inspect::InspectArgs;
 use crate::commands::kill::KillArgs;
 use crate::commands::ls::LsArgs;
+use crate::commands::mounts::MountsArgs;
 use crate::commands::port::PortArgs;
 use crate::commands::ps::PsArgs;
 use crate::commands::resume::ResumeArgs;
@@ -52,6 +54,7 @@ pub(crate) enum Task {
     Events(EventsArgs),
     Audit(AuditArgs),
     Port(PortArgs),
+    Mounts(MountsArgs),
     Stop(StopArgs),
     Resume(ResumeArgs),
     Rm(RmArgs),

@@ -13,6 +13,7 @@ pub(crate) mod files;
 pub(crate) mod inspect;
 pub(crate) mod kill;
 pub(crate) mod ls;
+pub(crate) mod mounts;
 pub(crate) mod port;
 pub(crate) mod ps;
 pub(crate) mod resume;

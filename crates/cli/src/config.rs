@@ -51,7 +51,7 @@ pub(crate) fn shared_environment() -> Vec<(String, String)> {
     shared.filter_map(|name| Some(((*name).to_owned(), env::var(name).ok()?))).collect()
 }
 
-/// A variable of the caller's that is to be passed by its name.
+/// A variable of the caller's that an option or a manifest names. One that is empty says nothing.
 pub(crate) fn variable(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }

@@ -1,5 +1,7 @@
 //! Where sessions run.
 
+mod host_mounts;
+
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -17,6 +19,7 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 pub use bastide_proto::boot::ResourceLimits;
+pub use host_mounts::{HostMount, HostMountState, HostMountStatus, HostMounts};
 
 use crate::state::SessionFolder;
 use crate::{Error, ErrorKind, Result};
@@ -116,6 +119,16 @@ pub trait Backend: fmt::Debug + Send + Sync {
 
     /// How ports of a machine are published, if this backend can.
     fn expose(&self) -> Option<&dyn Expose> {
+        None
+    }
+
+    /// Whether programs inside can mount, as root, in sessions whose manifest asks for it.
+    fn mounts_inside(&self) -> bool {
+        false
+    }
+
+    /// How cloud storage is mounted from outside, if this backend can.
+    fn host_mounts(&self) -> Option<&dyn HostMounts> {
         None
     }
 }

@@ -28,6 +28,7 @@ use crate::state::State;
 use crate::workspace::GitOptions;
 use crate::{Error, ErrorClass, ErrorKind, Result};
 
+pub(crate) use create::uuid_of;
 pub use lifetime::{SessionInfo, SessionStatus};
 pub(crate) use removal::{Removal, shut_down};
 pub use resume::ResumeOptions;
@@ -262,6 +263,12 @@ impl Client {
     #[must_use]
     pub fn snapshot_types(&self) -> &SnapshotTypes {
         &self.types
+    }
+
+    /// Whether the backend mounts cloud storage from outside, so that no key enters a sandbox.
+    #[must_use]
+    pub fn mounts_from_outside(&self) -> bool {
+        self.backend.host_mounts().is_some()
     }
 
     /// Sets what sessions can request from the program. Every session gets a copy of the bindings.

@@ -8,6 +8,7 @@ pub mod compat;
 pub mod events;
 pub mod host;
 pub mod link;
+pub mod secrets;
 mod session;
 pub mod snapshot;
 mod state;
@@ -43,7 +44,7 @@ pub use snapshot::{
 };
 pub use state::{Origin, SessionFolder, home_identity};
 pub use tools::{Skill, SkillInfo, SkillSource, Skills, ToolAnswer, Tools};
-pub use workspace::{GitFetch, GitOptions, Materialized, MaterializedFile};
+pub use workspace::{GitFetch, GitOptions, Materialized, MaterializedFile, MountInfo};
 
 pub use bastide_archive as archive;
 pub use bastide_model as model;

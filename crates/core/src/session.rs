@@ -29,7 +29,7 @@ use crate::link::{Incoming, LATE, Link, MuxLink, decode};
 use crate::session::lifecycle::Lifecycle;
 use crate::session::process::{GRACE, ProcessInfo};
 use crate::state::State;
-use crate::{Command, Error, ErrorKind, Input, Output, Process, ProcessId, Result};
+use crate::{Command, Error, ErrorKind, Input, MountInfo, Output, Process, ProcessId, Result};
 
 /// The most processes a guest is believed to have; it keeps fewer records of what is over, and the
 /// kernel fewer of what is alive.
@@ -177,18 +177,40 @@ impl Session {
                 .with_hint("put them into a file, or attach to the process and write them"));
         }
         let scope = self.extension("spawn", || command.description());
-        let work = async {
-            let mut stream =
-                self.link.open(self.exec_request(command, AcceptWhen::Detached)).await?;
-            let id = stream.accepted.process.map(ProcessId);
-            match stream.from_guest.next().await? {
-                Incoming::End(End::Detached) => {
-                    id.ok_or_else(|| agent_lost("the guest broke the protocol: no process"))
-                }
-                _ => Err(agent_lost("the guest broke the protocol: not the start of a process")),
-            }
-        };
+        let work = self.launch_unrecorded(command);
         scope.record(work, |id| Finished::extension(json!({"process": id.0}))).await
+    }
+
+    /// As [`launch`](Self::launch), as part of another operation that is recorded.
+    pub(crate) async fn launch_unrecorded(&self, command: Command) -> Result<ProcessId> {
+        let mut stream = self.link.open(self.exec_request(command, AcceptWhen::Detached)).await?;
+        let id = stream.accepted.process.map(ProcessId);
+        match stream.from_guest.next().await? {
+            Incoming::End(End::Detached) => {
+                id.ok_or_else(|| agent_lost("the guest broke the protocol: no process"))
+            }
+            _ => Err(agent_lost("the guest broke the protocol: not the start of a process")),
+        }
+    }
+
+    /// Ends a process and everything descended from it, as part of another operation.
+    pub(crate) async fn kill_unrecorded(&self, process: ProcessId) -> Result<()> {
+        let request = Request::Signal(Signal { process: process.0, signal: 9 });
+        self.link.open(request).await?.finish().await
+    }
+
+    /// The mounts of the session: what is mounted, how, and what commands can get at by it.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`AgentLost`](crate::ErrorKind::AgentLost) if the guest does not answer.
+    pub async fn mounts(&self) -> Result<Vec<MountInfo>> {
+        let scope = self.extension("mounts", || json!({}));
+        let work = crate::workspace::mounts::list(self);
+        scope
+            .record(work, |all| Finished::extension(json!({"mounts": all.len()})))
+            .await
+            .map_err(|error| self.at_edge(error))
     }
 
     /// Listens to a process: what it has said from `from` on, and what it says until it ends. Dropping
@@ -252,7 +274,7 @@ impl Session {
             .await
     }
 
-    async fn list_processes(&self) -> Result<Vec<ProcessInfo>> {
+    pub(crate) async fn list_processes(&self) -> Result<Vec<ProcessInfo>> {
         let mut stream = self.link.open(Request::Processes).await?;
         let mut all = Vec::new();
         loop {
@@ -303,6 +325,9 @@ impl Session {
     ///
     /// Fails if the backend cannot remove something; what is left carries the session's name.
     pub async fn delete(self) -> Result<()> {
+        // What was written is stored first; what cannot be unmounted goes with the machine, which
+        // takes nothing of a store along.
+        drop(crate::workspace::mounts::unmount_all(&self).await);
         let Self { backend, state, machine, link, keep_alive, life, events, .. } = self;
         let scope = operation_scope(events.as_ref(), || extension("delete", json!({})));
         let deleted =

@@ -93,6 +93,16 @@ impl<'a> Tools<'a> {
         names.filter_map(tool_definition).collect()
     }
 
+    /// What the model has to know of storage that is mounted into its workspace, with the commands that
+    /// are safe on it; `None` where nothing is.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidManifestPathError` for the first wrong path of the manifest.
+    pub fn remote_mount_policy(&self) -> Result<Option<String>> {
+        self.session.manifest().remote_mount_policy()
+    }
+
     /// Calls a tool by name with the arguments that the model sent.
     ///
     /// # Errors

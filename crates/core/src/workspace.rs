@@ -2,6 +2,7 @@
 
 pub(crate) mod accounts;
 mod git;
+pub(crate) mod mounts;
 mod plan;
 mod sources;
 mod stream;
@@ -18,6 +19,7 @@ use crate::snapshot::Progress;
 use crate::{Result, Session};
 
 pub use git::{GitFetch, GitOptions};
+pub use mounts::MountInfo;
 use plan::{LayoutStep, Put};
 pub(crate) use sources::{SourceGrant, Sources};
 pub(crate) use stream::{Target, UploadItem, lay_out};
@@ -60,6 +62,7 @@ pub(crate) async fn apply(
     only_ephemeral: bool,
     tell: Tell<'_>,
 ) -> Result<Materialized> {
+    mounts::check(session.backend.as_ref(), manifest)?;
     let steps = plan::steps(manifest, only_ephemeral)?;
     let mut files = Vec::new();
     let mut puts = Vec::new();
@@ -77,6 +80,8 @@ pub(crate) async fn apply(
         }
     }
     files.extend(put_all(session, puts, tell).await?);
+    // Last: nothing of the manifest may be written into a store.
+    mounts::mount_all(session, manifest).await?;
     Ok(Materialized { files })
 }
 

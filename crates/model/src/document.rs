@@ -105,6 +105,15 @@ impl<'t> Document<'t> {
         &self.value
     }
 
+    /// Changes what the file says before it is read; errors about it still name the file's own lines.
+    ///
+    /// # Errors
+    ///
+    /// Those of `change`.
+    pub fn edit(&mut self, change: impl FnOnce(&mut Value) -> Result<()>) -> Result<()> {
+        change(&mut self.value)
+    }
+
     /// Reads a model with the types of `registry`. Its warnings say where they are about.
     ///
     /// # Errors

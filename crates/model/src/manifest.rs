@@ -3,6 +3,7 @@
 mod coerce;
 mod describe;
 mod load;
+mod mount_places;
 mod remote_mounts;
 mod skip;
 mod tree;

@@ -105,7 +105,13 @@ impl Mount {
                     .with_context("type", mount_type)
                     .with_context("driver", driver.as_str()))
             }
-            MountStrategy::InContainer { .. } | MountStrategy::DockerVolume { .. } => Ok(()),
+            MountStrategy::Host { .. } if !self.source.has_host_strategy() => {
+                let message = "no program of the host mounts this mount type";
+                Err(raise::mount_config(message).with_context("mount_type", mount_type))
+            }
+            MountStrategy::InContainer { .. }
+            | MountStrategy::DockerVolume { .. }
+            | MountStrategy::Host { .. } => Ok(()),
             MountStrategy::Custom(custom) => custom.check(self),
         }
     }

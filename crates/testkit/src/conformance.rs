@@ -9,6 +9,7 @@ mod idle;
 mod lifecycle;
 mod lifetime;
 mod link;
+mod mounts;
 mod output;
 mod ports;
 mod processes;
@@ -32,6 +33,7 @@ pub fn trials() -> Vec<Trial> {
         idle::TRIALS,
         lifecycle::TRIALS,
         lifetime::TRIALS,
+        mounts::TRIALS,
         link::TRIALS,
         output::TRIALS,
         ports::TRIALS,

@@ -4,9 +4,8 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use bastide::model::document::Format;
+use bastide::model::Manifest;
 use bastide::model::environment::Variable;
-use bastide::model::{Manifest, Registry};
 use bastide::snapshot::store::StoreSnapshot;
 use bastide::{
     Backend, Client, CreateOptions, Error, ErrorKind, Isolation, NetworkAccess, Result, Rung,
@@ -14,6 +13,7 @@ use bastide::{
 };
 
 use super::docker::DockerArgs;
+use super::mounts::MountArgs;
 use super::values::{parse_bytes, parse_cpus, parse_pair};
 use crate::clients::{client_of, docker_backend, local_backend};
 use crate::config;
@@ -71,6 +71,9 @@ pub(crate) struct SessionArgs {
     envs: Vec<(String, String)>,
 
     #[command(flatten)]
+    mounts: MountArgs,
+
+    #[command(flatten)]
     docker: DockerArgs,
 }
 
@@ -123,10 +126,7 @@ impl SessionArgs {
         self.refuse_what_cannot_be_had()?;
         let root = self.workspace.as_deref().map(workspace).transpose()?;
         let snapshot = self.snapshot.clone();
-        let Planned { client, mut manifest, mut options, .. } = self.plan(ui)?;
-        if let Some(root) = root {
-            manifest.root = root;
-        }
+        let Planned { client, manifest, mut options, .. } = self.plan(ui, root).await?;
         options.tied_to_owner = tied_to_owner;
         let id = SessionId::random();
         // Its own snapshot when it stops; the one it starts from stays as it is.
@@ -141,7 +141,7 @@ impl SessionArgs {
     }
 
     /// The session of an agent, and the folder it works in.
-    pub(crate) fn for_agent(self, ui: &Ui) -> Result<(PathBuf, Planned)> {
+    pub(crate) async fn for_agent(self, ui: &Ui) -> Result<(PathBuf, Planned)> {
         if self.snapshot.is_some() {
             let message = "--snapshot: an agent works in a folder of yours, not in a snapshot";
             return Err(Error::new(ErrorKind::Unsupported, message)
@@ -150,14 +150,18 @@ impl SessionArgs {
         }
         self.refuse_of_backend()?;
         let folder = self.workspace.clone().unwrap_or_else(|| PathBuf::from("."));
-        Ok((folder, self.plan(ui)?))
+        Ok((folder, self.plan(ui, None).await?))
     }
 
-    fn plan(self, ui: &Ui) -> Result<Planned> {
+    async fn plan(self, ui: &Ui, root: Option<String>) -> Result<Planned> {
         let mut manifest = match &self.manifest {
-            Some(path) => load(ui, path)?,
+            Some(path) => self.mounts.load(ui, path).await?,
             None => Manifest::default(),
         };
+        if let Some(root) = root {
+            manifest.root = root;
+        }
+        let mut manifest = self.mounts.acknowledged(manifest)?;
         // What is written on the command line is meant more than what is written in a file.
         for (key, value) in self.envs {
             manifest.environment.value.insert(key, Variable::Plain(value));
@@ -274,21 +278,4 @@ fn base_dir(manifest: Option<&Path>) -> Result<Option<PathBuf>> {
         Error::new(ErrorKind::NotFound, message)
     })?;
     Ok(Some(folder))
-}
-
-fn load(ui: &Ui, path: &Path) -> Result<Manifest> {
-    let name = path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        Error::new(ErrorKind::NotFound, format!("cannot read the manifest {name}: {error}"))
-    })?;
-    let Some(format) = Format::of_file(&name) else {
-        let message = format!("cannot tell what format the manifest {name} has");
-        return Err(Error::new(ErrorKind::InvalidInput, message)
-            .with_hint("give it the extension .json, .yaml or .toml"));
-    };
-    let parsed = Manifest::load(&name, &text, format, Registry::builtin())?;
-    for warning in &parsed.warnings {
-        ui.note(&format!("{name}: {}", warning.message));
-    }
-    Ok(parsed.value)
 }

@@ -1,6 +1,7 @@
 //! `bastide doctor`
 
 mod docker;
+mod mounts;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -58,12 +59,14 @@ pub(crate) async fn run(ui: &mut Ui, args: DoctorArgs) -> Result<ExitCode> {
         findings.push(Finding { rung, outcome: examine(&client, rung).await });
     }
     let docker = DockerFinding::look().await;
+    let mounts = mounts::look(&client, docker.works());
     let best = findings.iter().find(|finding| finding.outcome.is_ok());
     let best = best.map(|finding| finding.rung.as_str());
     if args.json {
         let rungs: Vec<_> = findings.iter().map(Finding::object).collect();
         let docker = docker.object();
-        ui.json(&json!({ "rungs": rungs, "auto": best, "docker": docker }))?;
+        let mounts: Vec<_> = mounts.iter().map(mounts::StrategyFinding::object).collect();
+        ui.json(&json!({ "rungs": rungs, "auto": best, "docker": docker, "mounts": mounts }))?;
     } else {
         for finding in &findings {
             for line in finding.lines() {
@@ -74,6 +77,9 @@ pub(crate) async fn run(ui: &mut Ui, args: DoctorArgs) -> Result<ExitCode> {
         ui.line(&format!("auto        {auto}"))?;
         for line in docker.lines() {
             ui.line(&line)?;
+        }
+        for finding in &mounts {
+            ui.line(&finding.line())?;
         }
     }
     Ok(ExitCode::SUCCESS)

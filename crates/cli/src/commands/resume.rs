@@ -1,9 +1,11 @@
 //! `bastide resume`
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use bastide::{Result, ResumeOptions};
 
+use crate::args::mounts::MountArgs;
 use crate::clients::clients;
 use crate::ui::Ui;
 
@@ -20,6 +22,13 @@ pub(crate) struct ResumeArgs {
     #[arg(long)]
     discard_changes: bool,
 
+    /// Manifest the session was made with, whose mounts have keys
+    #[arg(long, value_name = "FILE")]
+    manifest: Option<PathBuf>,
+
+    #[command(flatten)]
+    mounts: MountArgs,
+
     /// Print an object with the id and the isolation receipt
     #[arg(long)]
     pub(crate) json: bool,
@@ -34,6 +43,10 @@ pub(crate) async fn run(ui: &mut Ui, args: ResumeArgs) -> Result<ExitCode> {
     let id = client.find(&args.id)?;
     let mut options = ResumeOptions::default();
     options.discard_changes = args.discard_changes;
+    if let Some(path) = &args.manifest {
+        let manifest = args.mounts.load(ui, path).await?;
+        options.manifest = Some(args.mounts.acknowledged(manifest)?);
+    }
     let shown = ui.progress("restoring");
     options.progress = shown.listener();
     let session = client.resume_with(&id, options).await?;

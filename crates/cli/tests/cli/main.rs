@@ -15,6 +15,7 @@ mod inject;
 mod interleavings;
 mod json;
 mod lifetime;
+mod mounts;
 mod run;
 mod snapshots;
 mod strangers;

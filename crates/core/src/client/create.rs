@@ -26,7 +26,7 @@ use crate::session::lifecycle::{
     ConcurrencyLimits, Lifecycle, Limits, Preserved, ProgressListener, SessionConfig,
 };
 use crate::state::{Record, SessionFolder, Stage};
-use crate::workspace;
+use crate::workspace::{self, mounts};
 use crate::{Error, ErrorKind, Result, Session};
 
 /// What is to become of a session once its machine is up.
@@ -91,6 +91,7 @@ impl Client {
             false => self.backend.unmade(),
         };
         let checked = manifest.check_mount_boundaries(Some(stored.type_name()));
+        let checked = checked.and_then(|()| mounts::check(self.backend.as_ref(), &manifest));
         checked.map_err(|error| error.at_edge(manifest.holds_mount_authority()))?;
         let mut spec = MachineSpec::new(root_of(&manifest)?);
         spec.network = options.network;
@@ -356,7 +357,7 @@ pub(super) fn root_of(manifest: &Manifest) -> Result<bastide_proto::GuestPath> {
 }
 
 /// The name of a session as states spell it.
-pub(super) fn uuid_of(id: &SessionId) -> Result<Uuid> {
+pub(crate) fn uuid_of(id: &SessionId) -> Result<Uuid> {
     Uuid::parse_str(id.as_str()).map_err(|error| {
         Error::new(ErrorKind::Internal, format!("{id} is no name of a session: {error}"))
     })

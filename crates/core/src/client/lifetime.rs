@@ -262,7 +262,11 @@ impl Client {
 
     async fn save_to_stop(&self, id: &SessionId, machine: &Machine) -> Result<Saved> {
         let saved = match retry::saving(|| self.attach_if_up(id, machine)).await {
-            Ok(Some(session)) => session.save().await,
+            Ok(Some(session)) => {
+                let saved = session.save().await;
+                session.release_mounts().await;
+                saved
+            }
             Ok(None) => Ok(Saved::default()),
             Err(error) => Err(error),
         };

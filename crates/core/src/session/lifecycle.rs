@@ -261,9 +261,12 @@ impl Session {
     /// The workspace as whoever saves or restores it sees it.
     pub(crate) fn workspace<'a>(&'a self, manifest: &'a Manifest) -> Result<Workspace<'a>> {
         let root = manifest.root_path();
-        let mounted = manifest.ephemeral_mount_targets()?;
-        let kept = mounted.iter().filter_map(|target| target.path.below(&root)).collect();
+        // Whatever a mount says of itself: no store is copied into a snapshot, and none is restored over.
+        let mounted = manifest.mount_targets()?;
+        let kept: Vec<_> = mounted.iter().filter_map(|target| target.path.below(&root)).collect();
         let mut left_out = manifest.ephemeral_persistence_paths()?;
+        left_out.extend(kept.iter().filter(|path| !path.is_empty()).cloned());
+        left_out.extend(manifest.mount_scratch_paths()?);
         left_out.extend(lock(&self.life.skipped).iter().cloned());
         left_out.extend(self.sink_paths());
         Ok(Workspace {
@@ -352,6 +355,7 @@ impl Session {
         }
         self.compat().pty_terminate_all().await;
         self.life.is_started.store(false, Ordering::Release);
+        self.release_mounts().await;
         shut_down(self.backend.as_ref(), &self.state, &self.machine).await?;
         self.life.is_shut_down.store(true, Ordering::Release);
         Ok(())
@@ -383,6 +387,12 @@ impl Session {
         *is_closed = true;
         self.flush_events().await;
         done
+    }
+
+    /// Has everything stored that was written to mounts, and unmounts them, before the machine ends. One
+    /// that is still in use goes with it.
+    pub(crate) async fn release_mounts(&self) {
+        drop(workspace::mounts::unmount_all(self).await);
     }
 
     /// Refuses work on a machine that was shut down.

@@ -1,7 +1,6 @@
 //! What a manifest comes to, as steps in the order in which they are taken.
 
 use bastide_model::entry::GitRepo;
-use bastide_model::mount::MountStrategy;
 use bastide_model::{Entry, EntryKind, Manifest, PosixPath};
 use bytes::Bytes;
 
@@ -91,11 +90,9 @@ fn add(steps: &mut Vec<LayoutStep>, path: PosixPath, entry: &Entry) -> Result<()
             let subpath = repo.checked_subpath()?;
             steps.push(LayoutStep::Git(GitStep { path, mode, repo: repo.clone(), subpath }));
         }
-        // The machine came up with it.
-        EntryKind::Mount(mount) if matches!(mount.strategy, MountStrategy::DockerVolume { .. }) => {
-            return Ok(());
-        }
-        EntryKind::Mount(_) | EntryKind::Custom(_) => {
+        // Mounted when everything else is there.
+        EntryKind::Mount(_) => return Ok(()),
+        EntryKind::Custom(_) => {
             let message = format!("cannot lay out {path}: entries of type `{}`", entry.type_name());
             return Err(Error::new(ErrorKind::Unsupported, message)
                 .with_context("type", entry.type_name())

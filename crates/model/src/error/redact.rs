@@ -58,7 +58,7 @@ impl Error {
             return raise::runtime_error(PROTECTED).marked_redacted();
         };
         let message = match class {
-            ErrorClass::MountConfigError if data.message_is_safe => data.message,
+            _ if data.message_is_safe => data.message,
             ErrorClass::MountConfigError => INVALID_MOUNT.to_owned(),
             _ => PROTECTED.to_owned(),
         };

@@ -38,7 +38,15 @@ impl Manifest {
         format: Format,
         registry: &Registry,
     ) -> Result<Parsed<Self>> {
-        let document = Document::parse(name, text, format)?;
+        Self::of_document(&Document::parse(name, text, format)?, registry)
+    }
+
+    /// Reads a manifest out of a document that was parsed already; see [`load`](Self::load).
+    ///
+    /// # Errors
+    ///
+    /// As [`load`](Self::load).
+    pub fn of_document(document: &Document<'_>, registry: &Registry) -> Result<Parsed<Self>> {
         let parsed = document.read::<Self>(registry)?;
         let mut path = vec![PathSegment::Key("entries".to_owned())];
         match bad_path(&parsed.value.entries, &PosixPath::default(), &mut path) {

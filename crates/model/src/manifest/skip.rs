@@ -7,6 +7,22 @@ use crate::error::raise;
 use crate::posix_path::PosixPath;
 
 impl Manifest {
+    /// Folders of the workspace that programs which mount inside keep for themselves: no snapshot has
+    /// them, whoever takes it.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidManifestPathError` for the first wrong path.
+    pub fn mount_scratch_paths(&self) -> Result<Vec<PosixPath>> {
+        let mut paths = Vec::new();
+        for target in self.mount_targets()? {
+            if let Some(pattern) = target.mount.strategy.pattern() {
+                paths.extend(pattern.scratch_folders());
+            }
+        }
+        Ok(paths)
+    }
+
     /// The path in the workspace that `path` names, if a session may keep it out of snapshots: one
     /// that holds no mount and lies in none, because those are left out as a whole.
     ///

@@ -41,7 +41,9 @@ impl Mount {
                 fields.push("mount_strategy.driver_options");
             }
             MountStrategy::InContainer { pattern } => fields.extend(pattern_authority(pattern)),
-            MountStrategy::DockerVolume { .. } | MountStrategy::Custom(_) => {}
+            MountStrategy::DockerVolume { .. }
+            | MountStrategy::Host { .. }
+            | MountStrategy::Custom(_) => {}
         }
         if matches!(&self.source, MountSource::S3Files(source) if !source.extra_options.is_empty())
         {
@@ -54,6 +56,18 @@ impl Mount {
             }
         }
         listed
+    }
+
+    /// The values that must not be told to anybody.
+    #[must_use]
+    pub fn authority_values(&self) -> Vec<&str> {
+        let rules = self.source_rules();
+        let fields = rules.map_or([].as_slice(), |rules| rules.authority).iter();
+        let mut values: Vec<&str> = fields.filter_map(|field| self.source.text(field)).collect();
+        if let MountStrategy::DockerVolume { driver_options, .. } = &self.strategy {
+            values.extend(driver_options.values().map(|value| &**value));
+        }
+        values
     }
 
     /// Whether anything of the mount grants access, or could without our knowing.

@@ -70,6 +70,26 @@ impl Mount {
         self.check_known_boundary(manifest, path, backend, &materializes)
     }
 
+    /// What somebody has to accept before this is mounted.
+    #[must_use]
+    pub fn exposures(&self) -> Vec<Exposure> {
+        let Some(capability) = self.capability() else { return Vec::new() };
+        let fields = self.authority_fields();
+        let any = |known: &[&str]| fields.iter().any(|field| known.contains(field));
+        let mount_scoped = any(capability.mount_scoped).then_some(Exposure::MountScoped);
+        let broad = (any(capability.broad) || capability.discovers).then_some(Exposure::Broad);
+        mount_scoped.into_iter().chain(broad).collect()
+    }
+
+    /// The fields whose values the sandbox can see once this is mounted.
+    #[must_use]
+    pub fn exposed_fields(&self) -> Vec<&'static str> {
+        match self.strategy {
+            MountStrategy::InContainer { .. } => self.authority_fields(),
+            _ => Vec::new(),
+        }
+    }
+
     fn check_types(&self) -> Result<()> {
         let what = match (&self.source, &self.strategy) {
             (MountSource::Custom(_), _) => "implementations",
@@ -107,6 +127,10 @@ impl Mount {
                 .with_context("sandbox_backend", backend));
         }
         self.check_credential_files(materializes)?;
+        if matches!(self.strategy, MountStrategy::Host { .. }) {
+            // Our own program would be told half a key, and the store be asked as nobody.
+            return self.check_host_values();
+        }
         if strategy.boundary == Boundary::External {
             return Ok(());
         }
@@ -163,6 +187,18 @@ impl Mount {
             let message =
                 "in-container mount authentication values must not be empty or whitespace-only";
             return Err(self.refused(message).with_context("credential_fields", blank));
+        }
+        Ok(())
+    }
+
+    /// Refuses values that the program of the host could not use.
+    fn check_host_values(&self) -> Result<()> {
+        self.check_values()?;
+        let files = self.source_rules().map_or([].as_slice(), |rules| rules.files);
+        if files.iter().any(|field| self.source.text(field).is_some()) {
+            let message = "a mount by the host reads no credential file by itself; give its content \
+                           by reference instead: `service_account_credentials: {from: \"file:PATH\"}`";
+            return Err(self.refused(message));
         }
         Ok(())
     }

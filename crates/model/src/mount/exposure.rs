@@ -65,6 +65,41 @@ impl Manifest {
         Ok(manifest)
     }
 
+    /// As [`with_mount_exposure_acknowledged`](Self::with_mount_exposure_acknowledged), for whatever each
+    /// mount at these `paths` exposes: a person names mounts, not kinds of exposure.
+    ///
+    /// # Errors
+    ///
+    /// As there; and `ValueError` for a path at which there is no mount, or one that exposes nothing.
+    pub fn with_exposure_acknowledged_at(&self, paths: &[&str]) -> Result<Self> {
+        let mut manifest = self.clone();
+        for path in paths {
+            let key = self.exact_exposure_key(path)?;
+            let mut found = None;
+            for target in self.mount_targets()? {
+                let own = self.exposure_key(target.path.as_str())?.map(|key| key.text());
+                let given = PosixPath::new(path);
+                let place = absolute(&self.root_path()).join(&given).normalized();
+                if own.as_ref() == Some(&key) || target.path.normalized() == place {
+                    found = Some(target.mount.exposures());
+                }
+            }
+            let exposures = found.ok_or_else(|| {
+                raise::value_error(format!(
+                    "there is no mount at {path} to acknowledge anything of"
+                ))
+            })?;
+            if exposures.is_empty() {
+                let message = format!("the mount at {path} exposes nothing to the sandbox");
+                return Err(raise::value_error(message));
+            }
+            for exposure in exposures {
+                manifest = manifest.with_mount_exposure_acknowledged(exposure, &[path])?;
+            }
+        }
+        Ok(manifest)
+    }
+
     /// Whether the program accepts that the sandbox can see credentials of the mount at `path`.
     ///
     /// # Errors

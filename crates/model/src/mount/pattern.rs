@@ -46,6 +46,17 @@ impl PatternKind {
 }
 
 impl MountPattern {
+    /// Folders of the workspace that its program keeps for itself.
+    pub(crate) fn scratch_folders(&self) -> Vec<PosixPath> {
+        match self {
+            Self::Fuse(pattern) => {
+                let usual = || PosixPath::new(".sandbox-blobfuse-cache");
+                vec![pattern.cache_path.clone().unwrap_or_else(usual)]
+            }
+            Self::Rclone(_) | Self::Mountpoint(_) | Self::S3Files(_) => Vec::new(),
+        }
+    }
+
     /// Which program.
     #[must_use]
     pub fn kind(&self) -> PatternKind {

@@ -251,6 +251,13 @@ const STRATEGIES: &[StrategyRules] = &[
         fields: &["driver", "driver_options"],
         opaque: &["driver_options"],
     },
+    StrategyRules {
+        strategy_type: "host",
+        boundary: Boundary::External,
+        backend: None,
+        fields: &["cache_size"],
+        opaque: &[],
+    },
     hosted("blaxel_cloud_bucket", Boundary::InContainer, "blaxel", &[]),
     hosted("blaxel_drive", Boundary::External, "blaxel", &[]),
     hosted("cloudflare_bucket_mount", Boundary::External, "cloudflare", &[]),

@@ -76,6 +76,12 @@ impl MountSource {
         }
     }
 
+    /// Whether a program of the host can mount it.
+    #[must_use]
+    pub fn has_host_strategy(&self) -> bool {
+        matches!(self, Self::AzureBlob(_) | Self::Gcs(_) | Self::R2(_) | Self::S3(_))
+    }
+
     /// The text under the name of a field; nothing of storage of the program's own.
     pub(super) fn text(&self, field: &str) -> Option<&str> {
         match self {

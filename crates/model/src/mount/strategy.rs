@@ -28,6 +28,11 @@ pub enum MountStrategy {
         /// Options for it, which win over the ones made from the storage. Any may be a credential.
         driver_options: IndexMap<String, Secret>,
     },
+    /// By a program of the host, outside the sandbox, which alone knows the keys.
+    Host {
+        /// How many bytes of disk the cache that sessions of one home share may take, if not the usual.
+        cache_size: Option<i128>,
+    },
     /// By means of the program's own.
     Custom(Custom<dyn CustomStrategy>),
 }
@@ -55,6 +60,12 @@ impl MountStrategy {
         Self::DockerVolume { driver: driver.to_owned(), driver_options: IndexMap::new() }
     }
 
+    /// By a program of the host, with the usual cache.
+    #[must_use]
+    pub fn host() -> Self {
+        Self::Host { cache_size: None }
+    }
+
     /// By means of the program's own.
     pub fn custom(strategy: impl CustomStrategy) -> Self {
         Self::Custom(Custom::sharing(Arc::new(strategy)))
@@ -65,7 +76,7 @@ impl MountStrategy {
     pub fn pattern(&self) -> Option<&MountPattern> {
         match self {
             Self::InContainer { pattern } => Some(pattern),
-            Self::DockerVolume { .. } | Self::Custom(_) => None,
+            Self::DockerVolume { .. } | Self::Host { .. } | Self::Custom(_) => None,
         }
     }
 
@@ -75,13 +86,14 @@ impl MountStrategy {
         match self {
             Self::InContainer { .. } => "in_container",
             Self::DockerVolume { .. } => "docker_volume",
+            Self::Host { .. } => "host",
             Self::Custom(custom) => custom.type_name(),
         }
     }
 }
 
 /// The means that come with Bastide.
-pub(crate) const BUILTIN: [Builtin<MountStrategy>; 2] = [
+pub(crate) const BUILTIN: [Builtin<MountStrategy>; 3] = [
     ("docker_volume", "DockerVolumeMountStrategy", |input| {
         let mut fields = input.fields("DockerVolumeMountStrategy")?;
         fields.accept("type");
@@ -90,6 +102,12 @@ pub(crate) const BUILTIN: [Builtin<MountStrategy>; 2] = [
         fields.build(|| {
             Some(MountStrategy::DockerVolume { driver: driver?, driver_options: driver_options? })
         })
+    }),
+    ("host", "HostMountStrategy", |input| {
+        let mut fields = input.fields("HostMountStrategy")?;
+        fields.accept("type");
+        let cache_size = fields.or_default("cache_size");
+        fields.build(|| Some(MountStrategy::Host { cache_size: cache_size? }))
     }),
     ("in_container", "InContainerMountStrategy", |input| {
         let mut fields = input.fields("InContainerMountStrategy")?;
@@ -123,6 +141,7 @@ impl Dump for MountStrategy {
                 out.put("driver", driver)?;
                 out.put("driver_options", driver_options)?;
             }
+            Self::Host { cache_size } => out.put("cache_size", cache_size)?,
             Self::Custom(custom) => out = custom.tagged_fields()?,
         }
         Ok(out.into())

@@ -113,7 +113,8 @@ fn gcs_by_rclone(source: &Gcs) -> Options {
         ])
         .some("s3-region", source.region.as_deref());
     }
-    Options::new([("type", "google cloud storage"), ("path", &path)])
+    // rclone's plugin takes options by the type's short name alone: with the long one it refuses them.
+    Options::new([("type", "gcs"), ("path", &path)])
         .some("gcs-service-account-file", source.service_account_file.as_deref())
         .some("gcs-service-account-credentials", source.service_account_credentials.as_deref())
         .some("gcs-access-token", source.access_token.as_deref())

@@ -7,9 +7,10 @@ use super::{entry, one_of_types};
 
 pub(super) fn definitions() -> Vec<(&'static str, Value)> {
     vec![
-        ("mount_strategy", one_of_types(&["in_container", "docker_volume"])),
+        ("mount_strategy", one_of_types(&["in_container", "docker_volume", "host"])),
         ("in_container", in_container()),
         ("docker_volume", docker_volume()),
+        ("host", host()),
         ("mount_pattern", one_of_types(&["fuse", "mountpoint", "rclone", "s3files"])),
         ("fuse", fuse()),
         ("mountpoint", mountpoint()),
@@ -40,6 +41,16 @@ fn docker_volume() -> Value {
             map(text()),
             json!({}),
             "Options for the driver, which win over the ones made from the storage.",
+        )
+        .build()
+}
+
+fn host() -> Value {
+    Fields::new("Mounted by a program of the host, which alone knows the keys.")
+        .required("type", word("host"), "The sort of strategy.")
+        .maybe_integer(
+            "cache_size",
+            "How many bytes of disk the cache of the home may take; nothing is 4 GiB.",
         )
         .build()
 }

@@ -187,3 +187,46 @@ fn keeps_what_snapshots_leave_out_apart_from_mounts() {
         assert!(manifest.snapshot_skip_path(bad).is_err(), "{bad:?}");
     }
 }
+
+/// What a reference stands for is the caller's business.
+fn without_references(value: &mut serde_json::Value) {
+    match value {
+        serde_json::Value::Object(map) if map.len() == 1 && map.contains_key("from") => {
+            *value = serde_json::json!("value");
+        }
+        serde_json::Value::Object(map) => map.values_mut().for_each(without_references),
+        _ => {}
+    }
+}
+
+#[test]
+fn every_recipe_of_the_document_is_a_manifest() {
+    use bastide_model::document::{Document, Format};
+    let text = include_str!("../../../../docs/mounts.md");
+    let mut seen = std::collections::BTreeSet::new();
+    for block in text.split("```yaml\n").skip(1) {
+        let block = block.split("```").next().unwrap();
+        let indented: String = block.lines().map(|line| format!("  {line}\n")).collect();
+        let whole = match block.starts_with("entries:") {
+            true => block.to_owned(),
+            false => format!("entries:\n{indented}"),
+        };
+        let mut document = Document::parse("recipe", &whole, Format::Yaml).unwrap();
+        document
+            .edit(|value| {
+                without_references(&mut value["entries"]);
+                for entry in value["entries"].as_object_mut().unwrap().values_mut() {
+                    without_references(entry);
+                }
+                Ok(())
+            })
+            .unwrap();
+        let manifest = Manifest::of_document(&document, Registry::builtin()).unwrap().value;
+        manifest.check_mount_places().unwrap();
+        for target in manifest.mount_targets().unwrap() {
+            target.mount.check().unwrap();
+            seen.insert(target.mount.type_name().to_owned());
+        }
+    }
+    assert_eq!(seen.len(), 6, "each provider has one: {seen:?}");
+}

@@ -127,6 +127,40 @@ pub fn make(host: &str) -> io::Result<()> {
     Ok(())
 }
 
+/// Makes [`BASE`] with further programs of this machine in it, each as what it shall be called there; and
+/// scripts, each with its text.
+///
+/// # Errors
+///
+/// Fails if something of this machine cannot be read, or the daemon does not take it.
+pub fn make_with(
+    host: &str,
+    name: &str,
+    programs: &[(&Path, &str)],
+    scripts: &[(&str, &str)],
+) -> io::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let top = folder.path().join("base");
+    lay_out_base(&top)?;
+    // Where `mount` looks for its helpers.
+    symlink("bin", top.join("sbin"))?;
+    for (program, called) in programs {
+        let found = fs::canonicalize(program)?;
+        for library in libraries_of(&found)? {
+            let to = top.join(library.strip_prefix("/").map_err(io::Error::other)?);
+            fs::create_dir_all(to.parent().unwrap_or(&top))?;
+            fs::copy(fs::canonicalize(&library)?, to)?;
+        }
+        fs::copy(&found, top.join("bin").join(called))?;
+    }
+    for (called, text) in scripts {
+        let script = top.join("bin").join(called);
+        fs::write(&script, text)?;
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
+    }
+    import(host, &top, name, &[])
+}
+
 /// Makes a minimal Debian, and a package to install in it; `None` where that cannot be done here.
 ///
 /// # Errors

@@ -114,16 +114,49 @@ pub fn differences() -> &'static [Difference] {
             why: "every Python environment has such links, and a link is only text",
         },
         Difference {
-            name: "mounts_are_refused",
+            name: "nothing_mounts_inside_a_local_sandbox",
             functions: &["apply_manifest", "apply_manifest_outcome"],
             applies: |input| {
                 let text = input["manifest"].to_string();
                 text.contains("_mount\"")
             },
             holds: |answer| answer["message"].as_str().is_some_and(|text| text.contains("_mount`")),
-            reference: "mounts cloud storage inside",
-            ours: "refuses it by name, before anything is laid out",
-            why: "mounting is not there yet",
+            reference: "runs the program that mounts on the host, with the caller's rights",
+            ours: "refuses it by name, before anything is laid out, and names the strategy `host`",
+            why: "nobody inside a local sandbox may mount, and keys stay outside",
+        },
+        Difference {
+            name: "the_host_can_mount",
+            functions: &["mount_strategy_parse"],
+            applies: |input| {
+                let word = input["strategy"]["type"].as_str();
+                word.is_some_and(|word| !["in_container", "docker_volume", "host"].contains(&word))
+            },
+            holds: |answer| {
+                let message = answer["message"].as_str();
+                message.is_some_and(|text| text.contains("docker_volume, host, in_container"))
+            },
+            reference: "knows the strategies `docker_volume` and `in_container`",
+            ours: "knows `host`, too, and lists it",
+            why: "keys that never enter the sandbox",
+        },
+        Difference {
+            name: "native_gcs_volumes_work",
+            functions: &[
+                "docker_volume_driver_config",
+                "docker_volume_mounts",
+                "docker_container_mounts",
+            ],
+            applies: |input| {
+                let text = input.to_string();
+                text.contains("\"gcs_mount\"")
+                    && text.contains("\"driver\":\"rclone\"")
+                    && !text.contains("\"access_id\":\"")
+            },
+            holds: |answer| answer.to_string().contains("\"gcs\""),
+            reference: "tells rclone's plugin `type=google cloud storage`, and it refuses the options",
+            ours: "tells it `type=gcs`",
+            why: "it is the only spelling whose options the real plugin takes",
         },
     ]
 }

@@ -173,7 +173,7 @@ pub(super) async fn run(ui: &mut Ui, args: WorkArgs) -> Result<ExitCode> {
 fn prepare(ui: &Ui, args: WorkArgs) -> Result<Work> {
     let spec = args.agent.spec()?;
     let passed = passed(&args.passed)?;
-    let (workspace, planned) = args.session.for_agent(ui)?;
+    let (workspace, planned) = args.session.for_agent(ui).await?;
     let mode = match (args.best_of, args.mode) {
         (Some(_), Some(ModeArg::InPlace | ModeArg::Worktree)) => {
             let message = "--mode: agents that work side by side each need a clone";

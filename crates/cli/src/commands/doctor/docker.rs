@@ -25,6 +25,10 @@ impl DockerFinding {
         }
     }
 
+    pub(super) fn works(&self) -> bool {
+        self.outcome.is_ok()
+    }
+
     fn place(&self) -> String {
         self.address.as_ref().map(ToString::to_string).unwrap_or_default()
     }
