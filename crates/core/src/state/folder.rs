@@ -77,6 +77,19 @@ impl SessionFolder {
         reserve(home.join(super::SESSIONS).join(id.as_str()), id).await
     }
 
+    /// The folder of a session that somebody else keeps alive, to reach what runs there. It holds no lock.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such folder.
+    pub fn seen(path: PathBuf, id: SessionId) -> Result<Self> {
+        let lock = File::open(path.join(LOCK_FILE)).map_err(|error| {
+            let message = format!("cannot open the folder of session {id}: {error}");
+            Error::new(ErrorKind::Io, message).with_context("path", path.display().to_string())
+        })?;
+        Ok(Self { id, path, lock, _transition: None, is_new: false })
+    }
+
     /// The session's id.
     #[must_use]
     pub fn id(&self) -> &SessionId {
