@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bastide::{Isolation, Rung};
 use bastide_local::{LocalBackend, Resolver};
 use bastide_testkit::suite::{self, Context};
-use bastide_testkit::{chaos, conformance, escape, tools};
+use bastide_testkit::{chaos, conformance, escape, mounts, tools};
 
 fn main() -> ExitCode {
     if let Some(code) = escape::probe::run_if_asked() {
@@ -28,6 +28,13 @@ fn main() -> ExitCode {
     if rustix::process::geteuid().is_root() {
         trials.extend(chaos::bounded_trials());
     }
+    // An ordinary user may have a FUSE device of its own.
+    let mounting = LocalBackend::new(home.path()).expect("a home for local sessions");
+    let mounting = match std::env::var_os("BASTIDE_TEST_FUSE") {
+        Some(device) => mounting.with_fuse_device(device),
+        None => mounting,
+    };
+    let mounting = Context { backend: Arc::new(mounting), full };
     // Once more where the kernel cannot follow paths in one call.
     let walking = LocalBackend::new(home.path()).expect("a home for local sessions");
     let walking = walking.with_resolver(Resolver::Walk);
@@ -44,6 +51,8 @@ fn main() -> ExitCode {
     let copied = Context { backend: Arc::new(copied), full };
     suite::run(&[
         ("local", &context, trials),
+        ("mounts", &mounting, mounts::trials()),
+        ("landlock-mounts", &lower, mounts::trials_without()),
         ("walk", &walking, of_paths),
         ("landlock", &lower, on_host),
         ("copy", &copied, escape::trials()),
