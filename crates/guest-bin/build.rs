@@ -14,6 +14,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         package: "bastide-guest",
         variable: "BASTIDE_GUEST",
         sources: &["crates/guest", "crates/proto", "crates/wire"],
+        folder: "guest",
         // Small and quick to start, and no unwinding: a guest that panics is a guest that ended.
         profile: &[
             "profile.release.opt-level=\"s\"",

@@ -27,6 +27,8 @@ pub(crate) struct Program {
     pub(crate) variable: &'static str,
     /// What it is made of, besides the workspace's own files.
     pub(crate) sources: &'static [&'static str],
+    /// The folder it is built in, among those of the outer build.
+    pub(crate) folder: &'static str,
     /// Settings of the profile.
     pub(crate) profile: &'static [&'static str],
 }
@@ -61,7 +63,7 @@ impl Program {
             println!("cargo::rerun-if-changed={}", workspace.join(source).display());
         }
         let target = env::var("TARGET")?;
-        let target_dir = target_dir(out);
+        let target_dir = outer_target_dir(out).join(self.folder);
         let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         cargo.current_dir(&workspace);
         for name in OUTER {
@@ -81,9 +83,9 @@ impl Program {
     }
 }
 
-/// One folder for all profiles and features of the outer build, beside them: a program is the same for
-/// each, and its dependencies are compiled once. `OUT_DIR` is `target/PROFILE/build/NAME/out`.
-fn target_dir(out: &Path) -> PathBuf {
+/// The folder of the outer build; `OUT_DIR` is `target/PROFILE/build/NAME/out`. Programs are built beside its
+/// profiles: one for all of its features, with dependencies that are compiled once.
+fn outer_target_dir(out: &Path) -> PathBuf {
     let outer = out.ancestors().find(|folder| folder.join("CACHEDIR.TAG").exists());
-    outer.unwrap_or(out).join("guest")
+    outer.unwrap_or(out).to_owned()
 }

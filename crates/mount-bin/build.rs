@@ -9,19 +9,32 @@ mod static_program;
 
 use static_program::Program;
 
+/// Every byte that is read passes through it. No unwinding: another one goes on where it ended.
+const RELEASE: &[&str] = &[
+    "profile.release.opt-level=2",
+    "profile.release.lto=\"thin\"",
+    "profile.release.panic=\"abort\"",
+    "profile.release.strip=\"debuginfo\"",
+];
+
+const DEBUG: &[&str] = &[
+    "profile.release.opt-level=1",
+    "profile.release.lto=\"off\"",
+    "profile.release.codegen-units=64",
+    "profile.release.panic=\"abort\"",
+    "profile.release.strip=\"debuginfo\"",
+];
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed=../guest-bin/static_program.rs");
+    // It has a client of HTTPS in it: whoever builds to try something out does not wait for its optimization.
+    let is_debug = std::env::var("PROFILE").is_ok_and(|profile| profile == "debug");
     let mount = Program {
         package: "bastide-mount",
         variable: "BASTIDE_MOUNT",
         sources: &["crates/mount", "crates/proto"],
-        // Every byte that is read passes through it. No unwinding: another one goes on where it ended.
-        profile: &[
-            "profile.release.opt-level=2",
-            "profile.release.lto=\"thin\"",
-            "profile.release.panic=\"abort\"",
-            "profile.release.strip=\"debuginfo\"",
-        ],
+        folder: if is_debug { "mount-debug" } else { "guest" },
+        profile: if is_debug { DEBUG } else { RELEASE },
     };
     mount.embed()
 }

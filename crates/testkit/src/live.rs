@@ -43,6 +43,8 @@ pub struct Options {
     pub side: Side,
     /// Only scenarios whose id holds this.
     pub only: Option<String>,
+    /// Each of how many is run, where not all of them are.
+    pub every: Option<usize>,
     /// Scripts that this seed makes, instead of the scenarios.
     pub seed: Option<u64>,
     /// How many scenarios are run at once.
@@ -100,7 +102,11 @@ pub fn run(options: &Options, mut tell: impl FnMut(&str)) -> io::Result<Report> 
     if let Some(only) = &options.only {
         scenarios.retain(|scenario| scenario.id.contains(only.as_str()));
     }
-    let is_whole = options.only.is_none() && options.seed.is_none();
+    if let Some(every) = options.every {
+        let mut number = 0..;
+        scenarios.retain(|_| number.next().is_some_and(|number: usize| number % every == 0));
+    }
+    let is_whole = options.only.is_none() && options.seed.is_none() && options.every.is_none();
     let mut report = Report::new(options.side.name(), rules, is_whole);
     let ours = Ours::new(Arc::clone(&options.backend), options.side.clone());
     let next = AtomicUsize::new(0);

@@ -12,6 +12,9 @@ use crate::bench::reference;
 use crate::shell::{Outcome, say, step};
 use crate::test::engine::Engine;
 
+/// Which of the scenarios `cargo xtask test` runs: each of this many.
+const SOME: u32 = 16;
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Only scenarios whose name holds this
@@ -23,9 +26,18 @@ pub(crate) struct Arguments {
     /// Scripts of calls that this number makes, instead of the scenarios
     #[arg(long)]
     seed: Option<u64>,
+    /// Only each of that many scenarios
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    every: Option<u32>,
     /// How many scenarios are run at once
     #[arg(long, default_value_t = 3)]
     jobs: usize,
+}
+
+/// Runs some of the scenarios on the local backend: enough to see that both sides still do the same.
+pub(crate) fn run_some() -> Outcome {
+    let backend = Some("local".to_owned());
+    run(&Arguments { only: None, backend, seed: None, every: Some(SOME), jobs: 3 })
 }
 
 /// Runs the scenarios on each backend.
@@ -43,7 +55,9 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         step(&format!("live, {}", side.name()));
         let Arguments { seed, jobs, .. } = *arguments;
         let (only, python) = (arguments.only.clone(), python.clone());
-        let report = run_scenarios(&Options { side, only, seed, jobs, python, backend }, say)?;
+        let every = arguments.every.map(|every| every as usize);
+        let options = Options { side, only, every, seed, jobs, python, backend };
+        let report = run_scenarios(&options, say)?;
         say(&report.text());
         failed |= !report.is_success();
         Ok(())

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::bench::reference;
+use crate::live;
 use crate::shell::{Outcome, cargo, read, run as run_command, say, step, works};
 use engine::Engine;
 use privileges::{Means, Skipped};
@@ -68,6 +70,14 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     run_command(&mut cargo(&["test", "--workspace", "--doc", "--quiet"]))?;
     step("the recorded cases of the reference");
     run_command(&mut cargo(&["xtask", "vectors"]))?;
+    step("some of the calls that are compared with the reference while it runs");
+    match reference() {
+        Ok(_) => live::run_some()?,
+        Err(why) => {
+            say(&format!("skipped: {why}"));
+            settings.note_skipped("skipped the live comparison: the reference is not installed")?;
+        }
+    }
 
     // Whoever runs this has just run the suites as themselves; the other kind of user is missing.
     let other = means.other();

@@ -254,6 +254,17 @@ async fn refuses_users_there_are_not(context: Context) -> Outcome {
     // As the reference calls it.
     let ran = session.compat().exec_result(sh("true").user("no-such-user")).await;
     assert_eq!(class(ran)?, "ExecTransportError");
+    let files = session.files_as("no-such-user");
+    session.files().write("file", "content").await?;
+    let (read, write) = ("WorkspaceArchiveReadError", "WorkspaceArchiveWriteError");
+    assert_eq!(class(files.read("file").await)?, read);
+    assert_eq!(class(files.stat("file").await)?, read);
+    assert_eq!(class(files.write("file", "other").await)?, write);
+    assert_eq!(class(files.mkdir("folder").await)?, write);
+    assert_eq!(class(files.rm_all("file").await)?, write);
+    assert_eq!(class(files.ls(".").await)?, "ExecNonZeroError");
+    assert_eq!(class(files.mv("file", "other").await)?, "ExecNonZeroError");
+    assert_eq!(session.files().read("file").await?, b"content".as_slice());
     Ok(session.delete().await?)
 }
 
