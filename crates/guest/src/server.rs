@@ -39,6 +39,7 @@ use crate::jail::{StepContext, StepError};
 use crate::launcher::LauncherReport;
 use crate::packet;
 use crate::removable_walls::{Wall, is_removed};
+use crate::sys::ignore_library_signals;
 
 use beneath::Roots;
 use log::LogFolder;
@@ -166,6 +167,7 @@ fn prepare(
     // as soon as it hears that commands can be run, so by then this must be so.
     rustix::net::listen(listener, BACKLOG).step(|| "listen for hosts".to_owned())?;
     kill::detect_pid_namespace();
+    ignore_library_signals();
     // Held from before the first command ran: nothing a command does to a path changes what these
     // name.
     let roots = Roots::open(&served.writable, &served.readable, served.resolver)?;
