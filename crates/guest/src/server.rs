@@ -179,8 +179,6 @@ fn prepare(
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
-        .thread_keep_alive(std::time::Duration::from_secs(1))
-        .max_blocking_threads(blocking::MAX_THREADS)
         .build()
         .step(|| "start the guest's runtime".to_owned())?;
     Ok((roots, runtime))
