@@ -156,6 +156,7 @@ mod tests {
             errno: errno.raw_os_error(),
             no_namespaces,
             of_session,
+            hint: None,
             no_range: false,
         };
         let zero = || namespaces::setting_of("user", "0\n");

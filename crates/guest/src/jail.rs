@@ -43,17 +43,24 @@ pub(crate) struct StepError {
     step: String,
     errno: Errno,
     of_session: bool,
+    hint: Option<&'static str>,
 }
 
 impl StepError {
     /// A step that failed for a reason that was no system call's.
     pub(crate) fn from_errno(step: &str, errno: i32) -> Self {
-        Self { step: step.to_owned(), errno: Errno::from_raw_os_error(errno), of_session: false }
+        let errno = Errno::from_raw_os_error(errno);
+        Self { step: step.to_owned(), errno, of_session: false, hint: None }
     }
 
-    /// The same, about files that the session's commands may have changed.
+    /// The same, about files that the session's commands may have changed, or about what was asked for.
     pub(crate) fn of_session(self) -> Self {
         Self { of_session: true, ..self }
+    }
+
+    /// The same, with what helps.
+    pub(crate) fn with_hint(self, hint: &'static str) -> Self {
+        Self { hint: Some(hint), ..self }
     }
 
     /// Whether it says that the machine does not have something, or gives it to nobody. Whatever else may
@@ -70,6 +77,7 @@ impl From<StepError> for BootFailure {
             errno: error.errno.raw_os_error(),
             no_namespaces: false,
             of_session: error.of_session,
+            hint: error.hint.map(str::to_owned),
             no_range: false,
         }
     }
@@ -86,7 +94,7 @@ impl<T, E: Into<io::Error>> StepContext<T> for Result<T, E> {
         self.map_err(|error| {
             let error: io::Error = error.into();
             let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-            StepError { step: name(), errno, of_session: false }
+            StepError { step: name(), errno, of_session: false, hint: None }
         })
     }
 }

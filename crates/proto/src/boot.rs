@@ -359,9 +359,11 @@ pub struct BootFailure {
     pub errno: i32,
     /// Whether what failed was making the namespaces.
     pub no_namespaces: bool,
-    /// Whether what failed was about the session's own files, which its commands may have changed: it
-    /// says nothing of what the machine can do.
+    /// Whether what failed was about the session: its own files, which its commands may have changed, or what was asked
+    /// for. It says nothing of what the machine can do.
     pub of_session: bool,
+    /// What helps, where the step knows.
+    pub hint: Option<String>,
     /// Whether the range of ids could not be had; without it the boot may succeed.
     pub no_range: bool,
 }

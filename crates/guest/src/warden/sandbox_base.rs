@@ -217,7 +217,8 @@ impl Prepared {
         }
         // Init finds the folder for the new root as its current one: it may not look up the path.
         rustix::process::chdir(&base_spec.mount_dir)
-            .step(|| format!("enter {}", base_spec.mount_dir.display()))?;
+            .step(|| format!("enter {}", base_spec.mount_dir.display()))
+            .map_err(StepError::of_session)?;
         let pair = || "make a pair of sockets".to_owned();
         let (to_init, to_warden) = UnixStream::pair().step(pair)?;
         let (port_channel, far_port_channel) = port_channel::pair().step(pair)?;
@@ -252,6 +253,7 @@ fn no_namespaces(error: &io::Error) -> BootFailure {
         errno: error.raw_os_error().unwrap_or(libc::EIO),
         no_namespaces: true,
         of_session: false,
+        hint: None,
         no_range: false,
     }
 }
