@@ -89,6 +89,7 @@ pub(crate) async fn boot(
             Error::new(ErrorKind::Unsupported, message).with_hint("ask for `none` or `host`")
         );
     }
+    let before = spec.before.as_deref();
     let storage = dir.join("work");
     // A session that was there before has its files, and keeps them whatever becomes of this boot.
     // Nobody outside gets past the folder it lies in; inside, users besides the owner may look.
@@ -111,7 +112,7 @@ pub(crate) async fn boot(
     };
     let mut failures = Vec::new();
     let (mut climbed, mut unheld) = (None, None);
-    for rung in ladder::rungs(spec.isolation, dir)? {
+    for rung in ladder::rungs(spec.isolation, dir, before.map(|machine| machine.receipt.rung))? {
         let plan = match Plan::new(&input, rung) {
             // What this one cannot do is not why the session failed, but why it got no further.
             Err(error) if !failures.is_empty() => {
@@ -138,7 +139,7 @@ pub(crate) async fn boot(
     let Some((plan, up)) = climbed else {
         return Err(ladder::none_left(&failures, unheld.as_ref()));
     };
-    ladder::note(dir, plan.rung).map_err(failed)?;
+    ladder::note(dir, plan.rung, folder.is_tied()).map_err(failed)?;
     let BootedSandbox { warden, ready, control, connection } = up;
     let devices = connection.side.as_ref().map(|side| side.devices.clone()).unwrap_or_default();
     let warden_pid =
