@@ -26,7 +26,7 @@ use crate::receipt::receipt;
 use crate::refusal::because;
 use crate::spares::{IdleWarden, Spares};
 use crate::warden::Warden;
-use crate::{ladder, layout, side_channel, token};
+use crate::{host, ladder, layout, side_channel, token};
 
 /// How long a sandbox may take to come up.
 const BOOT: Duration = Duration::from_secs(10);
@@ -152,6 +152,7 @@ pub(crate) async fn boot(
         guest: ProcessIdentity::of(ready.guest_pid).map_err(failed)?,
         devices,
         root: Some(plan.root.clone()),
+        files: host::granted_files(&plan.files, &plan.root),
     };
     let machine = Machine {
         id: id.clone(),

@@ -1,6 +1,7 @@
 //! Building the jail: one straight line, in one thread, before anything else runs inside.
 
 pub(crate) mod container;
+mod host_file;
 mod ids;
 mod limits;
 mod root;
@@ -13,6 +14,7 @@ use std::io;
 use bastide_proto::boot::{BaseSpec, BootFailure, BootSpec};
 use rustix::io::Errno;
 
+pub(crate) use host_file::{identity_of, open_host_file};
 pub(crate) use ids::IdMap;
 pub(crate) use limits::{Count, LimitContext, UNASKED, UNASKED_OF_HOST, limit_commands};
 pub(crate) use root::{

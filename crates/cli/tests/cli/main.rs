@@ -13,6 +13,7 @@ mod hostile;
 mod inject;
 mod interleavings;
 mod json;
+mod ladder;
 mod lifetime;
 mod run;
 mod snapshots;

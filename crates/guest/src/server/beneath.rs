@@ -12,13 +12,14 @@ mod walk;
 
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
 
-use bastide_proto::boot::Resolver;
+use bastide_proto::boot::{InodeId, Resolver};
 use bastide_proto::{Fault, FaultKind, GuestRoute};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, readlinkat};
 use rustix::io::Errno;
 
-use crate::jail::{StepContext, StepError};
+use crate::jail::{StepContext, StepError, open_host_file};
 
 use mounts::Mounts;
 
@@ -177,14 +178,16 @@ impl Roots {
     pub(crate) fn open(
         writable: &[String],
         readable: &[String],
+        identities: &[(String, InodeId)],
         resolver: Resolver,
     ) -> Result<Self, StepError> {
         let mut list = Vec::new();
         for (paths, writable) in [(writable, true), (readable, false)] {
             for path in paths {
                 let step = || format!("open {path}");
-                let held = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
-                let held = held.step(step)?;
+                let identity = identities.iter().find(|(known, _)| known == path);
+                let held =
+                    open_host_file(Path::new(path), identity.map(|(_, identity)| *identity))?;
                 let node = stat_held(&held).step(step)?;
                 let is_dir = node.kind == FileType::Directory;
                 let attributes = RootAttributes { writable, device: node.device };

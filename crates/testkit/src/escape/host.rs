@@ -30,7 +30,7 @@ pub(super) const TRIALS: &[Trial] = trials![
 const SOMEBODY: (u32, u32) = (4711, 4712);
 
 /// A folder of the host, links followed, and whoever works in it can get there.
-fn host() -> Result<(tempfile::TempDir, PathBuf), TrialError> {
+pub(super) fn host() -> Result<(tempfile::TempDir, PathBuf), TrialError> {
     let folder = tempfile::tempdir_in("/var/tmp")?;
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
     let path = folder.path().canonicalize()?;
@@ -38,7 +38,7 @@ fn host() -> Result<(tempfile::TempDir, PathBuf), TrialError> {
 }
 
 /// A folder in it to work in. On the rung `landlock` commands of root are not root, but the folder's owner.
-fn work(context: &Context, top: &Path, name: &str) -> Result<PathBuf, TrialError> {
+pub(super) fn work(context: &Context, top: &Path, name: &str) -> Result<PathBuf, TrialError> {
     let path = top.join(name);
     fs::create_dir(&path)?;
     if rustix::process::geteuid().is_root() && !context.has_namespaces()? {
@@ -49,7 +49,7 @@ fn work(context: &Context, top: &Path, name: &str) -> Result<PathBuf, TrialError
 
 impl Context {
     /// Whether sessions of this backend stand on namespaces.
-    fn has_namespaces(&self) -> Result<bool, TrialError> {
+    pub(super) fn has_namespaces(&self) -> Result<bool, TrialError> {
         let handle = tokio::runtime::Handle::current();
         tokio::task::block_in_place(|| {
             handle.block_on(async {
@@ -66,12 +66,12 @@ fn text(path: &Path) -> Result<String, TrialError> {
     Ok(path.to_str().ok_or("not UTF-8")?.to_owned())
 }
 
-fn grant(path: &Path, host: Option<&Path>, read_only: bool) -> Result<PathGrant, TrialError> {
+pub(super) fn grant(path: &Path, host: Option<&Path>, read_only: bool) -> Result<PathGrant, TrialError> {
     let host_path = host.map(text).transpose()?;
     Ok(PathGrant { path: text(path)?, read_only, description: None, host_path })
 }
 
-fn manifest(root: &Path, grants: Vec<PathGrant>) -> Result<Manifest, TrialError> {
+pub(super) fn manifest(root: &Path, grants: Vec<PathGrant>) -> Result<Manifest, TrialError> {
     let root = text(root)?;
     Ok(Manifest { root, extra_path_grants: grants, ..Manifest::default() })
 }
