@@ -89,6 +89,7 @@ pub(crate) async fn boot(
             Error::new(ErrorKind::Unsupported, message).with_hint("ask for `none` or `host`")
         );
     }
+    host::refuse_nested(spec)?;
     let before = spec.before.as_deref();
     let storage = dir.join("work");
     // A session that was there before has its files, and keeps them whatever becomes of this boot.

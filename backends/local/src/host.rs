@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use bastide::compat::raise;
-use bastide::{Condition, Error, ErrorKind, Grant, MachineSpec, Result, Rung};
+use bastide::{Condition, Error, ErrorKind, Grant, Isolation, MachineSpec, Result, Rung};
 use bastide_proto::boot::{InodeId, MountPoint, UserAndGroup};
 
 use places::refuse_place;
@@ -32,6 +32,27 @@ pub(crate) struct HostFile {
     pub(crate) owner: UserAndGroup,
     /// Which file that is, if it is the caller's: whatever is found there later has to be the same.
     pub(crate) identity: Option<InodeId>,
+}
+
+/// Refuses sandboxes inside the sandbox where commands write to folders of the host: in a user namespace of its own a
+/// command mounts an overlay, and the kernel itself copies set-id programs, file capabilities and devices into its upper
+/// folder. No filter sees what kind of file system is mounted.
+pub(crate) fn refuse_nested(spec: &MachineSpec) -> Result<()> {
+    let writable = spec.grants.iter().filter(|grant| !grant.read_only).map(|grant| &grant.host);
+    let folder = spec.host_workspace.iter().chain(writable).next();
+    let (true, Some(folder)) = (spec.nested_sandbox, folder) else { return Ok(()) };
+    if spec.isolation == Isolation::Exactly(Rung::Unconfined) {
+        return Ok(());
+    }
+    let message = format!(
+        "sandboxes inside the sandbox cannot be had where commands write to {}: the kernel would leave set-id programs \
+         there for them",
+        folder.display()
+    );
+    let hint = "use a workspace of the session's own, grant the folder read-only, or do without nested sandboxes";
+    Err(Error::new(ErrorKind::Unsupported, message)
+        .with_context("path", folder.display().to_string())
+        .with_hint(hint))
 }
 
 /// Everything of the host a session works in, what lies in something else after it. The first is

@@ -16,6 +16,7 @@ pub(super) const TRIALS: &[Trial] = trials![
     follows_no_link_that_a_command_planted_to_a_workspace,
     resumes_with_no_other_file_than_was_granted,
     keeps_a_grant_in_its_place_whatever_is_renamed_around_it,
+    refuses_nested_sandboxes_over_folders_of_the_host,
 ];
 
 /// What a planted link leads to, outside of everything that was granted.
@@ -168,4 +169,28 @@ async fn keeps_a_grant_in_its_place_whatever_is_renamed_around_it(context: Conte
     }
     assert_eq!(fs::read_to_string(&file)?, "the caller's");
     Ok(())
+}
+
+/// A command that can mount has the kernel itself write modes, capabilities and devices: an overlay copies them up.
+async fn refuses_nested_sandboxes_over_folders_of_the_host(context: Context) -> Outcome {
+    if !context.backend.has_host_files() || !context.has_namespaces()? {
+        return Ok(());
+    }
+    let (_folder, top) = host()?;
+    let granted = work(&context, &top, "granted")?;
+    let nested = || CreateOptions::default().nested_sandbox();
+    let missing = top.join("missing");
+    let extra_path_grants = vec![grant(&granted, None, false)?];
+    let mut with_grant = Manifest { extra_path_grants, ..Manifest::default() };
+    for manifest in [&manifest(&missing, Vec::new())?, &with_grant] {
+        let made = context.client().create(manifest, nested()).await;
+        let error = made.err().ok_or("it was made")?;
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert!(error.message().contains("sandboxes inside") && error.hint().is_some(), "{error}");
+    }
+    assert!(!missing.exists(), "a folder was made for a session that was refused");
+    with_grant.extra_path_grants = vec![grant(&granted, None, true)?];
+    let session = context.client().create(&with_grant, nested()).await?;
+    assert_eq!(say(&session, "unshare --user --map-root-user echo nested").await?, "nested\n");
+    Ok(session.delete().await?)
 }

@@ -154,7 +154,7 @@ pub(crate) fn filter(protected: &Protected, walled: FilterOptions) -> BpfProgram
         refused.insert(libc::SYS_sched_setaffinity, Vec::new());
     }
     if writes == WriteTarget::OnHost {
-        refuse_set_id(&mut refused, &mut allowed, shared);
+        refuse_set_id(&mut refused, &mut allowed);
     }
     program(&refused, &allowed)
 }

@@ -135,11 +135,6 @@ pub(super) fn set_id_calls() -> Vec<Attempt> {
     Vec::new()
 }
 
-/// Puts this process, which must have one thread, into a user namespace of its own.
-pub(super) fn own_user_namespace() -> io::Result<()> {
-    call(libc::SYS_unshare, [libc::c_long::from(libc::CLONE_NEWUSER), 0, 0, 0, 0]).map(drop)
-}
-
 /// Mounts and namespaces.
 pub(super) fn mounts() -> Vec<Attempt> {
     let flag = libc::c_long::from;
