@@ -200,6 +200,11 @@ impl Roots {
         Ok(Self { list, mounts, resolver })
     }
 
+    /// Whether a file is part of the same tree as the folder it lies in, and not of something mounted there.
+    pub(crate) fn continues(&self, node: &FileIdentity, above: &FileIdentity) -> bool {
+        self.mounts.continues(node, above)
+    }
+
     /// The root that `path` lies in, by name; of nested ones the innermost.
     fn find(&self, path: &[Vec<u8>]) -> Option<(usize, &Root)> {
         let holds = |root: &Root| path.starts_with(&root.names);

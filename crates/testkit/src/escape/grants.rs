@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
+use bastide::archive::tar::TarReader;
 use bastide::model::Manifest;
 use bastide::{CreateOptions, Error, ErrorKind, Session};
 
@@ -162,6 +163,14 @@ async fn keeps_a_grant_in_its_place_whatever_is_renamed_around_it(context: Conte
             }
             // What lies beside it is as it was: there to be read and, where its owner may, written.
             assert_eq!(say(&session, "cat a/other a/b/config").await?, "alsothe caller's");
+            // And it is part of the workspace.
+            let archive = session.compat().persist_workspace().await?;
+            let mut names = Vec::new();
+            let mut reader = TarReader::open(archive.into_file()?)?;
+            while let Some(member) = reader.next_member()? {
+                names.push(String::from_utf8(member.name)?);
+            }
+            assert!(names.iter().any(|name| name == "./a/other"), "not saved: {names:?}");
             session.delete().await?;
         }
         // A rung that cannot hold it says so.
