@@ -30,6 +30,7 @@ use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
 use crate::descendants::kill_descendants;
+use crate::host::GrantedFile;
 use crate::spares::Spares;
 use crate::user::Identity;
 use crate::{boot, orphans, side_channel, token};
@@ -83,6 +84,9 @@ pub(crate) struct State {
     /// Where its workspace is.
     #[serde(default)]
     pub(crate) root: Option<GuestPath>,
+    /// The files of the host that it was given. Sessions of earlier versions do not say.
+    #[serde(default)]
+    pub(crate) files: Vec<GrantedFile>,
 }
 
 impl LocalBackend {

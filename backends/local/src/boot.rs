@@ -26,7 +26,7 @@ use crate::receipt::receipt;
 use crate::refusal::because;
 use crate::spares::{IdleWarden, Spares};
 use crate::warden::Warden;
-use crate::{ladder, layout, side_channel, token};
+use crate::{host, ladder, layout, side_channel, token};
 
 /// How long a sandbox may take to come up.
 const BOOT: Duration = Duration::from_secs(10);
@@ -89,6 +89,8 @@ pub(crate) async fn boot(
             Error::new(ErrorKind::Unsupported, message).with_hint("ask for `none` or `host`")
         );
     }
+    host::refuse_nested(spec)?;
+    let before = spec.before.as_deref();
     let storage = dir.join("work");
     // A session that was there before has its files, and keeps them whatever becomes of this boot.
     // Nobody outside gets past the folder it lies in; inside, users besides the owner may look.
@@ -113,7 +115,7 @@ pub(crate) async fn boot(
     };
     let mut failures = Vec::new();
     let (mut climbed, mut unheld) = (None, None);
-    for rung in ladder::rungs(spec.isolation, dir)? {
+    for rung in ladder::rungs(spec.isolation, dir, before.map(|machine| machine.receipt.rung))? {
         let plan = match Plan::new(&input, rung) {
             // What this one cannot do is not why the session failed, but why it got no further.
             Err(error) if !failures.is_empty() => {
@@ -142,7 +144,7 @@ pub(crate) async fn boot(
     let Some(((plan, up), has_files)) = climbed else {
         return Err(ladder::none_left(&failures, unheld.as_ref()));
     };
-    ladder::note(dir, plan.rung).map_err(failed)?;
+    ladder::note(dir, plan.rung, folder.is_tied()).map_err(failed)?;
     let BootedSandbox { warden, ready, control, connection } = up;
     let devices = connection.side.as_ref().map(|side| side.devices.clone()).unwrap_or_default();
     let warden_pid =
@@ -155,6 +157,7 @@ pub(crate) async fn boot(
         guest: ProcessIdentity::of(ready.guest_pid).map_err(failed)?,
         devices,
         root: Some(plan.root.clone()),
+        files: host::granted_files(&plan.files, &plan.root),
     };
     let machine = Machine {
         id: id.clone(),

@@ -1,39 +1,21 @@
 //! Files and folders of the host that a session works in: which may be, and where they are.
 
+mod places;
+mod record;
+mod resolve;
+
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use bastide::compat::raise;
-use bastide::{Condition, Error, ErrorKind, Grant, MachineSpec, Result, Rung};
-use bastide_proto::boot::{MountPoint, UserAndGroup};
+use bastide::{Condition, Error, ErrorKind, Grant, Isolation, MachineSpec, Result, Rung};
+use bastide_proto::boot::{InodeId, MountPoint, UserAndGroup};
 
-use crate::user::ID_LOCKS;
-
-/// Where the kernel and hardware show themselves: nothing of it is anybody's workspace or grant.
-const KERNEL: [&str; 3] = ["/dev", "/proc", "/sys"];
-
-/// What a system runs from.
-const SYSTEM: [&str; 10] = [
-    "/bin",
-    "/boot",
-    "/etc",
-    "/lib",
-    "/lib32",
-    "/lib64",
-    "/libx32",
-    "/sbin",
-    "/usr",
-    "/var/lib/dpkg",
-];
-
-/// Folders in those that are people's own.
-const PEOPLES: [&str; 2] = ["/usr/local", "/usr/src"];
-
-/// Folders that are something else inside, or have to be there for others.
-const SHARED: [&str; 8] =
-    ["/home", "/opt", "/root", "/run", "/tmp", "/usr/local", "/var", "/var/tmp"];
+use places::refuse_place;
+use record::refuse_others;
+pub(crate) use record::{GrantedFile, granted_files};
+use resolve::{FileKind, Found, ResolveError, resolve};
 
 /// Something of the host, and where it goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,6 +30,29 @@ pub(crate) struct HostFile {
     pub(crate) is_own: bool,
     /// Whose it is on the host.
     pub(crate) owner: UserAndGroup,
+    /// Which file that is, if it is the caller's: whatever is found there later has to be the same.
+    pub(crate) identity: Option<InodeId>,
+}
+
+/// Refuses sandboxes inside the sandbox where commands write to folders of the host: in a user namespace of its own a
+/// command mounts an overlay, and the kernel itself copies set-id programs, file capabilities and devices into its upper
+/// folder. No filter sees what kind of file system is mounted.
+pub(crate) fn refuse_nested(spec: &MachineSpec) -> Result<()> {
+    let writable = spec.grants.iter().filter(|grant| !grant.read_only).map(|grant| &grant.host);
+    let folder = spec.host_workspace.iter().chain(writable).next();
+    let (true, Some(folder)) = (spec.nested_sandbox, folder) else { return Ok(()) };
+    if spec.isolation == Isolation::Exactly(Rung::Unconfined) {
+        return Ok(());
+    }
+    let message = format!(
+        "sandboxes inside the sandbox cannot be had where commands write to {}: the kernel would leave set-id programs \
+         there for them",
+        folder.display()
+    );
+    let hint = "use a workspace of the session's own, grant the folder read-only, or do without nested sandboxes";
+    Err(Error::new(ErrorKind::Unsupported, message)
+        .with_context("path", folder.display().to_string())
+        .with_hint(hint))
 }
 
 /// Everything of the host a session works in, what lies in something else after it. The first is
@@ -57,61 +62,93 @@ pub(crate) fn files(spec: &MachineSpec, home: &Path) -> Result<Vec<HostFile>> {
         let message = format!("cannot find {}: {error}", home.display());
         Error::new(ErrorKind::Io, message)
     })?;
+    let open = writable_folders(spec);
     let mut files = Vec::new();
     if let Some(folder) = &spec.host_workspace {
-        files.push(workspace(folder, spec.root.as_str(), &home)?);
+        files.push(workspace(folder, spec.root.as_str(), &home, &open)?);
     }
     for grant in &spec.grants {
         let target = grant.path.as_str();
         // Of two with the same name the first is meant, and the workspace before all.
         if target != spec.root.as_str() && files.iter().all(|file| file.target != target) {
-            files.push(granted(grant, &home)?);
+            files.push(granted(grant, &home, &open)?);
         }
     }
+    refuse_others(&files, spec)?;
     Ok(files)
 }
 
+/// The folders that commands of the session may write to, wherever their paths lead now: a command of an earlier start
+/// can have changed what lies in them, and through no other folder a path to them.
+fn writable_folders(spec: &MachineSpec) -> Vec<InodeId> {
+    let grants = spec.grants.iter().filter(|grant| !grant.read_only).map(|grant| &grant.host);
+    let all = spec.host_workspace.iter().chain(grants);
+    // One that cannot be found has nothing in it, and is refused by its own name.
+    all.filter_map(|path| resolve(path, &[]).ok()).map(|found| found.identity).collect()
+}
+
 /// A folder that is the workspace; made if it is missing, as the reference does.
-fn workspace(folder: &Path, root: &str, home: &Path) -> Result<HostFile> {
+fn workspace(folder: &Path, root: &str, home: &Path, open: &[InodeId]) -> Result<HostFile> {
     let what = format!("{} cannot be a workspace", folder.display());
     refuse_place(&what, folder, home, true)?;
-    let failed = |error: io::Error| {
-        let cause =
-            Error::new(ErrorKind::InvalidInput, format!("{what}: {error}")).with_source(error);
-        raise::workspace_start(folder.display()).with_source(cause)
+    let failed = |error: ResolveError| match error {
+        ResolveError::PlantedLink(_) => unresolved(&what, folder, error),
+        ResolveError::Io(_) => {
+            raise::workspace_start(folder.display()).with_source(unresolved(&what, folder, error))
+        }
     };
-    fs::create_dir_all(folder).map_err(failed)?;
-    let source = folder.canonicalize().map_err(failed)?;
-    refuse_place(&what, &source, home, true)?;
-    let file = look(source, root, true).map_err(failed)?;
-    match file.is_dir {
-        true => Ok(file),
-        false => Err(failed(io::ErrorKind::NotADirectory.into())),
+    let found = match resolve(folder, open) {
+        Err(error) if error.is_missing() => fs::create_dir_all(folder)
+            .map_err(ResolveError::Io)
+            .and_then(|()| resolve(folder, open)),
+        found => found,
+    };
+    let found = found.map_err(failed)?;
+    refuse_place(&what, &found.path, home, true)?;
+    match found.kind {
+        FileKind::Folder => Ok(host_file(found, root, true)),
+        _ => Err(failed(ResolveError::Io(io::ErrorKind::NotADirectory.into()))),
     }
 }
 
-fn granted(grant: &Grant, home: &Path) -> Result<HostFile> {
+fn granted(grant: &Grant, home: &Path, open: &[InodeId]) -> Result<HostFile> {
     let target = grant.path.as_str();
     let what = format!("{} cannot be granted at {target}", grant.host.display());
-    let failed = |error: io::Error| {
-        let message = format!("{what}: {error}");
-        Error::new(ErrorKind::InvalidInput, message)
-            .with_context("path", grant.host.display().to_string())
-    };
     refuse_place(&what, Path::new(target), home, !grant.read_only)?;
-    let source = grant.host.canonicalize().map_err(failed)?;
-    refuse_place(&what, &source, home, !grant.read_only)?;
-    look(source, target, !grant.read_only).map_err(failed)
+    let found =
+        resolve(&grant.host, open).map_err(|error| unresolved(&what, &grant.host, error))?;
+    refuse_place(&what, &found.path, home, !grant.read_only)?;
+    if found.kind == FileKind::Other {
+        let error = io::Error::other("it is neither a folder nor a regular file");
+        return Err(unresolved(&what, &grant.host, ResolveError::Io(error)));
+    }
+    Ok(host_file(found, target, !grant.read_only))
 }
 
-fn look(source: PathBuf, target: &str, writable: bool) -> io::Result<HostFile> {
-    let metadata = fs::metadata(&source)?;
-    if !metadata.is_dir() && !metadata.is_file() {
-        return Err(io::Error::other("it is neither a folder nor a regular file"));
+/// The error where a path of the host leads nowhere that may be used.
+fn unresolved(what: &str, path: &Path, error: ResolveError) -> Error {
+    let told = Error::new(ErrorKind::InvalidInput, format!("{what}: {error}"))
+        .with_context("path", path.display().to_string());
+    match error {
+        ResolveError::PlantedLink(link) => told.with_hint(format!(
+            "see what {} leads to; if the link is yours, grant the place it leads to by its own path",
+            link.display()
+        )),
+        ResolveError::Io(error) => told.with_source(error),
     }
-    let (target, is_dir) = (target.to_owned(), metadata.is_dir());
-    let owner = UserAndGroup { uid: metadata.uid(), gid: metadata.gid() };
-    Ok(HostFile { source, target, writable, is_dir, is_own: false, owner })
+}
+
+fn host_file(found: Found, target: &str, writable: bool) -> HostFile {
+    let Found { path, identity, kind, owner } = found;
+    HostFile {
+        source: path,
+        target: target.to_owned(),
+        writable,
+        is_dir: kind == FileKind::Folder,
+        is_own: false,
+        owner,
+        identity: Some(identity),
+    }
 }
 
 /// Refuses what is granted for reading only, but lies in something that may be written. A rung with mounts
@@ -151,87 +188,43 @@ pub(crate) fn mount_points(files: &[HostFile]) -> Vec<MountPoint> {
         };
         let around = files.iter().filter(lies_in).max_by_key(|other| other.target.len());
         // The session's own storage is its own affair, and what may only be read is not written for this.
-        let Some(around) = around.filter(|around| around.writable && !around.is_own) else {
+        let Some((around, identity)) = around
+            .filter(|around| around.writable && !around.is_own)
+            .and_then(|around| Some((around, around.identity?)))
+        else {
             continue;
         };
         if let Ok(beneath) = Path::new(&file.target).strip_prefix(&around.target) {
             let (folder, beneath) = (around.source.clone(), beneath.to_owned());
-            points.push(MountPoint { folder, beneath, is_dir: file.is_dir });
+            points.push(MountPoint { folder, identity, beneath, is_dir: file.is_dir });
         }
     }
     points
+}
+
+/// The folders around a file that is granted for reading only, by their paths inside, outermost first, that lie in
+/// folders of the host that may be written. A mount cannot be renamed from inside; a folder around one can, and then
+/// another one takes its place on the host.
+pub(crate) fn around<'a>(file: &'a HostFile, files: &[HostFile]) -> Vec<&'a str> {
+    let can_be_renamed = |folder: &&str| {
+        let holds = |other: &&HostFile| other.is_dir && is_beneath(folder, &other.target);
+        let innermost = files.iter().filter(holds).max_by_key(|other| other.target.len());
+        innermost.is_some_and(|other| other.writable && !other.is_own && other.target != *folder)
+    };
+    if file.writable {
+        return Vec::new();
+    }
+    let ends = file.target.match_indices('/').map(|(end, _)| end).skip(1);
+    ends.map(|end| &file.target[..end]).filter(can_be_renamed).collect()
 }
 
 fn is_beneath(path: &str, folder: &str) -> bool {
     Path::new(path).starts_with(folder)
 }
 
-/// Refuses a place that must not be a sandbox's: on the host, where links lead, and inside.
-fn refuse_place(what: &str, place: &Path, home: &Path, writable: bool) -> Result<()> {
-    let refused = |why: &str| {
-        let error = Error::new(ErrorKind::InvalidInput, format!("{what}: {why}"));
-        Err(error.with_context("path", place.display().to_string()))
-    };
-    let holds = |other: &str| Path::new(other).starts_with(place);
-    let is_in = |other: &str| place.starts_with(other);
-    if place == Path::new("/") {
-        return refused("it is all of the file system");
-    }
-    let own = [home, Path::new(ID_LOCKS)];
-    if own.iter().any(|own| own.starts_with(place) || place.starts_with(own)) {
-        return refused("Bastide keeps its own state there");
-    }
-    if KERNEL.iter().any(|system| holds(system) || is_in(system)) {
-        return refused("it belongs to the kernel");
-    }
-    if SYSTEM.iter().any(|system| holds(system)) || SHARED.iter().any(|shared| holds(shared)) {
-        return refused("it lies over a system folder");
-    }
-    let is_peoples = PEOPLES.iter().any(|peoples| is_in(peoples));
-    if writable && !is_peoples && SYSTEM.iter().any(|system| is_in(system)) {
-        return refused("it lies in a system folder");
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn refuses_what_is_not_a_sandboxs() {
-        let home = Path::new("/home/user/.local/share/bastide");
-        let cases = [
-            ("/home/user/project", true, true),
-            ("/tmp/project", true, true),
-            ("/opt/app", true, true),
-            ("/usr/local/app", true, true),
-            ("/srv", true, true),
-            ("/etc/app", false, true),
-            ("/usr/share/doc", false, true),
-            ("/", false, false),
-            ("/home", true, false),
-            ("/home/user", true, false),
-            ("/home/user", false, false),
-            ("/home/user/.local/share/bastide/sessions", false, false),
-            ("/run/bastide/id-ranges", true, false),
-            ("/run", false, false),
-            ("/tmp", true, false),
-            ("/usr", true, false),
-            ("/usr/local", true, false),
-            ("/usr/lib/app", true, false),
-            ("/etc", false, false),
-            ("/etc/app", true, false),
-            ("/proc/1/root", false, false),
-            ("/dev/shm/x", true, false),
-            ("/sys/fs", false, false),
-            ("/var", true, false),
-        ];
-        for (place, writable, fine) in cases {
-            let checked = refuse_place("it", Path::new(place), home, writable);
-            assert_eq!(checked.is_ok(), fine, "{place} writable {writable}: {checked:?}");
-        }
-    }
 
     #[test]
     fn follows_links_before_it_trusts_a_name() {
@@ -240,7 +233,7 @@ mod tests {
         fs::create_dir(&home).unwrap();
         let link = folder.path().join("link");
         std::os::unix::fs::symlink("/etc", &link).unwrap();
-        let workspace = workspace(&link, link.to_str().unwrap(), &home);
+        let workspace = workspace(&link, link.to_str().unwrap(), &home, &[]);
         assert!(workspace.unwrap_err().message().contains("system folder"));
     }
 
@@ -252,6 +245,7 @@ mod tests {
             is_dir: !source.ends_with(".txt"),
             is_own: false,
             owner: UserAndGroup { uid: 0, gid: 0 },
+            identity: Some(InodeId { device: 1, inode: 2 }),
         }
     }
 
@@ -294,10 +288,33 @@ mod tests {
         ];
         let point = |beneath: &str, is_dir| MountPoint {
             folder: PathBuf::from("/p"),
+            identity: InodeId { device: 1, inode: 2 },
             beneath: PathBuf::from(beneath),
             is_dir,
         };
         assert_eq!(mount_points(&files), [point("deep/data", true), point("two.txt", false)]);
+    }
+
+    #[test]
+    fn knows_which_folders_could_be_renamed_around_a_grant() {
+        let mut own = file("/storage", "/workspace", true);
+        own.is_own = true;
+        let files = [
+            own,
+            file("/p", "/p", true),
+            file("/p/a/b/c", "/p/a/b/c", false),
+            file("/p/d/e", "/p/d/e", true),
+            file("/q", "/p/f", false),
+            file("/r", "/workspace/g/h", false),
+            file("/s", "/s/t", false),
+            file("/p/u/v", "/p/u/v", true),
+            file("/p/u/v/w/x", "/p/u/v/w/x", false),
+            file("/p/u/v/w/x/y/z", "/p/u/v/w/x/y/z", false),
+        ];
+        let got: Vec<_> = files.iter().map(|file| around(file, &files)).collect();
+        let got: Vec<_> = got.into_iter().filter(|around| !around.is_empty()).collect();
+        let outer = vec!["/p/u", "/p/u/v/w"];
+        assert_eq!(got, [vec!["/p/a", "/p/a/b"], outer.clone(), outer]);
     }
 
     #[test]

@@ -20,9 +20,9 @@ const UNFINISHED_NOTE: &str = "rung.unfinished";
 /// What `auto` tries, in order.
 const LADDER: [Rung; 2] = [Rung::Namespaces, Rung::Landlock];
 
-/// Which rungs are tried for a session, in order.
-pub(crate) fn rungs(asked: Isolation, dir: &Path) -> Result<Vec<Rung>> {
-    match (asked, noted(dir)?) {
+/// Which rungs are tried for a session, in order; `before` is the one it stood on by its record.
+pub(crate) fn rungs(asked: Isolation, dir: &Path, before: Option<Rung>) -> Result<Vec<Rung>> {
+    match (asked, noted(dir, before)?) {
         (Isolation::Exactly(rung), _) => Ok(vec![rung]),
         (Isolation::Auto, Some(rung)) => Ok(vec![rung]),
         (Isolation::Auto, None) => Ok(LADDER.to_vec()),
@@ -34,7 +34,7 @@ pub(crate) fn rungs(asked: Isolation, dir: &Path) -> Result<Vec<Rung>> {
 }
 
 /// The rung a session stood on before. One that cannot be told is no leave to stand lower.
-fn noted(dir: &Path) -> Result<Option<Rung>> {
+fn noted(dir: &Path, before: Option<Rung>) -> Result<Option<Rung>> {
     let path = dir.join(NOTE);
     let failed = |why: String| {
         let place = path.display();
@@ -44,23 +44,30 @@ fn noted(dir: &Path) -> Result<Option<Rung>> {
             .with_condition(Condition::RungUnknown)
     };
     let word = match fs::read_to_string(&path) {
+        // It was never on the disk when the machine lost its power; the record was.
+        Ok(word) if word.is_empty() && before.is_some() => return Ok(before),
         Ok(word) => word,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(before),
         Err(error) => return Err(failed(error.to_string())),
     };
     let all = [Rung::Namespaces, Rung::Landlock, Rung::Unconfined];
     match all.into_iter().find(|rung| rung.as_str() == word) {
         Some(rung) => Ok(Some(rung)),
+        None if word.is_empty() => Err(failed("it is empty".to_owned())),
         None => Err(failed(format!("{word:?} is no rung"))),
     }
 }
 
 /// Notes on which rung a session stands. A note that was there stays until the new one is whole: without one that can
-/// be read the session does not go on.
-pub(crate) fn note(dir: &Path, rung: Rung) -> io::Result<()> {
+/// be read the session does not go on. Of a session that is to outlive this process it is on the disk before it has its
+/// name; the name is there with the record, which lies in the same folder and is synced after this.
+pub(crate) fn note(dir: &Path, rung: Rung, is_tied: bool) -> io::Result<()> {
     let unfinished = dir.join(UNFINISHED_NOTE);
     let mut file = fs::File::create(&unfinished)?;
     file.write_all(rung.as_str().as_bytes())?;
+    if !is_tied {
+        file.sync_all()?;
+    }
     fs::rename(unfinished, dir.join(NOTE))
 }
 
@@ -118,12 +125,12 @@ mod tests {
     #[test]
     fn a_rung_asked_for_by_name_never_becomes_another() {
         let folder = tempfile::tempdir().unwrap();
-        let rungs = |asked| rungs(asked, folder.path()).unwrap();
+        let rungs = |asked| rungs(asked, folder.path(), None).unwrap();
         for rung in [Rung::Namespaces, Rung::Landlock, Rung::Unconfined] {
             assert_eq!(rungs(Isolation::Exactly(rung)), [rung]);
         }
         assert_eq!(rungs(Isolation::Auto), LADDER);
-        note(folder.path(), Rung::Landlock).unwrap();
+        note(folder.path(), Rung::Landlock, false).unwrap();
         assert_eq!(rungs(Isolation::Auto), [Rung::Landlock]);
         assert_eq!(rungs(Isolation::Exactly(Rung::Namespaces)), [Rung::Namespaces]);
     }
@@ -131,22 +138,36 @@ mod tests {
     #[test]
     fn keeps_the_note_that_is_there_where_none_can_be_written() {
         let folder = tempfile::tempdir().unwrap();
-        note(folder.path(), Rung::Landlock).unwrap();
+        note(folder.path(), Rung::Landlock, false).unwrap();
         // Every write there fails for want of room.
         std::os::unix::fs::symlink("/dev/full", folder.path().join(UNFINISHED_NOTE)).unwrap();
-        let failed = note(folder.path(), Rung::Landlock).unwrap_err();
+        let failed = note(folder.path(), Rung::Landlock, true).unwrap_err();
         assert_eq!(failed.raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
-        assert_eq!(noted(folder.path()).unwrap(), Some(Rung::Landlock));
+        assert_eq!(noted(folder.path(), None).unwrap(), Some(Rung::Landlock));
+    }
+
+    #[test]
+    fn believes_the_record_where_the_note_is_lost() {
+        let folder = tempfile::tempdir().unwrap();
+        let before = Some(Rung::Landlock);
+        let rungs = |before| rungs(Isolation::Auto, folder.path(), before);
+        assert_eq!(rungs(before).unwrap(), [Rung::Landlock]);
+        fs::write(folder.path().join(NOTE), "").unwrap();
+        assert_eq!(rungs(before).unwrap(), [Rung::Landlock]);
+        assert!(rungs(None).unwrap_err().message().contains("empty"));
+        note(folder.path(), Rung::Namespaces, false).unwrap();
+        assert_eq!(rungs(before).unwrap(), [Rung::Namespaces], "it is newer than the record");
     }
 
     #[test]
     fn takes_no_note_it_cannot_read_for_leave_to_stand_lower() {
         let folder = tempfile::tempdir().unwrap();
+        let before = Some(Rung::Landlock);
         fs::write(folder.path().join(NOTE), "something newer").unwrap();
-        assert!(rungs(Isolation::Auto, folder.path()).is_err());
+        assert!(rungs(Isolation::Auto, folder.path(), before).is_err());
         fs::remove_file(folder.path().join(NOTE)).unwrap();
         fs::create_dir(folder.path().join(NOTE)).unwrap();
-        assert!(rungs(Isolation::Auto, folder.path()).is_err());
+        assert!(rungs(Isolation::Auto, folder.path(), before).is_err());
     }
 
     #[test]
@@ -156,6 +177,7 @@ mod tests {
             errno: errno.raw_os_error(),
             no_namespaces,
             of_session,
+            hint: None,
             no_range: false,
         };
         let zero = || namespaces::setting_of("user", "0\n");

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use bastide_proto::boot::{RootStep, UserAndGroup};
 
 use crate::homes;
-use crate::host::HostFile;
+use crate::host::{self, HostFile};
 use crate::toolchains::{HostView, Toolchains};
 use crate::user::Identity;
 
@@ -116,19 +116,41 @@ pub(crate) fn base_steps(inside: &Inside<'_>, toolchains: &Toolchains) -> Vec<Ro
     steps
 }
 
+/// What of `/proc` is no process, and changes something where it is written to: settings of the session's own namespaces
+/// above all, which are root's inside.
+const SETTINGS: [&str; 4] = ["/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus"];
+
 /// The steps that finish it for one session; `files` are its own storage or the host's folder, and what
 /// of the host is there besides.
-pub(crate) fn session_steps(hostname: &str, network: bool, files: &[HostFile]) -> Vec<RootStep> {
+pub(crate) fn session_steps(
+    hostname: &str,
+    network: bool,
+    files: &[HostFile],
+    nested_sandbox: bool,
+) -> Vec<RootStep> {
     let mut steps = Vec::new();
+    // The kernel lets nobody mount another `/proc` beside one of which something is covered.
+    if !nested_sandbox {
+        let closed = SETTINGS.map(|target| RootStep::ReadOnly { target: target.to_owned() });
+        steps.extend(closed);
+    }
     let hosts = format!("127.0.0.1 localhost {hostname}\n::1 localhost\n");
     let hosts = [hosts, shared("/etc/hosts", network)].concat();
     for (name, content) in [("hostname", format!("{hostname}\n")), ("hosts", hosts)] {
         steps.push(RootStep::File { target: format!("{ACCOUNTS}/{name}"), content });
     }
+    let depth = |target: &str| target.split('/').count();
+    let mut pins: Vec<&str> = files.iter().flat_map(|file| host::around(file, files)).collect();
+    pins.sort_unstable_by_key(|pin| (depth(pin), *pin));
+    pins.dedup();
+    let mut pins = pins.into_iter().peekable();
     let mut files: Vec<_> = files.iter().collect();
     // What lies in something else comes after it.
-    files.sort_by_key(|file| file.target.split('/').count());
+    files.sort_by_key(|file| depth(&file.target));
     for file in files {
+        while let Some(pin) = pins.next_if(|pin| depth(pin) < depth(&file.target)) {
+            steps.push(RootStep::Pin { target: pin.to_owned() });
+        }
         own(&mut steps, file);
     }
     steps
@@ -180,11 +202,13 @@ pub(crate) fn toolchains(search_path: &[PathBuf]) -> Toolchains {
 
 /// Something of the host that keeps its owners.
 fn own(steps: &mut Vec<RootStep>, file: &HostFile) {
-    let HostFile { source, target, writable, is_dir, owner, .. } = file;
-    let (source, target, writable) = (source.clone(), target.clone(), *writable);
+    let HostFile { source, target, writable, is_dir, owner, identity, .. } = file;
+    let (source, target, writable, identity) =
+        (source.clone(), target.clone(), *writable, *identity);
     parents(steps, &target);
     steps.push(RootStep::MountPoint { target: target.clone(), is_dir: *is_dir });
-    steps.push(RootStep::BindOwned { source, target, writable, owner: Some(*owner) });
+    let owner = Some(*owner);
+    steps.push(RootStep::BindOwned { source, target, writable, owner, identity });
 }
 
 /// Shows a file or folder of the host as it is, read-only; a link stays a link; what the host does
@@ -321,6 +345,7 @@ mod tests {
             is_dir,
             is_own: false,
             owner: UserAndGroup { uid: 0, gid: 0 },
+            identity: None,
         };
         let files = [
             file("/srv/deep/work/inner/file", false),
@@ -330,7 +355,7 @@ mod tests {
         let root = "/srv/deep/work";
         let inside = Inside { root, who: &who, network: false, scratch: None };
         let mut steps = base_steps(&inside, &Toolchains::default());
-        steps.extend(session_steps("box", false, &files));
+        steps.extend(session_steps("box", false, &files, false));
         let mut made = vec!["/".to_owned()];
         for step in &steps {
             let target = match step {

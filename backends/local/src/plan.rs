@@ -10,7 +10,7 @@ use bastide::{
     SideSocket,
 };
 use bastide_proto::boot::{
-    BaseSpec, BootSpec, HostIds, HostWalls, Ids, Resolver, Rung as BootRung, UserAndGroup,
+    BaseSpec, BootSpec, HostIds, HostWalls, Ids, InodeId, Resolver, Rung as BootRung, UserAndGroup,
 };
 
 use crate::backend::GUESTS;
@@ -228,7 +228,7 @@ impl Plan {
         let (steps, mount_points) = match self.rung {
             Rung::Landlock | Rung::Unconfined => (Vec::new(), Vec::new()),
             _ => (
-                layout::session_steps(&hostname, network, &self.files),
+                layout::session_steps(&hostname, network, &self.files, spec.nested_sandbox),
                 host::mount_points(&self.files),
             ),
         };
@@ -248,12 +248,23 @@ impl Plan {
             keep_folder: input.was_there,
             writable: targets(true),
             readable: targets(false),
+            identities: match self.rung {
+                // Mounts are made by them, and stay what they are.
+                Rung::Namespaces => Vec::new(),
+                _ => self.identities(),
+            },
             writes_to_host: self.writes_to_host(),
             mount_points,
             resolver,
             own_folders: self.own_folders.clone(),
             image: self.image.image().cloned(),
         }
+    }
+
+    /// Which files of the host those of the caller's are.
+    fn identities(&self) -> Vec<(String, InodeId)> {
+        let identity = |file: &HostFile| Some((file.target.clone(), file.identity?));
+        self.files.iter().filter_map(identity).collect()
     }
 
     fn host_walls(&self, input: &PlanInput<'_>) -> HostWalls {
@@ -368,6 +379,7 @@ fn own_file(storage: &Path, root: &GuestPath) -> HostFile {
         is_dir: true,
         is_own: true,
         owner: UserAndGroup { uid: 0, gid: 0 },
+        identity: None,
     }
 }
 

@@ -42,8 +42,8 @@ const CLEAN_HOST: &str =
     "no set-id modes, file capabilities, devices or other owners in folders of the host";
 
 /// What is open where sandboxes inside the sandbox were asked for.
-const NESTED: &str = "nested sandboxes: commands can make namespaces and mounts, and Landlock does \
-                      not limit files";
+const NESTED: &str = "nested sandboxes: commands can make namespaces and mounts, root inside can change \
+                      settings of the session's own namespaces, and Landlock does not limit files";
 
 /// What it cannot hold besides where commands are a user that has files outside.
 const OPEN_TO_USER: &str = "file metadata: permissions and times of the user's files outside can be changed, \

@@ -88,11 +88,13 @@ pub(crate) fn refused(failure: &BootFailure) -> Error {
     }
     let is_missing = ladder::is_missing(failure);
     if !failure.no_namespaces || !is_missing {
-        let kind = if is_missing { ErrorKind::Unsupported } else { ErrorKind::Io };
+        // A step that knows a way out failed because of what was asked for.
+        let is_asked = failure.hint.is_some();
+        let kind = if is_missing || is_asked { ErrorKind::Unsupported } else { ErrorKind::Io };
         let error = Error::new(kind, message)
             .with_context("step", failure.step.as_str())
             .with_errno(failure.errno);
-        return match way_out(failure) {
+        return match failure.hint.clone().or_else(|| way_out(failure)) {
             Some(hint) => error.with_hint(hint),
             None => error,
         };

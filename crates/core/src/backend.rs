@@ -298,6 +298,10 @@ pub struct MachineSpec {
     /// credentials, so this is never serialized.
     #[serde(skip)]
     pub storage: Option<Arc<Manifest>>,
+    /// The machine the session had before, as it is on record: a backend starts no other kind of
+    /// machine in its place, and gives it no other files.
+    #[serde(skip)]
+    pub before: Option<Box<Machine>>,
 }
 
 /// A file or folder of the host that a session may use.
@@ -326,6 +330,7 @@ impl MachineSpec {
             exposed_ports: Vec::new(),
             search_path: Vec::new(),
             storage: None,
+            before: None,
         }
     }
 }

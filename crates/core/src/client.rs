@@ -78,7 +78,7 @@ pub struct CreateOptions {
     /// How commands are confined; by default in the strongest way this machine supports.
     pub isolation: Isolation,
     /// Whether commands may create sandboxes of their own, as browsers do. Not by default, because
-    /// it exposes more of the kernel to them.
+    /// it exposes more of the kernel to them; refused where they write to folders of the host.
     pub nested_sandbox: bool,
     /// The resource limits of all commands together; none by default.
     pub limits: ResourceLimits,

@@ -83,6 +83,7 @@ impl State {
     /// Makes the folder of a new session, with the intent in it.
     pub(crate) async fn reserve(&self, intent: &Record) -> Result<SessionFolder> {
         let folder = folder::reserve(self.path_of(&intent.id), intent.id.clone()).await?;
+        let folder = folder.tied(intent.tied);
         match folder.write(intent) {
             Ok(_) => {
                 if !intent.tied {

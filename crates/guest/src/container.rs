@@ -340,6 +340,7 @@ fn run_guest(spec: &ContainerSpec, who: &DefaultUser, endpoints: Endpoints) -> !
         writable: spec.writable.clone(),
         readable: spec.readable.clone(),
         // Folders of the host are the engine's to give.
+        identities: Vec::new(),
         writes_to_host: false,
         resolver: spec.resolver,
         user_policy: UserPolicy {

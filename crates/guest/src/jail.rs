@@ -1,6 +1,7 @@
 //! Building the jail: one straight line, in one thread, before anything else runs inside.
 
 pub(crate) mod container;
+mod host_file;
 mod ids;
 mod limits;
 mod root;
@@ -13,6 +14,7 @@ use std::io;
 use bastide_proto::boot::{BaseSpec, BootFailure, BootSpec};
 use rustix::io::Errno;
 
+pub(crate) use host_file::{identity_of, open_host_file};
 pub(crate) use ids::IdMap;
 pub(crate) use limits::{Count, LimitContext, UNASKED, UNASKED_OF_HOST, limit_commands};
 pub(crate) use root::{
@@ -43,17 +45,24 @@ pub(crate) struct StepError {
     step: String,
     errno: Errno,
     of_session: bool,
+    hint: Option<&'static str>,
 }
 
 impl StepError {
     /// A step that failed for a reason that was no system call's.
     pub(crate) fn from_errno(step: &str, errno: i32) -> Self {
-        Self { step: step.to_owned(), errno: Errno::from_raw_os_error(errno), of_session: false }
+        let errno = Errno::from_raw_os_error(errno);
+        Self { step: step.to_owned(), errno, of_session: false, hint: None }
     }
 
-    /// The same, about files that the session's commands may have changed.
+    /// The same, about files that the session's commands may have changed, or about what was asked for.
     pub(crate) fn of_session(self) -> Self {
         Self { of_session: true, ..self }
+    }
+
+    /// The same, with what helps.
+    pub(crate) fn with_hint(self, hint: &'static str) -> Self {
+        Self { hint: Some(hint), ..self }
     }
 
     /// Whether it says that the machine does not have something, or gives it to nobody. Whatever else may
@@ -70,6 +79,7 @@ impl From<StepError> for BootFailure {
             errno: error.errno.raw_os_error(),
             no_namespaces: false,
             of_session: error.of_session,
+            hint: error.hint.map(str::to_owned),
             no_range: false,
         }
     }
@@ -86,7 +96,7 @@ impl<T, E: Into<io::Error>> StepContext<T> for Result<T, E> {
         self.map_err(|error| {
             let error: io::Error = error.into();
             let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-            StepError { step: name(), errno, of_session: false }
+            StepError { step: name(), errno, of_session: false, hint: None }
         })
     }
 }

@@ -96,7 +96,9 @@ fn enter(
     let launcher = setsid().step(|| "start a session of processes".to_owned())?;
     for procs_file in &cgroups.cgroup_procs {
         // 0 is the process that writes it.
-        rustix::io::write(procs_file, b"0").step(|| "join the group of the limits".to_owned())?;
+        rustix::io::write(procs_file, b"0")
+            .step(|| "join the group of the limits".to_owned())
+            .map_err(StepError::of_session)?;
     }
     let context = LimitContext {
         count: match &plan.base_spec.ids {

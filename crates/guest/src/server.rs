@@ -28,7 +28,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 
-use bastide_proto::boot::{BootSpec, Resolver};
+use bastide_proto::boot::{BootSpec, InodeId, Resolver};
 use bastide_proto::hello::{TOKEN_BYTES, Token};
 use bastide_wire::LazyWriteStream;
 use rustix::process::Pid;
@@ -39,6 +39,7 @@ use crate::jail::{StepContext, StepError};
 use crate::launcher::LauncherReport;
 use crate::packet;
 use crate::removable_walls::{Wall, is_removed};
+use crate::sys::ignore_library_signals;
 
 use beneath::Roots;
 use log::LogFolder;
@@ -83,6 +84,8 @@ pub(crate) struct Served {
     pub(crate) writable: Vec<String>,
     /// Where they may only be read.
     pub(crate) readable: Vec<String>,
+    /// Which files of the host some of these are.
+    pub(crate) identities: Vec<(String, InodeId)>,
     /// Whether some of the former are folders of the host.
     pub(crate) writes_to_host: bool,
     /// How they are found.
@@ -101,6 +104,7 @@ impl From<&BootSpec> for Served {
             token: spec.token,
             writable: spec.writable.clone(),
             readable: spec.readable.clone(),
+            identities: spec.identities.clone(),
             writes_to_host: spec.writes_to_host,
             resolver: spec.resolver,
             user_policy: UserPolicy {
@@ -166,9 +170,13 @@ fn prepare(
     // as soon as it hears that commands can be run, so by then this must be so.
     rustix::net::listen(listener, BACKLOG).step(|| "listen for hosts".to_owned())?;
     kill::detect_pid_namespace();
+    ignore_library_signals();
     // Held from before the first command ran: nothing a command does to a path changes what these
     // name.
-    let roots = Roots::open(&served.writable, &served.readable, served.resolver)?;
+    let Served { writable, readable, identities, resolver, .. } = served;
+    // What cannot be opened is the session's own, and no want of the machine's.
+    let roots = Roots::open(writable, readable, identities, *resolver);
+    let roots = roots.map_err(StepError::of_session)?;
     // What the guest makes has the same permissions as what commands make.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     if served.writes_to_host && !is_removed(Wall::SetIdModes) {
@@ -177,8 +185,6 @@ fn prepare(
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
-        .thread_keep_alive(std::time::Duration::from_secs(1))
-        .max_blocking_threads(blocking::MAX_THREADS)
         .build()
         .step(|| "start the guest's runtime".to_owned())?;
     Ok((roots, runtime))

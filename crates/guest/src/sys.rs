@@ -136,10 +136,7 @@ fn taken(now: libc::c_int, wanted: u32) -> io::Result<()> {
 
 /// Blocks every signal that can be blocked.
 pub(crate) fn block_signals() {
-    let mut all = empty_signal_set();
-    // SAFETY: `all` is a valid signal set.
-    unsafe { libc::sigfillset(&raw mut all) };
-    set_signal_mask(&all);
+    set_signal_mask(u64::MAX);
 }
 
 /// Gives a program about to be executed the signal state a shell would: nothing blocked, and
@@ -147,7 +144,7 @@ pub(crate) fn block_signals() {
 pub(crate) fn reset_signals() {
     // SAFETY: `SIGPIPE` is a valid signal, and the default disposition runs no code of ours.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
-    set_signal_mask(&empty_signal_set());
+    set_signal_mask(0);
 }
 
 /// Gives every signal its default disposition but `SIGCHLD` and `SIGPIPE`, which this process has uses
@@ -155,8 +152,6 @@ pub(crate) fn reset_signals() {
 pub(crate) fn default_signals() {
     /// What the kernel takes for a disposition: no handler, no flags, no mask is the default.
     static DEFAULT: [u64; 4] = [0; 4];
-    /// How many bytes the kernel's set of signals has.
-    const SET: usize = 8;
     for signal in 1..=libc::SIGRTMAX() {
         if !matches!(signal, libc::SIGCHLD | libc::SIGPIPE | libc::SIGKILL | libc::SIGSTOP) {
             // By the system call itself: the C library lets nobody have the two signals it uses between
@@ -168,12 +163,34 @@ pub(crate) fn default_signals() {
                     signal,
                     &raw const DEFAULT,
                     std::ptr::null_mut::<u64>(),
-                    SET,
+                    SIGNAL_SET,
                 )
             };
         }
     }
 }
+
+/// Ignores the two signals that the C library uses between threads. It unblocks them with the first thread it makes, and
+/// by default each of them ends the process.
+pub(crate) fn ignore_library_signals() {
+    /// What the kernel takes for a disposition: `SIG_IGN`, no flags, no mask.
+    static IGNORED: [u64; 4] = [1, 0, 0, 0];
+    for signal in LIBRARY_SIGNALS {
+        // SAFETY: an ignored signal runs no code of ours, and no old disposition is asked for.
+        unsafe {
+            libc::syscall(
+                libc::SYS_rt_sigaction,
+                signal,
+                &raw const IGNORED,
+                ptr::null_mut::<u64>(),
+                SIGNAL_SET,
+            )
+        };
+    }
+}
+
+/// The two signals that the C library has for itself: no set that it fills holds them.
+pub(crate) const LIBRARY_SIGNALS: [libc::c_int; 2] = [32, 33];
 
 /// Lets the kernel collect this process's dead children.
 pub(crate) fn ignore_sigchld() {
@@ -187,14 +204,22 @@ pub(crate) fn default_sigchld() {
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
 }
 
-fn empty_signal_set() -> libc::sigset_t {
-    // SAFETY: a signal set is plain data for which all zeroes is the empty set on Linux.
-    unsafe { mem::zeroed() }
-}
+/// How many bytes the kernel's set of signals has.
+const SIGNAL_SET: usize = 8;
 
-fn set_signal_mask(set: &libc::sigset_t) {
-    // SAFETY: `set` is a valid signal set, and the old one is not asked for.
-    unsafe { libc::sigprocmask(libc::SIG_SETMASK, set, ptr::null_mut()) };
+/// By the system call itself: the C library blocks neither of the two signals it uses between threads, and whoever may
+/// signal a process could end it by those.
+fn set_signal_mask(mask: u64) {
+    // SAFETY: `mask` is as long as is said and lives until the call returns, and the old one is not asked for.
+    unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigprocmask,
+            libc::SIG_SETMASK,
+            &raw const mask,
+            ptr::null_mut::<u64>(),
+            SIGNAL_SET,
+        )
+    };
 }
 
 /// Closes every descriptor but the standard streams. Only for the start of a program, before anything

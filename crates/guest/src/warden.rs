@@ -341,12 +341,14 @@ fn boot_session(
             .map_err(StepError::of_session)?;
     }
     // Whoever looks for this session's warden finds it here.
-    rustix::process::chdir(&spec.session_dir).step(|| "enter the session's folder".to_owned())?;
+    rustix::process::chdir(&spec.session_dir)
+        .step(|| "enter the session's folder".to_owned())
+        .map_err(StepError::of_session)?;
     let listen = || format!("listen in {}", spec.session_dir.display());
-    let folder = Folder::open(&spec.session_dir).step(listen)?;
+    let folder = Folder::open(&spec.session_dir).step(listen).map_err(StepError::of_session)?;
     let Streams { first, lock } = streams;
     let session_fds = SessionFds {
-        listener: folder.listen(GUEST_SOCKET).step(listen)?,
+        listener: folder.listen(GUEST_SOCKET).step(listen).map_err(StepError::of_session)?,
         first,
         lock: lock.try_clone().step(|| "hold the session's lock".to_owned())?,
         logs: ids.guest_folder(&logs_of(spec))?,
@@ -357,6 +359,10 @@ fn boot_session(
     cgroups.enforced.disk = limited_by;
     let ready = base.boot_session(spec, &session_fds, &cgroups.enforced, bind_override)?;
     let ready = SandboxUp { image: device, ..ready };
-    let control = folder.listen(CONTROL_SOCKET).and_then(ControlSocket::new).step(listen)?;
+    let control = folder
+        .listen(CONTROL_SOCKET)
+        .and_then(ControlSocket::new)
+        .step(listen)
+        .map_err(StepError::of_session)?;
     Ok(BootedSession { ready, folder, control, lock })
 }

@@ -57,6 +57,9 @@ pub struct BootSpec {
     pub mount_points: Vec<MountPoint>,
     /// What else is granted, for reading only.
     pub readable: Vec<String>,
+    /// Which files of the host some of these paths are, where commands have the host's paths: whatever else is found
+    /// there is not what was granted.
+    pub identities: Vec<(String, InodeId)>,
     /// How the guest finds files beneath these folders.
     pub resolver: Resolver,
     /// Folders of the session's own on the host that everything inside owns. Where they do not lie in
@@ -72,10 +75,21 @@ pub struct BootSpec {
 pub struct MountPoint {
     /// The folder of the host.
     pub folder: PathBuf,
+    /// Which folder that is.
+    pub identity: InodeId,
     /// The name, beneath the folder.
     pub beneath: PathBuf,
     /// Whether a folder is mounted there, or a file.
     pub is_dir: bool,
+}
+
+/// Which file of the host something is, while it is there: a path may lead to another one a moment later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InodeId {
+    /// The device it lies on.
+    pub device: u64,
+    /// Its number there.
+    pub inode: u64,
 }
 
 /// A file system of a fixed size in a file of the session's folder.
@@ -287,6 +301,18 @@ pub enum RootStep {
         /// The owner on disk that is shown as the one user of [`Ids::Range`] where there is but one;
         /// files of anybody else belong to nobody inside.
         owner: Option<UserAndGroup>,
+        /// Which file it has to be, where commands could have put another one in its place.
+        identity: Option<InodeId>,
+    },
+    /// A folder of one that can be written, mounted on itself: nobody inside can rename or remove it.
+    Pin {
+        /// Where.
+        target: String,
+    },
+    /// Something of a file system that was mounted before, closed to writing; nothing where there is no such thing.
+    ReadOnly {
+        /// Where.
+        target: String,
     },
     /// Something of the right kind to mount on. What is there is used as it is, whatever it holds.
     MountPoint {
@@ -359,9 +385,11 @@ pub struct BootFailure {
     pub errno: i32,
     /// Whether what failed was making the namespaces.
     pub no_namespaces: bool,
-    /// Whether what failed was about the session's own files, which its commands may have changed: it
-    /// says nothing of what the machine can do.
+    /// Whether what failed was about the session: its own files, which its commands may have changed, or what was asked
+    /// for. It says nothing of what the machine can do.
     pub of_session: bool,
+    /// What helps, where the step knows.
+    pub hint: Option<String>,
     /// Whether the range of ids could not be had; without it the boot may succeed.
     pub no_range: bool,
 }

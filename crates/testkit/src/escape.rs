@@ -7,6 +7,7 @@
 mod audit;
 mod files;
 mod gaps;
+mod grants;
 mod homes;
 mod host;
 mod kernel;
@@ -36,6 +37,7 @@ pub fn trials() -> Vec<Trial> {
         audit::TRIALS,
         files::TRIALS,
         gaps::TRIALS,
+        grants::TRIALS,
         homes::TRIALS,
         host::TRIALS,
         paths::TRIALS,
@@ -65,7 +67,7 @@ pub fn trials_in_container() -> Vec<Trial> {
 pub fn trials_as(user: &'static str) -> Vec<Trial> {
     // Those swap names under operations of the guest, and are about nobody's commands; or there is nobody
     // else where they are tried.
-    let left_out = [paths::TRIALS, host::TRIALS].concat();
+    let left_out = [paths::TRIALS, host::TRIALS, grants::TRIALS].concat();
     let others = |trial: &Trial| left_out.iter().all(|other| other.name != trial.name);
     trials().into_iter().filter(others).map(|trial| trial.as_user(user)).collect()
 }

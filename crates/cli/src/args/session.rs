@@ -62,7 +62,8 @@ pub(crate) struct SessionArgs {
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     disk: Option<u64>,
 
-    /// Let commands make sandboxes of their own, as browsers, bwrap and podman do
+    /// Let commands make sandboxes of their own, as browsers, bwrap and podman do; not where they
+    /// write to folders of the host
     #[arg(long)]
     nested_sandbox: bool,
 

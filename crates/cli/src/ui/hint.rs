@@ -51,7 +51,11 @@ fn in_own_words(condition: &Condition) -> Option<Cow<'static, str>> {
             "start the daemon without `--bridge=none`, or take `--network none` or `--network host`"
                 .into()
         }
-        Condition::RungUnknown => "ask for a rung by name with `--isolation`".into(),
+        Condition::RungUnknown => {
+            "make a new session of what was saved, with `bastide create --snapshot`; what it left in its folder can be \
+             copied before"
+                .into()
+        }
         Condition::GrantMoved => "grant it at its own path, or use `--isolation namespaces`".into(),
         Condition::GrantOverlaps => {
             "use `--isolation namespaces`, or move one out of the other".into()

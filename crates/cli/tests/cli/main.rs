@@ -14,6 +14,7 @@ mod hostile;
 mod inject;
 mod interleavings;
 mod json;
+mod ladder;
 mod lifetime;
 mod mounts;
 mod run;

@@ -97,6 +97,7 @@ impl Client {
             return Err(being_removed(id));
         }
         let mut record = self.record(id)?;
+        record.spec.before = record.machine.clone().map(Box::new);
         match (record.stage, &record.machine) {
             (Stage::Starting, _) => return Err(never_made(id)),
             // A copy of a session begins with the files that were copied, and has nothing of the original's.

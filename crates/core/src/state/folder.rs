@@ -37,6 +37,7 @@ pub struct SessionFolder {
     /// Held for as long as this is, where the session is being made or started.
     _transition: Option<Transition>,
     is_new: bool,
+    is_tied: bool,
 }
 
 /// The right to change what a session is, for as long as this is held. The kernel takes it from a process
@@ -112,6 +113,17 @@ impl SessionFolder {
     #[must_use]
     pub fn is_new(&self) -> bool {
         self.is_new
+    }
+
+    /// Whether the session ends with its owner, so that nothing has to be on the disk for it.
+    #[must_use]
+    pub fn is_tied(&self) -> bool {
+        self.is_tied
+    }
+
+    /// The same folder, of a session that ends with its owner or does not.
+    pub(crate) fn tied(self, is_tied: bool) -> Self {
+        Self { is_tied, ..self }
     }
 
     /// The same folder, with the right to change what the session is.
@@ -301,6 +313,7 @@ pub(super) fn claim(path: PathBuf, id: &SessionId) -> Result<ClaimAttempt> {
                 lock,
                 _transition: None,
                 is_new: false,
+                is_tied: false,
             }))
         }
     }

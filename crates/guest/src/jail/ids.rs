@@ -177,14 +177,14 @@ impl IdMap {
     pub(crate) fn guest_folder(&self, path: &Path) -> Result<Option<OwnedFd>, StepError> {
         let step = || format!("make {}", path.display());
         let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
-        made.step(step)?;
+        made.step(step).map_err(StepError::of_session)?;
         match self {
             Self::Range { base, .. } => {
-                chown(path, Some(*base), Some(*base)).step(step)?;
+                chown(path, Some(*base), Some(*base)).step(step).map_err(StepError::of_session)?;
                 open_alone(path).map(Some)
             }
             Self::Host { .. } => {
-                self.give(path).step(step)?;
+                self.give(path).step(step).map_err(StepError::of_session)?;
                 Ok(Some(File::open(path).step(step)?.into()))
             }
             Self::Subordinate { .. } | Self::Own { .. } => Ok(None),
@@ -358,5 +358,8 @@ fn claim_range(
         }
         Err(io::Error::from_raw_os_error(libc::EBUSY))
     };
-    claim().step(|| format!("claim a range of ids in {}", locks.display()))
+    // A folder of the machine's that cannot be written to is no want of namespaces.
+    claim()
+        .step(|| format!("claim a range of ids in {}", locks.display()))
+        .map_err(StepError::of_session)
 }

@@ -47,8 +47,17 @@ pub(crate) struct LimitContext {
     pub(crate) writes_elsewhere: bool,
 }
 
-/// Puts what limits no group holds on this process and all it forks, and says which those are.
+/// Puts what limits no group holds on this process and all it forks, and says which those are. A limit that cannot be
+/// set was asked for, and says nothing about what the machine has.
 pub(crate) fn limit_commands(
+    limits: &ResourceLimits,
+    by_cgroups: &Enforced,
+    context: LimitContext,
+) -> Result<Enforced, StepError> {
+    set_limits(limits, by_cgroups, context).map_err(StepError::of_session)
+}
+
+fn set_limits(
     limits: &ResourceLimits,
     by_cgroups: &Enforced,
     context: LimitContext,
@@ -56,14 +65,14 @@ pub(crate) fn limit_commands(
     raise_oom_score()?;
     let mut enforced = Enforced::default();
     if let Some(bytes) = limits.memory.filter(|_| by_cgroups.memory.is_none()) {
-        limit(Resource::Data, bytes)?;
+        limit(&MEMORY, bytes)?;
         // Not what is shared, nor what lies in files in memory.
         enforced.memory = Some("rlimit data, private memory of each process".to_owned());
     }
     match limits.pids.filter(|_| by_cgroups.pids.is_none()) {
         Some(count) if context.count != Count::Shared => {
             // Our own processes of the same user are few.
-            limit(Resource::Nproc, count)?;
+            limit(&PIDS, count)?;
             enforced.pids = Some(match context.count {
                 Count::EachUser => "rlimit nproc, each user".to_owned(),
                 Count::Session | Count::Shared => "rlimit nproc".to_owned(),
@@ -81,7 +90,7 @@ pub(crate) fn limit_commands(
     }
     let by_file = by_cgroups.disk.is_none() || context.writes_elsewhere;
     if let Some(bytes) = limits.disk.filter(|_| by_file) {
-        limit(Resource::Fsize, bytes)?;
+        limit(&DISK, bytes)?;
         enforced.disk = Some(match context.own_root {
             true => "size of /tmp and /dev/shm; rlimit fsize, each file elsewhere".to_owned(),
             false => "rlimit fsize, each file".to_owned(),
@@ -110,18 +119,47 @@ fn bound_fork_storm(most: u64) -> Result<(), StepError> {
     let most = most.min(numbers / 2);
     match getrlimit(Resource::Nproc).maximum {
         Some(already) if already <= most => Ok(()),
-        _ => limit(Resource::Nproc, most),
+        _ => limit(&PIDS, most),
     }
 }
 
-fn limit(resource: Resource, most: u64) -> Result<(), StepError> {
+/// A limit that the kernel holds for a process.
+struct ProcessLimit {
+    resource: Resource,
+    /// What the kernel calls it.
+    name: &'static str,
+    /// What it bounds, as it is asked for.
+    what: &'static str,
+}
+
+const MEMORY: ProcessLimit =
+    ProcessLimit { resource: Resource::Data, name: "RLIMIT_DATA", what: "memory" };
+const PIDS: ProcessLimit =
+    ProcessLimit { resource: Resource::Nproc, name: "RLIMIT_NPROC", what: "pids" };
+const DISK: ProcessLimit =
+    ProcessLimit { resource: Resource::Fsize, name: "RLIMIT_FSIZE", what: "disk" };
+
+fn limit(limit: &ProcessLimit, most: u64) -> Result<(), StepError> {
     let both = Rlimit { current: Some(most), maximum: Some(most) };
-    setrlimit(resource, both).step(|| format!("limit {resource:?}"))
+    let ProcessLimit { resource, name, what } = limit;
+    let already = getrlimit(*resource).maximum.filter(|already| *already < most);
+    let set = setrlimit(*resource, both).step(|| match already {
+        Some(already) => format!("limit {what} to {most}: {name} of the caller is {already}"),
+        None => format!("limit {what} to {most}"),
+    });
+    match already {
+        Some(_) => set.map_err(|error| {
+            error.with_hint(
+                "ask for no more than that, or raise the caller's hard limit (`ulimit -H`)",
+            )
+        }),
+        None => set,
+    }
 }
 
 /// As many processors as the limit needs, so that programs that count them count right.
 fn restrict_processors(millis: u64) -> Result<(), StepError> {
-    let step = || "choose processors".to_owned();
+    let step = || format!("limit processors to {millis} thousandths");
     let may = sched_getaffinity(None).step(step)?;
     let wanted = usize::try_from(millis.div_ceil(1000).max(1)).unwrap_or(usize::MAX);
     let mut chosen = CpuSet::new();

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use bastide_proto::boot::{RootStep, UserAndGroup};
+use bastide_proto::boot::{InodeId, RootStep, UserAndGroup};
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, RawMode, ResolveFlags, mkdirat, openat, openat2, statat,
 };
@@ -17,7 +17,7 @@ use rustix::mount::{
 };
 use rustix::process::{fchdir, pivot_root};
 
-use super::{StepContext, StepError};
+use super::{StepContext, StepError, open_host_file};
 use crate::removable_walls::{Wall, is_removed};
 use crate::sys::{MountAttributes, set_mount_attributes};
 
@@ -61,12 +61,12 @@ pub(crate) fn clone_binds(
                 bind_override.take().map(|bind_override| Ok(bind_override.mount))
             }
             RootStep::Bind { source, writable, .. } => {
-                Some(clone_bind(source, attributes(*writable), None))
+                Some(clone_bind(source, None, attributes(*writable), None))
             }
-            RootStep::BindOwned { source, writable, owner, .. } => {
+            RootStep::BindOwned { source, writable, owner, identity, .. } => {
                 Some(owners(*owner).and_then(|namespace| {
                     let namespace = namespace.as_ref().map(AsFd::as_fd);
-                    clone_bind(source, attributes(*writable), namespace)
+                    clone_bind(source, *identity, attributes(*writable), namespace)
                 }))
             }
             _ => None,
@@ -105,13 +105,13 @@ fn closed() -> MountAttrFlags {
 
 fn clone_bind(
     source: &Path,
+    identity: Option<InodeId>,
     attributes: MountAttrFlags,
     user_namespace: Option<BorrowedFd<'_>>,
 ) -> Result<OwnedFd, StepError> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE
-        | OpenTreeFlags::OPEN_TREE_CLOEXEC
-        | OpenTreeFlags::AT_RECURSIVE;
-    let mount = open_tree(rustix::fs::CWD, source, flags)
+    // From here on nothing follows the path again.
+    let file = open_host_file(source, identity)?;
+    let mount = open_tree(&file, c"", COPY | OpenTreeFlags::AT_RECURSIVE)
         .step(|| format!("open {} of the host", source.display()))?;
     let attributes = MountAttributes {
         // A device file keeps working only where devices are allowed; commands still cannot make
@@ -119,9 +119,38 @@ fn clone_bind(
         set: u64::from(without_nodev_for_devices(&mount, attributes).bits()),
         user_namespace: user_namespace.map(|fd| fd.as_raw_fd()),
     };
-    set_mount_attributes(&mount, attributes)
-        .step(|| format!("restrict the mount of {}", source.display()))?;
-    Ok(mount)
+    match (set_mount_attributes(&mount, attributes), user_namespace) {
+        (Err(error), Some(shifted)) if error.raw_os_error() == Some(libc::EINVAL) => {
+            Err(no_shifted_owners(source, &file, shifted))
+        }
+        (set, _) => {
+            set.step(|| format!("restrict the mount of {}", source.display())).map(|()| mount)
+        }
+    }
+}
+
+/// A copy of a mount, attached nowhere, of what is open already.
+const COPY: OpenTreeFlags = OpenTreeFlags::OPEN_TREE_CLONE
+    .union(OpenTreeFlags::OPEN_TREE_CLOEXEC)
+    .union(OpenTreeFlags::AT_EMPTY_PATH);
+
+/// The error where the kernel cannot show files of a file system with other owners: of the one that `source` lies on, or
+/// of one that is mounted somewhere in it.
+fn no_shifted_owners(source: &Path, file: &OwnedFd, shifted: BorrowedFd<'_>) -> StepError {
+    let alone = open_tree(file, c"", COPY).map_err(std::io::Error::from).and_then(|alone| {
+        let user_namespace = Some(shifted.as_raw_fd());
+        set_mount_attributes(alone, MountAttributes { set: 0, user_namespace })
+    });
+    let what = match alone {
+        Ok(()) => "a file system that is mounted in it",
+        Err(_) => "the file system it lies on",
+    };
+    let step =
+        format!("show {} to commands of root: {what} has no id-mapped mounts", source.display());
+    StepError::from_errno(&step, libc::EINVAL).of_session().with_hint(
+        "use a folder of a file system that has them (ext4, XFS, Btrfs, tmpfs), start the session as another user \
+         than root, or ask for the rung `landlock`",
+    )
 }
 
 fn without_nodev_for_devices(mount: &OwnedFd, attributes: MountAttrFlags) -> MountAttrFlags {
@@ -149,7 +178,8 @@ pub(crate) fn finish_root(
     binds: Option<Vec<OwnedFd>>,
     has_template: bool,
 ) -> Result<(), StepError> {
-    build_all(steps, binds)?;
+    // The base was built by the same means, so the machine has them: whatever fails here is the session's.
+    build_all(steps, binds).map_err(StepError::of_session)?;
     if has_template || is_removed(Wall::ReadOnly) {
         return Ok(());
     }
@@ -194,6 +224,8 @@ pub(super) fn build(
             attach_at(&mount, target)
         }
         RootStep::MountPoint { target, is_dir } => make_mount_point(target, *is_dir),
+        RootStep::Pin { target } => mount_again(target, None),
+        RootStep::ReadOnly { target } => mount_again(target, Some(READ_ONLY)),
         RootStep::Tmpfs { target, mode, size } => attach_at(&new_tmpfs(*mode, *size)?, target),
         RootStep::Proc { target } => attach_at(&new_file_system(c"proc", &[], CLOSED)?, target),
         RootStep::Devpts { target } => {
@@ -334,6 +366,27 @@ pub(super) fn attach_at(mount: &OwnedFd, target: &str) -> Result<(), StepError> 
         .step(|| format!("find {target} in the new root"))
         .map_err(StepError::of_session)?;
     attach(mount, &at, target)
+}
+
+/// What is set on something of the kernel's that nobody may write to.
+const READ_ONLY: MountAttrFlags =
+    CLOSED.union(MountAttrFlags::MOUNT_ATTR_NOEXEC).union(MountAttrFlags::MOUNT_ATTR_RDONLY);
+
+/// Mounts something of the new root on itself, as it is or closed.
+fn mount_again(target: &str, closed: Option<MountAttrFlags>) -> Result<(), StepError> {
+    let step = || format!("mount {target} on itself");
+    let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let at = match openat2(rustix::fs::CWD, inside(target), flags, Mode::empty(), WITHIN) {
+        // The kernel was built without it.
+        Err(Errno::NOENT) if closed.is_some() => return Ok(()),
+        at => at.step(step)?,
+    };
+    let mount = open_tree(&at, c"", COPY | OpenTreeFlags::AT_RECURSIVE).step(step)?;
+    if let Some(closed) = closed.filter(|_| !is_removed(Wall::ReadOnly)) {
+        let attributes = MountAttributes { set: u64::from(closed.bits()), user_namespace: None };
+        set_mount_attributes(&mount, attributes).step(step)?;
+    }
+    attach(&mount, &at, target)
 }
 
 pub(super) fn attach(mount: &OwnedFd, at: impl AsFd, name: &str) -> Result<(), StepError> {

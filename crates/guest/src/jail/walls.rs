@@ -2,11 +2,13 @@
 //! stays outside.
 
 use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::OnceLock;
 
-use bastide_proto::boot::{BootSpec, Enforced, HostWalls, Rung};
+use bastide_proto::boot::{BootSpec, Enforced, HostWalls, InodeId, Rung};
 use landlock::{
-    ABI, Access as _, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    ABI, Access as _, AccessFs, CompatLevel, Compatible, PathBeneath, Ruleset, RulesetAttr,
     RulesetCreated, RulesetCreatedAttr, Scope,
 };
 use rustix::io::Errno;
@@ -22,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use super::seccomp::{
     FilterOptions, Processors, Protected, Shared, WriteTarget, filter, guest_filter, init_filter,
 };
-use super::{SandboxSpec, StepContext, StepError};
+use super::{SandboxSpec, StepContext, StepError, open_host_file};
 use crate::accounts::Identity;
 use crate::removable_walls::{Wall, is_removed};
 
@@ -282,7 +284,12 @@ pub(super) fn keep_capabilities(
 
 /// What commands may do with files, and where. Signals and abstract sockets they have only among
 /// themselves.
-struct FileAccess<'a>(Option<Vec<(&'a str, Access)>>);
+struct FileAccess<'a> {
+    /// Where, and what; nothing, where whatever the mounts allow may be done.
+    rules: Option<Vec<(&'a str, Access)>>,
+    /// Which files some of these are.
+    identities: &'a [(String, InodeId)],
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Access {
@@ -308,7 +315,7 @@ impl Access {
 impl<'a> FileAccess<'a> {
     /// Whatever the mounts allow.
     fn anywhere() -> Self {
-        Self(None)
+        Self { rules: None, identities: &[] }
     }
 
     /// Everything in a root of the sandbox's own is there to be read.
@@ -316,7 +323,8 @@ impl<'a> FileAccess<'a> {
         let fixed = [("/", Access::Read), ("/dev", Access::Use), ("/proc", Access::Use)];
         let scratch = ["/tmp", "/dev/shm"].map(|path| (path, Access::All));
         let own = spec.writable.iter().map(|path| (path.as_str(), Access::All));
-        Self(Some(fixed.into_iter().chain(scratch).chain(own).collect()))
+        let rules = Some(fixed.into_iter().chain(scratch).chain(own).collect());
+        Self { rules, identities: &[] }
     }
 
     /// Of the host's files, those that are meant. Nothing of `/proc` is written to: root, without any
@@ -327,13 +335,30 @@ impl<'a> FileAccess<'a> {
         let devices = walls.devices.iter().map(|path| (path.as_str(), Access::Use));
         let folders = spec.own_folders.iter().filter_map(|path| path.to_str());
         let own = spec.writable.iter().map(String::as_str).chain(folders);
-        Self(Some(read.chain(devices).chain(own.map(|path| (path, Access::All))).collect()))
+        let rules = read.chain(devices).chain(own.map(|path| (path, Access::All))).collect();
+        Self { rules: Some(rules), identities: &spec.identities }
+    }
+
+    /// Opens everything there are rules for: what was granted, and nothing that was put in its place.
+    fn open(&self) -> Result<Vec<(OwnedFd, Access)>, StepError> {
+        let mut opened = Vec::new();
+        for (path, access) in self.rules.iter().flatten() {
+            let identity = self.identities.iter().find(|(known, _)| known == path);
+            match open_host_file(Path::new(path), identity.map(|(_, identity)| *identity)) {
+                Ok(file) => opened.push((file, *access)),
+                // What is not there need not be allowed.
+                Err(_) if *access == Access::Read && identity.is_none() => {}
+                Err(error) => return Err(error.of_session()),
+            }
+        }
+        Ok(opened)
     }
 
     fn rules(self) -> Result<RulesetCreated, StepError> {
+        let opened = self.open()?;
         let build = || -> Result<_, Box<dyn std::error::Error>> {
             let ruleset = Ruleset::default().set_compatibility(CompatLevel::BestEffort);
-            let ruleset = match &self.0 {
+            let ruleset = match &self.rules {
                 Some(_) => ruleset.handle_access(AccessFs::from_all(NEWEST))?,
                 None => ruleset,
             };
@@ -342,13 +367,8 @@ impl<'a> FileAccess<'a> {
                 false => Scope::from_all(NEWEST),
             };
             let mut ruleset = ruleset.scope(scope)?.create()?;
-            for (path, access) in self.0.unwrap_or_default() {
-                match PathFd::new(path) {
-                    Ok(fd) => ruleset = ruleset.add_rule(PathBeneath::new(fd, access.rights()))?,
-                    // What is not there need not be allowed.
-                    Err(_) if access == Access::Read => {}
-                    Err(error) => return Err(error.into()),
-                }
+            for (file, access) in opened {
+                ruleset = ruleset.add_rule(PathBeneath::new(file, access.rights()))?;
             }
             Ok(ruleset)
         };

@@ -12,13 +12,14 @@ mod walk;
 
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
 
-use bastide_proto::boot::Resolver;
+use bastide_proto::boot::{InodeId, Resolver};
 use bastide_proto::{Fault, FaultKind, GuestRoute};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, readlinkat};
 use rustix::io::Errno;
 
-use crate::jail::{StepContext, StepError};
+use crate::jail::{StepContext, StepError, open_host_file};
 
 use mounts::Mounts;
 
@@ -177,14 +178,16 @@ impl Roots {
     pub(crate) fn open(
         writable: &[String],
         readable: &[String],
+        identities: &[(String, InodeId)],
         resolver: Resolver,
     ) -> Result<Self, StepError> {
         let mut list = Vec::new();
         for (paths, writable) in [(writable, true), (readable, false)] {
             for path in paths {
                 let step = || format!("open {path}");
-                let held = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
-                let held = held.step(step)?;
+                let identity = identities.iter().find(|(known, _)| known == path);
+                let held =
+                    open_host_file(Path::new(path), identity.map(|(_, identity)| *identity))?;
                 let node = stat_held(&held).step(step)?;
                 let is_dir = node.kind == FileType::Directory;
                 let attributes = RootAttributes { writable, device: node.device };
@@ -195,6 +198,11 @@ impl Roots {
         let works = list.first().is_none_or(|root| kernel::works(&root.held));
         let resolver = if works { resolver } else { Resolver::Walk };
         Ok(Self { list, mounts, resolver })
+    }
+
+    /// Whether a file is part of the same tree as the folder it lies in, and not of something mounted there.
+    pub(crate) fn continues(&self, node: &FileIdentity, above: &FileIdentity) -> bool {
+        self.mounts.continues(node, above)
     }
 
     /// The root that `path` lies in, by name; of nested ones the innermost.

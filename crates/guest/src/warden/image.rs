@@ -69,7 +69,8 @@ impl<'a> Workspace<'a> {
                 drop(fs::remove_file(&image.path));
                 Ok(Self { device: Some(Err(why.to_string())), ..Self::default() })
             }
-            Err(why) => Err(why),
+            // That its files cannot be had on this rung is no reason to have none on another.
+            Err(why) => Err(why.of_session()),
         }
     }
 }

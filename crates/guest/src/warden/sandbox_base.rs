@@ -117,20 +117,23 @@ impl SandboxBase {
             let opened = File::open(path).step(|| "open the user namespace".to_owned())?;
             self.shifted = Some(opened);
         }
-        Ok(self.send_binds(steps, None)?)
+        Ok(self.send_binds(&self.clone_binds(steps, None)?)?)
     }
 
-    /// Hands over copies of the mounts of every bind among the steps, where init cannot make them. The
-    /// last packet has none.
-    fn send_binds(
+    /// Copies the mounts of every bind among the steps, where init cannot.
+    fn clone_binds(
         &self,
         steps: &[RootStep],
         bind_override: Option<BindOverride<'_>>,
-    ) -> Result<(), StepError> {
-        let binds = match self.ids.are_shifted() {
-            true => clone_binds(steps, &|owner| self.namespace_of(owner).map(Some), bind_override)?,
-            false => Vec::new(),
-        };
+    ) -> Result<Vec<OwnedFd>, StepError> {
+        match self.ids.are_shifted() {
+            true => clone_binds(steps, &|owner| self.namespace_of(owner).map(Some), bind_override),
+            false => Ok(Vec::new()),
+        }
+    }
+
+    /// Hands copies of mounts over. The last packet has none.
+    fn send_binds(&self, binds: &[OwnedFd]) -> Result<(), StepError> {
         for some in binds.chunks(packet::MAX_FDS) {
             let fds: Vec<_> = some.iter().map(AsFd::as_fd).collect();
             packet::send(&self.to_init, &(), &fds).step(talk)?;
@@ -164,9 +167,11 @@ impl SandboxBase {
             has_logs: session_fds.logs.is_some(),
             has_oom_events: session_fds.oom_events.is_some(),
         };
+        // An init that has its session waits for all of these, and could not say what went wrong here.
+        let binds = self.clone_binds(&spec.steps, workspace).map_err(StepError::of_session)?;
         let given = packet::send(&self.to_init, &task, &session_fds.as_fds())
             .step(talk)
-            .and_then(|()| self.send_binds(&spec.steps, workspace));
+            .and_then(|()| self.send_binds(&binds));
         // An init that failed before says why, and hears nothing any more.
         match (packet::receive(&self.to_init).step(talk), given) {
             (Ok(Some((BootReport::Failed(failure), _))), _) => Err(failure),
@@ -229,7 +234,8 @@ impl Prepared {
         }
         // Init finds the folder for the new root as its current one: it may not look up the path.
         rustix::process::chdir(&base_spec.mount_dir)
-            .step(|| format!("enter {}", base_spec.mount_dir.display()))?;
+            .step(|| format!("enter {}", base_spec.mount_dir.display()))
+            .map_err(StepError::of_session)?;
         let pair = || "make a pair of sockets".to_owned();
         let (to_init, to_warden) = UnixStream::pair().step(pair)?;
         let (port_channel, far_port_channel) = port_channel::pair().step(pair)?;
@@ -264,6 +270,7 @@ fn no_namespaces(error: &io::Error) -> BootFailure {
         errno: error.raw_os_error().unwrap_or(libc::EIO),
         no_namespaces: true,
         of_session: false,
+        hint: None,
         no_range: false,
     }
 }

@@ -84,7 +84,9 @@ impl Condition {
                  `NetworkAccess::Host`"
             }
             Self::MemberRefused | Self::EngineElsewhere => return None,
-            Self::RungUnknown => "ask for a rung by name with `Isolation::Exactly`",
+            Self::RungUnknown => {
+                "make a new session from its snapshot; what it left in its folder can be copied before"
+            }
             Self::GrantMoved => {
                 "grant it at its own path, or use `Isolation::Exactly(Rung::Namespaces)`"
             }

@@ -1,10 +1,10 @@
 //! Limits, each attacked in the way it would be got round; where one does not hold, the receipt says so.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bastide::model::Manifest;
 use bastide::{
-    Command, CreateOptions, OutputEvent, Process, Reason, ResourceLimits, Rung, Session,
+    Command, CreateOptions, ErrorKind, OutputEvent, Process, Reason, ResourceLimits, Rung, Session,
 };
 
 use crate::escape::attempt;
@@ -21,6 +21,7 @@ pub(super) const TRIALS: &[Trial] = trials![
     leaves_processes_for_whoever_ends_a_fork_storm,
     ends_a_fork_storm_at_the_deadline,
     deletes_a_session_in_a_fork_storm,
+    outlives_that_no_thread_can_be_made,
 ];
 
 async fn limited(context: &Context, limits: ResourceLimits) -> Result<Session, TrialError> {
@@ -235,4 +236,49 @@ async fn deletes_a_session_in_a_fork_storm(context: Context) -> Outcome {
         assert!(!(is_storm && is_there), "{} outlived its session", path.display());
     }
     bystander.check()
+}
+
+/// Where commands make sandboxes of their own the settings of the session's namespaces are theirs, and so is how many
+/// processes there can be: the guest, too, gets no more.
+async fn outlives_that_no_thread_can_be_made(context: Context) -> Outcome {
+    let options = CreateOptions::default().nested_sandbox();
+    let session = match context.client().create(&Manifest::default(), options).await {
+        Err(error) if error.kind() == ErrorKind::Unsupported => {
+            return Err(skip(error.message().to_owned()));
+        }
+        session => session?,
+    };
+    let set = session.exec(sh("echo 301 > /proc/sys/kernel/pid_max")).await?;
+    let guest = context.client().inspect(session.id()).await?.guest_pid;
+    let (0, Some(guest)) = (set.exit.code, guest) else {
+        session.delete().await?;
+        return Err(skip(
+            "this kernel does not count processes by namespace, or not for this user",
+        ));
+    };
+    // One that did something a moment ago is still there, and would do.
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while std::fs::read_dir(format!("/proc/{guest}/task"))?.count() > 1 {
+        assert!(Instant::now() < deadline, "the guest keeps its threads");
+        tokio::task::yield_now().await;
+    }
+    // The shell that cannot fork ends; the one around it forks nothing more. It ends them until the last was collected.
+    let full =
+        "( i=0; while [ $i -lt 400 ]; do sleep 7199 > /dev/null & i=$((i+1)); done ) 2> /dev/null
+                echo full; read -r go
+                while :; do left=; for p in /proc/[0-9]*; do
+                  read -r name < $p/comm && [ \"$name\" = sleep ] && left=1 && kill -9 ${p#/proc/}
+                done; [ -z \"$left\" ] && break; done 2> /dev/null
+                echo 32768 > /proc/sys/kernel/pid_max";
+    let mut process = session.spawn(sh(full)).await?;
+    assert_eq!(process.next().await?, OutputEvent::Stdout("full\n".into()));
+    let refused = session.files().write("file", "x").await;
+    if let Err(error) = &refused {
+        assert!(format!("{error:?}").contains("thread"), "{error:?}");
+    }
+    process.write("go\n").await?;
+    process.output(1024).await?;
+    session.files().write("file", "y").await?;
+    assert_eq!(say(&session, "cat file").await?, "y");
+    Ok(session.delete().await?)
 }

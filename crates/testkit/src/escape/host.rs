@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use bastide::archive::tar::{TarKind, TarMember, TarWriter};
 use bastide::model::{Manifest, PathGrant};
-use bastide::{CreateOptions, ErrorKind, ExtractOptions, Rung, Session, WriteOptions};
+use bastide::{ErrorKind, ExtractOptions, Rung, Session, WriteOptions};
 
 use super::attempt;
 use crate::suite::{Context, Outcome, Trial, TrialError, say, sh, skip, with_probe};
@@ -16,7 +16,6 @@ use crate::trials;
 pub(super) const TRIALS: &[Trial] = trials![
     leaves_nothing_on_the_host_that_gives_more,
     leaves_nothing_in_a_granted_folder_that_gives_more,
-    leaves_no_file_capability_out_of_a_nested_sandbox,
     leaves_nothing_that_gives_more_by_files,
     leaves_only_files_of_the_folders_owner,
     keeps_set_id_modes_in_storage_of_its_own,
@@ -30,7 +29,7 @@ pub(super) const TRIALS: &[Trial] = trials![
 const SOMEBODY: (u32, u32) = (4711, 4712);
 
 /// A folder of the host, links followed, and whoever works in it can get there.
-fn host() -> Result<(tempfile::TempDir, PathBuf), TrialError> {
+pub(super) fn host() -> Result<(tempfile::TempDir, PathBuf), TrialError> {
     let folder = tempfile::tempdir_in("/var/tmp")?;
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
     let path = folder.path().canonicalize()?;
@@ -38,7 +37,7 @@ fn host() -> Result<(tempfile::TempDir, PathBuf), TrialError> {
 }
 
 /// A folder in it to work in. On the rung `landlock` commands of root are not root, but the folder's owner.
-fn work(context: &Context, top: &Path, name: &str) -> Result<PathBuf, TrialError> {
+pub(super) fn work(context: &Context, top: &Path, name: &str) -> Result<PathBuf, TrialError> {
     let path = top.join(name);
     fs::create_dir(&path)?;
     if rustix::process::geteuid().is_root() && !context.has_namespaces()? {
@@ -49,7 +48,7 @@ fn work(context: &Context, top: &Path, name: &str) -> Result<PathBuf, TrialError
 
 impl Context {
     /// Whether sessions of this backend stand on namespaces.
-    fn has_namespaces(&self) -> Result<bool, TrialError> {
+    pub(super) fn has_namespaces(&self) -> Result<bool, TrialError> {
         let handle = tokio::runtime::Handle::current();
         tokio::task::block_in_place(|| {
             handle.block_on(async {
@@ -66,12 +65,16 @@ fn text(path: &Path) -> Result<String, TrialError> {
     Ok(path.to_str().ok_or("not UTF-8")?.to_owned())
 }
 
-fn grant(path: &Path, host: Option<&Path>, read_only: bool) -> Result<PathGrant, TrialError> {
+pub(super) fn grant(
+    path: &Path,
+    host: Option<&Path>,
+    read_only: bool,
+) -> Result<PathGrant, TrialError> {
     let host_path = host.map(text).transpose()?;
     Ok(PathGrant { path: text(path)?, read_only, description: None, host_path })
 }
 
-fn manifest(root: &Path, grants: Vec<PathGrant>) -> Result<Manifest, TrialError> {
+pub(super) fn manifest(root: &Path, grants: Vec<PathGrant>) -> Result<Manifest, TrialError> {
     let root = text(root)?;
     Ok(Manifest { root, extra_path_grants: grants, ..Manifest::default() })
 }
@@ -138,23 +141,6 @@ async fn leaves_nothing_in_a_granted_folder_that_gives_more(context: Context) ->
     session.delete().await?;
     assert_eq!((said.as_str(), found), ("", Vec::new()));
     assert!(folder.join("by-chmod").exists(), "it tried");
-    Ok(())
-}
-
-async fn leaves_no_file_capability_out_of_a_nested_sandbox(context: Context) -> Outcome {
-    if !context.backend.has_host_files() || !context.has_namespaces()? {
-        return Ok(());
-    }
-    let (_held, top) = host()?;
-    let root = work(&context, &top, "ws")?;
-    let manifest = with_probe(manifest(&root, Vec::new())?)?;
-    let options = CreateOptions::default().nested_sandbox();
-    let session = context.client().create(&manifest, options).await?;
-    let said = attempt(&session, "lasting-nested", &[]).await?;
-    let found = dangers(&root)?;
-    session.delete().await?;
-    assert_eq!((said.as_str(), found), ("", Vec::new()));
-    assert!(root.join("nested-v3").exists(), "it tried");
     Ok(())
 }
 

@@ -17,6 +17,7 @@ pub(super) const TRIALS: &[Trial] = trials![
     cannot_type_into_a_terminal,
     is_seen_by_the_kernel_as_confined,
     does_not_kill_for_an_unknown_call,
+    cannot_change_settings_of_the_kernel,
     has_guest_and_init_that_are_confined_themselves,
 ];
 
@@ -79,6 +80,16 @@ async fn is_seen_by_the_kernel_as_confined(context: Context) -> Outcome {
 async fn does_not_kill_for_an_unknown_call(context: Context) -> Outcome {
     let session = session(&context).await?;
     assert_eq!(attempt(&session, "unknown-call", &[]).await?, "no such call\n");
+    Ok(session.delete().await?)
+}
+
+/// Some settings belong to the namespaces of the session, and so to root inside: the most processes there are among them.
+async fn cannot_change_settings_of_the_kernel(context: Context) -> Outcome {
+    let session = session(&context).await?;
+    // Nothing is written: to open it for writing is enough.
+    let line = "for file in $(find /proc/sys /proc/irq /proc/bus /proc/sysrq-trigger -type f 2>/dev/null); \
+                do (: >> $file) 2>/dev/null && echo $file; done; true";
+    assert_eq!(say(&session, line).await?, "");
     Ok(session.delete().await?)
 }
 

@@ -67,7 +67,6 @@ fn attempt(name: &str, arguments: &[String]) -> io::Result<Vec<String>> {
         "families" => Ok(sys::not_refused(&sys::sockets())),
         "gaps" => gaps(argument(0), argument(1), argument(2), argument(3)),
         "lasting" => set_id::lasting(),
-        "lasting-nested" => set_id::lasting_nested(),
         "segment" => Ok(sys::find_segment(argument(0))),
         "read" => Ok(fs::read(argument(0)).map(|_| "read".to_owned()).into_iter().collect()),
         "echo" => echo(argument(0)),

@@ -7,6 +7,7 @@ use super::program::Condition::{AnyBit, Equal, Masked, NotEqual};
 use super::program::{Rule, Rules, denying, program};
 use super::set_id::{WriteTarget, refuse_set_id};
 use super::table;
+use crate::sys::LIBRARY_SIGNALS;
 
 /// Every kind of namespace a `clone` could ask for.
 const NEW_NAMESPACES: [libc::c_int; 8] = [
@@ -153,7 +154,7 @@ pub(crate) fn filter(protected: &Protected, walled: FilterOptions) -> BpfProgram
         refused.insert(libc::SYS_sched_setaffinity, Vec::new());
     }
     if writes == WriteTarget::OnHost {
-        refuse_set_id(&mut refused, &mut allowed, shared);
+        refuse_set_id(&mut refused, &mut allowed);
     }
     program(&refused, &allowed)
 }
@@ -241,8 +242,8 @@ fn signals(protected: &Protected) -> [(i64, Vec<Rule>); 10] {
     };
     let groups: Vec<_> = pids.iter().flat_map(|pid| [*pid, -*pid]).chain([-1]).collect();
     let either = [at(0, &pids), at(1, &pids)].concat();
-    let deadly = [libc::SIGKILL, libc::SIGSTOP]
-        .map(|signal| vec![Equal(1, F_SETSIG), Equal(2, number(signal))]);
+    let deadly = [libc::SIGKILL, libc::SIGSTOP].into_iter().chain(LIBRARY_SIGNALS);
+    let deadly = deadly.map(|signal| vec![Equal(1, F_SETSIG), Equal(2, number(signal))]);
     [
         (libc::SYS_kill, at(0, &groups)),
         (libc::SYS_tkill, at(0, &pids)),
@@ -253,7 +254,7 @@ fn signals(protected: &Protected) -> [(i64, Vec<Rule>); 10] {
         (libc::SYS_ptrace, at(1, &pids)),
         (libc::SYS_process_vm_readv, at(0, &pids)),
         (libc::SYS_process_vm_writev, at(0, &pids)),
-        (libc::SYS_fcntl, deadly.to_vec()),
+        (libc::SYS_fcntl, deadly.collect()),
     ]
 }
 

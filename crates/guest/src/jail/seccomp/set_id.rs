@@ -5,7 +5,6 @@
 //! modes, so every call that takes one is looked at. The kernel takes a mode as 16 bits and flags as 32, so
 //! only the lower half of an argument counts.
 
-use super::filter::Shared;
 use super::program::Condition::{AnyBit, Masked};
 use super::program::{Rule, Rules};
 
@@ -33,7 +32,7 @@ const DEVICES: [u32; 2] = [0o2_0000, 0o6_0000];
 const RENAME_WHITEOUT: u32 = 1 << 2;
 
 /// Refuses what must not be left on the host.
-pub(super) fn refuse_set_id(refused: &mut Rules, allowed: &mut Rules, shared: Shared) {
+pub(super) fn refuse_set_id(refused: &mut Rules, allowed: &mut Rules) {
     for (call, mode) in modes() {
         refuse(refused, call, vec![vec![AnyBit(mode, SET_ID)]]);
     }
@@ -47,13 +46,6 @@ pub(super) fn refuse_set_id(refused: &mut Rules, allowed: &mut Rules, shared: Sh
     refuse(refused, libc::SYS_renameat2, vec![vec![AnyBit(4, RENAME_WHITEOUT)]]);
     // Its mode is behind a pointer, where nothing can look. Programs fall back to `openat`.
     allowed.remove(&libc::SYS_openat2);
-    if shared == Shared::Nested {
-        // In a user namespace of its own a command has every capability over its own files, that to
-        // give them capabilities included, and names of attributes are behind pointers too.
-        for call in [libc::SYS_setxattr, libc::SYS_lsetxattr, libc::SYS_fsetxattr] {
-            refuse(refused, call, Vec::new());
-        }
-    }
 }
 
 /// Adds to when a call is refused; one that always is stays so.
@@ -117,7 +109,7 @@ fn makers_of_nodes() -> [(libc::c_long, u32); 1] {
 mod tests {
     use rustix::process::Pid;
 
-    use super::super::filter::{FilterOptions, Protected, filter};
+    use super::super::filter::{FilterOptions, Protected, Shared, filter};
     use super::super::program::tests::answer_to;
     use super::*;
 
@@ -132,7 +124,7 @@ mod tests {
 
     #[test]
     fn refuses_set_id_modes_however_they_are_written() {
-        let all = [Shared::Nothing, Shared::Nested, Shared::Host { network: true }];
+        let all = [Shared::Nothing, Shared::Host { network: true }];
         for shared in all {
             let (inside, on_host) =
                 (of(shared, WriteTarget::Inside), of(shared, WriteTarget::OnHost));
@@ -181,14 +173,5 @@ mod tests {
         assert_eq!([rename(0), rename(1), rename(2)], [None; 3]);
         assert_eq!(answer_to(&on_host, libc::SYS_openat2, &[]), ENOSYS);
         assert_eq!(answer_to(&inside, libc::SYS_openat2, &[]), None);
-    }
-
-    #[test]
-    fn refuses_attributes_only_where_anybody_can_have_every_capability() {
-        for call in [libc::SYS_setxattr, libc::SYS_lsetxattr, libc::SYS_fsetxattr] {
-            assert_eq!(answer_to(&of(Shared::Nested, WriteTarget::OnHost), call, &[]), EPERM);
-            assert_eq!(answer_to(&of(Shared::Nested, WriteTarget::Inside), call, &[]), None);
-            assert_eq!(answer_to(&of(Shared::Nothing, WriteTarget::OnHost), call, &[]), None);
-        }
     }
 }

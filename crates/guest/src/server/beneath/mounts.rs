@@ -84,37 +84,53 @@ fn mount_by_proc(file: &impl AsFd) -> Option<u64> {
 
 /// The mounts that may be entered.
 #[derive(Debug)]
-pub(super) struct Mounts(HashSet<u64>);
+pub(super) struct Mounts {
+    known: HashSet<u64>,
+    /// Those of them that show what would be there without them: folders that are mounted on themselves.
+    pins: HashSet<u64>,
+}
 
 impl Mounts {
     /// Learns which mounts there are in the roots now.
     pub(super) fn learn(roots: &[Root]) -> io::Result<Self> {
-        let mut known = HashSet::new();
+        let (mut known, mut pins) = (HashSet::new(), HashSet::new());
         for root in roots {
             known.insert(stat_held(&root.held)?.mount);
         }
-        for point in mount_points()? {
-            let at = names(&point);
+        let list = mount_list()?;
+        let lines: Vec<MountLine> =
+            list.split(|byte| *byte == b'\n').filter_map(MountLine::parse).collect();
+        for line in &lines {
+            let at = names(&line.point);
             if !roots.iter().any(|root| at.starts_with(&root.names)) {
                 continue;
             }
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             // What cannot be looked at cannot be entered either.
-            if let Ok(held) = rustix::fs::open(point.as_slice(), flags, Mode::empty()) {
-                known.insert(stat_held(&held)?.mount);
+            if let Ok(held) = rustix::fs::open(line.point.as_slice(), flags, Mode::empty()) {
+                let mount = stat_held(&held)?.mount;
+                known.insert(mount);
+                if lines.iter().any(|parent| line.is_pin_in(parent)) {
+                    pins.insert(mount);
+                }
             }
         }
-        Ok(Self(known))
+        Ok(Self { known, pins })
+    }
+
+    /// Whether a file is part of the same tree as the folder it lies in, and not of something mounted there.
+    pub(super) fn continues(&self, node: &FileIdentity, above: &FileIdentity) -> bool {
+        node.is_in_mount_of(above) || self.pins.contains(&node.mount)
     }
 
     /// Whether a file is in one of them.
     pub(super) fn knows(&self, node: &FileIdentity) -> bool {
-        self.0.contains(&node.mount)
+        self.known.contains(&node.mount)
     }
 }
 
-/// Where something is mounted.
-fn mount_points() -> io::Result<Vec<Vec<u8>>> {
+/// Everything that is mounted, in the kernel's words.
+fn mount_list() -> io::Result<Vec<u8>> {
     let mut list = Vec::new();
     match File::open("/proc/self/mountinfo") {
         Ok(file) => file.take(MAX_LIST).read_to_end(&mut list)?,
@@ -122,12 +138,44 @@ fn mount_points() -> io::Result<Vec<Vec<u8>>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
         Err(error) => return Err(error),
     };
-    Ok(list.split(|byte| *byte == b'\n').filter_map(mount_point).collect())
+    Ok(list)
 }
 
-/// The fifth field of a line; blanks in it are written as octal numbers.
-fn mount_point(line: &[u8]) -> Option<Vec<u8>> {
-    let field = line.split(|byte| *byte == b' ').nth(4)?;
+/// What a line says of a mount.
+#[derive(Debug)]
+struct MountLine<'a> {
+    id: &'a [u8],
+    parent: &'a [u8],
+    device: &'a [u8],
+    /// What of the file system is mounted.
+    root: Vec<u8>,
+    /// Where.
+    point: Vec<u8>,
+    options: &'a [u8],
+}
+
+impl<'a> MountLine<'a> {
+    fn parse(line: &'a [u8]) -> Option<Self> {
+        let mut fields = line.split(|byte| *byte == b' ');
+        let (id, parent, device) = (fields.next()?, fields.next()?, fields.next()?);
+        let (root, point) = (unescaped(fields.next()?), unescaped(fields.next()?));
+        Some(Self { id, parent, device, root, point, options: fields.next()? })
+    }
+
+    /// Whether it shows what is in its place of `parent` anyway, in the same way.
+    fn is_pin_in(&self, parent: &Self) -> bool {
+        let beneath = |path: &[u8], top: &[u8]| -> Option<Vec<Vec<u8>>> {
+            names(path).strip_prefix(names(top).as_slice()).map(<[_]>::to_vec)
+        };
+        let place = beneath(&self.point, &parent.point);
+        (self.parent, self.device, self.options) == (parent.id, parent.device, parent.options)
+            && place.is_some()
+            && place == beneath(&self.root, &parent.root)
+    }
+}
+
+/// A field of a line; blanks in it are written as octal numbers.
+fn unescaped(field: &[u8]) -> Vec<u8> {
     let mut point = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((first, tail)) = rest.split_first() {
@@ -142,7 +190,7 @@ fn mount_point(line: &[u8]) -> Option<Vec<u8>> {
             rest = tail;
         }
     }
-    Some(point)
+    point
 }
 
 #[cfg(test)]
@@ -159,7 +207,26 @@ mod tests {
             (b"", None),
         ];
         for (line, want) in cases {
-            assert_eq!(mount_point(line).as_deref(), *want, "{line:?}");
+            let point = MountLine::parse(line).map(|line| line.point);
+            assert_eq!(point.as_deref(), *want, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn knows_a_folder_that_is_mounted_on_itself() {
+        let line = |text: &'static str| MountLine::parse(text.as_bytes()).unwrap();
+        let around = line("40 1 8:1 /home/ws /ws rw,nosuid - ext4 /dev/x rw");
+        let cases = [
+            ("41 40 8:1 /home/ws/a /ws/a rw,nosuid - ext4 /dev/x rw", true),
+            ("41 40 8:1 /home/ws/a/b /ws/a/b rw,nosuid - ext4 /dev/x rw", true),
+            ("41 40 8:1 /home/ws/b /ws/a rw,nosuid - ext4 /dev/x rw", false),
+            ("41 40 8:1 /home/ws/a /ws/a ro,nosuid - ext4 /dev/x rw", false),
+            ("41 40 8:2 /home/ws/a /ws/a rw,nosuid - ext4 /dev/y rw", false),
+            ("41 39 8:1 /home/ws/a /ws/a rw,nosuid - ext4 /dev/x rw", false),
+            ("41 40 8:1 /elsewhere /elsewhere rw,nosuid - ext4 /dev/x rw", false),
+        ];
+        for (text, want) in cases {
+            assert_eq!(line(text).is_pin_in(&around), want, "{text}");
         }
     }
 

@@ -38,7 +38,7 @@ impl Fixture {
 
     fn roots(&self, resolver: Resolver) -> Roots {
         let ws = self.ws("").to_str().unwrap().trim_end_matches('/').to_owned();
-        Roots::open(&[ws], &[], resolver).unwrap()
+        Roots::open(&[ws], &[], &[], resolver).unwrap()
     }
 }
 
@@ -109,7 +109,7 @@ fn finds_the_innermost_root_and_goes_from_one_to_another() {
     for resolver in BOTH {
         let writable = [text(fixture.top.join("ws")), text(fixture.ws("cache"))];
         let readable = [text(fixture.top.join("grant"))];
-        let roots = Roots::open(&writable, &readable, resolver).unwrap();
+        let roots = Roots::open(&writable, &readable, &[], resolver).unwrap();
         let open =
             |path: PathBuf| roots.open_at(&guest_path(&path), OFlags::PATH, Leaf::Target).unwrap();
         let granted = open(fixture.ws("link/f"));
@@ -134,7 +134,7 @@ fn a_root_can_be_a_file() {
     fs::write(&file, "granted").unwrap();
     let text = file.to_str().unwrap().to_owned();
     for resolver in BOTH {
-        let roots = Roots::open(std::slice::from_ref(&text), &[], resolver).unwrap();
+        let roots = Roots::open(std::slice::from_ref(&text), &[], &[], resolver).unwrap();
         let opened = roots.open_at(&guest_path(&file), OFlags::RDONLY, Leaf::Target).unwrap();
         assert_eq!(opened.regular().unwrap().size, 7);
         let below = roots.open_at(&guest_path(&file.join("x")), OFlags::RDONLY, Leaf::Target);

@@ -52,7 +52,7 @@ impl Fixture {
 
     fn roots(&self, resolver: Resolver) -> Roots {
         let ws = self.top.join("ws").to_str().unwrap().to_owned();
-        Roots::open(&[ws], &[], resolver).unwrap()
+        Roots::open(&[ws], &[], &[], resolver).unwrap()
     }
 
     /// Everything about what is outside that would show if somebody had touched it.

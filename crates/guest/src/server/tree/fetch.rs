@@ -20,7 +20,7 @@ use super::stability::Stability;
 use super::{attributes, unlocked};
 use crate::server::Guest;
 use crate::server::beneath::Roots;
-use crate::server::blocking::blocking;
+use crate::server::blocking::{blocking, start};
 use crate::server::call::{HostGone, Outbox, Refusal};
 use crate::server::side_channel::SideChannel;
 
@@ -82,7 +82,7 @@ impl Fetcher {
             true => Stability::protect(&base),
             false => Stability::default(),
         };
-        let mut work = tokio::task::spawn_blocking(work);
+        let mut work = start(work)?;
         let until = tokio::time::Instant::now() + PROTECTION;
         let stability = loop {
             match tokio::time::timeout(WORD, &mut work).await {

@@ -291,7 +291,7 @@ fn enter(
         entered => entered?,
     };
     let node = stat_held(&entered)?;
-    Ok(node.is_in_mount_of(above).then_some((entered, unlocked)))
+    Ok(roots.continues(&node, above).then_some((entered, unlocked)))
 }
 
 /// What the host is told about a file.

@@ -81,27 +81,6 @@ pub(super) fn lasting() -> io::Result<Vec<String>> {
     Ok(left)
 }
 
-/// The same from a user namespace of its own, in which this process has every capability.
-pub(super) fn lasting_nested() -> io::Result<Vec<String>> {
-    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    sys::own_user_namespace()?;
-    fs::write("/proc/self/setgroups", "deny")?;
-    fs::write("/proc/self/uid_map", format!("0 {uid} 1"))?;
-    fs::write("/proc/self/gid_map", format!("0 {gid} 1"))?;
-    let status = fs::read_to_string("/proc/self/status")?;
-    if !status.contains("CapEff:\t000001ffffffffff") {
-        return Err(io::Error::other(format!(
-            "no capabilities in a namespace of its own: {status}"
-        )));
-    }
-    let mut left = capabilities("nested-")?;
-    fs::write("nested-chmod", "#!/bin/sh\n")?;
-    if chmodat(CWD, "nested-chmod", BOTH, AtFlags::empty()).is_ok() {
-        left.push("nested chmod: done".to_owned());
-    }
-    Ok(left)
-}
-
 /// File capabilities that could be written.
 fn capabilities(prefix: &str) -> io::Result<Vec<String>> {
     let mut left = Vec::new();

@@ -135,11 +135,6 @@ pub(super) fn set_id_calls() -> Vec<Attempt> {
     Vec::new()
 }
 
-/// Puts this process, which must have one thread, into a user namespace of its own.
-pub(super) fn own_user_namespace() -> io::Result<()> {
-    call(libc::SYS_unshare, [libc::c_long::from(libc::CLONE_NEWUSER), 0, 0, 0, 0]).map(drop)
-}
-
 /// Mounts and namespaces.
 pub(super) fn mounts() -> Vec<Attempt> {
     let flag = libc::c_long::from;
@@ -268,6 +263,10 @@ pub(super) fn attack(pid: i32) -> Vec<Attempt> {
         ("pidfd_send_signal", libc::SYS_pidfd_send_signal, [folder, kill, 0, 0, 0]),
         ("F_SETSIG", libc::SYS_fcntl, [0, set_signal, kill, 0, 0]),
         ("F_SETSIG with high bits", libc::SYS_fcntl, [0, set_signal, kill | high, 0, 0]),
+        // The two that the C library has for itself and lets nobody block.
+        ("F_SETSIG with 32", libc::SYS_fcntl, [0, set_signal, 32, 0, 0]),
+        ("F_SETSIG with 33", libc::SYS_fcntl, [0, set_signal, 33, 0, 0]),
+        ("F_SETSIG with 33 and high bits", libc::SYS_fcntl, [0, set_signal, 33 | high, 0, 0]),
         ("setpriority", libc::SYS_setpriority, [0, pid, 19, 0, 0]),
         ("setpriority of the user", libc::SYS_setpriority, [2, 0, 19, 0, 0]),
         ("ioprio_set", libc::SYS_ioprio_set, [1, pid, idle, 0, 0]),
