@@ -124,7 +124,16 @@ impl Server {
                     return Err("the emulator makes no container".into());
                 }
             }
-            Kind::S3rver | Kind::Gcs => {}
+            Kind::S3rver => {
+                // It listens before it has made its bucket.
+                let begin = Instant::now();
+                while request(self.port, "GET /data HTTP/1.1", b"")?.0.contains(" 500 ") {
+                    if begin.elapsed() > DEADLINE {
+                        return Err("the server makes no bucket".into());
+                    }
+                }
+            }
+            Kind::Gcs => {}
         }
         Ok(())
     }
