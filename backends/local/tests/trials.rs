@@ -28,12 +28,7 @@ fn main() -> ExitCode {
     if rustix::process::geteuid().is_root() {
         trials.extend(chaos::bounded_trials());
     }
-    // An ordinary user may have a FUSE device of its own.
-    let mounting = LocalBackend::new(home.path()).expect("a home for local sessions");
-    let mounting = match std::env::var_os("BASTIDE_TEST_FUSE") {
-        Some(device) => mounting.with_fuse_device(device),
-        None => mounting,
-    };
+    let mounting = with_device(LocalBackend::new(home.path()).expect("a home for local sessions"));
     let mounting = Context { backend: Arc::new(mounting), full };
     // Once more where the kernel cannot follow paths in one call.
     let walking = LocalBackend::new(home.path()).expect("a home for local sessions");
@@ -48,6 +43,7 @@ fn main() -> ExitCode {
         [conformance::trials_on_host(), chaos::trials(), escape::trials_on_host()].concat();
     // Once more on copies of what sessions have in common.
     let copied = LocalBackend::new(home.path()).expect("a home for local sessions").for_many();
+    let copied = with_device(copied);
     let copied = Context { backend: Arc::new(copied), full };
     suite::run(&[
         ("local", &context, trials),
@@ -56,7 +52,16 @@ fn main() -> ExitCode {
         ("walk", &walking, of_paths),
         ("landlock", &lower, on_host),
         ("copy", &copied, escape::trials()),
+        ("copy-mounts", &copied, mounts::trials_of_copies()),
         ("user", &context, escape::trials_as("4242")),
         ("root", &copied, escape::trials_as("0")),
     ])
+}
+
+/// An ordinary user may have a FUSE device of its own.
+fn with_device(backend: LocalBackend) -> LocalBackend {
+    match std::env::var_os("BASTIDE_TEST_FUSE") {
+        Some(device) => backend.with_fuse_device(device),
+        None => backend,
+    }
 }

@@ -215,8 +215,15 @@ impl MadeFolders {
                 Err(Errno::EXIST) => {}
                 Err(errno) => return Err(errno).step(|| format!("make {}", path(depth))),
             }
-            let next = openat2(&folder, name.as_str(), flags, Mode::empty(), WITHIN)
-                .step(|| format!("mount on {}", path(depth)))?;
+            let step = || format!("mount on {}", path(depth));
+            let next = match openat2(&folder, name.as_str(), flags, Mode::empty(), WITHIN) {
+                Err(Errno::XDEV) if is_dead(&folder, name) => {
+                    take_away(&folder, name, UnmountFlags::DETACH).step(step)?;
+                    openat2(&folder, name.as_str(), flags, Mode::empty(), WITHIN)
+                }
+                opened => opened,
+            };
+            let next = next.step(step)?;
             parent = Some(std::mem::replace(&mut folder, next));
         }
         let step = || format!("mount on {workspace}/{}", names.join("/"));
@@ -234,6 +241,20 @@ impl MadeFolders {
             let _ = unlinkat(&folder, name.as_str(), AtFlags::REMOVEDIR);
         }
     }
+}
+
+/// Whether a name is a FUSE mount that nobody answers for any more, as a keeper leaves that was killed.
+fn is_dead(folder: &OwnedFd, name: &str) -> bool {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let crossing = WITHIN - ResolveFlags::NO_XDEV;
+    let found = openat2(folder, name, flags, Mode::empty(), crossing);
+    found.is_ok_and(|found| matches!(rustix::fs::fstatfs(&found), Err(Errno::NOTCONN)))
+}
+
+/// Unmounts what lies on a name in a folder that is held.
+fn take_away(folder: &OwnedFd, name: &str, flags: UnmountFlags) -> Result<(), Errno> {
+    rustix::process::fchdir(folder)?;
+    unmount(name, UnmountFlags::NOFOLLOW | flags)
 }
 
 fn is_empty(folder: &OwnedFd) -> Result<bool, Errno> {
@@ -285,13 +306,12 @@ fn detach(
     join(&mounts, LinkNameSpaceType::Mount)?;
     become_inside(inside)?;
     // By the folder that is held: whatever a command renamed above it, the mount is there.
-    rustix::process::fchdir(&parent).step(step)?;
-    let is_busy = match unmount(name, UnmountFlags::NOFOLLOW) {
+    let is_busy = match take_away(&parent, name, UnmountFlags::empty()) {
         Ok(()) => false,
         // It is not there any more.
         Err(Errno::INVAL | Errno::NOENT) => false,
         Err(Errno::BUSY) => {
-            unmount(name, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH).step(step)?;
+            take_away(&parent, name, UnmountFlags::DETACH).step(step)?;
             true
         }
         Err(errno) => return Err(errno).step(step),

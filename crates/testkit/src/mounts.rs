@@ -19,6 +19,12 @@ pub fn trials() -> Vec<Trial> {
     [lifecycle::TRIALS, refusals::TRIALS, secrecy::TRIALS].concat()
 }
 
+/// Those that show that a session has mounts, however its base was made.
+#[must_use]
+pub fn trials_of_copies() -> Vec<Trial> {
+    lifecycle::TRIALS.iter().take(1).copied().collect()
+}
+
 /// Those of a rung that has no mounts of its own.
 #[must_use]
 pub fn trials_without() -> Vec<Trial> {

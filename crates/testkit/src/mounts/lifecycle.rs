@@ -21,6 +21,7 @@ pub(super) const TRIALS: &[Trial] = trials![
     mounts_reads_writes_lists_and_unmounts_gcs,
     a_program_that_is_killed_is_replaced,
     a_program_that_keeps_dying_is_given_up_and_says_so,
+    a_keeper_that_is_killed_hangs_nobody_and_can_be_followed,
     a_server_that_dies_gives_an_error_and_no_hang,
     deleting_a_session_leaves_every_object,
     a_mount_ends_with_its_session_and_leaves_no_process,
@@ -160,6 +161,26 @@ async fn a_program_that_keeps_dying_is_given_up_and_says_so(context: Context) ->
     Ok(session.delete().await?)
 }
 
+async fn a_keeper_that_is_killed_hangs_nobody_and_can_be_followed(context: Context) -> Outcome {
+    let (server, prefix) = (shared(Kind::Moto)?, fresh("kept"));
+    let session = context.session().await?;
+    let mounting = Mounting::new(&context, &session)?;
+    let store = server.store(&prefix, "s3cr3t");
+    mounting.mount("data", server.provider(), store.clone()).await?;
+    say(&session, "echo kept > data/a").await?;
+    let keeper = programs(&session).pop().and_then(rustix::process::Pid::from_raw);
+    let keeper = keeper.ok_or("there is no keeper")?;
+    rustix::process::kill_process(keeper, rustix::process::Signal::KILL)?;
+    // Its program ends by itself.
+    say(&session, "while cat data/a; do :; done 2> said; grep -q 'not connected' said").await?;
+    assert!(mounting.mounts.status(&mounting.folder).await?.is_empty());
+    mounting.mount("data", server.provider(), store).await?;
+    assert_eq!(say(&session, "cat data/a").await?, "kept\n");
+    assert_eq!(say(&session, "grep -c fuse /proc/self/mountinfo").await?, "1\n");
+    mounting.unmount("data").await?;
+    Ok(session.delete().await?)
+}
+
 async fn a_server_that_dies_gives_an_error_and_no_hang(context: Context) -> Outcome {
     let mut server = Server::start(Kind::Moto)?;
     let body = vec![7; 64 << 20];
@@ -179,8 +200,8 @@ async fn a_server_that_dies_gives_an_error_and_no_hang(context: Context) -> Outc
     let output = tokio::time::timeout(DEADLINE, reader.output(1 << 16)).await??;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(said.contains("Input/output error") && said.ends_with("1\n"), "{said}");
-    let said = session.exec(sh("ls data/other 2>&1; echo x > data/new")).await?;
-    assert_ne!(said.exit.code, 0);
+    let line = "dd if=/dev/zero of=data/new bs=1 count=1 conv=fsync 2>/dev/null";
+    assert_ne!(session.exec(sh(line)).await?.exit.code, 0, "nothing is stored that was not");
     Ok(session.delete().await?)
 }
 

@@ -47,6 +47,15 @@ fn tools() -> PathBuf {
     }
 }
 
+/// Whether a program is there, and what interprets it is there for this user.
+fn can_be_started(program: &Path) -> bool {
+    let Ok(text) = std::fs::read(program) else { return false };
+    let first = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let first = String::from_utf8_lossy(first);
+    let interpreter = first.strip_prefix("#!").and_then(|line| line.split_whitespace().next());
+    interpreter.is_none_or(|interpreter| Path::new(interpreter).exists())
+}
+
 /// A port that nobody has now.
 pub(super) fn free_port() -> std::io::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
@@ -74,8 +83,8 @@ impl Server {
             Kind::Gcs => "venv/bin/gcp-storage-emulator",
         };
         let program = tools().join(name);
-        if !program.exists() {
-            return Err(skip(format!("{kind:?} is not installed")));
+        if !can_be_started(&program) {
+            return Err(skip(format!("{kind:?} is not installed, or not for this user")));
         }
         let (folder, port) = (tempfile::tempdir()?, free_port()?);
         let data = folder.path().join("objects");
@@ -124,7 +133,16 @@ impl Server {
                     return Err("the emulator makes no container".into());
                 }
             }
-            Kind::S3rver | Kind::Gcs => {}
+            Kind::S3rver => {
+                // It listens before it has made its bucket.
+                let begin = Instant::now();
+                while request(self.port, "GET /data HTTP/1.1", b"")?.0.contains(" 500 ") {
+                    if begin.elapsed() > DEADLINE {
+                        return Err("the server makes no bucket".into());
+                    }
+                }
+            }
+            Kind::Gcs => {}
         }
         Ok(())
     }
