@@ -45,23 +45,27 @@ const STAND_IN: &str = "#!/bin/sh\nfor last do :; done\n{ echo \"${0##*/} $*\"; 
 /// As `mount` calls it: device, folder, options.
 const HELPER: &str = "#!/bin/sh\necho \"$*\" > /tmp/told\nmount -i -t tmpfs none \"$2\"\n";
 
-fn rclone() -> Result<PathBuf, TrialError> {
-    let tools = match std::env::var_os("BASTIDE_TEST_MOUNT_TOOLS") {
+/// Where `cargo xtask test` puts servers and rclone.
+pub(crate) fn tools() -> PathBuf {
+    match std::env::var_os("BASTIDE_TEST_MOUNT_TOOLS") {
         Some(given) => PathBuf::from(given),
         None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/mount-tools"),
-    };
-    let found = Some(tools.join("venv/bin/rclone")).filter(|path| path.exists());
+    }
+}
+
+pub(crate) fn rclone() -> Result<PathBuf, TrialError> {
+    let found = Some(tools().join("venv/bin/rclone")).filter(|path| path.exists());
     found.ok_or_else(|| skip("rclone 1.75 is not installed"))
 }
 
 /// A daemon with the image, a home, and a folder of the host that the store is in.
-struct Trying {
+pub(crate) struct Trying {
     setting: Setting,
     store: tempfile::TempDir,
 }
 
 impl Trying {
-    fn new() -> Result<Self, TrialError> {
+    pub(crate) fn new() -> Result<Self, TrialError> {
         if !Path::new("/dev/fuse").exists() {
             return Err(skip("there is no /dev/fuse on this machine"));
         }
@@ -88,7 +92,7 @@ impl Trying {
         Ok(Self { setting, store })
     }
 
-    fn client(&self) -> Result<Client, TrialError> {
+    pub(crate) fn client(&self) -> Result<Client, TrialError> {
         let mut options = base();
         IMAGE.clone_into(&mut options.image);
         self.setting.client(options)
