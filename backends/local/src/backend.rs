@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bastide::backend::Expose;
+use bastide::backend::{Expose, HostMounts};
 use bastide::host::make_private;
 use bastide::host::process_identity::{ProcessIdentity, ended, kill};
 use bastide::warden_client::{self, EndMode};
@@ -19,12 +19,14 @@ use bastide::{
     MachineEnd, MachineSpec, MachineStatus, NetworkAccess, Origin, Orphans, Receipt, Result, Rung,
     SessionFolder, SweepMode,
 };
-use bastide_guest_bin::GuestBinary;
+use bastide_guest_bin::{GuestBinary, InstalledProgram};
 use bastide_proto::boot::{Ids, Resolver};
+use bastide_proto::mounts::MOUNTS_FOLDER;
 use bastide_proto::warden::{END_FILE, GUEST_SOCKET, WardenRequest};
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
+use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
 use crate::descendants::kill_descendants;
@@ -48,6 +50,9 @@ const ANSWER: Duration = Duration::from_secs(5);
 const NOTED: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_millis(5);
 
+/// How long the end of a sandbox may take that has mounts: its processes end once what they wrote is stored.
+const END_OF_MOUNTS: Duration = Duration::from_secs(90);
+
 /// How long the removal of a session's files may take. It goes on if it takes longer.
 const REMOVAL: Duration = Duration::from_secs(600);
 
@@ -58,6 +63,9 @@ pub struct LocalBackend {
     resolver: Resolver,
     isolation: Isolation,
     spares: Option<Arc<Spares>>,
+    pub(crate) fuse_device: PathBuf,
+    /// Put into the home when the first store is mounted from outside.
+    pub(crate) mount_program: OnceCell<Arc<InstalledProgram>>,
 }
 
 /// What is needed to find a local machine again.
@@ -98,7 +106,16 @@ impl LocalBackend {
             resolver: Resolver::default(),
             isolation: Isolation::Auto,
             spares: Some(Arc::default()),
+            fuse_device: PathBuf::from("/dev/fuse"),
+            mount_program: OnceCell::new(),
         })
+    }
+
+    /// Sets the FUSE device that stores are mounted with from outside. Commands never see it.
+    #[must_use]
+    pub fn with_fuse_device(mut self, device: impl Into<PathBuf>) -> Self {
+        self.fuse_device = device.into();
+        self
     }
 
     /// Sets how guests resolve paths. For tests: a guest falls back by itself where the kernel has
@@ -310,6 +327,10 @@ impl Backend for LocalBackend {
     fn expose(&self) -> Option<&dyn Expose> {
         Some(self)
     }
+
+    fn host_mounts(&self) -> Option<&dyn HostMounts> {
+        Some(self)
+    }
 }
 
 #[async_trait]
@@ -392,7 +413,9 @@ fn how_it_ended(dir: &Path) -> MachineEnd {
 async fn end(state: &State, dir: &Path, mode: EndMode) -> io::Result<()> {
     let (warden, init) = (state.warden.open()?, state.init.open()?);
     if let Some(warden) = warden {
-        if warden_client::end(dir, mode, ANSWER, REMOVAL).await.is_ok() {
+        let has_mounts = !matches!(dir.join(MOUNTS_FOLDER).try_exists(), Ok(false));
+        let most = if has_mounts { END_OF_MOUNTS } else { ANSWER };
+        if warden_client::end(dir, mode, most, REMOVAL).await.is_ok() {
             return ended(warden, END).await;
         }
         // It may be on its way out already, or unable to do anything at all.

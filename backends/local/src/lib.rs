@@ -11,6 +11,7 @@ mod host;
 mod image;
 mod ladder;
 mod layout;
+mod mounts;
 mod namespaces;
 mod orphans;
 mod plan;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bastide::{Isolation, Rung};
 use bastide_local::{LocalBackend, Resolver};
 use bastide_testkit::suite::{self, Context};
-use bastide_testkit::{chaos, conformance, escape, tools};
+use bastide_testkit::{chaos, conformance, escape, mounts, tools};
 
 fn main() -> ExitCode {
     if let Some(code) = escape::probe::run_if_asked() {
@@ -28,6 +28,8 @@ fn main() -> ExitCode {
     if rustix::process::geteuid().is_root() {
         trials.extend(chaos::bounded_trials());
     }
+    let mounting = with_device(LocalBackend::new(home.path()).expect("a home for local sessions"));
+    let mounting = Context { backend: Arc::new(mounting), full };
     // Once more where the kernel cannot follow paths in one call.
     let walking = LocalBackend::new(home.path()).expect("a home for local sessions");
     let walking = walking.with_resolver(Resolver::Walk);
@@ -41,13 +43,25 @@ fn main() -> ExitCode {
         [conformance::trials_on_host(), chaos::trials(), escape::trials_on_host()].concat();
     // Once more on copies of what sessions have in common.
     let copied = LocalBackend::new(home.path()).expect("a home for local sessions").for_many();
+    let copied = with_device(copied);
     let copied = Context { backend: Arc::new(copied), full };
     suite::run(&[
         ("local", &context, trials),
+        ("mounts", &mounting, mounts::trials()),
+        ("landlock-mounts", &lower, mounts::trials_without()),
         ("walk", &walking, of_paths),
         ("landlock", &lower, on_host),
         ("copy", &copied, escape::trials()),
+        ("copy-mounts", &copied, mounts::trials_of_copies()),
         ("user", &context, escape::trials_as("4242")),
         ("root", &copied, escape::trials_as("0")),
     ])
+}
+
+/// An ordinary user may have a FUSE device of its own.
+fn with_device(backend: LocalBackend) -> LocalBackend {
+    match std::env::var_os("BASTIDE_TEST_FUSE") {
+        Some(device) => backend.with_fuse_device(device),
+        None => backend,
+    }
 }

@@ -1,16 +1,19 @@
 //! Requests to wardens: each message has a length prefix of four bytes.
 
-use std::io;
-use std::os::fd::AsRawFd;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream as StdStream;
 use std::path::Path;
 use std::time::Duration;
 
+use bastide_proto::mounts::{MAX_MOUNT_MESSAGE, MountRequest, MountResponse};
 use bastide_proto::warden::{CONTROL_SOCKET, MAX_CONTROL_MESSAGE, WardenRequest, WardenResponse};
 use bastide_proto::{LENGTH_BYTES, prefixed_length};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 
 use crate::{Error, ErrorKind, Result, SessionId};
@@ -104,6 +107,53 @@ pub async fn ports(
             Err(Error::new(ErrorKind::BackendLost, message))
         }
     }
+}
+
+/// Sends a request about mounts from outside to whoever keeps those of a session. `program` is what is started for that
+/// if nobody does yet; without it, and without anybody, there is no answer. The warden reads nothing of the request.
+///
+/// # Errors
+///
+/// Fails if there is no answer in time; with the system's error number if the warden refuses.
+pub async fn mounts(
+    dir: &Path,
+    program: Option<BorrowedFd<'_>>,
+    asked: &MountRequest,
+    most: Duration,
+) -> io::Result<Option<MountResponse>> {
+    let answered = async {
+        let mut keeper = connect(dir, CONTROL_SOCKET).await?;
+        send_with(&keeper, &WardenRequest::Mounts, program).await?;
+        match receive(&mut keeper, MAX_CONTROL_MESSAGE).await? {
+            WardenResponse::Mounts { is_kept: true } => {}
+            WardenResponse::Mounts { is_kept: false } => return Ok(None),
+            WardenResponse::Refused { errno } => return Err(io::Error::from_raw_os_error(errno)),
+            _ => return Err(io::ErrorKind::InvalidData.into()),
+        }
+        send(&mut keeper, asked).await?;
+        receive(&mut keeper, MAX_MOUNT_MESSAGE).await.map(Some)
+    };
+    tokio::time::timeout(most, answered).await.map_err(|_| io::ErrorKind::TimedOut)?
+}
+
+/// Sends one short message, and a descriptor with it.
+async fn send_with<T: Serialize>(
+    to: &UnixStream,
+    message: &T,
+    descriptor: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
+    let bytes = bastide_proto::encode_prefixed(message).map_err(io::Error::other)?;
+    let descriptors: Vec<_> = descriptor.into_iter().collect();
+    let sent = to.async_io(Interest::WRITABLE, || {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !descriptors.is_empty() {
+            ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+        }
+        Ok(sendmsg(to, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL)?)
+    });
+    // It is the first thing that is sent, and shorter than any socket is deep.
+    if sent.await? == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
 /// The error for an answer that does not fit the request.

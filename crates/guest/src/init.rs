@@ -1,6 +1,7 @@
 //! The first process inside a sandbox: builds the jail, starts guest and launcher, and from then on
 //! only reaps. It has one thread for all its life, so it may fork.
 
+use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 
@@ -92,6 +93,9 @@ pub(crate) enum ToInit {
     Up(Result<WallsReport, BootFailure>),
     /// To start another launcher, on the socket that comes along, for this user or the default one.
     Launch(Option<Identity>),
+    /// To hand out the namespaces of users and mounts on the socket that comes along, whose other end the warden has:
+    /// nobody outside may look at a process inside, not even its own user.
+    Namespaces,
 }
 
 /// The life of init.
@@ -132,7 +136,15 @@ pub(crate) fn run(arguments: InitArguments) -> ! {
     // The guest's socket closes when it ends. When the first process ends, the kernel ends every other
     // one inside: nothing outlives the guest.
     while let Ok(Some((word, mut sockets))) = packet::receive(&to_guest) {
-        let (ToInit::Launch(who), Some(requests)) = (word, sockets.pop()) else { continue };
+        let (who, requests) = match (word, sockets.pop()) {
+            (ToInit::Launch(who), Some(requests)) => (who, requests),
+            (ToInit::Namespaces, Some(asker)) => {
+                // Whoever asked sees the socket close.
+                drop(hand_out_namespaces(&asker));
+                continue;
+            }
+            (ToInit::Up(_), _) | (_, None) => continue,
+        };
         match fork() {
             Ok(Fork::Child) => {
                 drop((to_guest, lock, sockets));
@@ -146,6 +158,13 @@ pub(crate) fn run(arguments: InitArguments) -> ! {
         end_session(rustix::process::getpid());
     }
     exit_now(0)
+}
+
+/// Hands out the namespaces of users and of mounts. Joining them takes what nobody inside has: to be, outside, who made
+/// them.
+fn hand_out_namespaces(asker: &OwnedFd) -> std::io::Result<()> {
+    let [users, mounts] = ["user", "mnt"].map(|kind| File::open(format!("/proc/self/ns/{kind}")));
+    packet::send_now(asker, &packet::encode(&())?, &[users?.as_fd(), mounts?.as_fd()])
 }
 
 /// Builds the sandbox's base, once the warden has done its part from outside.

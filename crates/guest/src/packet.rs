@@ -114,6 +114,24 @@ pub(crate) fn receive<T: DeserializeOwned>(
     Ok(Some((message, fds)))
 }
 
+/// Receives what is there, with the last descriptor that came along. Whatever came besides is closed.
+pub(crate) fn receive_some(
+    socket: impl AsFd,
+    buffer: &mut [u8],
+) -> Result<(usize, Option<OwnedFd>), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut slices = [IoSliceMut::new(buffer)];
+    let received = recvmsg(socket, &mut slices, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    let mut last = None;
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+            last = descriptors.last().or(last);
+        }
+    }
+    Ok((received.bytes, last))
+}
+
 /// Fills `buffer`, collecting descriptors; false at the end of the stream.
 fn fill(socket: BorrowedFd<'_>, buffer: &mut [u8], fds: &mut Vec<OwnedFd>) -> io::Result<bool> {
     let mut filled = 0;

@@ -4,7 +4,7 @@
 //! The sandbox has a network of its own, and only who is inside can make a connection there. No socket
 //! of the host's network goes in, which would be a way out for whoever has it; and no socket comes out,
 //! which whoever made it could turn against whoever uses it. On the pair the guest first says
-//! [`CONNECTED`], or closes its end.
+//! [`CONNECTED`], or closes its end. In the place of a port, [`NAMESPACES`] asks for something else.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -15,6 +15,9 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
+
+/// No port: init is asked to hand out its namespaces on the pair, which the guest only passes on.
+pub(crate) const NAMESPACES: u16 = 0;
 
 /// What the guest says first on a pair it joined to a port.
 pub(crate) const CONNECTED: u8 = b'C';

@@ -211,7 +211,7 @@ pub(crate) fn run(served: &Served, endpoints: Endpoints) -> io::Result<()> {
             tokio::spawn(connection::serve(Arc::clone(&guest), to_tokio(first)?));
         }
         if let Some(port_channel) = endpoints.port_channel {
-            tokio::spawn(ports::serve(port_channel));
+            tokio::spawn(ports::serve(Arc::clone(&guest), port_channel));
         }
         let gone = end_of(endpoints.warden);
         tokio::pin!(gone);

@@ -12,6 +12,7 @@ mod folder;
 mod image;
 mod limits;
 mod mount_points;
+mod mounts;
 mod ports;
 mod pump;
 mod root_template;
@@ -39,6 +40,7 @@ use event_loop::{Event, EventLoop};
 use folder::{EndNote, Folder};
 use image::Workspace;
 use limits::Cgroups;
+use mounts::Mounts;
 use ports::Ports;
 use root_template::RootTemplate;
 use sandbox_base::SandboxBase;
@@ -211,6 +213,7 @@ impl Sandbox {
             init: Some(self.base.init_fd.try_clone()?),
             owner: Some(owner),
             ports: Ports::new(self.base.port_channel.try_clone()?, own_network),
+            mounts: Mounts::new(self.base.keeper_spec(spec)),
             is_up: true,
             has_ended: false,
         };
@@ -218,6 +221,7 @@ impl Sandbox {
             match event_loop.run(&mut self.control)? {
                 Event::SandboxEnded => {
                     self.record_end(how_it_ended(self.end()?));
+                    event_loop.mounts.end();
                     // An owner that is still there may want to know; its folder stays as long.
                     if event_loop.owner.is_none() {
                         return Ok(());
@@ -225,7 +229,7 @@ impl Sandbox {
                 }
                 Event::Released => return Ok(()),
                 Event::OwnerGone | Event::OwnerGaveUp | Event::OwnerSaysUp => {
-                    self.end_if_alive(&event_loop)?;
+                    self.end_if_alive(&mut event_loop)?;
                     if !spec.keep_folder {
                         return self.remove();
                     }
@@ -235,7 +239,7 @@ impl Sandbox {
                     return Ok(());
                 }
                 Event::Asked { remove, caller } => {
-                    self.end_if_alive(&event_loop)?;
+                    self.end_if_alive(&mut event_loop)?;
                     if !remove && event_loop.init.is_some() {
                         self.record_end(EndNote::Stopped);
                     }
@@ -247,9 +251,11 @@ impl Sandbox {
         }
     }
 
-    fn end_if_alive(&self, event_loop: &EventLoop) -> io::Result<()> {
+    fn end_if_alive(&self, event_loop: &mut EventLoop) -> io::Result<()> {
         if event_loop.init.is_some() {
             self.end()?;
+            // After the sandbox: what its processes had open is written as they end.
+            event_loop.mounts.end();
         }
         Ok(())
     }

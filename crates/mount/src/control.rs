@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::net::{
@@ -129,21 +129,8 @@ impl Channel {
     /// # Errors
     /// As `send`.
     pub fn send_with<T: Serialize>(&self, message: &T, fds: &[OwnedFd]) -> io::Result<()> {
-        use std::os::fd::AsFd;
-        let mut line = serde_json::to_vec(message)?;
-        line.push(b'\n');
-        if line.len() > MAX_MESSAGE || fds.len() > MAX_MOUNTS {
-            return Err(io::Error::other("a message that is too large"));
-        }
         let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_MOUNTS))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        if !fds.is_empty() {
-            ancillary.push(SendAncillaryMessage::ScmRights(&fds));
-        }
-        let line = [IoSlice::new(&line)];
-        rustix::net::sendmsg(&self.0, &line, &mut ancillary, SendFlags::NOSIGNAL)?;
-        Ok(())
+        send_packet(&self.0, &line(message)?, &fds)
     }
 
     /// The next message and its descriptors; none at the end.
@@ -151,30 +138,68 @@ impl Channel {
     /// # Errors
     /// If it is not one.
     pub fn receive<T: DeserializeOwned>(&self) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
-        let mut buffer = vec![0; MAX_MESSAGE];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_MOUNTS))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let received = loop {
-            let mut slices = [IoSliceMut::new(&mut buffer)];
-            let flags = RecvFlags::CMSG_CLOEXEC;
-            match rustix::net::recvmsg(&self.0, &mut slices, &mut ancillary, flags) {
-                Err(rustix::io::Errno::INTR) => {}
-                other => break other?,
-            }
-        };
-        if received.bytes == 0 {
-            return Ok(None);
+        let Some((bytes, fds)) = receive_packet(&self.0)? else { return Ok(None) };
+        Ok(Some((serde_json::from_slice(&bytes)?, fds)))
+    }
+}
+
+/// A message as it is sent.
+pub(crate) fn line<T: Serialize>(message: &T) -> io::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    Ok(line)
+}
+
+/// Sends a packet with descriptors.
+pub(crate) fn send_packet(
+    socket: impl AsFd,
+    bytes: &[u8],
+    fds: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    if bytes.len() > MAX_MESSAGE || fds.len() > MAX_MOUNTS {
+        return Err(io::Error::other("a message that is too large"));
+    }
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_MOUNTS))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() {
+        ancillary.push(SendAncillaryMessage::ScmRights(fds));
+    }
+    rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// The next packet and its descriptors; none at the end.
+pub(crate) fn receive_packet(socket: impl AsFd) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
+    let mut buffer = vec![0; MAX_MESSAGE];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_MOUNTS))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let received = loop {
+        let mut slices = [IoSliceMut::new(&mut buffer)];
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        match rustix::net::recvmsg(&socket, &mut slices, &mut ancillary, flags) {
+            Err(rustix::io::Errno::INTR) => {}
+            other => break other?,
         }
-        if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
-            return Err(io::Error::other("a message that is too large"));
+    };
+    if received.bytes == 0 {
+        return Ok(None);
+    }
+    if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+        return Err(io::Error::other("a message that is too large"));
+    }
+    let mut fds = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            fds.extend(rights);
         }
-        let mut fds = Vec::new();
-        for message in ancillary.drain() {
-            if let RecvAncillaryMessage::ScmRights(rights) = message {
-                fds.extend(rights);
-            }
-        }
-        Ok(Some((serde_json::from_slice(&buffer[..received.bytes])?, fds)))
+    }
+    buffer.truncate(received.bytes);
+    Ok(Some((buffer, fds)))
+}
+
+impl From<Channel> for OwnedFd {
+    fn from(channel: Channel) -> Self {
+        channel.0
     }
 }
 

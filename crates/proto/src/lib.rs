@@ -9,6 +9,7 @@ pub mod files;
 pub mod frame;
 pub mod hello;
 mod message;
+pub mod mounts;
 pub mod path;
 pub mod reply;
 pub mod request;

@@ -54,6 +54,9 @@ pub enum WardenRequest {
     },
     /// Name the ports that are published.
     Ports,
+    /// Hand this connection to the keeper of the session's mounts. It is started if need be, from the program whose
+    /// descriptor comes with the request; without one, only a keeper that is there is meant.
+    Mounts,
     /// End the sandbox.
     End {
         /// Whether its folder goes too.
@@ -67,6 +70,11 @@ pub enum WardenRequest {
 pub enum WardenResponse {
     /// These ports are published.
     Ports(Vec<PublishedPort>),
+    /// The keeper of the session's mounts hears what is said next, if there is one; else nothing is mounted.
+    Mounts {
+        /// Whether there is one.
+        is_kept: bool,
+    },
     /// Every process of the sandbox has ended. If its folder goes too, it is being removed now, and
     /// is gone when the warden has ended.
     Ended,

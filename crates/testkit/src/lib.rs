@@ -6,6 +6,7 @@ pub mod engine;
 pub mod escape;
 pub mod fuzz;
 pub mod live;
+pub mod mounts;
 pub mod suite;
 pub mod tools;
 pub mod vectors;

@@ -414,13 +414,13 @@ fn start(program: &Path, arguments: &[&str]) -> Result<Serving, TrialError> {
     Ok(Serving(command.spawn()?))
 }
 
-fn until(what: &str, is_so: impl Fn() -> bool) -> Outcome {
+async fn until(what: &str, is_so: impl Fn() -> bool) -> Outcome {
     let deadline = Instant::now() + DEADLINE;
     while !is_so() {
         if Instant::now() > deadline {
             return Err(format!("{what} did not come up").into());
         }
-        std::thread::sleep(Duration::from_millis(50));
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
     Ok(())
 }
@@ -437,7 +437,7 @@ async fn mounts_by_rclones_volume_plugin(_: Context) -> Outcome {
     let store = path("store");
     let _server = start(&rclone, &["serve", "s3", &store, "--addr", &address, "--auth-key", &key])?;
     let (socket, volumes, cache) = (path("drivers/rclone.sock"), path("volumes"), path("cache"));
-    until("the server", || std::net::TcpStream::connect(&address).is_ok())?;
+    until("the server", || std::net::TcpStream::connect(&address).is_ok()).await?;
     let drivers = Some(folder.path().join("drivers"));
     let options = DaemonOptions { drivers, ..DaemonOptions::default() };
     let daemon = own_daemon(&folder.path().join("daemon"), &options)?;
@@ -457,7 +457,7 @@ async fn mounts_by_rclones_volume_plugin(_: Context) -> Outcome {
         &cache,
     ];
     let _plugin = start(Path::new("nsenter"), &plugin)?;
-    until("the plugin", || Path::new(&socket).exists())?;
+    until("the plugin", || Path::new(&socket).exists()).await?;
     let setting = Setting::new(&daemon.host())?;
     let client = setting.client(base())?;
     let volume = json!({"type": "docker_volume", "driver": "rclone"});

@@ -41,11 +41,11 @@ struct Server {
 }
 
 impl Server {
-    fn start(
+    async fn start(
         program: &Path,
         backend: &'static str,
-        arguments: impl Fn(u16) -> Vec<String>,
-        remote: impl Fn(u16) -> Vec<String>,
+        arguments: impl Fn(u16) -> Vec<String> + Send,
+        remote: impl Fn(u16) -> Vec<String> + Send,
     ) -> Result<Self, TrialError> {
         if !program.exists() {
             return Err(skip(format!("{} is not installed", program.display())));
@@ -61,7 +61,7 @@ impl Server {
             if Instant::now() > deadline {
                 return Err(format!("{} did not come up", program.display()).into());
             }
-            std::thread::sleep(Duration::from_millis(50));
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
         Ok(server)
     }
@@ -89,7 +89,7 @@ fn words<const N: usize>(words: [String; N]) -> Vec<String> {
     words.to_vec()
 }
 
-fn moto(tools: &Path) -> Result<Server, TrialError> {
+async fn moto(tools: &Path) -> Result<Server, TrialError> {
     Server::start(
         &tools.join("venv/bin/moto_server"),
         "s3",
@@ -103,9 +103,10 @@ fn moto(tools: &Path) -> Result<Server, TrialError> {
             ])
         },
     )
+    .await
 }
 
-fn azurite(tools: &Path, folder: &Path) -> Result<Server, TrialError> {
+async fn azurite(tools: &Path, folder: &Path) -> Result<Server, TrialError> {
     let folder = folder.display().to_string();
     Server::start(
         &tools.join("npm/node_modules/.bin/azurite-blob"),
@@ -128,9 +129,10 @@ fn azurite(tools: &Path, folder: &Path) -> Result<Server, TrialError> {
             ])
         },
     )
+    .await
 }
 
-fn gcs(tools: &Path) -> Result<Server, TrialError> {
+async fn gcs(tools: &Path) -> Result<Server, TrialError> {
     Server::start(
         &tools.join("venv/bin/gcp-storage-emulator"),
         "gcs",
@@ -150,13 +152,16 @@ fn gcs(tools: &Path) -> Result<Server, TrialError> {
             ])
         },
     )
+    .await
 }
 
 async fn mounts_the_stores_of_every_provider(_: Context) -> Outcome {
     let trying = Trying::new()?;
     let tools: PathBuf = tools();
     let folder = tempfile::tempdir()?;
-    let (moto, azurite, gcs) = (moto(&tools)?, azurite(&tools, folder.path())?, gcs(&tools)?);
+    let moto = moto(&tools).await?;
+    let azurite = azurite(&tools, folder.path()).await?;
+    let gcs = gcs(&tools).await?;
     let at = |server: &Server| format!("http://127.0.0.1:{}", server.port);
     let key = "key-of-the-trial";
     let cases = [

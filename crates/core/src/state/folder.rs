@@ -78,7 +78,11 @@ impl SessionFolder {
     }
 
     /// The folder of a session that somebody else keeps alive, to reach what runs there. It holds no lock.
-    pub(crate) fn seen(path: PathBuf, id: SessionId) -> Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such folder.
+    pub fn seen(path: PathBuf, id: SessionId) -> Result<Self> {
         let lock = File::open(path.join(LOCK_FILE)).map_err(|error| {
             let message = format!("cannot open the folder of session {id}: {error}");
             Error::new(ErrorKind::Io, message).with_context("path", path.display().to_string())

@@ -274,17 +274,20 @@ impl IdMap {
     /// Takes the first process's ids inside. Until then it still has the caller's, which under a
     /// range do not exist inside and can create nothing there.
     pub(crate) fn become_inside(&self) -> Result<(), StepError> {
-        let (uid, gid) = match self {
-            Self::Range { only: None, .. } => (Uid::ROOT, Gid::ROOT),
-            Self::Range { only: Some(one), .. } => (Uid::from_raw(one.uid), Gid::from_raw(one.gid)),
-            Self::Host { who: Some(who), .. } => (Uid::from_raw(who.uid), Gid::from_raw(who.gid)),
-            Self::Host { who: None, .. } | Self::Subordinate { .. } | Self::Own { .. } => {
-                return Ok(());
-            }
-        };
+        let Some(UserAndGroup { uid, gid }) = self.inside() else { return Ok(()) };
+        let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
         set_thread_groups(&[]).step(|| "leave the caller's groups".to_owned())?;
         set_thread_res_gid(gid, gid, gid).step(|| "take the sandbox's group".to_owned())?;
         set_thread_res_uid(uid, uid, uid).step(|| "take the sandbox's user".to_owned())
+    }
+
+    /// Who everybody is inside, where the caller is nobody there.
+    pub(crate) fn inside(&self) -> Option<UserAndGroup> {
+        match self {
+            Self::Range { only, .. } => Some(only.unwrap_or(UserAndGroup { uid: 0, gid: 0 })),
+            Self::Host { who, .. } => *who,
+            Self::Subordinate { .. } | Self::Own { .. } => None,
+        }
     }
 }
 

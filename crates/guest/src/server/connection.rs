@@ -29,7 +29,9 @@ pub(super) async fn serve(guest: Arc<Guest>, mut stream: UnixStream) {
     let greeted = tokio::time::timeout(GREETING, greet(&guest, &mut stream)).await;
     let side = match greeted {
         Ok(Ok(Greeting::Host(side))) => side,
-        Ok(Ok(Greeting::Warden(port_channel))) => return serve_warden(stream, port_channel).await,
+        Ok(Ok(Greeting::Warden(port_channel))) => {
+            return serve_warden(guest, stream, port_channel).await;
+        }
         Ok(Ok(Greeting::Unauthenticated) | Err(_)) | Err(_) => return,
     };
     let side = side.map(Arc::new);
@@ -67,9 +69,9 @@ enum Greeting {
 }
 
 /// Answers a warden that came by a connection, which it watches over this process by, until it is gone.
-async fn serve_warden(mut stream: UnixStream, port_channel: OwnedFd) {
+async fn serve_warden(guest: Arc<Guest>, mut stream: UnixStream, port_channel: OwnedFd) {
     tokio::select! {
-        () = ports::serve(port_channel) => {}
+        () = ports::serve(guest, port_channel) => {}
         _ = stream.read_u8() => {}
     }
 }

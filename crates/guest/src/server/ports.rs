@@ -10,7 +10,8 @@ use tokio::io::{AsyncWriteExt, Interest, copy_bidirectional_with_sizes};
 use tokio::net::{TcpStream, UnixDatagram, UnixStream};
 use tokio::sync::Semaphore;
 
-use crate::port_channel::{self, CONNECTED};
+use super::Guest;
+use crate::port_channel::{self, CONNECTED, NAMESPACES};
 
 /// How long a port may take to accept.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -22,7 +23,7 @@ const AT_ONCE: usize = 128;
 const BUFFER: usize = 16 * 1024;
 
 /// Answers the warden until it is gone.
-pub(super) async fn serve(port_channel: OwnedFd) {
+pub(super) async fn serve(guest: Arc<Guest>, port_channel: OwnedFd) {
     // All that is used of it is that it becomes ready; what is sent are packets either way.
     let Ok(port_channel) = UnixDatagram::from_std(port_channel.into()) else { return };
     let room = Arc::new(Semaphore::new(AT_ONCE));
@@ -30,6 +31,11 @@ pub(super) async fn serve(port_channel: OwnedFd) {
         let asked =
             port_channel.async_io(Interest::READABLE, || Ok(port_channel::receive(&port_channel)?));
         let Ok(Some((port, end))) = asked.await else { return };
+        if port == NAMESPACES {
+            // Whatever becomes of it, the warden learns by its socket.
+            drop(guest.users.pass_on_namespaces(&end).await);
+            continue;
+        }
         let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
         tokio::spawn(async move {
             // Whatever becomes of it, both ends learn by their socket closing.

@@ -1,7 +1,7 @@
 //! The users of the session: who they are, and the launchers of their commands.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdStream;
 use std::sync::Arc;
 use std::time::Duration;
@@ -167,6 +167,11 @@ impl Users {
         let launchers = pools.iter().map(|(_, pool)| pool).filter(|pool| pool.is_alive());
         let launchers: Vec<_> = launchers.map(|pool| pool.launcher()).collect();
         kill_orphans(supervisor, &[&launchers, known].concat()).await;
+    }
+
+    /// Passes a socket of the warden's on to init, which answers there.
+    pub(crate) async fn pass_on_namespaces(&self, asker: &OwnedFd) -> io::Result<()> {
+        send_packet(&self.init, &packet::encode(&ToInit::Namespaces)?, &[asker.as_fd()]).await
     }
 
     async fn launch(&self, who: Option<&Arc<Identity>>) -> Result<Pool, Fault> {

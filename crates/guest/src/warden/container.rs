@@ -22,6 +22,7 @@ use super::control::{self, ControlSocket};
 use super::engine::{Done, ask};
 use super::event_loop::{Event, EventLoop};
 use super::folder::{EndNote, Folder};
+use super::mounts::Mounts;
 use super::ports::Ports;
 use super::{BOOT, close_standard_streams, take_owner};
 use crate::sys::close_inherited;
@@ -65,8 +66,14 @@ impl Container {
     fn run_until_end(&self, owner: UnixStream, control: &mut ControlSocket) -> io::Result<()> {
         let nobody = port_channel::pair()?.0;
         let ports = Ports::new(nobody, self.spec.own_network);
-        let mut event_loop =
-            EventLoop { init: None, owner: Some(owner), ports, is_up: false, has_ended: false };
+        let mut event_loop = EventLoop {
+            init: None,
+            owner: Some(owner),
+            ports,
+            mounts: Mounts::new(None),
+            is_up: false,
+            has_ended: false,
+        };
         let mut was_up = false;
         loop {
             match event_loop.run(control)? {

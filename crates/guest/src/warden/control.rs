@@ -1,12 +1,14 @@
 //! Hosts that connect to the warden. Each sends one request and gets one response.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
 use bastide_proto::prefixed_length;
 use bastide_proto::warden::{MAX_CONTROL_MESSAGE, WardenRequest, WardenResponse};
 
+use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 
 use crate::packet;
@@ -24,11 +26,22 @@ pub(super) struct ControlSocket {
     callers: Vec<Client>,
 }
 
+/// What a host wants.
+#[derive(Debug)]
+pub(super) struct ControlRequest {
+    /// Where it waits for the answer.
+    pub(super) caller: UnixStream,
+    pub(super) request: WardenRequest,
+    /// The program that came with it.
+    pub(super) program: Option<OwnedFd>,
+}
+
 /// A host that has not said all it has to say.
 #[derive(Debug)]
 pub(super) struct Client {
     stream: UnixStream,
     heard: Vec<u8>,
+    program: Option<OwnedFd>,
     deadline: Instant,
 }
 
@@ -61,18 +74,21 @@ impl ControlSocket {
             && stream.set_nonblocking(true).is_ok()
         {
             let deadline = Instant::now() + SPEAK;
-            self.callers.push(Client { stream, heard: Vec::new(), deadline });
+            self.callers.push(Client { stream, heard: Vec::new(), program: None, deadline });
         }
     }
 
     /// Everybody who has said what they want by now, with what they want. Callers who are gone, late
     /// or speak nonsense are forgotten.
-    pub(super) fn read_requests(&mut self) -> Vec<(UnixStream, WardenRequest)> {
+    pub(super) fn read_requests(&mut self) -> Vec<ControlRequest> {
         let now = Instant::now();
         let mut requests = Vec::new();
         for mut caller in std::mem::take(&mut self.callers) {
             match caller.read_requests() {
-                Ok(Some(request)) => requests.push((caller.stream, request)),
+                Ok(Some(request)) => {
+                    let Client { stream: caller, program, .. } = caller;
+                    requests.push(ControlRequest { caller, request, program });
+                }
                 Ok(None) if caller.deadline > now => self.callers.push(caller),
                 Ok(None) | Err(_) => {}
             }
@@ -93,12 +109,15 @@ impl Client {
     fn read_requests(&mut self) -> io::Result<Option<WardenRequest>> {
         let mut piece = [0; 256];
         loop {
-            match self.stream.read(&mut piece) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(count) => self.heard.extend_from_slice(&piece[..count]),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(error),
+            match packet::receive_some(&self.stream, &mut piece) {
+                Ok((0, _)) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok((count, program)) => {
+                    self.heard.extend_from_slice(&piece[..count]);
+                    self.program = program.or(self.program.take());
+                }
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(Errno::INTR) => continue,
+                Err(errno) => return Err(errno.into()),
             }
             let Some((prefix, body)) = self.heard.split_first_chunk() else { continue };
             let length = prefixed_length(*prefix, MAX_CONTROL_MESSAGE);
@@ -123,6 +142,8 @@ pub(super) fn answer(mut caller: &UnixStream, answer: &WardenResponse) {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+    use std::os::fd::AsFd;
     use std::os::linux::net::SocketAddrExt;
     use std::os::unix::net::SocketAddr;
 
@@ -149,12 +170,24 @@ mod tests {
         assert_eq!(control.callers().count(), 1, "the liar is gone");
         slow.write_all(&bytes[3..]).unwrap();
         let heard = control.read_requests();
-        assert_eq!(heard.iter().map(|(_, request)| *request).collect::<Vec<_>>(), [request]);
-        for (caller, _) in heard {
+        assert_eq!(heard.iter().map(|heard| heard.request).collect::<Vec<_>>(), [request]);
+        assert!(heard.iter().all(|heard| heard.program.is_none()));
+        for ControlRequest { caller, .. } in heard {
             answer(&caller, &WardenResponse::Ended);
         }
         let mut said = Vec::new();
         slow.read_to_end(&mut said).unwrap();
         assert_eq!(said, packet::encode(&WardenResponse::Ended).unwrap());
+    }
+
+    #[test]
+    fn takes_the_program_that_comes_with_a_wish() {
+        let (mut control, address) = listening("program");
+        let host = UnixStream::connect_addr(&address).unwrap();
+        control.accept();
+        let program = tempfile::tempfile().unwrap();
+        packet::send(&host, &WardenRequest::Mounts, &[program.as_fd()]).unwrap();
+        let heard = control.read_requests();
+        assert!(matches!(heard.as_slice(), [ControlRequest { program: Some(_), .. }]), "{heard:?}");
     }
 }

@@ -12,7 +12,8 @@ use bastide_proto::warden::{RELEASE, WardenRequest, WardenResponse};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::control::{ControlSocket, answer};
+use super::control::{ControlRequest, ControlSocket, answer};
+use super::mounts::Mounts;
 use super::ports::{Ports, Source};
 
 /// What is watched over.
@@ -23,6 +24,7 @@ pub(super) struct EventLoop {
     /// The process that made the session, until it lets go of it.
     pub(super) owner: Option<UnixStream>,
     pub(super) ports: Ports,
+    pub(super) mounts: Mounts,
     /// Whether the owner has said that the guest is up, where it has to.
     pub(super) is_up: bool,
     /// Whether the sandbox was seen to end.
@@ -74,8 +76,8 @@ impl EventLoop {
                 control.accept();
             }
             // Late callers are forgotten here too, so this runs whatever happened.
-            for (caller, request) in control.read_requests() {
-                if let Some(event) = self.handle_request(caller, request) {
+            for request in control.read_requests() {
+                if let Some(event) = self.handle_request(request) {
                     return Ok(event);
                 }
             }
@@ -90,7 +92,8 @@ impl EventLoop {
         }
     }
 
-    fn handle_request(&mut self, caller: UnixStream, request: WardenRequest) -> Option<Event> {
+    fn handle_request(&mut self, asked: ControlRequest) -> Option<Event> {
+        let ControlRequest { caller, request, program } = asked;
         match request {
             WardenRequest::Publish { port } => {
                 let granted = match self.ports.publish(port) {
@@ -100,6 +103,9 @@ impl EventLoop {
                 answer(&caller, &granted);
             }
             WardenRequest::Ports => answer(&caller, &WardenResponse::Ports(self.ports.list())),
+            WardenRequest::Mounts => {
+                self.mounts.hand_over(&caller, program.as_ref(), self.ports.channel());
+            }
             WardenRequest::End { remove } => return Some(Event::Asked { remove, caller }),
             _ => answer(&caller, &WardenResponse::Refused { errno: Errno::NOSYS.raw_os_error() }),
         }

@@ -86,6 +86,11 @@ impl Ports {
         }
     }
 
+    /// Where the guest is asked for things inside.
+    pub(super) fn channel(&self) -> BorrowedFd<'_> {
+        self.port_channel.as_fd()
+    }
+
     /// Publishes a port; one that is published already stays as it is.
     pub(super) fn publish(&mut self, port: u16) -> Result<PublishedPort, Errno> {
         if let Some(found) = self.published.iter().find(|published| published.port == port) {

@@ -13,6 +13,7 @@ use bastide_proto::boot::{
     BaseSpec, BootFailure, BootReport, BootSpec, Enforced, FIRST_RANGE_ID, RootStep, Rung,
     SandboxUp, UserAndGroup,
 };
+use bastide_proto::mounts::KeeperSpec;
 use rustix::io::Errno;
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, pidfd_open, pidfd_send_signal,
@@ -181,6 +182,16 @@ impl SandboxBase {
                 Err(StepError::from_errno(step, libc::EPIPE).into())
             }
         }
+    }
+
+    /// What the keeper of a session's mounts is told; nothing where the sandbox has no mounts of its own.
+    pub(super) fn keeper_spec(&self, spec: &BootSpec) -> Option<KeeperSpec> {
+        let workspace = spec.writable.first().filter(|_| !self.on_host)?;
+        Some(KeeperSpec {
+            session_dir: spec.session_dir.clone(),
+            workspace: workspace.clone(),
+            inside: self.ids.inside(),
+        })
     }
 
     /// Ends the sandbox: with its first process the kernel ends all of them.

@@ -5,16 +5,20 @@ use serde_json::Value;
 use crate::shell::{Outcome, cargo, read, say};
 
 /// Every crate, and the crates of ours it may depend on. Tests may use the test kit besides.
-const ALLOWED: [(&str, &[&str]); 15] = [
+const ALLOWED: [(&str, &[&str]); 16] = [
     ("bastide-archive", &["bastide-model"]),
     ("bastide-model", &[]),
     ("bastide-proto", &[]),
     ("bastide-wire", &[]),
     ("bastide-guest", &["bastide-proto", "bastide-wire"]),
     ("bastide-guest-bin", &[]),
-    ("bastide-mount", &[]),
+    ("bastide-mount", &["bastide-proto"]),
+    ("bastide-mount-bin", &["bastide-guest-bin"]),
     ("bastide", &["bastide-archive", "bastide-model", "bastide-proto", "bastide-wire"]),
-    ("bastide-local", &["bastide", "bastide-guest-bin", "bastide-proto", "bastide-wire"]),
+    (
+        "bastide-local",
+        &["bastide", "bastide-guest-bin", "bastide-mount-bin", "bastide-proto", "bastide-wire"],
+    ),
     ("bastide-docker", &["bastide", "bastide-guest-bin", "bastide-proto"]),
     ("bastide-remote", &["bastide"]),
     ("bastide-runs", &["bastide", "bastide-model"]),

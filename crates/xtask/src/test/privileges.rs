@@ -4,11 +4,11 @@ use std::fmt;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::Settings;
-use crate::shell::{Outcome, read, run, works};
+use crate::shell::{Outcome, read, run, top, works};
 
 /// The kinds of users there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,7 +149,22 @@ fn run_as_user(program: &Path, settings: Settings<'_>) -> Outcome {
     command.env_clear().env("HOME", folder.path()).env("TMPDIR", folder.path());
     command.env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin");
     command.envs(settings.variables());
+    command.env("BASTIDE_TEST_MOUNT_TOOLS", top().join("target/mount-tools"));
+    match fuse_device(folder.path(), uid, gid) {
+        Ok(device) => drop(command.env("BASTIDE_TEST_FUSE", device)),
+        Err(why) => settings.note_skipped(&format!("skipped FUSE for an ordinary user: {why}"))?,
+    }
     run(&mut command)
+}
+
+/// A FUSE device of a user's own: that of the machine may be root's alone.
+fn fuse_device(folder: &Path, uid: u32, gid: u32) -> std::io::Result<PathBuf> {
+    use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+    let device = folder.join("fuse");
+    let mode = Mode::from_raw_mode(0o600);
+    mknodat(CWD, &device, FileType::CharacterDevice, mode, makedev(10, 229))?;
+    chown(&device, Some(uid), Some(gid))?;
+    Ok(device)
 }
 
 /// A program as another user, in a network that has loopback only, where the machine can make one: all of it

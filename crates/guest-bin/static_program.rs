@@ -1,0 +1,89 @@
+// Builds a program of this workspace statically, and compresses it for a crate that embeds it.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+/// What the outer cargo or a tool around it says that must not reach the inner one.
+const OUTER: [&str; 7] = [
+    "CARGO_ENCODED_RUSTFLAGS",
+    "RUSTFLAGS",
+    "RUSTC",
+    "RUSTC_WRAPPER",
+    "RUSTC_WORKSPACE_WRAPPER",
+    "CARGO_BUILD_TARGET",
+    "CARGO_TARGET_DIR",
+];
+
+/// How hard a program is compressed: it takes seconds, once for each build of it.
+const LEVEL: i32 = 19;
+
+/// A program to embed.
+pub(crate) struct Program {
+    /// The crate, and the program of it.
+    pub(crate) package: &'static str,
+    /// The variable that names one built elsewhere, and how the variables of what is embedded begin.
+    pub(crate) variable: &'static str,
+    /// What it is made of, besides the workspace's own files.
+    pub(crate) sources: &'static [&'static str],
+    /// Settings of the profile.
+    pub(crate) profile: &'static [&'static str],
+}
+
+impl Program {
+    /// Builds and compresses it, and tells the crate where it is.
+    pub(crate) fn embed(&self) -> Result<(), Box<dyn Error>> {
+        let Self { package, variable, .. } = self;
+        println!("cargo::rerun-if-env-changed={variable}");
+        let out = PathBuf::from(env::var("OUT_DIR")?);
+        let program = match env::var_os(variable) {
+            Some(given) => {
+                let given = PathBuf::from(given);
+                println!("cargo::rerun-if-changed={}", given.display());
+                given
+            }
+            // A program this script writes itself is always newer than the script's last run: watched, it
+            // would be built again every time.
+            None => self.build(&out)?,
+        };
+        let bytes = fs::read(&program)?;
+        let compressed = zstd::bulk::compress(&bytes, LEVEL)?;
+        fs::write(out.join(format!("{package}.zst")), compressed)?;
+        println!("cargo::rustc-env={variable}_LENGTH={}", bytes.len());
+        println!("cargo::rustc-env={variable}_HASH={}", blake3::hash(&bytes).to_hex());
+        Ok(())
+    }
+
+    fn build(&self, out: &Path) -> Result<PathBuf, Box<dyn Error>> {
+        let workspace = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../..");
+        for source in self.sources.iter().chain(&["Cargo.toml", "Cargo.lock"]) {
+            println!("cargo::rerun-if-changed={}", workspace.join(source).display());
+        }
+        let target = env::var("TARGET")?;
+        let target_dir = target_dir(out);
+        let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        cargo.current_dir(&workspace);
+        for name in OUTER {
+            cargo.env_remove(name);
+        }
+        cargo.env("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-feature=+crt-static");
+        cargo.args(["build", "--quiet", "--locked", "--release", "--package", self.package]);
+        cargo.arg("--target").arg(&target).arg("--target-dir").arg(&target_dir);
+        for setting in self.profile {
+            cargo.arg("--config").arg(setting);
+        }
+        let status = cargo.status()?;
+        if !status.success() {
+            return Err(format!("building {} failed: {status}", self.package).into());
+        }
+        Ok(target_dir.join(target).join("release").join(self.package))
+    }
+}
+
+/// One folder for all profiles and features of the outer build, beside them: a program is the same for
+/// each, and its dependencies are compiled once. `OUT_DIR` is `target/PROFILE/build/NAME/out`.
+fn target_dir(out: &Path) -> PathBuf {
+    let outer = out.ancestors().find(|folder| folder.join("CACHEDIR.TAG").exists());
+    outer.unwrap_or(out).join("guest")
+}

@@ -1,0 +1,381 @@
+//! One mount, from its making to its end, whatever becomes of its program.
+
+use std::cell::Cell;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bastide_proto::mounts::{KeeperSpec, MountOrder, MountRefusal, MountState, MountStatus};
+use rustix::io::Errno;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use super::events::Notes;
+use super::program::{Namespaces, Program};
+use super::{Refusal, make_staging, now_ms};
+use crate::attach::{Done, Errand, Place};
+use crate::control::{Command, Report};
+use crate::fs::Counts;
+use crate::spec::{Cache, MountSpec, Start};
+
+/// How often a program is started again within a while, and how long that while is.
+const MAX_RESTARTS: u32 = 5;
+const WHILE: Duration = Duration::from_secs(60);
+
+/// How long to wait before the first restart; twice as long before each further one.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// How long a program may take to store what was written: longer than it takes itself for that.
+const LAST_STORES: Duration = Duration::from_secs(35);
+
+/// How long a program may take to tell its counts.
+const COUNTS: Duration = Duration::from_secs(2);
+
+/// What is wanted of whoever looks after a mount.
+enum Wish {
+    /// The latest counts.
+    Counts(oneshot::Sender<()>),
+    /// The end, once nobody uses the mount any more or this much time has passed.
+    Finish(Duration, oneshot::Sender<()>),
+}
+
+/// A mount.
+pub(super) struct Mount {
+    pub(super) order: MountOrder,
+    since_ms: u64,
+    shared: Rc<Shared>,
+    /// What it lies on, and in which folder.
+    name: String,
+    folder: OwnedFd,
+    /// What was made for it, each with the folder it lies in.
+    made: Vec<(String, OwnedFd)>,
+    wishes: mpsc::Sender<Wish>,
+}
+
+/// What is known of a mount by whoever looks after it.
+struct Shared {
+    state: Cell<MountState>,
+    counts: Cell<Counts>,
+}
+
+impl Mount {
+    /// Mounts, and has a program answer. If that fails, nothing is mounted.
+    pub(super) async fn make(
+        order: MountOrder,
+        mut spec: MountSpec,
+        staging: PathBuf,
+        keeper: &KeeperSpec,
+        namespaces: &Namespaces,
+        names: Vec<String>,
+    ) -> Result<Self, Refusal> {
+        let name = names.last().cloned().unwrap_or_default();
+        let place = Place {
+            device: order.device.clone(),
+            workspace: keeper.workspace.clone(),
+            names,
+            read_only: order.read_only,
+            inside: keeper.inside,
+            owner: order.owner,
+        };
+        let done = namespaces.run(&Errand::Attach(place), &[]).await;
+        let (done, fds) = done.map_err(|error| io_refusal(&order, &error.to_string()))?;
+        let (owner, made) = match done {
+            Done::Attached { owner, made } => (owner, made),
+            Done::Failed { step, errno } => return Err(refusal(&order, &step, errno)),
+            Done::Detached { .. } => return Err(io_refusal(&order, "it was taken away")),
+        };
+        (spec.uid, spec.gid) = (owner.uid, owner.gid);
+        let mut fds = fds.into_iter();
+        let (Some(device), Some(folder)) = (fds.next(), fds.next()) else {
+            return Err(io_refusal(&order, "its device is missing"));
+        };
+        let made = made.into_iter().zip(fds).collect();
+        let shared =
+            Rc::new(Shared { state: Cell::new(MountState::Mounted), counts: Cell::default() });
+        let (wishes, wanted) = mpsc::channel(16);
+        let notes = Notes::new(order.events.clone(), order.path.clone());
+        let cache = Some(Cache { folder: order.cache.clone(), size: order.cache_size });
+        let start = Start { cache, staging, mounts: vec![spec] };
+        let shared_too = Rc::clone(&shared);
+        let mount = Self { order, since_ms: now_ms(), shared, name, folder, made, wishes };
+        let started = match make_staging(&start.staging) {
+            Ok(()) => Program::serving(start.clone(), &device).await,
+            Err(error) => Err(format!("{}: {error}", start.staging.display())),
+        };
+        match started {
+            Ok(program) => {
+                let care = Care { start, device, notes, shared: shared_too, restarts: Vec::new() };
+                tokio::task::spawn_local(care.look_after(program, wanted));
+                Ok(mount)
+            }
+            Err(why) => {
+                drop(std::fs::remove_dir_all(&start.staging));
+                // Without its device the mount answers nobody; whoever looks at it is told so.
+                drop(device);
+                drop(mount.detach(keeper, namespaces).await);
+                Err(io_refusal(&mount.order, &why))
+            }
+        }
+    }
+
+    pub(super) fn state(&self) -> MountState {
+        self.shared.state.get()
+    }
+
+    /// Takes it out of the session's mounts. Whoever has something of it open goes on.
+    pub(super) async fn detach(
+        &self,
+        keeper: &KeeperSpec,
+        namespaces: &Namespaces,
+    ) -> Result<(), Refusal> {
+        let errand = Errand::Detach {
+            inside: keeper.inside,
+            name: self.name.clone(),
+            made: self.made.iter().map(|(name, _)| name.clone()).collect(),
+        };
+        let folders = self.made.iter().map(|(_, folder)| folder.as_fd());
+        let fds: Vec<_> = [self.folder.as_fd()].into_iter().chain(folders).collect();
+        match namespaces.run(&errand, &fds).await {
+            Ok((Done::Failed { step, errno }, _)) => Err(refusal(&self.order, &step, errno)),
+            Ok(_) => Ok(()),
+            Err(error) => Err(io_refusal(&self.order, &error.to_string())),
+        }
+    }
+
+    /// Waits until nobody uses it any more, for so long, and ends its program once everything is stored.
+    pub(super) async fn finish(&self, deadline: Duration) {
+        let (done, is_done) = oneshot::channel();
+        // Whoever looks after it is gone if it is finished.
+        if self.wishes.send(Wish::Finish(deadline, done)).await.is_ok() {
+            drop(is_done.await);
+        }
+    }
+
+    pub(super) async fn status(&self) -> MountStatus {
+        let (told, is_told) = oneshot::channel();
+        if self.wishes.send(Wish::Counts(told)).await.is_ok() {
+            // Without an answer the last counts will do.
+            drop(tokio::time::timeout(COUNTS, is_told).await);
+        }
+        let Counts { reads, writes, cache_hits, .. } = self.shared.counts.get();
+        MountStatus {
+            path: self.order.path.clone(),
+            provider: self.order.provider.clone(),
+            read_only: self.order.read_only,
+            state: self.state(),
+            since_ms: self.since_ms,
+            reads,
+            writes,
+            cache_hits,
+        }
+    }
+}
+
+fn io_refusal(order: &MountOrder, why: &str) -> Refusal {
+    Refusal::new(MountRefusal::Io, format!("cannot mount on {}: {why}", order.path))
+}
+
+/// What the system refused, with what to do about it.
+fn refusal(order: &MountOrder, step: &str, errno: i32) -> Refusal {
+    let (errno, device) = (Errno::from_raw_os_error(errno), order.device.display());
+    let opened = step == format!("open {device}");
+    let (why, hint) = match errno {
+        Errno::ACCESS | Errno::PERM if opened => (
+            MountRefusal::Unsupported,
+            "this user may not use FUSE; give it access to the device, or use another strategy",
+        ),
+        _ if opened => (
+            MountRefusal::Unsupported,
+            "FUSE is not to be had here; load the module `fuse`, or use another strategy",
+        ),
+        Errno::NOTEMPTY => {
+            (MountRefusal::Conflict, "there is something in it; mount on an empty folder")
+        }
+        Errno::XDEV => (MountRefusal::Conflict, "another mount is there; choose another path"),
+        Errno::LOOP | Errno::NOTDIR => {
+            (MountRefusal::Conflict, "a link or file is in the way; mount on a folder")
+        }
+        _ => (MountRefusal::Io, "nothing was mounted"),
+    };
+    let message = format!("cannot mount on {}: cannot {step}: {errno}; {hint}", order.path);
+    Refusal::new(why, message)
+}
+
+/// What it takes to look after a mount.
+struct Care {
+    start: Start,
+    /// While this is open, the mount is there.
+    device: OwnedFd,
+    notes: Notes,
+    shared: Rc<Shared>,
+    restarts: Vec<Instant>,
+}
+
+/// What became of a program.
+enum After {
+    /// It died.
+    Died,
+    /// It was ended.
+    Finished(Option<oneshot::Sender<()>>),
+}
+
+impl Care {
+    /// Sees to it that somebody answers, until the mount is finished.
+    async fn look_after(mut self, program: Program, mut wanted: mpsc::Receiver<Wish>) {
+        let mut program = program;
+        let done = loop {
+            let before = self.shared.counts.get();
+            let after = self.attend(&mut program, &mut wanted, before).await;
+            match after {
+                After::Finished(done) => break done,
+                After::Died => match self.restart().await {
+                    Some(another) => program = another,
+                    None => {
+                        self.shared.state.set(MountState::Lost);
+                        // Every call fails from now on.
+                        drop(self.device);
+                        break lost(&mut wanted).await;
+                    }
+                },
+            }
+        };
+        drop(std::fs::remove_dir_all(&self.start.staging));
+        if let Some(done) = done {
+            // Whoever waited may be gone.
+            let _ = done.send(());
+        }
+    }
+
+    /// Hears a program, and tells it what is wanted, until its end.
+    async fn attend(
+        &self,
+        program: &mut Program,
+        wanted: &mut mpsc::Receiver<Wish>,
+        before: Counts,
+    ) -> After {
+        let mut waiting = Vec::new();
+        loop {
+            tokio::select! {
+                report = program.line.receive::<Report>() => match report {
+                    Ok(Some((Report::Ended { .. }, _))) => {
+                        // The session ended, or somebody else took the mount away.
+                        self.stop(program).await;
+                        return After::Finished(None);
+                    }
+                    Ok(Some((report, _))) => self.take(report, before, &mut waiting),
+                    Ok(None) | Err(_) => {
+                        drop(program.process.kill().await);
+                        return After::Died;
+                    }
+                },
+                wish = wanted.recv() => match wish {
+                    Some(Wish::Counts(told)) => {
+                        waiting.push(told);
+                        drop(program.line.send(&Command::Counts, &[]).await);
+                    }
+                    Some(Wish::Finish(deadline, done)) => {
+                        self.wait_for_end(program, deadline).await;
+                        self.stop(program).await;
+                        return After::Finished(Some(done));
+                    }
+                    None => {
+                        self.stop(program).await;
+                        return After::Finished(None);
+                    }
+                },
+            }
+        }
+    }
+
+    fn take(&self, report: Report, before: Counts, waiting: &mut Vec<oneshot::Sender<()>>) {
+        match report {
+            Report::Event(event) => self.notes.add(&event),
+            Report::Counts { counts, .. } => {
+                self.shared.counts.set(sum(before, counts));
+                for told in waiting.drain(..) {
+                    // Whoever asked may be gone.
+                    let _ = told.send(());
+                }
+            }
+            Report::Probed { .. }
+            | Report::Ready
+            | Report::Failed { .. }
+            | Report::Ended { .. } => {}
+        }
+    }
+
+    /// Hears a program until nobody uses the mount any more, for at most so long.
+    async fn wait_for_end(&self, program: &Program, most: Duration) {
+        let heard = async {
+            while let Ok(Some((report, _))) = program.line.receive::<Report>().await {
+                if matches!(report, Report::Ended { .. }) {
+                    return;
+                }
+                self.take(report, Counts::default(), &mut Vec::new());
+            }
+        };
+        // In time or not, it is stopped next.
+        drop(tokio::time::timeout(most, heard).await);
+    }
+
+    /// Has a program store what was written, and ends it.
+    async fn stop(&self, program: &mut Program) {
+        let stopped = async {
+            program.line.send(&Command::Stop, &[]).await?;
+            while let Some((report, _)) = program.line.receive::<Report>().await? {
+                self.take(report, Counts::default(), &mut Vec::new());
+            }
+            program.process.wait().await
+        };
+        let ended = tokio::time::timeout(LAST_STORES, stopped).await;
+        if !matches!(ended, Ok(Ok(_))) {
+            drop(program.process.kill().await);
+        }
+    }
+
+    /// Another program for the same device; none if it does no good.
+    async fn restart(&mut self) -> Option<Program> {
+        self.shared.state.set(MountState::Restarting);
+        for mount in &mut self.start.mounts {
+            mount.resumed = true;
+        }
+        loop {
+            let now = Instant::now();
+            self.restarts.retain(|then| now.duration_since(*then) < WHILE);
+            let tries = u32::try_from(self.restarts.len()).unwrap_or(u32::MAX);
+            if tries >= MAX_RESTARTS {
+                return None;
+            }
+            tokio::time::sleep(PAUSE * (1 << tries)).await;
+            self.restarts.push(Instant::now());
+            if let Ok(program) = Program::serving(self.start.clone(), &self.device).await {
+                self.shared.state.set(MountState::Mounted);
+                return Some(program);
+            }
+        }
+    }
+}
+
+/// Answers for a mount that is lost, until it is finished.
+async fn lost(wanted: &mut mpsc::Receiver<Wish>) -> Option<oneshot::Sender<()>> {
+    loop {
+        match wanted.recv().await {
+            // What is known is all there is.
+            Some(Wish::Counts(_)) => {}
+            Some(Wish::Finish(_, done)) => return Some(done),
+            None => return None,
+        }
+    }
+}
+
+/// The counts of a mount whose program is not its first.
+fn sum(before: Counts, now: Counts) -> Counts {
+    Counts {
+        reads: before.reads + now.reads,
+        writes: before.writes + now.writes,
+        cache_hits: before.cache_hits + now.cache_hits,
+        names_left_out: before.names_left_out.max(now.names_left_out),
+        events_lost: before.events_lost + now.events_lost,
+    }
+}
