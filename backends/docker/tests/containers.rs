@@ -8,6 +8,8 @@ mod images;
 mod lifetime;
 #[path = "containers/mounts.rs"]
 mod mounts;
+#[path = "containers/providers.rs"]
+mod providers;
 #[path = "containers/reference.rs"]
 mod reference;
 #[path = "containers/setting.rs"]
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
         daemons::TRIALS,
         storage::TRIALS,
         mounts::TRIALS,
+        providers::TRIALS,
         troubles::TRIALS,
         reference::TRIALS,
         silence::TRIALS,

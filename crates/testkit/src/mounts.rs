@@ -1,6 +1,7 @@
 //! Cloud storage that a program of the host serves to sessions, against real servers on loopback.
 
 mod lifecycle;
+mod manifests;
 mod refusals;
 mod secrecy;
 mod servers;
@@ -16,7 +17,7 @@ use crate::suite::{Context, Trial, TrialError, skip};
 /// Every trial of mounts from outside.
 #[must_use]
 pub fn trials() -> Vec<Trial> {
-    [lifecycle::TRIALS, refusals::TRIALS, secrecy::TRIALS].concat()
+    [lifecycle::TRIALS, manifests::TRIALS, refusals::TRIALS, secrecy::TRIALS].concat()
 }
 
 /// Those that show that a session has mounts, however its base was made.

@@ -45,23 +45,27 @@ const STAND_IN: &str = "#!/bin/sh\nfor last do :; done\n{ echo \"${0##*/} $*\"; 
 /// As `mount` calls it: device, folder, options.
 const HELPER: &str = "#!/bin/sh\necho \"$*\" > /tmp/told\nmount -i -t tmpfs none \"$2\"\n";
 
-fn rclone() -> Result<PathBuf, TrialError> {
-    let tools = match std::env::var_os("BASTIDE_TEST_MOUNT_TOOLS") {
+/// Where `cargo xtask test` puts servers and rclone.
+pub(crate) fn tools() -> PathBuf {
+    match std::env::var_os("BASTIDE_TEST_MOUNT_TOOLS") {
         Some(given) => PathBuf::from(given),
         None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/mount-tools"),
-    };
-    let found = Some(tools.join("venv/bin/rclone")).filter(|path| path.exists());
+    }
+}
+
+pub(crate) fn rclone() -> Result<PathBuf, TrialError> {
+    let found = Some(tools().join("venv/bin/rclone")).filter(|path| path.exists());
     found.ok_or_else(|| skip("rclone 1.75 is not installed"))
 }
 
 /// A daemon with the image, a home, and a folder of the host that the store is in.
-struct Trying {
+pub(crate) struct Trying {
     setting: Setting,
     store: tempfile::TempDir,
 }
 
 impl Trying {
-    fn new() -> Result<Self, TrialError> {
+    pub(crate) fn new() -> Result<Self, TrialError> {
         if !Path::new("/dev/fuse").exists() {
             return Err(skip("there is no /dev/fuse on this machine"));
         }
@@ -88,7 +92,7 @@ impl Trying {
         Ok(Self { setting, store })
     }
 
-    fn client(&self) -> Result<Client, TrialError> {
+    pub(crate) fn client(&self) -> Result<Client, TrialError> {
         let mut options = base();
         IMAGE.clone_into(&mut options.image);
         self.setting.client(options)
@@ -410,13 +414,13 @@ fn start(program: &Path, arguments: &[&str]) -> Result<Serving, TrialError> {
     Ok(Serving(command.spawn()?))
 }
 
-fn until(what: &str, is_so: impl Fn() -> bool) -> Outcome {
+async fn until(what: &str, is_so: impl Fn() -> bool) -> Outcome {
     let deadline = Instant::now() + DEADLINE;
     while !is_so() {
         if Instant::now() > deadline {
             return Err(format!("{what} did not come up").into());
         }
-        std::thread::sleep(Duration::from_millis(50));
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
     Ok(())
 }
@@ -433,7 +437,7 @@ async fn mounts_by_rclones_volume_plugin(_: Context) -> Outcome {
     let store = path("store");
     let _server = start(&rclone, &["serve", "s3", &store, "--addr", &address, "--auth-key", &key])?;
     let (socket, volumes, cache) = (path("drivers/rclone.sock"), path("volumes"), path("cache"));
-    until("the server", || std::net::TcpStream::connect(&address).is_ok())?;
+    until("the server", || std::net::TcpStream::connect(&address).is_ok()).await?;
     let drivers = Some(folder.path().join("drivers"));
     let options = DaemonOptions { drivers, ..DaemonOptions::default() };
     let daemon = own_daemon(&folder.path().join("daemon"), &options)?;
@@ -453,7 +457,7 @@ async fn mounts_by_rclones_volume_plugin(_: Context) -> Outcome {
         &cache,
     ];
     let _plugin = start(Path::new("nsenter"), &plugin)?;
-    until("the plugin", || Path::new(&socket).exists())?;
+    until("the plugin", || Path::new(&socket).exists()).await?;
     let setting = Setting::new(&daemon.host())?;
     let client = setting.client(base())?;
     let volume = json!({"type": "docker_volume", "driver": "rclone"});

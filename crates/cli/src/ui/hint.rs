@@ -46,6 +46,11 @@ fn in_own_words(condition: &Condition) -> Option<Cow<'static, str>> {
         Condition::SessionCopied(id) => {
             format!("go on with the copy: `bastide resume {id}`").into()
         }
+        Condition::MountKeysMissing(id) => format!(
+            "give the manifest it was made with: `bastide resume {id} --manifest FILE`, with the same \
+             `--mount-key` and `--acknowledge-exposure`"
+        )
+        .into(),
         Condition::ImageUnnamed => "name one with --image".into(),
         Condition::BridgeMissing => {
             "start the daemon without `--bridge=none`, or take `--network none` or `--network host`"

@@ -20,7 +20,7 @@ use crate::compat::raise;
 use crate::link::Link;
 use crate::session::lifecycle::{Preserved, ProgressListener};
 use crate::state::{Record, Stage, TransitionAttempt, is_unwanted};
-use crate::{Error, ErrorKind, Result, Session};
+use crate::{Condition, Error, ErrorKind, Result, Session};
 
 /// The options of resuming a session.
 #[derive(Debug, Clone, Default)]
@@ -127,6 +127,11 @@ impl Client {
         let folder = hold(&self.state, id, &transition).await?;
         let folder = folder.ok_or_else(|| missing(id.as_str()))?.under(transition);
         let state = self.remembered_or_nameless(&record, options.manifest.as_ref())?;
+        if state.is_mount_authority_redacted() {
+            let message = format!("the keys of the mounts of session {id} are not on record");
+            return Err(raise::value_error(message)
+                .with_condition(Condition::MountKeysMissing(id.to_string())));
+        }
         state.check_resumable()?;
         record.spec.storage = storage(&state.manifest)?;
         record.tied = false;

@@ -115,6 +115,9 @@ pub(crate) async fn mount_all(session: &Session, manifest: &Manifest) -> Result<
 pub(crate) async fn unmount_all(session: &Session) -> Result<()> {
     let manifest = session.manifest();
     let targets = manifest.mount_targets()?;
+    if targets.is_empty() {
+        return Ok(());
+    }
     let known = session.state.mounts(session.id())?;
     let mut failed = None;
     for target in &targets {

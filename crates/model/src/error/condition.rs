@@ -32,6 +32,8 @@ pub enum Condition {
     SessionStopped(String),
     /// The session of that id was copied here, and the machine is the original's.
     SessionCopied(String),
+    /// The session of that id has mounts whose keys are not on record.
+    MountKeysMissing(String),
     /// A member of an archive is refused, or goes beyond a limit.
     MemberRefused,
     /// No image is named for a container.
@@ -78,6 +80,9 @@ impl Condition {
             Self::SessionBeingStopped(_) => "resume it then: `Client::resume`",
             Self::SessionStopped(_) => "resume it first: `Client::resume`",
             Self::SessionCopied(_) => "go on with the copy: `Client::resume`",
+            Self::MountKeysMissing(_) => {
+                "resume it with the manifest it was made with: `ResumeOptions::manifest`"
+            }
             Self::ImageUnnamed => "name one with `DockerOptions::image`",
             Self::BridgeMissing => {
                 "start the daemon without `--bridge=none`, or take `NetworkAccess::None` or \

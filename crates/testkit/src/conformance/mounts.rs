@@ -1,15 +1,20 @@
 //! Cloud storage in a manifest: what is refused before anything happens, on every backend.
 
+mod recording;
+
 use bastide::model::Manifest;
-use bastide::{CreateOptions, ErrorClass};
+use bastide::{Client, CreateOptions, ErrorClass, ResumeOptions};
 use serde_json::{Value, json};
 
-use crate::suite::{Context, Outcome, Trial, TrialError};
+use crate::suite::{Context, Outcome, Trial, TrialError, say};
+use recording::{Asked, BROKEN, Recording};
 
 pub(super) const TRIALS: &[Trial] = crate::trials![
     refuses_mounts_that_are_in_the_way_before_anything_is_made,
     refuses_to_mount_inside_where_nobody_may,
     never_tells_the_key_of_a_mount_it_refuses,
+    has_the_host_mount_what_the_manifest_names,
+    undoes_host_mounts_when_one_of_them_fails,
 ];
 
 fn mount(change: &Value) -> Value {
@@ -85,5 +90,77 @@ async fn never_tells_the_key_of_a_mount_it_refuses(context: Context) -> Outcome 
     let said = format!("{error} {error:?}");
     assert!(!said.contains("hidden-key") && !said.contains("AKIDHIDDEN"), "{said}");
     assert!(error.message().contains("mount-scoped credentials"), "{said}");
+    Ok(())
+}
+
+/// A manifest with a mount by the host for each of these buckets.
+fn by_the_host(buckets: &[(&str, &str)]) -> Result<Manifest, TrialError> {
+    let mut entries = json!({});
+    for (path, bucket) in buckets {
+        let strategy = json!({"type": "host", "cache_size": 4096});
+        entries[path] = mount(&json!({"bucket": bucket, "access_key_id": "AKIDHIDDEN",
+            "secret_access_key": "hidden-key", "mount_strategy": strategy}));
+    }
+    Ok(bastide::model::lax::read(&json!({"entries": entries}))?)
+}
+
+async fn has_the_host_mount_what_the_manifest_names(context: Context) -> Outcome {
+    let backend = Recording::new(&context.backend);
+    let client = Client::new(backend.clone());
+    let manifest = by_the_host(&[("data", "b")])?;
+    // No key enters the sandbox, so nobody has to accept that.
+    let session = client.create(&manifest, CreateOptions::default().untied()).await?;
+    let place = format!("{}/data", session.root().as_str());
+    let asked = backend.asked();
+    let [Asked::Mount(mount)] = asked.as_slice() else { return Err(format!("{asked:?}").into()) };
+    assert_eq!((&mount.path, mount.provider.as_str(), mount.read_only), (&place, "s3", true));
+    assert_eq!(mount.cache_size, 4096);
+    assert_eq!(mount.store["source"]["keys"]["secret_access_key"], "hidden-key");
+    assert!(!session.state_json()?.to_string().contains("hidden-key"));
+    let inside = "cat /proc/*/environ /proc/*/cmdline 2>/dev/null | grep -c '[h]idden-key'; true";
+    assert_eq!(say(&session, inside).await?, "0\n");
+    let mounts = session.mounts().await?;
+    assert_eq!((mounts[0].path.as_str(), mounts[0].strategy.as_str()), (place.as_str(), "host"));
+    assert!(mounts[0].exposed.is_empty(), "{mounts:?}");
+    if place == "/workspace/data" {
+        assert_eq!((mounts[0].state.as_str(), mounts[0].reads), ("mounted", Some(5)));
+    }
+
+    let id = session.id().clone();
+    drop(session);
+    client.stop(&id).await?;
+    assert_eq!(
+        backend.asked(),
+        [Asked::Unmount(place.clone())],
+        "what was written is stored first"
+    );
+    let refused = client.resume(&id).await.map(drop).map_err(|error| error.to_string());
+    let why = refused.err().ok_or("it was resumed without its keys")?;
+    assert!(why.contains("keys of the mounts"), "{why}");
+    let mut options = ResumeOptions::default();
+    options.manifest = Some(manifest);
+    let session = client.resume_with(&id, options).await?;
+    assert!(matches!(backend.asked().as_slice(), [Asked::Mount(_)]), "it is mounted again");
+    session.delete().await?;
+    assert_eq!(backend.asked(), [Asked::Unmount(place)]);
+    Ok(())
+}
+
+async fn undoes_host_mounts_when_one_of_them_fails(context: Context) -> Outcome {
+    let backend = Recording::new(&context.backend);
+    let client = Client::new(backend.clone());
+    let manifest = by_the_host(&[("one", "b"), ("two", BROKEN)])?;
+    let id = bastide::SessionId::random();
+    let mut options = CreateOptions::default();
+    options.id = Some(id.clone());
+    let Err(error) = client.create(&manifest, options).await else {
+        return Err("it was mounted".into());
+    };
+    assert!(error.message().contains("/two: the store does not know the key REDACTED"), "{error}");
+    assert!(!format!("{error:?}").contains("hidden-key"), "{error:?}");
+    let asked = backend.asked();
+    let undone = |asked: &Asked| matches!(asked, Asked::Unmount(path) if path.ends_with("/one"));
+    assert!(asked.last().is_some_and(undone), "{asked:?}");
+    assert!(!context.backend.home().join("sessions").join(id.as_str()).exists());
     Ok(())
 }

@@ -11,14 +11,17 @@ const CAUSES: &[(&[&str], &str)] = &[
     ),
     (&["expiredtoken", "token has expired", "token is expired"], "the token has expired"),
     (&["is a file not a directory"], "the prefix is an object, not a folder"),
+    (&["connection refused"], "nothing listens at the endpoint"),
     (
-        &[
-            "nosuchbucket",
-            "bucket does not exist",
-            "directory not found",
-            "containernotfound",
-            "404",
-        ],
+        &["network is unreachable", "no route to host", "cannot assign requested address"],
+        "the session has no network that leads to the endpoint",
+    ),
+    (
+        &["no such host", "name resolution", "name or service not known"],
+        "the name of the endpoint cannot be resolved",
+    ),
+    (
+        &["nosuchbucket", "bucket does not exist", "directory not found", "containernotfound"],
         "there is no such bucket",
     ),
     (
@@ -26,25 +29,19 @@ const CAUSES: &[(&[&str], &str)] = &[
             "signaturedoesnotmatch",
             "invalidaccesskeyid",
             "accessdenied",
-            "forbidden",
-            "403",
-            "401",
-            "unauthorized",
             "authenticationfailed",
             "authorizationfailure",
             "no authentication method",
+            "forbidden",
+            "unauthorized",
+            "statuscode: 403",
+            "status code: 403",
+            "statuscode: 401",
+            "status code: 401",
         ],
         "the store refuses the credentials, or wants some",
     ),
-    (&["connection refused"], "nothing listens at the endpoint"),
-    (
-        &["no such host", "name resolution", "name or service not known"],
-        "the name of the endpoint cannot be resolved",
-    ),
-    (
-        &["network is unreachable", "no route to host", "cannot assign requested address"],
-        "the session has no network that leads to the endpoint",
-    ),
+    (&["statuscode: 404", "status code: 404"], "there is no such bucket"),
     (&["certificate"], "the certificate of the endpoint is not trusted"),
     (&["i/o timeout", "deadline exceeded", "timed out"], "the endpoint does not answer in time"),
     (&["/dev/fuse", "fuse device not found", "fusermount"], "FUSE cannot be used in the session"),
@@ -69,6 +66,13 @@ mod tests {
         let cause = named_in(said).unwrap();
         assert!(cause.contains("credentials") && !cause.contains("SECRET"));
         assert_eq!(named_in(b"SECRET"), None);
+    }
+
+    #[test]
+    fn is_not_misled_by_numbers_in_addresses() {
+        let refused = b"dial tcp 127.0.0.1:9403: connect: connection refused";
+        assert!(named_in(refused).unwrap().contains("nothing listens"));
+        assert_eq!(named_in(b"bucket-404 is odd"), None);
     }
 
     #[test]
