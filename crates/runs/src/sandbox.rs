@@ -191,6 +191,7 @@ impl Sandbox {
         workspace.note_session(id.as_str())?;
         let mut manifest = self.options.manifest.clone();
         let folder = text(workspace.folder())?.to_owned();
+        let mut grants = workspace.grants().to_vec();
         let mut cwd = None;
         if self.backend.has_host_files() {
             manifest.root = folder;
@@ -198,10 +199,13 @@ impl Sandbox {
             let wrong = |error| Error::new(ErrorKind::InvalidInput, format!("{folder}: {error}"));
             cwd = Some(folder.parse().map_err(wrong)?);
             let (read_only, description, host_path) = (false, None, None);
-            let given = PathGrant { path: folder, read_only, description, host_path };
-            manifest.extra_path_grants.push(given);
+            grants.insert(0, PathGrant { path: folder, read_only, description, host_path });
+            // A grant that names no place of the host would be of the machine itself.
+            for grant in &mut grants {
+                grant.host_path.get_or_insert_with(|| grant.path.clone());
+            }
         }
-        manifest.extra_path_grants.extend(workspace.grants().iter().cloned());
+        manifest.extra_path_grants.extend(grants);
         let mut create = self.options.create.clone();
         create.id = Some(id);
         create.tied_to_owner = self.options.remove_on_exit;
