@@ -345,6 +345,20 @@ fn odd_folders_work() {
     scene.assert_clean();
 }
 
+/// Agents keep transcripts, settings and caches in the home of their user.
+#[test]
+fn what_an_agent_keeps_for_itself_is_no_part_of_the_change() {
+    let scene = Scene::new();
+    let line = "echo state > ~/.state && cat ~/.state && case $HOME in $PWD*) exit 9;; esac";
+    for mode in ["in-place", "worktree", "clone"] {
+        let report = scene.report(&["--mode", mode], line);
+        assert_eq!(report["changed_files"], serde_json::json!([]), "{mode}");
+    }
+    let report = scene.report(&["--env", "HOME=/tmp"], "echo x > ~/y && test $HOME = /tmp");
+    assert_eq!(report["changed_files"], serde_json::json!([]));
+    scene.assert_clean();
+}
+
 #[test]
 fn an_interrupted_agent_ends_and_its_change_is_collected() {
     let scene = Scene::new();
