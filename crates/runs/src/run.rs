@@ -49,7 +49,7 @@ pub async fn run(
 /// Refuses to start an agent without the keys that it cannot work without.
 fn require_credentials(agent: &Agent, backend: &dyn RunBackend, config: &RunConfig) -> Result<()> {
     let is_set = |wanted: &str| {
-        let own = agent.spec.env.iter().map(|(name, value)| (name, value));
+        let own = agent.spec.env.iter();
         let given = config.env.iter().map(|(name, value)| (name, value));
         own.chain(given).any(|(name, value)| name == wanted && !value.is_empty())
     };

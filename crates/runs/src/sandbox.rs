@@ -21,6 +21,9 @@ use crate::workspace::collected::collect;
 use crate::workspace::journal::RunHome;
 use crate::workspace::{Workspace, WorkspaceOptions};
 
+/// The variable that says where a user's own files are.
+const HOME: &str = "HOME";
+
 /// How a sandbox for runs shall be.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -130,6 +133,16 @@ struct Live {
     results: PathBuf,
     /// Where commands run, where that is not the session's own workspace.
     cwd: Option<GuestPath>,
+    /// The home of the agent, where that is not the session's own.
+    home: Option<String>,
+}
+
+/// A session for a run, and how commands run there.
+#[derive(Debug)]
+struct Booted {
+    session: Session,
+    cwd: Option<GuestPath>,
+    home: Option<String>,
 }
 
 impl Sandbox {
@@ -187,26 +200,38 @@ impl Sandbox {
         workspace: &Workspace,
         id: SessionId,
         config: &RunConfig,
-    ) -> Result<(Session, Option<GuestPath>)> {
+    ) -> Result<Booted> {
         workspace.note_session(id.as_str())?;
         let mut manifest = self.options.manifest.clone();
         let folder = text(workspace.folder())?.to_owned();
-        let mut cwd = None;
+        let mut grants = workspace.grants().to_vec();
+        let (mut cwd, mut home) = (None, None);
+        let (read_only, description, host_path) = (false, None, None);
         if self.backend.has_host_files() {
             manifest.root = folder;
+            // Else the workspace would be the agent's home, and what it keeps there part of its change.
+            let own = text(&workspace.run().home())?.to_owned();
+            let given = manifest.environment.fixed().into_iter().chain(config.env.iter().cloned());
+            home = given.filter(|(name, _)| name == HOME).last().map(|(_, value)| value);
+            if home.is_none() {
+                home = Some(own.clone());
+                grants.push(PathGrant { path: own, read_only, description, host_path });
+            }
         } else {
             let wrong = |error| Error::new(ErrorKind::InvalidInput, format!("{folder}: {error}"));
             cwd = Some(folder.parse().map_err(wrong)?);
-            let (read_only, description, host_path) = (false, None, None);
-            let given = PathGrant { path: folder, read_only, description, host_path };
-            manifest.extra_path_grants.push(given);
+            grants.insert(0, PathGrant { path: folder, read_only, description, host_path });
+            // A grant that names no place of the host would be of the machine itself.
+            for grant in &mut grants {
+                grant.host_path.get_or_insert_with(|| grant.path.clone());
+            }
         }
-        manifest.extra_path_grants.extend(workspace.grants().iter().cloned());
+        manifest.extra_path_grants.extend(grants);
         let mut create = self.options.create.clone();
         create.id = Some(id);
         create.tied_to_owner = self.options.remove_on_exit;
         create.env.extend(config.env.iter().cloned());
-        Ok((self.client.create(&manifest, create).await?, cwd))
+        Ok(Booted { session: self.client.create(&manifest, create).await?, cwd, home })
     }
 }
 
@@ -249,7 +274,7 @@ impl RunBackend for Sandbox {
         let mut config = config.clone();
         let own = agent.spec.env.iter().map(|(key, value)| (key.clone(), value.clone()));
         config.env.splice(0..0, own);
-        let (session, cwd) = match self.boot(&workspace, session_id, &config).await {
+        let Booted { session, cwd, home } = match self.boot(&workspace, session_id, &config).await {
             Ok(booted) => booted,
             Err(error) => {
                 return match self.discard(workspace).await {
@@ -266,7 +291,7 @@ impl RunBackend for Sandbox {
         let receipt = session.receipt().rung.as_str();
         prepared.metadata.insert("isolation".to_owned(), receipt.into());
         let results = self.home.results(&id);
-        let live = Live { session, workspace: Arc::new(workspace), results, cwd };
+        let live = Live { session, workspace: Arc::new(workspace), results, cwd, home };
         let mut all = self.live.lock().unwrap_or_else(PoisonError::into_inner);
         all.insert(prepared.id.clone(), Arc::new(live));
         Ok(prepared)

@@ -345,6 +345,20 @@ fn odd_folders_work() {
     scene.assert_clean();
 }
 
+/// Agents keep transcripts, settings and caches in the home of their user.
+#[test]
+fn what_an_agent_keeps_for_itself_is_no_part_of_the_change() {
+    let scene = Scene::new();
+    let line = "echo state > ~/.state && cat ~/.state && case $HOME in $PWD*) exit 9;; esac";
+    for mode in ["in-place", "worktree", "clone"] {
+        let report = scene.report(&["--mode", mode], line);
+        assert_eq!(report["changed_files"], serde_json::json!([]), "{mode}");
+    }
+    let report = scene.report(&["--env", "HOME=/tmp"], "echo x > ~/y && test $HOME = /tmp");
+    assert_eq!(report["changed_files"], serde_json::json!([]));
+    scene.assert_clean();
+}
+
 #[test]
 fn an_interrupted_agent_ends_and_its_change_is_collected() {
     let scene = Scene::new();
@@ -374,7 +388,7 @@ fn the_best_of_several_is_named_and_passed_its_check() {
     assert_eq!(runs.len(), 3);
     let passed: Vec<_> = runs.iter().filter(|run| run["check"]["exit_code"] == 0).collect();
     let is_kept = |run: &&Value| run["name"] == report["keep"];
-    assert_eq!(passed.iter().any(|run| is_kept(run)), !passed.is_empty(), "{report}");
+    assert_eq!(passed.iter().any(is_kept), !passed.is_empty(), "{report}");
     assert_eq!(output.status.code(), Some(i32::from(passed.is_empty())));
     for (at, run) in runs.iter().enumerate() {
         let name = format!("try-{}", at + 1);
@@ -441,4 +455,31 @@ fn a_sweep_takes_back_what_a_killed_runner_left() {
         assert_eq!(git(&scene.work, &["status", "--porcelain"]), "", "{round}");
         scene.assert_clean();
     }
+}
+
+/// The recipes of `docs/agents.md`, one after the other in a fresh repository.
+#[test]
+fn the_recipes_of_the_page_work() {
+    let scene = Scene::new();
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/agents.md");
+    let page = fs::read_to_string(page).unwrap();
+    let blocks = page.split("```console\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let mut lines = String::from("set -eu\nbastide() { \"$TOOL\" \"$@\"; }\n");
+    for line in blocks.flat_map(str::lines) {
+        lines.push_str(line.strip_prefix("$ ").unwrap_or(line));
+        lines.push('\n');
+    }
+    assert!(lines.matches("bastide agent run").count() >= 6, "{lines}");
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg(&lines);
+    let mut shell = scene.home.wrapped(shell, &[]);
+    shell.env("TOOL", env!("CARGO_BIN_EXE_bastide")).current_dir(&scene.work);
+    shell.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_PAGER", "cat");
+    let output = shell.output().unwrap();
+    let (shown, said) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{shown}\n{said}");
+    assert!(said.contains("edit: a"), "{said}");
+    assert!(scene.work.join("a").exists() && scene.work.join("notes.txt").exists());
+    let branches = git(&scene.work, &["branch", "--list", "try-*", "fix"]);
+    assert_eq!(branches.lines().count(), 3, "{branches}");
 }

@@ -177,3 +177,44 @@ fn explains_a_daemon_that_this_user_may_not_talk_to() {
     }
     assert_eq!(home.folders(), Vec::<String>::new());
 }
+
+/// The same agent, the same change, on this machine and in a container, wherever it works.
+#[test]
+fn an_agent_works_in_a_container_as_it_does_here() {
+    let Some(docker) = Docker::new() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let work = folder.path().canonicalize().unwrap().join("work");
+    std::fs::create_dir(&work).unwrap();
+    let git = |arguments: &[&str]| {
+        let mut git = Command::new("git");
+        git.current_dir(&work)
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .env("GIT_CONFIG_NOSYSTEM", "1");
+        git.args(["-c", "user.name=Test", "-c", "user.email=test@example.com"]).args(arguments);
+        assert!(git.status().unwrap().success(), "{arguments:?}");
+    };
+    git(&["init", "-q", "--template="]);
+    std::fs::write(work.join("README.md"), "one\n").unwrap();
+    git(&["add", "-A"]);
+    git(&["commit", "-qm", "first"]);
+    let line = "echo two >> README.md; mkdir d; echo new > d/new; ln -s d/new link; \
+                echo planted > .git/config || true";
+    let mut diffs = Vec::new();
+    for mode in ["in-place", "worktree", "clone"] {
+        for backend in [&["--backend", "local"][..], &["--backend", "docker", "--image", IMAGE]] {
+            let folder = ["--json", "--mode", mode, "--workspace", work.to_str().unwrap()];
+            let all = [&["agent", "run", "shell"], backend, &folder, &["--", line]].concat();
+            let report: serde_json::Value = serde_json::from_str(&docker.say(&all)).unwrap();
+            assert_eq!(report["changed_files"].as_array().unwrap().len(), 3, "{mode}: {report}");
+            diffs.push(report["diff"].as_str().unwrap().to_owned());
+            let config = std::fs::read_to_string(work.join(".git/config")).unwrap();
+            assert!(!config.contains("planted"), "{mode}");
+            git(&["reset", "-q", "--hard"]);
+            git(&["clean", "-qfd"]);
+        }
+    }
+    assert!(diffs.iter().all(|diff| *diff == diffs[0]), "{diffs:?}");
+    assert_eq!(docker.containers(), "");
+    git(&["fsck", "--strict"]);
+    drop(std::fs::remove_dir_all(format!("{}-agents", docker.home.path().display())));
+}

@@ -33,6 +33,9 @@ pub(super) async fn run(
     if let Some(folder) = &live.cwd {
         wanted = wanted.cwd(folder.clone());
     }
+    if let Some(home) = &live.home {
+        wanted = wanted.env("HOME", home.as_str());
+    }
     let began = Instant::now();
     listener.tell(RunEvent::Prepared {
         session: session.id().clone(),

@@ -164,7 +164,7 @@ impl RunHome {
             let lock = File::create_new(path.join(LOCK))?;
             lock.try_lock().map_err(io::Error::from)?;
             drop(gate);
-            for folder in ["scratch", "empty"] {
+            for folder in ["scratch", "empty", "home"] {
                 fs::create_dir(path.join(folder))?;
             }
             let run = RunFolder { path: path.clone(), id: id.to_owned(), lock };
@@ -241,7 +241,8 @@ impl RunHome {
             match gate.try_lock() {
                 Ok(()) => return Ok(gate),
                 Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
-                    std::thread::sleep(Duration::from_millis(1));
+                    // Whoever has it makes two files, and lets go.
+                    std::thread::yield_now();
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -265,6 +266,11 @@ impl RunFolder {
     /// Where it keeps what the agent cannot reach.
     pub(crate) fn scratch(&self) -> PathBuf {
         self.path.join("scratch")
+    }
+
+    /// Where the agent keeps what is its own: it is in no workspace, and goes with the run.
+    pub(crate) fn home(&self) -> PathBuf {
+        self.path.join("home")
     }
 
     /// A folder with nothing in it.

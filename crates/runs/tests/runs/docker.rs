@@ -194,3 +194,34 @@ async fn a_run_that_was_prepared_and_killed_is_swept() {
         None => assert_eq!(setting.left(), Vec::<PathBuf>::new()),
     }
 }
+
+/// With a real daemon, where one was prepared: the same change, nothing planted, and nothing left.
+#[tokio::test]
+#[expect(clippy::disallowed_methods, clippy::print_stderr, reason = "it says where the daemon is")]
+async fn a_real_container_gives_the_change_and_ends_at_its_timeout() {
+    let Ok(host) = std::env::var("BASTIDE_TEST_DOCKER") else {
+        eprintln!("skipped: no Docker daemon was prepared; `cargo xtask test` starts one");
+        return;
+    };
+    let setting = Setting::new();
+    let program = setting.folder.join("docker");
+    fs::write(&program, format!("#!/bin/sh\nexec docker -H '{host}' \"$@\"\n")).unwrap();
+    let left = || {
+        let mut ps = std::process::Command::new(&program);
+        let said = ps.args(["ps", "-aq", "--filter", "label=bastide.run"]).output().unwrap();
+        String::from_utf8(said.stdout).unwrap()
+    };
+    let before = left();
+    let more = json!({"image": "bastide-test/base", "env": {"KEY": "k"}});
+    let line = "echo $KEY; echo new > new; echo planted > .git/config; ls /sys/class/net";
+    let result = setting.run(more.clone(), line, &RunConfig::default()).await;
+    assert_eq!(result.stdout, "k\nlo\n", "{result:?}");
+    assert_eq!(result.changed_files.len(), 1, "{result:?}");
+    assert!(result.stderr.contains("Read-only"), "{}", result.stderr);
+    let config = RunConfig::default().timeout(Duration::from_secs(5));
+    let result = setting.run(more, "echo begun > begun; sleep 1000", &config).await;
+    assert_eq!((result.returncode, &result.metadata["reason"]), (124, &json!("timeout")));
+    assert_eq!(result.changed_files[0].path, "begun");
+    assert_eq!(left(), before);
+    assert_eq!(setting.left(), Vec::<PathBuf>::new());
+}

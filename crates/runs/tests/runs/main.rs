@@ -12,5 +12,6 @@ mod docker;
 mod hostile;
 mod killed;
 mod modes;
+mod reference;
 mod repository;
 mod sandboxed;
