@@ -88,7 +88,7 @@ impl SessionFolder {
             let message = format!("cannot open the folder of session {id}: {error}");
             Error::new(ErrorKind::Io, message).with_context("path", path.display().to_string())
         })?;
-        Ok(Self { id, path, lock, _transition: None, is_new: false })
+        Ok(Self { id, path, lock, _transition: None, is_new: false, is_tied: false })
     }
 
     /// The session's id.

@@ -170,7 +170,7 @@ pub(super) async fn run(ui: &mut Ui, args: WorkArgs) -> Result<ExitCode> {
     Ok(report::exit_code(&result))
 }
 
-fn prepare(ui: &Ui, args: WorkArgs) -> Result<Work> {
+async fn prepare(ui: &Ui, args: WorkArgs) -> Result<Work> {
     let spec = args.agent.spec()?;
     let passed = passed(&args.passed)?;
     let (workspace, planned) = args.session.for_agent(ui).await?;
