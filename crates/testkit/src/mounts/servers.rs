@@ -106,6 +106,10 @@ impl Server {
         let mut command = Command::new("sh");
         command.args(["-c", UNTIL_EOF, "sh"]).arg(program).args(line.split_ascii_whitespace());
         command.current_dir(folder.path()).env_remove("AWS_CA_BUNDLE");
+        if kind == Kind::S3rver {
+            // Its tokens for the next page are made with a cipher that OpenSSL 3 has put aside.
+            command.env("NODE_OPTIONS", "--openssl-legacy-provider");
+        }
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let server = Self { keeper: command.spawn()?, port, kind, _folder: folder };
         let begin = Instant::now();
@@ -133,16 +137,7 @@ impl Server {
                     return Err("the emulator makes no container".into());
                 }
             }
-            Kind::S3rver => {
-                // It listens before it has made its bucket.
-                let begin = Instant::now();
-                while request(self.port, "GET /data HTTP/1.1", b"")?.0.contains(" 500 ") {
-                    if begin.elapsed() > DEADLINE {
-                        return Err("the server makes no bucket".into());
-                    }
-                }
-            }
-            Kind::Gcs => {}
+            Kind::S3rver | Kind::Gcs => {}
         }
         Ok(())
     }
