@@ -373,12 +373,14 @@ mod tests {
     /// What is checked first and opened later can be another by then.
     #[test]
     fn no_race_leads_out() {
+        const MOST: usize = 200_000;
         let (folder, work) = workspace();
         let files = WorkspaceFiles::open(&work).unwrap();
         let (stop, swapped) = (AtomicBool::new(false), work.join("swapped"));
         fs::create_dir(&swapped).unwrap();
         fs::write(swapped.join("secret"), "mine").unwrap();
         symlink("..", work.join("link")).unwrap();
+        let (mut seen, mut leaked) = ((0, 0), 0);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
@@ -386,21 +388,24 @@ mod tests {
                     renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).unwrap();
                 }
             });
-            let mut seen = (0, 0);
-            while seen.0 < 200 || seen.1 < 200 {
+            // Whatever it sees, the other thread has to end.
+            for _ in 0..MOST {
                 match files.get_text("swapped/secret") {
-                    Ok(text) => {
-                        assert_eq!(text, "mine");
-                        seen.0 += 1;
-                    }
+                    Ok(text) if text == "mine" => seen.0 += 1,
+                    Ok(_) => leaked += 1,
                     Err(_) => seen.1 += 1,
                 }
                 if files.put("swapped/secret", b"mine").is_err() {
                     seen.1 += 1;
                 }
+                if leaked > 0 || seen.0 >= 200 && seen.1 >= 200 {
+                    break;
+                }
             }
             stop.store(true, Ordering::Relaxed);
         });
+        assert_eq!(leaked, 0);
+        assert!(seen.0 > 0 && seen.1 > 0, "{seen:?}");
         assert_eq!(fs::read_to_string(folder.path().join("secret")).unwrap(), "secret");
     }
 }

@@ -212,7 +212,7 @@ impl Sandbox {
             // Else the workspace would be the agent's home, and what it keeps there part of its change.
             let own = text(&workspace.run().home())?.to_owned();
             let given = manifest.environment.fixed().into_iter().chain(config.env.iter().cloned());
-            home = given.filter(|(name, _)| name == HOME).last().map(|(_, value)| value);
+            home = given.rev().find(|(name, _)| name == HOME).map(|(_, value)| value);
             if home.is_none() {
                 home = Some(own.clone());
                 grants.push(PathGrant { path: own, read_only, description, host_path });

@@ -197,7 +197,7 @@ async fn a_run_that_was_prepared_and_killed_is_swept() {
 
 /// With a real daemon, where one was prepared: the same change, nothing planted, and nothing left.
 #[tokio::test]
-#[expect(clippy::disallowed_methods, clippy::print_stderr, reason = "it says where the daemon is")]
+#[expect(clippy::disallowed_methods, reason = "it says where the daemon is")]
 async fn a_real_container_gives_the_change_and_ends_at_its_timeout() {
     let Ok(host) = std::env::var("BASTIDE_TEST_DOCKER") else {
         eprintln!("skipped: no Docker daemon was prepared; `cargo xtask test` starts one");
