@@ -9,7 +9,7 @@ use crate::receipt::EngineInfo;
 /// What a daemon reports about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Checkup {
+pub struct EngineReport {
     /// The daemon's version.
     pub version: String,
     /// The default runtime of containers.
@@ -20,7 +20,7 @@ pub struct Checkup {
     pub missing: Vec<(String, Option<String>)>,
 }
 
-impl Checkup {
+impl EngineReport {
     /// Asks the daemon at an address about itself.
     ///
     /// # Errors

@@ -10,9 +10,9 @@ use bastide::model::paths::HostFiles;
 use bastide::{Error, ErrorKind, MachineSpec, Result};
 
 /// The files of this host, as they are now.
-struct ThisHost;
+struct LiveHostFiles;
 
-impl HostFiles for ThisHost {
+impl HostFiles for LiveHostFiles {
     fn read_link(&self, path: &str) -> Result<Option<String>> {
         match fs::read_link(path) {
             Ok(target) => Ok(Some(target.to_string_lossy().into_owned())),
@@ -52,5 +52,5 @@ pub(crate) fn check_grants(spec: &MachineSpec) -> Result<()> {
             host_path: (!host.is_empty()).then_some(host),
         });
     }
-    check_path_grants(&manifest, &ThisHost)
+    check_path_grants(&manifest, &LiveHostFiles)
 }

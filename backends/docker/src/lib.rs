@@ -27,6 +27,6 @@ mod warden;
 
 pub use address::EngineAddress;
 pub use backend::DockerBackend;
-pub use checkup::Checkup;
+pub use checkup::EngineReport;
 pub use guest_install::was_used;
 pub use options::{DockerOptions, PullPolicy};

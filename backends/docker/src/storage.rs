@@ -21,12 +21,12 @@ pub(crate) struct Storage {
     /// What volume drivers bring.
     pub(crate) volumes: Vec<DockerMount>,
     /// What is needed to mount inside, if anything is.
-    pub(crate) inside: Option<Inside>,
+    pub(crate) inside: Option<MountNeeds>,
 }
 
 /// What it takes to mount something inside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Inside {
+pub(crate) enum MountNeeds {
     /// The device and the capability.
     Fuse,
     /// The capability alone.
@@ -38,9 +38,9 @@ impl Storage {
     pub(crate) fn of(spec: &MachineSpec, id: &SessionId, options: &DockerOptions) -> Result<Self> {
         let Some(manifest) = spec.storage.as_deref() else { return Ok(Self::default()) };
         let inside = if requires_fuse(manifest)? {
-            Some(Inside::Fuse)
+            Some(MountNeeds::Fuse)
         } else if requires_sys_admin(manifest)? {
-            Some(Inside::Kernel)
+            Some(MountNeeds::Kernel)
         } else {
             None
         };
@@ -93,7 +93,7 @@ impl Storage {
             path_in_container: Some(FUSE.to_owned()),
             cgroup_permissions: Some("rwm".to_owned()),
         };
-        (self.inside == Some(Inside::Fuse)).then(fuse).into_iter().collect()
+        (self.inside == Some(MountNeeds::Fuse)).then(fuse).into_iter().collect()
     }
 
     /// What of this is open, for the receipt.
@@ -104,8 +104,8 @@ impl Storage {
         };
         let mut open: Vec<_> = self.volumes.iter().map(volume).collect();
         let device = match self.inside {
-            Some(Inside::Fuse) => format!(" and the device {FUSE}"),
-            Some(Inside::Kernel) => String::new(),
+            Some(MountNeeds::Fuse) => format!(" and the device {FUSE}"),
+            Some(MountNeeds::Kernel) => String::new(),
             None => return open,
         };
         open.push(format!(

@@ -195,14 +195,14 @@ mod tests {
     }
 
     /// Processes that are written down: who, and whose child. What loses its parent falls to the first one.
-    struct Written {
+    struct FakeMachine {
         parents: Vec<(i32, i32)>,
         signalled: Vec<(i32, Signal)>,
     }
 
     const INIT: i32 = 10;
 
-    impl Machine for Written {
+    impl Machine for FakeMachine {
         fn look(&mut self) -> io::Result<Vec<Process>> {
             let process = |(pid, parent): &(i32, i32)| Process {
                 who: ScannedEntry { pid: *pid, started: 7 },
@@ -236,7 +236,7 @@ mod tests {
             (commands[2], commands[1]),
             (99, 1),
         ];
-        let mut machine = Written { parents, signalled: Vec::new() };
+        let mut machine = FakeMachine { parents, signalled: Vec::new() };
         kill_in(&mut machine, INIT).unwrap();
         assert_eq!(machine.parents, [(99, 1)], "everything has ended, and nothing else");
         let stopped = machine.signalled.iter().filter(|(_, signal)| *signal == Signal::STOP);

@@ -72,7 +72,7 @@ fn find_interpreters() -> Vec<String> {
 
 /// What a sandbox with a root of its own is to be like.
 #[derive(Debug)]
-pub(crate) struct Inside<'a> {
+pub(crate) struct RootSpec<'a> {
     /// Where the workspace is.
     pub(crate) root: &'a str,
     pub(crate) who: &'a Identity,
@@ -82,7 +82,7 @@ pub(crate) struct Inside<'a> {
     pub(crate) scratch: Option<u64>,
 }
 
-impl Inside<'_> {
+impl RootSpec<'_> {
     /// Whether the workspace is a folder of its own right in the root.
     pub(crate) fn has_plain_root(&self) -> bool {
         let taken = ["/dev", "/etc", "/proc", "/run", "/tmp", "/var"];
@@ -92,7 +92,7 @@ impl Inside<'_> {
 }
 
 /// The steps that begin the root of a sandbox, the same for every session that asks for the same.
-pub(crate) fn base_steps(inside: &Inside<'_>, toolchains: &Toolchains) -> Vec<RootStep> {
+pub(crate) fn base_steps(inside: &RootSpec<'_>, toolchains: &Toolchains) -> Vec<RootStep> {
     let mut steps = Vec::with_capacity(64);
     for path in SYSTEM {
         show(&mut steps, path);
@@ -258,8 +258,8 @@ fn parents(steps: &mut Vec<RootStep>, path: &str) {
 }
 
 /// An `/etc` that is built, not shared: accounts, names and the little programs need to run.
-fn etc(steps: &mut Vec<RootStep>, inside: &Inside<'_>) {
-    let Inside { root, who, network, .. } = inside;
+fn etc(steps: &mut Vec<RootStep>, inside: &RootSpec<'_>) {
+    let RootSpec { root, who, network, .. } = inside;
     let (name, UserAndGroup { uid, gid }) = (who.name, who.inside);
     let mut passwd = format!("{name}:x:{uid}:{gid}::{root}:/bin/sh\n");
     let mut group = format!("{name}:x:{gid}:\n");
@@ -353,7 +353,7 @@ mod tests {
             file("/tmp/granted", true),
         ];
         let root = "/srv/deep/work";
-        let inside = Inside { root, who: &who, network: false, scratch: None };
+        let inside = RootSpec { root, who: &who, network: false, scratch: None };
         let mut steps = base_steps(&inside, &Toolchains::default());
         steps.extend(session_steps("box", false, &files, false));
         let mut made = vec!["/".to_owned()];

@@ -193,7 +193,7 @@ impl Plan {
             Rung::Landlock => (BootRung::Landlock(self.host_walls(input)), Vec::new(), false),
             Rung::Unconfined => (BootRung::Unconfined, Vec::new(), false),
             _ => {
-                let inside = layout::Inside {
+                let inside = layout::RootSpec {
                     root: self.root.as_str(),
                     who: &self.who,
                     network: spec.network != NetworkAccess::None,

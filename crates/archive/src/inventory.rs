@@ -7,7 +7,7 @@ use super::bounds::{MAX_RETAINED, implies_too_much};
 
 /// What an archive puts in a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Occupant {
+pub(crate) enum MemberKind {
     Dir,
     File,
     Link,
@@ -20,7 +20,7 @@ pub(crate) struct Nested {
     pub(crate) member: Vec<u8>,
     /// What it is below of.
     pub(crate) above: EntryPath,
-    pub(crate) above_is: Occupant,
+    pub(crate) above_is: MemberKind,
 }
 
 const ROOT: usize = 0;
@@ -40,7 +40,7 @@ pub(crate) struct Inventory {
 struct NameNode {
     parent: usize,
     name: Box<[u8]>,
-    occupant: Option<Occupant>,
+    occupant: Option<MemberKind>,
     /// The first member below.
     first_below: Option<usize>,
 }
@@ -68,7 +68,7 @@ impl Inventory {
         &mut self,
         member: &[u8],
         path: &EntryPath,
-        occupant: Occupant,
+        occupant: MemberKind,
     ) -> Result<(), PathConflict> {
         let mut at = ROOT;
         for name in path.names() {
@@ -76,7 +76,7 @@ impl Inventory {
         }
         let node = self.nodes.get_mut(at).ok_or(PathConflict::TooMany)?;
         match (node.occupant, occupant) {
-            (None, _) | (Some(Occupant::Dir), Occupant::Dir) => {}
+            (None, _) | (Some(MemberKind::Dir), MemberKind::Dir) => {}
             _ => return Err(PathConflict::Taken),
         }
         node.occupant = Some(occupant);
@@ -99,7 +99,7 @@ impl Inventory {
         }
         let node = self.nodes.get(at)?;
         if let (Some(below), Some(occupant)) = (node.first_below, node.occupant)
-            && occupant != Occupant::Dir
+            && occupant != MemberKind::Dir
         {
             return self.nested(below, at, occupant);
         }
@@ -128,7 +128,7 @@ impl Inventory {
         while at != ROOT {
             let node = self.nodes.get(at)?;
             if let Some(occupant) = node.occupant
-                && occupant != Occupant::Dir
+                && occupant != MemberKind::Dir
             {
                 return self.nested(member, at, occupant);
             }
@@ -137,7 +137,7 @@ impl Inventory {
         None
     }
 
-    fn nested(&self, member: usize, above: usize, above_is: Occupant) -> Option<Nested> {
+    fn nested(&self, member: usize, above: usize, above_is: MemberKind) -> Option<Nested> {
         let (_, member) = self.members.get(member)?;
         Some(Nested { member: member.to_vec(), above: self.path(above)?, above_is })
     }
@@ -181,23 +181,23 @@ mod tests {
     fn a_place_is_taken_once_unless_by_folders() {
         let mut inventory = Inventory::default();
         let mut add = |name: &str, occupant| inventory.add(name.as_bytes(), &path(name), occupant);
-        assert_eq!(add("a", Occupant::Dir), Ok(()));
-        assert_eq!(add("./a", Occupant::Dir), Ok(()));
-        assert_eq!(add("a", Occupant::File), Err(PathConflict::Taken));
-        assert_eq!(add("a/b", Occupant::Link), Ok(()));
-        assert_eq!(add("a//b", Occupant::Link), Err(PathConflict::Taken));
+        assert_eq!(add("a", MemberKind::Dir), Ok(()));
+        assert_eq!(add("./a", MemberKind::Dir), Ok(()));
+        assert_eq!(add("a", MemberKind::File), Err(PathConflict::Taken));
+        assert_eq!(add("a/b", MemberKind::Link), Ok(()));
+        assert_eq!(add("a//b", MemberKind::Link), Err(PathConflict::Taken));
     }
 
     #[test]
     fn finds_the_first_nested_member_in_either_order() {
         let mut inventory = Inventory::default();
         for (name, occupant) in
-            [("x/y/z", Occupant::File), ("x/w", Occupant::File), ("x", Occupant::Link)]
+            [("x/y/z", MemberKind::File), ("x/w", MemberKind::File), ("x", MemberKind::Link)]
         {
             inventory.add(name.as_bytes(), &path(name), occupant).unwrap();
         }
         let nested =
-            Nested { member: b"x/y/z".to_vec(), above: path("x"), above_is: Occupant::Link };
+            Nested { member: b"x/y/z".to_vec(), above: path("x"), above_is: MemberKind::Link };
         assert_eq!(inventory.first_nested(), Some(nested));
     }
 
@@ -208,10 +208,10 @@ mod tests {
             inventory.add(name.as_bytes(), &path(name), occupant).unwrap();
             inventory.last_is_nested()
         };
-        assert_eq!(add("a/b/c", Occupant::File), None);
-        assert_eq!(add("a/b", Occupant::Dir), None);
+        assert_eq!(add("a/b/c", MemberKind::File), None);
+        assert_eq!(add("a/b", MemberKind::Dir), None);
         let nested =
-            Nested { member: b"a/b/c".to_vec(), above: path("a"), above_is: Occupant::File };
-        assert_eq!(add("a", Occupant::File), Some(nested));
+            Nested { member: b"a/b/c".to_vec(), above: path("a"), above_is: MemberKind::File };
+        assert_eq!(add("a", MemberKind::File), Some(nested));
     }
 }

@@ -152,8 +152,8 @@ impl Clients {
         let report = self.sweep_sessions(options).await?;
         if !options.dry_run {
             // What they were kept in while they were stopped is of no use without them.
-            let ids = report.removed.iter().filter_map(|swept| swept.id.as_ref());
-            ids.map(|id| store()?.remove(id.as_str()).map(drop)).collect::<Result<()>>()?;
+            let mut ids = report.removed.iter().filter_map(|swept| swept.id.as_ref());
+            ids.try_for_each(|id| store()?.remove(id.as_str()).map(drop))?;
         }
         Ok(report)
     }

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::stdin::{Stdin, feed};
-use crate::terminal::Returned;
+use crate::terminal::AttachEnd;
 use crate::ui::Ui;
 
 /// How much of each stream is kept for a program that reads the result as one object.
@@ -170,11 +170,11 @@ impl Interrupts {
 }
 
 /// Tells how a command stopped having our terminal, by our own end.
-pub(crate) fn finish_lent(ui: &Ui, returned: &Returned) -> ExitCode {
+pub(crate) fn finish_lent(ui: &Ui, returned: &AttachEnd) -> ExitCode {
     match returned {
-        Returned::Ended(exit) => finish(ui, exit),
-        Returned::Left => ExitCode::SUCCESS,
-        Returned::Signalled(number) => {
+        AttachEnd::Ended(exit) => finish(ui, exit),
+        AttachEnd::Left => ExitCode::SUCCESS,
+        AttachEnd::Signalled(number) => {
             ExitCode::from(u8::try_from(128 + number).unwrap_or(u8::MAX))
         }
     }

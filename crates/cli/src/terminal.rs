@@ -30,7 +30,7 @@ pub(crate) fn size() -> (u16, u16) {
 }
 
 /// How a process stopped having our terminal.
-pub(crate) enum Returned {
+pub(crate) enum AttachEnd {
     /// It ended.
     Ended(Exit),
     /// Somebody let go of it.
@@ -41,7 +41,7 @@ pub(crate) enum Returned {
 
 /// Gives a process on a terminal the use of ours until it ends, or a signal ends us. With `may_leave`,
 /// Ctrl-] lets go of it before.
-pub(crate) async fn lend(ui: &mut Ui, process: &mut Process, may_leave: bool) -> Result<Returned> {
+pub(crate) async fn lend(ui: &mut Ui, process: &mut Process, may_leave: bool) -> Result<AttachEnd> {
     let failed = |error: io::Error| Error::new(ErrorKind::Io, format!("the terminal: {error}"));
     let mut resized = signal(SignalKind::window_change()).map_err(failed)?;
     let mut guard = Guard::enter().map_err(failed)?;
@@ -53,16 +53,16 @@ pub(crate) async fn lend(ui: &mut Ui, process: &mut Process, may_leave: bool) ->
         loop {
             tokio::select! {
                 typed = stdin.next() => match typed {
-                    Some(keys) if may_leave && keys.contains(&RELEASE) => return Ok(Returned::Left),
+                    Some(keys) if may_leave && keys.contains(&RELEASE) => return Ok(AttachEnd::Left),
                     Some(keys) => writer.write(keys).await?,
-                    None => return Ok(Returned::Left),
+                    None => return Ok(AttachEnd::Left),
                 },
                 _ = resized.recv() => {
                     let (rows, columns) = size();
                     writer.resize(rows, columns).await?;
                 }
                 told = guard.told() => match told {
-                    TerminalSignal::End(number) => return Ok(Returned::Signalled(number)),
+                    TerminalSignal::End(number) => return Ok(AttachEnd::Signalled(number)),
                     // Its size may be another by now.
                     TerminalSignal::Continued => {
                         let (rows, columns) = size();
@@ -73,7 +73,7 @@ pub(crate) async fn lend(ui: &mut Ui, process: &mut Process, may_leave: bool) ->
         }
     };
     tokio::select! {
-        exit = follow(ui, process) => exit.map(Returned::Ended),
+        exit = follow(ui, process) => exit.map(AttachEnd::Ended),
         returned = typing => returned,
     }
 }

@@ -53,14 +53,14 @@ pub(crate) fn sources(base_dir: Option<&Path>, grants: &[Grant]) -> Option<Arc<S
 }
 
 /// What is told how far laying out is.
-pub(crate) type Tell<'a> = Option<&'a (dyn Fn(Progress) + Send + Sync)>;
+pub(crate) type ProgressSink<'a> = Option<&'a (dyn Fn(Progress) + Send + Sync)>;
 
 /// Lays out a manifest, or only what of it is made anew at every start.
 pub(crate) async fn apply(
     session: &Session,
     manifest: &Manifest,
     only_ephemeral: bool,
-    tell: Tell<'_>,
+    tell: ProgressSink<'_>,
 ) -> Result<Materialized> {
     mounts::check(session.backend.as_ref(), manifest)?;
     let steps = plan::steps(manifest, only_ephemeral)?;
@@ -100,7 +100,7 @@ pub(crate) async fn copy_dir(
 async fn put_all(
     session: &Session,
     puts: Vec<Put>,
-    tell: Tell<'_>,
+    tell: ProgressSink<'_>,
 ) -> Result<Vec<MaterializedFile>> {
     if puts.is_empty() {
         return Ok(Vec::new());
@@ -112,7 +112,7 @@ async fn put_from(
     session: &Session,
     puts: Vec<Put>,
     sources: Option<Arc<Sources>>,
-    tell: Tell<'_>,
+    tell: ProgressSink<'_>,
 ) -> Result<Vec<MaterializedFile>> {
     let _permit = session.life.terms.limits.entry().await;
     let target = Target {

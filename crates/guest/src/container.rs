@@ -31,7 +31,7 @@ use crate::jail::{
     Count, LimitContext, Processors, Protected, Shared, StepContext, StepError, WallsReport,
     limit_commands,
 };
-use crate::server::{self, Endpoints, Served, UserPolicy};
+use crate::server::{self, Endpoints, ServerConfig, UserPolicy};
 use crate::supervisor::probe_subreaper;
 use crate::sys::{Fork, block_signals, close_inherited, exit_now, fork, ignore_sigchld};
 use crate::{launcher, packet};
@@ -89,7 +89,7 @@ pub fn run(rendezvous: Rendezvous) -> io::Result<()> {
     };
     let mut told = host.try_clone()?;
     match start(&spec, listener, host) {
-        Ok(Started { up, to_guest, who, others }) => {
+        Ok(StartedContainer { up, to_guest, who, others }) => {
             told.write_all(&packet::encode(&ContainerReport::Up(up))?)?;
             drop(told);
             start_launchers(&spec, &who, to_guest, &others);
@@ -154,7 +154,7 @@ fn wait() -> io::Result<HostConnection> {
 }
 
 /// A container whose processes are up.
-struct Started {
+struct StartedContainer {
     up: ContainerUp,
     to_guest: OwnedFd,
     who: DefaultUser,
@@ -166,7 +166,7 @@ fn start(
     spec: &ContainerSpec,
     listener: UnixListener,
     first: UnixStream,
-) -> Result<Started, BootFailure> {
+) -> Result<StartedContainer, BootFailure> {
     harden_first(shared_by(spec), spec.filtered, spec.new_privileges)?;
     let who = DefaultUser::of(spec.user.as_deref())?;
     if let Some(root) = spec.writable.first() {
@@ -223,7 +223,7 @@ fn start(
         has_subreaper: walls.has_subreaper,
         filtered: spec.filtered && !spec.new_privileges,
     };
-    Ok(Started { up, to_guest, who, others: vec![guest, launcher] })
+    Ok(StartedContainer { up, to_guest, who, others: vec![guest, launcher] })
 }
 
 /// Makes the workspace if it is missing, for whom commands run as. One that the engine or a build made for
@@ -335,7 +335,7 @@ fn shared_by(spec: &ContainerSpec) -> Shared {
 }
 
 fn run_guest(spec: &ContainerSpec, who: &DefaultUser, endpoints: Endpoints) -> ! {
-    let served = Served {
+    let served = ServerConfig {
         token: spec.token,
         writable: spec.writable.clone(),
         readable: spec.readable.clone(),

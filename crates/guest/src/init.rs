@@ -122,13 +122,14 @@ pub(crate) fn run(arguments: InitArguments) -> ! {
     let Some(to_warden) = to_warden else { exit_now(1) };
     let told = match &started {
         // The warden numbers processes differently; a descriptor means the same to both.
-        Ok(Started { ready, guest_fd, .. }) => {
+        Ok(StartedSandbox { ready, guest_fd, .. }) => {
             packet::send(&to_warden, &BootReport::Ready(ready.clone()), &[guest_fd.as_fd()])
         }
         Err(failure) => packet::send(&to_warden, &BootReport::Failed(failure.clone()), &[]),
     };
     drop(to_warden);
-    let (Ok(Started { to_guest, guest_fd, lock, cgroups, others, .. }), Ok(())) = (started, told)
+    let (Ok(StartedSandbox { to_guest, guest_fd, lock, cgroups, others, .. }), Ok(())) =
+        (started, told)
     else {
         exit_now(1)
     };
@@ -209,7 +210,7 @@ struct InitContext {
 }
 
 /// A sandbox whose processes are up.
-struct Started {
+struct StartedSandbox {
     ready: SandboxUp,
     to_guest: OwnedFd,
     guest_fd: OwnedFd,
@@ -226,7 +227,7 @@ fn boot_session(
     context: InitContext,
     enforced: Enforced,
     to_warden: &mut Option<OwnedFd>,
-) -> Result<Started, BootFailure> {
+) -> Result<StartedSandbox, BootFailure> {
     let InitContext { warden, port_channel, session_fds, has_template } = context;
     let SessionFds { listener, first, lock, logs, oom_events, cgroup_procs } = session_fds;
     let cgroups = CommandCgroups { cgroup_procs, enforced };
@@ -294,7 +295,7 @@ fn boot_session(
         image: None,
     };
     let others = [vec![guest, launcher], protected_pids(plan)].concat();
-    Ok(Started { ready, to_guest, guest_fd, lock, cgroups, others })
+    Ok(StartedSandbox { ready, to_guest, guest_fd, lock, cgroups, others })
 }
 
 /// The other processes of ours that commands could name: this one, and the warden where they see the host's.

@@ -77,7 +77,7 @@ pub(crate) struct Endpoints {
 
 /// What is served.
 #[derive(Debug, Clone)]
-pub(crate) struct Served {
+pub(crate) struct ServerConfig {
     /// The token every connection must prove.
     pub(crate) token: [u8; TOKEN_BYTES],
     /// Where files may be changed; the first is the workspace.
@@ -98,7 +98,7 @@ pub(crate) struct Served {
     pub(crate) caller: Option<u32>,
 }
 
-impl From<&BootSpec> for Served {
+impl From<&BootSpec> for ServerConfig {
     fn from(spec: &BootSpec) -> Self {
         Self {
             token: spec.token,
@@ -163,7 +163,7 @@ pub(crate) fn give_up(init: &UnixStream, error: StepError) -> io::Error {
 
 /// What has to be there before anything is served.
 fn prepare(
-    served: &Served,
+    served: &ServerConfig,
     listener: &UnixListener,
 ) -> Result<(Roots, tokio::runtime::Runtime), StepError> {
     // A host that connects learns from the kernel who listens: this process, not the first one. It comes
@@ -173,7 +173,7 @@ fn prepare(
     ignore_library_signals();
     // Held from before the first command ran: nothing a command does to a path changes what these
     // name.
-    let Served { writable, readable, identities, resolver, .. } = served;
+    let ServerConfig { writable, readable, identities, resolver, .. } = served;
     // What cannot be opened is the session's own, and no want of the machine's.
     let roots = Roots::open(writable, readable, identities, *resolver);
     let roots = roots.map_err(StepError::of_session)?;
@@ -191,7 +191,7 @@ fn prepare(
 }
 
 /// Serves until the warden is gone. A sandbox that nobody watches over must not live on.
-pub(crate) fn run(served: &Served, endpoints: Endpoints) -> io::Result<()> {
+pub(crate) fn run(served: &ServerConfig, endpoints: Endpoints) -> io::Result<()> {
     let prepared = prepare(served, &endpoints.listener);
     let (roots, runtime) = prepared.map_err(|error| give_up(&endpoints.init, error))?;
     // All of the above was done while the launcher went behind its walls.

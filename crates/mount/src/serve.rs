@@ -133,7 +133,7 @@ fn listen(channel: &Channel, mounts: &[Arc<Fs>]) {
 }
 
 /// Requests that wait for a store, and how to stop waiting.
-type Waiting = Arc<Mutex<HashMap<u64, AbortHandle>>>;
+type PendingRequests = Arc<Mutex<HashMap<u64, AbortHandle>>>;
 
 fn answer(
     fs: &Arc<Fs>,
@@ -141,7 +141,7 @@ fn answer(
     runtime: &Handle,
     channel: &Arc<Channel>,
 ) -> io::Result<()> {
-    let waiting = Waiting::default();
+    let waiting = PendingRequests::default();
     let last = Arc::new(());
     for number in 0..READERS {
         let (fs, device, runtime) = (Arc::clone(fs), Arc::clone(device), runtime.clone());
@@ -162,7 +162,13 @@ fn answer(
 }
 
 /// Answers a request at once if that needs nobody else, and later otherwise.
-fn take(fs: &Arc<Fs>, device: &Arc<Device>, runtime: &Handle, waiting: &Waiting, request: Request) {
+fn take(
+    fs: &Arc<Fs>,
+    device: &Arc<Device>,
+    runtime: &Handle,
+    waiting: &PendingRequests,
+    request: Request,
+) {
     let unique = request.unique;
     if let Op::Interrupt { unique } = request.op {
         interrupt(device, waiting, unique);
@@ -200,12 +206,12 @@ fn take(fs: &Arc<Fs>, device: &Arc<Device>, runtime: &Handle, waiting: &Waiting,
     table.insert(unique, task.abort_handle());
 }
 
-fn lock(waiting: &Waiting) -> std::sync::MutexGuard<'_, HashMap<u64, AbortHandle>> {
+fn lock(waiting: &PendingRequests) -> std::sync::MutexGuard<'_, HashMap<u64, AbortHandle>> {
     waiting.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// Whoever waits was told to end.
-fn interrupt(device: &Device, waiting: &Waiting, unique: u64) {
+fn interrupt(device: &Device, waiting: &PendingRequests, unique: u64) {
     if let Some(task) = lock(waiting).remove(&unique) {
         task.abort();
         device.answer(unique, Err(rustix::io::Errno::INTR));

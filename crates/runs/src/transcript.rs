@@ -27,8 +27,8 @@ pub(crate) fn make_results(results: &Path) -> Result<()> {
 /// What was said so far.
 pub(crate) struct Transcript {
     log: File,
-    out: Voice,
-    err: Voice,
+    out: StreamLines,
+    err: StreamLines,
 }
 
 impl Transcript {
@@ -36,11 +36,12 @@ impl Transcript {
     pub(crate) fn open(results: &Path) -> Result<Self> {
         make_results(results)?;
         let log = File::options().append(true).create(true).open(results.join(LOG));
-        let (out, err) = (Voice::new(StreamName::Stdout), Voice::new(StreamName::Stderr));
+        let (out, err) =
+            (StreamLines::new(StreamName::Stdout), StreamLines::new(StreamName::Stderr));
         Ok(Self { log: log.map_err(|error| not_logged(&error))?, out, err })
     }
 
-    pub(crate) fn hear(
+    pub(crate) fn append(
         &mut self,
         stream: StreamName,
         piece: &[u8],
@@ -51,7 +52,7 @@ impl Transcript {
             StreamName::Stdout => &mut self.out,
             StreamName::Stderr => &mut self.err,
         };
-        voice.hear(piece, listener);
+        voice.append(piece, listener);
         Ok(())
     }
 
@@ -65,18 +66,18 @@ fn not_logged(error: &io::Error) -> Error {
     Error::new(ErrorKind::Io, format!("cannot log: {error}"))
 }
 
-struct Voice {
+struct StreamLines {
     stream: StreamName,
     lines: Lines,
     held: Vec<u8>,
 }
 
-impl Voice {
+impl StreamLines {
     fn new(stream: StreamName) -> Self {
         Self { stream, lines: Lines::default(), held: Vec::new() }
     }
 
-    fn hear(&mut self, piece: &[u8], listener: &mut Listener<'_>) {
+    fn append(&mut self, piece: &[u8], listener: &mut Listener<'_>) {
         let room = MAX_HELD.saturating_sub(self.held.len()).min(piece.len());
         self.held.extend_from_slice(piece.get(..room).unwrap_or_default());
         for line in self.lines.add(piece) {

@@ -104,7 +104,8 @@ pub fn run(options: &Options, mut tell: impl FnMut(&str)) -> io::Result<Report> 
     }
     if let Some(every) = options.every {
         let mut number = 0..;
-        scenarios.retain(|_| number.next().is_some_and(|number: usize| number % every == 0));
+        scenarios
+            .retain(|_| number.next().is_some_and(|number: usize| number.is_multiple_of(every)));
     }
     let is_whole = options.only.is_none() && options.seed.is_none() && options.every.is_none();
     let mut report = Report::new(options.side.name(), rules, is_whole);

@@ -4,7 +4,7 @@ use std::io::Read;
 
 use super::{TarKind, TarMember, TarReader};
 use crate::EntryPath;
-use crate::inventory::{Inventory, Nested, Occupant, PathConflict};
+use crate::inventory::{Inventory, MemberKind, Nested, PathConflict};
 use crate::limits::{ArchiveLimits, Meter};
 use crate::refusal::{unreadable_tar, unsafe_tar_member};
 use bastide_model::{Error, Result};
@@ -213,9 +213,9 @@ impl ExtractionCheck {
 
 fn take_place(inventory: &mut Inventory, member: &TarMember, path: &EntryPath) -> Result<()> {
     let occupant = match member.kind {
-        TarKind::Dir => Occupant::Dir,
-        TarKind::Symlink => Occupant::Link,
-        _ => Occupant::File,
+        TarKind::Dir => MemberKind::Dir,
+        TarKind::Symlink => MemberKind::Link,
+        _ => MemberKind::File,
     };
     inventory.add(&member.name, path, occupant).map_err(|clash| match clash {
         PathConflict::Taken => {
@@ -228,7 +228,7 @@ fn take_place(inventory: &mut Inventory, member: &TarMember, path: &EntryPath) -
 }
 
 fn nested_error(nested: &Nested) -> Error {
-    let kind = if nested.above_is == Occupant::Link { "symlink" } else { "non-directory" };
+    let kind = if nested.above_is == MemberKind::Link { "symlink" } else { "non-directory" };
     let reason = format!("archive path descends through {kind}: {}", nested.above);
     unsafe_tar_member(&nested.member, reason)
 }

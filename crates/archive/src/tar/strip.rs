@@ -32,7 +32,7 @@ pub fn strip_prefix(
     let mut reader = TarReader::open(tar)?;
     let mut writer = TarWriter::new(out);
     let mut tree = LinkTree::default();
-    let mut written = Written::default();
+    let mut written = OutputCheck::default();
     let mut late_links = Vec::new();
     while let Some(mut member) = reader.next_member()? {
         if matches!(member.kind, TarKind::Fifo | TarKind::CharDevice | TarKind::BlockDevice) {
@@ -70,19 +70,19 @@ pub fn strip_prefix(
 
 /// Checks the copy as a whole, once it is complete: what the members of the original are refused
 /// for comes first.
-struct Written {
+struct OutputCheck {
     check: WorkspaceCheck<'static>,
     first_refusal: Option<Error>,
 }
 
-impl Default for Written {
+impl Default for OutputCheck {
     fn default() -> Self {
         static RULES: TarRules = TarRules::PERMISSIVE;
         Self { check: WorkspaceCheck::new(&RULES), first_refusal: None }
     }
 }
 
-impl Written {
+impl OutputCheck {
     fn add(&mut self, member: &TarMember) {
         if self.first_refusal.is_none() {
             self.first_refusal = self.check.add(member).err();

@@ -1,7 +1,7 @@
 //! One member of a zip, and whether it may be unpacked.
 
 use crate::entry_path::{contained_path, names_the_root};
-use crate::inventory::{Inventory, Occupant, PathConflict};
+use crate::inventory::{Inventory, MemberKind, PathConflict};
 use crate::limits::Meter;
 use crate::refusal::{unreadable_zip, unsafe_zip_member};
 use crate::{ArchiveLimits, EntryPath};
@@ -76,7 +76,7 @@ pub fn check_zip(members: &[ZipMember], limits: ArchiveLimits) -> Result<()> {
         let Some(path) = member.safe_path()? else { continue };
         let name = member.name.as_bytes();
         meter.count(name, member.size)?;
-        let occupant = if member.is_dir() { Occupant::Dir } else { Occupant::File };
+        let occupant = if member.is_dir() { MemberKind::Dir } else { MemberKind::File };
         inventory.add(name, &path, occupant).map_err(|clash| match clash {
             PathConflict::Taken => {
                 unsafe_zip_member(name, format!("duplicate archive path: {path}"))

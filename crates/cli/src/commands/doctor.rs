@@ -42,11 +42,11 @@ pub(crate) struct DoctorArgs {
 /// What one rung is like here.
 struct Finding {
     rung: Rung,
-    outcome: std::result::Result<Works, Error>,
+    outcome: std::result::Result<UsableRung, Error>,
 }
 
 /// A rung that works.
-struct Works {
+struct UsableRung {
     receipt: Receipt,
     /// Why nothing can be done as other users, if so.
     no_users: Option<String>,
@@ -86,7 +86,7 @@ pub(crate) async fn run(ui: &mut Ui, args: DoctorArgs) -> Result<ExitCode> {
 }
 
 /// Makes a session with everything there is to ask for.
-async fn examine(client: &Client, rung: Rung) -> std::result::Result<Works, Error> {
+async fn examine(client: &Client, rung: Rung) -> std::result::Result<UsableRung, Error> {
     let mut options = CreateOptions::default();
     options.isolation = Isolation::Exactly(rung);
     options.limits.memory = Some(1 << 30);
@@ -111,10 +111,10 @@ async fn examine(client: &Client, rung: Rung) -> std::result::Result<Works, Erro
         return Err(Error::new(ErrorKind::Internal, message));
     }
     let no_users = as_other.err().map(|error| error.message().to_owned());
-    Ok(Works { receipt, no_users })
+    Ok(UsableRung { receipt, no_users })
 }
 
-impl Works {
+impl UsableRung {
     fn limits(&self) -> [(&'static str, &Limit); 4] {
         let limits = &self.receipt.limits;
         [

@@ -23,22 +23,22 @@ enum FilesTask {
     /// List a folder
     Ls {
         #[command(flatten)]
-        at: At,
+        at: PathArgs,
     },
     /// Print a file
     Cat {
         #[command(flatten)]
-        at: At,
+        at: PathArgs,
     },
     /// Write standard input to a file
     Put {
         #[command(flatten)]
-        at: At,
+        at: PathArgs,
     },
     /// Remove a file, a link or an empty folder
     Rm {
         #[command(flatten)]
-        at: At,
+        at: PathArgs,
         /// Remove a folder with everything in it
         #[arg(short, long)]
         recursive: bool,
@@ -46,7 +46,7 @@ enum FilesTask {
     /// Make a folder
     Mkdir {
         #[command(flatten)]
-        at: At,
+        at: PathArgs,
         /// Make the folders above it too
         #[arg(short, long)]
         parents: bool,
@@ -54,7 +54,7 @@ enum FilesTask {
 }
 
 #[derive(Debug, clap::Args)]
-struct At {
+struct PathArgs {
     /// The session
     #[arg(value_name = "ID")]
     id: String,
@@ -82,7 +82,7 @@ impl FilesArgs {
 
 pub(crate) async fn run(ui: &mut Ui, args: FilesArgs) -> Result<ExitCode> {
     let client = clients()?;
-    let attach = async |at: &At| client.attach(&client.find(&at.id)?).await;
+    let attach = async |at: &PathArgs| client.attach(&client.find(&at.id)?).await;
     match args.task {
         FilesTask::Ls { at } => {
             let entries = attach(&at).await?.files().ls(&at.path).await?;
@@ -125,11 +125,11 @@ pub(crate) async fn run(ui: &mut Ui, args: FilesArgs) -> Result<ExitCode> {
 }
 
 /// Says to a program what something was done to.
-fn done(ui: &mut Ui, session: &Session, at: &At) -> Result<()> {
+fn done(ui: &mut Ui, session: &Session, at: &PathArgs) -> Result<()> {
     if at.json { ui.json(&path_of(session, at).into()) } else { Ok(()) }
 }
 
-fn path_of(session: &Session, at: &At) -> Map<String, Value> {
+fn path_of(session: &Session, at: &PathArgs) -> Map<String, Value> {
     let mut object = Map::new();
     object.insert("id".to_owned(), json!(session.id()));
     object.insert("path".to_owned(), json!(at.path));

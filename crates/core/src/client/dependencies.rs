@@ -16,14 +16,14 @@ use tokio::task::JoinHandle;
 use crate::compat::raise;
 use crate::{Error, ErrorClass, ErrorKind, Result};
 
-type Shared = Arc<dyn Any + Send + Sync>;
+type SharedValue = Arc<dyn Any + Send + Sync>;
 type Close = Box<dyn FnOnce() -> BoxFuture<'static, Result<()>> + Send>;
 type Factory = Arc<dyn Fn(Dependencies) -> BoxFuture<'static, Result<Dependency>> + Send + Sync>;
-type Outcome = Option<std::result::Result<Shared, Arc<Error>>>;
+type Outcome = Option<std::result::Result<SharedValue, Arc<Error>>>;
 
 /// A value that a factory made.
 pub struct Dependency {
-    value: Shared,
+    value: SharedValue,
     close: Option<Close>,
 }
 
@@ -92,21 +92,21 @@ struct Binding {
 }
 
 enum Source {
-    Value(Shared),
-    Factory { make: Factory, is_cached: bool, made: Made },
+    Value(SharedValue),
+    Factory { make: Factory, is_cached: bool, made: FactoryState },
 }
 
 #[derive(Default)]
-enum Made {
+enum FactoryState {
     #[default]
     Nothing,
     Running(watch::Receiver<Outcome>, JoinHandle<()>),
-    Value(Shared),
+    Value(SharedValue),
 }
 
 /// What somebody who asks has to do.
 enum Lookup {
-    Value(Shared),
+    Value(SharedValue),
     Wait(watch::Receiver<Outcome>),
     Make(Factory),
     Missing,
@@ -160,7 +160,7 @@ impl Dependencies {
     }
 
     fn bind_made(&self, key: &str, make: Factory, is_cached: bool) -> Result<()> {
-        self.bind(key, Source::Factory { make, is_cached, made: Made::Nothing }, false)
+        self.bind(key, Source::Factory { make, is_cached, made: FactoryState::Nothing }, false)
     }
 
     fn bind(&self, key: &str, source: Source, overwrite: bool) -> Result<()> {
@@ -175,7 +175,8 @@ impl Dependencies {
         let generation = inner.generation;
         let before = inner.bindings.insert(key.to_owned(), Binding { generation, source });
         if let Some(Binding {
-            source: Source::Factory { made: Made::Running(_, task), .. }, ..
+            source: Source::Factory { made: FactoryState::Running(_, task), .. },
+            ..
         }) = before
         {
             // Whoever waits for it sees that it was given up.
@@ -194,7 +195,7 @@ impl Dependencies {
                 Source::Factory { make, is_cached, .. } => Source::Factory {
                     make: Arc::clone(make),
                     is_cached: *is_cached,
-                    made: Made::Nothing,
+                    made: FactoryState::Nothing,
                 },
             };
             (key.clone(), Binding { generation: binding.generation, source })
@@ -243,7 +244,7 @@ impl Dependencies {
         })
     }
 
-    async fn find(&self, key: &str) -> Result<Option<Shared>> {
+    async fn find(&self, key: &str) -> Result<Option<SharedValue>> {
         let found = self.look(key)?;
         let mut waiting = match found {
             Lookup::Missing => return Ok(None),
@@ -278,9 +279,9 @@ impl Dependencies {
             Source::Factory { .. } if is_closed => return Err(closed()),
             Source::Factory { make, is_cached: false, .. } => Lookup::Make(Arc::clone(make)),
             Source::Factory { make, made, .. } => match made {
-                Made::Value(value) => Lookup::Value(Arc::clone(value)),
-                Made::Running(waiting, _) => Lookup::Wait(waiting.clone()),
-                Made::Nothing => {
+                FactoryState::Value(value) => Lookup::Value(Arc::clone(value)),
+                FactoryState::Running(waiting, _) => Lookup::Wait(waiting.clone()),
+                FactoryState::Nothing => {
                     let (told, waiting) = watch::channel(None);
                     let (own, key, make) = (self.clone(), key.to_owned(), Arc::clone(make));
                     // A task of its own: whoever asked first may stop waiting, others do not.
@@ -289,7 +290,7 @@ impl Dependencies {
                         let outcome = own.settle(&key, generation, made).await;
                         drop(told.send(Some(outcome)));
                     });
-                    *made = Made::Running(waiting.clone(), task);
+                    *made = FactoryState::Running(waiting.clone(), task);
                     Lookup::Wait(waiting)
                 }
             },
@@ -302,7 +303,7 @@ impl Dependencies {
         key: &str,
         generation: u64,
         made: Result<Dependency>,
-    ) -> std::result::Result<Shared, Arc<Error>> {
+    ) -> std::result::Result<SharedValue, Arc<Error>> {
         let unwanted = {
             let mut inner = self.lock();
             let is_closed = inner.closing.is_some();
@@ -317,12 +318,12 @@ impl Dependencies {
             };
             match (slot, made) {
                 (Some(slot), Ok(Dependency { value, close })) => {
-                    *slot = Made::Value(Arc::clone(&value));
+                    *slot = FactoryState::Value(Arc::clone(&value));
                     inner.owned.extend(close);
                     return Ok(value);
                 }
                 (Some(slot), Err(error)) => {
-                    *slot = Made::Nothing;
+                    *slot = FactoryState::Nothing;
                     return Err(Arc::new(error));
                 }
                 (None, made) => made,
@@ -335,7 +336,7 @@ impl Dependencies {
     }
 
     /// Keeps what an uncached factory made only as far as it has to be closed.
-    fn keep(&self, made: Dependency) -> Result<Shared> {
+    fn keep(&self, made: Dependency) -> Result<SharedValue> {
         let mut inner = self.lock();
         if inner.closing.is_some() {
             return Err(closed());
@@ -374,7 +375,7 @@ impl Dependencies {
             let mut inner = self.lock();
             for binding in inner.bindings.values_mut() {
                 if let Source::Factory { made, .. } = &mut binding.source
-                    && let Made::Running(_, task) = mem::take(made)
+                    && let FactoryState::Running(_, task) = mem::take(made)
                 {
                     task.abort();
                     running.push(task);

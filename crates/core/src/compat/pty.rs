@@ -101,7 +101,7 @@ impl ReferenceSession<'_> {
     async fn start_pty(self, command: Command, limits: PtyLimits) -> Result<PtyExecUpdate> {
         let terminal = command.terminal.is_some();
         let command = Command { timeout: None, ..command };
-        let manner = self.session.backend.has_own_system().then(|| OfContainers {
+        let manner = self.session.backend.has_own_system().then(|| ShellExit {
             program: command.argv.first().cloned().unwrap_or_default(),
             terminal,
         });
@@ -258,12 +258,12 @@ fn prune(all: &mut HashMap<i64, Entry>) -> Option<Entry> {
 
 /// How the reference's Docker client tells of ends: its interactive processes are started by a shell.
 #[derive(Debug)]
-struct OfContainers {
+struct ShellExit {
     program: Vec<u8>,
     terminal: bool,
 }
 
-impl OfContainers {
+impl ShellExit {
     /// What that shell says of a program it cannot execute.
     fn complaint(&self, exit: &Exit) -> Vec<u8> {
         let detail = exit.detail.as_deref().unwrap_or_default();
@@ -279,7 +279,7 @@ impl OfContainers {
 }
 
 /// What the reference would call the code of an end.
-fn exit_code(exit: &Exit, manner: Option<&OfContainers>) -> i64 {
+fn exit_code(exit: &Exit, manner: Option<&ShellExit>) -> i64 {
     match exit.reason {
         Reason::Signalled if manner.is_none() => i64::from(128 - exit.code),
         _ => i64::from(exit.code),
@@ -291,7 +291,7 @@ async fn hear(
     mut process: Process,
     heard: Arc<PendingOutput>,
     mut words: mpsc::Receiver<String>,
-    manner: Option<OfContainers>,
+    manner: Option<ShellExit>,
 ) {
     let mut typing = true;
     loop {

@@ -33,11 +33,11 @@ pub struct OtelSink {
     metrics: Post,
     options: SinkOptions,
     backend: Option<String>,
-    gathered: Arc<Mutex<Gathered>>,
+    gathered: Arc<Mutex<PendingMetrics>>,
 }
 
 #[derive(Debug)]
-struct Gathered {
+struct PendingMetrics {
     metrics: Metrics,
     sent: Instant,
 }
@@ -55,7 +55,7 @@ impl OtelSink {
             metrics: Post::new(&format!("{endpoint}/v1/metrics"))?,
             options: SinkOptions::best_effort().extended(),
             backend: None,
-            gathered: Arc::new(Mutex::new(Gathered {
+            gathered: Arc::new(Mutex::new(PendingMetrics {
                 metrics: Metrics::new(),
                 sent: Instant::now(),
             })),

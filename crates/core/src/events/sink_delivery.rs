@@ -94,10 +94,10 @@ struct Queue {
     room: Arc<Semaphore>,
     most: u32,
     /// Somebody serves it from its first event on.
-    waiting: OnceLock<mpsc::UnboundedSender<Waiting>>,
+    waiting: OnceLock<mpsc::UnboundedSender<QueueItem>>,
 }
 
-enum Waiting {
+enum QueueItem {
     Event(Arc<Event>, OwnedSemaphorePermit),
     Flush(oneshot::Sender<Result<()>>),
 }
@@ -305,7 +305,7 @@ impl Queue {
     }
 
     /// The way to whoever serves it; none where nothing can be done behind anything.
-    fn waiting(&self) -> Option<&mpsc::UnboundedSender<Waiting>> {
+    fn waiting(&self) -> Option<&mpsc::UnboundedSender<QueueItem>> {
         if let Some(waiting) = self.waiting.get() {
             return Some(waiting);
         }
@@ -342,13 +342,13 @@ impl Queue {
 
     fn send(
         &self,
-        waiting: &mpsc::UnboundedSender<Waiting>,
+        waiting: &mpsc::UnboundedSender<QueueItem>,
         event: Arc<Event>,
         room: OwnedSemaphorePermit,
     ) -> bool {
         let used = u64::from(self.most).saturating_sub(self.room.available_permits() as u64);
         self.counts.most_waiting.fetch_max(used, Ordering::Relaxed);
-        waiting.send(Waiting::Event(event, room)).is_ok()
+        waiting.send(QueueItem::Event(event, room)).is_ok()
     }
 
     /// About how much memory an event takes.
@@ -371,7 +371,7 @@ impl Queue {
         // What nothing was put into is empty.
         let Some(waiting) = self.waiting.get() else { return self.sink.flush().await };
         let (answer, answered) = oneshot::channel();
-        waiting.send(Waiting::Flush(answer)).map_err(|_| gone())?;
+        waiting.send(QueueItem::Flush(answer)).map_err(|_| gone())?;
         answered.await.unwrap_or_else(|_| Err(gone()))
     }
 }
@@ -397,7 +397,7 @@ pub(super) async fn settle() {
 /// Hands what waits to the sink, in order, until nobody can put more.
 async fn serve(
     sink: Arc<dyn Sink>,
-    mut waiting: mpsc::UnboundedReceiver<Waiting>,
+    mut waiting: mpsc::UnboundedReceiver<QueueItem>,
     counts: Arc<Counts>,
     report: Option<Report>,
 ) {
@@ -407,11 +407,11 @@ async fn serve(
         let mut rooms = Vec::with_capacity(taken.len());
         for one in taken.drain(..) {
             match one {
-                Waiting::Event(event, room) => {
+                QueueItem::Event(event, room) => {
                     events.push(event);
                     rooms.push(room);
                 }
-                Waiting::Flush(answer) => {
+                QueueItem::Flush(answer) => {
                     hand_over(&sink, &mut events, &counts, report.as_ref()).await;
                     rooms.clear();
                     // Whoever asked may have given up.

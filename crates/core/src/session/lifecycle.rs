@@ -112,7 +112,7 @@ impl Lifecycle {
         lock(&self.skipped).insert(path);
     }
 
-    pub(crate) fn tell(&self) -> workspace::Tell<'_> {
+    pub(crate) fn tell(&self) -> workspace::ProgressSink<'_> {
         self.terms.progress.as_ref().map(ProgressListener::tell_through)
     }
 }

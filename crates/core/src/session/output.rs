@@ -36,14 +36,14 @@ impl Output {
 /// Keeps the beginning and the end of each stream.
 #[derive(Debug)]
 pub(crate) struct OutputCollector {
-    stdout: Kept,
-    stderr: Kept,
+    stdout: HeadAndTail,
+    stderr: HeadAndTail,
     lost: u64,
 }
 
 impl OutputCollector {
     pub(crate) fn new(limit: usize) -> Self {
-        Self { stdout: Kept::new(limit), stderr: Kept::new(limit), lost: 0 }
+        Self { stdout: HeadAndTail::new(limit), stderr: HeadAndTail::new(limit), lost: 0 }
     }
 
     pub(crate) fn stdout(&mut self, data: &[u8]) {
@@ -68,7 +68,7 @@ impl OutputCollector {
 
 /// The first half of the limit, and a ring with the last half.
 #[derive(Debug)]
-struct Kept {
+struct HeadAndTail {
     half: usize,
     head: Vec<u8>,
     tail: Vec<u8>,
@@ -77,7 +77,7 @@ struct Kept {
     omitted: u64,
 }
 
-impl Kept {
+impl HeadAndTail {
     fn new(limit: usize) -> Self {
         let half = limit.div_ceil(2);
         Self { half, head: Vec::new(), tail: Vec::new(), next: 0, omitted: 0 }
@@ -122,7 +122,7 @@ mod tests {
                 for step in [1, 3, 17] {
                     let all: Vec<u8> =
                         (0..total).map(|byte| u8::try_from(byte % 251).unwrap()).collect();
-                    let mut kept = Kept::new(limit);
+                    let mut kept = HeadAndTail::new(limit);
                     all.chunks(step).for_each(|piece| kept.add(piece));
                     let (got, omitted) = kept.finish();
                     let half = limit.div_ceil(2);

@@ -53,7 +53,7 @@ use errors::failed;
 use index::{Index, Pack, packs_in};
 use lease::Lease;
 use reader::Reader;
-use whereabouts::Whereabouts;
+use whereabouts::PackFolders;
 use writer::Writer;
 
 use crate::host::make_private;
@@ -220,8 +220,8 @@ impl Store {
     }
 
     /// Where packs are, and where those that were put aside are.
-    fn whereabouts(&self) -> Whereabouts {
-        Whereabouts::new(self.packs(), self.folder("aside"), self.folder("lock"))
+    fn whereabouts(&self) -> PackFolders {
+        PackFolders::new(self.packs(), self.folder("aside"), self.folder("lock"))
     }
 
     /// Where every chunk is now. Whoever relies on it takes a lease before.
@@ -234,7 +234,7 @@ impl Store {
     }
 
     /// Where every chunk of these packs is.
-    fn index_of(&self, packs: &[ChunkId], places: &Whereabouts) -> Result<Arc<Index>> {
+    fn index_of(&self, packs: &[ChunkId], places: &PackFolders) -> Result<Arc<Index>> {
         let known = || self.inner.index.lock().unwrap_or_else(PoisonError::into_inner);
         // Not held meanwhile: a pack that is not found is looked for under the store's lock, and whoever has that may
         // be here, too.

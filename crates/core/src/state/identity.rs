@@ -24,7 +24,7 @@ const TRIES: usize = 1000;
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Written {
+struct IdentityFile {
     id: String,
     /// What the file says about itself, so that a copy is known as one.
     origin: String,
@@ -74,7 +74,7 @@ fn find(path: &Path) -> io::Result<StoredIdentity> {
     };
     let mut text = String::new();
     (&file).take(MOST).read_to_string(&mut text)?;
-    let Written { id, origin } = serde_json::from_str(&text)?;
+    let IdentityFile { id, origin } = serde_json::from_str(&text)?;
     let is_name = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_hexdigit());
     match (is_name, origin == mark(&file)?) {
         (false, _) => Err(io::ErrorKind::InvalidData.into()),
@@ -119,7 +119,7 @@ fn write(home: &Path) -> io::Result<PathBuf> {
     let unfinished = home.join(format!("{NAME}.{id}.new"));
     let mut options = File::options();
     let mut file = options.write(true).create_new(true).mode(0o600).open(&unfinished)?;
-    let written = Written { id, origin: mark(&file)? };
+    let written = IdentityFile { id, origin: mark(&file)? };
     file.write_all(&serde_json::to_vec(&written)?)?;
     file.sync_all()?;
     Ok(unfinished)

@@ -17,8 +17,8 @@ type Pipe = (pipe::Receiver, OwnedFd);
 /// The streams that wait for a command. No command has had any of them.
 #[derive(Debug, Default)]
 pub(crate) struct Pipes {
-    outputs: Ahead<Pipe>,
-    empty_inputs: Ahead<OwnedFd>,
+    outputs: Prepared<Pipe>,
+    empty_inputs: Prepared<OwnedFd>,
 }
 
 impl Pipes {
@@ -41,15 +41,15 @@ impl Pipes {
 }
 
 #[derive(Debug)]
-struct Ahead<T>(Mutex<Vec<T>>);
+struct Prepared<T>(Mutex<Vec<T>>);
 
-impl<T> Default for Ahead<T> {
+impl<T> Default for Prepared<T> {
     fn default() -> Self {
         Self(Mutex::default())
     }
 }
 
-impl<T> Ahead<T> {
+impl<T> Prepared<T> {
     fn take(&self, make: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         let ahead = self.0.lock().map_err(|_| io::ErrorKind::Other)?.pop();
         ahead.map_or_else(make, Ok)

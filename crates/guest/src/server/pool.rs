@@ -20,7 +20,7 @@ use tokio::io::AsyncReadExt;
 
 use crate::launcher::ForkSupervisor;
 use crate::packet;
-use crate::supervisor::{ExecFailure, Orders, SupervisorMessage};
+use crate::supervisor::{ExecFailure, ExecOrder, SupervisorMessage};
 
 /// How many supervisors wait at a time.
 const AHEAD: usize = 2;
@@ -207,7 +207,7 @@ impl ReadySupervisor {
     /// Gives the waiting process its orders.
     pub(crate) async fn start(
         self,
-        orders: &Orders,
+        orders: &ExecOrder,
         streams: [OwnedFd; 3],
     ) -> io::Result<StartedCommand> {
         let Self { spare, supervisor, command } = self;

@@ -31,7 +31,7 @@ use super::pipes::Pipes;
 use super::pool::{Pool, StartedCommand};
 use super::terminal::Terminal;
 use crate::accounts::Identity;
-use crate::supervisor::{ExecFailure, Orders, SupervisorMessage};
+use crate::supervisor::{ExecFailure, ExecOrder, SupervisorMessage};
 
 /// How long the output of a command that has ended is waited for: a background child may hold the
 /// pipe open for ever.
@@ -102,7 +102,7 @@ impl Process {
         if !env.iter().any(|(key, _)| &key[..] == b"HOME") {
             env.push((ByteBuf::from("HOME"), ByteBuf::from(home)));
         }
-        let orders = Orders {
+        let orders = ExecOrder {
             argv: exec.argv,
             env,
             cwd: exec.cwd.into(),

@@ -19,7 +19,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use rustix::process::setsid;
 
 use super::control::{self, ControlSocket};
-use super::engine::{Done, ask};
+use super::engine::{EngineOutcome, ask};
 use super::event_loop::{Event, EventLoop};
 use super::folder::{EndNote, Folder};
 use super::mounts::Mounts;
@@ -126,7 +126,7 @@ impl Container {
     /// later.
     fn remove_container(&self, was_up: bool) -> io::Result<()> {
         for _ in 0..LOOKS {
-            if self.ask_for(&self.spec.to_remove)? == Done::Yes || was_up {
+            if self.ask_for(&self.spec.to_remove)? == EngineOutcome::Yes || was_up {
                 break;
             }
             let most = Timespec::try_from(AGAIN).map_err(io::Error::other)?;
@@ -137,13 +137,13 @@ impl Container {
     }
 
     /// Asks the engine for all of these; says whether there was anything to the first.
-    fn ask_for(&self, requests: &[(String, String)]) -> io::Result<Done> {
+    fn ask_for(&self, requests: &[(String, String)]) -> io::Result<EngineOutcome> {
         let mut first = None;
         for (method, path) in requests {
             let done = ask(&self.spec.engine, method, path)?;
             first.get_or_insert(done);
         }
-        Ok(first.unwrap_or(Done::Nothing))
+        Ok(first.unwrap_or(EngineOutcome::Nothing))
     }
 
     /// Connects to the guest: what it is watched by, and where it is asked for ports. No command has run

@@ -13,7 +13,7 @@ const MOST_LINE: usize = 256;
 
 /// What became of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Done {
+pub(super) enum EngineOutcome {
     /// It was done.
     Yes,
     /// There was nothing to do it to.
@@ -21,7 +21,7 @@ pub(super) enum Done {
 }
 
 /// Asks the engine that listens on `socket` for one thing.
-pub(super) fn ask(socket: &Path, method: &str, path: &str) -> io::Result<Done> {
+pub(super) fn ask(socket: &Path, method: &str, path: &str) -> io::Result<EngineOutcome> {
     let mut engine = UnixStream::connect(socket)?;
     engine.set_read_timeout(Some(PATIENCE))?;
     engine.set_write_timeout(Some(PATIENCE))?;
@@ -35,8 +35,8 @@ pub(super) fn ask(socket: &Path, method: &str, path: &str) -> io::Result<Done> {
     }
     match status(&line) {
         // Not running any more is what whoever asks for an end wants; gone is better.
-        Some(304 | 404 | 409) => Ok(Done::Nothing),
-        Some(200..=299) => Ok(Done::Yes),
+        Some(304 | 404 | 409) => Ok(EngineOutcome::Nothing),
+        Some(200..=299) => Ok(EngineOutcome::Yes),
         Some(status) => Err(io::Error::other(format!("{method} {path}: {status}"))),
         None => Err(io::ErrorKind::InvalidData.into()),
     }

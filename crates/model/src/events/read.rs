@@ -15,7 +15,7 @@ impl Event {
     /// # Errors
     /// `ValidationError` with every wrong field.
     pub fn read(value: &Value, event_id: Uuid, now: EventTime) -> Result<Self> {
-        let draft: Draft = lax::read(value)?;
+        let draft: PartialEvent = lax::read(value)?;
         Ok(Self {
             event_id: draft.event_id.unwrap_or(event_id),
             ts: draft.ts.unwrap_or(now),
@@ -25,27 +25,27 @@ impl Event {
 }
 
 /// An event whose name and time may be missing.
-struct Draft {
+struct PartialEvent {
     event: Event,
     event_id: Option<Uuid>,
     ts: Option<EventTime>,
 }
 
-impl FromInput for Draft {
+impl FromInput for PartialEvent {
     fn from_input(input: Input<'_>) -> Checked<Self> {
         input.tagged("phase", &[("start", read_start), ("finish", read_finish)])
     }
 }
 
-fn read_start(input: Input<'_>) -> Checked<Draft> {
+fn read_start(input: Input<'_>) -> Checked<PartialEvent> {
     read_half(input, false)
 }
 
-fn read_finish(input: Input<'_>) -> Checked<Draft> {
+fn read_finish(input: Input<'_>) -> Checked<PartialEvent> {
     read_half(input, true)
 }
 
-fn read_half(input: Input<'_>, is_finish: bool) -> Checked<Draft> {
+fn read_half(input: Input<'_>, is_finish: bool) -> Checked<PartialEvent> {
     let mut fields = input.fields("SandboxSessionEvent")?;
     let version = fields.or("version", 1_i128);
     let event_id = fields.or_with("event_id", None, |input| Uuid::from_input(input).map(Some));
@@ -72,7 +72,7 @@ fn read_half(input: Input<'_>, is_finish: bool) -> Checked<Draft> {
             data: data?,
             finish: finish?,
         };
-        Some(Draft { event, event_id: event_id?, ts: ts? })
+        Some(PartialEvent { event, event_id: event_id?, ts: ts? })
     })
 }
 

@@ -191,14 +191,18 @@ enum State {
 }
 
 /// What to do after an answer.
-pub(super) enum Turn {
+pub(super) enum EditStep {
     Do(FileRequest),
     Done(String),
 }
 
 impl Edit {
     /// Goes on after an answer.
-    pub(super) fn turn(&mut self, editor: &WorkspaceEditor, answer: FileAnswer) -> Result<Turn> {
+    pub(super) fn turn(
+        &mut self,
+        editor: &WorkspaceEditor,
+        answer: FileAnswer,
+    ) -> Result<EditStep> {
         let state = std::mem::replace(&mut self.state, State::Resolving);
         let (state, request) = match (state, answer) {
             (State::Resolving, FileAnswer::Resolved(file)) => self.resolved(file)?,
@@ -219,7 +223,7 @@ impl Edit {
             }
             (State::Creating, FileAnswer::Exists) => return Err(self.already_exists()),
             (State::Creating, FileAnswer::Done) => {
-                return Ok(Turn::Done(format!("Created {}", self.target.shown)));
+                return Ok(EditStep::Done(format!("Created {}", self.target.shown)));
             }
             (State::ResolvingMove { file, text, moved }, FileAnswer::Resolved(to)) => {
                 self.move_text(file, to, text, moved)
@@ -249,7 +253,7 @@ impl Edit {
             (State::ComparingAgain { file, to, moved }, FileAnswer::Same(true)) => {
                 let output = self.moved(&moved);
                 if file.names().next_back() == to.names().next_back() {
-                    return Ok(Turn::Done(output));
+                    return Ok(EditStep::Done(output));
                 }
                 // The file system folds names, and kept the old spelling.
                 (State::Finishing { output }, FileRequest::Rename { from: file, to })
@@ -260,14 +264,14 @@ impl Edit {
                      the same file; source was left untouched",
                 ));
             }
-            (State::Finishing { output }, FileAnswer::Done) => return Ok(Turn::Done(output)),
+            (State::Finishing { output }, FileAnswer::Done) => return Ok(EditStep::Done(output)),
             (state, answer) => {
                 let message = format!("{answer:?} is no answer while {state:?}");
                 return Err(Error::new(ErrorKind::Internal, message));
             }
         };
         self.state = state;
-        Ok(Turn::Do(request))
+        Ok(EditStep::Do(request))
     }
 
     fn resolved(&self, file: PosixPath) -> Result<(State, FileRequest)> {

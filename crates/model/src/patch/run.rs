@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use super::edit::{Edit, FileAnswer, FileRequest, Turn, WorkspaceEditor};
+use super::edit::{Edit, EditStep, FileAnswer, FileRequest, WorkspaceEditor};
 use super::{PatchOperation, parse_tool_input};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -89,8 +89,8 @@ impl PatchRun {
             return Err(Error::new(ErrorKind::Internal, "an answer nobody asked for"));
         };
         match edit.turn(&self.editor, answer)? {
-            Turn::Do(request) => Ok(PatchStep::Do(request)),
-            Turn::Done(output) => {
+            EditStep::Do(request) => Ok(PatchStep::Do(request)),
+            EditStep::Done(output) => {
                 self.edit = None;
                 self.outputs.push(output);
                 self.start()

@@ -285,7 +285,7 @@ impl Recent {
 
 /// How far ahead of its reader a file is fetched.
 #[derive(Debug, Default)]
-pub(super) struct Ahead {
+pub(super) struct ReadAhead {
     /// Where the last read ended.
     end: u64,
     window: u64,
@@ -297,7 +297,7 @@ pub(super) struct Ahead {
 const SLACK: u64 = 2 * BLOCK;
 const MAX_WINDOW: u64 = 12;
 
-impl Ahead {
+impl ReadAhead {
     /// Takes note of a read; which blocks to fetch now, and how many.
     pub(super) fn note(&mut self, offset: u64, size: u64) -> Option<(u64, u64)> {
         let sequential = offset <= self.end + SLACK && offset + SLACK >= self.end;
@@ -339,7 +339,7 @@ mod tests {
 
     #[test]
     fn reads_ahead_of_who_reads_on_and_not_of_who_jumps() {
-        let mut ahead = Ahead::default();
+        let mut ahead = ReadAhead::default();
         let mut fetched = 0;
         for read in 0..200 {
             if let Some((from, count)) = ahead.note(read * (128 << 10), 128 << 10) {
@@ -348,7 +348,7 @@ mod tests {
             }
         }
         assert!(fetched >= 30, "{fetched}");
-        let mut ahead = Ahead::default();
+        let mut ahead = ReadAhead::default();
         assert!(ahead.note(500 << 20, 4096).is_none());
         assert!(ahead.note(100 << 20, 4096).is_none());
     }

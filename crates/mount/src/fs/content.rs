@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use rustix::io::Errno;
 
-use super::blocks::{Ahead, Object, RUN};
+use super::blocks::{Object, RUN, ReadAhead};
 use super::file::{FileNode, nameless};
 use super::folders::Entry;
 use super::handles::Handle;
@@ -66,7 +66,7 @@ impl Fs {
     }
 
     fn handle(&self, node: u64, file: &Arc<FileNode>, object: Option<Object>) -> u64 {
-        let ahead = Mutex::new(Ahead::default());
+        let ahead = Mutex::new(ReadAhead::default());
         self.handles.open_file(Handle { node, file: Arc::clone(file), object, ahead })
     }
 

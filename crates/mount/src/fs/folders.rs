@@ -29,7 +29,7 @@ pub(super) struct Listing {
 }
 
 #[derive(Debug)]
-struct Known {
+struct CachedListing {
     listing: Listing,
     until: Instant,
     used: u64,
@@ -37,7 +37,7 @@ struct Known {
 
 /// What is known of a folder that does not fit on a page.
 #[derive(Debug)]
-struct Large {
+struct LargeFolder {
     since: Instant,
     lookups: u32,
     /// Even all of it was fetched, and is too much.
@@ -47,8 +47,8 @@ struct Large {
 #[derive(Debug)]
 pub(super) struct Folders {
     ttl: Duration,
-    known: HashMap<u64, Known>,
-    large: HashMap<u64, Large>,
+    known: HashMap<u64, CachedListing>,
+    large: HashMap<u64, LargeFolder>,
     /// How often each folder was changed by us.
     changes: HashMap<u64, u64>,
     /// Files that were created and are not in the store yet.
@@ -59,7 +59,7 @@ pub(super) struct Folders {
 
 /// How a folder is best asked for a name.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum LookupMethod {
     Known(Option<Entry>),
     OnePage,
     AllPages,
@@ -91,21 +91,25 @@ impl Folders {
         self.known.get(&folder).map(|known| &known.listing)
     }
 
-    pub(super) fn way(&mut self, folder: u64, name: &str) -> Way {
+    pub(super) fn way(&mut self, folder: u64, name: &str) -> LookupMethod {
         if let Some(listing) = self.listing(folder) {
-            return Way::Known(listing.entries.get(name).cloned());
+            return LookupMethod::Known(listing.entries.get(name).cloned());
         }
-        let Some(large) = self.large.get_mut(&folder) else { return Way::OnePage };
+        let Some(large) = self.large.get_mut(&folder) else { return LookupMethod::OnePage };
         if large.since.elapsed() > LARGE_FOR {
             self.large.remove(&folder);
-            return Way::OnePage;
+            return LookupMethod::OnePage;
         }
         large.lookups += 1;
-        if large.hopeless || large.lookups < WORTH_LISTING { Way::ByName } else { Way::AllPages }
+        if large.hopeless || large.lookups < WORTH_LISTING {
+            LookupMethod::ByName
+        } else {
+            LookupMethod::AllPages
+        }
     }
 
     pub(super) fn is_large(&mut self, folder: u64, hopeless: bool) {
-        self.large.insert(folder, Large { since: Instant::now(), lookups: 0, hopeless });
+        self.large.insert(folder, LargeFolder { since: Instant::now(), lookups: 0, hopeless });
     }
 
     /// To be called before a folder is fetched; what it returns belongs to `end_fetch`.
@@ -134,7 +138,7 @@ impl Folders {
         self.clock += 1;
         self.total += listing.entries.len();
         let until = Instant::now() + self.ttl.max(took * 10);
-        self.known.insert(folder, Known { listing, until, used: self.clock });
+        self.known.insert(folder, CachedListing { listing, until, used: self.clock });
         while self.total > MAX_TOTAL && self.known.len() > 1 {
             let oldest = self.known.iter().min_by_key(|(_, known)| known.used).map(|(id, _)| *id);
             let Some(oldest) = oldest else { return };
@@ -235,14 +239,14 @@ mod tests {
         let begun = folders.begin_fetch(1);
         folders.stored(1, &"new".into(), Entry::Folder);
         assert!(!folders.end_fetch(1, begun, &Listing::default(), Duration::ZERO));
-        assert_eq!(folders.way(1, "new"), Way::OnePage);
+        assert_eq!(folders.way(1, "new"), LookupMethod::OnePage);
         let begun = folders.begin_fetch(1);
         assert!(folders.end_fetch(1, begun, &Listing::default(), Duration::ZERO));
-        assert_eq!(folders.way(1, "new"), Way::Known(None));
+        assert_eq!(folders.way(1, "new"), LookupMethod::Known(None));
         folders.stored(1, &"new".into(), Entry::Folder);
-        assert_eq!(folders.way(1, "new"), Way::Known(Some(Entry::Folder)));
+        assert_eq!(folders.way(1, "new"), LookupMethod::Known(Some(Entry::Folder)));
         folders.removed(1, "new");
-        assert_eq!((folders.way(1, "new"), folders.total), (Way::Known(None), 0));
+        assert_eq!((folders.way(1, "new"), folders.total), (LookupMethod::Known(None), 0));
     }
 
     #[test]
@@ -250,9 +254,12 @@ mod tests {
         let mut folders = folders();
         folders.is_large(1, false);
         let ways: Vec<_> = (0..WORTH_LISTING).map(|_| folders.way(1, "x")).collect();
-        assert_eq!((ways.first(), ways.last()), (Some(&Way::ByName), Some(&Way::AllPages)));
+        assert_eq!(
+            (ways.first(), ways.last()),
+            (Some(&LookupMethod::ByName), Some(&LookupMethod::AllPages))
+        );
         folders.is_large(1, true);
-        assert!((0..100).all(|_| folders.way(1, "x") == Way::ByName));
+        assert!((0..100).all(|_| folders.way(1, "x") == LookupMethod::ByName));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use rustix::io::Errno;
 
-use super::blocks::{Ahead, Object};
+use super::blocks::{Object, ReadAhead};
 use super::file::FileNode;
 use super::listing::Stream;
 use super::lock;
@@ -19,7 +19,7 @@ pub(super) struct Handle {
     pub(super) file: Arc<FileNode>,
     /// The version that was opened; none of a file that was changed here.
     pub(super) object: Option<Object>,
-    pub(super) ahead: Mutex<Ahead>,
+    pub(super) ahead: Mutex<ReadAhead>,
 }
 
 /// Everything that is open, by numbers that no process before this one gave out: what was open when

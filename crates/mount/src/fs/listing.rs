@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 
-use super::folders::{Entry, Listing, MAX_LISTED, Way};
+use super::folders::{Entry, Listing, LookupMethod, MAX_LISTED};
 use super::tree::ROOT;
 use super::{Answer, Fs};
 use crate::fuse::abi::{FolderReply, Reply};
@@ -53,10 +53,10 @@ impl Fs {
     pub(super) async fn find(&self, folder: u64, name: &str) -> Result<Option<Entry>, Errno> {
         let way = self.folders().way(folder, name);
         let pages = match way {
-            Way::Known(entry) => return Ok(entry),
-            Way::ByName => return self.find_by_name(folder, name).await,
-            Way::OnePage => 1,
-            Way::AllPages => u32::try_from(MAX_LISTED).unwrap_or(u32::MAX) / PAGE,
+            LookupMethod::Known(entry) => return Ok(entry),
+            LookupMethod::ByName => return self.find_by_name(folder, name).await,
+            LookupMethod::OnePage => 1,
+            LookupMethod::AllPages => u32::try_from(MAX_LISTED).unwrap_or(u32::MAX) / PAGE,
         };
         let gate = usize::try_from(folder % 16).unwrap_or(0);
         let _gate = self.gates[gate].lock().await;
@@ -167,10 +167,10 @@ impl Fs {
             let told = reply.plus() && at < MAX_INTRODUCED;
             let attributes = match entry {
                 _ if !told => None,
-                Shown::Stored(entry) => Some(self.introduce(stream.node, name, entry)?),
-                Shown::Pending => None,
+                ListedEntry::Stored(entry) => Some(self.introduce(stream.node, name, entry)?),
+                ListedEntry::Pending => None,
             };
-            let folder = matches!(entry, Shown::Stored(Entry::Folder));
+            let folder = matches!(entry, ListedEntry::Stored(Entry::Folder));
             reply.push(name.as_bytes(), at + 1, folder, attributes.as_ref());
         }
         Ok(())
@@ -184,7 +184,7 @@ impl Fs {
             Next::Pending => {
                 stream.next = Next::End;
                 let pending = self.folders().all_pending(stream.node);
-                stream.turn(pending.into_iter().map(|name| (name, Shown::Pending)));
+                stream.turn(pending.into_iter().map(|name| (name, ListedEntry::Pending)));
                 return Ok(true);
             }
             Next::Begin => {
@@ -192,7 +192,8 @@ impl Fs {
                 if let Some(entries) = known {
                     stream.collected = None;
                     stream.next = Next::Pending;
-                    stream.turn(entries.into_iter().map(|(name, e)| (name, Shown::Stored(e))));
+                    stream
+                        .turn(entries.into_iter().map(|(name, e)| (name, ListedEntry::Stored(e))));
                     return Ok(true);
                 }
                 let begun = self.folders().begin_fetch(stream.node);
@@ -238,7 +239,9 @@ impl Fs {
                 Next::Pending
             }
         };
-        stream.turn(names.entries.into_iter().map(|(name, entry)| (name, Shown::Stored(entry))));
+        stream.turn(
+            names.entries.into_iter().map(|(name, entry)| (name, ListedEntry::Stored(entry))),
+        );
         Ok(())
     }
 
@@ -273,7 +276,7 @@ impl Fs {
 }
 
 #[derive(Debug)]
-enum Shown {
+enum ListedEntry {
     Stored(Entry),
     /// Created, and not in the store yet.
     Pending,
@@ -291,7 +294,7 @@ enum Next {
 #[derive(Debug)]
 pub(super) struct Stream {
     node: u64,
-    page: Vec<(Arc<str>, Shown)>,
+    page: Vec<(Arc<str>, ListedEntry)>,
     /// The offset of the first entry of the page; the first two are `.` and `..`.
     base: u64,
     next: Next,
@@ -314,7 +317,7 @@ impl Stream {
         Self { node, page, base: 2, next: Next::Begin, pages: 0, empty: 0, collected }
     }
 
-    fn turn(&mut self, page: impl Iterator<Item = (Arc<str>, Shown)>) {
+    fn turn(&mut self, page: impl Iterator<Item = (Arc<str>, ListedEntry)>) {
         self.base += self.page.len() as u64;
         self.page = page.collect();
     }

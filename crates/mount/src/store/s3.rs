@@ -57,7 +57,7 @@ struct Prefix {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Begun {
+struct UploadStarted {
     upload_id: String,
 }
 
@@ -196,7 +196,7 @@ impl S3 {
     pub(super) async fn begin(&self, key: &str) -> Result<String, Fault> {
         let call = Call::new(Method::POST, format!("{}?uploads=", self.url(key)));
         let page = self.send(call.body(Bytes::new())).await?.page().await?;
-        parse::<Begun>(&page).map(|begun| begun.upload_id)
+        parse::<UploadStarted>(&page).map(|begun| begun.upload_id)
     }
 
     pub(super) async fn part(&self, upload: &Upload, part: Part) -> Result<String, Fault> {

@@ -33,9 +33,9 @@ pub(super) enum AzureProvider {
 
 /// Has credentials renewed with our own client, which follows no redirects.
 #[derive(Debug)]
-struct Ours(reqwest::Client);
+struct SharedClient(reqwest::Client);
 
-impl HttpConnector for Ours {
+impl HttpConnector for SharedClient {
     fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
         Ok(HttpClient::new(self.0.clone()))
     }
@@ -75,7 +75,7 @@ impl Signer {
                     .with_account(account)
                     .with_container_name(container)
                     .with_client_id(client_id)
-                    .with_http_connector(Ours(client.clone()))
+                    .with_http_connector(SharedClient(client.clone()))
                     .build()
                     .map_err(|error| wrong("the managed identity", &error))?;
                 AzureProvider::Identity(store.credentials().clone())
@@ -96,7 +96,7 @@ impl Signer {
                 let store = GoogleCloudStorageBuilder::new()
                     .with_bucket_name(bucket)
                     .with_service_account_key(key.reveal())
-                    .with_http_connector(Ours(client.clone()))
+                    .with_http_connector(SharedClient(client.clone()))
                     .build()
                     .map_err(|error| wrong("the service account's key", &error))?;
                 Ok(Self::Google(store.credentials().clone()))

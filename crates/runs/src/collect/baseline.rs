@@ -20,7 +20,7 @@ use super::index::IndexEntry;
 use super::oid::{HashKind, Oid};
 use super::open::open_root;
 use super::repository::{Repositories, Repository};
-use super::scan::{FileMode, Found, Guide, Stamp, scan};
+use super::scan::{FileMode, Found, ScanFilter, Stamp, scan};
 
 /// The most of one file that git does not have, and of all of them, that is kept to compare with. What
 /// is beyond is known by its name alone: its change is then in the patch as the whole new file.
@@ -227,8 +227,8 @@ impl Baseline {
     }
 
     /// Who tells a scan at the end what was there at the beginning.
-    pub(super) fn guide(&self) -> impl Guide + '_ {
-        AtTheEnd(self)
+    pub(super) fn guide(&self) -> impl ScanFilter + '_ {
+        BaselineFilter(self)
     }
 
     /// Whether there was a repository in a folder.
@@ -318,9 +318,9 @@ fn is_same(tracked: &IndexEntry, mode: FileMode, stamp: &Stamp) -> bool {
         && tracked.ctime == time(stamp.ctime)
 }
 
-struct AtTheEnd<'b>(&'b Baseline);
+struct BaselineFilter<'b>(&'b Baseline);
 
-impl Guide for AtTheEnd<'_> {
+impl ScanFilter for BaselineFilter<'_> {
     /// The excludes count as they were: whoever can write a repository's could hide files with them.
     fn enter_repository(&mut self, folder: &[u8]) -> Option<Rules> {
         let mut all = self.0.repositories.iter();

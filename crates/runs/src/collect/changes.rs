@@ -13,7 +13,7 @@ use super::content::{self, Content};
 use super::oid::Oid;
 use super::open::open_folder;
 use super::patch::Patch;
-use super::rename::{self, Side};
+use super::rename::{self, RenameCandidate};
 use super::scan::{FileMode, Found, Scanned, scan};
 use super::{ChangedFile, Deadline, LeftOut};
 
@@ -204,12 +204,16 @@ impl Baseline {
             match (&delta.old, &delta.new) {
                 (Some(old), None) => {
                     let oid = old.oid;
-                    went.0.push(Side { oid, is_link: old.mode.is_link(), size: old.stamp.size });
+                    went.0.push(RenameCandidate {
+                        oid,
+                        is_link: old.mode.is_link(),
+                        size: old.stamp.size,
+                    });
                     went.1.push(at);
                 }
                 (None, Some(new)) => {
                     let (oid, is_link) = (new.oid, new.mode.is_link());
-                    came.0.push(Side { oid, is_link, size: new.size });
+                    came.0.push(RenameCandidate { oid, is_link, size: new.size });
                     came.1.push(at);
                 }
                 _ => {}

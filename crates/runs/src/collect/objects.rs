@@ -121,7 +121,7 @@ impl Objects {
     }
 
     fn entry(&self, pack: &File, offset: u64, limit: u64) -> Option<Packed> {
-        let mut reader = BufReader::with_capacity(16 << 10, At { file: pack, offset });
+        let mut reader = BufReader::with_capacity(16 << 10, FileFrom { file: pack, offset });
         let (kind, size) = entry_header(&mut reader)?;
         if size > limit {
             return None;
@@ -146,12 +146,12 @@ impl Objects {
 }
 
 /// A file from somewhere on.
-struct At<'f> {
+struct FileFrom<'f> {
     file: &'f File,
     offset: u64,
 }
 
-impl Read for At<'_> {
+impl Read for FileFrom<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.file.read_at(buffer, self.offset)?;
         self.offset += count as u64;

@@ -28,7 +28,7 @@ struct Version {
 }
 
 /// One file of the patch.
-struct Piece<'p> {
+struct PatchedFile<'p> {
     old_path: &'p [u8],
     path: &'p [u8],
     similarity: Option<u8>,
@@ -78,7 +78,7 @@ impl<'b, W: Write> Patch<'b, W> {
             (None, Some(_)) => ChangeStatus::Added,
             (None, None) => return Ok(None),
         };
-        let piece = Piece { old_path, path, similarity, old, new };
+        let piece = PatchedFile { old_path, path, similarity, old, new };
         let counts = match status {
             ChangeStatus::TypeChanged => self.write_twice(piece)?,
             _ => self.write(piece)?,
@@ -94,16 +94,16 @@ impl<'b, W: Write> Patch<'b, W> {
     }
 
     /// What becomes something else goes first, and then comes.
-    fn write_twice(&mut self, piece: Piece<'_>) -> io::Result<Option<(u64, u64)>> {
-        let Piece { old_path, path, old, new, .. } = piece;
+    fn write_twice(&mut self, piece: PatchedFile<'_>) -> io::Result<Option<(u64, u64)>> {
+        let PatchedFile { old_path, path, old, new, .. } = piece;
         let similarity = None;
-        let gone = self.write(Piece { old_path, path, similarity, old, new: None })?;
-        let come = self.write(Piece { old_path, path, similarity, old: None, new })?;
+        let gone = self.write(PatchedFile { old_path, path, similarity, old, new: None })?;
+        let come = self.write(PatchedFile { old_path, path, similarity, old: None, new })?;
         Ok(gone.zip(come).map(|(gone, come)| (come.0, gone.1)))
     }
 
-    fn write(&mut self, piece: Piece<'_>) -> io::Result<Option<(u64, u64)>> {
-        let Piece { old_path, path, similarity, old, new } = piece;
+    fn write(&mut self, piece: PatchedFile<'_>) -> io::Result<Option<(u64, u64)>> {
+        let PatchedFile { old_path, path, similarity, old, new } = piece;
         let out = &mut self.out;
         writeln!(out, "diff --git {} {}", quoted("a/", old_path), quoted("b/", path))?;
         let same_mode = match (&old, &new) {

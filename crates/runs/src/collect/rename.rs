@@ -16,7 +16,7 @@ const ENOUGH: u64 = 50;
 
 /// A file that went or came.
 #[derive(Debug)]
-pub(super) struct Side {
+pub(super) struct RenameCandidate {
     pub(super) oid: Oid,
     pub(super) is_link: bool,
     pub(super) size: u64,
@@ -24,20 +24,21 @@ pub(super) struct Side {
 
 /// Which of those that came is which of those that went: (went, came, similarity in percent).
 pub(super) fn pairs(
-    went: &[Side],
-    came: &[Side],
+    went: &[RenameCandidate],
+    came: &[RenameCandidate],
     read_old: &mut dyn FnMut(usize) -> Option<Content>,
     read_new: &mut dyn FnMut(usize) -> Option<Content>,
 ) -> Vec<(usize, usize, u8)> {
     let mut found = exact(went, came);
-    let free = |taken: Vec<usize>, sides: &[Side]| -> Vec<usize> {
+    let free = |taken: Vec<usize>, sides: &[RenameCandidate]| -> Vec<usize> {
         let mut is_taken = vec![false; sides.len()];
         for at in taken {
             if let Some(slot) = is_taken.get_mut(at) {
                 *slot = true;
             }
         }
-        let fits = |side: &Side| !side.is_link && side.size > 0 && side.size <= MAX_SIZE as u64;
+        let fits =
+            |side: &RenameCandidate| !side.is_link && side.size > 0 && side.size <= MAX_SIZE as u64;
         let all = sides.iter().enumerate().zip(is_taken);
         all.filter(|((_, side), taken)| !taken && fits(side)).map(|((at, _), _)| at).collect()
     };
@@ -70,12 +71,12 @@ pub(super) fn pairs(
     found
 }
 
-fn exact(went: &[Side], came: &[Side]) -> Vec<(usize, usize, u8)> {
+fn exact(went: &[RenameCandidate], came: &[RenameCandidate]) -> Vec<(usize, usize, u8)> {
     let mut by_name: HashMap<(Oid, bool), Vec<usize>> = HashMap::new();
     for (at, side) in went.iter().enumerate().rev().filter(|(_, side)| side.size > 0) {
         by_name.entry((side.oid, side.is_link)).or_default().push(at);
     }
-    let pair = |(at, side): (usize, &Side)| {
+    let pair = |(at, side): (usize, &RenameCandidate)| {
         let from = by_name.get_mut(&(side.oid, side.is_link))?.pop()?;
         Some((from, at, 100))
     };

@@ -13,7 +13,7 @@ use super::index::{self, IndexEntry};
 use super::objects::Objects;
 use super::oid::HashKind;
 use super::open::{open_folder, open_regular, open_root};
-use super::scan::{Guide, converts, join};
+use super::scan::{ScanFilter, converts, join};
 use crate::git::place::Place;
 
 /// The largest index that is read.
@@ -133,7 +133,7 @@ fn time_of(file: &File) -> io::Result<(u32, u32)> {
     Ok((part(metadata.mtime()), part(metadata.mtime_nsec())))
 }
 
-impl Guide for Repositories {
+impl ScanFilter for Repositories {
     fn enter_repository(&mut self, folder: &[u8]) -> Option<Rules> {
         // One that cannot be understood is a folder like any other: all of it is looked at.
         self.load(folder).ok()?;

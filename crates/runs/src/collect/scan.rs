@@ -69,7 +69,7 @@ pub(super) struct Found {
 }
 
 /// What a scan asks of whoever knows the workspace.
-pub(super) trait Guide {
+pub(super) trait ScanFilter {
     /// A folder that has a `.git` was found. What its own excludes say, if it is a repository whose
     /// rules count.
     fn enter_repository(&mut self, folder: &[u8]) -> Option<Rules>;
@@ -98,7 +98,7 @@ pub(super) struct Scanned {
 /// Looks through everything beneath `root`.
 pub(super) fn scan(
     root: &OwnedFd,
-    guide: &mut dyn Guide,
+    guide: &mut dyn ScanFilter,
     deadline: Deadline,
 ) -> io::Result<Scanned> {
     let mut scanned = Scanned::default();
@@ -128,7 +128,7 @@ pub(super) fn scan(
 struct Walk<'w> {
     folder: &'w OwnedFd,
     path: &'w [u8],
-    guide: &'w mut dyn Guide,
+    guide: &'w mut dyn ScanFilter,
     scanned: &'w mut Scanned,
 }
 

@@ -128,7 +128,7 @@ pub(super) async fn run(
         let is_given_up = given_up.is_some();
         let (reason, code) = match pipes.next(&mut child, deadline, listener, is_given_up).await? {
             Next::Said(stream, piece) => {
-                heard.hear(stream, &piece, listener)?;
+                heard.append(stream, &piece, listener)?;
                 continue;
             }
             Next::Ended(status) => break status,

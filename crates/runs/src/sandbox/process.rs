@@ -46,10 +46,10 @@ pub(super) async fn run(
     let exit = loop {
         match next(&mut process, listener).await? {
             Next::Said(OutputEvent::Stdout(piece)) => {
-                heard.hear(StreamName::Stdout, &piece, listener)?;
+                heard.append(StreamName::Stdout, &piece, listener)?;
             }
             Next::Said(OutputEvent::Stderr(piece)) => {
-                heard.hear(StreamName::Stderr, &piece, listener)?;
+                heard.append(StreamName::Stderr, &piece, listener)?;
             }
             Next::Said(OutputEvent::Lost(_)) => {}
             Next::Said(OutputEvent::Exit(exit)) => break exit,

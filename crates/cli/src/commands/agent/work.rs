@@ -138,7 +138,7 @@ pub(super) async fn run(ui: &mut Ui, args: WorkArgs) -> Result<ExitCode> {
     let (quiet, json, branch) = (args.quiet, args.json, args.branch.clone());
     let verbose = args.verbose;
     let best_of = args.best_of;
-    let work = prepare(ui, args)?;
+    let work = prepare(ui, args).await?;
     if let Some(count) = best_of {
         return best_of::run(ui, &work, count, branch, json).await;
     }

@@ -1,7 +1,7 @@
 //! What `bastide doctor` says about Docker.
 
 use bastide::Result;
-use bastide_docker::{Checkup, EngineAddress};
+use bastide_docker::{EngineAddress, EngineReport};
 use serde_json::{Value, json};
 
 use super::fix_of;
@@ -11,14 +11,14 @@ use crate::ui::hint;
 /// The daemon that would be used, and what came of asking it.
 pub(super) struct DockerFinding {
     address: Option<EngineAddress>,
-    outcome: Result<Checkup>,
+    outcome: Result<EngineReport>,
 }
 
 impl DockerFinding {
     pub(super) async fn look() -> Self {
         match config::engine() {
             Ok(address) => {
-                let outcome = Checkup::of(&address).await;
+                let outcome = EngineReport::of(&address).await;
                 Self { address: Some(address), outcome }
             }
             Err(error) => Self { address: None, outcome: Err(error) },

@@ -10,11 +10,11 @@ use bastide_model::events::Event;
 use crate::events::{Sink, SinkOptions};
 use crate::{Error, ErrorKind, Result};
 
-type Print = dyn Fn(&str) -> io::Result<()> + Send + Sync;
+type WriteLine = dyn Fn(&str) -> io::Result<()> + Send + Sync;
 
 /// Passes each event on as a line of JSON, such as to standard output.
 pub struct LineSink {
-    print: Box<Print>,
+    print: Box<WriteLine>,
     pub(super) options: SinkOptions,
 }
 

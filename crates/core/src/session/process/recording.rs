@@ -16,8 +16,8 @@ pub(crate) struct ProcessRecording {
     kind: Kind,
     /// How many bytes of each stream any sink may get.
     most: usize,
-    stdout: Kept,
-    stderr: Kept,
+    stdout: RecordedOutput,
+    stderr: RecordedOutput,
 }
 
 /// What is recorded: a command of one's own, or attaching to one of somebody else's.
@@ -28,12 +28,12 @@ enum Kind {
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct RecordedOutput {
     bytes: Vec<u8>,
     total: u64,
 }
 
-impl Kept {
+impl RecordedOutput {
     fn add(&mut self, data: &[u8], most: usize) {
         self.total += data.len() as u64;
         let room = most.saturating_sub(self.bytes.len()).min(data.len());
@@ -53,12 +53,18 @@ impl ProcessRecording {
         // Enough to find a secret at the end of what a sink may get; nobody keeps more than that.
         let most = most.min(crate::session::output::DEFAULT_LIMIT);
         let kind = Kind::Command { command, timeout_s, has_own_system };
-        Self { open, kind, most, stdout: Kept::default(), stderr: Kept::default() }
+        Self {
+            open,
+            kind,
+            most,
+            stdout: RecordedOutput::default(),
+            stderr: RecordedOutput::default(),
+        }
     }
 
     /// A process somebody else started.
     pub(crate) fn listening(open: OpenOperation) -> Self {
-        let (stdout, stderr) = (Kept::default(), Kept::default());
+        let (stdout, stderr) = (RecordedOutput::default(), RecordedOutput::default());
         Self { open, kind: Kind::Listening, most: 0, stdout, stderr }
     }
 

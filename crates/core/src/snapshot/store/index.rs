@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::chunk::ChunkId;
 use super::errors::failed;
 use super::pack::{Block, HEADER, PackIndex, read_index};
-use super::whereabouts::Whereabouts;
+use super::whereabouts::PackFolders;
 use crate::Result;
 
 /// A pack, and what is in it.
@@ -67,7 +67,7 @@ impl Index {
     /// Reads the indexes of packs, but those that are known already.
     pub(crate) fn read(
         packs: &[ChunkId],
-        places: &Whereabouts,
+        places: &PackFolders,
         known: Option<&Self>,
         distrusted: &[(ChunkId, ChunkId)],
     ) -> Result<Self> {

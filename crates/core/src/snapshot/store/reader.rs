@@ -11,7 +11,7 @@ use super::index::{ChunkLocation, Index};
 use super::lease::Lease;
 use super::pack::PackFile;
 use super::tree::Content;
-use super::whereabouts::Whereabouts;
+use super::whereabouts::PackFolders;
 use crate::{ErrorKind, Result};
 
 /// How many packs are open at once.
@@ -27,7 +27,7 @@ const REMEMBERED: usize = 16 << 20;
 pub(crate) struct Reader {
     pub(crate) index: Arc<Index>,
     _lease: Option<Lease>,
-    places: Whereabouts,
+    places: PackFolders,
     files: Mutex<LruCache<u32, Arc<PackFile>>>,
     blocks: Mutex<BlockCache>,
 }
@@ -54,7 +54,7 @@ impl ReadBuffers {
 }
 
 impl Reader {
-    pub(crate) fn new(index: Arc<Index>, lease: Option<Lease>, places: Whereabouts) -> Self {
+    pub(crate) fn new(index: Arc<Index>, lease: Option<Lease>, places: PackFolders) -> Self {
         let files = Mutex::new(LruCache::new(OPEN));
         let blocks = Mutex::new(BlockCache { known: LruCache::unbounded(), bytes: 0 });
         Self { index, _lease: lease, places, files, blocks }

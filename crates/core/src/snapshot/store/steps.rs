@@ -24,11 +24,11 @@ mod trial {
 
     use super::Step;
 
-    type Act = Box<dyn FnOnce()>;
+    type Action = Box<dyn FnOnce()>;
 
     thread_local! {
         /// What comes between, and when. It comes once.
-        static NEXT: RefCell<Option<(Step, Act)>> = const { RefCell::new(None) };
+        static NEXT: RefCell<Option<(Step, Action)>> = const { RefCell::new(None) };
     }
 
     /// Does something at the next such moment on this thread.

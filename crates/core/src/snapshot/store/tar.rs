@@ -74,7 +74,7 @@ impl Store {
                 nanos: entry.modified.nanos,
                 attributes: entry.attributes.into_iter().map(plain).collect(),
             });
-            let mut content = PieceReader::new(&reader, pieces);
+            let mut content = FileReader::new(&reader, pieces);
             let appended = tar.append(&member, &mut content);
             // What the store says is worth more than that a stream ended.
             if let Some(error) = content.failed.take() {
@@ -347,7 +347,7 @@ impl ArchiveNode {
 }
 
 /// The content of a file, read from the store.
-struct PieceReader<'a> {
+struct FileReader<'a> {
     reader: &'a Reader,
     pieces: std::vec::IntoIter<FilePart>,
     room: ReadBuffers,
@@ -357,14 +357,14 @@ struct PieceReader<'a> {
     failed: Option<Error>,
 }
 
-impl<'a> PieceReader<'a> {
+impl<'a> FileReader<'a> {
     fn new(reader: &'a Reader, pieces: Vec<FilePart>) -> Self {
         let (room, chunk) = (ReadBuffers::default(), Vec::new());
         Self { reader, pieces: pieces.into_iter(), room, chunk, at: 0, hole: 0, failed: None }
     }
 }
 
-impl Read for PieceReader<'_> {
+impl Read for FileReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             if self.hole > 0 {

@@ -10,14 +10,14 @@ use crate::Result;
 
 /// The folders a pack may be in.
 #[derive(Debug, Clone)]
-pub(crate) struct Whereabouts {
+pub(crate) struct PackFolders {
     /// Where packs are, and where those that were put aside are.
     folders: [PathBuf; 2],
     /// The lock under which they are moved; nothing where the caller holds it.
     lock: Option<PathBuf>,
 }
 
-impl Whereabouts {
+impl PackFolders {
     pub(crate) fn new(packs: PathBuf, aside: PathBuf, lock: PathBuf) -> Self {
         Self { folders: [packs, aside], lock: Some(lock) }
     }

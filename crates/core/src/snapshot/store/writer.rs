@@ -54,7 +54,7 @@ struct State {
 
 /// What a writer did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Written {
+pub(crate) struct WriteStats {
     /// How many bytes of content were new.
     pub(crate) added: u64,
     /// How many bytes of the disk they take.
@@ -210,7 +210,7 @@ impl Writer {
     }
 
     /// Writes everything to the disk and gives it its names. What is new comes back.
-    pub(crate) fn finish(&self) -> Result<(Vec<Arc<Pack>>, Written)> {
+    pub(crate) fn finish(&self) -> Result<(Vec<Arc<Pack>>, WriteStats)> {
         let (gathered, chunks) = {
             let mut state = self.state();
             let gathered = std::mem::take(&mut state.gathered);
@@ -223,7 +223,7 @@ impl Writer {
             let mut state = self.state();
             let mut packs = std::mem::take(&mut state.full);
             packs.append(&mut state.open);
-            (packs, Written { added: state.added, stored: state.written })
+            (packs, WriteStats { added: state.added, stored: state.written })
         };
         let mut named = Vec::with_capacity(packs.len());
         for pack in packs {

@@ -71,8 +71,11 @@ fn write(file: File, root: &str, mut pieces: mpsc::Receiver<PackItem>) -> Result
             // Where one leads can only be said when everything is known.
             TarKind::Symlink => links.push(member),
             TarKind::File => {
-                let mut content =
-                    Incoming { pieces: &mut pieces, now: Now::Data(Bytes::new()), cut_off: false };
+                let mut content = Incoming {
+                    pieces: &mut pieces,
+                    now: CurrentPart::Data(Bytes::new()),
+                    cut_off: false,
+                };
                 writer.append(&member, &mut content)?;
                 content.drain();
                 if content.cut_off {
@@ -131,11 +134,11 @@ fn rebased(target: &[u8], link: &[u8], root: &str) -> Option<Vec<u8>> {
 /// how long it is has been said already.
 struct Incoming<'a> {
     pieces: &'a mut mpsc::Receiver<PackItem>,
-    now: Now,
+    now: CurrentPart,
     cut_off: bool,
 }
 
-enum Now {
+enum CurrentPart {
     Data(Bytes),
     Hole(u64),
     End,
@@ -144,19 +147,19 @@ enum Now {
 impl Incoming<'_> {
     fn more(&mut self) {
         self.now = match self.pieces.blocking_recv() {
-            Some(PackItem::Data(data)) => Now::Data(data),
-            Some(PackItem::Hole(length)) => Now::Hole(length),
-            Some(PackItem::End) => Now::End,
+            Some(PackItem::Data(data)) => CurrentPart::Data(data),
+            Some(PackItem::Hole(length)) => CurrentPart::Hole(length),
+            Some(PackItem::End) => CurrentPart::End,
             Some(PackItem::Member(_)) | None => {
                 self.cut_off = true;
-                Now::End
+                CurrentPart::End
             }
         };
     }
 
     /// Passes over what came beyond the size that was said.
     fn drain(&mut self) {
-        while !matches!(self.now, Now::End) {
+        while !matches!(self.now, CurrentPart::End) {
             self.more();
         }
     }
@@ -166,25 +169,25 @@ impl Read for Incoming<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             match &mut self.now {
-                Now::Data(data) if !data.is_empty() => {
+                CurrentPart::Data(data) if !data.is_empty() => {
                     let length = data.len().min(buffer.len());
                     buffer[..length].copy_from_slice(&data.split_to(length));
                     return Ok(length);
                 }
-                Now::Hole(left) if *left > 0 => {
+                CurrentPart::Hole(left) if *left > 0 => {
                     let length = usize::try_from(*left).unwrap_or(usize::MAX).min(buffer.len());
                     buffer[..length].fill(0);
                     *left -= length as u64;
                     return Ok(length);
                 }
-                Now::End => {
+                CurrentPart::End => {
                     if self.cut_off {
                         return Err(io::ErrorKind::UnexpectedEof.into());
                     }
                     buffer.fill(0);
                     return Ok(buffer.len());
                 }
-                Now::Data(_) | Now::Hole(_) => self.more(),
+                CurrentPart::Data(_) | CurrentPart::Hole(_) => self.more(),
             }
         }
     }

@@ -40,13 +40,13 @@ pub(super) struct Search {
     /// Folders still to look into: the names that lead there, and where in the pattern that is.
     waiting: Vec<(Vec<Vec<u8>>, Positions)>,
     /// The folder that is being looked into.
-    inside: Option<Inside>,
+    inside: Option<OpenFolder>,
     most: u64,
     found: u64,
 }
 
 /// A folder that is being looked into.
-struct Inside {
+struct OpenFolder {
     folder: OwnedFd,
     names: Vec<Vec<u8>>,
     at: Positions,
@@ -87,10 +87,10 @@ impl Search {
     }
 
     /// Goes into the next folder that waits.
-    fn next_folder(&mut self, roots: &Roots) -> Result<Option<Inside>, Errno> {
+    fn next_folder(&mut self, roots: &Roots) -> Result<Option<OpenFolder>, Errno> {
         while let Some((names, at)) = self.waiting.pop() {
             match roots.open_below(&self.base, &names, LOOK_INTO) {
-                Ok(folder) => return Ok(Some(Inside { folder, names, at })),
+                Ok(folder) => return Ok(Some(OpenFolder { folder, names, at })),
                 // Gone, no folder any more, or not for us: nothing to be found there.
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::ACCESS) => {}
                 Err(errno) => return Err(errno),
@@ -102,7 +102,7 @@ impl Search {
     /// Looks at one entry: whether it matches, and whether to look into it.
     fn meet(
         &mut self,
-        inside: &Inside,
+        inside: &OpenFolder,
         name: Vec<u8>,
         kind: FileType,
     ) -> Result<Option<ByteBuf>, Fault> {

@@ -24,14 +24,14 @@ use crate::server::side_channel::SideChannel;
 const PIECE: usize = 512 * 1024;
 
 /// A file that is being written.
-struct Writing {
+struct OpenWrite {
     staged: Staged,
     path: Vec<u8>,
     device: u64,
 }
 
 /// Begins to write a file.
-fn begin(roots: &Roots, write: &Write) -> Result<Writing, PathError> {
+fn begin(roots: &Roots, write: &Write) -> Result<OpenWrite, PathError> {
     let leaf = if write.new { Leaf::Itself } else { Leaf::Target };
     let place = roots.change(&names_of(&write.path), leaf, Missing::IsMade)?;
     let DirEntryRef { folder, name, path, attributes } = place;
@@ -49,7 +49,7 @@ fn begin(roots: &Roots, write: &Write) -> Result<Writing, PathError> {
             Staged::begin(folder, &name).map_err(failed)?
         }
     };
-    Ok(Writing { staged, path, device: attributes.device })
+    Ok(OpenWrite { staged, path, device: attributes.device })
 }
 
 /// A grant can be a file. It cannot be replaced, being a mount of its own, but written over.
@@ -60,7 +60,7 @@ fn over_root(root: &std::os::fd::OwnedFd) -> Result<Staged, Errno> {
     }
 }
 
-impl Writing {
+impl OpenWrite {
     fn add(&mut self, pieces: &[Bytes]) -> Result<(), PathError> {
         for piece in pieces {
             self.staged.write(piece).map_err(|errno| PathError::os(errno, &self.path))?;
@@ -122,7 +122,7 @@ pub(super) async fn run(
     loop {
         let (pieces, is_end) = gather(inbox).await?;
         let (asked, guest) = (Arc::clone(&write), Arc::clone(guest));
-        let work = move || -> Result<Option<Writing>, Fault> {
+        let work = move || -> Result<Option<OpenWrite>, Fault> {
             let fault = |error: PathError| error.fault("cannot write");
             let mut writing = match writing {
                 Some(writing) => writing,

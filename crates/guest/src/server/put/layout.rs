@@ -41,7 +41,7 @@ enum EntryFailure {
     Outside(PathErrorKind),
 }
 
-type Made<T = ()> = Result<T, EntryFailure>;
+type EntryResult<T = ()> = Result<T, EntryFailure>;
 
 /// A tree that is being laid out.
 #[derive(Debug)]
@@ -120,7 +120,7 @@ impl Layout {
         Ok(false)
     }
 
-    fn make(&mut self, roots: &Roots, entry: &Entry) -> Made {
+    fn make(&mut self, roots: &Roots, entry: &Entry) -> EntryResult {
         let below = names(&entry.path);
         let Some((name, parents)) = below.split_last() else {
             if entry.kind != EntryKind::Dir {
@@ -164,7 +164,7 @@ impl Layout {
         parents: &[Vec<u8>],
         name: &[u8],
         kind: &EntryKind,
-    ) -> Made<(OwnedFd, Vec<u8>)> {
+    ) -> EntryResult<(OwnedFd, Vec<u8>)> {
         if !self.through_links {
             return Ok((self.folder_of(roots, parents)?, name.to_vec()));
         }
@@ -183,7 +183,7 @@ impl Layout {
     }
 
     /// A folder below the base, reached through no link, made where it is missing.
-    fn folder_of(&mut self, roots: &Roots, parents: &[Vec<u8>]) -> Made<OwnedFd> {
+    fn folder_of(&mut self, roots: &Roots, parents: &[Vec<u8>]) -> EntryResult<OwnedFd> {
         if let Some((last, folder)) = self.folder.take()
             && last == parents
         {
@@ -215,7 +215,7 @@ impl Layout {
         name: &[u8],
         below: &[Vec<u8>],
         entry: &Entry,
-    ) -> Made {
+    ) -> EntryResult {
         match (kind_at(folder, name), self.existing) {
             (None | Some(FileType::Directory), _) => {}
             (Some(_), Existing::Replaced) => {
@@ -233,7 +233,7 @@ impl Layout {
         made.and_then(|folder| set_attributes(&folder, entry)).map_err(EntryFailure::Place)
     }
 
-    fn begin_file(&self, folder: &OwnedFd, name: &[u8], below: &[Vec<u8>]) -> Made<Staged> {
+    fn begin_file(&self, folder: &OwnedFd, name: &[u8], below: &[Vec<u8>]) -> EntryResult<Staged> {
         let held = fcntl_dupfd_cloexec(folder, 0).map_err(EntryFailure::Place)?;
         let begun = match (kind_at(folder, name), self.existing) {
             (Some(FileType::Directory), Existing::Replaced) => return Err(EntryFailure::Folder),
@@ -246,7 +246,7 @@ impl Layout {
         begun.map_err(EntryFailure::Place)
     }
 
-    fn finish_file(&mut self, staged: Staged, entry: &Entry) -> Made {
+    fn finish_file(&mut self, staged: Staged, entry: &Entry) -> EntryResult {
         let Entry { mode, owner, modified, .. } = *entry;
         let finish = Finish { mode, owner, modified, new: false };
         staged.finish(finish).map_err(EntryFailure::Place)?;
@@ -255,7 +255,7 @@ impl Layout {
     }
 
     /// Removes what is in the place of a link.
-    fn make_room(&self, folder: &OwnedFd, name: &[u8], below: &[Vec<u8>]) -> Made {
+    fn make_room(&self, folder: &OwnedFd, name: &[u8], below: &[Vec<u8>]) -> EntryResult {
         match (kind_at(folder, name), self.existing) {
             (None, _) => Ok(()),
             (Some(FileType::Directory), _) => Err(EntryFailure::Folder),
@@ -270,7 +270,13 @@ impl Layout {
     }
 
     /// Gives a file of the tree another name.
-    fn link(&mut self, roots: &Roots, to: &[Vec<u8>], folder: &OwnedFd, name: &[u8]) -> Made {
+    fn link(
+        &mut self,
+        roots: &Roots,
+        to: &[Vec<u8>],
+        folder: &OwnedFd,
+        name: &[u8],
+    ) -> EntryResult {
         let Some((original, parents)) = to.split_last() else {
             return Err(EntryFailure::Place(Errno::ISDIR));
         };

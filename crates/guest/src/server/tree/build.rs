@@ -28,7 +28,7 @@ struct Level {
 
 /// What could not be given to what was made.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Losses {
+pub(super) struct UnrestoredCounts {
     pub(super) unowned: u64,
     pub(super) unattributed: u64,
 }
@@ -42,12 +42,12 @@ pub(super) struct Builder {
     root: Option<NewEntry>,
     own: (u32, u32),
     pub(super) made: u64,
-    pub(super) losses: Losses,
+    pub(super) losses: UnrestoredCounts,
 }
 
 /// A large file whose content is coming.
 #[derive(Debug)]
-pub(super) struct Filling {
+pub(super) struct OpenFile {
     file: OwnedFd,
     entry: NewEntry,
     size: u64,
@@ -58,7 +58,14 @@ impl Builder {
     /// Makes everything in `top`, which must be empty.
     pub(super) fn new(top: OwnedFd) -> Self {
         let own = (geteuid().as_raw(), getegid().as_raw());
-        Self { top, levels: Vec::new(), root: None, own, made: 0, losses: Losses::default() }
+        Self {
+            top,
+            levels: Vec::new(),
+            root: None,
+            own,
+            made: 0,
+            losses: UnrestoredCounts::default(),
+        }
     }
 
     /// Makes some entries, with the bytes of the files among them.
@@ -198,18 +205,18 @@ impl Builder {
     }
 
     /// Begins a large file.
-    pub(super) fn begin_large(&mut self, entry: NewEntry, size: u64) -> Result<Filling, Errno> {
+    pub(super) fn begin_large(&mut self, entry: NewEntry, size: u64) -> Result<OpenFile, Errno> {
         if i64::try_from(size).is_err() {
             return Err(Errno::FBIG);
         }
         self.arrive(&entry)?;
         let folder = self.last()?;
         let (file, _) = create(folder, &entry.name, 0o600)?;
-        Ok(Filling { file, entry, size, at: 0 })
+        Ok(OpenFile { file, entry, size, at: 0 })
     }
 
     /// Ends a large file: it is as long as it was said to be.
-    pub(super) fn end_large(&mut self, filling: &Filling) -> Result<(), Errno> {
+    pub(super) fn end_large(&mut self, filling: &OpenFile) -> Result<(), Errno> {
         if stat_held(&filling.file)?.size > filling.size {
             return Err(Errno::FBIG);
         }
@@ -266,7 +273,7 @@ impl Builder {
     }
 }
 
-impl Filling {
+impl OpenFile {
     pub(super) fn file(&self) -> &OwnedFd {
         &self.file
     }

@@ -13,7 +13,7 @@ use bytes::{Bytes, BytesMut};
 use rustix::fs::{Mode, OFlags, mkdirat};
 use rustix::io::Errno;
 
-use super::build::{Builder, Filling, Losses};
+use super::build::{Builder, OpenFile, UnrestoredCounts};
 use super::swap::Moves;
 use crate::server::Guest;
 use crate::server::beneath::{
@@ -40,7 +40,7 @@ struct Restoring {
     new: Arc<OwnedFd>,
     new_name: Vec<u8>,
     builder: Builder,
-    filling: Option<Filling>,
+    filling: Option<OpenFile>,
     guest: Arc<Guest>,
     /// There until everything is in its place, or cleared away.
     held: Option<RestoreLock>,
@@ -317,7 +317,7 @@ async fn take_all(
 
 fn fill(
     restoring: &mut Restoring,
-    work: impl FnOnce(&mut Filling) -> Result<(), Errno>,
+    work: impl FnOnce(&mut OpenFile) -> Result<(), Errno>,
 ) -> Result<(), Errno> {
     work(restoring.filling.as_mut().ok_or(Errno::PROTO)?)
 }
@@ -351,7 +351,7 @@ async fn commit(
 async fn put_in_place(
     guest: &Arc<Guest>,
     restoring: &mut Option<Restoring>,
-) -> Result<(Losses, bool), Refusal> {
+) -> Result<(UnrestoredCounts, bool), Refusal> {
     let root = work(guest, restoring, |it, roots| it.commit(roots)).await?;
     // Whatever lies beside the new tree now has been replaced by it.
     let left = work(guest, restoring, |it, _| leftovers(&it.base)).await?;

@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use serde_bytes::ByteBuf;
 
 use super::restore::WORD;
-use super::unlocked::Unlocked;
+use super::unlocked::ModeGuard;
 use super::{attributes, fetch, stability, unlocked};
 use crate::server::Guest;
 use crate::server::beneath::{
@@ -104,7 +104,7 @@ pub(super) struct Scanner {
     left_out: Vec<Vec<Vec<u8>>>,
     levels: Vec<Level>,
     /// Folders that their owner had closed; until all that is wanted of them is read.
-    unlocked: Vec<Unlocked>,
+    unlocked: Vec<ModeGuard>,
     begun: bool,
 }
 
@@ -285,7 +285,7 @@ fn enter(
     folder: &OwnedFd,
     above: &FileIdentity,
     name: &[u8],
-) -> Result<Option<(OwnedFd, Option<Unlocked>)>, Errno> {
+) -> Result<Option<(OwnedFd, Option<ModeGuard>)>, Errno> {
     let (entered, unlocked) = match unlocked::enter(roots, folder, name) {
         Err(Errno::XDEV) => return Ok(None),
         entered => entered?,

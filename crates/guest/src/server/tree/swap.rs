@@ -85,9 +85,9 @@ impl Moves {
                 continue;
             }
             match inside(kept, &name) {
-                Kept::No => self.aside(base, &name, old, &name)?,
-                Kept::All => {}
-                Kept::Below(below) => {
+                KeptPaths::No => self.aside(base, &name, old, &name)?,
+                KeptPaths::All => {}
+                KeptPaths::Below(below) => {
                     let there = Arc::new(roots.enter(base, &name, OFlags::RDONLY)?);
                     let aside = Arc::new(make(roots, old, &name)?);
                     // Where there is nothing new, an empty folder stands for it.
@@ -102,7 +102,7 @@ impl Moves {
             }
         }
         for name in names(new)? {
-            if !matches!(inside(kept, &name), Kept::No) || is_hidden(&name) {
+            if !matches!(inside(kept, &name), KeptPaths::No) || is_hidden(&name) {
                 continue;
             }
             let mut attempts = 0;
@@ -121,7 +121,7 @@ impl Moves {
     }
 }
 
-enum Kept<'a> {
+enum KeptPaths<'a> {
     /// Nothing of it is.
     No,
     /// It is, with all that is in it.
@@ -130,18 +130,18 @@ enum Kept<'a> {
     Below(Vec<&'a [Vec<u8>]>),
 }
 
-fn inside<'a>(kept: &[&'a [Vec<u8>]], name: &[u8]) -> Kept<'a> {
+fn inside<'a>(kept: &[&'a [Vec<u8>]], name: &[u8]) -> KeptPaths<'a> {
     let below: Vec<&[Vec<u8>]> = kept
         .iter()
         .filter_map(|path| path.split_first().filter(|(first, _)| *first == name))
         .map(|(_, rest)| rest)
         .collect();
     if below.is_empty() {
-        Kept::No
+        KeptPaths::No
     } else if below.iter().any(|rest| rest.is_empty()) {
-        Kept::All
+        KeptPaths::All
     } else {
-        Kept::Below(below)
+        KeptPaths::Below(below)
     }
 }
 

@@ -16,7 +16,7 @@ use crate::server::modes::can_come_back;
 
 /// Opens a file in a folder that is held. One that its owner has closed is open for as long as what
 /// comes with it is held.
-pub(super) fn open(folder: &OwnedFd, name: &[u8]) -> Result<(OwnedFd, Option<Unlocked>), Errno> {
+pub(super) fn open(folder: &OwnedFd, name: &[u8]) -> Result<(OwnedFd, Option<ModeGuard>), Errno> {
     let careful = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     match openat(folder, name, OFlags::RDONLY | careful, Mode::empty()) {
         Err(Errno::ACCESS) => {}
@@ -31,26 +31,26 @@ pub(super) fn open(folder: &OwnedFd, name: &[u8]) -> Result<(OwnedFd, Option<Unl
     }
     let mode = Mode::from_raw_mode((stat.st_mode | 0o400) & 0o7777);
     chmodat(CWD, held_path(&held), mode, AtFlags::empty())?;
-    let unlocked = Unlocked { held, mode: stat.st_mode & 0o7777 };
+    let unlocked = ModeGuard { held, mode: stat.st_mode & 0o7777 };
     let file = reopen(&unlocked.held, OFlags::RDONLY)?;
     Ok((file, Some(unlocked)))
 }
 
 /// A file or folder that its owner had closed. It is closed again when this is dropped.
 #[derive(Debug)]
-pub(super) struct Unlocked {
+pub(super) struct ModeGuard {
     held: OwnedFd,
     mode: u32,
 }
 
-impl Unlocked {
+impl ModeGuard {
     /// Its permissions, as its owner meant them.
     pub(super) fn mode(&self) -> u32 {
         self.mode
     }
 }
 
-impl Drop for Unlocked {
+impl Drop for ModeGuard {
     fn drop(&mut self) {
         let mode = Mode::from_raw_mode(self.mode);
         // Its owner may have changed its mind, or it is gone.
@@ -64,7 +64,7 @@ pub(super) fn enter(
     roots: &Roots,
     folder: &OwnedFd,
     name: &[u8],
-) -> Result<(OwnedFd, Option<Unlocked>), Errno> {
+) -> Result<(OwnedFd, Option<ModeGuard>), Errno> {
     match roots.enter(folder, name, OFlags::RDONLY) {
         Err(Errno::ACCESS) => {}
         Ok(entered) => match accessat(&entered, c".", Access::EXEC_OK, AtFlags::EACCESS) {
@@ -80,7 +80,7 @@ pub(super) fn enter(
     }
     let mode = Mode::from_raw_mode((stat.st_mode | 0o700) & 0o7777);
     chmodat(CWD, held_path(&held), mode, AtFlags::empty())?;
-    let unlocked = Unlocked { held, mode: stat.st_mode & 0o7777 };
+    let unlocked = ModeGuard { held, mode: stat.st_mode & 0o7777 };
     let entered = reopen(&unlocked.held, OFlags::RDONLY | OFlags::DIRECTORY)?;
     Ok((entered, Some(unlocked)))
 }
@@ -90,7 +90,7 @@ pub(super) fn enter_all(
     roots: &Roots,
     from: &OwnedFd,
     names: &[Vec<u8>],
-) -> Result<(OwnedFd, Vec<Unlocked>), Errno> {
+) -> Result<(OwnedFd, Vec<ModeGuard>), Errno> {
     let mut folder = rustix::io::fcntl_dupfd_cloexec(from, 0)?;
     let mut all = Vec::new();
     for name in names {

@@ -152,9 +152,9 @@ impl Plan {
         tokio::select! {
             heard = &mut listening => heard,
             sent = &mut sending => match sent {
-                Ok(Sent::All) => listening.await,
+                Ok(SendEnd::All) => listening.await,
                 // What was unpacked before stays; the error is the archive's.
-                Ok(Sent::Until(error)) => listening.await.and(Err(error)),
+                Ok(SendEnd::Until(error)) => listening.await.and(Err(error)),
                 Err(lost) => match listening.await {
                     Err(error) if error.kind() != ErrorKind::AgentLost => Err(error),
                     _ => Err(lost),
@@ -165,7 +165,7 @@ impl Plan {
 }
 
 /// How sending ended.
-enum Sent {
+enum SendEnd {
     All,
     /// The archive could not be read any further.
     Until(Error),
@@ -175,7 +175,7 @@ async fn send(
     pieces: &mut mpsc::Receiver<ArchiveItem>,
     to_guest: &mut Sender,
     way: &InFlight,
-) -> Result<Sent> {
+) -> Result<SendEnd> {
     let mut number = 0;
     loop {
         let piece = match pieces.try_recv() {
@@ -206,17 +206,17 @@ async fn send(
             Some(ArchiveItem::Damaged(error)) => {
                 way.sent_all();
                 to_guest.item(&PutItem::Abort).await?;
-                return Ok(Sent::Until(error));
+                return Ok(SendEnd::Until(error));
             }
             Some(ArchiveItem::Failed(error)) => {
                 way.sent_all();
                 to_guest.input_end().await?;
-                return Ok(Sent::Until(error));
+                return Ok(SendEnd::Until(error));
             }
             None => {
                 way.sent_all();
                 to_guest.input_end().await?;
-                return Ok(Sent::All);
+                return Ok(SendEnd::All);
             }
         }
     }

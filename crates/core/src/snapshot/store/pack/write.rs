@@ -23,11 +23,11 @@ const SAMPLE: usize = 4 << 10;
 pub(crate) struct OpenPack {
     file: File,
     path: PathBuf,
-    written: Mutex<Written>,
+    written: Mutex<PackState>,
 }
 
 #[derive(Debug)]
-struct Written {
+struct PackState {
     end: u64,
     index: PackIndex,
 }
@@ -93,7 +93,7 @@ impl OpenPack {
             Ok(file)
         };
         let file = made().map_err(|error| failed("make", &path, error))?;
-        let written = Mutex::new(Written { end: HEADER, index: PackIndex::default() });
+        let written = Mutex::new(PackState { end: HEADER, index: PackIndex::default() });
         Ok(Self { file, path, written })
     }
 
@@ -132,7 +132,7 @@ impl OpenPack {
     /// written is read again before that.
     pub(crate) fn finish(self, folder: &Path) -> Result<(ChunkId, PackIndex)> {
         let Self { file, path, written } = self;
-        let Written { end, index } = written.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let PackState { end, index } = written.into_inner().unwrap_or_else(PoisonError::into_inner);
         let bytes = index.encode().map_err(|why| Error::new(ErrorKind::Internal, why))?;
         let id = ChunkId::of(&bytes);
         let ending = || -> io::Result<()> {

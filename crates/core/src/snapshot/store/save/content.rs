@@ -139,11 +139,11 @@ pub(super) async fn passed(
 }
 
 /// Work that gives pieces, and how many bytes they have.
-type Cut = JoinHandle<Result<(Vec<FilePart>, u64)>>;
+type ChunkTask = JoinHandle<Result<(Vec<FilePart>, u64)>>;
 
 enum Part {
     Hole(u64),
-    Data { at: u64, length: u64, work: Option<Cut> },
+    Data { at: u64, length: u64, work: Option<ChunkTask> },
 }
 
 impl Part {
@@ -227,11 +227,11 @@ fn segment(writer: &Writer, file: &File, at: u64, length: u64) -> Result<(Vec<Fi
 
 /// A large file that comes over the link.
 pub(super) struct Streamed {
-    feed: Option<mpsc::SyncSender<Feed>>,
-    work: Cut,
+    feed: Option<mpsc::SyncSender<ContentItem>>,
+    work: ChunkTask,
 }
 
-enum Feed {
+enum ContentItem {
     Data(Bytes),
     Hole(u64),
 }
@@ -250,8 +250,8 @@ impl Streamed {
     pub(super) async fn receive(&mut self, stream: &mut Stream) -> Result<ScannedStat> {
         loop {
             let feed = match next(stream).await? {
-                ScanReply::Data(data) => Feed::Data(data),
-                ScanReply::Message(ScanMessage::Hole(length)) => Feed::Hole(length),
+                ScanReply::Data(data) => ContentItem::Data(data),
+                ScanReply::Message(ScanMessage::Hole(length)) => ContentItem::Hole(length),
                 ScanReply::Message(ScanMessage::LargeEnd { stat }) => return Ok(stat),
                 ScanReply::Message(_) | ScanReply::Done => {
                     return Err(broken("a file without an end"));
@@ -289,7 +289,7 @@ impl Streamed {
 /// from the disk.
 fn take(
     writer: &Writer,
-    fed: &mpsc::Receiver<Feed>,
+    fed: &mpsc::Receiver<ContentItem>,
     _permit: Option<OwnedSemaphorePermit>,
 ) -> Result<(Vec<FilePart>, u64)> {
     let mut pieces = Vec::new();
@@ -304,8 +304,8 @@ fn take(
             while filled < buffer.len() && left > 0 && hole.is_none() {
                 if rest.is_empty() {
                     match fed.recv() {
-                        Ok(Feed::Data(data)) => rest = data,
-                        Ok(Feed::Hole(length)) => hole = Some(length),
+                        Ok(ContentItem::Data(data)) => rest = data,
+                        Ok(ContentItem::Hole(length)) => hole = Some(length),
                         Err(_) => {
                             is_end = true;
                             break;
