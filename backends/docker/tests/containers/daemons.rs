@@ -251,7 +251,7 @@ async fn refuses_a_bridge_its_daemon_does_not_have(_: Context) -> Outcome {
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     assert!(error.message().contains("bridge"), "{error}");
     let hint = error.hint().unwrap_or_default();
-    assert!(hint.contains("--network none") && hint.contains("--network host"), "{hint}");
+    assert!(hint.contains("::None") && hint.contains("::Host"), "{hint}");
     for list in [&["ps", "--all", "--quiet"][..], &["volume", "ls", "--quiet"][..]] {
         assert_eq!(setting.docker(list)?, "", "nothing was made");
     }

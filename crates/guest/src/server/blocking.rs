@@ -9,6 +9,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bastide_proto::{Fault, FaultKind};
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::call::fault;
@@ -55,8 +56,13 @@ pub(crate) fn start<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<oneshot::Receiver<T>, Fault> {
     let (done, result) = oneshot::channel();
-    // Whoever waited for it may be gone.
-    let work = Box::new(move || drop(done.send(work())));
+    let runtime = Handle::try_current().ok();
+    let work = Box::new(move || {
+        // What is dropped here may have to be cleared away, which is a task of the runtime's.
+        let _entered = runtime.as_ref().map(Handle::enter);
+        // Whoever waited for it may be gone.
+        drop(done.send(work()));
+    });
     let make = || std::thread::Builder::new().spawn(|| WORKERS.serve()).map(drop);
     match WORKERS.submit(work, make) {
         Ok(()) => Ok(result),

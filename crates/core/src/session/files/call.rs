@@ -1,15 +1,15 @@
 //! One call about files: its items, its data, its end.
 
 use bastide_proto::files::{FileOp, FileRequest};
-use bastide_proto::{End, Request};
+use bastide_proto::{End, Fault, FaultKind, Request};
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 
 use super::files_error::FilesError;
 use super::{Files, SILENCE};
-use crate::Result;
 use crate::link::fault::agent_lost;
 use crate::link::{Incoming, Stream, broken, decode};
+use crate::{ErrorKind, Result};
 
 /// What comes next in a call.
 #[derive(Debug)]
@@ -21,8 +21,13 @@ pub(super) enum CallItem {
 
 impl Files<'_> {
     /// Opens a call.
-    pub(super) async fn open_call(&self, op: FileOp) -> Result<Stream> {
-        self.link.open(Request::Files(FileRequest { user: self.user.clone(), op })).await
+    pub(super) async fn open_call(&self, op: FileOp) -> Result<Stream, FilesError> {
+        let request = Request::Files(FileRequest { user: self.user.clone(), op });
+        self.link.open(request).await.map_err(|error| match error.kind() {
+            // The guest begins nothing for a user there is not. That is told like any other reason.
+            ErrorKind::InvalidInput => Fault::new(FaultKind::Invalid, error.message()).into(),
+            _ => error.into(),
+        })
     }
 
     /// A call that answers with nothing but its end, and perhaps that it goes on.
