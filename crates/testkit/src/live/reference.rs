@@ -51,8 +51,9 @@ impl Reference {
 impl Running {
     fn start(python: &Path, side: &Side) -> io::Result<Self> {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/live/reference.py");
-        let mut command = Command::new(python);
-        command.arg(script).arg(side.name());
+        // Its commands ignore what whoever started this ignores, such as `nohup`; ours do not.
+        let mut command = Command::new("env");
+        command.arg("--default-signal").arg(python).arg(script).arg(side.name());
         if let Side::Docker { host, image } = side {
             command.arg(image).env("DOCKER_HOST", host);
         }
