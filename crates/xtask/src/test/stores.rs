@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::shell::{Outcome, run, say, top};
+use crate::shell::{Outcome, run, say, top, works};
 
 /// From PyPI and npm, each of a version that the tests were written with.
 const FROM_PYPI: [&str; 3] =
@@ -21,7 +21,12 @@ fn install_all() -> Outcome {
     std::fs::create_dir_all(&tools)?;
     let venv = tools.join("venv");
     if !venv.join("bin/moto_server").exists() {
-        run(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
+        // One of the system's own, where it can make environments: others may lie in a home that is closed to the
+        // users the tests also run as.
+        let system = "/usr/bin/python3";
+        let is_usable = works(Command::new(system).args(["-c", "import ensurepip, venv"]));
+        let python = if is_usable { system } else { "python3" };
+        run(Command::new(python).args(["-m", "venv"]).arg(&venv))?;
         let mut pip = Command::new(venv.join("bin/pip"));
         run(pip.args(["install", "--quiet", "--disable-pip-version-check"]).args(FROM_PYPI))?;
     }
