@@ -321,6 +321,9 @@ async fn test_docker_sbx_does_not_retry_unrelated_sandbox_when_named() {
     run(&agent("shell"), &named(), "true", &config, &mut Listener::none()).await.unwrap();
     let taken = run(&agent("shell"), &named(), "true", &config, &mut Listener::none()).await;
     assert_eq!(taken.unwrap_err().kind(), ErrorKind::Conflict);
+    // The one that was kept goes.
+    let last = setting.sandbox(|options| options.name("example").force_recreate());
+    run(&agent("shell"), &last, "true", &config, &mut Listener::none()).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
