@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use bastide::host::sync_folder;
 use bastide::{Error, ErrorKind, Result};
 use bastide_proto::boot::{Ids, Image};
 
@@ -96,7 +97,7 @@ impl WorkspaceImage {
         match self.image() {
             Some(image) if image.maker.is_some() => {
                 fs::File::create(dir.join(NOTE))?.sync_all()?;
-                fs::File::open(dir)?.sync_all()
+                sync_folder(dir)
             }
             _ => Ok(()),
         }

@@ -135,8 +135,13 @@ impl Ui {
 
     /// Shows something that is no failure of Bastide's own.
     pub(crate) fn note(&self, text: &str) {
+        self.note_styled(&escaped(text));
+    }
+
+    /// The same of text that has colours of our own; what of it is not ours is escaped already.
+    fn note_styled(&self, text: &str) {
         if !self.json {
-            self.say(&format!("{DIM}bastide:{DIM:#} {}\n", escaped(text)));
+            self.say(&format!("{DIM}bastide:{DIM:#} {text}\n"));
         }
     }
 
@@ -187,10 +192,7 @@ impl Ui {
     /// Says which limits that were asked for do not hold, or not for all there is. A program finds them in the receipt.
     pub(crate) fn unheld_limits(&self, receipt: &Receipt) {
         for gap in receipt.unheld_limits() {
-            if !self.json {
-                let said = format!("{BAD}not enforced:{BAD:#} {}", escaped(gap));
-                self.say(&format!("{DIM}bastide:{DIM:#} {said}\n"));
-            }
+            self.note_styled(&format!("{BAD}not enforced:{BAD:#} {}", escaped(gap)));
         }
     }
 

@@ -26,7 +26,11 @@ pub fn make_private(folder: &Path) -> io::Result<bool> {
 }
 
 /// Puts the names in a folder on the disk.
-pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
+///
+/// # Errors
+///
+/// Fails if the folder cannot be opened or synced.
+pub fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 

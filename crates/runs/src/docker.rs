@@ -7,10 +7,9 @@
 
 mod command;
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -19,6 +18,7 @@ use tokio::process::Command;
 
 use crate::agents::Agent;
 use crate::backend::RunBackend;
+use crate::live_runs::LiveRuns;
 use crate::reference::DockerRun;
 use crate::shapes::{CommandResult, RunArtifacts, RunConfig, RunSession};
 use crate::stream::Listener;
@@ -38,7 +38,7 @@ pub struct DockerSandbox {
     wanted: DockerRun,
     home: RunHome,
     program: PathBuf,
-    live: Mutex<HashMap<String, Arc<Live>>>,
+    live: LiveRuns<Live>,
 }
 
 /// A run that was prepared.
@@ -54,7 +54,7 @@ impl DockerSandbox {
     /// Runs as `wanted` says, kept under `home`.
     #[must_use]
     pub fn new(wanted: DockerRun, home: RunHome) -> Self {
-        Self { wanted, home, program: PathBuf::from(PROGRAM), live: Mutex::default() }
+        Self { wanted, home, program: PathBuf::from(PROGRAM), live: LiveRuns::default() }
     }
 
     /// The same; the program is this one.
@@ -62,14 +62,6 @@ impl DockerSandbox {
     pub fn program(mut self, program: impl Into<PathBuf>) -> Self {
         self.program = program.into();
         self
-    }
-
-    fn live(&self, session: &RunSession) -> Result<Arc<Live>> {
-        let live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
-        live.get(&session.id).cloned().ok_or_else(|| {
-            let message = format!("the run {} was not prepared here, or is over", session.id);
-            Error::new(ErrorKind::NotFound, message)
-        })
     }
 
     /// Ends what runs of a run, and removes it if that is wanted.
@@ -125,8 +117,7 @@ impl RunBackend for DockerSandbox {
         session.metadata.insert("agent_id".to_owned(), agent.spec.name.clone().into());
         let results = self.home.results(&id);
         let live = Live { workspace: Arc::new(workspace), results, label, env };
-        let mut all = self.live.lock().unwrap_or_else(PoisonError::into_inner);
-        all.insert(id, Arc::new(live));
+        self.live.insert(id, live);
         Ok(session)
     }
 
@@ -137,19 +128,19 @@ impl RunBackend for DockerSandbox {
         config: &RunConfig,
         listener: &mut Listener<'_>,
     ) -> Result<CommandResult> {
-        let live = self.live(session)?;
+        let live = self.live.get(session)?;
         command::run(self, &live, command, config.timeout, listener).await
     }
 
     async fn collect(&self, session: &RunSession, config: &RunConfig) -> Result<RunArtifacts> {
-        let live = self.live(session)?;
+        let live = self.live.get(session)?;
         self.end(&live.label).await?;
         collect(&live.workspace, &live.results, &config.outputs, "Change by an agent").await
     }
 
     async fn cleanup(&self, session: &RunSession) -> Result<()> {
-        let live = self.live(session)?;
-        self.live.lock().unwrap_or_else(PoisonError::into_inner).remove(&session.id);
+        let live = self.live.get(session)?;
+        self.live.remove(session);
         let ended = self.end(&live.label).await;
         let workspace = Arc::into_inner(live).and_then(|live| Arc::into_inner(live.workspace));
         let Some(workspace) = workspace else {

@@ -8,6 +8,7 @@ pub mod collect;
 mod docker;
 mod files;
 mod git;
+mod live_runs;
 pub mod reference;
 mod run;
 mod sandbox;

@@ -3,9 +3,8 @@
 mod process;
 mod sweep;
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use bastide::model::{Manifest, PathGrant};
@@ -15,6 +14,7 @@ use bastide::{
 
 use crate::agents::Agent;
 use crate::backend::RunBackend;
+use crate::live_runs::LiveRuns;
 use crate::shapes::{CommandResult, RunArtifacts, RunConfig, RunSession};
 use crate::stream::Listener;
 use crate::workspace::collected::collect;
@@ -122,7 +122,7 @@ pub struct Sandbox {
     client: Client,
     home: RunHome,
     options: SandboxOptions,
-    live: Mutex<HashMap<String, Arc<Live>>>,
+    live: LiveRuns<Live>,
 }
 
 /// A run that was prepared.
@@ -150,7 +150,7 @@ impl Sandbox {
     #[must_use]
     pub fn new(backend: Arc<dyn Backend>, home: RunHome, options: SandboxOptions) -> Self {
         let client = Client::new(Arc::clone(&backend));
-        Self { backend, client, home, options, live: Mutex::default() }
+        Self { backend, client, home, options, live: LiveRuns::default() }
     }
 
     /// The same; sessions are made by this client of the same backend.
@@ -158,18 +158,6 @@ impl Sandbox {
     pub fn with_client(mut self, client: Client) -> Self {
         self.client = client;
         self
-    }
-
-    fn live(&self, session: &RunSession) -> Result<Arc<Live>> {
-        let live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
-        live.get(&session.id).cloned().ok_or_else(|| {
-            let message = format!("the run {} was not prepared here, or is over", session.id);
-            Error::new(ErrorKind::NotFound, message)
-        })
-    }
-
-    fn forget(&self, session: &RunSession) {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner).remove(&session.id);
     }
 
     /// Removes what an earlier run of the same name left, if that is wanted.
@@ -292,8 +280,7 @@ impl RunBackend for Sandbox {
         prepared.metadata.insert("isolation".to_owned(), receipt.into());
         let results = self.home.results(&id);
         let live = Live { session, workspace: Arc::new(workspace), results, cwd, home };
-        let mut all = self.live.lock().unwrap_or_else(PoisonError::into_inner);
-        all.insert(prepared.id.clone(), Arc::new(live));
+        self.live.insert(prepared.id.clone(), live);
         Ok(prepared)
     }
 
@@ -304,20 +291,20 @@ impl RunBackend for Sandbox {
         config: &RunConfig,
         listener: &mut Listener<'_>,
     ) -> Result<CommandResult> {
-        let live = self.live(session)?;
+        let live = self.live.get(session)?;
         process::run(&live, command, config.timeout, listener).await
     }
 
     async fn collect(&self, session: &RunSession, config: &RunConfig) -> Result<RunArtifacts> {
-        let live = self.live(session)?;
+        let live = self.live.get(session)?;
         process::end_all(&live.session).await?;
         let message = self.options.commit_message.as_deref().unwrap_or("Change by an agent");
         collect(&live.workspace, &live.results, &config.outputs, message).await
     }
 
     async fn cleanup(&self, session: &RunSession) -> Result<()> {
-        let live = self.live(session)?;
-        self.forget(session);
+        let live = self.live.get(session)?;
+        self.live.remove(session);
         let Some(Live { session, workspace, .. }) = Arc::into_inner(live) else {
             return Err(Error::new(ErrorKind::Conflict, "the run is still being used"));
         };
