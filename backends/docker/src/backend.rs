@@ -28,7 +28,7 @@ use crate::dial::dial;
 use crate::end::{how_it_ended, noted};
 use crate::engine::{Engine, is_silence};
 use crate::engines::Engines;
-use crate::grants::check_grants;
+use crate::grants::{check_grants, host_grants};
 use crate::image::Image;
 use crate::ownership::{COPIED, HomeLabel, copied, own_state, remove, session_of};
 use crate::receipt::EngineInfo;
@@ -182,6 +182,7 @@ impl Backend for DockerBackend {
         let image = image::ensure(&engine, &options.image, options.pull, progress).await?;
         let spec = &rooted(spec, &image)?;
         let storage = Storage::of(spec, folder.id(), &options)?;
+        let grants = host_grants(spec)?;
         if !was_there {
             let noted = guest_install::note_use(&self.home)
                 .and_then(|()| store_engine(folder.path(), &address))
@@ -192,8 +193,19 @@ impl Backend for DockerBackend {
             })?;
         }
         let (guest, home) = (&self.guest, &HomeLabel::of(&self.home)?);
-        let boot =
-            Boot { engine, about, guest, home, folder, spec, options, image, storage, was_there };
+        let boot = Boot {
+            engine,
+            about,
+            guest,
+            home,
+            folder,
+            spec,
+            options,
+            image,
+            storage,
+            grants,
+            was_there,
+        };
         boot.run().await
     }
 

@@ -26,6 +26,7 @@ use crate::backend::NAME;
 use crate::container::{Plan, hostname, transport_of};
 use crate::dial::dial;
 use crate::engine::{Engine, LARGE, SMALL};
+use crate::grants::HostGrant;
 use crate::image::Image;
 use crate::ownership::{HomeLabel, find, remove};
 use crate::receipt::{EngineInfo, receipt};
@@ -52,6 +53,7 @@ pub(crate) struct Boot<'a> {
     pub(crate) options: DockerOptions,
     pub(crate) image: Image,
     pub(crate) storage: Storage,
+    pub(crate) grants: Vec<HostGrant>,
     /// Whether the session was there before.
     pub(crate) was_there: bool,
 }
@@ -165,7 +167,8 @@ impl Boot<'_> {
             guest_install::remove_proof(run);
             guest_install::remember(&self.home.path, &self.about.id);
         }
-        let message = self.message(token, disk_by_driver).map_err(|error| self.failed(&error))?;
+        let message = self.message(token, transport, disk_by_driver);
+        let message = message.map_err(|error| self.failed(&error))?;
         let (mut stream, rest) = match transport {
             Transport::Socket => self.rendezvous(&container, run, &message).await?,
             Transport::Dial => {
@@ -181,6 +184,11 @@ impl Boot<'_> {
         Ok(RunningContainer { container, report, stream, guest, disk_by_driver, is_new })
     }
 
+    /// Whether commands can write to a folder of the host.
+    pub(crate) fn writes_to_host(&self) -> bool {
+        self.grants.iter().any(|grant| !grant.read_only)
+    }
+
     fn plan<'a>(&'a self, transport: Transport, run: &'a Path) -> Plan<'a> {
         Plan {
             id: self.folder.id(),
@@ -190,6 +198,7 @@ impl Boot<'_> {
             options: &self.options,
             image: &self.image,
             storage: &self.storage,
+            grants: &self.grants,
             transport,
             guest: self.guest.path(),
             run,
@@ -297,8 +306,17 @@ impl Boot<'_> {
             daemon: daemon_of(&self.engine),
         };
         let state = serde_json::to_value(state).map_err(|error| self.failed(&error.into()))?;
-        let receipt = receipt(&self.about, self.spec, &self.options, &up.report, up.disk_by_driver);
-        let mut receipt = receipt;
+        let mut receipt =
+            receipt(&self.about, self.spec, &self.options, &up.report, up.disk_by_driver);
+        if self.writes_to_host() {
+            let what = "set-id programs and file capabilities in folders of the host";
+            match up.report.filtered {
+                true => receipt.walls.push(format!("no {what}")),
+                false => receipt
+                    .not_enforced
+                    .push(format!("{what}: nothing keeps root from making them")),
+            }
+        }
         receipt.not_enforced.extend(self.storage.open());
         let machine = Machine {
             id: self.folder.id().clone(),

@@ -14,6 +14,7 @@ use bollard::models::{
 
 use crate::DockerOptions;
 use crate::engine::named;
+use crate::grants::HostGrant;
 use crate::image::Image;
 use crate::state::{HOME_LABEL, SESSION_LABEL, Transport, workspace_volume};
 use crate::storage::{MOUNTS, Storage};
@@ -44,6 +45,7 @@ pub(crate) struct Plan<'a> {
     pub(crate) options: &'a DockerOptions,
     pub(crate) image: &'a Image,
     pub(crate) storage: &'a Storage,
+    pub(crate) grants: &'a [HostGrant],
     pub(crate) transport: Transport,
     /// The guest program on this host.
     pub(crate) guest: &'a Path,
@@ -220,13 +222,8 @@ impl Plan<'_> {
         if self.options.read_only_root && !has_volume {
             mounts.push(volume(workspace_volume(self.id), root, false));
         }
-        for grant in self.spec.grants.iter().filter(|grant| !grant.host.as_os_str().is_empty()) {
-            let host = grant.host.canonicalize().map_err(|error| {
-                let what = grant.host.display();
-                let message = format!("{what} cannot be granted at {}: {error}", grant.path);
-                Error::new(ErrorKind::InvalidInput, message).with_context("path", what.to_string())
-            })?;
-            mounts.push(bind(&host, grant.path.as_str(), grant.read_only)?);
+        for grant in self.grants {
+            mounts.push(bind(&grant.source, &grant.target, grant.read_only)?);
         }
         mounts.extend(self.storage.mounts(self.id, self.home));
         Ok(mounts)

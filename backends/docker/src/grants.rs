@@ -2,12 +2,14 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use bastide::host::resolve::{ResolveError, resolve};
 use bastide::model::PathGrant;
 use bastide::model::docker::check_path_grants;
 use bastide::model::paths::HostFiles;
-use bastide::{Error, ErrorKind, MachineSpec, Result};
+use bastide::{Error, ErrorKind, Grant, MachineSpec, Result};
+use bastide_proto::boot::InodeId;
 
 /// The files of this host, as they are now.
 struct LiveHostFiles;
@@ -53,4 +55,51 @@ pub(crate) fn check_grants(spec: &MachineSpec) -> Result<()> {
         });
     }
     check_path_grants(&manifest, &LiveHostFiles)
+}
+
+/// A file or folder of the host that is bound into a container.
+#[derive(Debug, Clone)]
+pub(crate) struct HostGrant {
+    /// Where it is on the host, without links.
+    pub(crate) source: PathBuf,
+    /// Where it is inside.
+    pub(crate) target: String,
+    pub(crate) read_only: bool,
+    /// Which file that is. The engine follows the path once more when it starts the container; the first process
+    /// compares what it finds with this before anything else runs.
+    pub(crate) identity: InodeId,
+}
+
+/// What of the host is bound into a container, followed through no link that a command of the session could have made.
+pub(crate) fn host_grants(spec: &MachineSpec) -> Result<Vec<HostGrant>> {
+    let of_host = || spec.grants.iter().filter(|grant| !grant.host.as_os_str().is_empty());
+    // One that cannot be found has nothing in it, and is refused below.
+    let writable: Vec<_> = of_host()
+        .filter(|grant| !grant.read_only)
+        .filter_map(|grant| resolve(&grant.host, &[]).ok())
+        .map(|found| found.identity)
+        .collect();
+    of_host().map(|grant| host_grant(grant, &writable)).collect()
+}
+
+fn host_grant(grant: &Grant, writable: &[InodeId]) -> Result<HostGrant> {
+    let found = resolve(&grant.host, writable).map_err(|error| {
+        let what = grant.host.display();
+        let message = format!("{what} cannot be granted at {}: {error}", grant.path);
+        let refused =
+            Error::new(ErrorKind::InvalidInput, message).with_context("path", what.to_string());
+        match error {
+            ResolveError::PlantedLink(link) => refused.with_hint(format!(
+                "see what {} leads to; if the link is yours, grant the place it leads to by its own path",
+                link.display()
+            )),
+            ResolveError::Io(error) => refused.with_source(error),
+        }
+    })?;
+    Ok(HostGrant {
+        source: found.path,
+        target: grant.path.as_str().to_owned(),
+        read_only: grant.read_only,
+        identity: found.identity,
+    })
 }

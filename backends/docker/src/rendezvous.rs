@@ -19,7 +19,9 @@ use tokio::time::Instant;
 
 use crate::boot::{Boot, inspect};
 use crate::engine::LARGE;
+use crate::grants::HostGrant;
 use crate::socket;
+use crate::state::Transport;
 
 /// How long the guest may take to call, once its container was started.
 const ARRIVAL: Duration = Duration::from_secs(30);
@@ -75,8 +77,13 @@ impl Boot<'_> {
     }
 
     /// What the first process is told.
-    pub(crate) fn message(&self, token: &Token, disk_by_driver: bool) -> io::Result<Vec<u8>> {
-        let spec = self.container_spec(token, disk_by_driver);
+    pub(crate) fn message(
+        &self,
+        token: &Token,
+        transport: Transport,
+        disk_by_driver: bool,
+    ) -> io::Result<Vec<u8>> {
+        let spec = self.container_spec(token, transport, disk_by_driver);
         bastide_proto::encode_prefixed(&spec).map_err(io::Error::other)
     }
 
@@ -112,7 +119,12 @@ impl Boot<'_> {
         }
     }
 
-    fn container_spec(&self, token: &Token, disk_by_driver: bool) -> ContainerSpec {
+    fn container_spec(
+        &self,
+        token: &Token,
+        transport: Transport,
+        disk_by_driver: bool,
+    ) -> ContainerSpec {
         let grants = |read_only: bool| {
             let kept = self.spec.grants.iter().filter(move |grant| grant.read_only == read_only);
             kept.map(|grant| grant.path.as_str().to_owned())
@@ -130,6 +142,15 @@ impl Boot<'_> {
             },
             writable: std::iter::once(root).chain(grants(false)).collect(),
             readable: grants(true).collect(),
+            // Files of another kernel have numbers of their own there.
+            identities: match transport {
+                Transport::Socket => {
+                    let known = |grant: &HostGrant| (grant.target.clone(), grant.identity);
+                    self.grants.iter().map(known).collect()
+                }
+                Transport::Dial => Vec::new(),
+            },
+            writes_to_host: self.writes_to_host(),
             resolver: Resolver::default(),
             filtered: !self.options.seccomp_unconfined,
             new_privileges: self.options.new_privileges,

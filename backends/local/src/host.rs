@@ -2,20 +2,19 @@
 
 mod places;
 mod record;
-mod resolve;
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use bastide::compat::raise;
+use bastide::host::resolve::{FileKind, Found, ResolveError, resolve};
 use bastide::{Condition, Error, ErrorKind, Grant, Isolation, MachineSpec, Result, Rung};
 use bastide_proto::boot::{InodeId, MountPoint, UserAndGroup};
 
 use places::refuse_place;
 use record::refuse_others;
 pub(crate) use record::{GrantedFile, granted_files};
-use resolve::{FileKind, Found, ResolveError, resolve};
 
 /// Something of the host, and where it goes.
 #[derive(Debug, Clone, PartialEq, Eq)]

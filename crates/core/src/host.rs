@@ -1,7 +1,8 @@
-//! What backends on this host share: private folders, and identifying processes.
+//! What backends on this host share: private folders, identifying processes, and following paths.
 
 mod git;
 pub mod process_identity;
+pub mod resolve;
 
 use std::fs::{DirBuilder, File};
 use std::io;

@@ -13,7 +13,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use bastide_proto::boot::{BootFailure, Enforced, UserAndGroup};
+use bastide_proto::boot::{BootFailure, Enforced, InodeId, UserAndGroup};
 use bastide_proto::container::{
     ContainerReport, ContainerSpec, ContainerUp, FOLDER, HOST_PATH, RUN_PATH,
 };
@@ -28,9 +28,10 @@ use crate::jail::container::{
     become_user, harden_first, harden_guest, raise_walls, reduce_first, reduce_guest,
 };
 use crate::jail::{
-    Count, LimitContext, Processors, Protected, Shared, StepContext, StepError, WallsReport,
-    limit_commands,
+    Count, FilterOptions, LimitContext, Processors, Protected, Shared, StepContext, StepError,
+    WallsReport, WriteTarget, limit_commands,
 };
+use crate::removable_walls::{Wall, is_removed};
 use crate::server::{self, Endpoints, ServerConfig, UserPolicy};
 use crate::supervisor::probe_subreaper;
 use crate::sys::{Fork, block_signals, close_inherited, exit_now, fork, ignore_sigchld};
@@ -167,6 +168,7 @@ fn start(
     listener: UnixListener,
     first: UnixStream,
 ) -> Result<StartedContainer, BootFailure> {
+    check_granted(&spec.identities)?;
     harden_first(shared_by(spec), spec.filtered, spec.new_privileges)?;
     let who = DefaultUser::of(spec.user.as_deref())?;
     if let Some(root) = spec.writable.first() {
@@ -235,6 +237,19 @@ fn make_workspace(root: &str, who: &DefaultUser) -> Result<(), StepError> {
         return chown(root, Some(who.who.uid), Some(who.who.gid)).step(step);
     }
     make_folder(root, Some(who)).step(step)
+}
+
+/// Refuses what the engine bound in if it is another file than the host meant: the engine follows a path of the host by
+/// itself, whatever lies there by then.
+fn check_granted(identities: &[(String, InodeId)]) -> Result<(), StepError> {
+    for (path, meant) in identities {
+        let found = fs::symlink_metadata(path).step(|| format!("find the granted {path}"))?;
+        if (found.dev(), found.ino()) != (meant.device, meant.inode) {
+            let step = format!("grant {path}: the engine bound another file than was granted");
+            return Err(StepError::from_errno(&step, libc::ESTALE));
+        }
+    }
+    Ok(())
 }
 
 /// Makes folders that are granted and that the image does not have. One that can be written to belongs to
@@ -321,9 +336,14 @@ fn enter(spec: &ContainerSpec, who: &Identity, others: &[Pid]) -> Result<WallsRe
     let first = rustix::process::getppid();
     let protected = Protected(others.iter().copied().chain([launcher]).chain(first).collect());
     let shared = shared_by(spec);
+    let writes = match spec.writes_to_host && !is_removed(Wall::SetIdModes) {
+        true => WriteTarget::OnHost,
+        false => WriteTarget::Inside,
+    };
+    let options = FilterOptions { shared, processors: Processors::Free, writes };
     let landlock_abi = match spec.new_privileges {
         true => 0,
-        false => raise_walls(spec.filtered.then_some(&protected), shared, Processors::Free)?,
+        false => raise_walls(spec.filtered.then_some(&protected), options)?,
     };
     let has_subreaper = probe_subreaper();
     Ok(WallsReport { enforced, landlock_abi, has_subreaper })
@@ -339,9 +359,9 @@ fn run_guest(spec: &ContainerSpec, who: &DefaultUser, endpoints: Endpoints) -> !
         token: spec.token,
         writable: spec.writable.clone(),
         readable: spec.readable.clone(),
-        // Folders of the host are the engine's to give.
+        // They were compared before anything started, and are mounts that nobody inside can move.
         identities: Vec::new(),
-        writes_to_host: false,
+        writes_to_host: spec.writes_to_host,
         resolver: spec.resolver,
         user_policy: UserPolicy {
             own: who.who.clone(),
@@ -360,4 +380,24 @@ fn run_guest(spec: &ContainerSpec, who: &DefaultUser, endpoints: Endpoints) -> !
         Err(error) => Err(server::give_up(&endpoints.init, error)),
     };
     exit_now(i32::from(served.is_err()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refuses_another_file_than_was_granted() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("granted");
+        fs::create_dir(&path).unwrap();
+        let found = fs::metadata(&path).unwrap();
+        let meant = InodeId { device: found.dev(), inode: found.ino() };
+        let name = path.display().to_string();
+        assert!(check_granted(&[(name.clone(), meant)]).is_ok());
+        // What the engine finds when it follows the path itself.
+        fs::rename(&path, folder.path().join("old")).unwrap();
+        std::os::unix::fs::symlink("/", &path).unwrap();
+        assert!(check_granted(&[(name, meant)]).is_err());
+    }
 }

@@ -22,7 +22,7 @@ pub(crate) use root::{
     open_alone, shift,
 };
 pub(crate) use root_template::{add_private, build_template, can_be_template};
-pub(crate) use seccomp::{Processors, Protected, Shared};
+pub(crate) use seccomp::{FilterOptions, Processors, Protected, Shared, WriteTarget};
 pub(crate) use walls::{
     OVER_USERS, WallsReport, give_up_everything, give_up_unneeded, harden_init, prepare_filter,
     raise_walls, reduce_guest,

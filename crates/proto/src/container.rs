@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::boot::{BootFailure, Enforced, Resolver, ResourceLimits, UserAndGroup};
+use crate::boot::{BootFailure, Enforced, InodeId, Resolver, ResourceLimits, UserAndGroup};
 use crate::hello::TOKEN_BYTES;
 
 /// Where everything of ours is inside a container.
@@ -51,6 +51,10 @@ pub struct ContainerSpec {
     pub writable: Vec<String>,
     /// What else is granted, for reading only.
     pub readable: Vec<String>,
+    /// Which files of the host some of these are: whatever else the engine bound there is not what was granted.
+    pub identities: Vec<(String, InodeId)>,
+    /// Whether folders of the host are among those that can be written to: nothing set-id is left in one.
+    pub writes_to_host: bool,
     /// How the guest finds files beneath these folders.
     pub resolver: Resolver,
     /// Whether our own filter of system calls stands beside the engine's.

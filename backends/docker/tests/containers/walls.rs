@@ -25,6 +25,8 @@ pub(crate) const TRIALS: &[Trial] = trials![
     keeps_to_a_read_only_root,
     runs_as_one_user_only_where_root_is_forbidden,
     grants_folders_of_the_host_as_binds,
+    leaves_nothing_set_id_in_a_granted_folder,
+    follows_no_link_that_a_command_planted_to_a_grant,
     publishes_declared_ports_on_loopback_only,
 ];
 
@@ -304,6 +306,69 @@ async fn grants_folders_of_the_host_as_binds(_: Context) -> Outcome {
     let refused = client.create(&manifest, CreateOptions::default()).await.map(drop);
     let message = refused.map_err(|error| error.to_string()).err().ok_or("it was granted")?;
     assert!(message.contains("must be outside the workspace root"), "{message}");
+    Ok(())
+}
+
+async fn leaves_nothing_set_id_in_a_granted_folder(_: Context) -> Outcome {
+    let setting = Setting::prepared()?;
+    let folder = tempfile::tempdir()?;
+    let grant = PathGrant {
+        path: "/granted".to_owned(),
+        read_only: false,
+        description: None,
+        host_path: Some(folder.path().display().to_string()),
+    };
+    let manifest = Manifest { extra_path_grants: vec![grant], ..Manifest::default() };
+    let session = setting.client(base())?.create(&manifest, CreateOptions::default()).await?;
+    let line = "cd /granted && cp /bin/sh sh && chmod 755 sh && ! chmod 6755 sh && ! chmod u+s sh";
+    say(&session, line).await?;
+    let mode = std::os::unix::fs::PermissionsExt::mode(
+        &std::fs::metadata(folder.path().join("sh"))?.permissions(),
+    );
+    assert_eq!(mode & 0o7777, 0o755);
+    assert!(session.receipt().walls.join("\n").contains("set-id"), "{:?}", session.receipt());
+    Ok(session.delete().await?)
+}
+
+async fn follows_no_link_that_a_command_planted_to_a_grant(_: Context) -> Outcome {
+    let setting = Setting::prepared()?;
+    let folder = tempfile::tempdir()?;
+    let top = folder.path();
+    std::fs::create_dir_all(top.join("open/sub"))?;
+    std::fs::create_dir(top.join("secret"))?;
+    std::fs::write(top.join("secret/key"), "bastide-canary")?;
+    let grant = |path: &str, host: &str| PathGrant {
+        path: path.to_owned(),
+        read_only: false,
+        description: None,
+        host_path: Some(top.join(host).display().to_string()),
+    };
+    let extra_path_grants = vec![grant("/granted/open", "open"), grant("/granted/sub", "open/sub")];
+    let manifest = Manifest { extra_path_grants, ..Manifest::default() };
+    let client = setting.client(base())?;
+    let untied = || CreateOptions::default().untied();
+    let session = client.create(&manifest, untied()).await?;
+    say(&session, "cd /granted/open && mv sub old && ln -s ../secret sub").await?;
+    let id = session.id().clone();
+    drop(session);
+    client.stop(&id).await?;
+    let mut refusals = Vec::new();
+    for made in [client.resume(&id).await, client.create(&manifest, untied()).await] {
+        match made {
+            Err(error) => refusals.push(error),
+            Ok(opened) => {
+                say(&opened, "echo x > /granted/sub/planted").await?;
+                opened.delete().await?;
+            }
+        }
+    }
+    assert!(!top.join("secret/planted").exists(), "a file was planted outside");
+    assert_eq!(refusals.len(), 2, "the link was followed");
+    for error in refusals {
+        assert!(error.message().contains("sub is a link"), "{error}");
+        assert!(error.hint().is_some(), "{error}");
+    }
+    client.delete(&id).await?;
     Ok(())
 }
 

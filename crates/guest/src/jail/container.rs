@@ -4,9 +4,7 @@ use landlock::{ABI, Access, CompatLevel, Compatible, Ruleset, RulesetAttr, Scope
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::thread::{CapabilitySet, capabilities, set_no_new_privs};
 
-use super::seccomp::{
-    FilterOptions, Processors, Protected, Shared, WriteTarget, first_filter, guest_filter,
-};
+use super::seccomp::{FilterOptions, Protected, Shared, first_filter, guest_filter};
 use super::walls::{abi_number, apply, install_filter, keep_capabilities};
 use super::{StepContext, StepError};
 use crate::removable_walls::{Wall, is_removed};
@@ -69,8 +67,7 @@ fn given() -> Result<CapabilitySet, StepError> {
 /// reach is the engine's to say.
 pub(crate) fn raise_walls(
     protected: Option<&Protected>,
-    shared: Shared,
-    processors: Processors,
+    options: FilterOptions,
 ) -> Result<u32, StepError> {
     // What the engine gave, of which a user that is no root has lost everything by now.
     let given = given()?;
@@ -80,11 +77,7 @@ pub(crate) fn raise_walls(
         .step(|| "become untraceable".to_owned())?;
     let landlock_abi = keep_to_commands()?;
     if let Some(protected) = protected {
-        // What is in a container is the engine's.
-        install_filter(
-            protected,
-            FilterOptions { shared, processors, writes: WriteTarget::Inside },
-        )?;
+        install_filter(protected, options)?;
     }
     Ok(landlock_abi)
 }

@@ -20,31 +20,41 @@ const MAX_LINKS: usize = 40;
 
 /// What a path led to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Found {
+pub struct Found {
     /// Its path, without links.
-    pub(super) path: PathBuf,
-    pub(super) identity: InodeId,
-    pub(super) kind: FileKind,
-    pub(super) owner: UserAndGroup,
+    pub path: PathBuf,
+    /// Its device and inode.
+    pub identity: InodeId,
+    /// What kind of file it is.
+    pub kind: FileKind,
+    /// Whose it is.
+    pub owner: UserAndGroup,
 }
 
+/// What kind of file a path led to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum FileKind {
+pub enum FileKind {
+    /// A directory.
     Folder,
+    /// A regular file.
     File,
+    /// A device, a socket or a FIFO.
     Other,
 }
 
 /// Why a path leads nowhere.
 #[derive(Debug)]
-pub(super) enum ResolveError {
+pub enum ResolveError {
     /// A link in a folder that commands may write to.
     PlantedLink(PathBuf),
+    /// It cannot be followed.
     Io(io::Error),
 }
 
 impl ResolveError {
-    pub(super) fn is_missing(&self) -> bool {
+    /// Whether there is nothing at the path.
+    #[must_use]
+    pub fn is_missing(&self) -> bool {
         matches!(self, Self::Io(error) if error.kind() == io::ErrorKind::NotFound)
     }
 }
@@ -69,7 +79,11 @@ impl From<Errno> for ResolveError {
 }
 
 /// Follows an absolute path. `writable` are the folders that commands may write to.
-pub(super) fn resolve(path: &Path, writable: &[InodeId]) -> Result<Found, ResolveError> {
+///
+/// # Errors
+///
+/// Fails if a name of it is missing or cannot be looked up, and at a link in one of those folders.
+pub fn resolve(path: &Path, writable: &[InodeId]) -> Result<Found, ResolveError> {
     if !path.has_root() {
         return Err(Errno::INVAL.into());
     }
