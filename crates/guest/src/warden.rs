@@ -20,6 +20,7 @@ mod sandbox_base;
 mod tree;
 pub mod zygote;
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
@@ -40,6 +41,7 @@ use event_loop::{Event, EventLoop};
 use folder::{EndNote, Folder};
 use image::Workspace;
 use limits::Cgroups;
+use mount_points::HeldPlaces;
 use mounts::Mounts;
 use ports::Ports;
 use root_template::RootTemplate;
@@ -191,6 +193,8 @@ fn close_standard_streams() -> io::Result<()> {
 
 /// A sandbox that is up.
 struct Sandbox {
+    /// What of the caller's folders is mounted on, until it ended.
+    places: Cell<HeldPlaces>,
     base: SandboxBase,
     ready: SandboxUp,
     folder: Folder,
@@ -265,6 +269,7 @@ impl Sandbox {
         let status = self.base.end()?;
         // A group that stays is found by its name, and a mount point by its note.
         drop(self.cgroups.remove());
+        drop(self.places.take());
         drop(mount_points::remove(&self.folder.held_path()));
         Ok(status)
     }
@@ -299,7 +304,8 @@ pub(crate) fn logs_of(spec: &BootSpec) -> PathBuf {
 fn boot(spec: &BootSpec, base: SandboxBase, streams: Streams) -> Result<Sandbox, BootFailure> {
     let mut cgroups = Cgroups::make(&spec.session_dir, &spec.limits);
     match boot_session(spec, &base, streams, &mut cgroups) {
-        Ok(BootedSession { ready, folder, control, lock }) => Ok(Sandbox {
+        Ok(BootedSession { ready, folder, control, lock, places }) => Ok(Sandbox {
+            places: Cell::new(places),
             base,
             ready: SandboxUp { enforced: cgroups.enforced.clone().or(ready.enforced), ..ready },
             folder,
@@ -323,6 +329,7 @@ struct BootedSession {
     folder: Folder,
     control: ControlSocket,
     lock: OwnedFd,
+    places: HeldPlaces,
 }
 
 /// Gives the session to the sandbox's first process, and sees it through its boot.
@@ -333,7 +340,8 @@ fn boot_session(
     cgroups: &mut Cgroups,
 ) -> Result<BootedSession, BootFailure> {
     let ids = &base.ids;
-    mount_points::make(&spec.session_dir, &spec.mount_points).map_err(StepError::of_session)?;
+    let places =
+        mount_points::make(&spec.session_dir, &spec.mount_points).map_err(StepError::of_session)?;
     for folder in &spec.own_folders {
         folder::make_around(&spec.session_dir, folder)
             .step(|| format!("make {}", folder.display()))
@@ -364,5 +372,5 @@ fn boot_session(
         .and_then(ControlSocket::new)
         .step(listen)
         .map_err(StepError::of_session)?;
-    Ok(BootedSession { ready, folder, control, lock })
+    Ok(BootedSession { ready, folder, control, lock, places })
 }

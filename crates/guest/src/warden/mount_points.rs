@@ -4,6 +4,9 @@
 //! which is never touched; where there is none an empty one is made, noted in the session's folder, and
 //! removed when the session has ended, by its warden or by whoever removes the session's folder. Only the
 //! very file that was made is removed, and only while it is empty: anything else is the caller's.
+//!
+//! Sessions over one folder can mount on the same place, and the kernel takes a mount away in every mount namespace when
+//! its place is removed. So whoever mounts somewhere holds it (a shared `flock`), and what is held by others stays.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -13,8 +16,8 @@ use std::path::{Component, Path, PathBuf};
 
 use bastide_proto::boot::{InodeId, MountPoint};
 use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Stat, Uid, chownat, fstat,
-    openat, openat2, renameat, renameat_with, statat, unlinkat,
+    AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Stat, Uid,
+    chownat, flock, fstat, openat, openat2, renameat, renameat_with, statat, unlinkat,
 };
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -66,10 +69,15 @@ impl From<EarlierMountPoint> for MadeMountPoint {
     }
 }
 
+/// Places that are mounted on. As long as this lives, no other session removes them.
+#[derive(Debug, Default)]
+pub(super) struct HeldPlaces(Vec<OwnedFd>);
+
 /// Makes what is missing, and notes it.
-pub(super) fn make(session_dir: &Path, wanted: &[MountPoint]) -> Result<(), StepError> {
+pub(super) fn make(session_dir: &Path, wanted: &[MountPoint]) -> Result<HeldPlaces, StepError> {
+    let mut held = HeldPlaces::default();
     if wanted.is_empty() {
-        return Ok(());
+        return Ok(held);
     }
     let mut noted =
         read_note(session_dir).step(|| "read which mount points were made".to_owned())?;
@@ -80,9 +88,45 @@ pub(super) fn make(session_dir: &Path, wanted: &[MountPoint]) -> Result<(), Step
             let step = format!("{}, whose folder is another one than was granted", step());
             return Err(StepError::from_errno(&step, libc::ESTALE));
         }
-        make_one(session_dir, point, folder, &mut noted).step(step)?;
+        held.0.extend(make_and_hold(session_dir, point, &folder, &mut noted).step(step)?);
     }
-    Ok(())
+    Ok(held)
+}
+
+/// How often a place is made again that another session removes at the same moment.
+const MOST_TRIES: usize = 100;
+
+fn make_and_hold(
+    session_dir: &Path,
+    point: &MountPoint,
+    folder: &OwnedFd,
+    noted: &mut Vec<MadeMountPoint>,
+) -> io::Result<Option<OwnedFd>> {
+    for _ in 0..MOST_TRIES {
+        make_one(session_dir, point, folder.try_clone()?, noted)?;
+        match hold(folder, &point.beneath, FlockOperation::NonBlockingLockShared) {
+            Ok(held) => return Ok(Some(held)),
+            // It is being removed.
+            Err(Errno::NOENT | Errno::WOULDBLOCK | Errno::STALE) => std::thread::yield_now(),
+            // What nobody here may read is not ours, and nobody removes it.
+            Err(Errno::ACCESS) => return Ok(None),
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Err(io::ErrorKind::ResourceBusy.into())
+}
+
+/// Locks a place, if it still is what its name leads to.
+fn hold(folder: &OwnedFd, beneath: &Path, how: FlockOperation) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let place = openat2(folder, beneath, flags, Mode::empty(), WITHIN)?;
+    flock(&place, how)?;
+    let again = openat2(folder, beneath, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), WITHIN)?;
+    let (one, other) = (fstat(&place)?, fstat(&again)?);
+    match (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino) {
+        true => Ok(place),
+        false => Err(Errno::STALE),
+    }
 }
 
 fn make_one(
@@ -186,7 +230,8 @@ fn remove_one(made: &MadeMountPoint) -> io::Result<()> {
     let first_name = made.first_name.as_ref().map(OsStr::new);
     for name in made.beneath.file_name().into_iter().chain(first_name) {
         match remove_named(made, name) {
-            Ok(()) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => {}
+            Ok(())
+            | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::STALE) => {}
             Err(errno) => return Err(errno.into()),
         }
     }
@@ -197,6 +242,13 @@ fn remove_one(made: &MadeMountPoint) -> io::Result<()> {
 /// somebody wrote to.
 fn remove_named(made: &MadeMountPoint, name: &OsStr) -> Result<(), Errno> {
     let Some(parent) = find(made, name)? else { return Ok(()) };
+    // Locked until it is gone: whoever wants to mount there sees that.
+    let _alone = match hold(&parent, Path::new(name), FlockOperation::NonBlockingLockExclusive) {
+        Ok(held) => held,
+        // Another session has something mounted there.
+        Err(Errno::WOULDBLOCK) => return Ok(()),
+        Err(errno) => return Err(errno),
+    };
     let flags = if made.is_dir { AtFlags::REMOVEDIR } else { AtFlags::empty() };
     match unlinkat(&parent, name, flags) {
         Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(()),
@@ -402,5 +454,22 @@ mod tests {
             assert!(make(session.path(), &wanted).is_err(), "{beneath}");
         }
         assert_eq!(fs::read_dir(host.path().join("folder")).unwrap().count(), 0);
+    }
+
+    /// Two sessions over one folder: the kernel would take the second one's mount away with its place.
+    #[test]
+    fn leaves_a_place_that_another_session_mounts_on() {
+        let host = tempfile::tempdir().unwrap();
+        let [first, second] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        for (beneath, is_dir) in [("folder", true), ("file", false)] {
+            let wanted = [point(host.path(), beneath, is_dir)];
+            let ours = make(first.path(), &wanted).unwrap();
+            let theirs = make(second.path(), &wanted).unwrap();
+            drop(ours);
+            remove(first.path()).unwrap();
+            assert!(host.path().join(beneath).exists(), "{beneath}");
+            drop(theirs);
+            remove(second.path()).unwrap();
+        }
     }
 }
