@@ -7,6 +7,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use bastide_model::Secret;
+use bastide_model::mount::key_fields;
 use serde_json::{Map, Value};
 
 use crate::{Error, ErrorKind, Result};
@@ -166,6 +167,9 @@ pub async fn resolve_mount_keys(
         })?;
         let value =
             key.reference.read(env).await.map_err(|error| about(error, &key.path, &key.field))?;
+        if !keys_of(mount).contains(&key.field.as_str()) {
+            return Err(about(no_key(), &key.path, &key.field));
+        }
         mount.insert(key.field.clone(), Value::String(value.to_string()));
     }
     let mut waiting = Vec::new();
@@ -189,12 +193,16 @@ async fn resolve_one(
     mount: &mut Map<String, Value>,
     env: &(dyn Fn(&str) -> Option<String> + Sync),
 ) -> Result<()> {
+    let keys = keys_of(mount);
     for (field, value) in mount.iter_mut() {
         let Some(reference) = value.as_object() else { continue };
         let (1, Some(from)) = (reference.len(), reference.get("from").and_then(Value::as_str))
         else {
             continue;
         };
+        if !keys.contains(&field.as_str()) {
+            return Err(about(no_key(), path, field));
+        }
         let reference = SecretReference::parse(from, ReferenceAuthor::Manifest);
         let secret = match reference {
             Ok(reference) => reference.read(env).await,
@@ -203,6 +211,16 @@ async fn resolve_one(
         *value = Value::String(secret.map_err(|error| about(error, path, field))?.to_string());
     }
     Ok(())
+}
+
+/// The fields of a mount that are kept out of states, records and errors; what another field says is written down.
+fn keys_of(mount: &Map<String, Value>) -> &'static [&'static str] {
+    mount.get("type").and_then(Value::as_str).map_or(&[], key_fields)
+}
+
+fn no_key() -> Error {
+    Error::new(ErrorKind::InvalidInput, "it is no key, and would be written down")
+        .with_hint("write its value, or refer to a secret in a field that is a key")
 }
 
 /// The mount at a path, which may be one key or the keys of nested folders.
@@ -294,5 +312,14 @@ mod tests {
         let failing = SecretReference::Command("echo hidden; exit 3".to_owned());
         let error = failing.read(&env).await.unwrap_err();
         assert!(!error.to_string().contains("hidden"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn puts_no_secret_where_it_would_be_written_down() {
+        let mut hostile = manifest();
+        hostile["entries"]["d"]["children"]["m"]["prefix"] = json!({"from": "env:ID"});
+        let error = resolve_mount_keys(&mut hostile, &[], &env).await.unwrap_err();
+        assert!(error.message().contains("prefix of the mount d/m"), "{error}");
+        assert!(!hostile.to_string().contains("AKID"));
     }
 }

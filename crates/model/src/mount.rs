@@ -33,6 +33,7 @@ pub use plan::{HelperRun, MountPlan, MountSite, MountStep, Mounting, RequiredToo
 pub use rclone::{RcloneConfig, join_remote_path, supplement_rclone_config};
 pub use rclone_args::{RcloneArgs, analyze_rclone_args, is_safe_remote_name};
 pub use read::mount as read_mount;
+pub use rules::key_fields;
 pub(crate) use sanitize::cannot_be_written;
 pub use sanitize::{Sanitized, sanitize_manifest};
 pub use sanitize_state::{REDACTED_MOUNT_AUTHORITY, sanitize_run_state, sanitize_session_state};

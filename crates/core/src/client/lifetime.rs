@@ -264,8 +264,8 @@ impl Client {
         let saved = match retry::saving(|| self.attach_if_up(id, machine)).await {
             Ok(Some(session)) => {
                 let saved = session.save().await;
-                session.release_mounts().await;
-                saved
+                let released = session.release_mounts().await;
+                saved.and_then(|saved| released.map(|()| saved))
             }
             Ok(None) => Ok(Saved::default()),
             Err(error) => Err(error),

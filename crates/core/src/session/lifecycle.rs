@@ -355,10 +355,10 @@ impl Session {
         }
         self.compat().pty_terminate_all().await;
         self.life.is_started.store(false, Ordering::Release);
-        self.release_mounts().await;
+        let released = self.release_mounts().await;
         shut_down(self.backend.as_ref(), &self.state, &self.machine).await?;
         self.life.is_shut_down.store(true, Ordering::Release);
-        Ok(())
+        released
     }
 
     /// Runs the hooks, saves the workspace unless one of them failed, shuts down, and closes the
@@ -389,10 +389,31 @@ impl Session {
         done
     }
 
-    /// Has everything stored that was written to mounts, and unmounts them, before the machine ends. One
-    /// that is still in use goes with it.
-    pub(crate) async fn release_mounts(&self) {
-        drop(workspace::mounts::unmount_all(self).await);
+    /// Has everything stored that was written to mounts, and unmounts them, before the machine ends. Commands that
+    /// use one are ended first.
+    pub(crate) async fn release_mounts(&self) -> Result<()> {
+        let released = async {
+            if workspace::mounts::unmount_all(self).await.is_ok() {
+                return Ok(());
+            }
+            for process in self.list_processes().await? {
+                if process.exit.is_none() {
+                    self.kill_unrecorded(process.id).await?;
+                }
+            }
+            workspace::mounts::unmount_all(self).await
+        };
+        match released.await {
+            // A machine that is gone has unmounted everything.
+            Err(error) if matches!(error.kind(), ErrorKind::AgentLost | ErrorKind::BackendLost) => {
+                Ok(())
+            }
+            released => released.map_err(|error| {
+                error.with_hint(
+                    "the session was shut down all the same; what of it was not stored is lost",
+                )
+            }),
+        }
     }
 
     /// Refuses work on a machine that was shut down.

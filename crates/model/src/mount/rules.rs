@@ -204,6 +204,20 @@ pub(super) fn source_rules(mount_type: &str) -> Option<&'static SourceRules> {
     SOURCES.iter().find(|rules| rules.mount_type == mount_type)
 }
 
+/// The fields of a mount of that type that are keys: what is in them is kept out of everything that is written down.
+///
+/// ```
+/// use bastide_model::mount::key_fields;
+///
+/// assert!(key_fields("s3_mount").contains(&"secret_access_key"));
+/// assert!(!key_fields("s3_mount").contains(&"bucket"));
+/// assert!(key_fields("file").is_empty());
+/// ```
+#[must_use]
+pub fn key_fields(mount_type: &str) -> &'static [&'static str] {
+    source_rules(mount_type).map_or(&[], |rules| rules.authority)
+}
+
 /// Where the program that mounts runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Boundary {

@@ -16,6 +16,9 @@ use crate::control::Event;
 /// How many bytes wait for somebody to put them into the log.
 const MAX_BYTES: u64 = 16 << 20;
 
+/// How many of them are kept for saying that there is no room for more.
+const RESERVE: u64 = 64 << 10;
+
 /// How often somebody who empties the file is waited for.
 const TRIES: usize = 100;
 
@@ -35,6 +38,28 @@ impl Notes {
     /// Notes a change. If it cannot be noted, the next one that can says so.
     pub(super) fn add(&self, event: &Event) {
         let lost = self.lost.get();
+        match self.append(&self.line(event, lost), MAX_BYTES - RESERVE) {
+            Ok(()) => self.lost.set(0),
+            Err(error) => {
+                self.lost.set(lost + 1);
+                // Nobody may come to say it later.
+                if lost == 0 && error.kind() == io::ErrorKind::StorageFull {
+                    let last = Event {
+                        op: "not_noted".into(),
+                        path: event.path.chars().take(256).collect(),
+                        to: None,
+                        size: 0,
+                        outcome: "too many changes at once: those from here on may be missing"
+                            .into(),
+                        ..event.clone()
+                    };
+                    drop(self.append(&self.line(&last, 0), MAX_BYTES));
+                }
+            }
+        }
+    }
+
+    fn line(&self, event: &Event, lost: u64) -> String {
         let note = json!({
             "ts_ms": now_ms(),
             "mount": self.mount,
@@ -45,13 +70,10 @@ impl Notes {
             "outcome": event.outcome,
             "lost_before": lost,
         });
-        match self.append(&format!("{note}\n")) {
-            Ok(()) => self.lost.set(0),
-            Err(_) => self.lost.set(lost + 1),
-        }
+        format!("{note}\n")
     }
 
-    fn append(&self, line: &str) -> io::Result<()> {
+    fn append(&self, line: &str, most: u64) -> io::Result<()> {
         let mut file = File::options().append(true).create(true).mode(0o600).open(&self.file)?;
         let mut tries = 0;
         loop {
@@ -65,7 +87,7 @@ impl Notes {
                 Err(TryLockError::Error(error)) => return Err(error),
             }
         }
-        if file.metadata()?.len() + line.len() as u64 > MAX_BYTES {
+        if file.metadata()?.len() + line.len() as u64 > most {
             return Err(io::ErrorKind::StorageFull.into());
         }
         file.write_all(line.as_bytes())
@@ -106,5 +128,19 @@ mod tests {
             |index: usize| (lines[index]["op"].as_str(), lines[index]["lost_before"].as_u64());
         assert_eq!(lines.len(), 2);
         assert_eq!((said(0), said(1)), ((Some("write"), Some(0)), (Some("mkdir"), Some(2))));
+    }
+
+    #[test]
+    fn says_that_there_is_no_room_for_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("notes");
+        let notes = Notes::new(file.clone(), "/workspace/data".into());
+        File::create(&file).unwrap().set_len(MAX_BYTES - RESERVE).unwrap();
+        notes.add(&event("delete"));
+        notes.add(&event("delete"));
+        let text = std::fs::read(&file).unwrap();
+        let text = String::from_utf8_lossy(&text[usize::try_from(MAX_BYTES - RESERVE).unwrap()..]);
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(text.contains("not_noted"), "{text}");
     }
 }

@@ -1,7 +1,9 @@
 //! What the program of the host is told of a mount, and which errors of it may be shown.
 
 use bastide_model::manifest::MountTarget;
-use bastide_model::mount::{AzureBlob, Gcs, MountSource, MountStrategy, R2, S3};
+use bastide_model::mount::{
+    AzureBlob, Gcs, MountSource, MountStrategy, R2, S3, url_holds_authority,
+};
 use bastide_model::{Error, Secret, redact_secrets};
 use serde_json::{Value, json};
 
@@ -14,6 +16,7 @@ pub(super) fn host_mount(target: &MountTarget<'_>) -> Result<HostMount> {
     let MountStrategy::Host { cache_size } = &target.mount.strategy else {
         return Err(raise::mount_config("the mount is not one of the host's").with_safe_message());
     };
+    refuse_keys_in_urls(&target.mount.source)?;
     let (provider, source, prefix) = match &target.mount.source {
         MountSource::S3(source) => ("s3", s3(source), source.prefix.as_deref()),
         MountSource::R2(source) => ("r2", r2(source), None),
@@ -39,6 +42,22 @@ pub(super) fn host_mount(target: &MountTarget<'_>) -> Result<HostMount> {
         mount = mount.cache_size(size);
     }
     Ok(mount)
+}
+
+/// An address is told wherever something goes wrong with it, so no key may be in it.
+fn refuse_keys_in_urls(source: &MountSource) -> Result<()> {
+    let (field, url) = match source {
+        MountSource::S3(source) => ("endpoint_url", source.endpoint_url.as_deref()),
+        MountSource::R2(source) => ("custom_domain", source.custom_domain.as_deref()),
+        MountSource::Gcs(source) => ("endpoint_url", source.endpoint_url.as_deref()),
+        MountSource::AzureBlob(source) => ("endpoint", source.endpoint.as_deref()),
+        MountSource::Box(_) | MountSource::S3Files(_) | MountSource::Custom(_) => return Ok(()),
+    };
+    if !url.is_some_and(url_holds_authority) {
+        return Ok(());
+    }
+    let message = format!("{field} of a mount by the host has a user, a password or a query in it");
+    Err(raise::mount_config(message).with_safe_message().with_hint("keys have fields of their own"))
 }
 
 fn keys(id: Option<&str>, key: Option<&Secret>, token: Option<&Secret>) -> Value {
@@ -138,5 +157,15 @@ mod tests {
         assert_eq!(asked.store["source"]["keys"]["secret_access_key"], "hidden");
         let error = told(Error::new(ErrorKind::Io, "no hidden word"), &targets[0]).redacted();
         assert!(error.message().ends_with("no REDACTED word"), "{error}");
+    }
+
+    #[test]
+    fn refuses_keys_in_addresses_without_telling_them() {
+        let endpoint_url = Some("http://user:hidden@127.0.0.1:9".to_owned());
+        let source = MountSource::S3(S3 { endpoint_url, ..S3::new("data") });
+        let error = refuse_keys_in_urls(&source).unwrap_err();
+        assert!(error.message().contains("endpoint_url"), "{error}");
+        assert!(!format!("{error:?}").contains("hidden"), "{error:?}");
+        assert!(refuse_keys_in_urls(&MountSource::S3(S3::new("data"))).is_ok());
     }
 }
