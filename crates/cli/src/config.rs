@@ -5,7 +5,7 @@ use std::env;
 use std::path::PathBuf;
 
 use bastide::model::HOST_ENVIRONMENT_ALLOWLIST;
-use bastide::{Error, ErrorKind, Result};
+use bastide::{Error, ErrorKind, Result, runs_home};
 use bastide_docker::EngineAddress;
 use bastide_remote::BucketOptions;
 
@@ -27,9 +27,7 @@ pub(crate) fn home() -> Result<PathBuf> {
 
 /// Where runs of agents are kept: beside the home, because no agent may work in the home itself.
 pub(crate) fn runs() -> Result<PathBuf> {
-    let mut path = home()?.into_os_string();
-    path.push("-agents");
-    Ok(PathBuf::from(path))
+    Ok(runs_home(&home()?))
 }
 
 /// Where the Docker daemon is: what `DOCKER_HOST` says, with the certificates of `DOCKER_CERT_PATH` where

@@ -31,6 +31,7 @@ use crate::{Error, ErrorClass, ErrorKind, Result};
 pub(crate) use create::uuid_of;
 pub use lifetime::{SessionInfo, SessionStatus};
 pub(crate) use removal::{Removal, shut_down};
+pub use reserved_paths::runs_home;
 pub use resume::ResumeOptions;
 pub use sweep::{SweepOptions, SweepReport, Swept};
 

@@ -26,7 +26,7 @@ pub use bastide_proto::GuestPath;
 pub use client::dependencies::{Dependencies, Dependency};
 pub use client::{
     Client, CreateOptions, ResumeOptions, SessionInfo, SessionStatus, SnapshotChoice, SweepOptions,
-    SweepReport, Swept,
+    SweepReport, Swept, runs_home,
 };
 pub use session::Session;
 pub use session::command::{Command, Input};

@@ -1,13 +1,28 @@
 //! What of the host no session may be given: what Bastide itself keeps there.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::backend::MachineSpec;
 use crate::events::AUDIT_FOLDER;
 use crate::{Error, ErrorKind, Result};
 
-/// Folders of the home that are nobody's workspace: sessions, guests, and what is on record.
-const OWN: &[&str] = &["sessions", "guests", AUDIT_FOLDER];
+/// What lies in the home and is nobody's workspace: sessions, guests, caches, and what is on record.
+const OWN: &[&str] = &[
+    "sessions",
+    "guests",
+    AUDIT_FOLDER,
+    "snapshots",
+    "cache",
+    "mount-cache",
+    "engines",
+    "identity.json",
+    "state.db",
+    "state.db-journal",
+    "state.lock",
+];
+
+/// Folders of a run that its agent works in.
+const OF_AGENTS: &[&str] = &["work", "home", "empty"];
 
 /// Refuses a machine that could reach what is kept about sessions.
 pub(super) fn check(home: &Path, spec: &MachineSpec) -> Result<()> {
@@ -29,7 +44,29 @@ fn is_ours(home: &Path, path: &Path) -> bool {
     // What is not there yet holds nothing; what it is in may.
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let home = home.canonicalize().unwrap_or_else(|_| home.to_owned());
-    home.starts_with(&path) || OWN.iter().any(|own| path.starts_with(home.join(own)))
+    home.starts_with(&path)
+        || OWN.iter().any(|own| path.starts_with(home.join(own)))
+        || is_of_runs(&runs_home(&home), &path)
+}
+
+/// Where runs of agents are kept, beside the home: agents work in folders of it.
+#[must_use]
+pub fn runs_home(home: &Path) -> PathBuf {
+    let mut name = home.file_name().unwrap_or_default().to_owned();
+    name.push("-agents");
+    home.with_file_name(name)
+}
+
+/// Whether a path has what is on record about runs: nothing of it may be written by an agent, but in the folders beneath
+/// that of its own run.
+fn is_of_runs(runs: &Path, path: &Path) -> bool {
+    if runs.starts_with(path) {
+        return true;
+    }
+    let Ok(beneath) = path.strip_prefix(runs) else { return false };
+    let mut names = beneath.components().map(|part| part.as_os_str());
+    let is_run = names.next().is_some_and(|name| name == "runs") && names.next().is_some();
+    !is_run || !names.next().is_some_and(|name| OF_AGENTS.iter().any(|own| name == *own))
 }
 
 #[cfg(test)]
@@ -51,6 +88,12 @@ mod tests {
             ("home/sessions", true),
             ("home/project", false),
             ("other", false),
+            ("home/mount-cache", true),
+            ("home-agents", true),
+            ("home-agents/results", true),
+            ("home-agents/runs/one", true),
+            ("home-agents/runs/one/run.json", true),
+            ("home-agents/runs/one/work", false),
         ];
         for (path, want) in cases {
             assert_eq!(is_ours(&home, &folder.path().join(path)), want, "{path:?}");
