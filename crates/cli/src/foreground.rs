@@ -12,6 +12,7 @@ use bastide::{
 };
 use serde_json::{Map, Value, json};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
 
 use crate::stdin::{Stdin, feed};
 use crate::terminal::AttachEnd;
@@ -166,6 +167,38 @@ impl Interrupts {
             _ = hangup.1.recv() => hangup,
         };
         kind.as_raw_value()
+    }
+}
+
+/// Signals for work of several parts: the first asks each of them to end, the second ends this program at once.
+#[derive(Debug, Clone)]
+pub(crate) struct StopSignal(watch::Receiver<Option<i32>>);
+
+impl StopSignal {
+    pub(crate) fn listen() -> Result<Self> {
+        let mut interrupts = Interrupts::listen()?;
+        let (asked, asking) = watch::channel(None);
+        tokio::spawn(async move {
+            asked.send_replace(Some(interrupts.next().await));
+            let number = interrupts.next().await;
+            std::process::exit(128 + number);
+        });
+        Ok(Self(asking))
+    }
+
+    /// The exit code, if one came.
+    pub(crate) fn exit_code(&self) -> Option<ExitCode> {
+        let number = (*self.0.borrow())?;
+        Some(ExitCode::from(u8::try_from(128 + number).unwrap_or(u8::MAX)))
+    }
+
+    /// Waits for the first; its number.
+    pub(crate) async fn wait(mut self) -> i32 {
+        let number = self.0.wait_for(Option::is_some).await.ok().and_then(|number| *number);
+        match number {
+            Some(number) => number,
+            None => std::future::pending().await,
+        }
     }
 }
 

@@ -148,6 +148,9 @@ impl RunBackend for DockerSandbox {
         };
         // As long as its containers are there, a sweep has to know of them.
         ended?;
+        if workspace.is_uncollected() {
+            return workspace.leave();
+        }
         let folder = workspace.close()?;
         std::fs::remove_dir_all(&folder).map_err(|error| {
             Error::new(ErrorKind::Io, format!("cannot remove {}: {error}", folder.display()))

@@ -6,6 +6,7 @@
 //! an alternate. So there is no configuration, hook, attribute or index of anybody else that git could
 //! read; and what is in an object is named by its hash.
 
+pub(crate) mod config;
 pub(crate) mod place;
 pub(crate) mod refs;
 
@@ -87,7 +88,7 @@ impl GitDir {
         fs::write(path.join("config"), format!("[core]\n\t{format}"))?;
         fs::write(path.join("HEAD"), "ref: refs/heads/base\n")?;
         fs::write(path.join("info/attributes"), ATTRIBUTES)?;
-        let objects = place.common_dir.join("objects").canonicalize()?;
+        let objects = place.own_objects()?;
         let Some(objects) = objects.to_str().filter(|path| !path.contains(['\n', '"'])) else {
             return Err(io::Error::other(
                 "the path of its objects cannot be written as an alternate",

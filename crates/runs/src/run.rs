@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use bastide::{Error, ErrorKind, Result};
+use bastide::{Condition, Error, ErrorKind, Result};
 use serde_json::Value;
 
 use crate::agents::{Agent, EventSummary, StreamFormat};
 use crate::backend::RunBackend;
 use crate::shapes::{CommandResult, RunArtifacts, RunConfig, RunResult, RunSession};
 use crate::stream::Listener;
+use crate::workspace::check_names;
 
 /// How long an agent may take to say its version.
 const VERSION: Duration = Duration::from_secs(30);
@@ -38,6 +39,7 @@ pub async fn run(
     }
     let command = agent.spec.command(prompt, config)?;
     require_credentials(agent, backend, config)?;
+    check_names(&config.outputs)?;
     let session = backend.prepare(agent, config).await?;
     let worked = work(agent, backend, &session, &command, config, listener).await;
     let cleaned = backend.cleanup(&session).await;
@@ -58,9 +60,9 @@ fn require_credentials(agent: &Agent, backend: &dyn RunBackend, config: &RunConf
         return Ok(());
     }
     let message = format!("the agent {} needs {} inside", agent.spec.name, missing.join(", "));
-    Err(Error::new(ErrorKind::InvalidInput, message)
-        .with_context("missing", missing.join(","))
-        .with_hint("give it with the run's environment; whatever the agent runs can read it there"))
+    Err(Error::new(ErrorKind::InvalidInput, message).with_condition(Condition::CredentialsMissing(
+        missing.into_iter().map(str::to_owned).collect(),
+    )))
 }
 
 async fn work(

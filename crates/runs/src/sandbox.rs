@@ -315,6 +315,9 @@ impl RunBackend for Sandbox {
             return workspace.leave();
         }
         let deleted = session.delete().await;
+        if workspace.is_uncollected() {
+            return workspace.leave().and(deleted);
+        }
         self.discard(workspace).await.and(deleted)
     }
 }

@@ -18,6 +18,7 @@ mod worktree;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bastide::model::PathGrant;
 use bastide::{Error, ErrorKind, Result};
@@ -28,6 +29,8 @@ use crate::collect::{Baseline, BaselineOptions, Changes, Oid};
 use crate::git::place::Place;
 use crate::git::refs;
 use journal::{Journal, RunFolder};
+
+pub(crate) use outputs::check_names;
 
 /// Where an agent works.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -109,6 +112,10 @@ pub struct Workspace {
     /// The repository and the commit the change is put onto, if it is to be on a branch.
     target: Option<Target>,
     run: RunFolder,
+    /// Whether what the agent did is here alone, because it could not be collected.
+    is_uncollected: AtomicBool,
+    /// The folder itself, locked, where others could work in it as well.
+    _alone: Option<fs::File>,
 }
 
 /// A change that is ready for its branch.
@@ -195,10 +202,11 @@ impl Workspace {
             return Err(Error::new(ErrorKind::InvalidInput, message)
                 .with_hint("use `WorkspaceMode::Worktree` or `Clone`"));
         }
+        let alone = Some(be_alone(source)?);
         place::put(source, &options.files, run, place::Existing::Refused)?;
         let base = Baseline::record(source, BaselineOptions::new(run.scratch()))?;
         let grants = protect::grants(source, place, &base, &run.empty()?)?;
-        Ok(Parts { folder: source.to_owned(), grants, base, target: None })
+        Ok(Parts { folder: source.to_owned(), grants, base, target: None, alone })
     }
 
     /// The folder the agent works in.
@@ -263,6 +271,19 @@ impl Workspace {
         announce(&self.run, |journal| journal.containers = Some(label.to_owned()))
     }
 
+    /// Notes that the change could not be collected: a workspace of the run's own is then all there is of it. Returns
+    /// where it stays.
+    pub(crate) fn note_uncollected(&self) -> Option<&Path> {
+        let is_own = self.folder.starts_with(self.run.path());
+        self.is_uncollected.store(is_own, Ordering::Release);
+        is_own.then_some(&*self.folder)
+    }
+
+    /// Whether it has to stay, for what could not be collected.
+    pub(crate) fn is_uncollected(&self) -> bool {
+        self.is_uncollected.load(Ordering::Acquire)
+    }
+
     /// Lets go of a workspace that is to stay with its sandbox.
     ///
     /// # Errors
@@ -294,13 +315,32 @@ struct Parts {
     grants: Vec<PathGrant>,
     base: Baseline,
     target: Option<Target>,
+    alone: Option<fs::File>,
 }
 
 impl Parts {
     fn with(self, run: RunFolder) -> Workspace {
-        let Self { folder, grants, base, target } = self;
-        Workspace { folder, grants, base, target, run }
+        let Self { folder, grants, base, target, alone } = self;
+        let is_uncollected = AtomicBool::new(false);
+        Workspace { folder, grants, base, target, run, is_uncollected, _alone: alone }
     }
+}
+
+/// Refuses a folder that another run works in: each would find the other's change, and the first to end takes away what
+/// the second one's mounts lie on.
+fn be_alone(folder: &Path) -> Result<fs::File> {
+    let locked = fs::File::open(folder).and_then(|held| {
+        held.try_lock()?;
+        Ok(held)
+    });
+    locked.map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => {
+            let message = format!("another run works in {}", folder.display());
+            Error::new(ErrorKind::Conflict, message)
+                .with_hint("wait for it, or use `WorkspaceMode::Clone`")
+        }
+        _ => Error::new(ErrorKind::Io, format!("cannot lock {}: {error}", folder.display())),
+    })
 }
 
 fn no_repository(source: &Path) -> Error {

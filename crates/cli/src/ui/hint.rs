@@ -51,6 +51,11 @@ fn in_own_words(condition: &Condition) -> Option<Cow<'static, str>> {
              `--mount-key` and `--acknowledge-exposure`"
         )
         .into(),
+        Condition::CredentialsMissing(names) => {
+            let options: Vec<_> = names.iter().map(|name| format!("`--pass-env {name}`")).collect();
+            let options = options.join(" or ");
+            format!("{options} passes yours; whatever the agent runs can read it then").into()
+        }
         Condition::ImageUnnamed => "name one with --image".into(),
         Condition::BridgeMissing => {
             "start the daemon without `--bridge=none`, or take `--network none` or `--network host`"

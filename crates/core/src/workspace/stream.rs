@@ -18,7 +18,7 @@ use crate::compat::raise;
 use crate::link::fault::{agent_lost, refused};
 use crate::link::{Incoming, Link, Receiver, Sender, Stream, broken, decode};
 use crate::snapshot::Progress;
-use crate::{Error, ErrorKind, Result};
+use crate::{Condition, Error, ErrorKind, Result};
 
 /// How long a guest may be silent in the middle of a tree.
 const SILENCE: std::time::Duration = std::time::Duration::from_secs(30);
@@ -261,7 +261,9 @@ fn not_made(fault: Fault, base: &GuestPath) -> Error {
     match fault.kind {
         FaultKind::Escape => raise::invalid_manifest_path(shown, "absolute"),
         FaultKind::TooMuch | FaultKind::Stuck | FaultKind::Internal => refused(fault),
-        _ => raise::workspace_archive_write(shown).with_source(refused(fault)),
+        _ => raise::workspace_archive_write(&shown)
+            .with_condition(Condition::EntryNotMade(shown))
+            .with_source(refused(fault)),
     }
 }
 

@@ -36,6 +36,10 @@ pub enum Condition {
     MountKeysMissing(String),
     /// A member of an archive is refused, or goes beyond a limit.
     MemberRefused,
+    /// What should be at that path inside could not be made.
+    EntryNotMade(String),
+    /// An agent cannot work without these variables, which hold its keys.
+    CredentialsMissing(Vec<String>),
     /// No image is named for a container.
     ImageUnnamed,
     /// The container engine has no network `bridge`.
@@ -88,7 +92,10 @@ impl Condition {
                 "start the daemon without `--bridge=none`, or take `NetworkAccess::None` or \
                  `NetworkAccess::Host`"
             }
-            Self::MemberRefused | Self::EngineElsewhere => return None,
+            Self::CredentialsMissing(_) => {
+                "give it with the run's environment; whatever the agent runs can read it there"
+            }
+            Self::MemberRefused | Self::EntryNotMade(_) | Self::EngineElsewhere => return None,
             Self::RungUnknown => {
                 "make a new session from its snapshot; what it left in its folder can be copied before"
             }

@@ -1,6 +1,6 @@
 //! What a workspace is before the agent runs.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
@@ -85,10 +85,12 @@ pub struct Baseline {
     /// By path.
     pub(super) entries: Vec<Entry>,
     /// Every folder that has files in it.
-    folders: std::collections::HashSet<Vec<u8>>,
+    folders: HashSet<Vec<u8>>,
     kept: File,
     repositories: Vec<Repository>,
-    git_folders: std::collections::BTreeSet<Vec<u8>>,
+    /// Folders that git takes for a repository themselves.
+    bare: BTreeSet<Vec<u8>>,
+    git_folders: BTreeSet<Vec<u8>>,
     by_path: HashMap<Vec<u8>, usize>,
     pub(super) options: BaselineOptions,
 }
@@ -160,17 +162,18 @@ impl Baseline {
         }
         let (hash, kept) = (recorder.hash, recorder.kept);
         let by_path = entries.iter().enumerate().map(|(at, entry)| (entry.path.clone(), at));
-        let mut git_folders: std::collections::BTreeSet<_> =
-            found.repositories.into_iter().collect();
+        let bare = found.bare.into_iter().collect();
+        let mut git_folders: BTreeSet<_> = found.repositories.into_iter().collect();
         git_folders.extend(repositories.submodules());
         let mut base = Self {
             git_folders,
             by_path: by_path.collect(),
-            folders: std::collections::HashSet::new(),
+            folders: HashSet::new(),
             root,
             hash,
             entries,
             kept,
+            bare,
             repositories: repositories.into_parts(),
             options,
         };
@@ -199,7 +202,7 @@ impl Baseline {
     }
 
     /// The folders that had a `.git`, whatever that is, and those that are submodules.
-    pub(crate) fn repository_folders(&self) -> &std::collections::BTreeSet<Vec<u8>> {
+    pub(crate) fn repository_folders(&self) -> &BTreeSet<Vec<u8>> {
         &self.git_folders
     }
 
@@ -229,6 +232,11 @@ impl Baseline {
     /// Who tells a scan at the end what was there at the beginning.
     pub(super) fn guide(&self) -> impl ScanFilter + '_ {
         BaselineFilter(self)
+    }
+
+    /// Whether a folder was a repository without a work tree.
+    pub(super) fn had_bare(&self, folder: &[u8]) -> bool {
+        self.bare.contains(folder)
     }
 
     /// Whether there was a repository in a folder.

@@ -102,6 +102,8 @@ impl Baseline {
             left_out: scanned.left_out,
             new_repositories: scanned.repositories.iter().filter(is_new).map(text).collect(),
         };
+        let is_new = |folder: &&Vec<u8>| !self.had_bare(folder);
+        changes.new_repositories.extend(scanned.bare.iter().filter(is_new).map(text));
         changes.ignored.sort();
         Ok(changes)
     }

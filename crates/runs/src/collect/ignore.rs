@@ -7,6 +7,7 @@ pub(super) const MAX_FILE: u64 = 1 << 20;
 
 /// The most rules of one file; git itself has no bound, and no repository comes near this.
 const MAX_RULES: usize = 20_000;
+const MAX_PATTERN: usize = 4096;
 
 /// The rules of one folder.
 #[derive(Debug, Clone, Default)]
@@ -57,7 +58,8 @@ impl Rule {
             Some(rest) => (true, rest),
             None => (false, line),
         };
-        if line.is_empty() {
+        // No path is nearly that long; looking for it would take as long as it is, for each of them.
+        if line.is_empty() || line.len() > MAX_PATTERN {
             return None;
         }
         let anchored = line.contains(&b'/');

@@ -51,9 +51,18 @@ pub(crate) fn parse(data: &[u8], hash: HashKind) -> Option<Vec<IndexEntry>> {
     for _ in 0..count {
         let entry = reader.entry(version, hash, &previous)?;
         previous.clone_from(&entry.path);
-        entries.push(entry);
+        if leads_nowhere_else(&entry.path) {
+            entries.push(entry);
+        }
     }
     Some(entries)
+}
+
+/// Whether a path is one that git would check out: beneath the work tree, and in no `.git` of it. An index can say
+/// anything, and its submodules become folders that are closed or opened to an agent.
+fn leads_nowhere_else(path: &[u8]) -> bool {
+    path.split(|byte| *byte == b'/')
+        .all(|name| !matches!(name, b"" | b"." | b"..") && !name.eq_ignore_ascii_case(b".git"))
 }
 
 struct Reader<'d> {
@@ -181,5 +190,16 @@ mod tests {
         let mut huge = data[..12].to_vec();
         huge[8..12].copy_from_slice(&u32::MAX.to_be_bytes());
         assert_eq!(parse(&huge, HashKind::Sha1), None);
+    }
+
+    #[test]
+    fn passes_over_paths_that_lead_elsewhere() {
+        for path in ["/etc", "../up", "a/../../b", "a//b", "./a", "a/.", "sub/.GIT/hooks", "", "a/"]
+        {
+            assert!(!leads_nowhere_else(path.as_bytes()), "{path:?}");
+        }
+        for path in ["a", "a/b", "..a", "a/..b", ".gitignore", ".git2/x"] {
+            assert!(leads_nowhere_else(path.as_bytes()), "{path:?}");
+        }
     }
 }

@@ -17,7 +17,7 @@ use super::scan::{ScanFilter, converts, join};
 use crate::git::place::Place;
 
 /// The largest index that is read.
-const MAX_INDEX: u64 = 1 << 30;
+const MAX_INDEX: u64 = 256 << 20;
 
 /// The repositories of one workspace, each by its folder in it.
 #[derive(Debug, Default)]

@@ -3,14 +3,20 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{AtFlags, Dir, FileType, Stat, statat};
+use rustix::fs::{Access, AtFlags, Dir, FileType, Stat, accessat, statat};
 
 use super::ignore::{self, Rules, Stack};
-use super::open::{open_folder, read_small};
+use super::open::{open_folder, read_small, split};
 use super::{Deadline, LeftOut, MAX_LISTED};
 
 /// The longest path that is followed; git and the kernel take no longer ones.
 const MAX_PATH: usize = 4095;
+
+/// Why something that nobody may read is left out.
+const UNREADABLE: &str = "it cannot be read";
+
+/// The largest file that is read: a sparse one takes no room, and days to read.
+const MAX_SIZE: i64 = 16 << 30;
 
 /// What a file is, as git tells them apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -91,6 +97,8 @@ pub(super) struct Scanned {
     pub(super) left_out: Vec<LeftOut>,
     /// Folders that have a `.git`.
     pub(super) repositories: Vec<Vec<u8>>,
+    /// Folders that git takes for a repository themselves.
+    pub(super) bare: Vec<Vec<u8>>,
     /// Whether attributes may have contents look otherwise in git than in the folder.
     pub(super) converts: bool,
 }
@@ -112,12 +120,18 @@ pub(super) fn scan(
             Err(error) if !path.is_empty() && error.kind() != io::ErrorKind::PermissionDenied => {
                 continue;
             }
-            Err(error) => {
+            // Whatever was in it before would count as deleted.
+            Err(error) if path.is_empty() || guide.knows_beneath(&path) => {
                 let message = format!("{}: {error}", String::from_utf8_lossy(&path));
                 return Err(io::Error::new(error.kind(), message));
             }
+            Err(_) => {
+                scanned.leave_out(path, UNREADABLE);
+                continue;
+            }
         };
-        let mut walk = Walk { folder: &folder, path: &path, guide, scanned: &mut scanned };
+        let mut walk =
+            Walk { folder: &folder, path: &path, guide, scanned: &mut scanned, deadline };
         walk.look(around, &mut waiting)?;
     }
     scanned.files.sort_unstable_by(|one, other| one.path.cmp(&other.path));
@@ -130,6 +144,7 @@ struct Walk<'w> {
     path: &'w [u8],
     guide: &'w mut dyn ScanFilter,
     scanned: &'w mut Scanned,
+    deadline: Deadline,
 }
 
 impl Walk<'_> {
@@ -144,6 +159,7 @@ impl Walk<'_> {
             if name == b".git" {
                 continue;
             }
+            self.deadline.check()?;
             let path = join(self.path, &name);
             let stat = match kind {
                 FileType::Directory => None,
@@ -158,11 +174,11 @@ impl Walk<'_> {
                 continue;
             }
             if let Some(why) = refused_by_git(&name, &path, kind) {
-                self.leave_out(path, why);
+                self.scanned.leave_out(path, why);
             } else if kind == FileType::Directory {
                 waiting.push((path, rules.clone()));
             } else if let Some(stat) = stat {
-                self.note(path, kind, &stat);
+                self.note(path, kind, &stat)?;
             }
         }
         Ok(())
@@ -177,6 +193,10 @@ impl Walk<'_> {
             if let Some(excludes) = self.guide.enter_repository(self.path) {
                 rules = Some(Stack::default().with(self.path, excludes));
             }
+        }
+        // Ignored or not: whoever runs git in such a folder runs what its configuration says.
+        if has(b"HEAD") && (has(b"objects") && has(b"refs") || has(b"commondir")) {
+            self.scanned.bare.push(self.path.to_vec());
         }
         if has(b".gitattributes") {
             let text = read_small(self.folder, b".gitattributes", ignore::MAX_FILE);
@@ -212,20 +232,48 @@ impl Walk<'_> {
         true
     }
 
-    fn note(&mut self, path: Vec<u8>, kind: FileType, stat: &Stat) {
+    fn note(&mut self, path: Vec<u8>, kind: FileType, stat: &Stat) -> io::Result<()> {
         let mode = match kind {
             FileType::RegularFile if stat.st_mode & 0o100 != 0 => FileMode::Executable,
             FileType::RegularFile => FileMode::Plain,
             FileType::Symlink => FileMode::Link,
-            _ => return self.leave_out(path, "it is neither a file, a folder nor a link"),
+            _ => {
+                self.scanned.leave_out(path, "it is neither a file, a folder nor a link");
+                return Ok(());
+            }
         };
+        if self.is_closed(&path, kind, stat) {
+            self.scanned.leave_out(path, UNREADABLE);
+            return Ok(());
+        }
+        if stat.st_size > MAX_SIZE {
+            // Left out, one that was there before would count as deleted.
+            if self.guide.knows(&path) {
+                let path = String::from_utf8_lossy(&path).into_owned();
+                return Err(io::Error::other(format!("{path} has more than 16 GiB now")));
+            }
+            self.scanned.leave_out(path, "it has more than 16 GiB");
+            return Ok(());
+        }
         self.scanned.files.push(Found { path, mode, stamp: Stamp::of(stat) });
+        Ok(())
     }
 
+    /// Whether a new file cannot be read. One that was there before is tried, and its failure told: it did not go.
+    fn is_closed(&self, path: &[u8], kind: FileType, stat: &Stat) -> bool {
+        let (_, name) = split(path);
+        kind == FileType::RegularFile
+            && stat.st_mode & 0o400 == 0
+            && !self.guide.knows(path)
+            && accessat(self.folder, name, Access::READ_OK, AtFlags::EACCESS).is_err()
+    }
+}
+
+impl Scanned {
     fn leave_out(&mut self, path: Vec<u8>, why: &'static str) {
-        if self.scanned.left_out.len() < MAX_LISTED {
+        if self.left_out.len() < MAX_LISTED {
             let path = String::from_utf8_lossy(&path).into_owned();
-            self.scanned.left_out.push(LeftOut { path, why: why.to_owned() });
+            self.left_out.push(LeftOut { path, why: why.to_owned() });
         }
     }
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use super::config;
 use crate::collect::HashKind;
 
 /// The most of a file of git's own that is read.
@@ -43,7 +44,60 @@ impl Place {
         } else {
             return Err(odd(&git, "it is neither a folder nor a file"));
         };
+        for name in ["objects", "objects/pack", "objects/info", "refs", "worktrees"] {
+            // Behind a link they could be anybody's, and would be copied into a clone or changed there.
+            let path = common_dir.join(name);
+            if fs::symlink_metadata(&path).is_ok_and(|found| !found.is_dir()) {
+                return Err(odd(&path, "it is a link, or no folder"));
+            }
+        }
         Ok(Self::described(git_dir, common_dir, metadata.is_file()))
+    }
+
+    /// Something in the common folder, by a path that no link of the repository leads away from.
+    ///
+    /// # Errors
+    ///
+    /// If one of its folders is a link.
+    pub(crate) fn common(&self, name: &str) -> io::Result<PathBuf> {
+        let mut path = self.common_dir.clone();
+        let mut parts = name.split('/').peekable();
+        while let Some(part) = parts.next() {
+            path.push(part);
+            let is_around = parts.peek().is_some();
+            if is_around && fs::symlink_metadata(&path).is_ok_and(|found| found.is_symlink()) {
+                return Err(odd(&path, "it is a link"));
+            }
+        }
+        Ok(path)
+    }
+
+    /// What of the workspace `folder` git runs or reads because the configuration of the repository says so.
+    pub(crate) fn named_in(&self, folder: &Path) -> Vec<PathBuf> {
+        let configs = [self.common_dir.join("config"), self.git_dir.join("config.worktree")];
+        let read = configs.iter().filter_map(|config| read(config).ok());
+        read.flat_map(|text| config::named_in(&text, folder)).collect()
+    }
+
+    /// Where the objects are, all of them.
+    ///
+    /// # Errors
+    ///
+    /// If some are another repository's: whoever is given these would be given those.
+    pub(crate) fn own_objects(&self) -> io::Result<PathBuf> {
+        let objects = self.common_dir.join("objects");
+        let alternates = objects.join("info/alternates");
+        if fs::symlink_metadata(&alternates).is_ok() {
+            let why = "its objects are partly another repository's; `git repack -a -d` copies them, then remove this file";
+            return Err(odd(&alternates, why));
+        }
+        for entry in fs::read_dir(&objects)? {
+            let entry = entry?;
+            if entry.file_type()?.is_symlink() {
+                return Err(odd(&entry.path(), "it is a link"));
+            }
+        }
+        objects.canonicalize()
     }
 
     /// A repository without a work tree, in `folder` itself.

@@ -16,6 +16,9 @@ use crate::collect::Oid;
 /// How many symbolic refs are followed, as git does.
 const MAX_DEPTH: usize = 5;
 
+/// The largest file of packed refs; a million of them have less.
+const MAX_PACKED: u64 = 256 << 20;
+
 /// What `HEAD` is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Head {
@@ -61,7 +64,7 @@ pub(crate) fn resolve(place: &Place, name: &str) -> io::Result<Option<Oid>> {
         if !is_valid(&name) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, format!("{name:?} is no ref")));
         }
-        let text = match place::read(&place.common_dir.join(&name)) {
+        let text = match place.common(&name).and_then(|path| place::read(&path)) {
             Ok(text) => text,
             Err(error)
                 if matches!(
@@ -89,6 +92,9 @@ fn packed_refs(place: &Place) -> io::Result<Vec<(String, Oid)>> {
     let text = match fs::symlink_metadata(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error),
+        Ok(metadata) if metadata.len() > MAX_PACKED => {
+            return Err(io::Error::other("packed-refs is larger than any"));
+        }
         Ok(metadata) if metadata.is_file() => fs::read_to_string(&path)?,
         Ok(_) => return Err(io::Error::other("packed-refs is not a regular file")),
     };
@@ -122,7 +128,9 @@ pub(crate) fn is_valid(name: &str) -> bool {
 /// The full name of a branch.
 pub(crate) fn branch(name: &str) -> Result<String> {
     let full = format!("refs/heads/{name}");
-    if is_valid(&full) && !name.starts_with('-') {
+    // Git makes neither: the one is not the branch it names, the other means another one.
+    let is_odd = name == "HEAD" || name.starts_with("refs/");
+    if is_valid(&full) && !name.starts_with('-') && !is_odd {
         return Ok(full);
     }
     Err(Error::new(ErrorKind::InvalidInput, format!("{name:?} cannot be the name of a branch")))
@@ -206,7 +214,9 @@ fn lock_file(target: &Path) -> PathBuf {
 
 impl RefLock {
     pub(crate) fn take(place: &Place, name: &str, run: &str) -> Result<Self> {
-        let target = place.common_dir.join(name);
+        let target = place.common(name).map_err(|error| {
+            Error::new(ErrorKind::InvalidInput, format!("cannot lock {name}: {error}"))
+        })?;
         let (own, lock) = (own_file(place, run), lock_file(&target));
         let failed = |error: io::Error| match error.kind() {
             io::ErrorKind::AlreadyExists => {

@@ -21,6 +21,21 @@ pub(crate) async fn collect(
     outputs: &[String],
     message: &str,
 ) -> Result<RunArtifacts> {
+    let collected = collect_once(workspace, results, outputs, message).await;
+    collected.map_err(|error| match workspace.note_uncollected() {
+        Some(folder) => {
+            error.with_hint(format!("what the agent did is kept in {}", folder.display()))
+        }
+        None => error,
+    })
+}
+
+async fn collect_once(
+    workspace: &Arc<Workspace>,
+    results: &Path,
+    outputs: &[String],
+    message: &str,
+) -> Result<RunArtifacts> {
     let (looked, results) = (Arc::clone(workspace), results.to_owned());
     let (outputs, message) = (outputs.to_vec(), message.to_owned());
     let collected = tokio::task::spawn_blocking(move || {
@@ -42,8 +57,9 @@ fn look(workspace: &Workspace, results: &Path, outputs: &[String]) -> Result<Run
     let patch = results.join("changes.patch");
     // An earlier look is not the last one.
     drop(std::fs::remove_file(&patch));
-    let Changes { files, patch_bytes, ignored, left_out, new_repositories } =
+    let Changes { files, patch_bytes, ignored, mut left_out, new_repositories } =
         workspace.collect(&patch)?;
+    let named = outputs::collect(workspace.folder(), results, outputs, &mut left_out)?;
     let mut collected = RunArtifacts {
         changed_files: files,
         metadata: remarks(&ignored, &left_out, &new_repositories),
@@ -62,6 +78,6 @@ fn look(workspace: &Workspace, results: &Path, outputs: &[String]) -> Result<Run
     if log.is_file() {
         collected.artifacts.push(Artifact::new("log", log));
     }
-    collected.artifacts.extend(outputs::collect(workspace.folder(), results, outputs)?);
+    collected.artifacts.extend(named);
     Ok(collected)
 }

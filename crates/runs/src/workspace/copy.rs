@@ -44,7 +44,7 @@ pub(super) async fn make(
     }
     put(&folder, &options.files, run, Existing::Extended)?;
     let base = Baseline::record(&folder, BaselineOptions::new(run.scratch()))?;
-    Ok(Parts { folder, grants: Vec::new(), base, target })
+    Ok(Parts { folder, grants: Vec::new(), base, target, alone: None })
 }
 
 /// Copies what leads to `HEAD`, as a new pack, and checks it out.

@@ -337,7 +337,7 @@ impl RunFolder {
             return Err(io::Error::other(message));
         };
         if let Some(folder) = &journal.worktree
-            && worktree::forget(folder, &self.path)?
+            && worktree::forget(&place, &self.id, &self.path)?
         {
             removed.push(format!("the work tree {}", folder.display()));
         }

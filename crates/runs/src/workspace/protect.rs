@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use bastide::model::PathGrant;
 use bastide::{Error, ErrorKind, Result};
@@ -40,7 +40,12 @@ pub(super) fn grants(
     let mut mounts = Mounts { folder, empty, all: BTreeMap::new() };
     mounts.close(&folder.join(".git"))?;
     for beneath in inner.iter().filter(|beneath| !beneath.is_empty()) {
-        let path = folder.join(Path::new(OsStr::from_bytes(beneath)));
+        let beneath = Path::new(OsStr::from_bytes(beneath));
+        if !beneath.components().all(|part| matches!(part, Component::Normal(_))) {
+            return Err(not_closed(&folder.join(beneath), "it is not in the workspace"));
+        }
+        let path = folder.join(beneath);
+        refuse_links(folder, &path)?;
         mounts.pin_around(&path);
         if path.join(".git").symlink_metadata().is_ok() {
             mounts.put(&path, None, false);
@@ -49,6 +54,11 @@ pub(super) fn grants(
             // A submodule that was never fetched stays empty: what is put there would be its repository.
             mounts.close(&path)?;
         }
+    }
+    for path in place.map(|place| place.named_in(folder)).unwrap_or_default() {
+        refuse_links(folder, &path)?;
+        mounts.pin_around(&path);
+        mounts.close(&path)?;
     }
     let mut grants = mounts.into_grants()?;
     if let Some(place) = place.filter(|place| place.is_linked) {
@@ -99,6 +109,18 @@ impl Mounts<'_> {
             .map(|(path, (behind, is_closed))| grant(&path, behind.as_deref(), is_closed))
             .collect()
     }
+}
+
+/// Refuses a path that a link of the workspace leads to: what lies behind it is not the workspace's, and would be shown to
+/// the agent, or opened.
+fn refuse_links(folder: &Path, path: &Path) -> Result<()> {
+    for around in path.ancestors().skip(1).take_while(|around| *around != folder) {
+        if around.symlink_metadata().is_ok_and(|found| found.is_symlink()) {
+            let why = "a repository names a submodule behind it, and it is a link";
+            return Err(not_closed(around, why));
+        }
+    }
+    Ok(())
 }
 
 fn not_closed(path: &Path, why: &str) -> Error {

@@ -6,7 +6,7 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use bastide::{Error, ErrorKind, Result};
 
@@ -31,7 +31,8 @@ pub(super) async fn make(
         return Err(Error::new(ErrorKind::InvalidInput, message)
             .with_hint("commit something, or run in place"));
     };
-    let admin = place.common_dir.join("worktrees").join(format!("bastide-{}", run.id()));
+    let admin = admin_of(&place, run.id())
+        .map_err(io_error("cannot make a work tree of the repository"))?;
     announce(run, |journal| {
         journal.repository = Some(place.common_dir.clone());
         journal.worktree = Some(admin.clone());
@@ -53,7 +54,7 @@ pub(super) async fn make(
     put(&folder, &options.files, run, Existing::Extended)?;
     let base = Baseline::record(&folder, BaselineOptions::new(run.scratch()))?;
     let grants = protect::grants(&folder, Some(&linked), &base, &run.empty()?)?;
-    Ok(Parts { folder, grants, base, target: Some(target) })
+    Ok(Parts { folder, grants, base, target: Some(target), alone: None })
 }
 
 /// The files by which git knows a work tree.
@@ -75,8 +76,15 @@ fn register(admin: &Path, folder: &Path, index: &Path, branch: &str) -> io::Resu
     fs::write(pointer, format!("gitdir: {}", line(admin)?))
 }
 
-/// Has a repository forget a work tree that is the run's. Whether there was one.
-pub(super) fn forget(admin: &Path, run: &Path) -> io::Result<bool> {
+/// Where a repository keeps what it knows of the work tree of a run.
+fn admin_of(place: &Place, run: &str) -> io::Result<PathBuf> {
+    place.common(&format!("worktrees/bastide-{run}"))
+}
+
+/// Has a repository forget the work tree of a run, whose folder is `run`. Whether there was one. Where that is follows
+/// from the run, not from what is written down.
+pub(super) fn forget(place: &Place, id: &str, run: &Path) -> io::Result<bool> {
+    let admin = &admin_of(place, id)?;
     let pointer = match place::read(&admin.join("gitdir")) {
         Ok(pointer) => Some(pointer),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use bastide_runs::collect::{ChangeStatus, Changes};
@@ -354,12 +354,38 @@ fn leaves_out_what_no_patch_can_have_and_says_so() {
     drop(std::os::unix::net::UnixListener::bind(work.join("socket")).unwrap());
     symlink("README.md", work.join(".gitmodules")).unwrap();
     write(&work, "fine", "x\n");
+    fs::File::create(work.join("sparse")).unwrap().set_len(8 << 40).unwrap();
     let (changes, patch) = collect(&base, &scratch);
     let mut left: Vec<_> = changes.left_out.iter().map(|left| left.path.as_str()).collect();
     left.sort_unstable();
-    assert_eq!(left, [".gitmodules", "d/.GIT", "git~1", "pipe", "socket"]);
+    assert_eq!(left, [".gitmodules", "d/.GIT", "git~1", "pipe", "socket", "sparse"]);
     assert_eq!(changes.files.len(), 1);
     assert!(patch.starts_with(b"diff --git a/fine b/fine\n"));
+}
+
+/// Tests of programs leave such files behind; the change around them is there all the same.
+#[test]
+fn leaves_out_what_cannot_be_read_and_says_so() {
+    let (folder, scratch) = (Folder::new(), Folder::new());
+    let work = folder.join("work");
+    small_repository(&work);
+    let base = record(&work, &scratch);
+    write(&work, "closed/inner", "x\n");
+    write(&work, "secret", "x\n");
+    write(&work, "fine", "x\n");
+    let close = |name: &str| fs::set_permissions(work.join(name), fs::Permissions::from_mode(0o0));
+    close("closed").unwrap();
+    close("secret").unwrap();
+    let (changes, _) = collect(&base, &scratch);
+    fs::set_permissions(work.join("closed"), fs::Permissions::from_mode(0o755)).unwrap();
+    let found: Vec<_> = changes.files.iter().map(|file| file.path.as_str()).collect();
+    let mut left: Vec<_> = changes.left_out.iter().map(|left| left.path.as_str()).collect();
+    left.sort_unstable();
+    match rustix::process::geteuid().is_root() {
+        // Nothing is closed to root.
+        true => assert_eq!(found, ["closed/inner", "fine", "secret"]),
+        false => assert_eq!((found, left), (vec!["fine"], vec!["closed", "secret"])),
+    }
 }
 
 #[test]

@@ -205,7 +205,7 @@ fn nothing_of_the_host_is_told() {
     write(&secret, "key", "s3cr3t-content\n");
     git(&secret, &["add", "-A"]);
     git(&secret, &["commit", "-qm", "key"]);
-    let plants: [(&str, Box<dyn Fn(&Path, &Path)>); 6] = [
+    let plants: [(&str, Box<dyn Fn(&Path, &Path)>); 7] = [
         (
             "a link to a file",
             Box::new(|work, secret| {
@@ -242,6 +242,14 @@ fn nothing_of_the_host_is_told() {
                 let line = format!("{}\n", secret.join(".git/objects").display());
                 fs::write(work.join(".git/objects/info/alternates"), line).unwrap();
                 // The index says that a file had that content.
+                fs::copy(secret.join(".git/index"), work.join(".git/index")).unwrap();
+            }),
+        ),
+        (
+            "objects of another repository",
+            Box::new(|work, secret| {
+                fs::remove_dir_all(work.join(".git/objects")).unwrap();
+                symlink(secret.join(".git/objects"), work.join(".git/objects")).unwrap();
                 fs::copy(secret.join(".git/index"), work.join(".git/index")).unwrap();
             }),
         ),
@@ -326,10 +334,15 @@ fn says_where_new_repositories_are() {
     small_repository(&work.join("planted"));
     write(&work, "pointer/.git", "gitdir: ../planted/.git\n");
     fs::create_dir_all(work.join("nothing/.git")).unwrap();
+    // A folder that is a repository itself, and hides itself.
+    fs::create_dir_all(work.join("src/objects")).unwrap();
+    fs::create_dir_all(work.join("src/refs")).unwrap();
+    write(&work, "src/HEAD", "ref: refs/heads/main\n");
+    write(&work, "src/.gitignore", "*\n");
     let (changes, _) = collect(&base, &scratch);
     let mut found = changes.new_repositories.clone();
     found.sort();
-    assert_eq!(found, ["planted", "pointer"]);
+    assert_eq!(found, ["planted", "pointer", "src"]);
 }
 
 /// Names that only differ in case, or hold what ends lines, come through as they are.

@@ -8,7 +8,8 @@ use bastide_runs::stream::Listener;
 use serde_json::{Value, json};
 
 use super::report;
-use super::work::{Work, in_own_words};
+use super::work::Work;
+use crate::foreground::StopSignal;
 use crate::ui::{Table, Ui};
 
 /// The most runs side by side.
@@ -47,12 +48,13 @@ pub(super) async fn run(
     count: u16,
     branch: Option<String>,
     json: bool,
+    stop: &StopSignal,
 ) -> Result<ExitCode> {
     let prefix = branch.unwrap_or_else(|| {
         let id = SessionId::random().to_string();
         format!("bastide/{}", id.get(..8).unwrap_or(&id))
     });
-    let all = (1..=count).map(|number| attempt(work, format!("{prefix}-{number}")));
+    let all = (1..=count).map(|number| attempt(work, format!("{prefix}-{number}"), stop));
     let mut attempts = Vec::new();
     // Every run comes to its end before a failure of one is told: each cleans up after itself.
     let ended: Vec<Result<Attempt>> = futures::future::join_all(all).await;
@@ -68,15 +70,15 @@ pub(super) async fn run(
         true => ui.json(&object(&attempts, best)?)?,
         false => show(ui, &attempts, best)?,
     }
-    Ok(best.map_or(ExitCode::from(NONE_PASSED), |_| ExitCode::SUCCESS))
+    let judged = best.map_or(ExitCode::from(NONE_PASSED), |_| ExitCode::SUCCESS);
+    Ok(stop.exit_code().unwrap_or(judged))
 }
 
-async fn attempt(work: &Work, name: String) -> Result<Attempt> {
+async fn attempt(work: &Work, name: String, stop: &StopSignal) -> Result<Attempt> {
     let sandbox = work.sandbox(Some(&name))?;
-    let mut listener = Listener::none();
-    let ran =
-        bastide_runs::run(&work.agent, &sandbox, &work.prompt, &work.config, &mut listener).await;
-    let result = ran.map_err(in_own_words)?;
+    let mut listener = Listener::none().with_stop(stop.clone().wait());
+    let result =
+        bastide_runs::run(&work.agent, &sandbox, &work.prompt, &work.config, &mut listener).await?;
     report::keep(&result)?;
     Ok(Attempt { name, result })
 }

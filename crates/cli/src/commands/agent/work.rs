@@ -15,7 +15,7 @@ use crate::args::session::{Planned, SessionArgs};
 use crate::args::values::parse_time;
 use crate::clients::run_home;
 use crate::config;
-use crate::foreground::Interrupts;
+use crate::foreground::StopSignal;
 use crate::ui::Ui;
 
 /// Run an agent in a sandbox of its own over a folder
@@ -134,13 +134,13 @@ impl Work {
 }
 
 pub(super) async fn run(ui: &mut Ui, args: WorkArgs) -> Result<ExitCode> {
-    let mut interrupts = Interrupts::listen()?;
+    let stop = StopSignal::listen()?;
     let (quiet, json, branch) = (args.quiet, args.json, args.branch.clone());
     let verbose = args.verbose;
     let best_of = args.best_of;
     let work = prepare(ui, args).await?;
     if let Some(count) = best_of {
-        return best_of::run(ui, &work, count, branch, json).await;
+        return best_of::run(ui, &work, count, branch, json, &stop).await;
     }
     let sandbox = work.sandbox(branch.as_deref())?;
     let shown = &*ui;
@@ -156,11 +156,11 @@ pub(super) async fn run(ui: &mut Ui, args: WorkArgs) -> Result<ExitCode> {
         _ => {}
     })
     .with_filter(StepFilter::new(&work.agent.spec.stream))
-    .with_stop(async move { interrupts.next().await });
+    .with_stop(stop.wait());
     let ran =
         bastide_runs::run(&work.agent, &sandbox, &work.prompt, &work.config, &mut listener).await;
     drop(listener);
-    let result = ran.map_err(in_own_words)?;
+    let result = ran?;
     report::keep(&result)?;
     report::missing_program(ui, &work.agent.spec, &result);
     match json {
@@ -228,15 +228,4 @@ fn say_what_is_inside(
             spec.hosts.join(", ")
         ));
     }
-}
-
-/// The library's hints, in the words of the command line.
-pub(super) fn in_own_words(error: Error) -> Error {
-    let Some(missing) = error.context().get("missing").and_then(|value| value.as_str()) else {
-        return error;
-    };
-    let options: Vec<_> = missing.split(',').map(|name| format!("`--pass-env {name}`")).collect();
-    let hint =
-        format!("{} passes yours; whatever the agent runs can read it then", options.join(" or "));
-    error.with_hint(hint)
 }

@@ -8,8 +8,6 @@ use bastide_archive::{Action, EntryPath, TarRestore};
 use bastide_model::PosixPath;
 use bastide_proto::request::{Entry, EntryKind, Existing};
 
-use serde_json::Value;
-
 use super::OWNERS;
 use crate::compat::raise;
 use crate::session::files::{Spool, SpoolError};
@@ -227,8 +225,10 @@ fn not_unpacked(root: &str, error: Error) -> Error {
     {
         return error;
     }
-    let place = error.context().get("path").and_then(Value::as_str).map(PosixPath::new);
-    let member = place.and_then(|place| place.below(&PosixPath::new(root)));
+    let member = match error.condition() {
+        Some(Condition::EntryNotMade(path)) => PosixPath::new(path).below(&PosixPath::new(root)),
+        _ => None,
+    };
     let cause = std::error::Error::source(&error).and_then(|cause| cause.downcast_ref::<Error>());
     let errno = cause.and_then(Error::errno);
     let told = raise::workspace_archive_write(root);
