@@ -11,10 +11,11 @@ use static_program::Program;
 
 /// Every byte that is read passes through it. No unwinding: another one goes on where it ended.
 const RELEASE: &[&str] = &[
-    "profile.release.opt-level=2",
-    "profile.release.lto=\"thin\"",
+    "profile.release.opt-level=\"s\"",
+    "profile.release.lto=\"fat\"",
+    "profile.release.codegen-units=1",
     "profile.release.panic=\"abort\"",
-    "profile.release.strip=\"debuginfo\"",
+    "profile.release.strip=true",
 ];
 
 const DEBUG: &[&str] = &[

@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 /// The most that is read of the list of users.
 const MAX_FILE: u64 = 1 << 20;
 
+/// What it usually takes: read at once.
+const USUAL_FILE: usize = 8 << 10;
+
 /// Where homes are by custom, whoever the list of users names.
 const AROUND_HOMES: &str = "/home";
 const ROOTS: &str = "/root";
@@ -18,7 +21,7 @@ pub(crate) struct Homes(BTreeSet<PathBuf>);
 
 /// The homes of this machine: those of its users, the caller's, and what lies in `/home`.
 pub(crate) fn all() -> Homes {
-    let mut passwd = Vec::new();
+    let mut passwd = Vec::with_capacity(USUAL_FILE);
     // Without it there are still the others.
     if let Ok(file) = fs::File::open("/etc/passwd") {
         drop(file.take(MAX_FILE).read_to_end(&mut passwd));
@@ -61,7 +64,7 @@ impl Homes {
 
 /// The homes that a list of users names. Many of those who are no people have a folder of the system, or
 /// none, for theirs.
-fn named(passwd: &str) -> Vec<PathBuf> {
+fn named(passwd: &str) -> BTreeSet<PathBuf> {
     let home = |line: &str| line.split(':').nth(5).map(PathBuf::from);
     let is_place = |home: &PathBuf| home.is_absolute() && home != Path::new("/");
     passwd.lines().filter_map(home).filter(is_place).collect()

@@ -3,6 +3,7 @@
 //! A folder of the search path is shown with those of its neighbours that programs in it need, such as
 //! `lib` beside `bin`. The folder around them is never shown whole: that is where credentials lie.
 
+use std::collections::HashSet;
 use std::path::{Component, Path, PathBuf};
 
 use crate::homes::Homes;
@@ -69,8 +70,10 @@ impl Toolchains {
     ) -> Self {
         let HostView { is_system, exists, homes } = look;
         let mut found = Self::default();
+        let mut seen = HashSet::new();
         for folder in search_path {
-            if is_system(folder) || !is_plain(folder) || !exists(folder) {
+            // Many a search path names a folder twice.
+            if is_system(folder) || !seen.insert(folder) || !is_plain(folder) || !exists(folder) {
                 continue;
             }
             let Some(around) = folder.parent() else { continue };
