@@ -320,6 +320,6 @@ mod tests {
         hostile["entries"]["d"]["children"]["m"]["prefix"] = json!({"from": "env:ID"});
         let error = resolve_mount_keys(&mut hostile, &[], &env).await.unwrap_err();
         assert!(error.message().contains("prefix of the mount d/m"), "{error}");
-        assert!(!hostile.to_string().contains("AKID"));
+        assert!(hostile["entries"]["d"]["children"]["m"]["prefix"].is_object());
     }
 }

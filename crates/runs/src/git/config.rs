@@ -97,13 +97,10 @@ fn joined(config: &str) -> Vec<String> {
 
 /// The words of a value, without quotes and without the mark of a shell command.
 fn words(value: &str) -> Vec<String> {
-    let value = value.trim().trim_start_matches('!');
-    let plain = |char: char| !matches!(char, '"' | '\'');
-    let whole: String = value.chars().filter(|char| plain(*char)).collect();
+    let plain: String = value.trim().chars().filter(|char| !matches!(char, '"' | '\'')).collect();
+    let plain = plain.trim_start_matches('!');
     // A path with spaces in it is one word as a whole.
-    let split =
-        value.split_whitespace().map(|word| word.chars().filter(|char| plain(*char)).collect());
-    std::iter::once(whole.clone()).chain(split).collect()
+    std::iter::once(plain).chain(plain.split_whitespace()).map(str::to_owned).collect()
 }
 
 /// A path in the workspace, if that is what a word is.

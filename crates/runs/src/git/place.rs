@@ -79,18 +79,13 @@ impl Place {
         read.flat_map(|text| config::named_in(&text, folder)).collect()
     }
 
-    /// Where the objects are, all of them.
+    /// Where the objects are.
     ///
     /// # Errors
     ///
-    /// If some are another repository's: whoever is given these would be given those.
+    /// If some are behind links: whoever is given these would be given those.
     pub(crate) fn own_objects(&self) -> io::Result<PathBuf> {
         let objects = self.common_dir.join("objects");
-        let alternates = objects.join("info/alternates");
-        if fs::symlink_metadata(&alternates).is_ok() {
-            let why = "its objects are partly another repository's; `git repack -a -d` copies them, then remove this file";
-            return Err(odd(&alternates, why));
-        }
         for entry in fs::read_dir(&objects)? {
             let entry = entry?;
             if entry.file_type()?.is_symlink() {
