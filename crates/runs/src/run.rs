@@ -36,10 +36,16 @@ pub async fn run(
         let message = "Prompt required: say what the agent is to do";
         return Err(Error::new(ErrorKind::InvalidInput, message));
     }
-    let command = agent.spec.command(prompt, config)?;
+    // What the agent cannot do is told before anything starts.
+    agent.spec.command(prompt, config)?;
     require_credentials(agent, backend, config)?;
     let session = backend.prepare(agent, config).await?;
-    let worked = work(agent, backend, &session, &command, config, listener).await;
+    let mut config = config.clone();
+    config.is_confined = backend.confines(&session);
+    let worked = match agent.spec.command(prompt, &config) {
+        Ok(command) => work(agent, backend, &session, &command, &config, listener).await,
+        Err(error) => Err(error),
+    };
     let cleaned = backend.cleanup(&session).await;
     let result = worked?;
     cleaned?;
