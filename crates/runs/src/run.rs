@@ -89,7 +89,9 @@ async fn work(
     }
     let collected = backend.collect(session, config).await?;
     let mut result = result(agent, backend, session, done, collected, config);
-    if let Some(line) = &config.check {
+    // What was interrupted is not judged.
+    let is_cancelled = result.metadata.get("reason").is_some_and(|reason| reason == "cancelled");
+    if let Some(line) = config.check.as_ref().filter(|_| !is_cancelled) {
         let checked = check(backend, session, line, config).await?;
         result.metadata.insert("check".to_owned(), checked);
     }

@@ -170,10 +170,15 @@ impl SessionArgs {
         }
         let mut manifest = self.mounts.acknowledged(manifest)?;
         // What is written on the command line is meant more than what is written in a file.
+        let mut home = None;
         for (key, value) in self.envs {
+            if key == "HOME" {
+                home = Some(value.clone());
+            }
             manifest.environment.value.insert(key, Variable::Plain(value));
         }
         let mut options = CreateOptions::default();
+        options.home = home;
         options.network = match self.network {
             NetworkArg::None => NetworkAccess::None,
             NetworkArg::Bridge => NetworkAccess::Bridge,

@@ -6,9 +6,11 @@ use bastide::{Result, SessionId};
 use bastide_runs::RunResult;
 use bastide_runs::stream::Listener;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use super::report;
 use super::work::{Work, in_own_words};
+use crate::foreground::Interrupts;
 use crate::ui::{Table, Ui};
 
 /// The most runs side by side.
@@ -47,20 +49,34 @@ pub(super) async fn run(
     count: u16,
     branch: Option<String>,
     json: bool,
+    mut interrupts: Interrupts,
 ) -> Result<ExitCode> {
     let prefix = branch.unwrap_or_else(|| {
         let id = SessionId::random().to_string();
         format!("bastide/{}", id.get(..8).unwrap_or(&id))
     });
-    let all = (1..=count).map(|number| attempt(work, format!("{prefix}-{number}")));
+    let (tell, told) = watch::channel(None);
+    let all = (1..=count).map(|number| attempt(work, format!("{prefix}-{number}"), told.clone()));
     let mut attempts = Vec::new();
     // Every run comes to its end before a failure of one is told: each cleans up after itself.
-    let ended: Vec<Result<Attempt>> = futures::future::join_all(all).await;
+    let all = futures::future::join_all(all);
+    tokio::pin!(all);
+    let ended: Vec<Result<Attempt>> = loop {
+        tokio::select! {
+            ended = &mut all => break ended,
+            number = interrupts.next() => drop(tell.send_replace(Some(number))),
+        }
+    };
+    let interrupted = *told.borrow();
     for attempt in ended {
         attempts.push(attempt?);
     }
     if let Some(first) = attempts.first() {
         report::missing_program(ui, &work.agent.spec, &first.result);
+    }
+    if let Some(number) = interrupted {
+        ui.note("interrupted: every run was ended, and nothing is to be kept");
+        return Ok(ExitCode::from(u8::try_from(128 + number).unwrap_or(u8::MAX)));
     }
     let passed = attempts.iter().filter(|attempt| attempt.passed());
     let best = passed.min_by_key(|attempt| attempt.rank());
@@ -71,9 +87,19 @@ pub(super) async fn run(
     Ok(best.map_or(ExitCode::from(NONE_PASSED), |_| ExitCode::SUCCESS))
 }
 
-async fn attempt(work: &Work, name: String) -> Result<Attempt> {
+async fn attempt(
+    work: &Work,
+    name: String,
+    mut told: watch::Receiver<Option<i32>>,
+) -> Result<Attempt> {
     let sandbox = work.sandbox(Some(&name))?;
-    let mut listener = Listener::none();
+    let stop = async move {
+        match told.wait_for(Option::is_some).await.ok().and_then(|number| *number) {
+            Some(number) => number,
+            None => std::future::pending().await,
+        }
+    };
+    let mut listener = Listener::none().with_stop(stop);
     let ran =
         bastide_runs::run(&work.agent, &sandbox, &work.prompt, &work.config, &mut listener).await;
     let result = ran.map_err(in_own_words)?;

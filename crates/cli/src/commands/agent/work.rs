@@ -141,7 +141,7 @@ pub(super) async fn run(ui: &mut Ui, args: WorkArgs) -> Result<ExitCode> {
     let best_of = args.best_of;
     let work = prepare(ui, args).await?;
     if let Some(count) = best_of {
-        return best_of::run(ui, &work, count, branch, json).await;
+        return best_of::run(ui, &work, count, branch, json, interrupts).await;
     }
     let sandbox = work.sandbox(branch.as_deref())?;
     let shown = &*ui;
