@@ -2,6 +2,7 @@
 
 pub(crate) mod docker;
 pub(crate) mod mounts;
+pub(crate) mod sbx;
 pub(crate) mod session;
 pub(crate) mod values;
 
@@ -24,6 +25,7 @@ use crate::commands::ps::PsArgs;
 use crate::commands::resume::ResumeArgs;
 use crate::commands::rm::RmArgs;
 use crate::commands::run::RunArgs;
+use crate::commands::sbx::SbxTaskArgs;
 use crate::commands::shell::ShellArgs;
 use crate::commands::snapshot::SnapshotArgs;
 use crate::commands::stop::StopArgs;
@@ -60,6 +62,7 @@ pub(crate) enum Task {
     Rm(RmArgs),
     Snapshot(SnapshotArgs),
     Sweep(SweepArgs),
+    Sbx(SbxTaskArgs),
     Doctor(DoctorArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),

@@ -11,6 +11,7 @@ use bastide::{
 use bastide_docker::{DockerBackend, DockerOptions};
 use bastide_local::LocalBackend;
 use bastide_runs::RunHome;
+use bastide_sbx::{SbxBackend, SbxOptions};
 
 use crate::{config, events};
 
@@ -19,11 +20,13 @@ use crate::{config, events};
 pub(crate) struct Clients {
     local: Client,
     docker: OnceCell<Client>,
+    sbx: OnceCell<Client>,
 }
 
 /// Clients for the sessions of this home.
 pub(crate) fn clients() -> Result<Clients> {
-    Ok(Clients { local: client_of(&local_backend()?)?, docker: OnceCell::new() })
+    let local = client_of(&local_backend()?)?;
+    Ok(Clients { local, docker: OnceCell::new(), sbx: OnceCell::new() })
 }
 
 /// Sessions on this machine.
@@ -38,6 +41,11 @@ pub(crate) fn docker_backend(
 ) -> Result<Arc<dyn Backend>> {
     let backend = DockerBackend::new(config::home()?, config::engine()?, options)?;
     Ok(Arc::new(backend.with_progress(progress)))
+}
+
+/// Sessions in microVMs like this.
+pub(crate) fn sbx_backend(options: SbxOptions) -> Result<Arc<dyn Backend>> {
+    Ok(Arc::new(SbxBackend::new(config::home()?, config::sbx(), options)?))
 }
 
 /// A client that knows the snapshots of this home, and tells whoever is to hear of it.
@@ -75,10 +83,32 @@ impl Clients {
         Ok(self.docker.get_or_init(|| client))
     }
 
+    fn sbx(&self) -> Result<&Client> {
+        if let Some(client) = self.sbx.get() {
+            return Ok(client);
+        }
+        let client = client_of(&sbx_backend(SbxOptions::new())?)?;
+        Ok(self.sbx.get_or_init(|| client))
+    }
+
+    /// The clients of other backends that this home has had sessions on.
+    fn others(&self) -> Result<Vec<&Client>> {
+        let home = config::home()?;
+        let mut others = Vec::new();
+        if bastide_docker::was_used(&home) {
+            others.push(self.docker()?);
+        }
+        if bastide_sbx::was_used(&home) {
+            others.push(self.sbx()?);
+        }
+        Ok(others)
+    }
+
     /// The client for the backend a session is on.
     fn of(&self, id: &SessionId) -> Result<&Client> {
         match self.local.backend_of(id).as_deref() {
             Some("docker") => self.docker(),
+            Some("sbx") => self.sbx(),
             _ => Ok(&self.local),
         }
     }
@@ -134,8 +164,8 @@ impl Clients {
     /// Every session there is, the oldest first.
     pub(crate) async fn list(&self) -> Result<Vec<SessionInfo>> {
         let mut all = self.local.list().await?;
-        if bastide_docker::was_used(&config::home()?) {
-            let more = self.docker()?.list().await?;
+        for other in self.others()? {
+            let more = other.list().await?;
             // Each of them lists those that nobody can tell where they are.
             let is_new = |info: &SessionInfo| !all.iter().any(|known| known.id == info.id);
             let more: Vec<_> = more.into_iter().filter(is_new).collect();
@@ -159,20 +189,20 @@ impl Clients {
     }
 
     async fn sweep_sessions(&self, options: SweepOptions) -> Result<SweepReport> {
-        let report = self.local.sweep_with(options).await?;
-        if !bastide_docker::was_used(&config::home()?) {
-            return Ok(report);
+        let mut report = self.local.sweep_with(options).await?;
+        for other in self.others()? {
+            // Who comes last sees all that was kept.
+            let mut last = other.sweep_with(options).await?;
+            last.removed.splice(0..0, report.removed);
+            last.failed.splice(0..0, report.failed);
+            last.ended.splice(0..0, report.ended);
+            // Each of them finds those that nobody can tell whose they are.
+            let is_new = |swept: &Swept| !last.unclear.contains(swept);
+            let unclear: Vec<_> = report.unclear.into_iter().filter(is_new).collect();
+            last.unclear.splice(0..0, unclear);
+            report = last;
         }
-        // Who comes last sees all that was kept.
-        let mut last = self.docker()?.sweep_with(options).await?;
-        last.removed.splice(0..0, report.removed);
-        last.failed.splice(0..0, report.failed);
-        last.ended.splice(0..0, report.ended);
-        // Each of them finds those that nobody can tell whose they are.
-        let is_new = |swept: &Swept| !last.unclear.contains(swept);
-        let unclear: Vec<_> = report.unclear.into_iter().filter(is_new).collect();
-        last.unclear.splice(0..0, unclear);
-        Ok(last)
+        Ok(report)
     }
 
     /// Waits until what was changed is in the index.

@@ -19,6 +19,7 @@ pub(crate) mod ps;
 pub(crate) mod resume;
 pub(crate) mod rm;
 pub(crate) mod run;
+pub(crate) mod sbx;
 pub(crate) mod shell;
 pub(crate) mod snapshot;
 pub(crate) mod stop;

@@ -8,6 +8,7 @@ use bastide::model::HOST_ENVIRONMENT_ALLOWLIST;
 use bastide::{Error, ErrorKind, Result, runs_home};
 use bastide_docker::EngineAddress;
 use bastide_remote::BucketOptions;
+use bastide_sbx::Sbx;
 
 /// Where sessions are kept: `BASTIDE_HOME`, or `bastide` in the user's data folder.
 pub(crate) fn home() -> Result<PathBuf> {
@@ -40,6 +41,11 @@ pub(crate) fn engine() -> Result<EngineAddress> {
         folder.or_else(|| set("HOME").map(|home| PathBuf::from(home).join(".docker")))
     });
     EngineAddress::parse(&host.to_string_lossy(), certificates)
+}
+
+/// The program that drives Docker's microVMs: `sbx` on the search path.
+pub(crate) fn sbx() -> Sbx {
+    Sbx::new("sbx")
 }
 
 /// The part of the caller's environment that commands see. Where temporary files go is not part of it:

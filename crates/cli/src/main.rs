@@ -70,6 +70,7 @@ impl Task {
         match self {
             Self::Run(args) => args.json,
             Self::Agent(args) => args.json(),
+            Self::Sbx(args) => args.json(),
             Self::Create(args) => args.json,
             Self::Exec(args) => args.json,
             Self::Ps(args) => args.json,
@@ -97,6 +98,7 @@ impl Task {
         match self {
             Self::Run(args) => commands::run::run(ui, args).await,
             Self::Agent(args) => commands::agent::run(ui, args).await,
+            Self::Sbx(args) => commands::sbx::run(ui, args).await,
             Self::Create(args) => commands::create::run(ui, args).await,
             Self::Exec(args) => commands::exec::run(ui, args).await,
             Self::Shell(args) => commands::shell::run(ui, args).await,

@@ -86,6 +86,9 @@ pub struct CreateOptions {
     /// The environment every command starts with, before that of the manifest. The caller decides
     /// which of its own variables are passed; by default none are.
     pub env: Vec<(String, String)>,
+    /// The home directory of commands: `HOME`. By default it is the workspace, or what a machine with a
+    /// system of its own says.
+    pub home: Option<String>,
     /// Whether the session ends with this process, in whatever way this process ends. True by
     /// default; otherwise any later process can [`attach`](Client::attach) to it.
     pub tied_to_owner: bool,
@@ -217,6 +220,7 @@ impl Default for CreateOptions {
             nested_sandbox: false,
             limits: ResourceLimits::default(),
             env: Vec::new(),
+            home: None,
             tied_to_owner: true,
             id: None,
             exposed_ports: Vec::new(),

@@ -68,6 +68,8 @@ pub enum Rung {
     Namespaces,
     /// A container of an engine, with walls on the commands.
     Container,
+    /// A virtual machine of its own, with walls on the commands.
+    MicroVm,
     /// Landlock and seccomp on the commands, over the host's own paths.
     Landlock,
     /// Nothing.
@@ -81,6 +83,7 @@ impl Rung {
         match self {
             Self::Namespaces => "namespaces",
             Self::Container => "container",
+            Self::MicroVm => "microvm",
             Self::Landlock => "landlock",
             Self::Unconfined => "unconfined",
         }

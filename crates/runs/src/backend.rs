@@ -25,6 +25,13 @@ pub trait RunBackend: std::fmt::Debug + Send + Sync {
         false
     }
 
+    /// Whether what runs in a prepared session is kept from everything else, so that an agent needs no
+    /// sandbox and no questions of its own.
+    fn confines(&self, session: &RunSession) -> bool {
+        let _ = session;
+        false
+    }
+
     /// Makes a workspace and a sandbox ready.
     ///
     /// # Errors

@@ -90,6 +90,10 @@ impl RunBackend for DockerSandbox {
         self.wanted.env.get(variable).is_some_and(|value| !value.is_empty())
     }
 
+    fn confines(&self, _: &RunSession) -> bool {
+        true
+    }
+
     async fn prepare(&self, agent: &Agent, config: &RunConfig) -> Result<RunSession> {
         command::check(&self.wanted)?;
         // Whoever has no daemon hears of it before anything is made.

@@ -205,7 +205,6 @@ impl SbxRun {
     /// If the memory is no size, or the processors are no number of them; and for each setting that only
     /// `sbx` itself serves, by its name.
     pub fn options(&self) -> Result<SandboxOptions> {
-        let wrong = |what: &str| Error::new(ErrorKind::InvalidInput, what.to_owned());
         let unserved = [
             ("network_allow", !self.network_allow.is_empty()),
             ("secret_env", !self.secret_env.is_empty()),
@@ -215,6 +214,16 @@ impl SbxRun {
         ];
         let instead = "choose the network by `create.network`, and pass keys by `create.env`";
         refuse_unserved(&unserved, instead)?;
+        self.options_for_sbx()
+    }
+
+    /// The same where the session's backend is `sbx`, which is given the hosts, secrets and sign-ins itself.
+    ///
+    /// # Errors
+    ///
+    /// If the memory is no size, or the processors are no number of them.
+    pub fn options_for_sbx(&self) -> Result<SandboxOptions> {
+        let wrong = |what: &str| Error::new(ErrorKind::InvalidInput, what.to_owned());
         let mut options = SandboxOptions::new(&self.workspace);
         options.name.clone_from(&self.name);
         options.remove_on_exit = self.remove_on_exit;

@@ -37,11 +37,17 @@ pub async fn run(
         let message = "Prompt required: say what the agent is to do";
         return Err(Error::new(ErrorKind::InvalidInput, message));
     }
-    let command = agent.spec.command(prompt, config)?;
+    // What the agent cannot do is told before anything starts.
+    agent.spec.command(prompt, config)?;
     require_credentials(agent, backend, config)?;
     check_names(&config.outputs)?;
     let session = backend.prepare(agent, config).await?;
-    let worked = work(agent, backend, &session, &command, config, listener).await;
+    let mut config = config.clone();
+    config.is_confined = backend.confines(&session);
+    let worked = match agent.spec.command(prompt, &config) {
+        Ok(command) => work(agent, backend, &session, &command, &config, listener).await,
+        Err(error) => Err(error),
+    };
     let cleaned = backend.cleanup(&session).await;
     let result = worked?;
     cleaned?;
@@ -85,7 +91,9 @@ async fn work(
     }
     let collected = backend.collect(session, config).await?;
     let mut result = result(agent, backend, session, done, collected, config);
-    if let Some(line) = &config.check {
+    // What was interrupted is not judged.
+    let is_cancelled = result.metadata.get("reason").is_some_and(|reason| reason == "cancelled");
+    if let Some(line) = config.check.as_ref().filter(|_| !is_cancelled) {
         let checked = check(backend, session, line, config).await?;
         result.metadata.insert("check".to_owned(), checked);
     }

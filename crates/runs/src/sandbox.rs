@@ -9,8 +9,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bastide::model::{Manifest, PathGrant};
 use bastide::{
-    Backend, Client, CreateOptions, Error, ErrorKind, GuestPath, Result, Session, SessionId,
+    Backend, Client, CreateOptions, Error, ErrorKind, GuestPath, Result, Rung, Session, SessionId,
 };
+
+use serde_json::Value;
 
 use crate::agents::Agent;
 use crate::backend::RunBackend;
@@ -23,6 +25,9 @@ use crate::workspace::{Workspace, WorkspaceOptions};
 
 /// The variable that says where a user's own files are.
 const HOME: &str = "HOME";
+
+/// What a prepared session's metadata names the rung by.
+const ISOLATION: &str = "isolation";
 
 /// How a sandbox for runs shall be.
 #[derive(Debug, Clone)]
@@ -45,6 +50,8 @@ pub struct SandboxOptions {
     pub force_recreate: bool,
     /// What the commit with the change says.
     pub commit_message: Option<String>,
+    /// Variables that the sandbox has by itself, such as sentinels for keys that are never inside.
+    pub provided: Vec<String>,
 }
 
 impl SandboxOptions {
@@ -96,6 +103,13 @@ impl SandboxOptions {
         self.commit_message = Some(commit_message.into());
         self
     }
+
+    /// Counts these variables as there: the sandbox has them by itself.
+    #[must_use]
+    pub fn provided(mut self, provided: impl IntoIterator<Item = String>) -> Self {
+        self.provided.extend(provided);
+        self
+    }
 }
 
 impl SandboxOptions {
@@ -111,6 +125,7 @@ impl SandboxOptions {
             remove_on_exit: true,
             force_recreate: false,
             commit_message: None,
+            provided: Vec::new(),
         }
     }
 }
@@ -234,9 +249,15 @@ impl RunBackend for Sandbox {
     }
 
     fn provides(&self, variable: &str) -> bool {
-        let SandboxOptions { create, manifest, .. } = &self.options;
+        let SandboxOptions { create, manifest, provided, .. } = &self.options;
         create.env.iter().any(|(name, value)| name == variable && !value.is_empty())
             || manifest.environment.value.contains_key(variable)
+            || provided.iter().any(|name| name == variable)
+    }
+
+    fn confines(&self, session: &RunSession) -> bool {
+        let rung = session.metadata.get(ISOLATION).and_then(Value::as_str);
+        rung.is_some_and(|rung| rung != Rung::Unconfined.as_str())
     }
 
     async fn prepare(&self, agent: &Agent, config: &RunConfig) -> Result<RunSession> {
@@ -277,7 +298,7 @@ impl RunBackend for Sandbox {
         prepared.sandbox_name.clone_from(&self.options.name);
         prepared.metadata.insert("agent_id".to_owned(), agent.spec.name.clone().into());
         let receipt = session.receipt().rung.as_str();
-        prepared.metadata.insert("isolation".to_owned(), receipt.into());
+        prepared.metadata.insert(ISOLATION.to_owned(), receipt.into());
         let results = self.home.results(&id);
         let live = Live { session, workspace: Arc::new(workspace), results, cwd, home };
         self.live.insert(prepared.id.clone(), live);

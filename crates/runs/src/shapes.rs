@@ -36,6 +36,8 @@ pub struct RunConfig {
     /// A line for the shell that tells whether the agent did well, run inside when the change has been
     /// collected.
     pub check: Option<String>,
+    /// Whether the sandbox confines the agent; [`run`](crate::run) finds that out itself.
+    pub is_confined: bool,
 }
 
 impl RunConfig {

@@ -14,8 +14,9 @@ use bastide::{
 
 use super::docker::DockerArgs;
 use super::mounts::MountArgs;
+use super::sbx::SbxArgs;
 use super::values::{parse_bytes, parse_cpus, parse_pair};
-use crate::clients::{client_of, docker_backend, local_backend};
+use crate::clients::{client_of, docker_backend, local_backend, sbx_backend};
 use crate::config;
 use crate::ui::Ui;
 
@@ -76,6 +77,9 @@ pub(crate) struct SessionArgs {
 
     #[command(flatten)]
     docker: DockerArgs,
+
+    #[command(flatten)]
+    sbx: SbxArgs,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -119,6 +123,8 @@ pub(crate) struct Planned {
     pub(crate) client: Client,
     pub(crate) manifest: Manifest,
     pub(crate) options: CreateOptions,
+    /// Variables that the sandbox itself has.
+    pub(crate) provided: Vec<String>,
 }
 
 impl SessionArgs {
@@ -164,10 +170,15 @@ impl SessionArgs {
         }
         let mut manifest = self.mounts.acknowledged(manifest)?;
         // What is written on the command line is meant more than what is written in a file.
+        let mut home = None;
         for (key, value) in self.envs {
+            if key == "HOME" {
+                home = Some(value.clone());
+            }
             manifest.environment.value.insert(key, Variable::Plain(value));
         }
         let mut options = CreateOptions::default();
+        options.home = home;
         options.network = match self.network {
             NetworkArg::None => NetworkAccess::None,
             NetworkArg::Bridge => NetworkAccess::Bridge,
@@ -185,24 +196,30 @@ impl SessionArgs {
         options.limits.disk = self.disk;
         options.nested_sandbox = self.nested_sandbox;
         options.base_dir = base_dir(self.manifest.as_deref())?;
+        let mut provided = Vec::new();
         let backend = match self.backend {
             BackendArg::Docker => {
                 let progress = ui.notices();
                 docker_backend(self.docker.options()?, move |said| progress.say(said))?
             }
+            BackendArg::Sbx => {
+                provided = self.sbx.provided();
+                sbx_backend(self.sbx.options()?)?
+            }
             // Programs of this machine see what the reference lets them see of the environment.
-            BackendArg::Local | BackendArg::Sbx | BackendArg::Kube => {
+            BackendArg::Local | BackendArg::Kube => {
                 options.env = config::shared_environment();
                 local_backend()?
             }
         };
-        Ok(Planned { client: client_of(&backend)?, backend, manifest, options })
+        Ok(Planned { client: client_of(&backend)?, backend, manifest, options, provided })
     }
 
     /// Whoever asks for something and gets less than that would be misled.
     fn refuse_what_cannot_be_had(&self) -> Result<()> {
-        if self.backend == BackendArg::Docker && self.workspace.is_some() {
-            let why = "a folder of the host cannot be the workspace of a container; grant \
+        if matches!(self.backend, BackendArg::Docker | BackendArg::Sbx) && self.workspace.is_some()
+        {
+            let why = "a folder of the host cannot be the workspace of a container or microVM; grant \
                        it beside the workspace, by `extra_path_grants` of a manifest";
             return refuse("--workspace", why);
         }
@@ -210,19 +227,24 @@ impl SessionArgs {
     }
 
     fn refuse_of_backend(&self) -> Result<()> {
-        match self.backend {
-            BackendArg::Local => {
-                if let Some(option) = self.docker.given() {
-                    return refuse(option, "the backend `local` has no containers");
-                }
-            }
-            BackendArg::Docker => {}
-            BackendArg::Sbx | BackendArg::Kube => {
-                return refuse("--backend", "this build has the backends `local` and `docker`");
-            }
+        if self.backend == BackendArg::Kube {
+            return refuse("--backend", "this build has the backends `local`, `docker` and `sbx`");
+        }
+        if self.backend != BackendArg::Docker
+            && let Some(option) = self.docker.given()
+        {
+            return refuse(option, "only the backend `docker` has containers");
+        }
+        if self.backend != BackendArg::Sbx
+            && let Some(option) = self.sbx.given()
+        {
+            return refuse(option, "only the backend `sbx` has microVMs of Docker");
         }
         if self.backend != BackendArg::Local && !matches!(self.isolation, IsolationArg::Auto) {
-            return refuse("--isolation", "how containers are confined is their engine's");
+            return refuse(
+                "--isolation",
+                "how containers and microVMs are confined is their engine's",
+            );
         }
         Ok(())
     }

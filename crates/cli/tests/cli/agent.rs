@@ -405,6 +405,39 @@ fn the_best_of_several_is_named_and_passed_its_check() {
     scene.assert_clean();
 }
 
+/// Ctrl-C ends every run of several, and nothing of them is left.
+#[test]
+fn interrupted_runs_side_by_side_all_end_and_leave_nothing() {
+    let scene = Scene::new();
+    let line = "echo begun > begun; sleep 7702@";
+    let options = ["--best-of", "3", "--check", "true", "--branch", "try"];
+    let child = scene.home.command(&scene.arguments(&options, line)).spawn().unwrap();
+    let running = || {
+        let runs = fs::read_dir(scene.agents().join("runs")).into_iter().flatten().count();
+        let text = "sleep 7702@";
+        runs == 3 && crate::harness::is_running(text)
+    };
+    until("they run", running);
+    kill(i32::try_from(child.id()).unwrap(), "INT");
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", text(&output.stderr));
+    until("they end", || !crate::harness::is_running("sleep 7702@"));
+    scene.assert_clean();
+}
+
+/// A home that was asked for is the agent's, and a command's.
+#[test]
+fn a_home_that_was_asked_for_is_the_home() {
+    let scene = Scene::new();
+    scene.report(&["--env", "HOME=/tmp/mine"], "printf %s \"$HOME\" > told");
+    assert_eq!(fs::read_to_string(scene.work.join("told")).unwrap(), "/tmp/mine");
+    let line = ["sh", "-c", "printf %s \"$HOME\""];
+    let said = scene.home.say(&[&["run", "--env", "HOME=/tmp/mine", "--"][..], &line].concat());
+    assert_eq!(said, "/tmp/mine");
+    let usual = scene.home.say(&[&["run", "--"][..], &line].concat());
+    assert_eq!(usual, "/workspace");
+}
+
 #[test]
 fn agents_are_listed_and_shown() {
     let home = Home::new();
@@ -434,8 +467,10 @@ fn a_sweep_takes_back_what_a_killed_runner_left() {
     let whole = begun.elapsed();
     git(&scene.work, &["branch", "-qD", "whole"]);
     for round in 0..rounds {
-        let mode = if round % 2 == 0 { "worktree" } else { "clone" };
-        let arguments = scene.arguments(&["--mode", mode, "--branch", "killed"], line);
+        let mode = ["worktree", "clone", "in-place"][usize::try_from(round % 3).unwrap()];
+        let branch: &[&str] = if mode == "in-place" { &[] } else { &["--branch", "killed"] };
+        let options = [&["--mode", mode], branch].concat();
+        let arguments = scene.arguments(&options, line);
         let mut child = scene.home.command(&arguments).spawn().unwrap();
         pass(whole * round / rounds);
         child.kill().unwrap();
@@ -452,6 +487,16 @@ fn a_sweep_takes_back_what_a_killed_runner_left() {
             git(&scene.work, &["branch", "-qD", "killed"]);
         }
         assert_eq!(git(&scene.work, &["for-each-ref"]), refs, "{round}");
+        if mode == "in-place" {
+            // What the agent did is there, and nothing else.
+            let changed = git(&scene.work, &["status", "--porcelain"]);
+            for line in changed.lines() {
+                let name = line.get(3..).unwrap_or_default().trim();
+                assert!(["new", "README.md", "many"].contains(&name), "{round}: {changed}");
+            }
+            git(&scene.work, &["checkout", "-q", "."]);
+            git(&scene.work, &["clean", "-fdq"]);
+        }
         assert_eq!(git(&scene.work, &["status", "--porcelain"]), "", "{round}");
         scene.assert_clean();
     }

@@ -109,7 +109,8 @@ impl Client {
         let mut record = Record::intent(id, self.backend.name(), spec);
         record.tied = options.tied_to_owner;
         let own_system = self.backend.has_own_system();
-        record.env = environment(&record.spec.root, &manifest, options.env, own_system);
+        record.env =
+            environment(&record.spec.root, &manifest, options.env, options.home, own_system);
         record.spec.search_path = search_path(&record.env);
         record.exposed_ports = declared(options.exposed_ports)?;
         record.spec.exposed_ports.clone_from(&record.exposed_ports);

@@ -17,6 +17,9 @@ impl AgentSpec {
         let call = &self.command;
         let mut argv = vec![call.program.clone()];
         argv.extend(call.args.iter().cloned());
+        if config.is_confined {
+            argv.extend(call.confined.iter().cloned());
+        }
         for part in &call.order {
             argv.extend(self.optional(part, config)?);
         }
@@ -112,6 +115,9 @@ mod tests {
         assert_eq!(command("shell", &plain), ["sh", "-lc", "fix"]);
         assert_eq!(command("codex", &plain), ["codex", "exec", "fix"]);
         assert_eq!(command("opencode", &plain), ["opencode", "run", "fix"]);
+        let confined = RunConfig { is_confined: true, ..RunConfig::default() };
+        let want = "codex exec --dangerously-bypass-approvals-and-sandbox fix";
+        assert_eq!(command("codex", &confined).join(" "), want);
         let config = RunConfig {
             json_events: true,
             output_schema: Some("schema.json".into()),

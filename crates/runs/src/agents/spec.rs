@@ -34,6 +34,9 @@ pub struct Stage {
     pub program: String,
     /// Its first arguments.
     pub args: Vec<String>,
+    /// Further ones where the sandbox confines: those by which it asks nobody and has no sandbox of its
+    /// own.
+    pub confined: Vec<String>,
     /// How the prompt is given; `{prompt}` is it.
     pub prompt: Vec<String>,
     /// What prints its version.
@@ -216,6 +219,7 @@ impl FromInput for Stage {
         let mut fields = input.fields("Command")?;
         let program = fields.required("program");
         let args = fields.or_default("args");
+        let confined = fields.or_default("confined");
         let prompt = fields.or("prompt", vec!["{prompt}".to_owned()]);
         let version = fields.or_default("version");
         let install = fields.or_default("install");
@@ -231,6 +235,7 @@ impl FromInput for Stage {
             Some(Self {
                 program: program?,
                 args: args?,
+                confined: confined?,
                 prompt: prompt?,
                 version: version?,
                 install: install?,

@@ -14,6 +14,9 @@ use crate::collect::Oid;
 use crate::git::place::Place;
 use crate::git::refs::{self, RefLock};
 
+/// How many runs are kept results of.
+const MOST_RESULTS: usize = 200;
+
 /// The names in a run's folder.
 const JOURNAL: &str = "run.json";
 const LOCK: &str = "lock";
@@ -158,6 +161,7 @@ impl RunHome {
                 .with_hint("use letters, digits, `-` and `_`"));
         }
         let path = self.runs().join(id);
+        self.prune_results(id);
         let begin = || {
             let gate = self.gate()?;
             DirBuilder::new().mode(0o700).create(&path)?;
@@ -177,6 +181,26 @@ impl RunHome {
             }
             _ => Error::new(ErrorKind::Io, format!("cannot begin run {id}: {error}")),
         })
+    }
+
+    /// Removes what is kept of the oldest runs, so that the next one has room. What cannot be looked at, or
+    /// belongs to a run that is not over, stays.
+    fn prune_results(&self, next: &str) {
+        let results = self.path.join("results");
+        let entries = fs::read_dir(&results).into_iter().flatten().flatten();
+        let aged = entries.filter_map(|entry| {
+            let changed = entry.metadata().ok()?.modified().ok()?;
+            Some((changed, entry.file_name()))
+        });
+        let mut aged: Vec<_> = aged.filter(|(_, name)| name.as_os_str() != next).collect();
+        aged.sort();
+        let excess = (aged.len() + 1).saturating_sub(MOST_RESULTS);
+        for (_, name) in aged.into_iter().take(excess) {
+            if matches!(self.runs().join(&name).try_exists(), Ok(false)) {
+                // The next run tries again.
+                drop(fs::remove_dir_all(results.join(name)));
+            }
+        }
     }
 
     /// What a sweep finds: runs that were killed, with their locks, and what was being removed.

@@ -88,6 +88,28 @@ async fn a_sweep_leaves_what_is_somebodys_work_and_what_nobody_can_tell() {
     assert!(theirs.exists());
 }
 
+/// What is kept of runs is bounded: the oldest goes, and that of a run that is not over stays.
+#[test]
+fn results_of_the_oldest_runs_make_room() {
+    let folder = Folder::on_disk();
+    let home = RunHome::at(folder.join("home")).unwrap();
+    let results = folder.join("home/results");
+    let old = std::time::SystemTime::UNIX_EPOCH;
+    for number in 0..205_u64 {
+        let kept = results.join(format!("run-{number:03}"));
+        write(&kept, "log", "x\n");
+        let at = old + std::time::Duration::from_secs(number);
+        fs::File::open(&kept).unwrap().set_modified(at).unwrap();
+    }
+    let alive = home.begin("run-000").unwrap();
+    drop(home.begin("next").unwrap());
+    let left = fs::read_dir(&results).unwrap().count();
+    assert!((199..=200).contains(&left), "{left}");
+    assert!(results.join("run-000/log").exists() && results.join("run-204/log").exists());
+    assert!(!results.join("run-001").exists());
+    drop(alive);
+}
+
 #[tokio::test]
 async fn a_sweep_removes_what_was_killed_before_its_lock_or_in_the_middle_of_its_removal() {
     let folder = Folder::on_disk();

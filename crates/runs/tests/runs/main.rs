@@ -15,3 +15,4 @@ mod modes;
 mod reference;
 mod repository;
 mod sandboxed;
+mod sbx;

@@ -32,12 +32,14 @@ use Counterpart::{Different, Here, There};
 
 const CLI: &str = "../../crates/cli/tests/cli/agent.rs";
 const DOCKER: &str = "tests/runs/docker.rs";
+const RUNS: &str = "tests/runs/sbx.rs";
+const DRIVER: &str = "../../backends/sbx/tests/driver.rs";
 
 const TABLE: [(&str, Counterpart); 55] = [
     ("test_shell_command", Here),
     ("test_codex_command", Here),
-    ("test_codex_auth_helpers", Different),
-    ("test_codex_accepts_string_auth", Different),
+    ("test_codex_auth_helpers", There(DRIVER, "test_codex_auth_helpers")),
+    ("test_codex_accepts_string_auth", There(DRIVER, "test_codex_accepts_string_auth")),
     ("test_opencode_command", Here),
     ("test_cli_run_file_target_default_prompt", Different),
     ("test_cli_run_file_target_with_diff", Different),
@@ -47,14 +49,20 @@ const TABLE: [(&str, Counterpart); 55] = [
         There(CLI, "what_cannot_be_is_refused_with_the_reason_and_changes_nothing"),
     ),
     ("test_cli_doctor", Different),
-    ("test_cli_preflights_docker_sbx_binary_only", Different),
+    (
+        "test_cli_preflights_docker_sbx_binary_only",
+        There(DRIVER, "test_docker_sbx_check_ready_passes_when_sbx_ls_succeeds"),
+    ),
     ("test_cli_can_skip_preflight", Different),
     (
         "test_cli_run_config_adds_pretty_filter",
         There(CLI, "shows_steps_as_they_come_and_a_table_at_the_end"),
     ),
     ("test_cli_run_config_raw_skips_pretty_filter", Here),
-    ("test_cli_rejects_localhost_provider_for_docker_sbx", Different),
+    (
+        "test_cli_rejects_localhost_provider_for_docker_sbx",
+        There(RUNS, "test_cli_rejects_localhost_provider_for_docker_sbx"),
+    ),
     ("test_runner_run_sync_lifecycle", Here),
     ("test_runner_parses_opt_in_json_events", Here),
     ("test_runner_instance_uses_default_prompt", Different),
@@ -64,25 +72,64 @@ const TABLE: [(&str, Counterpart); 55] = [
         "test_docker_command_mounts_workspace",
         There(DOCKER, "a_container_is_asked_for_as_the_reference_does"),
     ),
-    ("test_docker_sbx_command_for_shell", Different),
-    ("test_docker_sbx_strips_codex_binary", Different),
-    ("test_docker_sbx_strips_opencode_binary", Different),
-    ("test_docker_sbx_retries_existing_workspace_sandbox", Different),
-    ("test_docker_sbx_applies_network_allow_policy", Different),
-    ("test_docker_sbx_adds_openai_network_policy", Different),
-    ("test_docker_sbx_sets_secret_from_env", Different),
-    ("test_docker_sbx_sets_oauth_secret", Different),
-    ("test_docker_sbx_applies_codex_backend_oauth_auth", Different),
-    ("test_docker_sbx_applies_codex_backend_api_key_auth", Different),
-    ("test_docker_sbx_refreshes_oauth_secret", Different),
-    ("test_docker_sbx_syncs_host_codex_auth", Different),
+    ("test_docker_sbx_command_for_shell", There(RUNS, "test_docker_sbx_command_for_shell")),
+    ("test_docker_sbx_strips_codex_binary", There(RUNS, "test_docker_sbx_strips_codex_binary")),
+    (
+        "test_docker_sbx_strips_opencode_binary",
+        There(RUNS, "test_docker_sbx_strips_opencode_binary"),
+    ),
+    (
+        "test_docker_sbx_retries_existing_workspace_sandbox",
+        There(RUNS, "test_docker_sbx_retries_existing_workspace_sandbox"),
+    ),
+    (
+        "test_docker_sbx_applies_network_allow_policy",
+        There(DRIVER, "test_docker_sbx_applies_network_allow_policy"),
+    ),
+    (
+        "test_docker_sbx_adds_openai_network_policy",
+        There(RUNS, "test_docker_sbx_adds_openai_network_policy"),
+    ),
+    ("test_docker_sbx_sets_secret_from_env", There(DRIVER, "test_docker_sbx_sets_secret_from_env")),
+    ("test_docker_sbx_sets_oauth_secret", There(DRIVER, "test_docker_sbx_sets_oauth_secret")),
+    (
+        "test_docker_sbx_applies_codex_backend_oauth_auth",
+        There(DRIVER, "test_docker_sbx_applies_codex_backend_oauth_auth"),
+    ),
+    (
+        "test_docker_sbx_applies_codex_backend_api_key_auth",
+        There(DRIVER, "test_docker_sbx_applies_codex_backend_api_key_auth"),
+    ),
+    (
+        "test_docker_sbx_refreshes_oauth_secret",
+        There(DRIVER, "test_docker_sbx_refreshes_oauth_secret"),
+    ),
+    (
+        "test_docker_sbx_syncs_host_codex_auth",
+        There(DRIVER, "test_docker_sbx_syncs_host_codex_auth"),
+    ),
     ("test_docker_sbx_force_recreate_removes_existing_named_sandbox", Here),
-    ("test_docker_sbx_force_recreate_removes_conflicting_workspace_sandboxes", Different),
+    (
+        "test_docker_sbx_force_recreate_removes_conflicting_workspace_sandboxes",
+        There(RUNS, "test_docker_sbx_force_recreate_removes_conflicting_workspace_sandboxes"),
+    ),
     ("test_docker_sbx_does_not_retry_unrelated_sandbox_when_named", Here),
-    ("test_docker_sbx_check_available_raises_helpful_error", Different),
-    ("test_docker_sbx_check_available_passes_when_sbx_exists", Different),
-    ("test_docker_sbx_check_ready_passes_when_sbx_ls_succeeds", Different),
-    ("test_docker_sbx_check_ready_raises_when_sbx_ls_fails", Different),
+    (
+        "test_docker_sbx_check_available_raises_helpful_error",
+        There(DRIVER, "test_docker_sbx_check_available_raises_helpful_error"),
+    ),
+    (
+        "test_docker_sbx_check_available_passes_when_sbx_exists",
+        There(DRIVER, "test_docker_sbx_check_available_passes_when_sbx_exists"),
+    ),
+    (
+        "test_docker_sbx_check_ready_passes_when_sbx_ls_succeeds",
+        There(DRIVER, "test_docker_sbx_check_ready_passes_when_sbx_ls_succeeds"),
+    ),
+    (
+        "test_docker_sbx_check_ready_raises_when_sbx_ls_fails",
+        There(DRIVER, "test_docker_sbx_check_ready_raises_when_sbx_ls_fails"),
+    ),
     ("test_docker_sbx_check_agent_secrets_raises_for_missing_openai", Here),
     ("test_sandbox_file_management", Here),
     ("test_sandbox_file_management_rejects_workspace_escape", Here),
@@ -95,7 +142,10 @@ const TABLE: [(&str, Counterpart); 55] = [
     ("test_shell_non_strict_ignores_skills", Here),
     ("test_pretty_stream_filter_formats_codex_agent_message", Here),
     ("test_pretty_stream_filter_formats_codex_command_failure", Here),
-    ("test_pretty_stream_filter_hides_sbx_noise", Different),
+    (
+        "test_pretty_stream_filter_hides_sbx_noise",
+        There(RUNS, "test_pretty_stream_filter_hides_sbx_noise"),
+    ),
     ("test_docker_sbx_shell_runs_command", Here),
     ("test_docker_sbx_runner_collects_tracked_diff", Here),
 ];

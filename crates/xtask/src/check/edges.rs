@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::shell::{Outcome, cargo, read, say};
 
 /// Every crate, and the crates of ours it may depend on. Tests may use the test kit besides.
-const ALLOWED: [(&str, &[&str]); 16] = [
+const ALLOWED: [(&str, &[&str]); 18] = [
     ("bastide-archive", &["bastide-model"]),
     ("bastide-model", &[]),
     ("bastide-proto", &[]),
@@ -20,11 +20,20 @@ const ALLOWED: [(&str, &[&str]); 16] = [
         &["bastide", "bastide-guest-bin", "bastide-mount-bin", "bastide-proto", "bastide-wire"],
     ),
     ("bastide-docker", &["bastide", "bastide-guest-bin", "bastide-proto"]),
+    ("bastide-sbx", &["bastide", "bastide-guest-bin", "bastide-proto"]),
+    ("bastide-sbx-stand-in", &["bastide", "bastide-local"]),
     ("bastide-remote", &["bastide"]),
     ("bastide-runs", &["bastide", "bastide-model"]),
     (
         "bastide-cli",
-        &["bastide", "bastide-docker", "bastide-local", "bastide-remote", "bastide-runs"],
+        &[
+            "bastide",
+            "bastide-docker",
+            "bastide-local",
+            "bastide-remote",
+            "bastide-runs",
+            "bastide-sbx",
+        ],
     ),
     ("bastide-testkit", &["bastide", "bastide-archive", "bastide-model", "bastide-proto"]),
     ("xtask", &["bastide", "bastide-docker", "bastide-local", "bastide-model", "bastide-testkit"]),

@@ -64,14 +64,17 @@ pub(super) async fn run(
     if let Some(first) = attempts.first() {
         report::missing_program(ui, &work.agent.spec, &first.result);
     }
+    if let Some(code) = stop.exit_code() {
+        ui.note("interrupted: every run was ended, and nothing is to be kept");
+        return Ok(code);
+    }
     let passed = attempts.iter().filter(|attempt| attempt.passed());
     let best = passed.min_by_key(|attempt| attempt.rank());
     match json {
         true => ui.json(&object(&attempts, best)?)?,
         false => show(ui, &attempts, best)?,
     }
-    let judged = best.map_or(ExitCode::from(NONE_PASSED), |_| ExitCode::SUCCESS);
-    Ok(stop.exit_code().unwrap_or(judged))
+    Ok(best.map_or(ExitCode::from(NONE_PASSED), |_| ExitCode::SUCCESS))
 }
 
 async fn attempt(work: &Work, name: String, stop: &StopSignal) -> Result<Attempt> {

@@ -72,7 +72,7 @@ pub(super) fn one(ui: &mut Ui, spec: &AgentSpec, json: bool) -> Result<ExitCode>
 
 fn command(spec: &AgentSpec) -> Vec<String> {
     let call = &spec.command;
-    [std::slice::from_ref(&call.program), &call.args, &call.prompt].concat()
+    [std::slice::from_ref(&call.program), &call.args, &call.confined, &call.prompt].concat()
 }
 
 fn object(spec: &AgentSpec) -> Value {

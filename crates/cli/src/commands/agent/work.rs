@@ -123,11 +123,12 @@ impl Work {
     pub(super) fn sandbox(&self, branch: Option<&str>) -> Result<Sandbox> {
         let mut given = self.given.clone();
         given.branch = branch.map(str::to_owned);
-        let Planned { backend, client, manifest, options } = &self.planned;
+        let Planned { backend, client, manifest, options, provided } = &self.planned;
         let options = SandboxOptions::new(&self.workspace)
             .given(given)
             .create(options.clone())
-            .manifest(manifest.clone());
+            .manifest(manifest.clone())
+            .provided(provided.clone());
         let sandbox = Sandbox::new(backend.clone(), run_home()?, options);
         Ok(sandbox.with_client(client.clone()))
     }

@@ -1,0 +1,42 @@
+//! What is to go wrong.
+
+use std::io::{self, Write};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::world::World;
+use crate::{Failure, Outcome};
+
+/// Longer than any test waits.
+const FOREVER: Duration = Duration::from_secs(3600);
+
+/// Strikes if this call is to fail.
+pub(crate) fn strike(world: &World, words: &[String]) -> Result<Option<Outcome>, Failure> {
+    let line = words.join(" ");
+    for fault in world.faults() {
+        if fault == "noise" {
+            writeln!(io::stdout(), "Starting the daemon (sandboxd)...\r\n[ready]\r")?;
+            continue;
+        }
+        let Some((verb, what)) = fault.split_once(':') else { continue };
+        if line != verb && !line.starts_with(&format!("{verb} ")) {
+            continue;
+        }
+        match what {
+            "hang" => std::thread::sleep(FOREVER),
+            "tree" => {
+                // It inherits our streams, and its number is left for whoever looks for it.
+                let child = Command::new("sleep").arg("3600").stdin(Stdio::null()).spawn()?;
+                std::fs::write(world.path("child"), child.id().to_string())?;
+                std::thread::sleep(FOREVER);
+            }
+            code => {
+                let code: u16 = code.parse().unwrap_or(1);
+                let code = u8::try_from(code).unwrap_or(1).max(1);
+                let message = format!("request failed: {what} (injected)");
+                return Ok(Some(Err(Failure(code, message))));
+            }
+        }
+    }
+    Ok(None)
+}
