@@ -3,6 +3,7 @@
 //! By renames only: what is there moves into a folder beside it, then what is new moves in. What must
 //! stay is left where it is, and so are the folders that lead to it.
 
+use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -80,11 +81,12 @@ impl Moves {
         kept: &[&[Vec<u8>]],
         is_top: bool,
     ) -> Result<(), Errno> {
+        let kept = by_first_name(kept);
         for name in names(base)? {
             if is_top && is_hidden(&name) {
                 continue;
             }
-            match inside(kept, &name) {
+            match inside(&kept, &name) {
                 KeptPaths::No => self.aside(base, &name, old, &name)?,
                 KeptPaths::All => {}
                 KeptPaths::Below(below) => {
@@ -102,7 +104,7 @@ impl Moves {
             }
         }
         for name in names(new)? {
-            if !matches!(inside(kept, &name), KeptPaths::No) || is_hidden(&name) {
+            if !matches!(inside(&kept, &name), KeptPaths::No) || is_hidden(&name) {
                 continue;
             }
             let mut attempts = 0;
@@ -130,12 +132,17 @@ enum KeptPaths<'a> {
     Below(Vec<&'a [Vec<u8>]>),
 }
 
-fn inside<'a>(kept: &[&'a [Vec<u8>]], name: &[u8]) -> KeptPaths<'a> {
-    let below: Vec<&[Vec<u8>]> = kept
-        .iter()
-        .filter_map(|path| path.split_first().filter(|(first, _)| *first == name))
-        .map(|(_, rest)| rest)
-        .collect();
+/// Paths by their first name, each with what follows that. There may be as many as there are files.
+fn by_first_name<'a>(kept: &[&'a [Vec<u8>]]) -> HashMap<&'a [u8], Vec<&'a [Vec<u8>]>> {
+    let mut by_name: HashMap<&[u8], Vec<&[Vec<u8>]>> = HashMap::new();
+    for (first, rest) in kept.iter().filter_map(|path| path.split_first()) {
+        by_name.entry(first).or_default().push(rest);
+    }
+    by_name
+}
+
+fn inside<'a>(kept: &HashMap<&[u8], Vec<&'a [Vec<u8>]>>, name: &[u8]) -> KeptPaths<'a> {
+    let below = kept.get(name).cloned().unwrap_or_default();
     if below.is_empty() {
         KeptPaths::No
     } else if below.iter().any(|rest| rest.is_empty()) {
