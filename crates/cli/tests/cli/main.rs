@@ -21,3 +21,4 @@ mod run;
 mod snapshots;
 mod strangers;
 mod terminal;
+mod undo;
