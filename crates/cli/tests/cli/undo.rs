@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::harness::{Home, text};
+use crate::chaos::random;
+use crate::harness::{Home, count, pass, text};
 
 fn journaled(home: &Home) -> String {
     home.say(&["create", "--journal"]).trim().to_owned()
@@ -52,7 +53,7 @@ fn names_the_command_that_broke_a_test() {
     let found = home.say(&["bisect", &id, "--", "sh", "-c", "test ! -e works -o -f works"]);
     assert_eq!(found, "7\t0\tsh -c mkdir works\n");
     assert_eq!(home.say(&["exec", &id, "--", "ls", "-l"]), before);
-    assert_eq!(home.folders(), [id.clone()], "no fork is left");
+    assert!(home.folders().iter().eq([&id]), "no fork is left");
     let refused = home.run(&["bisect", &id, "--", "false"]);
     assert!(text(&refused.stderr).contains("at the oldest point already"), "{refused:?}");
     let refused = home.run(&["bisect", &id, "--", "true"]);
@@ -81,36 +82,66 @@ fn says_what_conflicts_by_its_exit_code() {
     assert!(!home.say(&["log", &id]).is_empty(), "a stopped session has its log");
 }
 
+/// Starts the tool, and kills it at some moment.
+fn killed(home: &Home, arguments: &[&str]) {
+    let mut child = home.command(arguments).spawn().unwrap();
+    pass(Duration::from_micros(random(200_000)));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // Whoever comes next waits until the guest is done, and finds out what became of it.
+    home.say(&["diff", "--stat", arguments[1], "0.."]);
+}
+
+/// Whether the last point is in effect.
+fn is_applied(home: &Home, id: &str) -> bool {
+    let log: Value = home.json(&["log", "--json", id]);
+    log.as_array().and_then(|points| points.last()).is_some_and(|last| last["applied"] == true)
+}
+
+fn names(home: &Home, id: &str) -> usize {
+    home.json(&["files", "ls", "--json", id, "."]).as_array().map_or(0, Vec::len)
+}
+
 /// The tool itself is killed, at any moment.
 #[test]
 fn is_before_or_after_when_the_tool_is_killed() {
     let home = Home::new();
     let id = journaled(&home);
-    let make = "for n in $(seq 300); do echo $n > f$n; done";
-    home.say(&["exec", &id, "--", "sh", "-c", make]);
-    let look = || {
-        let listed = home.json(&["files", "ls", "--json", &id, "."]);
-        listed.as_array().map_or(0, Vec::len)
-    };
-    let full = look();
-    for round in 0..10_u64 {
-        home.say(&["exec", &id, "--", "sh", "-c", "rm f*; echo one > one"]);
-        let left = look();
-        assert!(left < full);
-        let mut undo = home.command(&["undo", &id]).spawn().unwrap();
-        std::thread::sleep(Duration::from_millis(round * 13));
-        undo.kill().unwrap();
-        undo.wait().unwrap();
-        // Whoever comes next finds one or the other, and the journal says which.
-        let log: Value = home.json(&["log", "--json", &id]);
-        assert!(log.as_array().is_some_and(|points| points.len() >= 2));
-        let redo = home.run(&["redo", &id]);
-        let now = look();
-        match redo.status.code() {
-            Some(0) => assert_eq!(now, left, "round {round}: it was undone, and redone"),
-            _ => assert_eq!(now, left, "round {round}: {}", text(&redo.stderr)),
+    let sh = |line: &str| home.say(&["exec", &id, "--", "sh", "-c", line]);
+    sh("for n in $(seq 300); do echo $n > f$n; done");
+    let full = names(&home, &id);
+    for round in 0..count(100) {
+        sh("rm f*; echo one > one");
+        let left = names(&home, &id);
+        killed(&home, &["undo", &id]);
+        let now = names(&home, &id);
+        let wanted = if is_applied(&home, &id) { left } else { full };
+        assert_eq!(now, wanted, "round {round}: the journal says what the workspace is");
+        if now == left {
+            home.say(&["undo", &id]);
+            assert_eq!(names(&home, &id), full, "round {round}");
         }
-        home.say(&["undo", &id]);
-        assert_eq!(look(), full, "round {round}");
+    }
+    let fork = home.say(&["fork", &id]).trim().to_owned();
+    home.say(&["exec", &fork, "--", "sh", "-c", "rm f1 f2; echo new > new"]);
+    for round in 0..count(100) {
+        killed(&home, &["checkpoint", &id]);
+        assert_eq!(names(&home, &id), full, "round {round}");
+        killed(&home, &["fork", &id]);
+        assert_eq!(names(&home, &id), full, "round {round}");
+        killed(&home, &["merge", &id, &fork]);
+        let log: Value = home.json(&["log", "--json", &id]);
+        let last = log.as_array().and_then(|points| points.last()).unwrap();
+        let is_merged = last["kind"] == "merge" && last["applied"] == true;
+        assert_eq!(names(&home, &id), if is_merged { full - 1 } else { full }, "round {round}");
+        if is_merged {
+            home.say(&["undo", &id]);
+        }
+        assert_eq!(names(&home, &id), full, "round {round}");
+    }
+    // A fork is whole, or it is swept.
+    home.sweep();
+    for other in home.folders().into_iter().filter(|other| *other != id && *other != fork) {
+        assert_eq!(names(&home, &other), full);
     }
 }

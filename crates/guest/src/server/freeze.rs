@@ -20,8 +20,11 @@ use super::kill::{ProcessRef, ProcessTree};
 /// be stopped, so everything goes on for a moment then.
 const ATTEMPTS: u32 = 100;
 
-/// How often processes are looked at before they are let go again, a millisecond apart.
+/// How often processes are looked at before they are let go again.
 const LOOKS: u32 = 50;
+
+/// How long to wait before looking again.
+const STEP: Duration = Duration::from_millis(1);
 
 /// How long a command that is to be started waits for the end of a freeze.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -57,45 +60,49 @@ impl Drop for Stopped {
 }
 
 impl Stopped {
-    /// Stops everything that descends from these processes, but not those themselves. False if
-    /// something cannot be stopped now.
+    /// Stops whatever descends from these processes and is not stopped yet, but not those themselves. True if
+    /// everything stands still.
     fn stop(&mut self, supervisors: &[Pid]) -> bool {
-        for _ in 0..LOOKS {
-            let tree = ProcessTree::scan();
-            let mut is_still = true;
-            for process in tree.below(supervisors) {
-                if self.known.contains(&process) {
-                    is_still &= process.stands_still();
-                    continue;
-                }
-                is_still = false;
-                self.known.insert(process);
-                // Whoever stopped it wants it to stay so.
-                if !process.stands_still() {
-                    drop(process.signal(Signal::STOP));
-                    self.processes.push(process);
-                }
+        let mut is_still = true;
+        for process in ProcessTree::scan().below(supervisors) {
+            if self.known.contains(&process) {
+                is_still &= process.stands_still();
+                continue;
             }
-            if is_still {
-                return true;
+            is_still = false;
+            self.known.insert(process);
+            // Whoever stopped it wants it to stay so.
+            if !process.stands_still() {
+                drop(process.signal(Signal::STOP));
+                self.processes.push(process);
             }
-            std::thread::sleep(Duration::from_millis(1));
         }
-        false
+        is_still
     }
 }
 
-/// Stops everything, however often that has to be tried.
-fn stop_all(supervisors: &[Pid]) -> Option<Stopped> {
+/// Stops everything, however often that has to be tried; nothing if it cannot be done.
+async fn stop_all(supervisors: Vec<Pid>) -> Result<Option<Stopped>, Fault> {
+    let supervisors = Arc::new(supervisors);
     for _ in 0..ATTEMPTS {
         let mut stopped = Stopped::default();
-        if stopped.stop(supervisors) {
-            return Some(stopped);
+        for _ in 0..LOOKS {
+            let whose = Arc::clone(&supervisors);
+            let (back, is_still) = blocking(move || {
+                let is_still = stopped.stop(&whose);
+                (stopped, is_still)
+            })
+            .await?;
+            if is_still {
+                return Ok(Some(back));
+            }
+            stopped = back;
+            tokio::time::sleep(STEP).await;
         }
         drop(stopped);
-        std::thread::sleep(Duration::from_millis(2));
+        tokio::time::sleep(STEP).await;
     }
-    None
+    Ok(None)
 }
 
 /// Answers a request to keep everything from running.
@@ -109,8 +116,7 @@ pub(super) async fn run(
     let _gate = Arc::clone(&guest.freezes).write_owned().await;
     let alive = guest.processes.alive();
     let supervisors: Vec<Pid> = alive.iter().map(|process| process.supervisor).collect();
-    let stopped = blocking(move || stop_all(&supervisors)).await;
-    let stopped = match stopped {
+    let stopped = match stop_all(supervisors).await {
         Ok(Some(stopped)) => stopped,
         Ok(None) => {
             let message = "a process of the session does not stand still";

@@ -18,21 +18,21 @@ use crate::trials;
 
 use crashes::is_before_or_after_when_its_processes_are_killed;
 use forks::{
-    a_fork_has_every_byte_written_before_it, checkpoints_are_of_one_instant,
-    merges_what_a_fork_changed, sixteen_forks_are_each_their_own,
+    checkpoints_are_of_one_instant, merges_what_a_fork_changed, sixteen_forks_are_each_their_own,
+    t8_a_fork_has_every_byte_written_before_it,
 };
 use model::goes_wherever_a_model_in_memory_goes;
 use refusals::{keeps_as_many_points_as_it_should, says_what_is_wrong_with_a_point};
 
 pub(super) const TRIALS: &[Trial] = trials![
-    undo_takes_back_what_commands_did,
-    undo_never_removes_what_the_session_did_not_write,
+    t10_undo_takes_back_what_commands_did,
+    t9_undo_never_removes_what_the_session_did_not_write,
     brings_back_links_holes_and_repositories,
     finds_a_database_whole_at_every_point,
     goes_back_to_checkpoints_without_a_journal,
     restores_one_path_and_nothing_else,
     a_point_outlives_a_stop,
-    a_fork_has_every_byte_written_before_it,
+    t8_a_fork_has_every_byte_written_before_it,
     sixteen_forks_are_each_their_own,
     checkpoints_are_of_one_instant,
     merges_what_a_fork_changed,
@@ -81,7 +81,7 @@ const PROJECT: &str = "mkdir -p src/deep docs bin 'odd name'; echo 'int main(voi
     echo '#!/bin/sh' > bin/tool; chmod 755 bin/tool; ln -s ../src docs/link; ln src/main.c docs/second
     touch -d '2001-02-03 04:05:06' docs/old; echo spaced > 'odd name/file'; chmod 500 docs";
 
-async fn undo_takes_back_what_commands_did(context: Context) -> Outcome {
+async fn t10_undo_takes_back_what_commands_did(context: Context) -> Outcome {
     let eye = Eye::open()?;
     let session = journaled(&context, &Manifest::default()).await?;
     say(&session, PROJECT).await?;
@@ -124,7 +124,7 @@ async fn undo_takes_back_what_commands_did(context: Context) -> Outcome {
     Ok(session.delete().await?)
 }
 
-async fn undo_never_removes_what_the_session_did_not_write(context: Context) -> Outcome {
+async fn t9_undo_never_removes_what_the_session_did_not_write(context: Context) -> Outcome {
     // What the program itself put there, between two commands.
     let session = journaled(&context, &Manifest::default()).await?;
     say(&session, "echo 1 > one").await?;

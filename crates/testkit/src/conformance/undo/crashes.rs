@@ -58,7 +58,7 @@ async fn killed_in<T>(
     work: impl AsyncFnOnce(&Session) -> T,
 ) -> Result<(Session, T), TrialError> {
     let id = session.id().clone();
-    let victim = if round % 2 == 0 { Victim::Guest } else { Victim::Warden };
+    let victim = if round.is_multiple_of(2) { Victim::Guest } else { Victim::Warden };
     let lost = "the guest is no process of this host";
     let guest = find(client, &id, Victim::Guest).await?.ok_or(lost)?;
     let pid = find(client, &id, victim).await?.ok_or(lost)?;
