@@ -169,12 +169,16 @@ impl Backend for DockerBackend {
     async fn boot(&self, folder: &SessionFolder, spec: &MachineSpec) -> Result<Booted> {
         let kept = DockerOptions::load(folder.path())?;
         let was_there = kept.is_some();
-        let options = kept.unwrap_or_else(|| self.options.clone());
+        // A fork is what it was forked from.
+        let like = spec.like.as_ref().map(|id| folder.path().with_file_name(id.as_str()));
+        let alike = like.as_deref().map(DockerOptions::load).transpose()?.flatten();
+        let options = kept.or(alike).unwrap_or_else(|| self.options.clone());
         options.only_ids()?;
         check_rung(spec)?;
         check_grants(spec)?;
         // A session stays where it was made, whoever resumes it.
-        let address = load_engine(folder.path()).unwrap_or_else(|| self.address.clone());
+        let address = load_engine(folder.path()).or_else(|| load_engine(like.as_deref()?));
+        let address = address.unwrap_or_else(|| self.address.clone());
         let (engine, about) = self.engine(&address).await?;
         network::check(&engine, spec.network).await?;
         let progress = self.progress.as_deref();

@@ -9,19 +9,27 @@ pub(crate) mod values;
 use crate::commands::agent::AgentArgs;
 use crate::commands::attach::AttachArgs;
 use crate::commands::audit::AuditArgs;
+use crate::commands::bisect::BisectArgs;
+use crate::commands::checkpoint::CheckpointArgs;
 use crate::commands::cp::CpArgs;
 use crate::commands::create::CreateArgs;
+use crate::commands::diff::DiffArgs;
 use crate::commands::docs::{CompletionsArgs, ManArgs};
 use crate::commands::doctor::DoctorArgs;
 use crate::commands::events::EventsArgs;
 use crate::commands::exec::ExecArgs;
 use crate::commands::files::FilesArgs;
+use crate::commands::fork::ForkArgs;
 use crate::commands::inspect::InspectArgs;
 use crate::commands::kill::KillArgs;
+use crate::commands::log::LogArgs;
 use crate::commands::ls::LsArgs;
+use crate::commands::merge::MergeArgs;
 use crate::commands::mounts::MountsArgs;
 use crate::commands::port::PortArgs;
 use crate::commands::ps::PsArgs;
+use crate::commands::redo::RedoArgs;
+use crate::commands::restore::RestoreArgs;
 use crate::commands::resume::ResumeArgs;
 use crate::commands::rm::RmArgs;
 use crate::commands::run::RunArgs;
@@ -30,6 +38,7 @@ use crate::commands::shell::ShellArgs;
 use crate::commands::snapshot::SnapshotArgs;
 use crate::commands::stop::StopArgs;
 use crate::commands::sweep::SweepArgs;
+use crate::commands::undo::UndoArgs;
 
 /// Give software agents a place to work
 #[derive(Debug, clap::Parser)]
@@ -61,6 +70,15 @@ pub(crate) enum Task {
     Resume(ResumeArgs),
     Rm(RmArgs),
     Snapshot(SnapshotArgs),
+    Checkpoint(CheckpointArgs),
+    Log(LogArgs),
+    Diff(DiffArgs),
+    Undo(UndoArgs),
+    Redo(RedoArgs),
+    Restore(RestoreArgs),
+    Fork(ForkArgs),
+    Merge(MergeArgs),
+    Bisect(BisectArgs),
     Sweep(SweepArgs),
     Sbx(SbxTaskArgs),
     Doctor(DoctorArgs),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use bastide::snapshot::store::{SaveOptions, SaveReport};
 use bastide::{
-    Backend, Client, Result, ResumeOptions, Saved, Session, SessionId, SessionInfo, Store,
-    SweepOptions, SweepReport, Swept,
+    Backend, Client, JournalLog, Result, ResumeOptions, Saved, Session, SessionId, SessionInfo,
+    Store, SweepOptions, SweepReport, Swept,
 };
 use bastide_docker::{DockerBackend, DockerOptions};
 use bastide_local::LocalBackend;
@@ -121,6 +121,21 @@ impl Clients {
     /// Goes on with a session that runs.
     pub(crate) async fn attach(&self, id: &SessionId) -> Result<Session> {
         self.of(id)?.attach(id).await
+    }
+
+    /// Makes sessions that begin with the files of another.
+    pub(crate) async fn fork(
+        &self,
+        session: &Session,
+        count: usize,
+        at: Option<&str>,
+    ) -> Result<Vec<Session>> {
+        self.of(session.id())?.fork(session, count, at).await
+    }
+
+    /// The points of a session.
+    pub(crate) fn log(&self, id: &SessionId) -> Result<JournalLog> {
+        self.of(id)?.log(id)
     }
 
     /// What is known about one session.

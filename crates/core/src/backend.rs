@@ -302,6 +302,9 @@ pub struct MachineSpec {
     /// machine in its place, and gives it no other files.
     #[serde(skip)]
     pub before: Option<Box<Machine>>,
+    /// The session of this home that a new one is to be like, in what only its backend knows.
+    #[serde(skip)]
+    pub like: Option<SessionId>,
 }
 
 /// A file or folder of the host that a session may use.
@@ -331,6 +334,7 @@ impl MachineSpec {
             search_path: Vec::new(),
             storage: None,
             before: None,
+            like: None,
         }
     }
 }

@@ -3,6 +3,7 @@
 mod create;
 pub(crate) mod dependencies;
 mod events;
+mod fork;
 mod lifetime;
 mod options;
 mod removal;
@@ -22,6 +23,7 @@ use crate::backend::{Backend, Grant, MachineSpec, ResourceLimits, SessionId};
 use crate::client::dependencies::Dependencies;
 use crate::compat::raise;
 use crate::events::EventOptions;
+use crate::journal::JournalOptions;
 use crate::session::lifecycle::{ConcurrencyLimits, ProgressListener};
 use crate::snapshot::SnapshotTypes;
 use crate::state::State;
@@ -29,6 +31,7 @@ use crate::workspace::GitOptions;
 use crate::{Error, ErrorClass, ErrorKind, Result};
 
 pub(crate) use create::uuid_of;
+use fork::ForkSource;
 pub use lifetime::{SessionInfo, SessionStatus};
 pub(crate) use removal::{Removal, shut_down};
 pub use reserved_paths::runs_home;
@@ -110,6 +113,8 @@ pub struct CreateOptions {
     /// Whether the session is of the reference's `unix_local` kind: its workspace is a folder of
     /// this host, and a temporary one if the manifest names none.
     pub unix_local: bool,
+    /// Which points the session makes of itself; by default none but those somebody asks for.
+    pub journal: Option<JournalOptions>,
 }
 
 impl CreateOptions {
@@ -210,6 +215,13 @@ impl CreateOptions {
         self.unix_local = true;
         self
     }
+
+    /// Makes points in that way.
+    #[must_use]
+    pub fn journal(mut self, journal: JournalOptions) -> Self {
+        self.journal = Some(journal);
+        self
+    }
 }
 
 impl Default for CreateOptions {
@@ -230,6 +242,7 @@ impl Default for CreateOptions {
             concurrency: ConcurrencyLimits::default(),
             progress: None,
             unix_local: false,
+            journal: None,
         }
     }
 }

@@ -7,6 +7,7 @@ mod client;
 pub mod compat;
 pub mod events;
 pub mod host;
+mod journal;
 pub mod link;
 pub mod secrets;
 mod session;
@@ -27,6 +28,10 @@ pub use client::dependencies::{Dependencies, Dependency};
 pub use client::{
     Client, CreateOptions, ResumeOptions, SessionInfo, SessionStatus, SnapshotChoice, SweepOptions,
     SweepReport, Swept, runs_home,
+};
+pub use journal::{
+    ChangeKind, ChangeSummary, CheckpointReport, DiffReport, FileDiff, JournalLog, JournalOptions,
+    Mechanism, MergeReport, Point, PointKind, TransitionReport,
 };
 pub use session::Session;
 pub use session::command::{Command, Input};

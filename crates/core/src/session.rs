@@ -4,6 +4,7 @@ pub(crate) mod command;
 pub(crate) mod environment;
 mod events;
 pub(crate) mod files;
+mod journal;
 pub(crate) mod lifecycle;
 pub(crate) mod output;
 mod ports;
@@ -115,9 +116,10 @@ impl Session {
     }
 
     async fn start_command(&self, command: Command, answer: AcceptWhen) -> Result<Process> {
+        let point = self.begin_point(&command).await?;
         let recording = self.record_command(&command).await?;
         match self.start_command_unrecorded(command, answer).await {
-            Ok(process) => Ok(process.with_recording(recording)),
+            Ok(process) => Ok(process.with_recording(recording).with_point(point)),
             Err(error) => {
                 if let Some(recording) = recording {
                     recording.fail(&error).await?;
@@ -176,6 +178,8 @@ impl Session {
             return Err(Error::new(ErrorKind::InvalidInput, message)
                 .with_hint("put them into a file, or attach to the process and write them"));
         }
+        // Nobody waits for its end, so its point has none.
+        drop(self.begin_point(&command).await?);
         let scope = self.extension("spawn", || command.description());
         let work = self.launch_unrecorded(command);
         scope.record(work, |id| Finished::extension(json!({"process": id.0}))).await

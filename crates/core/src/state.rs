@@ -25,6 +25,7 @@ use tokio::time::Instant;
 
 use crate::backend::SessionId;
 use crate::host::sync_folder;
+use crate::snapshot::store::Store;
 use crate::{Condition, Error, ErrorKind, Result};
 
 pub use folder::SessionFolder;
@@ -39,6 +40,9 @@ use index::Index;
 
 /// The folder of all sessions.
 const SESSIONS: &str = "sessions";
+
+/// The folder of the store.
+const SNAPSHOTS: &str = "snapshots";
 
 /// How long the index may take to answer before the folders are read instead.
 const INDEX: Duration = Duration::from_secs(2);
@@ -69,6 +73,11 @@ impl State {
         let state = Arc::new(Self { home: home.to_owned(), index: OnceLock::new() });
         all.push(Arc::downgrade(&state));
         state
+    }
+
+    /// The store of snapshots and points under this home.
+    pub(crate) fn store(&self) -> Result<Store> {
+        Store::open(self.home.join(SNAPSHOTS))
     }
 
     fn sessions(&self) -> PathBuf {

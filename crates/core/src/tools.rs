@@ -1,6 +1,7 @@
 //! The tools a model uses, over a session: what they take and say is in
 //! [`model::tools`](bastide_model::tools), here they do it.
 
+mod journal;
 mod skills;
 
 use std::time::{Duration, Instant};
@@ -114,6 +115,9 @@ impl<'a> Tools<'a> {
             "write_stdin" => self.write_stdin(raw).await.map(ToolAnswer::Text),
             "view_image" => self.view_image(raw).await,
             "apply_patch" => self.apply_patch(raw).await.map(ToolAnswer::Text),
+            "checkpoint" => self.checkpoint(raw).await.map(ToolAnswer::Text),
+            "undo" => self.undo(raw).await.map(ToolAnswer::Text),
+            "diff" => self.diff(raw).await.map(ToolAnswer::Text),
             _ => Err(Error::new(ErrorKind::NotFound, format!("there is no tool `{name}`"))),
         }
     }

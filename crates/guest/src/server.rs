@@ -7,6 +7,7 @@ mod connection;
 mod credentials;
 mod exec;
 mod files;
+mod freeze;
 pub(crate) mod kill;
 mod log;
 mod modes;
@@ -136,6 +137,8 @@ pub(crate) struct Guest {
     pub(crate) pipes: Pipes,
     /// Held alone by whoever puts a tree in the place of another, together by whoever looks through one.
     pub(crate) restores: Arc<tokio::sync::RwLock<()>>,
+    /// Held alone by whoever keeps everything from running, together by whoever starts a command.
+    pub(crate) freezes: Arc<tokio::sync::RwLock<()>>,
 }
 
 /// Waits until commands can be run, and tells init.
@@ -210,6 +213,7 @@ pub(crate) fn run(served: &ServerConfig, endpoints: Endpoints) -> io::Result<()>
             memory: OomCounter::new(endpoints.oom_events),
             pipes: Pipes::default(),
             restores: Arc::default(),
+            freezes: Arc::default(),
         });
         endpoints.listener.set_nonblocking(true)?;
         let listener = tokio::net::UnixListener::from_std(endpoints.listener)?;

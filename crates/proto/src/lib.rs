@@ -24,8 +24,8 @@ pub use message::{
 pub use path::{GuestPath, GuestPathError, GuestRoute};
 pub use reply::{Accepted, ChildRecord, End, Fault, FaultKind, Notice, ProcessRecord};
 pub use request::{
-    AcceptWhen, Attach, Control, Entry, EntryKind, Exec, Existing, Put, PutItem, PutMessage,
-    Request, Signal, Stdin, TerminalSize,
+    AcceptWhen, Attach, Control, Entry, EntryKind, Exec, Existing, Frozen, Put, PutItem,
+    PutMessage, Request, Signal, Stdin, TerminalSize,
 };
 
 /// The version of this protocol. Two ends with different versions refuse each other.

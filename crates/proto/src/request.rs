@@ -45,6 +45,19 @@ pub enum Request {
     Ping,
     /// Makes users and groups.
     Accounts(Accounts),
+    /// Keeps every process of the session from running for as long as the call lasts, or ends them all; no
+    /// command starts meanwhile. The guest answers with a [`Frozen`], and the host ends the call.
+    Freeze {
+        /// Whether they are ended.
+        end: bool,
+    },
+}
+
+/// Nothing of the session runs any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Frozen {
+    /// How many processes were stopped, or ended.
+    pub processes: u32,
 }
 
 /// A command to run.

@@ -16,6 +16,7 @@ mod processes;
 mod snapshots;
 mod sources;
 mod terminals;
+mod undo;
 mod users;
 mod workspace;
 
@@ -41,6 +42,7 @@ pub fn trials() -> Vec<Trial> {
         snapshots::TRIALS,
         sources::TRIALS,
         terminals::TRIALS,
+        undo::TRIALS,
         users::TRIALS,
         workspace::TRIALS,
     ]

@@ -8,14 +8,14 @@ use bastide::model::Manifest;
 use bastide::model::environment::Variable;
 use bastide::snapshot::store::StoreSnapshot;
 use bastide::{
-    Backend, Client, CreateOptions, Error, ErrorKind, Isolation, NetworkAccess, Result, Rung,
-    Session, SessionId, SnapshotChoice,
+    Backend, Client, CreateOptions, Error, ErrorKind, Isolation, JournalOptions, NetworkAccess,
+    Result, Rung, Session, SessionId, SnapshotChoice,
 };
 
 use super::docker::DockerArgs;
 use super::mounts::MountArgs;
 use super::sbx::SbxArgs;
-use super::values::{parse_bytes, parse_cpus, parse_pair};
+use super::values::{JournalKeep, parse_bytes, parse_cpus, parse_keep, parse_pair};
 use crate::clients::{client_of, docker_backend, local_backend, sbx_backend};
 use crate::config;
 use crate::ui::Ui;
@@ -71,6 +71,14 @@ pub(crate) struct SessionArgs {
     /// Environment variable to set (can be repeated)
     #[arg(long = "env", value_name = "KEY=VALUE", value_parser = parse_pair)]
     envs: Vec<(String, String)>,
+
+    /// Make a point of every command, so that it can be undone
+    #[arg(long)]
+    journal: bool,
+
+    /// How many points are kept, or for how long (such as 200, 24h); the oldest go first
+    #[arg(long, value_name = "N|TIME", value_parser = parse_keep)]
+    journal_keep: Option<JournalKeep>,
 
     #[command(flatten)]
     mounts: MountArgs,
@@ -195,6 +203,7 @@ impl SessionArgs {
         options.limits.cpu_millis = self.cpus;
         options.limits.disk = self.disk;
         options.nested_sandbox = self.nested_sandbox;
+        options.journal = journal(self.journal, self.journal_keep);
         options.base_dir = base_dir(self.manifest.as_deref())?;
         let mut provided = Vec::new();
         let backend = match self.backend {
@@ -248,6 +257,20 @@ impl SessionArgs {
         }
         Ok(())
     }
+}
+
+/// Which points a session makes of itself.
+fn journal(commands: bool, keep: Option<JournalKeep>) -> Option<JournalOptions> {
+    if !commands && keep.is_none() {
+        return None;
+    }
+    let mut options = match keep {
+        None => JournalOptions::default(),
+        Some(JournalKeep::Most(most)) => JournalOptions::default().most(most),
+        Some(JournalKeep::Age(age)) => JournalOptions::default().age(age),
+    };
+    options.commands = commands;
+    Some(options)
 }
 
 fn refuse(option: &str, why: &str) -> Result<()> {

@@ -18,6 +18,23 @@ pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
     parsed.ok_or_else(|| "expected a time such as 500ms, 30s or 5m".to_owned())
 }
 
+/// How many points of a journal are kept, or for how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum JournalKeep {
+    Most(usize),
+    Age(Duration),
+}
+
+pub(crate) fn parse_keep(text: &str) -> Result<JournalKeep, String> {
+    let wrong = || "expected a number of points such as 200, or a time such as 24h".to_owned();
+    if text.bytes().all(|byte| byte.is_ascii_digit()) {
+        let most = text.parse().ok().filter(|most| (1..=100_000).contains(most));
+        return most.map(JournalKeep::Most).ok_or_else(wrong);
+    }
+    let age = parse_time(text).ok().filter(|age| !age.is_zero());
+    age.map(JournalKeep::Age).ok_or_else(wrong)
+}
+
 /// A number of bytes, such as `512m` or `1g`.
 pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     let lower = text.to_ascii_lowercase();

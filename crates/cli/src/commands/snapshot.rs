@@ -31,7 +31,7 @@ pub(crate) struct SnapshotArgs {
 enum SnapshotTask {
     /// Save the workspace of a session; only what may have changed since the last time is read
     Save {
-        /// Session, or the beginning of its id
+        /// Session, or the beginning of its id; ID@POINT is a point of it, kept for ever
         #[arg(value_name = "ID")]
         session: String,
         /// What the snapshot is called; one of that name is replaced
@@ -192,6 +192,14 @@ async fn save(
     full_read: bool,
     json: bool,
 ) -> Result<ExitCode> {
+    if let Some((session, point)) = session.split_once('@') {
+        let info = attached(session).await?.save_point(point, name).await?;
+        match json {
+            true => ui.json(&describe(&info))?,
+            false => ui.line(&info.fingerprint)?,
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     let clients = clients()?;
     let shown = ui.progress("saving");
     let tell = |progress| shown.tell(progress);

@@ -158,6 +158,35 @@ fn makes_room_on_the_disk_it_is_kept_on() {
     say(&["rm", &id]);
 }
 
+/// What cannot be kept is no point, and costs none.
+#[test]
+fn keeps_the_points_there_are_when_there_is_no_room_for_another() {
+    let home = Home::new();
+    let store = home.path().join("snapshots");
+    std::fs::create_dir(&store).unwrap();
+    let disk = SmallDisk::mount(&store, 4);
+    let say = |arguments: &[&str]| disk.say(&home, arguments);
+    let id = say(&["create"]).trim().to_owned();
+    say(&["exec", &id, "--", "sh", "-c", "echo good > file"]);
+    say(&["checkpoint", &id, "good"]);
+    let fill = "dd if=/dev/urandom of=big bs=1M count=8 2>/dev/null; echo bad > file";
+    say(&["exec", &id, "--", "sh", "-c", fill]);
+    say(&["exec", "-d", &id, "--", "sh", "-c", "while :; do echo x >> alive; sleep 0.01; done"]);
+    for refused in [&["checkpoint", &id, "big"][..], &["undo", &id], &["fork", &id]] {
+        let output = disk.run(&home, refused);
+        assert!(is_storage_full(&output), "{refused:?}: {}", text(&output.stderr));
+    }
+    // The session goes on, and so does what runs in it.
+    let grows =
+        "a=$(wc -c < alive); while [ $(wc -c < alive) -eq $a ]; do sleep 0.01; done; cat file";
+    assert_eq!(say(&["exec", &id, "--", "sh", "-c", grows]), "bad\n");
+    assert_eq!(say(&["log", &id]).lines().count(), 1);
+    say(&["files", "rm", &id, "big"]);
+    say(&["undo", &id]);
+    assert_eq!(say(&["exec", &id, "--", "cat", "file"]), "good\n");
+    say(&["rm", &id]);
+}
+
 #[test]
 fn removes_a_session_where_no_file_can_be_made() {
     let home = Home::new();

@@ -44,6 +44,7 @@ fn shows_what_is_hostile_and_lets_none_of_it_act() {
     let missing = missing.as_str();
     let user = ["exec", "--user", NAME, &id, "--", "true"];
     let (into, out) = (format!("{id}:{NAME}/new"), format!("{id}:."));
+    let at = format!("{NAME}@named");
     let id = id.as_str();
     let lines: &[&[&str]] = &[
         &["run", "--", missing],
@@ -90,6 +91,24 @@ fn shows_what_is_hostile_and_lets_none_of_it_act() {
         &["snapshot", "restore", id, "kept"],
         &["snapshot", "restore", id, NAME],
         &["snapshot", "rm", NAME],
+        &["checkpoint", id],
+        &["checkpoint", "--json", id, "named"],
+        &["checkpoint", id, NAME],
+        &["log", id],
+        &["log", "--json", id],
+        &["diff", id, "0.."],
+        &["diff", "--json", id, "0.."],
+        &["diff", id, NAME],
+        &["diff", id, "..", NAME],
+        &["restore", id, &at],
+        &["restore", "--json", id, &at],
+        &["restore", id, NAME],
+        &["undo", id],
+        &["undo", "--json", id],
+        &["redo", id],
+        &["fork", id, "--at", NAME],
+        &["merge", id, NAME],
+        &["bisect", id, "--", NAME],
         &["sweep"],
         &["doctor"],
         &["mounts", id],

@@ -23,3 +23,4 @@ mod sbx;
 mod snapshots;
 mod strangers;
 mod terminal;
+mod undo;

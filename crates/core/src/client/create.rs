@@ -13,8 +13,8 @@ use bastide_proto::GuestPathError;
 use uuid::Uuid;
 
 use super::{
-    Client, CreateOptions, DEFAULT_ROOT, declared, events, grants, path_policy, reserved_paths,
-    storage,
+    Client, CreateOptions, DEFAULT_ROOT, ForkSource, declared, events, grants, path_policy,
+    reserved_paths, storage,
 };
 use crate::backend::{Booted, KeepAlive, Machine, MachineSpec, Retained, SessionId};
 use crate::compat::pty::PtyProcesses;
@@ -41,6 +41,8 @@ pub(super) struct Start {
     pub(super) starts: bool,
     /// Why nobody can read what the session is. It can be used, and not be saved.
     pub(super) unreadable: Option<Error>,
+    /// What its workspace begins with, if it is a fork.
+    pub(super) origin: Option<ForkSource>,
 }
 
 impl Client {
@@ -120,6 +122,7 @@ impl Client {
         options.concurrency.validate()?;
         record.concurrency = Some((manifest_entries, local_dir_files));
         record.owned_root = owned_root;
+        record.journal = options.journal;
         let uuid = uuid_of(&record.id)?;
         let snapshot = match options.snapshot {
             Some(choice) => choice.build(&uuid.to_string()),
@@ -137,7 +140,13 @@ impl Client {
             is_new: true,
             starts,
             unreadable: None,
+            origin: None,
         };
+        self.reserve_and_boot(record, start).await
+    }
+
+    /// Makes the folder of a new session, and its machine.
+    pub(super) async fn reserve_and_boot(&self, record: Record, start: Start) -> Result<Session> {
         let folder = self.state.reserve(&record).await?;
         let id = record.id.clone();
         let intent = || events::intent(&record, &start.state.manifest);
@@ -299,7 +308,11 @@ impl Client {
             progress: start.progress,
             is_callers: record.spec.host_workspace.is_some() && record.owned_root.is_none(),
             is_tied: record.tied,
-            keeper: self.types.keeper(&state.snapshot)?,
+            keeper: match start.origin {
+                Some(origin) => Arc::new(origin),
+                None => self.types.keeper(&state.snapshot)?,
+            },
+            journal: record.journal,
             unreadable: start.unreadable,
             discards_changes: start.discards_changes,
             has_moved,

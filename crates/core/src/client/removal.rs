@@ -178,6 +178,8 @@ impl<'a> Removal<'a> {
         if self.transition.is_some_and(|transition| transition.is_in_place()) {
             self.backend.discard(&self.path).await?;
         }
+        // Where that fails, the next collection of garbage finds them.
+        drop(self.state.store().and_then(|store| store.forget_points(self.id.as_str())));
         // Only sessions that outlive their owners are in the index.
         if !self.is_tied {
             self.state.forget(self.id);

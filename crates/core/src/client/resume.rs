@@ -145,6 +145,7 @@ impl Client {
             is_new: false,
             starts: true,
             unreadable: None,
+            origin: None,
         };
         self.audit(id, "resuming", || json!({})).await?;
         let started = self.boot_machine(folder, record, start).await;
@@ -258,6 +259,7 @@ impl Client {
             is_new: false,
             starts: false,
             unreadable,
+            origin: None,
         };
         self.session(record, machine, link, start)
     }

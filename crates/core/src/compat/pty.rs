@@ -105,7 +105,8 @@ impl ReferenceSession<'_> {
             program: command.argv.first().cloned().unwrap_or_default(),
             terminal,
         });
-        let process = self.session.spawn_unrecorded(command).await?;
+        let point = self.session.begin_point(&command).await?;
+        let process = self.session.spawn_unrecorded(command).await?.with_point(point);
         let (to_process, words) = mpsc::channel(16);
         let entry = Entry {
             process: process.id(),

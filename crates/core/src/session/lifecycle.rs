@@ -26,6 +26,7 @@ use crate::client::dependencies::Dependencies;
 use crate::client::{DEFAULT_ROOT, shut_down};
 use crate::compat::raise;
 use crate::events::Finished;
+use crate::journal::JournalOptions;
 use crate::snapshot::{Saved, SnapshotKeeper, Workspace};
 use crate::workspace::{self, GitOptions, Sources};
 use crate::{Error, ErrorKind, Result, Session};
@@ -49,7 +50,7 @@ pub(crate) struct Lifecycle {
     /// One start, stop, shutdown or application of a manifest at a time.
     pub(crate) turn: tokio::sync::Mutex<()>,
     closing: tokio::sync::Mutex<bool>,
-    is_started: AtomicBool,
+    pub(super) is_started: AtomicBool,
     is_shut_down: AtomicBool,
 }
 
@@ -72,6 +73,8 @@ pub(crate) struct SessionConfig {
     pub(crate) progress: Option<ProgressListener>,
     /// Whether the workspace is a folder of the caller's.
     pub(crate) is_callers: bool,
+    /// Which points the session makes of itself.
+    pub(crate) journal: Option<JournalOptions>,
     /// Whether the session ends with its owner.
     pub(crate) is_tied: bool,
     pub(crate) keeper: Arc<dyn SnapshotKeeper>,
@@ -233,6 +236,9 @@ impl Session {
         }
         if !preserved.system {
             self.provision(&manifest).await?;
+        }
+        if plan == Plan::Use {
+            self.recover_journal().await?;
         }
         let only_ephemeral = plan != Plan::LayOut;
         workspace::apply(self, &manifest, only_ephemeral, self.life.tell()).await.map(drop)

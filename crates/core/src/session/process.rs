@@ -11,6 +11,7 @@ use bastide_proto::{Control, End, FaultKind, Notice, ProcessRecord, Request, Ter
 use bytes::Bytes;
 use tokio::time::Instant;
 
+use crate::journal::CommandPoint;
 use crate::link::fault::{agent_lost, refused};
 use crate::link::{Incoming, Link, Receiver, Stream, decode};
 use crate::session::output::{Output, OutputCollector};
@@ -40,6 +41,8 @@ pub struct Process {
     deadline: Option<Instant>,
     /// Records its end, if there is a sink.
     recording: Option<ProcessRecording>,
+    /// The point of the journal that it is, if it is one.
+    point: Option<CommandPoint>,
     /// Its end, where somebody gave up on hearing it while others were told.
     ended: Option<Exit>,
 }
@@ -187,6 +190,7 @@ impl Process {
             owned: None,
             deadline: None,
             recording: None,
+            point: None,
             ended: None,
         })
     }
@@ -194,6 +198,12 @@ impl Process {
     /// The same process; its end is recorded.
     pub(crate) fn with_recording(mut self, recording: Option<ProcessRecording>) -> Self {
         self.recording = recording;
+        self
+    }
+
+    /// The same process; its end is put into the journal.
+    pub(crate) fn with_point(mut self, point: Option<CommandPoint>) -> Self {
+        self.point = point;
         self
     }
 
@@ -243,6 +253,14 @@ impl Process {
                     }
                 }
             }
+        }
+        if let Ok(OutputEvent::Exit(exit)) = &next
+            && let Some(point) = self.point.take()
+        {
+            self.ended = Some(exit.clone());
+            // The command has ended, whatever becomes of the journal: its point stays without an end then.
+            drop(Box::pin(point.finish(exit)).await);
+            self.ended = None;
         }
         next
     }

@@ -11,6 +11,7 @@
 //! packs/          chunks; a pack gets its name once it is complete and on disk
 //! aside/          packs that no snapshot needs, until no process can be reading them
 //! snapshots/      one record each; renaming it into place makes a snapshot visible
+//! points/         the same for points of journals, by session
 //! cache/          attributes of files when they were last saved, by session
 //! temporary/      incomplete files
 //! ```
@@ -24,6 +25,7 @@ mod index;
 mod keeper;
 mod lease;
 mod pack;
+pub(crate) mod points;
 mod reader;
 mod record;
 mod remote;
@@ -332,6 +334,17 @@ impl Store {
 
     /// Makes a snapshot visible: everything it needs is on the disk and stays there.
     fn publish(&self, writer: &Writer, new: &[Arc<Pack>], info: &SnapshotInfo) -> Result<()> {
+        self.publish_in(&self.folder("snapshots"), writer, new, info)
+    }
+
+    /// The same in another folder of records.
+    fn publish_in(
+        &self,
+        folder: &Path,
+        writer: &Writer,
+        new: &[Arc<Pack>],
+        info: &SnapshotInfo,
+    ) -> Result<()> {
         let bytes = record::encode(info)?;
         let temporary = self.folder("temporary").join(format!("{}.record", writer.lease.name()));
         let writing = |error| failed("write", &temporary, error);
@@ -339,7 +352,6 @@ impl Store {
         file.write_all(&bytes).map_err(writing)?;
         file.sync_all().map_err(writing)?;
         drop(file);
-        let folder = self.folder("snapshots");
         let path = folder.join(record::file_name(&info.name));
         let lock = self.lock()?;
         // Whoever collects garbage may have put aside what looked unused: it is not.
@@ -360,7 +372,7 @@ impl Store {
             sync_folder(&packs)?;
         }
         fs::rename(&temporary, &path).map_err(|error| failed("name", &path, error))?;
-        sync_folder(&folder)?;
+        sync_folder(folder)?;
         drop(lock);
         Ok(())
     }

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::folder::UNWANTED;
 use crate::backend::{Machine, MachineSpec, SessionId};
 use crate::host::sync_folder;
+use crate::journal::JournalOptions;
 use crate::workspace::GitOptions;
 use crate::{Condition, Error, ErrorKind, Result};
 
@@ -84,6 +85,9 @@ pub(crate) struct Record {
     /// A folder of the host that was made for the session and goes with it.
     #[serde(default)]
     pub(crate) owned_root: Option<PathBuf>,
+    /// Which points it makes of itself.
+    #[serde(default)]
+    pub(crate) journal: Option<JournalOptions>,
     pub(crate) machine: Option<Machine>,
 }
 
@@ -104,6 +108,7 @@ impl Record {
             git: GitOptions::default(),
             concurrency: None,
             owned_root: None,
+            journal: None,
             machine: None,
         }
     }

@@ -13,7 +13,7 @@ use tokio_util::codec::{FramedRead, FramedWrite};
 use tokio_util::compat::{Compat, FuturesAsyncReadCompatExt};
 
 use super::side_channel::SideChannel;
-use super::{Guest, exec, files, provision, put, tree};
+use super::{Guest, exec, files, freeze, provision, put, tree};
 
 type Wire = Compat<yamux::Stream>;
 
@@ -146,6 +146,7 @@ async fn answer(
         Some(Request::Accounts(wanted)) => provision::run(guest, wanted, outbox).await,
         Some(Request::Scan(scan)) => tree::scan(guest, &scan, side, inbox, outbox).await,
         Some(Request::Restore(asked)) => tree::restore(guest, &asked, side, inbox, outbox).await,
+        Some(Request::Freeze { end }) => freeze::run(guest, end, inbox, outbox).await,
         Some(Request::Ping) => {
             outbox.accept(Accepted::default()).await?;
             return outbox.end(&End::Done).await;

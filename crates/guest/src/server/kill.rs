@@ -159,6 +159,19 @@ impl ProcessRef {
         (Self::by_pid(self.pid)? == self).then_some(held)
     }
 
+    /// Whether none of its threads runs: each is stopped, or over. One that is gone stands still.
+    pub(crate) fn stands_still(self) -> bool {
+        let Ok(threads) = fs::read_dir(format!("/proc/{}/task", self.pid.as_raw_pid())) else {
+            return true;
+        };
+        threads.flatten().all(|thread| {
+            // One that ended meanwhile cannot be read.
+            let stat = fs::read(thread.path().join("stat")).unwrap_or_default();
+            let state = after_name(&stat).and_then(|rest| rest.trim_start().chars().next());
+            state.is_none_or(|state| matches!(state, 'T' | 't' | 'Z' | 'X'))
+        })
+    }
+
     /// Sends it a signal; what is held can be waited for. One that is gone already is what we want.
     pub(crate) fn signal(self, signal: Signal) -> Option<OwnedFd> {
         // Such numbers are nobody's outside; thousands are then ended in time.
@@ -197,6 +210,20 @@ impl ProcessTree {
 
     fn children(&self, of: Pid) -> Vec<ProcessRef> {
         self.0.get(&of).cloned().unwrap_or_default()
+    }
+
+    /// Everything that descends from these, parents before their children, but not those themselves.
+    pub(crate) fn below(&self, ancestors: &[Pid]) -> Vec<ProcessRef> {
+        let mut seen = HashSet::new();
+        let mut found: Vec<ProcessRef> = Vec::new();
+        let mut next: Vec<Pid> = ancestors.to_vec();
+        while !next.is_empty() {
+            let children = next.iter().flat_map(|pid| self.0.get(pid).into_iter().flatten());
+            let new: Vec<_> = children.copied().filter(|child| seen.insert(*child)).collect();
+            next = new.iter().map(|child| child.pid).collect();
+            found.extend(new);
+        }
+        found
     }
 
     /// Everything that descends from `ancestor`.

@@ -83,6 +83,7 @@ impl Process {
         if exec.argv.is_empty() {
             return Err(Fault::new(FaultKind::Invalid, "the command has no program"));
         }
+        let _gate = super::freeze::may_start(guest).await?;
         let (who, home) = guest.users.find_with_home(exec.user.as_deref()).await?;
         let (pool, taken) = guest.users.take(who.as_ref()).await?;
         let deadline = exec.timeout.map(|timeout| Instant::now() + timeout);

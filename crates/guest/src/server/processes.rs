@@ -60,6 +60,12 @@ impl Processes {
         alive.map(|process| process.supervisor).filter(|supervisor| *supervisor != but).collect()
     }
 
+    /// Everything that is alive, oldest first.
+    pub(crate) fn alive(&self) -> Vec<Arc<Process>> {
+        let table = self.lock();
+        table.records.values().filter(|process| process.is_alive()).map(Arc::clone).collect()
+    }
+
     /// Every record, oldest first, each with what else of it is alive.
     pub(crate) fn list(&self) -> Vec<ProcessRecord> {
         let all: Vec<_> = self.lock().records.values().map(Arc::clone).collect();

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::chunk::ChunkId;
@@ -52,6 +52,7 @@ impl Store {
     pub fn collect(&self) -> Result<CollectReport> {
         let mut report = CollectReport::default();
         let writer = self.writer()?;
+        self.forget_orphans()?;
         let reader = Reader::new(Arc::clone(&writer.index), None, self.whereabouts());
         // Most of the work is done while others go on.
         let mut seen = HashSet::new();
@@ -82,18 +83,17 @@ impl Store {
     fn mark(
         &self,
         reader: &Reader,
-        seen: &mut HashSet<(String, String)>,
+        seen: &mut HashSet<(PathBuf, String)>,
         needed: &mut HashSet<ChunkId>,
         lock: Option<&File>,
     ) -> Result<()> {
-        let folder = self.folder("snapshots");
-        for name in record::names(&folder)? {
+        for (folder, name) in self.all_records()? {
             let info = match record::read(&folder, &name) {
                 Ok(info) => info,
                 Err(error) if error.is_not_found() => continue,
                 Err(error) => return Err(unreadable(&name, error)),
             };
-            if !seen.insert((name.clone(), info.fingerprint.clone())) {
+            if !seen.insert((folder.join(&name), info.fingerprint.clone())) {
                 continue;
             }
             let marked = each_chunk(reader, &info, |id| {
@@ -115,7 +115,7 @@ impl Store {
                         needed.insert(id);
                     });
                     match marked {
-                        Err(error) if self.is_still_there(&info)? => {
+                        Err(error) if is_still_there(&folder, &info)? => {
                             return Err(unreadable(&name, error));
                         }
                         // Somebody removed it meanwhile, and somebody else what it needed.
@@ -154,15 +154,6 @@ impl Store {
             }
         }
         sync_folder(&packs)
-    }
-
-    /// Whether a snapshot is what it was when it was looked at.
-    fn is_still_there(&self, info: &record::SnapshotInfo) -> Result<bool> {
-        match record::read(&self.folder("snapshots"), &info.name) {
-            Ok(now) => Ok(now.fingerprint == info.fingerprint),
-            Err(error) if error.is_not_found() => Ok(false),
-            Err(error) => Err(error),
-        }
     }
 
     /// Whether a snapshot needs chunks that were not there when the reader looked.
@@ -237,6 +228,15 @@ impl Store {
             }
         }
         Ok(())
+    }
+}
+
+/// Whether a snapshot is what it was when it was looked at.
+fn is_still_there(folder: &Path, info: &record::SnapshotInfo) -> Result<bool> {
+    match record::read(folder, &info.name) {
+        Ok(now) => Ok(now.fingerprint == info.fingerprint),
+        Err(error) if error.is_not_found() => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

@@ -59,24 +59,56 @@ impl Store {
             Ok((Arc::new(reader), info))
         })
         .await?;
-        let kept = tree.kept.iter().map(|path| ByteBuf::from(path.as_slice())).collect();
-        let guest = Restoring::begin(tree.link, tree.root, kept, tree.only_empty).await?;
-        let (ready, coming) = mpsc::channel(READY);
-        let (source, list) = (Arc::clone(&reader), info.chunks()?);
-        let producing = tokio::task::spawn_blocking(move || {
-            let produced = produce(&source, list, &ready);
-            if let Err(error) = produced {
-                // Whoever listens is gone already if this cannot be told.
-                drop(ready.blocking_send(Err(error)));
-            }
-        });
-        let sending = Sending { tree, reader, guest, info: &info, sent: 0, bytes: 0 };
-        let restored = sending.run(coming).await;
-        // It ends by itself: what it sends to is gone, or it is done.
-        drop(producing.await);
-        let Restored { unowned, unattributed, cleared } = restored?;
+        let list = TreeReader::new(Arc::clone(&reader), info.chunks()?);
+        let total = (info.entries, info.bytes);
+        let Restored { unowned, unattributed, cleared } =
+            send_tree(tree, reader, list, total).await?;
         Ok(RestoreReport { info, unowned, unattributed, cleared })
     }
+}
+
+/// Where the entries of a tree come from, in the order of a list.
+pub(super) trait EntrySource: Send + 'static {
+    /// The next entry, with all its pieces; `None` at the end.
+    fn next(&mut self) -> Result<Option<Entry>>;
+
+    /// The names that lead to the last entry from the top.
+    fn names(&self) -> &[Vec<u8>];
+}
+
+impl EntrySource for TreeReader<Arc<Reader>> {
+    fn next(&mut self) -> Result<Option<Entry>> {
+        Self::next(self)
+    }
+
+    fn names(&self) -> &[Vec<u8>] {
+        Self::names(self)
+    }
+}
+
+/// Replaces a tree by these entries, so many with so many bytes.
+pub(super) async fn send_tree(
+    tree: &Tree<'_>,
+    reader: Arc<Reader>,
+    mut entries: impl EntrySource,
+    total: (u64, u64),
+) -> Result<Restored> {
+    let kept = tree.kept.iter().map(|path| ByteBuf::from(path.as_slice())).collect();
+    let guest = Restoring::begin(tree.link, tree.root, kept, tree.only_empty).await?;
+    let (ready, coming) = mpsc::channel(READY);
+    let source = Arc::clone(&reader);
+    let producing = tokio::task::spawn_blocking(move || {
+        let produced = produce(&source, &mut entries, &ready);
+        if let Err(error) = produced {
+            // Whoever listens is gone already if this cannot be told.
+            drop(ready.blocking_send(Err(error)));
+        }
+    });
+    let sending = Sending { tree, reader, guest, total, sent: 0, bytes: 0 };
+    let restored = sending.run(coming).await;
+    // It ends by itself: what it sends to is gone, or it is done.
+    drop(producing.await);
+    restored
 }
 
 /// What is to be sent.
@@ -93,11 +125,10 @@ enum Outgoing {
 /// Reads the list and the content of small files; on a thread of its own.
 fn produce(
     reader: &Arc<Reader>,
-    list: Vec<super::chunk::ChunkId>,
+    list: &mut impl EntrySource,
     ready: &mpsc::Sender<Result<Outgoing>>,
 ) -> Result<()> {
     let gone = |_| Error::new(ErrorKind::Cancelled, "nobody wants the tree any more");
-    let mut list = TreeReader::new(Arc::clone(reader), list);
     let mut room = ReadBuffers::default();
     // Where files that have other names are.
     let mut shared: HashMap<u64, Vec<ByteBuf>> = HashMap::new();
@@ -176,7 +207,8 @@ struct Sending<'a> {
     tree: &'a Tree<'a>,
     reader: Arc<Reader>,
     guest: Restoring<'a>,
-    info: &'a SnapshotInfo,
+    /// How many entries there are, and how many bytes.
+    total: (u64, u64),
     sent: u64,
     bytes: u64,
 }
@@ -200,12 +232,12 @@ impl Sending<'_> {
             self.tree.report(Progress {
                 entries: self.sent,
                 bytes: self.bytes,
-                total_entries: Some(self.info.entries),
-                total_bytes: Some(self.info.bytes),
+                total_entries: Some(self.total.0),
+                total_bytes: Some(self.total.1),
             });
         }
-        if self.sent != self.info.entries {
-            return Err(damaged(format!("the list of snapshot {}", self.info.name)));
+        if self.sent != self.total.0 {
+            return Err(damaged("a list is not as long as its record says"));
         }
         Ok(())
     }

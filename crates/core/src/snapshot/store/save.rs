@@ -147,7 +147,7 @@ impl Store {
         .await
     }
 
-    async fn scan(&self, tree: &Tree<'_>) -> Result<(Arc<Writer>, Scanned)> {
+    pub(super) async fn scan(&self, tree: &Tree<'_>) -> Result<(Arc<Writer>, Scanned)> {
         let (store, session) = (self.clone(), tree.session.clone());
         let (root, full_read) = (tree.root.clone(), tree.full_read);
         let (writer, assembler) = blocking(move || {
@@ -182,8 +182,8 @@ impl Store {
 
 /// A tree that was looked through.
 #[derive(Debug)]
-struct Scanned {
-    assembler: Assembler,
+pub(super) struct Scanned {
+    pub(super) assembler: Assembler,
 }
 
 /// Work on some wanted files.

@@ -113,7 +113,9 @@ impl Restoring {
         let old = Arc::new(roots.enter(&self.base, &old_name, OFlags::RDONLY)?);
         let kept: Vec<&[Vec<u8>]> = self.kept.iter().map(Vec::as_slice).collect();
         let mut moves = Moves::default();
-        let swapped = moves.swap(roots, [&self.base, &self.new, &old], &kept, true);
+        let swapped = moves
+            .swap(roots, [&self.base, &self.new, &old], &kept, true)
+            .and_then(|()| moves.finish());
         if swapped.is_err() {
             moves.undo();
         }

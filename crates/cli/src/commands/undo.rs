@@ -1,0 +1,55 @@
+//! `bastide undo`
+
+use std::process::ExitCode;
+
+use bastide::{Result, TransitionReport};
+use serde_json::{Value, json};
+
+use super::log::{changed, describe};
+use crate::clients::clients;
+use crate::ui::Ui;
+
+/// Make the workspace of a session what it was before its last command
+///
+/// Without `--journal`: what it was at the last checkpoint. Processes are ended first. Files come back, processes do
+/// not. In a folder of yours only what commands changed is taken back; what you changed meanwhile stays, and where both
+/// are the same file nothing is done at all. `redo` takes an undo back.
+#[derive(Debug, clap::Args)]
+pub(crate) struct UndoArgs {
+    /// How many steps to go back
+    #[arg(short = 'n', value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    steps: u32,
+
+    /// Print an object
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// The session
+    #[arg(value_name = "ID")]
+    id: String,
+}
+
+pub(crate) async fn run(ui: &mut Ui, args: UndoArgs) -> Result<ExitCode> {
+    let client = clients()?;
+    let session = client.attach(&client.find(&args.id)?).await?;
+    let done = session.undo(usize::try_from(args.steps).unwrap_or(usize::MAX)).await?;
+    show(ui, &done, args.json)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Shows where a workspace is now.
+pub(crate) fn show(ui: &mut Ui, done: &TransitionReport, json: bool) -> Result<()> {
+    if json {
+        return ui.json(&object(done));
+    }
+    if done.ended > 0 {
+        ui.note(&format!("{} processes were ended", done.ended));
+    }
+    ui.line(&format!("{}\t{}", done.at, changed(&done.changes)))
+}
+
+/// The same for programs.
+pub(crate) fn object(done: &TransitionReport) -> Value {
+    let points: Vec<_> = done.points.iter().map(|point| describe(point, false)).collect();
+    json!({ "at": done.at, "ended": done.ended, "changes": done.changes, "points": points })
+}

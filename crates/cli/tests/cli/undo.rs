@@ -1,0 +1,147 @@
+//! Points of a session from the command line.
+
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::chaos::random;
+use crate::harness::{Home, count, pass, text};
+
+fn journaled(home: &Home) -> String {
+    home.say(&["create", "--journal"]).trim().to_owned()
+}
+
+/// The blocks of `docs/undo.md`, one after the other.
+#[test]
+fn the_blocks_of_the_page_work() {
+    let home = Home::new();
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/undo.md");
+    let page = fs::read_to_string(page).unwrap();
+    let blocks = page.split("```console\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let mut lines = String::from("set -eu\nbastide() { \"$TOOL\" \"$@\"; }\n");
+    for line in blocks.flat_map(str::lines) {
+        lines.push_str(line.strip_prefix("$ ").unwrap_or(line));
+        lines.push('\n');
+    }
+    assert!(lines.matches("bastide ").count() > 15, "{lines}");
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg(&lines);
+    let mut shell = home.wrapped(shell, &[]);
+    let output = shell.env("TOOL", env!("CARGO_BIN_EXE_bastide")).output().unwrap();
+    let (shown, said) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{shown}\n{said}");
+    assert!(shown.ends_with("\t0\tsh -c echo broken > other\n"), "{shown}");
+}
+
+#[test]
+fn names_the_command_that_broke_a_test() {
+    let home = Home::new();
+    let id = journaled(&home);
+    for number in 1..=9 {
+        let line = if number == 6 { "rm works" } else { &format!("echo {number} >> works") };
+        home.say(&["exec", &id, "--", "sh", "-c", line]);
+        if number == 6 {
+            home.say(&["exec", &id, "--", "sh", "-c", "mkdir works"]);
+            break;
+        }
+    }
+    let before = home.say(&["exec", &id, "--", "ls", "-l"]);
+    let found = home.json(&["bisect", "--json", &id, "--", "test", "!", "-d", "works"]);
+    assert_eq!(found["broke"]["label"], "sh -c mkdir works");
+    let found = home.say(&["bisect", &id, "--", "sh", "-c", "test ! -e works -o -f works"]);
+    assert_eq!(found, "7\t0\tsh -c mkdir works\n");
+    assert_eq!(home.say(&["exec", &id, "--", "ls", "-l"]), before);
+    assert!(home.folders().iter().eq([&id]), "no fork is left");
+    let refused = home.run(&["bisect", &id, "--", "false"]);
+    assert!(text(&refused.stderr).contains("at the oldest point already"), "{refused:?}");
+    let refused = home.run(&["bisect", &id, "--", "true"]);
+    assert!(text(&refused.stderr).contains("passes at the last point"), "{refused:?}");
+}
+
+#[test]
+fn says_what_conflicts_by_its_exit_code() {
+    let home = Home::new();
+    let id = home.create();
+    home.say(&["exec", &id, "--", "sh", "-c", "echo 1 > file"]);
+    let fork = home.say(&["fork", &id]).trim().to_owned();
+    home.say(&["exec", &id, "--", "sh", "-c", "echo 2 > file"]);
+    home.say(&["exec", &fork, "--", "sh", "-c", "echo 3 > file"]);
+    let merged = home.run(&["merge", &id, &fork]);
+    assert_eq!(merged.status.code(), Some(1), "{}", text(&merged.stderr));
+    assert!(text(&merged.stderr).contains(&format!("file.fork-{fork}")), "{merged:?}");
+    let both = home.say(&["exec", &id, "--", "sh", "-c", "cat file file.fork-*"]);
+    assert_eq!(both, "2\n3\n");
+    for arguments in [&["fork", &id][..], &["checkpoint", &id], &["undo", &id]] {
+        home.run(&["stop", &id]);
+        let refused = home.run(arguments);
+        assert_eq!(refused.status.code(), Some(125), "{arguments:?}");
+        assert!(text(&refused.stderr).contains("is stopped"), "{arguments:?}: {refused:?}");
+    }
+    assert!(!home.say(&["log", &id]).is_empty(), "a stopped session has its log");
+}
+
+/// Starts the tool, and kills it at some moment.
+fn killed(home: &Home, arguments: &[&str]) {
+    let mut child = home.command(arguments).spawn().unwrap();
+    pass(Duration::from_micros(random(200_000)));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // Whoever comes next waits until the guest is done, and finds out what became of it.
+    home.say(&["diff", "--stat", arguments[1], "0.."]);
+}
+
+/// Whether the last point is in effect.
+fn is_applied(home: &Home, id: &str) -> bool {
+    let log: Value = home.json(&["log", "--json", id]);
+    log.as_array().and_then(|points| points.last()).is_some_and(|last| last["applied"] == true)
+}
+
+fn names(home: &Home, id: &str) -> usize {
+    home.json(&["files", "ls", "--json", id, "."]).as_array().map_or(0, Vec::len)
+}
+
+/// The tool itself is killed, at any moment.
+#[test]
+fn is_before_or_after_when_the_tool_is_killed() {
+    let home = Home::new();
+    let id = journaled(&home);
+    let sh = |line: &str| home.say(&["exec", &id, "--", "sh", "-c", line]);
+    sh("for n in $(seq 300); do echo $n > f$n; done");
+    let full = names(&home, &id);
+    for round in 0..count(100) {
+        sh("rm f*; echo one > one");
+        let left = names(&home, &id);
+        killed(&home, &["undo", &id]);
+        let now = names(&home, &id);
+        let wanted = if is_applied(&home, &id) { left } else { full };
+        assert_eq!(now, wanted, "round {round}: the journal says what the workspace is");
+        if now == left {
+            home.say(&["undo", &id]);
+            assert_eq!(names(&home, &id), full, "round {round}");
+        }
+    }
+    let fork = home.say(&["fork", &id]).trim().to_owned();
+    home.say(&["exec", &fork, "--", "sh", "-c", "rm f1 f2; echo new > new"]);
+    for round in 0..count(100) {
+        killed(&home, &["checkpoint", &id]);
+        assert_eq!(names(&home, &id), full, "round {round}");
+        killed(&home, &["fork", &id]);
+        assert_eq!(names(&home, &id), full, "round {round}");
+        killed(&home, &["merge", &id, &fork]);
+        let log: Value = home.json(&["log", "--json", &id]);
+        let last = log.as_array().and_then(|points| points.last()).unwrap();
+        let is_merged = last["kind"] == "merge" && last["applied"] == true;
+        assert_eq!(names(&home, &id), if is_merged { full - 1 } else { full }, "round {round}");
+        if is_merged {
+            home.say(&["undo", &id]);
+        }
+        assert_eq!(names(&home, &id), full, "round {round}");
+    }
+    // A fork is whole, or it is swept.
+    home.sweep();
+    for other in home.folders().into_iter().filter(|other| *other != id && *other != fork) {
+        assert_eq!(names(&home, &other), full);
+    }
+}

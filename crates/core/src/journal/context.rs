@@ -1,0 +1,268 @@
+//! A session as its journal sees it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bastide_proto::GuestPath;
+
+use super::file::{Journal, JournalLock, has_journal, lock, now_ms};
+use super::freeze::Freeze;
+use super::{
+    ChangeSummary, CheckpointReport, JournalLog, JournalOptions, Mechanism, Point, PointKind, names,
+};
+use crate::link::Link;
+use crate::snapshot::store::points::{FileTree, OpenPoint, PointOwner, SavedPoint, lost, shown};
+use crate::snapshot::store::{SnapshotInfo, Store, Tree};
+use crate::{Error, ErrorKind, Result, Session};
+
+/// How often a tree is looked through that changes meanwhile.
+const ATTEMPTS: usize = 3;
+
+/// How many changed paths a point names.
+const NAMED: usize = 8;
+
+/// What it takes to make points of a session, and to go to them.
+#[derive(Debug, Clone)]
+pub(crate) struct JournalContext {
+    pub(super) link: Arc<dyn Link>,
+    root: GuestPath,
+    pub(super) id: String,
+    pub(super) folder: PathBuf,
+    pub(super) store: Store,
+    left_out: Vec<Vec<u8>>,
+    pub(super) in_place: bool,
+    pub(super) options: JournalOptions,
+}
+
+impl JournalContext {
+    /// The journal of a session.
+    pub(crate) fn of(session: &Session) -> Result<Self> {
+        let manifest = session.manifest();
+        let workspace = session.workspace(&manifest)?;
+        let mut left_out: Vec<Vec<u8>> = workspace
+            .left_out()
+            .iter()
+            .chain(workspace.kept_paths())
+            .filter(|path| !path.is_empty())
+            .map(|path| path.as_str().as_bytes().to_vec())
+            .collect();
+        left_out.sort();
+        left_out.dedup();
+        Ok(Self {
+            link: Arc::clone(&session.link),
+            root: session.root.clone(),
+            id: session.id().to_string(),
+            folder: session.state.path_of(session.id()),
+            store: session.state.store()?,
+            left_out,
+            in_place: session.life.terms.is_callers,
+            options: session.life.terms.journal.unwrap_or_default(),
+        })
+    }
+
+    /// Whether there is a journal, or is to be one.
+    pub(crate) fn is_begun(&self) -> bool {
+        has_journal(&self.folder)
+    }
+
+    pub(super) fn tree(&self) -> Tree<'_> {
+        Tree {
+            session: Some(self.id.clone()),
+            left_out: self.left_out.clone(),
+            kept: self.left_out.clone(),
+            ..Tree::new(self.link.as_ref(), &self.root)
+        }
+    }
+
+    /// The journal, which nobody else changes meanwhile, with nothing under way.
+    pub(super) async fn locked(&self) -> Result<(JournalLock, Journal)> {
+        let lock = lock(&self.folder, &self.id).await?;
+        let mut journal = Journal::read(&self.folder)?;
+        if journal.pending.is_some() {
+            self.settle_pending(&mut journal, false).await?;
+        }
+        Ok((lock, journal))
+    }
+
+    /// Writes the journal down, and removes what it does not need any more.
+    pub(super) fn commit(&self, journal: &mut Journal) -> Result<()> {
+        journal.thin(&self.options);
+        journal.write(&self.folder)?;
+        // What stays too long goes with the next point.
+        drop(self.store.thin_points(&self.id, &journal.needed()));
+        Ok(())
+    }
+
+    /// Keeps what the workspace is now, while nothing runs; nothing runs until the freeze is dropped.
+    pub(super) async fn save_frozen(&self) -> Result<(SavedPoint, Freeze)> {
+        for attempt in 1.. {
+            let freeze = Freeze::begin(self.link.as_ref(), false).await?;
+            let (saved, is_whole) = self.save_once().await?;
+            if is_whole || (attempt >= ATTEMPTS && self.in_place) {
+                return Ok((saved, freeze));
+            }
+            if attempt >= ATTEMPTS {
+                break;
+            }
+        }
+        let message = "files changed while they were read, though nothing of the session ran";
+        Err(Error::new(ErrorKind::Conflict, message)
+            .with_hint("somebody else writes to the workspace: try again when that is over"))
+    }
+
+    /// The same, without a word about processes.
+    pub(super) async fn save_once(&self) -> Result<(SavedPoint, bool)> {
+        let looked = self.store.look_through(&self.tree()).await?;
+        let saved = self.store.keep_point(looked, &self.id).await?;
+        let is_whole = saved.changed.is_empty();
+        Ok((saved, is_whole))
+    }
+
+    /// Keeps what the workspace is now, and lets everything go on as soon as it was looked through.
+    pub(super) async fn save(&self) -> Result<(SavedPoint, Duration, u32)> {
+        let mut attempt = 1;
+        loop {
+            let freeze = Freeze::begin(self.link.as_ref(), false).await?;
+            let processes = freeze.processes;
+            let looked = self.store.look_through(&self.tree()).await?;
+            let frozen = freeze.end().await?;
+            let saved = self.store.keep_point(looked, &self.id).await?;
+            if saved.changed.is_empty() || (attempt >= ATTEMPTS && self.in_place) {
+                return Ok((saved, frozen, processes));
+            }
+            if attempt >= ATTEMPTS {
+                let message =
+                    "files changed while they were read, though nothing of the session ran";
+                return Err(Error::new(ErrorKind::Conflict, message).with_hint(
+                    "somebody else writes to the workspace: try again when that is over",
+                ));
+            }
+            attempt += 1;
+        }
+    }
+
+    /// The tree of a point, whose title is said if it is lost.
+    pub(super) async fn open(&self, tree: &str, title: &str) -> Result<OpenPoint> {
+        self.store.open_point(&self.id, tree).await.map_err(|error| lost(title, error))
+    }
+
+    /// What is different between two trees.
+    pub(super) async fn summary(&self, from: &str, to: &str) -> Result<ChangeSummary> {
+        if from == to {
+            return Ok(ChangeSummary::default());
+        }
+        let from = self.open(from, "the last point").await?;
+        let to = self.open(to, "the new point").await?;
+        Ok(summarize(&from.tree, &to.tree))
+    }
+
+    /// Makes a point.
+    pub(crate) async fn checkpoint(&self, name: Option<&str>) -> Result<CheckpointReport> {
+        let (_lock, mut journal) = self.locked().await?;
+        if let Some(name) = name {
+            names::check_new(&journal, name)?;
+        }
+        let (saved, frozen, processes) = self.save().await?;
+        let changes = match &journal.last {
+            Some(last) => self.summary(last, &saved.fingerprint).await?,
+            None => ChangeSummary::default(),
+        };
+        let tree = saved.fingerprint.clone();
+        let point = Point {
+            name: name.map(str::to_owned),
+            after: Some(tree.clone()),
+            changes,
+            frozen,
+            ..new_point(&journal, PointKind::Checkpoint, String::new(), tree)
+        };
+        journal.push(point.clone());
+        self.commit(&mut journal)?;
+        Ok(CheckpointReport {
+            point,
+            processes,
+            entries: saved.entries,
+            bytes: saved.bytes,
+            files_read: saved.files_read,
+            bytes_stored: saved.bytes_stored,
+            left_out: saved.left_out,
+        })
+    }
+}
+
+impl JournalContext {
+    /// The tree of a point, or of what the workspace is now, as one that stays while it is needed.
+    pub(crate) async fn fork_tree(&self, at: Option<&str>) -> Result<String> {
+        match at {
+            Some(at) => {
+                let (_lock, journal) = self.locked().await?;
+                Ok(names::find(&journal, at)?.tree)
+            }
+            None => Ok(self.checkpoint(None).await?.point.before),
+        }
+    }
+
+    /// Gives a tree of this session to a fork.
+    pub(crate) async fn share_with(&self, tree: &str, fork: &str) -> Result<()> {
+        let owner = PointOwner::Session(fork.to_owned());
+        self.store.share_point(&self.id, tree, owner).await.map(drop)
+    }
+
+    /// Keeps a point for ever, as a snapshot.
+    pub(crate) async fn save_point(&self, at: &str, name: &str) -> Result<SnapshotInfo> {
+        let (_lock, journal) = self.locked().await?;
+        let spot = names::find(&journal, at)?;
+        let owner = PointOwner::Snapshot(name.to_owned());
+        let shared = self.store.share_point(&self.id, &spot.tree, owner).await;
+        shared.map_err(|error| lost(&spot.title, error))
+    }
+}
+
+/// A point that is just being made.
+pub(super) fn new_point(
+    journal: &Journal,
+    kind: PointKind,
+    label: String,
+    before: String,
+) -> Point {
+    Point {
+        number: journal.next,
+        name: None,
+        kind,
+        label,
+        at_ms: now_ms(),
+        exit: None,
+        before,
+        after: None,
+        changes: ChangeSummary::default(),
+        frozen: Duration::ZERO,
+        mechanism: Mechanism::Store,
+        aside: false,
+    }
+}
+
+pub(super) fn summarize(from: &FileTree, to: &FileTree) -> ChangeSummary {
+    let mut summary = ChangeSummary::default();
+    for change in from.changes_to(to) {
+        match (&change.before, &change.after) {
+            (None, _) => summary.added += 1,
+            (_, None) => summary.removed += 1,
+            _ => summary.changed += 1,
+        }
+        if summary.first.len() < NAMED {
+            summary.first.push(shown(&change.path));
+        }
+    }
+    summary
+}
+
+/// What a journal says, whoever looks at it.
+pub(crate) fn read_log(folder: &std::path::Path) -> Result<JournalLog> {
+    let journal = Journal::read(folder)?;
+    Ok(JournalLog {
+        applied: journal.applied,
+        redoable: journal.undone.len(),
+        thinned: journal.thinned,
+        points: journal.points,
+    })
+}

@@ -1,0 +1,191 @@
+//! What points are called.
+
+use super::Point;
+use super::file::Journal;
+use crate::{Error, ErrorKind, Result};
+
+/// The longest name of a point.
+const MAX_NAME: usize = 128;
+
+/// How different a name may be that is offered instead of an unknown one.
+const NEAR: usize = 3;
+
+/// The place of a point in a journal, and the tree there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Spot {
+    /// Where it is in the order of points: the beginning comes before all of them.
+    pub(super) order: u64,
+    pub(super) tree: String,
+    pub(super) title: String,
+}
+
+/// Refuses a name that no point can have, or that another one has.
+pub(super) fn check_new(journal: &Journal, name: &str) -> Result<()> {
+    let invalid = |why: &str| {
+        Error::new(
+            ErrorKind::InvalidInput,
+            format!("{name:?} cannot be the name of a point: {why}"),
+        )
+        .with_hint("a name is no number, has no `..`, `@`, `/` and spaces, and at most 128 bytes")
+    };
+    if name.is_empty() || name.len() > MAX_NAME {
+        return Err(invalid("it is empty, or too long"));
+    }
+    if name.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(invalid("points are numbered, so a number is another point's"));
+    }
+    if name.contains("..") || name.contains('@') {
+        return Err(invalid("`..` and `@` separate points from other things"));
+    }
+    let is_bad = |letter: char| letter.is_whitespace() || letter.is_control() || letter == '/';
+    if name.contains(is_bad) || name.starts_with('-') {
+        return Err(invalid("it has letters that are awkward to type"));
+    }
+    match journal.points.iter().find(|point| point.name.as_deref() == Some(name)) {
+        None => Ok(()),
+        Some(point) => {
+            let message = format!("{name:?} is the name of point {} already", point.number);
+            Err(Error::new(ErrorKind::Conflict, message).with_hint("choose another name"))
+        }
+    }
+}
+
+/// Finds a point by its number or name: what the workspace was after it. `0` is the beginning.
+pub(super) fn find(journal: &Journal, text: &str) -> Result<Spot> {
+    let number: Option<u64> = text.parse().ok();
+    let is_it = |point: &&Point| match number {
+        Some(number) => point.number == number,
+        None => point.name.as_deref() == Some(text),
+    };
+    if let Some(point) = journal.points.iter().find(is_it) {
+        return spot_of(point);
+    }
+    let first = journal.points.first();
+    match number {
+        Some(0) if journal.thinned == 0 => {
+            let first = first.ok_or_else(no_points)?;
+            let title = "the beginning".to_owned();
+            return Ok(Spot { order: 0, tree: first.before.clone(), title });
+        }
+        Some(number) if number <= journal.thinned => return Err(thinned(text, first)),
+        None if journal.thinned_names.iter().any(|name| name == text) => {
+            return Err(thinned(text, first));
+        }
+        _ => {}
+    }
+    Err(unknown(journal, text))
+}
+
+fn spot_of(point: &Point) -> Result<Spot> {
+    let tree = point.after.clone().ok_or_else(|| {
+        let message =
+            format!("{} has no state after it: nobody saw its command end", point.title());
+        let before = point.number.saturating_sub(1);
+        Error::new(ErrorKind::NotFound, message)
+            .with_hint(format!("point {before} is the one before it"))
+    })?;
+    Ok(Spot { order: point.number, tree, title: point.title() })
+}
+
+fn no_points() -> Error {
+    Error::new(ErrorKind::NotFound, "the session has no points yet")
+        .with_hint("`bastide checkpoint ID` makes one; `--journal` makes one of every command")
+}
+
+fn thinned(text: &str, first: Option<&Point>) -> Error {
+    let message =
+        format!("point {text} was removed: there were too many points, or it was too old");
+    let error = Error::new(ErrorKind::NotFound, message);
+    match first {
+        Some(first) => error.with_hint(format!(
+            "the oldest is point {}; `--journal-keep` keeps more, `snapshot save ID@POINT` for ever",
+            first.number
+        )),
+        None => error,
+    }
+}
+
+fn unknown(journal: &Journal, text: &str) -> Error {
+    if journal.points.is_empty() {
+        return no_points();
+    }
+    let error = Error::new(ErrorKind::NotFound, format!("there is no point {text:?}"));
+    let names = journal.points.iter().filter_map(|point| point.name.as_deref());
+    let near = names.map(|name| (distance(name, text), name)).min();
+    match near {
+        Some((distance, name)) if distance <= NEAR => error.with_hint(format!("is it {name:?}?")),
+        _ => error.with_hint("`bastide log ID` lists them"),
+    }
+}
+
+/// How many letters have to be changed, added or removed to make one text of another.
+fn distance(one: &str, other: &str) -> usize {
+    let other: Vec<char> = other.chars().take(2 * MAX_NAME).collect();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (line, letter) in one.chars().enumerate() {
+        let mut diagonal = line;
+        if let Some(start) = row.first_mut() {
+            *start = line + 1;
+        }
+        for (column, against) in other.iter().enumerate() {
+            let changed = diagonal + usize::from(letter != *against);
+            diagonal = row[column + 1];
+            row[column + 1] = changed.min(diagonal + 1).min(row[column] + 1);
+        }
+    }
+    row.last().copied().unwrap_or(0)
+}
+
+/// Two points of a journal, as `A..B`; without `B`, and without any, what is there now.
+pub(super) fn range(journal: &Journal, text: &str) -> Result<(Spot, Option<Spot>)> {
+    let (from, to) = match text.split_once("..") {
+        Some((from, to)) => (from, (!to.is_empty()).then_some(to)),
+        None => (text, None),
+    };
+    if from.is_empty() {
+        let message = format!("{text:?} says no point to begin at");
+        return Err(Error::new(ErrorKind::InvalidInput, message)
+            .with_hint("write A..B with points of `bastide log`, `0` for the beginning"));
+    }
+    let from = find(journal, from)?;
+    let to = to.map(|to| find(journal, to)).transpose()?;
+    match &to {
+        Some(later) if later.order < from.order => {
+            let message = format!("{} is after {}", from.title, later.title);
+            Err(Error::new(ErrorKind::InvalidInput, message)
+                .with_hint("write the earlier point first"))
+        }
+        _ => Ok((from, to)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_letters_that_differ() {
+        let cases = [
+            ("", "", 0),
+            ("green", "green", 0),
+            ("green", "greem", 1),
+            ("a", "", 1),
+            ("ab", "ba", 2),
+        ];
+        for (one, other, want) in cases {
+            assert_eq!(distance(one, other), want, "{one:?} {other:?}");
+            assert_eq!(distance(other, one), want, "{other:?} {one:?}");
+        }
+    }
+
+    #[test]
+    fn refuses_names_that_could_be_something_else() {
+        let journal = Journal::default();
+        for name in ["", "12", "a..b", "a@b", "a b", "a/b", "-a", "a\u{1b}"] {
+            assert_eq!(check_new(&journal, name).unwrap_err().kind(), ErrorKind::InvalidInput);
+        }
+        for name in ["green", "v1.2", "before-12", "größe"] {
+            check_new(&journal, name).unwrap();
+        }
+    }
+}

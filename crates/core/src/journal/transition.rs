@@ -1,0 +1,420 @@
+//! Going from what a workspace is to what it was.
+
+use super::context::{JournalContext, new_point, summarize};
+use super::file::{Journal, Pending, Undone};
+use super::freeze::Freeze;
+use super::{ChangeSummary, Point, PointKind, conflicts, names};
+use crate::snapshot::store::Tree;
+use crate::snapshot::store::points::{FileTree, OpenPoint, SavedPoint, TreePath, shown};
+use crate::{Error, ErrorKind, Result};
+
+/// The result of an undo, a redo, a restore or a merge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TransitionReport {
+    /// What the workspace is now, for people: which point it is at.
+    pub at: String,
+    /// How many processes were ended.
+    pub ended: u32,
+    /// What changed in the workspace.
+    pub changes: ChangeSummary,
+    /// The points that were undone or redone, oldest first.
+    pub points: Vec<Point>,
+}
+
+/// A workspace in which nothing runs.
+pub(super) struct Quiet {
+    pub(super) saved: SavedPoint,
+    pub(super) ended: u32,
+    freeze: Freeze,
+}
+
+/// Where to go, and what is on record then.
+pub(super) struct Goal {
+    pub(super) tree: String,
+    pub(super) applied: usize,
+    pub(super) undone: Vec<Undone>,
+    pub(super) point: Option<Point>,
+}
+
+impl JournalContext {
+    /// Keeps what the workspace is, and ends what runs in it, if `check` has nothing against that.
+    pub(super) async fn quiet(
+        &self,
+        check: impl FnOnce(&SavedPoint) -> Result<()>,
+    ) -> Result<Quiet> {
+        let (saved, freeze) = self.save_frozen().await?;
+        check(&saved)?;
+        if freeze.processes == 0 {
+            return Ok(Quiet { saved, ended: 0, freeze });
+        }
+        drop(freeze);
+        let freeze = Freeze::begin(self.link.as_ref(), true).await?;
+        // What they wrote until their end is to come back by a redo.
+        let (saved, _) = self.save_once().await?;
+        Ok(Quiet { saved, ended: freeze.processes, freeze })
+    }
+
+    /// Makes the workspace another tree. It is one or the other, whatever happens meanwhile.
+    pub(super) async fn go(
+        &self,
+        journal: &mut Journal,
+        quiet: Quiet,
+        goal: Goal,
+    ) -> Result<(u32, ChangeSummary)> {
+        let Quiet { saved, ended, freeze } = quiet;
+        let from = self.open(&saved.fingerprint, "the workspace").await?;
+        let to = self.open(&goal.tree, "the point").await?;
+        let tree = self.replaced_tree(&saved, &from.tree)?;
+        let Goal { tree: to_name, applied, undone, point } = goal;
+        journal.pending =
+            Some(Pending { from: saved.fingerprint, to: to_name, applied, undone, point });
+        journal.write(&self.folder)?;
+        let restored = self.store.restore_difference(&tree, &from.tree, &to).await;
+        if let Err(error) = restored {
+            // A guest that is there has left everything as it was; of one that is not nobody knows.
+            if error.kind() != ErrorKind::AgentLost {
+                journal.pending = None;
+                journal.write(&self.folder)?;
+            }
+            return Err(error);
+        }
+        self.complete(journal)?;
+        freeze.end().await?;
+        Ok((ended, summarize(&from.tree, &to.tree)))
+    }
+
+    /// The tree to replace. What cannot be kept in a point stays where it is.
+    fn replaced_tree(&self, saved: &SavedPoint, from: &FileTree) -> Result<Tree<'_>> {
+        let mut tree = self.tree();
+        let named = u64::try_from(saved.left_out.len()).unwrap_or(0);
+        let is_text = |path: &String| !path.contains(char::REPLACEMENT_CHARACTER);
+        if saved.left_out_count > named || !saved.left_out.iter().all(|(path, _)| is_text(path)) {
+            let message =
+                "the workspace holds sockets, devices or closed folders that cannot be named";
+            return Err(Error::new(ErrorKind::Unsupported, message)
+                .with_hint("they would be lost: remove them, or move them elsewhere"));
+        }
+        tree.kept.extend(saved.left_out.iter().map(|(path, _)| path.as_bytes().to_vec()));
+        // What lies in no folder that is there is not there either.
+        tree.kept.retain(|path| {
+            let names: TreePath = path.split(|byte| *byte == b'/').map(<[u8]>::to_vec).collect();
+            let above = |length: usize| names.get(..length).map(<[_]>::to_vec);
+            (1..names.len())
+                .filter_map(above)
+                .all(|folder| from.get(&folder).is_some_and(|node| node.is_dir()))
+        });
+        Ok(tree)
+    }
+
+    /// Puts on record that the workspace is what it was to become.
+    fn complete(&self, journal: &mut Journal) -> Result<()> {
+        let Some(pending) = journal.pending.take() else { return Ok(()) };
+        match pending.point {
+            Some(point) => journal.push(point),
+            None => {
+                journal.applied = pending.applied.min(journal.points.len());
+                journal.undone = pending.undone;
+            }
+        }
+        journal.last = Some(pending.to);
+        self.commit(journal)
+    }
+
+    /// Finds out what became of a transition whose process was killed. As long as a guest lives it does all
+    /// of it or nothing; with a new machine it may have been in the middle, and is finished.
+    pub(super) async fn settle_pending(
+        &self,
+        journal: &mut Journal,
+        is_new_machine: bool,
+    ) -> Result<()> {
+        let Some(pending) = journal.pending.clone() else { return Ok(()) };
+        let (saved, freeze) = self.save_frozen().await?;
+        if saved.fingerprint == pending.to {
+            return self.complete(journal);
+        }
+        let from = self.open(&pending.from, "what the workspace was").await?;
+        let to = self.open(&pending.to, "what the workspace was to become").await?;
+        let now = self.open(&saved.fingerprint, "the workspace").await?;
+        let far = |tree: &FileTree| now.tree.changes_to(tree).len();
+        if is_new_machine {
+            // Where nothing had moved yet, only what lies beside it is cleared away.
+            let is_before = far(&from.tree) == 0 && far(&to.tree) > 0;
+            let goal = match is_before {
+                true => from.clone(),
+                false => self.finished(&from, &to, &now).await?,
+            };
+            let tree = self.replaced_tree(&saved, &now.tree)?;
+            self.store.restore_difference(&tree, &now.tree, &goal).await?;
+            match is_before {
+                true => {
+                    journal.pending = None;
+                    journal.write(&self.folder)?;
+                }
+                false => self.complete(journal)?,
+            }
+            return freeze.end().await.map(drop);
+        }
+        // Somebody worked in it since; that stays, and it is known by what it is nearer to.
+        if far(&to.tree) < far(&from.tree) {
+            return self.complete(journal);
+        }
+        journal.pending = None;
+        journal.write(&self.folder)
+    }
+
+    /// Whether nobody can tell two trees from each other.
+    async fn is_same(&self, one: &str, other: &str) -> Result<bool> {
+        if one == other {
+            return Ok(true);
+        }
+        let one = self.open(one, "the workspace").await?;
+        let other = self.open(other, "the last point").await?;
+        Ok(one.tree.changes_to(&other.tree).is_empty())
+    }
+
+    /// What a workspace becomes that is neither what it was nor what it was to be. In a folder of the
+    /// caller's, what is neither of both is the caller's.
+    async fn finished(
+        &self,
+        from: &OpenPoint,
+        to: &OpenPoint,
+        now: &OpenPoint,
+    ) -> Result<OpenPoint> {
+        if !self.in_place {
+            return Ok(to.clone());
+        }
+        let mut tree = FileTree::clone(&to.tree);
+        for (path, node) in &now.tree.0 {
+            let is_known =
+                |known: &FileTree| known.get(path).is_some_and(|other| other.is_like(node));
+            if !is_known(&from.tree) && !is_known(&to.tree) {
+                tree.0.insert(path.clone(), node.clone());
+            }
+        }
+        if tree.stray().is_some() {
+            return Ok(now.clone());
+        }
+        let fingerprint = self.store.compose()?.keep(&self.id, &tree)?;
+        self.open(&fingerprint, "the workspace").await
+    }
+
+    /// Finishes what was under way when the last machine of the session ended.
+    pub(crate) async fn recover(&self) -> Result<()> {
+        let _lock = super::file::lock(&self.folder, &self.id).await?;
+        let mut journal = Journal::read(&self.folder)?;
+        self.settle_pending(&mut journal, true).await
+    }
+
+    /// Goes back by so many steps.
+    pub(crate) async fn undo(&self, steps: usize) -> Result<TransitionReport> {
+        let (_lock, mut journal) = self.locked().await?;
+        // Before anything ends: whether there is anything to go back to.
+        let quiet = self.quiet(|saved| self.step_back(&journal, saved, steps).map(drop)).await?;
+        let index = self.step_back(&journal, &quiet.saved, steps)?;
+        let target = journal.points[index].clone();
+        let is_state = target.kind == PointKind::Checkpoint;
+        let applied = if is_state { index + 1 } else { index };
+        let tree = match self.in_place {
+            true => self.reverted(&journal, &quiet.saved, index).await?,
+            false => target.before.clone(),
+        };
+        let points = journal.points[applied..journal.applied].to_vec();
+        let mut undone = journal.undone.clone();
+        let redo = quiet.saved.fingerprint.clone();
+        undone.push(Undone { tree: redo, applied: journal.applied });
+        let goal = Goal { tree, applied, undone, point: None };
+        let (ended, changes) = self.go(&mut journal, quiet, goal).await?;
+        let title = target.title();
+        let at = if is_state { title } else { format!("before {title}") };
+        Ok(TransitionReport { at, ended, changes, points })
+    }
+
+    /// Which point to go back to.
+    fn step_back(&self, journal: &Journal, saved: &SavedPoint, steps: usize) -> Result<usize> {
+        let active = journal.active();
+        let mut left = steps;
+        for (index, point) in active.iter().enumerate().rev() {
+            let is_state = point.kind == PointKind::Checkpoint;
+            // With a journal every command is a step; without, what somebody asked for is.
+            let is_now = is_state && left == steps && point.before == saved.fingerprint;
+            let is_step = !(point.aside || is_now || is_state && self.options.commands);
+            left -= usize::from(is_step);
+            if is_step && left == 0 {
+                return Ok(index);
+            }
+        }
+        let count = steps - left;
+        let message = match count {
+            0 => format!("session {} has nothing to undo", self.id),
+            _ => format!("session {} has only {count} steps to undo, not {steps}", self.id),
+        };
+        let error = Error::new(ErrorKind::NotFound, message);
+        Err(match journal.thinned {
+            0 => error.with_hint(
+                "`bastide checkpoint` makes a point; `--journal` makes one of every command",
+            ),
+            last => error.with_hint(format!("points up to {last} were removed to make room")),
+        })
+    }
+
+    /// What a folder of the caller's becomes: what commands changed is taken back, what others changed
+    /// stays.
+    async fn reverted(
+        &self,
+        journal: &Journal,
+        saved: &SavedPoint,
+        index: usize,
+    ) -> Result<String> {
+        let now = self.open(&saved.fingerprint, "the workspace").await?;
+        let mut pairs: Vec<(OpenPoint, OpenPoint)> = Vec::new();
+        for point in journal.active()[index..].iter().rev() {
+            if point.aside {
+                continue;
+            }
+            let before = self.open(&point.before, &point.title()).await?;
+            let after = match (&point.after, point.kind) {
+                (_, PointKind::Checkpoint) if !self.options.commands => {
+                    // What changed since is known as far as the journal has looked.
+                    let last = journal.last.as_ref().unwrap_or(&point.before);
+                    self.open(last, "the last point").await?
+                }
+                (Some(after), _) => self.open(after, &point.title()).await?,
+                (None, _) => return Err(unfinished(point)),
+            };
+            pairs.push((before, after));
+        }
+        let pairs: Vec<(&FileTree, &FileTree)> =
+            pairs.iter().map(|(before, after)| (&*before.tree, &*after.tree)).collect();
+        let tree = conflicts::revert(FileTree::clone(&now.tree), &pairs)?;
+        self.store.compose()?.keep(&self.id, &tree)
+    }
+
+    /// Takes the last undo back.
+    pub(crate) async fn redo(&self) -> Result<TransitionReport> {
+        let (_lock, mut journal) = self.locked().await?;
+        let Some(back) = journal.undone.last().cloned() else {
+            let message = format!("nothing was undone in session {}", self.id);
+            return Err(Error::new(ErrorKind::NotFound, message)
+                .with_hint("a command or a checkpoint after an undo leaves nothing to redo"));
+        };
+        let last = journal.last.clone().unwrap_or_default();
+        if !self.in_place {
+            let (saved, ..) = self.save().await?;
+            if !self.is_same(&saved.fingerprint, &last).await? {
+                return Err(changed_since());
+            }
+        }
+        let quiet = self.quiet(|_| Ok(())).await?;
+        let tree = match self.in_place {
+            true => {
+                let now = self.open(&quiet.saved.fingerprint, "the workspace").await?;
+                let (to, from) = (
+                    self.open(&back.tree, "what was undone").await?,
+                    self.open(&last, "the last point").await?,
+                );
+                let tree =
+                    conflicts::revert(FileTree::clone(&now.tree), &[(&to.tree, &from.tree)])?;
+                self.store.compose()?.keep(&self.id, &tree)?
+            }
+            false => back.tree.clone(),
+        };
+        let mut undone = journal.undone.clone();
+        undone.pop();
+        let points = journal.points.get(journal.applied..back.applied).unwrap_or_default().to_vec();
+        let goal = Goal { tree, applied: back.applied, undone, point: None };
+        let (ended, changes) = self.go(&mut journal, quiet, goal).await?;
+        let at = match journal.active().last() {
+            Some(point) => format!("after {}", point.title()),
+            None => "the beginning".to_owned(),
+        };
+        Ok(TransitionReport { at, ended, changes, points })
+    }
+
+    /// Makes one path what it was at a point.
+    pub(crate) async fn restore_path(&self, path: &str, at: &str) -> Result<TransitionReport> {
+        let (_lock, mut journal) = self.locked().await?;
+        let spot = names::find(&journal, at)?;
+        let path = tree_path(path)?;
+        let point = self.open(&spot.tree, &spot.title).await?;
+        if point.tree.get(&path).is_none() {
+            let message = format!("there is no {} in {}", shown(&path), spot.title);
+            return Err(Error::new(ErrorKind::NotFound, message)
+                .with_hint(format!("`bastide diff ID {at}..` says what is different since")));
+        }
+        let quiet = self.quiet(|_| Ok(())).await?;
+        let now = self.open(&quiet.saved.fingerprint, "the workspace").await?;
+        if self.in_place {
+            let last = journal.last.clone().unwrap_or_default();
+            let last = self.open(&last, "the last point").await?;
+            let edited = last.tree.changes_to(&now.tree).into_iter().map(|change| change.path);
+            let edited: Vec<TreePath> = edited.filter(|edit| edit.starts_with(&path)).collect();
+            if !edited.is_empty() {
+                return Err(conflicts::refused(&edited));
+            }
+        }
+        let tree = with_path(&now.tree, &point.tree, &path);
+        if tree.stray().is_some() {
+            let message = format!("{} is in a folder that is none any more", shown(&path));
+            return Err(
+                Error::new(ErrorKind::Conflict, message).with_hint("restore the folder it is in")
+            );
+        }
+        let tree = self.store.compose()?.keep(&self.id, &tree)?;
+        let label = format!("restore {}@{at}", shown(&path));
+        let before = quiet.saved.fingerprint.clone();
+        let made = Point {
+            after: Some(tree.clone()),
+            ..new_point(&journal, PointKind::Restore, label, before)
+        };
+        let goal = Goal { tree, applied: 0, undone: Vec::new(), point: Some(made.clone()) };
+        let (ended, changes) = self.go(&mut journal, quiet, goal).await?;
+        Ok(TransitionReport { at: made.title(), ended, changes, points: vec![made] })
+    }
+}
+
+fn unfinished(point: &Point) -> Error {
+    let message = format!("nobody saw the command of {} end", point.title());
+    Error::new(ErrorKind::Conflict, message)
+        .with_hint("in a folder of yours, what it changed cannot be told from what you changed")
+}
+
+fn changed_since() -> Error {
+    let message = "the workspace changed since it was undone, so a redo would lose that";
+    Error::new(ErrorKind::Conflict, message)
+        .with_hint("`bastide checkpoint` keeps what is there now, and gives up what was undone")
+}
+
+/// The names of a path of the workspace.
+pub(super) fn tree_path(path: &str) -> Result<TreePath> {
+    let names: TreePath = path
+        .split('/')
+        .filter(|name| !matches!(*name, "" | "."))
+        .map(|name| name.as_bytes().to_vec())
+        .collect();
+    if path.starts_with('/') || names.iter().any(|name| name == b"..") {
+        let message = format!("{path:?} is no path in the workspace");
+        return Err(Error::new(ErrorKind::InvalidInput, message)
+            .with_hint("write it as it is from the workspace on, such as src/main.rs"));
+    }
+    Ok(names)
+}
+
+/// A tree in which one path is what it is in another.
+fn with_path(now: &FileTree, other: &FileTree, path: &TreePath) -> FileTree {
+    let mut tree = FileTree(
+        now.0
+            .iter()
+            .filter(|(at, _)| !at.starts_with(path))
+            .map(|(at, it)| (at.clone(), it.clone()))
+            .collect(),
+    );
+    tree.0.extend(other.below(path).map(|(at, node)| (at.clone(), node.clone())));
+    for length in 0..path.len() {
+        let above = path[..length].to_vec();
+        if let (None, Some(node)) = (tree.get(&above), other.get(&above)) {
+            tree.0.insert(above, node.clone());
+        }
+    }
+    tree
+}
