@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::shell::{Outcome, cargo, read, say};
 
 /// Every crate, and the crates of ours it may depend on. Tests may use the test kit besides.
-const ALLOWED: [(&str, &[&str]); 16] = [
+const ALLOWED: [(&str, &[&str]); 17] = [
     ("bastide-archive", &["bastide-model"]),
     ("bastide-model", &[]),
     ("bastide-proto", &[]),
@@ -26,6 +26,7 @@ const ALLOWED: [(&str, &[&str]); 16] = [
         "bastide-cli",
         &["bastide", "bastide-docker", "bastide-local", "bastide-remote", "bastide-runs"],
     ),
+    ("bastide-python", &["bastide", "bastide-docker", "bastide-local"]),
     ("bastide-testkit", &["bastide", "bastide-archive", "bastide-model", "bastide-proto"]),
     ("xtask", &["bastide", "bastide-docker", "bastide-local", "bastide-model", "bastide-testkit"]),
 ];
