@@ -343,11 +343,20 @@ async def test_manifests_of_every_kind(client, tmp_path, monkeypatch):
             await session._validate_manifest_application(manifest=changed)
 
 
-async def test_users(client):
-    async with Live(client, manifest=Manifest(users=[User(name="ada")])) as session:
+async def test_users():
+    async with Live(BastideSandboxClient(), manifest=Manifest(users=[User(name="ada")])) as session:
+        assert (await session.exec("mkdir -m 777 d; id -un", user=None)).ok()
         assert (await session.exec("id -un", user="ada")).stdout == b"ada\n"
-        await session.write(Path("hers"), _content("1"), user="ada")
-        assert [e.owner for e in await session.ls(".") if e.path.endswith("hers")] == ["ada"]
+        await session.write(Path("d/hers"), _content("1"), user="ada")
+        assert [e.owner for e in await session.ls("d")] == ["ada"]
+
+
+async def test_folders_of_this_machine_have_no_users_of_their_own():
+    ours = unix_local.UnixLocalSandboxClient()
+    session = await ours.create(options=None, manifest=Manifest(users=[User(name="ada")]))
+    with pytest.raises(ValueError, match="users"):
+        await session.start()
+    await ours.delete(session)
 
 
 async def test_entries_that_lead_out_are_refused(client):
@@ -579,12 +588,12 @@ async def test_a_stored_state_grants_nothing_that_was_not_sealed(tmp_path):
         await other.delete(found)
 
 
-async def test_isolation_this_machine_has_not_is_told_with_a_hint():
-    client = BastideSandboxClient()
+async def test_what_this_machine_has_not_is_told_with_a_hint():
     options = BastideSandboxClientOptions(network="bridge")
-    with pytest.raises((upstream.WorkspaceStartError, ValueError)) as refused:
-        await client.create(options=options)
-    assert "bridge" in str(refused.value) or "bridge" in str(refused.value.context)
+    with pytest.raises(upstream.WorkspaceStartError) as refused:
+        await BastideSandboxClient().create(options=options)
+    assert refused.value.context["bastide"]["kind"] == "unsupported"
+    assert refused.value.context["bastide"]["hint"]
 
 
 async def test_mounts_are_refused_before_anything_is_made(client):

@@ -112,7 +112,12 @@ pub(crate) fn call<T: Send + 'static>(
     }
 }
 
-fn finish<T>(py: Python<'_>, op: &str, done: Result<T>, convert: Convert<T>) -> PyResult<Py<PyAny>> {
+fn finish<T>(
+    py: Python<'_>,
+    op: &str,
+    done: Result<T>,
+    convert: Convert<T>,
+) -> PyResult<Py<PyAny>> {
     match done {
         Ok(value) => convert(py, value),
         Err(error) => Err(errors::raise(py, &error, op)),
@@ -127,9 +132,8 @@ fn promise<T: Send + 'static>(
     convert: Convert<T>,
 ) -> PyResult<Py<PyAny>> {
     static CALL: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let class = CALL.get_or_try_init(py, || {
-        py.import("bastide._bridge")?.getattr("Call").map(Bound::unbind)
-    })?;
+    let class = CALL
+        .get_or_try_init(py, || py.import("bastide._bridge")?.getattr("Call").map(Bound::unbind))?;
     let queue = queue_of(py, event_loop)?;
     let future = class.bind(py).call1((event_loop,))?;
     let told = future.clone().unbind();
@@ -158,9 +162,8 @@ fn wait<T: Send + 'static>(
     // One owner for the channel's end: it is looked at from this thread alone.
     let receiver = Mutex::new(receiver);
     loop {
-        let next = py.detach(|| {
-            receiver.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(LOOK)
-        });
+        let next = py
+            .detach(|| receiver.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(LOOK));
         match next {
             Ok(done) => {
                 let value = finish(py, op, done, convert)?;

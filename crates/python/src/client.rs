@@ -51,7 +51,8 @@ impl NativeClient {
     /// Makes a session.
     fn create(&self, py: Python<'_>, settings: &str) -> PyResult<Py<PyAny>> {
         let client = self.client.get()?.clone();
-        let settings = Settings::parse(settings).map_err(|error| errors::raise(py, &error, "create"))?;
+        let settings =
+            Settings::parse(settings).map_err(|error| errors::raise(py, &error, "create"))?;
         let work = async move {
             let Settings { manifest, options, starts } = settings;
             let made = match starts {

@@ -13,7 +13,10 @@ pub(crate) fn nothing<T>(py: Python<'_>, _: T) -> PyResult<Py<PyAny>> {
 }
 
 /// Any value that has a Python form.
-pub(crate) fn plain<T: for<'py> IntoPyObjectExt<'py>>(py: Python<'_>, value: T) -> PyResult<Py<PyAny>> {
+pub(crate) fn plain<T: for<'py> IntoPyObjectExt<'py>>(
+    py: Python<'_>,
+    value: T,
+) -> PyResult<Py<PyAny>> {
     value.into_py_any(py)
 }
 

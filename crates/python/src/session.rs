@@ -309,8 +309,7 @@ impl NativeSession {
         user: Option<String>,
     ) -> PyResult<Py<PyAny>> {
         let session = self.share()?;
-        let work =
-            async move { files(&session, user.as_ref()).mv(&source, &destination).await };
+        let work = async move { files(&session, user.as_ref()).mv(&source, &destination).await };
         call(py, "mv", work, convert::nothing)
     }
 
@@ -423,8 +422,7 @@ impl NativeSession {
         let session = self.share()?;
         let manifest =
             parcel::manifest(items).map_err(|error| errors::raise(py, &error, "start"))?;
-        let work =
-            async move { session.compat().apply_entries(&manifest, &base_dir).await };
+        let work = async move { session.compat().apply_entries(&manifest, &base_dir).await };
         call(py, "start", work, convert::materialized)
     }
 

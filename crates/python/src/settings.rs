@@ -6,9 +6,7 @@ use bastide::compat::raise;
 use bastide::model::document::Format;
 use bastide::model::error::CLASSES;
 use bastide::model::{Manifest, Registry, lax};
-use bastide::{
-    CreateOptions, GitFetch, GitOptions, Isolation, NetworkAccess, Result, SessionId,
-};
+use bastide::{CreateOptions, GitFetch, GitOptions, Isolation, NetworkAccess, Result, SessionId};
 use pyo3::prelude::*;
 use serde_json::Value;
 
@@ -53,8 +51,9 @@ impl Settings {
 fn manifest_of(name: &str, text: &str) -> Result<Manifest> {
     let Some(format) = Format::of_file(name) else {
         let message = format!("cannot tell what format the manifest {name} has");
-        return Err(raise::value_error(message)
-            .with_hint("give it the extension .json, .yaml or .toml"));
+        return Err(
+            raise::value_error(message).with_hint("give it the extension .json, .yaml or .toml")
+        );
     };
     Ok(Manifest::load(name, text, format, Registry::builtin())?.value)
 }
@@ -88,13 +87,8 @@ pub(crate) fn pairs(value: &Value) -> Vec<(String, String)> {
 }
 
 /// A row of the table of error classes: name, next wider class, code, operation, retryability.
-type ClassRow = (
-    &'static str,
-    Option<&'static str>,
-    Option<&'static str>,
-    Option<&'static str>,
-    Option<bool>,
-);
+type ClassRow =
+    (&'static str, Option<&'static str>, Option<&'static str>, Option<&'static str>, Option<bool>);
 
 /// The reference's classes of errors as the core knows them.
 #[pyfunction]

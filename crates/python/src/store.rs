@@ -78,7 +78,12 @@ impl NativeStore {
     }
 
     /// Makes the workspace of a session what it was when the snapshot was saved.
-    fn restore(&self, py: Python<'_>, session: &NativeSession, name: String) -> PyResult<Py<PyAny>> {
+    fn restore(
+        &self,
+        py: Python<'_>,
+        session: &NativeSession,
+        name: String,
+    ) -> PyResult<Py<PyAny>> {
         let (store, session) = (Arc::clone(self.store.get()?), session.share()?);
         let work = async move { session.restore_snapshot(&store, &name, None).await };
         call(py, "start", work, convert::nothing)

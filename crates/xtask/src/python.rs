@@ -7,12 +7,15 @@ use std::process::Command;
 use crate::shell::{Outcome, cargo, run as run_command, say, step, top, works};
 
 /// What is installed beside the package; the SDK's own tests want the last few.
-const REQUIREMENTS: [&str; 7] = [
+const REQUIREMENTS: [&str; 10] = [
     "openai-agents==0.24.0",
     "pytest==9.0.3",
     "pytest-asyncio",
     "pytest-mock",
     "inline-snapshot",
+    "pytest-timeout",
+    "pytest-xdist",
+    "docker",
     "mypy",
     "maturin>=1.9,<2",
 ];
@@ -21,8 +24,13 @@ const REQUIREMENTS: [&str; 7] = [
 const UPSTREAM: &str = "openai_agents-0.24.0";
 
 /// Interpreters that will do, the best first.
-const INTERPRETERS: [&str; 5] =
-    ["python3.11", "python3.12", "python3.13", "python3.10", "/root/.pyenv/versions/3.11.7/bin/python"];
+const INTERPRETERS: [&str; 5] = [
+    "python3.11",
+    "python3.12",
+    "python3.13",
+    "python3.10",
+    "/root/.pyenv/versions/3.11.7/bin/python",
+];
 
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct Arguments {
@@ -49,7 +57,15 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     }
     step("tests of the Python package");
     let mut tests = Command::new(&python);
-    tests.args(["-m", "pytest", "-p", "no:cacheprovider", "-c", "python/pyproject.toml", "python/tests"]);
+    tests.args([
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "-c",
+        "python/pyproject.toml",
+        "python/tests",
+    ]);
     if let Some(only) = &arguments.only {
         tests.args(["-k", only]);
     }
@@ -111,7 +127,10 @@ fn install_wheel(folder: &Path, python: &Path) -> Outcome {
     }
     let manifest = ["-m", "crates/python/Cargo.toml"];
     let mut maturin = Command::new(python);
-    maturin.args(["-m", "maturin", "build", "--release", "--locked", "--out"]).arg(&wheels).args(manifest);
+    maturin
+        .args(["-m", "maturin", "build", "--release", "--locked", "--out"])
+        .arg(&wheels)
+        .args(manifest);
     run_command(&mut maturin)?;
     let wheel = fs::read_dir(&wheels)?.next().ok_or("maturin built nothing")??;
     let size = wheel.metadata()?.len();
@@ -121,7 +140,9 @@ fn install_wheel(folder: &Path, python: &Path) -> Outcome {
         fs::remove_dir_all(&installed)?;
     }
     let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
-    run_command(Command::new(python).args(pip).args(["--force-reinstall", "--no-deps"]).arg(wheel.path()))
+    run_command(
+        Command::new(python).args(pip).args(["--force-reinstall", "--no-deps"]).arg(wheel.path()),
+    )
 }
 
 fn site_packages(python: &Path) -> Outcome<PathBuf> {
@@ -160,7 +181,7 @@ fn upstream(folder: &Path, python: &Path) -> Outcome {
     let home = tempfile::tempdir()?;
     let mut command = Command::new(python);
     command
-        .args(["python/tests/run_upstream.py", "--quiet"])
+        .args(["python/tests/run_upstream.py", "--quiet", "-n2"])
         .arg(&tests)
         .env("BASTIDE_HOME", home.path());
     run_command(&mut command)

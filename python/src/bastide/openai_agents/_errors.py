@@ -71,13 +71,16 @@ def upstream_error(
 def built(cls: type[upstream.SandboxError], error: BastideError) -> upstream.SandboxError:
     """An instance of one of the SDK's classes, with what the core knows."""
     made = cls.__new__(cls)
+    context = dict(error.context)
+    if isinstance(context.get("command"), list) and issubclass(cls, upstream.ExecFailureError):
+        context["command"] = tuple(context["command"])
     cause = BastideError("; ".join(error._causes)) if error._causes else None
     upstream.SandboxError.__init__(
         made,
         message=error.message,
         error_code=upstream.ErrorCode(error._error_code),
         op=error._op,  # type: ignore[arg-type]
-        context=dict(error.context),
+        context=context,
         cause=cause,
         retryable=error.retryable,
     )
@@ -111,6 +114,7 @@ def own_error(
         "bastide": {"kind": error.kind, "code": error.code, "hint": error.hint},
         "detail": str(error),
     }
+    made: Any
     cls: Any = _BY_CALL.get(call, upstream.ExecTransportError)
     if cls is upstream.ExecTransportError:
         made = cls(command=command, context=context, cause=error)

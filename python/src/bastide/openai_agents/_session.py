@@ -22,7 +22,7 @@ from agents.sandbox.session.pty_types import PtyExecUpdate
 from agents.sandbox.snapshot import NoopSnapshot
 from agents.sandbox.types import ExecResult, ExposedPortEndpoint, Permissions, User
 
-from .. import _native
+from .._native import Session
 from ..errors import BastideError, Conflict
 from ._errors import upstream_error
 from ._parcel import parcel, refuse_mounts
@@ -60,8 +60,8 @@ class NativeSandboxSession(BaseSandboxSession):
     """A session of the extension behind the SDK's interface."""
 
     _owner: ClientBase[Any] | None = None
-    _native: _native.Session | None = None
-    _booting: asyncio.Future[_native.Session] | None = None
+    _native: Session | None = None
+    _booting: asyncio.Future[Session] | None = None
     _is_down: bool = False
     _is_started: bool = False
     _booted_walls: tuple[object, ...] | None = None
@@ -84,7 +84,7 @@ class NativeSandboxSession(BaseSandboxSession):
     def _default_client(self) -> ClientBase[Any]:
         raise NotImplementedError
 
-    async def _boot(self) -> _native.Session:
+    async def _boot(self) -> Session:
         """The machine: attached to, booted with its files, or made."""
         client = self._client()
         try:
@@ -99,7 +99,7 @@ class NativeSandboxSession(BaseSandboxSession):
         self._booted_walls = _walls(self.state.manifest)
         return found
 
-    async def _up(self, call: str) -> _native.Session:
+    async def _up(self, call: str) -> Session:
         if self._native is not None:
             return self._native
         if self._is_down:
@@ -193,6 +193,10 @@ class NativeSandboxSession(BaseSandboxSession):
     def supports_pty(self) -> bool:
         return True
 
+    def _at(self, path: Path | str) -> str:
+        """A path as the sandbox has it."""
+        return os.fspath(path)
+
     # -- commands ---------------------------------------------------------------------------------
 
     def _shell(self) -> list[str]:
@@ -237,7 +241,7 @@ class NativeSandboxSession(BaseSandboxSession):
         return await self._run(native, [str(part) for part in command], timeout, None)
 
     async def _run(
-        self, native: _native.Session, argv: list[str], timeout: float | None, user: str | None
+        self, native: Session, argv: list[str], timeout: float | None, user: str | None
     ) -> ExecResult:
         try:
             out, err, code = await native.exec(argv, await self._environment(), timeout, user)
@@ -248,7 +252,7 @@ class NativeSandboxSession(BaseSandboxSession):
             result.hint = self._network_hint(native)
         return result
 
-    def _network_hint(self, native: _native.Session) -> str | None:
+    def _network_hint(self, native: Session) -> str | None:
         if native.receipt.get("network") != "none":
             return None
         return "this sandbox has no network; make it with network='host' to give it the host's"
@@ -307,7 +311,7 @@ class NativeSandboxSession(BaseSandboxSession):
     async def read(self, path: Path, *, user: str | User | None = None) -> io.IOBase:
         native = self._native or await self._up("read")
         try:
-            found = await native.read(os.fspath(path), _user_name(user))
+            found = await native.read(self._at(path), _user_name(user))
         except BastideError as error:
             raise upstream_error(error, "read", path=path) from error
         return io.BytesIO(found) if isinstance(found, bytes) else os.fdopen(found, "rb")
@@ -315,7 +319,7 @@ class NativeSandboxSession(BaseSandboxSession):
     async def _read_bounded(self, path: Path, *, max_bytes: int) -> bytes:
         native = self._native or await self._up("read")
         try:
-            return await native.read_bounded(os.fspath(path), max_bytes)
+            return await native.read_bounded(self._at(path), max_bytes)
         except BastideError as error:
             raise upstream_error(error, "read", path=path) from error
 
@@ -335,7 +339,7 @@ class NativeSandboxSession(BaseSandboxSession):
         native = self._native or await self._up("write")
         content, held = await source(path, data)
         try:
-            await native.write(os.fspath(path), content, user=_user_name(user), new=new)
+            await native.write(self._at(path), content, user=_user_name(user), new=new)
         except BastideError as error:
             raise upstream_error(error, "write", path=path) from error
         finally:
@@ -346,7 +350,7 @@ class NativeSandboxSession(BaseSandboxSession):
     ) -> list[FileEntry]:
         native = self._native or await self._up("ls")
         try:
-            rows = await native.ls(os.fspath(path), _user_name(user))
+            rows = await native.ls(self._at(path), _user_name(user))
         except BastideError as error:
             raise upstream_error(error, "ls", path=path) from error
         shared: dict[tuple[int, str], Permissions] = {}
@@ -374,7 +378,7 @@ class NativeSandboxSession(BaseSandboxSession):
     ) -> None:
         native = self._native or await self._up("mkdir")
         try:
-            await native.mkdir(os.fspath(path), parents=parents, user=_user_name(user))
+            await native.mkdir(self._at(path), parents=parents, user=_user_name(user))
         except BastideError as error:
             raise upstream_error(error, "mkdir", path=path) from error
 
@@ -383,7 +387,7 @@ class NativeSandboxSession(BaseSandboxSession):
     ) -> None:
         native = self._native or await self._up("rm")
         try:
-            await native.rm(os.fspath(path), recursive=recursive, user=_user_name(user))
+            await native.rm(self._at(path), recursive=recursive, user=_user_name(user))
         except BastideError as error:
             raise upstream_error(error, "rm", path=path) from error
 
@@ -396,7 +400,7 @@ class NativeSandboxSession(BaseSandboxSession):
     ) -> None:
         native = self._native or await self._up("mv")
         try:
-            await native.mv(os.fspath(source), os.fspath(destination), _user_name(user))
+            await native.mv(self._at(source), self._at(destination), _user_name(user))
         except BastideError as error:
             raise upstream_error(error, "mv", path=destination) from error
 
@@ -411,7 +415,7 @@ class NativeSandboxSession(BaseSandboxSession):
         native = self._native or await self._up("same_file")
         try:
             return await native.same_file(
-                os.fspath(left), os.fspath(right), follow=follow_symlinks, user=_user_name(user)
+                self._at(left), self._at(right), follow=follow_symlinks, user=_user_name(user)
             )
         except BastideError as error:
             raise upstream_error(error, "same_file", path=left) from error
@@ -431,7 +435,7 @@ class NativeSandboxSession(BaseSandboxSession):
         content, held = await source(path, data)
         try:
             await native.extract(
-                os.fspath(path),
+                self._at(path),
                 content,
                 scheme=compression_scheme,
                 limits=None

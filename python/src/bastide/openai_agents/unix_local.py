@@ -6,12 +6,15 @@ Workspaces are folders of this machine, as there. Commands have no network unles
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
+import tarfile
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Literal
 
+from agents.sandbox.errors import WorkspaceArchiveWriteError
 from agents.sandbox.manifest import Manifest
 from agents.sandbox.sandboxes.unix_local import (
     UnixLocalSandboxClientOptions,
@@ -21,7 +24,9 @@ from agents.sandbox.session import SandboxSession, SandboxSessionState
 from agents.sandbox.session.dependencies import Dependencies
 from agents.sandbox.session.manager import Instrumentation
 from agents.sandbox.snapshot import SnapshotBase, SnapshotSpec, resolve_snapshot
+from agents.sandbox.types import User
 from agents.sandbox.util.blocking_io import run_blocking_workspace_io
+from agents.sandbox.util.tar_utils import UnsafeTarMemberError, validate_tarfile
 
 from ._client import DEFAULT_ROOT, ClientBase, new_id
 from ._parcel import refuse_mounts
@@ -39,6 +44,8 @@ class UnixLocalSandboxSession(NativeSandboxSession):
     """A session whose workspace is a folder of this machine."""
 
     state: UnixLocalSandboxSessionState
+    # Whether another client made the folder that is the workspace, for this session.
+    _has_left_folder: bool = False
 
     def _default_client(self) -> ClientBase[Any]:
         return _default_client()
@@ -47,9 +54,42 @@ class UnixLocalSandboxSession(NativeSandboxSession):
         policy = self._workspace_path_policy()
         return policy.normalize_path(path, for_write=for_write, resolve_symlinks=True)
 
+    def _at(self, path: Path | str) -> str:
+        text = os.fspath(path)
+        root = self.state.manifest.root
+        if os.path.isabs(text) and not text.startswith(root):
+            # The root may have been named by a link, and the path by what the link leads to.
+            real = os.path.realpath(root)
+            if text == real or text.startswith(f"{real}/"):
+                return os.path.join(root, os.path.relpath(text, real))
+        return text
+
+    async def read(self, path: Path, *, user: str | User | None = None) -> io.IOBase:
+        if not self._is_down or not os.path.isdir(self.state.manifest.root):
+            return await super().read(path, user=user)
+        # The folder is still there, as with the reference; a machine is up as long as it takes.
+        await self._boot()
+        try:
+            return await super().read(path, user=user)
+        finally:
+            await self.shutdown()
+
     async def _restore_snapshot_into_workspace_on_resume(self) -> None:
-        if self.state.workspace_root_owned:
-            # A folder that was made for the session and that another client left as it was.
+        root = self.state.manifest.root
+        if self._has_left_folder:
+            # Another client made this folder for the session. What is to come is judged before it is cleared.
+            archive = await self.state.snapshot.restore(dependencies=self.dependencies)
+
+            def judge() -> None:
+                with tarfile.open(fileobj=archive, mode="r:*") as tar:
+                    validate_tarfile(tar, allow_external_symlink_targets=False)
+
+            try:
+                await run_blocking_workspace_io(judge)
+            except (UnsafeTarMemberError, tarfile.TarError, OSError) as error:
+                raise WorkspaceArchiveWriteError(path=Path(root), cause=error) from error
+            finally:
+                archive.close()
             await self._clear_workspace_root_on_resume()
         await super()._restore_snapshot_into_workspace_on_resume()
 
@@ -90,6 +130,14 @@ class UnixLocalSandboxClient(ClientBase[UnixLocalSandboxClientOptions | None]):
             settings["manifest"]["root"] = DEFAULT_ROOT
             settings["unix_local"] = True
         return settings
+
+    async def _begin(self, state: Any) -> SandboxSession:
+        root = state.manifest.root
+        left = state.workspace_root_owned and root != DEFAULT_ROOT and os.path.isdir(root)
+        session = await super()._begin(state)
+        inner: Any = session._inner
+        inner._has_left_folder = left and not inner._workspace_state_preserved_on_start()
+        return session
 
     async def create(
         self,
