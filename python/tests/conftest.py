@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import tempfile
 
 import pytest
@@ -23,6 +24,7 @@ def _nothing_left():
 
     left = [info["id"] for info in sync.list_sessions()]
     assert left == []
+    shutil.rmtree(_HOME)
 
 
 def pytest_pyfunc_call(pyfuncitem):

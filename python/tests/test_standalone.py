@@ -202,8 +202,7 @@ def test_answers_ctrl_c():
     code = (
         "from bastide import sync\n"
         "with sync.Sandbox.create() as box:\n"
-        "    print('up', flush=True)\n"
-        "    try:\n        box.run('sleep 600')\n"
+        "    try:\n        print('up', flush=True)\n        box.run('sleep 600')\n"
         "    except KeyboardInterrupt:\n        print('interrupted', box.run('echo on').stdout)\n"
     )
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
