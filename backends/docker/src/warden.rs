@@ -2,6 +2,7 @@
 //! holds its published ports.
 
 use std::io;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream as StdStream;
 use std::process::Stdio;
 use std::time::Duration;
@@ -34,6 +35,10 @@ impl KeepAliveHandle for OwnerSocket {
     fn release(&self) -> io::Result<()> {
         use std::io::Write;
         (&self.0).write_all(&[RELEASE])
+    }
+
+    fn descriptor(&self) -> Option<RawFd> {
+        Some(self.0.as_raw_fd())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::UnixStream as StdStream;
 use std::path::Path;
@@ -38,6 +38,10 @@ impl KeepAliveHandle for OwnerSocket {
     fn release(&self) -> io::Result<()> {
         use std::io::Write;
         (&self.0).write_all(&[RELEASE])
+    }
+
+    fn descriptor(&self) -> Option<RawFd> {
+        Some(self.0.as_raw_fd())
     }
 }
 

@@ -1,6 +1,7 @@
 //! Where sessions run.
 
 mod host_mounts;
+mod keep_alive;
 
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -20,6 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 pub use bastide_proto::boot::ResourceLimits;
 pub use host_mounts::{HostMount, HostMountState, HostMountStatus, HostMounts};
+pub use keep_alive::{KeepAlive, KeepAliveHandle};
 
 use crate::state::SessionFolder;
 use crate::{Error, ErrorKind, Result};
@@ -378,47 +380,6 @@ pub enum Retained {
     System,
     /// Nothing: it is another machine.
     Nothing,
-}
-
-/// Ties a machine to this process: when this is dropped, or the process ends in any way, the
-/// machine ends and is removed, unless it was released before.
-pub struct KeepAlive {
-    held: Box<dyn KeepAliveHandle>,
-}
-
-/// What a [`KeepAlive`] ties a machine to this process with.
-pub trait KeepAliveHandle: Send + Sync {
-    /// Tells the machine to live on without this process.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the machine is gone already.
-    fn release(&self) -> std::io::Result<()>;
-}
-
-impl KeepAlive {
-    /// Wraps the handle that ties the machine to this process.
-    pub fn new(held: impl KeepAliveHandle + 'static) -> Self {
-        Self { held: Box::new(held) }
-    }
-
-    /// Releases the machine: it no longer ends with this process.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::BackendLost`] if the machine has ended already.
-    pub fn release(self) -> Result<()> {
-        self.held.release().map_err(|error| {
-            Error::new(ErrorKind::BackendLost, "the machine ended while it was made")
-                .with_source(error)
-        })
-    }
-}
-
-impl fmt::Debug for KeepAlive {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Leash").finish_non_exhaustive()
-    }
 }
 
 /// A byte stream to a guest.

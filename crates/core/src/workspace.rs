@@ -64,6 +64,34 @@ pub(crate) async fn apply(
 ) -> Result<Materialized> {
     mounts::check(session.backend.as_ref(), manifest)?;
     let steps = plan::steps(manifest, only_ephemeral)?;
+    let sources = session.life.terms.sources.clone();
+    let files = take_steps(session, steps, sources, tell).await?;
+    // Last: nothing of the manifest may be written into a store.
+    mounts::mount_all(session, manifest).await?;
+    Ok(Materialized { files })
+}
+
+/// Lays out all of a manifest without mounts, with files of the host from `sources`.
+pub(crate) async fn apply_from(
+    session: &Session,
+    manifest: &Manifest,
+    sources: Option<Arc<Sources>>,
+    tell: ProgressSink<'_>,
+) -> Result<Materialized> {
+    if let Some(target) = manifest.mount_targets()?.first() {
+        let message = format!("{} is a mount, and mounts are made at a start", target.path);
+        return Err(raise::value_error(message).with_class(crate::ErrorClass::MountConfigError));
+    }
+    let steps = plan::steps(manifest, false)?;
+    Ok(Materialized { files: take_steps(session, steps, sources, tell).await? })
+}
+
+async fn take_steps(
+    session: &Session,
+    steps: Vec<LayoutStep>,
+    sources: Option<Arc<Sources>>,
+    tell: ProgressSink<'_>,
+) -> Result<Vec<MaterializedFile>> {
     let mut files = Vec::new();
     let mut puts = Vec::new();
     for step in steps {
@@ -74,15 +102,14 @@ pub(crate) async fn apply(
             }
             step => {
                 // What comes after a step of another kind must not be there before it.
-                files.extend(put_all(session, std::mem::take(&mut puts), tell).await?);
+                let puts = std::mem::take(&mut puts);
+                files.extend(put_all(session, puts, sources.clone(), tell).await?);
                 other(session, step).await?;
             }
         }
     }
-    files.extend(put_all(session, puts, tell).await?);
-    // Last: nothing of the manifest may be written into a store.
-    mounts::mount_all(session, manifest).await?;
-    Ok(Materialized { files })
+    files.extend(put_all(session, puts, sources, tell).await?);
+    Ok(files)
 }
 
 /// Copies one folder of the host to a path of the workspace.
@@ -100,12 +127,13 @@ pub(crate) async fn copy_dir(
 async fn put_all(
     session: &Session,
     puts: Vec<Put>,
+    sources: Option<Arc<Sources>>,
     tell: ProgressSink<'_>,
 ) -> Result<Vec<MaterializedFile>> {
     if puts.is_empty() {
         return Ok(Vec::new());
     }
-    put_from(session, puts, session.life.terms.sources.clone(), tell).await
+    put_from(session, puts, sources, tell).await
 }
 
 async fn put_from(

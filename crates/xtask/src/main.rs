@@ -6,6 +6,7 @@ mod ci;
 mod docs;
 mod fuzz;
 mod live;
+mod python;
 mod shell;
 mod test;
 mod vectors;
@@ -40,6 +41,8 @@ enum Task {
     Fuzz(fuzz::Arguments),
     /// Make the same calls on the reference's clients and on ours, and compare
     Live(live::Arguments),
+    /// Build the Python package and run its tests, and the SDK's own ones on it
+    Python(python::Arguments),
     /// Run the recorded cases of the reference
     Vectors(vectors::Arguments),
     /// Take walls away, and see that trials notice; as root, with a user that is removed at the end
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         Task::Docs => docs::run(),
         Task::Fuzz(arguments) => shell::finish(fuzz::run(&arguments)),
         Task::Live(arguments) => shell::finish(live::run(&arguments)),
+        Task::Python(arguments) => shell::finish(python::run(&arguments)),
         Task::Vectors(arguments) => vectors::run(&arguments),
         Task::Walls => shell::finish(walls::walk()),
     }

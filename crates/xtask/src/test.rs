@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::bench::reference;
-use crate::live;
 use crate::shell::{Outcome, cargo, read, run as run_command, say, step, works};
+use crate::{live, python};
 use engine::Engine;
 use privileges::{Means, Skipped};
 
@@ -78,6 +78,9 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
             settings.note_skipped("skipped the live comparison: the reference is not installed")?;
         }
     }
+
+    step("the Python package");
+    python::run(&python::Arguments::default())?;
 
     // Whoever runs this has just run the suites as themselves; the other kind of user is missing.
     let other = means.other();

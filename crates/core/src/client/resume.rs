@@ -37,9 +37,18 @@ pub struct ResumeOptions {
     pub discard_changes: bool,
     /// Receives the progress of long operations.
     pub progress: Option<ProgressListener>,
+    /// Whether a machine that is started ends with this process. It does not by default.
+    pub tied_to_owner: bool,
 }
 
 impl ResumeOptions {
+    /// Has a machine that is started end with this process.
+    #[must_use]
+    pub fn tied(mut self) -> Self {
+        self.tied_to_owner = true;
+        self
+    }
+
     /// Vouches for that manifest.
     #[must_use]
     pub fn manifest(mut self, manifest: Manifest) -> Self {
@@ -88,6 +97,29 @@ impl Client {
     ///
     /// As `resume`; `ValueError` if a manifest is needed and not given.
     pub async fn resume_with(&self, id: &SessionId, options: ResumeOptions) -> Result<Session> {
+        self.resume_machine(id, options, true).await
+    }
+
+    /// Like [`resume_with`](Self::resume_with), but does not touch the workspace until
+    /// [`Session::start`] is called.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub async fn resume_unstarted(
+        &self,
+        id: &SessionId,
+        options: ResumeOptions,
+    ) -> Result<Session> {
+        self.resume_machine(id, options, false).await
+    }
+
+    async fn resume_machine(
+        &self,
+        id: &SessionId,
+        options: ResumeOptions,
+        starts: bool,
+    ) -> Result<Session> {
         let transition = match self.state.lock_transition(id).await? {
             TransitionAttempt::Ours(transition) => transition,
             TransitionAttempt::Missing => return Err(missing(id.as_str())),
@@ -134,7 +166,7 @@ impl Client {
         }
         state.check_resumable()?;
         record.spec.storage = storage(&state.manifest)?;
-        record.tied = false;
+        record.tied = options.tied_to_owner;
         // The folder of the host may have been taken away meanwhile; what a session has itself stays.
         let workspace = record.spec.host_workspace.as_ref().is_none_or(|folder| folder.is_dir());
         let start = Start {
@@ -143,7 +175,7 @@ impl Client {
             discards_changes: options.discard_changes,
             progress: options.progress,
             is_new: false,
-            starts: true,
+            starts,
             unreadable: None,
             origin: None,
         };

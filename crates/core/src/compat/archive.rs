@@ -5,7 +5,8 @@ use bastide_model::events::Operation;
 
 use super::ReferenceSession;
 use crate::events::Finished;
-use crate::snapshot::tar::{archive_of, unpack};
+use crate::session::files::Spool;
+use crate::snapshot::tar::{archive_of, restore_archive, unpack};
 use crate::{Content, Result, WorkspaceArchive};
 
 impl ReferenceSession<'_> {
@@ -42,5 +43,29 @@ impl ReferenceSession<'_> {
         });
         let work = unpack::by_the_rules(session, data, LinkPolicy::Inside);
         scope.record_as_one(work, |_| Finished::done()).await
+    }
+
+    /// Makes the workspace what an archive says, as a start does with a snapshot: all of it is read and
+    /// judged before anything in the workspace is changed.
+    ///
+    /// # Errors
+    ///
+    /// As [`hydrate_workspace`](Self::hydrate_workspace), with the workspace unchanged; and if the
+    /// workspace is a folder of the caller's that has something in it.
+    pub async fn restore_workspace(self, data: impl Into<Content<'_>>) -> Result<()> {
+        let (session, data) = (self.session, data.into());
+        let scope = session.operation_scope(|| Operation::HydrateWorkspace {
+            untar_dir: session.root().as_str().to_owned(),
+            bytes: data.length(),
+        });
+        let work = async {
+            let unreadable =
+                || bastide_model::error::raise::workspace_archive_write(session.root().as_str());
+            let spool = Spool::fill(data, None).await.map_err(|_| unreadable())?;
+            let file = spool.into_file().map_err(|error| unreadable().with_source(error))?;
+            let manifest = session.manifest();
+            restore_archive(&session.workspace(&manifest)?, file).await
+        };
+        scope.record_as_one(work, |()| Finished::done()).await
     }
 }

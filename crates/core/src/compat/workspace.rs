@@ -1,8 +1,9 @@
 //! Steps of a session's life that the reference has calls for.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use bastide_model::PosixPath;
+use bastide_model::{Manifest, PosixPath};
 use futures::future::BoxFuture;
 use serde_json::json;
 
@@ -45,6 +46,61 @@ impl ReferenceSession<'_> {
             workspace::apply(session, &manifest, only_ephemeral, session.life.tell()).await
         };
         done.await.map_err(|error| session.at_edge(error))
+    }
+
+    /// Lays out the entries of another manifest in the workspace, beside what is there. Its paths of the
+    /// host are relative to `base_dir`, and confined to it and the session's grants.
+    ///
+    /// # Errors
+    ///
+    /// As [`apply_manifest`](Self::apply_manifest); for paths of the host also if the session was made
+    /// without a base folder.
+    pub async fn apply_entries(self, manifest: &Manifest, base_dir: &Path) -> Result<Materialized> {
+        let session = self.session;
+        let data = || json!({"only_ephemeral": false});
+        let scope = session.extension("apply_manifest", data);
+        let work = async {
+            let _turn = session.life.turn.lock().await;
+            session.check_up()?;
+            let sources = session.life.terms.sources.as_ref();
+            let sources = sources.map(|sources| Arc::new(sources.based_at(base_dir)));
+            let tell = session.life.tell();
+            let done = workspace::apply_from(session, manifest, sources, tell).await;
+            done.map_err(|error| session.at_edge(error))
+        };
+        scope.record_unit(work).await
+    }
+
+    /// Makes the users and groups of another manifest.
+    ///
+    /// # Errors
+    ///
+    /// As [`provision_manifest_accounts`](Self::provision_manifest_accounts).
+    pub async fn provision_accounts(self, manifest: &Manifest) -> Result<()> {
+        let session = self.session;
+        let scope = session.extension("provision_manifest_accounts", || json!({}));
+        let work = async {
+            let _turn = session.life.turn.lock().await;
+            session.check_up()?;
+            session.provision(manifest).await
+        };
+        scope.record_unit(work).await
+    }
+
+    /// Replaces what [`register_persist_workspace_skip_path`](Self::register_persist_workspace_skip_path)
+    /// keeps out of snapshots, for a program that has the list.
+    ///
+    /// # Errors
+    ///
+    /// As there; nothing is replaced then.
+    pub fn set_persist_workspace_skip_paths(self, paths: &[String]) -> Result<()> {
+        let life = &self.session.life;
+        let checked: Result<Vec<_>> = {
+            let state = life.state();
+            paths.iter().map(|path| state.manifest.snapshot_skip_path(path)).collect()
+        };
+        life.skip_only(checked?);
+        Ok(())
     }
 
     /// Makes the users and groups of the manifest. Those that are there already are fine.

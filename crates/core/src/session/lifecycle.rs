@@ -115,6 +115,11 @@ impl Lifecycle {
         lock(&self.skipped).insert(path);
     }
 
+    /// Keeps these paths of the workspace out of what is saved, and no others.
+    pub(crate) fn skip_only(&self, paths: Vec<PosixPath>) {
+        *lock(&self.skipped) = paths.into_iter().collect();
+    }
+
     pub(crate) fn tell(&self) -> workspace::ProgressSink<'_> {
         self.terms.progress.as_ref().map(ProgressListener::tell_through)
     }

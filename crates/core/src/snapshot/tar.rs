@@ -32,6 +32,7 @@ const OWNERS: (&str, &str) = ("BASTIDE.owners", "session");
 #[derive(Debug)]
 pub struct WorkspaceArchive {
     file: File,
+    sha256: String,
     /// What is not in it although it was in the workspace: where, and why.
     pub left_out: Vec<(String, String)>,
 }
@@ -56,6 +57,12 @@ impl WorkspaceArchive {
         Ok(self.file)
     }
 
+    /// The SHA-256 of the archive, in hexadecimal digits.
+    #[must_use]
+    pub fn sha256(&self) -> &str {
+        &self.sha256
+    }
+
     /// How many bytes it has, if that can be told.
     pub(crate) fn length(&self) -> Option<u64> {
         self.file.metadata().ok().map(|file| file.len())
@@ -66,7 +73,7 @@ impl WorkspaceArchive {
 pub(crate) async fn archive_of(workspace: &Workspace<'_>) -> Result<WorkspaceArchive> {
     let file = tempfile::tempfile().map_err(|error| unreadable(workspace).with_source(error))?;
     let packed = pack(workspace, file).await?;
-    Ok(WorkspaceArchive { file: packed.file, left_out: packed.left_out })
+    Ok(WorkspaceArchive { file: packed.file, sha256: packed.sha256, left_out: packed.left_out })
 }
 
 /// An archive that was written.
@@ -120,6 +127,11 @@ pub(super) async fn fingerprint(workspace: &Workspace<'_>) -> Result<Option<Fing
 pub(super) async fn restore(workspace: &Workspace<'_>, archive: File) -> Result<()> {
     let unpacked = unpack::whole(archive, workspace.root().as_str()).await?;
     restore::restore(workspace, unpacked).await
+}
+
+/// As [`restore`], for an archive that no keeper has.
+pub(crate) async fn restore_archive(workspace: &Workspace<'_>, archive: File) -> Result<()> {
+    restore(workspace, archive).await
 }
 
 /// A file from its start, to be read by whoever keeps it.

@@ -72,6 +72,11 @@ impl Sources {
         Self { base: base.to_owned(), grants }
     }
 
+    /// The same with another base folder.
+    pub(crate) fn based_at(&self, base: &Path) -> Self {
+        Self::new(base, self.grants.clone())
+    }
+
     /// Takes hold of a folder.
     pub(super) fn open_dir(&self, src: &PosixPath) -> Result<HeldDir> {
         let shown = self.check(src)?;

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::shell::{Outcome, cargo, read, say};
 
 /// Every crate, and the crates of ours it may depend on. Tests may use the test kit besides.
-const ALLOWED: [(&str, &[&str]); 18] = [
+const ALLOWED: [(&str, &[&str]); 19] = [
     ("bastide-archive", &["bastide-model"]),
     ("bastide-model", &[]),
     ("bastide-proto", &[]),
@@ -35,6 +35,7 @@ const ALLOWED: [(&str, &[&str]); 18] = [
             "bastide-sbx",
         ],
     ),
+    ("bastide-python", &["bastide", "bastide-docker", "bastide-local"]),
     ("bastide-testkit", &["bastide", "bastide-archive", "bastide-model", "bastide-proto"]),
     ("xtask", &["bastide", "bastide-docker", "bastide-local", "bastide-model", "bastide-testkit"]),
 ];

@@ -1,0 +1,35 @@
+#![doc = include_str!("../README.md")]
+
+mod bridge;
+mod client;
+mod convert;
+mod errors;
+mod parcel;
+mod process;
+mod runtime;
+mod session;
+mod settings;
+mod source;
+mod store;
+mod sys;
+
+use pyo3::prelude::*;
+
+/// The extension module `bastide._native`.
+#[pymodule]
+mod _native {
+    #[pymodule_export]
+    use crate::bridge::{Abort, Mailbox};
+    #[pymodule_export]
+    use crate::client::NativeClient;
+    #[pymodule_export]
+    use crate::process::NativeProcess;
+    #[pymodule_export]
+    use crate::runtime::after_fork_in_child;
+    #[pymodule_export]
+    use crate::session::NativeSession;
+    #[pymodule_export]
+    use crate::settings::{error_classes, keyed_hash};
+    #[pymodule_export]
+    use crate::store::NativeStore;
+}

@@ -1,0 +1,87 @@
+//! A command whose output is read while it runs.
+
+use std::sync::Arc;
+
+use bastide::{Error, ErrorKind, OutputEvent, Process, ProcessWriter};
+use bytes::Bytes;
+use pyo3::IntoPyObjectExt;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use tokio::sync::Mutex;
+
+use crate::bridge::call;
+use crate::convert;
+use crate::runtime::Held;
+
+/// A command whose output is read while it runs. It ends when nobody has it any more.
+#[pyclass(frozen, name = "Process", module = "bastide._native")]
+pub(crate) struct NativeProcess {
+    process: Held<Arc<Mutex<Option<Process>>>>,
+    writer: Held<ProcessWriter>,
+}
+
+impl NativeProcess {
+    pub(crate) fn new(process: Process) -> Self {
+        Self {
+            writer: Held::new("process", process.writer()),
+            process: Held::new("process", Arc::new(Mutex::new(Some(process)))),
+        }
+    }
+}
+
+#[pymethods]
+impl NativeProcess {
+    /// What it says next: `("stdout" | "stderr", bytes)`, or `("exit", (code, reason, detail))`.
+    fn next(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let process = Arc::clone(self.process.get()?);
+        let work = async move {
+            let mut held = process.lock().await;
+            loop {
+                let Some(process) = held.as_mut() else {
+                    return Err(Error::new(ErrorKind::NotFound, "the command was ended"));
+                };
+                match process.next().await? {
+                    OutputEvent::Lost(_) => {}
+                    said => return Ok(said),
+                }
+            }
+        };
+        call(py, "exec", work, |py, said| match said {
+            OutputEvent::Stdout(data) => ("stdout", PyBytes::new(py, &data)).into_py_any(py),
+            OutputEvent::Stderr(data) => ("stderr", PyBytes::new(py, &data)).into_py_any(py),
+            OutputEvent::Exit(exit) => {
+                ("exit", (exit.code, exit.reason.as_str(), exit.detail)).into_py_any(py)
+            }
+            _ => Ok(py.None()),
+        })
+    }
+
+    /// Writes to its standard input, or types on its terminal.
+    fn write(&self, py: Python<'_>, data: Vec<u8>) -> PyResult<Py<PyAny>> {
+        let writer = self.writer.get()?.clone();
+        let work = async move { writer.write(Bytes::from(data)).await };
+        call(py, "exec", work, convert::nothing)
+    }
+
+    /// Says that no more input follows.
+    fn close_input(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let writer = self.writer.get()?.clone();
+        call(py, "exec", async move { writer.close().await }, convert::nothing)
+    }
+
+    /// Gives its terminal another size.
+    fn resize(&self, py: Python<'_>, rows: u16, columns: u16) -> PyResult<Py<PyAny>> {
+        let writer = self.writer.get()?.clone();
+        call(py, "exec", async move { writer.resize(rows, columns).await }, convert::nothing)
+    }
+
+    /// Ends it, with everything descended from it.
+    fn end(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let process = Arc::clone(self.process.get()?);
+        let work = async move {
+            drop(process.lock().await.take());
+            Ok(())
+        };
+        call(py, "exec", work, convert::nothing)
+    }
+}

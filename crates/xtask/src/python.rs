@@ -1,0 +1,188 @@
+//! `cargo xtask python`: builds the Python package and runs its tests, the reference's among them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::shell::{Outcome, cargo, run as run_command, say, step, top, works};
+
+/// What is installed beside the package; the SDK's own tests want the last few.
+const REQUIREMENTS: [&str; 10] = [
+    "openai-agents==0.24.0",
+    "pytest>=9.0.3",
+    "pytest-asyncio",
+    "pytest-mock",
+    "inline-snapshot",
+    "pytest-timeout",
+    "pytest-xdist",
+    "docker",
+    "mypy",
+    "maturin>=1.9,<2",
+];
+
+/// The SDK's own tests are in its source distribution.
+const UPSTREAM: &str = "openai_agents-0.24.0";
+
+/// Interpreters that will do, the best first.
+const INTERPRETERS: [&str; 5] = [
+    "python3.11",
+    "python3.12",
+    "python3.13",
+    "python3.10",
+    "/root/.pyenv/versions/3.11.7/bin/python",
+];
+
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct Arguments {
+    /// Only tests whose name matches this expression of pytest
+    #[arg(long)]
+    only: Option<String>,
+    /// Leave the SDK's own tests out
+    #[arg(long)]
+    no_upstream: bool,
+    /// Build the wheel that is shipped, and test that one
+    #[arg(long)]
+    wheel: bool,
+}
+
+/// Builds, installs and tests.
+pub(crate) fn run(arguments: &Arguments) -> Outcome {
+    let folder = top().join("target/python");
+    fs::create_dir_all(&folder)?;
+    step("an environment with the SDK");
+    let python = environment(&folder)?;
+    match arguments.wheel {
+        true => install_wheel(&folder, &python)?,
+        false => install_build(&python)?,
+    }
+    step("tests of the Python package");
+    let mut tests = Command::new(&python);
+    tests.args([
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "-c",
+        "python/pyproject.toml",
+        "python/tests",
+    ]);
+    if let Some(only) = &arguments.only {
+        tests.args(["-k", only]);
+    }
+    run_command(&mut tests)?;
+    if arguments.only.is_some() {
+        return Ok(());
+    }
+    step("types of the Python package");
+    let mypy = ["-m", "mypy", "--config-file", "python/pyproject.toml", "-p", "bastide"];
+    run_command(Command::new(&python).args(mypy))?;
+    let stubtest = ["-m", "mypy.stubtest", "bastide._native", "--ignore-disjoint-bases"];
+    run_command(Command::new(&python).args(stubtest))?;
+    if arguments.no_upstream {
+        return Ok(());
+    }
+    step("the SDK's own tests on our client");
+    upstream(&folder, &python)
+}
+
+/// The interpreter of an environment that has what the tests want.
+fn environment(folder: &Path) -> Outcome<PathBuf> {
+    let venv = folder.join("venv");
+    let python = venv.join("bin/python");
+    let stamp = venv.join("requirements.txt");
+    let wanted = REQUIREMENTS.join("\n");
+    if fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) {
+        return Ok(python);
+    }
+    let probe = "import sys; sys.exit(sys.version_info < (3, 10))";
+    let found = INTERPRETERS.into_iter().find(|name| works(Command::new(name).args(["-c", probe])));
+    let found = found.ok_or("there is no Python 3.10 or later")?;
+    run_command(Command::new(found).args(["-m", "venv", "--clear"]).arg(&venv))?;
+    let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
+    run_command(Command::new(&python).args(pip).args(REQUIREMENTS))?;
+    fs::write(stamp, wanted)?;
+    Ok(python)
+}
+
+/// Installs what the workspace's own build gives: nothing is compiled twice.
+fn install_build(python: &Path) -> Outcome {
+    step("the package, as the workspace builds it");
+    run_command(&mut cargo(&["build", "--workspace", "--lib", "--locked"]))?;
+    let built = top().join("target/debug/lib_native.so");
+    let installed = site_packages(python)?.join("bastide");
+    if installed.exists() {
+        fs::remove_dir_all(&installed)?;
+    }
+    copy_all(&top().join("python/src/bastide"), &installed)?;
+    fs::copy(built, installed.join("_native.abi3.so"))?;
+    Ok(())
+}
+
+/// Builds the wheel that is shipped, and installs it.
+fn install_wheel(folder: &Path, python: &Path) -> Outcome {
+    step("the wheel");
+    let wheels = folder.join("wheels");
+    if wheels.exists() {
+        fs::remove_dir_all(&wheels)?;
+    }
+    let manifest = ["-m", "crates/python/Cargo.toml"];
+    let mut maturin = Command::new(python);
+    maturin
+        .args(["-m", "maturin", "build", "--release", "--locked", "--out"])
+        .arg(&wheels)
+        .args(manifest);
+    run_command(&mut maturin)?;
+    let wheel = fs::read_dir(&wheels)?.next().ok_or("maturin built nothing")??;
+    let size = wheel.metadata()?.len();
+    say(&format!("{}: {:.1} MiB", wheel.file_name().display(), size as f64 / f64::from(1 << 20)));
+    let installed = site_packages(python)?.join("bastide");
+    if installed.exists() {
+        fs::remove_dir_all(&installed)?;
+    }
+    let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
+    run_command(
+        Command::new(python).args(pip).args(["--force-reinstall", "--no-deps"]).arg(wheel.path()),
+    )
+}
+
+fn site_packages(python: &Path) -> Outcome<PathBuf> {
+    let ask = "import sysconfig; print(sysconfig.get_path('platlib'))";
+    let said = crate::shell::read(Command::new(python).args(["-c", ask]))?;
+    Ok(PathBuf::from(said.trim()))
+}
+
+fn copy_all(from: &Path, to: &Path) -> Outcome {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        match entry.file_type()?.is_dir() {
+            true if entry.file_name() == "__pycache__" => {}
+            true => copy_all(&entry.path(), &target)?,
+            false => drop(fs::copy(entry.path(), target)?),
+        }
+    }
+    Ok(())
+}
+
+/// Runs the SDK's own tests with our client in the place of its local one.
+fn upstream(folder: &Path, python: &Path) -> Outcome {
+    let sources = folder.join("sdist");
+    let tests = sources.join(UPSTREAM);
+    if !tests.join("tests").is_dir() {
+        let pip = ["-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"];
+        let what = ["--no-binary", "openai-agents", "openai-agents==0.24.0", "-d"];
+        run_command(Command::new(python).args(pip).args(what).arg(&sources))?;
+        let archive = sources.join(format!("{UPSTREAM}.tar.gz"));
+        run_command(Command::new("tar").arg("xf").arg(archive).arg("-C").arg(&sources))?;
+        // The tests are to run against the installed SDK.
+        fs::remove_dir_all(tests.join("src"))?;
+    }
+    let home = tempfile::tempdir()?;
+    let mut command = Command::new(python);
+    command
+        .args(["python/tests/run_upstream.py", "--quiet", "-n2"])
+        .arg(&tests)
+        .env("BASTIDE_HOME", home.path());
+    run_command(&mut command)
+}

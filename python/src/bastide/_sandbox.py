@@ -1,0 +1,383 @@
+"""Sandboxes without any SDK."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+from . import _native
+from ._home import home_folder, native_client, shared_environment
+from .errors import InvalidInput
+
+PathLike = str | os.PathLike[str]
+
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended, and what it said."""
+
+    stdout: bytes
+    stderr: bytes
+    exit_code: int
+    reason: str
+    detail: str | None
+    truncated: bool
+
+    @property
+    def ok(self) -> bool:
+        return self.exit_code == 0
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry of a folder."""
+
+    path: str
+    mode: int
+    owner: str
+    group: str
+    size: int
+    kind: str
+
+
+def _bytes_of(size: int | str | None) -> int | None:
+    if size is None or isinstance(size, int):
+        return size
+    found = re.fullmatch(r"\s*(\d+)\s*([kmgt]?)(?:i?b)?\s*", size.lower())
+    if found is None:
+        raise InvalidInput(f"{size!r} is no size", hint="write it as in 512m or 1g")
+    return int(found[1]) * _UNITS[found[2]]
+
+
+def _settings(
+    manifest: PathLike | Mapping[str, Any] | None,
+    *,
+    backend: str,
+    image: str | None,
+    network: str,
+    isolation: str,
+    nested_sandbox: bool,
+    memory: int | str | None,
+    pids: int | None,
+    cpus: float | None,
+    disk: int | str | None,
+    env: Mapping[str, str] | None,
+    workspace: PathLike | None,
+    keep: bool,
+) -> str:
+    if backend not in ("local", "docker"):
+        raise InvalidInput(f"there is no backend {backend!r}", hint="it is `local` or `docker`")
+    if (image is not None) != (backend == "docker"):
+        raise InvalidInput("an image and the backend `docker` belong together")
+    settings: dict[str, Any] = {
+        "network": network,
+        "isolation": isolation,
+        "nested_sandbox": nested_sandbox,
+        "memory": _bytes_of(memory),
+        "pids": pids,
+        "cpu_millis": None if cpus is None else round(cpus * 1000),
+        "disk": _bytes_of(disk),
+        "env": {**(shared_environment() if backend == "local" else {}), **(env or {})},
+        "tied": not keep,
+        "starts": True,
+        "manifest": {},
+        "base_dir": os.getcwd(),
+    }
+    if isinstance(manifest, Mapping):
+        settings["manifest"] = dict(manifest)
+    elif manifest is not None:
+        path = Path(manifest).absolute()
+        settings["manifest_name"] = os.fspath(path)
+        settings["manifest_text"] = path.read_text()
+        settings["base_dir"] = os.fspath(path.parent)
+    if workspace is not None:
+        if manifest is not None:
+            raise InvalidInput("give either a manifest with a `root` or a workspace")
+        settings["manifest"] = {"root": os.path.abspath(os.fspath(workspace))}
+    return json.dumps(settings)
+
+
+class Process:
+    """A command whose output is read while it runs, with a terminal or without."""
+
+    def __init__(self, native: _native.Process) -> None:
+        self._native = native
+        self.exit_code: int | None = None
+        self.reason: str | None = None
+
+    def __aiter__(self) -> AsyncIterator[tuple[Literal["stdout", "stderr"], bytes]]:
+        return self._read()
+
+    async def _read(self) -> AsyncIterator[tuple[Literal["stdout", "stderr"], bytes]]:
+        while self.exit_code is None:
+            kind, data = await self._native.next()
+            if kind == "exit":
+                self.exit_code, self.reason, _detail = data
+            else:
+                yield kind, data
+
+    async def write(self, data: bytes | str) -> None:
+        """Writes to its standard input, or types on its terminal."""
+        await self._native.write(data.encode() if isinstance(data, str) else data)
+
+    async def close_input(self) -> None:
+        await self._native.close_input()
+
+    async def resize(self, rows: int, columns: int) -> None:
+        await self._native.resize(rows, columns)
+
+    async def end(self) -> None:
+        """Ends it with everything descended from it."""
+        await self._native.end()
+
+    async def __aenter__(self) -> Process:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self.exit_code is None:
+            await self.end()
+
+
+class Sandbox:
+    """A sandbox: run commands in it, use its files, then close it."""
+
+    def __init__(self, client: _native.Client, session: _native.Session, home: str) -> None:
+        self._client = client
+        self._session = session
+        self._home = home
+        self._keeps = False
+        self._closed = False
+
+    @classmethod
+    async def create(
+        cls,
+        manifest: PathLike | Mapping[str, Any] | None = None,
+        *,
+        backend: Literal["local", "docker"] = "local",
+        image: str | None = None,
+        network: Literal["none", "bridge", "host"] = "none",
+        isolation: Literal["auto", "namespaces", "landlock", "unconfined"] = "auto",
+        nested_sandbox: bool = False,
+        memory: int | str | None = None,
+        pids: int | None = None,
+        cpus: float | None = None,
+        disk: int | str | None = None,
+        env: Mapping[str, str] | None = None,
+        workspace: PathLike | None = None,
+        home: PathLike | None = None,
+        keep: bool = False,
+        audit: bool = False,
+    ) -> Sandbox:
+        """Makes a sandbox. Unless it is to be kept, it ends with this program and goes when closed."""
+        settings = _settings(
+            manifest,
+            backend=backend,
+            image=image,
+            network=network,
+            isolation=isolation,
+            nested_sandbox=nested_sandbox,
+            memory=memory,
+            pids=pids,
+            cpus=cpus,
+            disk=disk,
+            env=env,
+            workspace=workspace,
+            keep=keep,
+        )
+        folder = home_folder(home)
+        client = native_client(folder, docker=backend == "docker", image=image, audit=audit)
+        made = cls(client, await client.create(settings), folder)
+        made._keeps = keep
+        return made
+
+    @classmethod
+    async def attach(cls, id: str, *, home: PathLike | None = None) -> Sandbox:
+        """A sandbox on this machine that runs, whoever made it. Closing it leaves it alone."""
+        folder = home_folder(home)
+        client = native_client(folder)
+        found = cls(client, await client.attach(id), folder)
+        found._keeps = True
+        return found
+
+    @property
+    def id(self) -> str:
+        return self._session.id
+
+    @property
+    def root(self) -> str:
+        """Where the workspace is inside."""
+        return self._session.root
+
+    @property
+    def receipt(self) -> dict[str, Any]:
+        """What isolation and limits are really in force."""
+        return self._session.receipt
+
+    async def run(
+        self,
+        command: str | Sequence[str],
+        *,
+        timeout: float | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        user: str | None = None,
+        input: bytes | None = None,
+        output_limit: int | None = None,
+    ) -> Done:
+        """Runs a command to its end: a line for the shell, or a program and its arguments."""
+        shell = command if isinstance(command, str) else None
+        result = await self._session.run(
+            [] if shell is not None else list(command),
+            shell=shell,
+            env=None if env is None else list(env.items()),
+            cwd=cwd,
+            timeout=timeout,
+            user=user,
+            input=input,
+            output_limit=output_limit,
+        )
+        return Done(*result)
+
+    async def spawn(
+        self,
+        command: str | Sequence[str],
+        *,
+        timeout: float | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        user: str | None = None,
+        terminal: tuple[int, int] | None = None,
+    ) -> Process:
+        """Starts a command that can be written to while it runs."""
+        shell = command if isinstance(command, str) else None
+        native = await self._session.spawn(
+            [] if shell is not None else list(command),
+            shell=shell,
+            env=None if env is None else list(env.items()),
+            cwd=cwd,
+            timeout=timeout,
+            user=user,
+            terminal=terminal,
+            stream_input=terminal is None,
+        )
+        return Process(native)
+
+    async def stream(
+        self, command: str | Sequence[str], *, timeout: float | None = None, user: str | None = None
+    ) -> AsyncIterator[tuple[Literal["stdout", "stderr"], bytes]]:
+        """What a command says, as it says it. It ends when nobody listens any more."""
+        async with await self.spawn(command, timeout=timeout, user=user) as process:
+            await process.close_input()
+            async for said in process:
+                yield said
+
+    async def terminal(
+        self, command: str | Sequence[str] = "sh", *, rows: int = 24, columns: int = 80
+    ) -> Process:
+        """A command on a terminal of its own."""
+        return await self.spawn(command, terminal=(rows, columns))
+
+    async def read(self, path: PathLike) -> bytes:
+        """The content of a file."""
+        found = await self._session.read(os.fspath(path))
+        if isinstance(found, bytes):
+            return found
+        with os.fdopen(found, "rb") as file:
+            return file.read()
+
+    async def write(self, path: PathLike, data: bytes | str, *, mode: int | None = None) -> None:
+        """Writes a file; the folder it is in must exist."""
+        content = data.encode() if isinstance(data, str) else data
+        await self._session.write(os.fspath(path), content, mode=mode)
+
+    async def ls(self, path: PathLike = ".") -> list[Entry]:
+        return [Entry(*row) for row in await self._session.ls(os.fspath(path))]
+
+    async def mkdir(self, path: PathLike, *, parents: bool = False) -> None:
+        await self._session.mkdir(os.fspath(path), parents=parents)
+
+    async def rm(self, path: PathLike, *, recursive: bool = False) -> None:
+        await self._session.rm(os.fspath(path), recursive=recursive)
+
+    async def mv(self, source: PathLike, destination: PathLike) -> None:
+        await self._session.mv(os.fspath(source), os.fspath(destination))
+
+    async def upload(self, source: PathLike, destination: PathLike = ".") -> None:
+        """Copies a file or folder of this machine into the workspace. Links are refused."""
+        path = Path(source).absolute()
+        name = os.fspath(destination)
+        kind = "local_dir" if path.is_dir() else "local_file"
+        if name in (".", "") and kind == "local_file":
+            name = path.name
+        if name in (".", ""):
+            for child in sorted(path.iterdir()):
+                await self.upload(child, child.name)
+            return
+        await self._session.apply([(name, kind, path.name, 0o755, None)], path.parent)
+
+    async def download(self, source: PathLike, destination: PathLike) -> None:
+        """Copies a file or folder of the workspace to this machine. What is no file or folder stays."""
+        kind = (await self._session.stat(os.fspath(source)))[5]
+        target = Path(destination)
+        if kind == "directory":
+            target.mkdir(parents=True, exist_ok=True)
+            for entry in await self.ls(source):
+                if entry.kind in ("directory", "file"):
+                    await self.download(entry.path, target / os.path.basename(entry.path))
+            return
+        if target.is_dir():
+            target = target / os.path.basename(os.fspath(source))
+        target.write_bytes(await self.read(source))
+
+    async def expose(self, port: int) -> str:
+        """Publishes a port on this machine's loopback, and says where."""
+        host, number, _tls, _query = await self._session.expose(port)
+        return f"http://{host}:{number}/"
+
+    async def snapshot(self, name: str) -> dict[str, Any]:
+        """Saves the workspace; only what changed since the last time is stored."""
+        return await _native.Store(self._home).save(self._session, name, [])
+
+    async def restore(self, name: str) -> None:
+        """Makes the workspace what it was when the snapshot was saved."""
+        await _native.Store(self._home).restore(self._session, name)
+
+    async def delete(self) -> None:
+        """Ends everything and removes it. Deleting twice is once."""
+        self._closed = True
+        await self._client.delete(self.id)
+
+    async def close(self) -> None:
+        """Ends a sandbox that is not kept; lets go of any other."""
+        if not self._closed and not self._keeps:
+            await self.delete()
+        self._closed = True
+
+    async def __aenter__(self) -> Sandbox:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+async def list_sessions(*, home: PathLike | None = None) -> list[dict[str, Any]]:
+    """Every session of a home on this machine."""
+    return await native_client(home_folder(home)).list()
+
+
+async def sweep(*, home: PathLike | None = None, ended: bool = False) -> list[str]:
+    """Removes what no session needs, and says what that was."""
+    return await native_client(home_folder(home)).sweep(ended=ended)

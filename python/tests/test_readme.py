@@ -1,0 +1,24 @@
+"""The examples of the README are what they say."""
+
+import asyncio
+import re
+from pathlib import Path
+
+README = Path(__file__).parent.parent.parent / "README.md"
+
+
+def test_the_section_runs_and_is_short(capsys):
+    section = README.read_text().split("## From Python\n")[1].split("\n## ")[0]
+    assert len(section.strip().splitlines()) <= 25
+    with_sdk, without = re.findall(r"```python\n(.*?)```", section, re.S)
+    # What is written at the top level of the first example stands for the body of a coroutine.
+    lines = with_sdk.splitlines()
+    body = "\n".join(f"    {line}" for line in lines)
+    scope = {}
+    exec(f"async def example():\n{body}\n", scope)
+    asyncio.run(scope["example"]())
+    assert capsys.readouterr().out.startswith("b'hello\\n' ")
+    exec(without, {})
+    code, network = capsys.readouterr().out.split()
+    # There is nothing to make there.
+    assert code != "0" and network == "none"
