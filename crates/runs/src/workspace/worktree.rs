@@ -78,7 +78,8 @@ fn register(admin: &Path, folder: &Path, index: &Path, branch: &str) -> io::Resu
 /// Has a repository forget a work tree that is the run's. Whether there was one.
 pub(super) fn forget(admin: &Path, run: &Path) -> io::Result<bool> {
     let pointer = match place::read(&admin.join("gitdir")) {
-        Ok(pointer) => Some(pointer),
+        // Killed in the middle of writing it, the line has no end.
+        Ok(pointer) => Some(pointer).filter(|pointer| pointer.ends_with('\n')),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(error),
     };
