@@ -227,6 +227,11 @@ impl Backend for SbxBackend {
         Ok(orphans)
     }
 
+    /// What is stored of a session is what is stored of one on this machine: it is believed about nothing.
+    fn state_types(&self) -> Vec<&'static str> {
+        vec!["local"]
+    }
+
     fn root(&self, machine: &Machine) -> Option<GuestPath> {
         state_of(machine).ok()?.root
     }

@@ -303,7 +303,8 @@ impl Boot<'_> {
             let message = format!("the sandbox {} does not say whom commands are", self.sandbox);
             return Err(Error::new(ErrorKind::BackendLost, message));
         }
-        let own = ["PWD", "OLDPWD", "SHLVL", "_", "TERM"];
+        // Each user has a home of its own, which the guest knows.
+        let own = ["HOME", "PWD", "OLDPWD", "SHLVL", "_", "TERM"];
         let variables = lines.next().unwrap_or_default().split('\0').take(MOST_VARIABLES);
         let variables = variables.filter_map(|variable| variable.split_once('='));
         let environment = variables

@@ -72,12 +72,8 @@ fn sbx_agents_gets_what_it_expects() {
         assert!(git.current_dir(&work).status().unwrap().success());
     }
     let path = format!("{}:/usr/local/bin:/usr/bin:/bin", stand_in.bin().display());
-    let ran: Output = Command::new(python)
-        .args(["-c", SCRIPT])
-        .arg(&work)
-        .env("PATH", path)
-        .output()
-        .unwrap();
+    let ran: Output =
+        Command::new(python).args(["-c", SCRIPT]).arg(&work).env("PATH", path).output().unwrap();
     Command::new(stand_in.program()).args(["rm", "-f", "--all"]).output().unwrap();
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
     let calls = stand_in.calls().unwrap();

@@ -1,14 +1,16 @@
 //! `--backend sbx`, and `bastide sbx`, on the stand-in for Docker's `sbx`.
 
+use std::cell::RefCell;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};
+use std::time::Duration;
 
 use bastide_sbx_stand_in::StandIn;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::harness::{Home, count, end, fed, pass, text, until};
+use crate::harness::{Home, SOON, count, end, fed, pass, text};
 
 /// A home, a stand-in and a repository with one commit.
 struct Scene {
@@ -171,14 +173,23 @@ fn a_sweep_takes_back_what_a_killed_runner_left_at_sbx() {
         pass(whole * round / rounds);
         child.kill().unwrap();
         end(&mut child);
-        until("nothing of it goes on", || {
-            let swept = scene.run(&["sweep", "--json"]);
-            let swept: Value = serde_json::from_slice(&swept.stdout).unwrap_or_default();
+        // A call to `sbx` that was under way comes to its end, and what it made is found then.
+        let last = RefCell::new(String::new());
+        let is_over = || {
+            let output = scene.run(&["sweep", "--json"]);
+            let swept: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+            let left = ["sandboxes", "secrets", "rules"].map(|name| scene.stand_in.stored(name));
+            last.replace(format!("{round} {mode}: {swept} {} {left:?}", text(&output.stderr)));
             swept["runs"]["running"] == 0
                 && swept["runs"]["unclear"].as_array().is_some_and(Vec::is_empty)
                 && scene.left() == 0
-        });
-        assert_eq!(scene.home.folders(), Vec::<String>::new(), "{round}");
+        };
+        let deadline = std::time::Instant::now() + SOON;
+        while !is_over() {
+            assert!(std::time::Instant::now() < deadline, "{}", last.borrow());
+            pass(Duration::from_millis(50));
+        }
+        assert_eq!(scene.home.folders(), Vec::<String>::new(), "{}", last.borrow());
         scene.git(&["checkout", "-q", "."]);
         scene.git(&["clean", "-fdq"]);
         for branch in scene.git(&["branch", "--list", "bastide/*"]).lines() {

@@ -145,6 +145,14 @@ pub(crate) struct ProcessRef {
     started: u64,
 }
 
+/// Sends a signal to a process that is held. Where whoever confines this one lets nobody signal by what is
+/// held (`pidfd_send_signal` is younger than many filters), it is sent by number.
+pub(crate) fn send_held(held: &OwnedFd, pid: Pid, signal: Signal) {
+    if let Err(Errno::NOSYS | Errno::PERM) = pidfd_send_signal(held, signal) {
+        let _ = kill_process(pid, signal);
+    }
+}
+
 impl ProcessRef {
     /// The process that has a number now.
     fn by_pid(pid: Pid) -> Option<Self> {
@@ -181,7 +189,7 @@ impl ProcessRef {
         }
         match self.open_pidfd()? {
             Ok(held) => {
-                let _ = pidfd_send_signal(&held, signal);
+                send_held(&held, self.pid, signal);
                 Some(held)
             }
             // What only looks like a kernel may not know how to hold a process.

@@ -15,9 +15,10 @@ use bastide_wire::LazyWriteStream;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 use tokio::io::AsyncReadExt;
 
+use super::kill::send_held;
 use crate::launcher::ForkSupervisor;
 use crate::packet;
 use crate::supervisor::{ExecFailure, ExecOrder, SupervisorMessage};
@@ -96,7 +97,7 @@ impl Pool {
     pub(crate) fn end_launcher(&self) {
         let held = pidfd_open(self.launcher_pid, PidfdFlags::empty());
         if let (Ok(held), true) = (held, self.is_alive()) {
-            let _ = pidfd_send_signal(&held, Signal::KILL);
+            send_held(&held, self.launcher_pid, Signal::KILL);
         }
     }
 

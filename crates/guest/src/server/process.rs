@@ -13,9 +13,7 @@ use bytes::BytesMut;
 use rustix::fs::{FileType, Gid, Uid, fchown, fstat};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{
-    Pid, PidfdFlags, kill_process, kill_process_group, pidfd_open, pidfd_send_signal,
-};
+use rustix::process::{Pid, PidfdFlags, kill_process, kill_process_group, pidfd_open};
 use serde_bytes::ByteBuf;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
@@ -25,7 +23,7 @@ use tokio::time::Instant;
 use super::Guest;
 use super::call::fault;
 use super::credentials::with_everything;
-use super::kill::{has_group, kill_descendants};
+use super::kill::{has_group, kill_descendants, send_held};
 use super::log::OutputLog;
 use super::pipes::Pipes;
 use super::pool::{Pool, StartedCommand};
@@ -464,7 +462,7 @@ async fn wake_later(processes: [Pid; 2]) {
     tokio::time::sleep(WAKE).await;
     for pid in processes {
         if let Ok(held) = pidfd_open(pid, PidfdFlags::empty()) {
-            let _ = pidfd_send_signal(&held, rustix::process::Signal::CONT);
+            send_held(&held, pid, rustix::process::Signal::CONT);
         }
     }
     std::future::pending::<()>().await;

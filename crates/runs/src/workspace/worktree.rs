@@ -86,7 +86,8 @@ fn admin_of(place: &Place, run: &str) -> io::Result<PathBuf> {
 pub(super) fn forget(place: &Place, id: &str, run: &Path) -> io::Result<bool> {
     let admin = &admin_of(place, id)?;
     let pointer = match place::read(&admin.join("gitdir")) {
-        Ok(pointer) => Some(pointer),
+        // Killed in the middle of writing it, the line has no end.
+        Ok(pointer) => Some(pointer).filter(|pointer| pointer.ends_with('\n')),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(error),
     };

@@ -40,6 +40,8 @@ async fn a_sweep_takes_back_what_a_killed_run_made() {
         Workspace::prepare(&work, &options("two"), home.begin("alive").unwrap()).await.unwrap();
     write(killed.folder(), "new", "x\n");
     kill(killed);
+    // Killed in the middle of making the work tree known: the file is there, and its line is not.
+    fs::write(work.join(".git/worktrees/bastide-killed/gitdir"), "").unwrap();
     // Killed in the middle of changing the branch.
     let own = work.join(".git/bastide-killed.lock");
     fs::write(&own, "").unwrap();
