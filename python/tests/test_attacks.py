@@ -113,7 +113,7 @@ async def test_links_exchanged_under_a_reader_lead_nowhere(client, tmp_path):
         await session.exec("mkdir d; echo own > d/f; ln -s / e")
         name = secret.relative_to("/").as_posix()
         await session.exec(f"mkdir -p d/{os.path.dirname(name)}; echo own > d/{name}")
-        flip = f"while :; do mv -T d x; mv -T e d; mv -T d e; mv -T x d; done"
+        flip = "while :; do mv -T d x; mv -T e d; mv -T d e; mv -T x d; done"
         update = await session.pty_exec_start(flip, yield_time_s=0.25)
         assert update.exit_code is None
         for _ in range(200):

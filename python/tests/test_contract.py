@@ -27,13 +27,12 @@ from bastide.errors import BastideError, _made
 from bastide.openai_agents import (
     BastideSandboxClient,
     BastideSandboxClientOptions,
-    BastideSandboxSession,
     BastideSandboxSessionState,
     BastideSnapshot,
     BastideSnapshotSpec,
     unix_local,
 )
-from bastide.openai_agents._errors import built, upstream_error
+from bastide.openai_agents._errors import upstream_error
 
 
 @pytest.fixture(params=[BastideSandboxClient, unix_local.UnixLocalSandboxClient])

@@ -55,11 +55,10 @@ impl NativeClient {
             Settings::parse(settings).map_err(|error| errors::raise(py, &error, "create"))?;
         let work = async move {
             let Settings { manifest, options, starts } = settings;
-            let made = match starts {
+            match starts {
                 true => client.create(&manifest, options).await,
                 false => client.create_unstarted(&manifest, options).await,
-            };
-            made
+            }
         };
         call(py, "create", work, session)
     }

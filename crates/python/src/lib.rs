@@ -2,10 +2,12 @@
 
 mod bridge;
 mod client;
+mod command;
 mod convert;
 mod errors;
 mod parcel;
 mod process;
+mod reading;
 mod runtime;
 mod session;
 mod settings;

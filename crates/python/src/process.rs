@@ -52,7 +52,7 @@ impl NativeProcess {
             OutputEvent::Exit(exit) => {
                 ("exit", (exit.code, exit.reason.as_str(), exit.detail)).into_py_any(py)
             }
-            _ => Ok(py.None()),
+            OutputEvent::Lost(_) => Ok(py.None()),
         })
     }
 

@@ -1,33 +1,24 @@
 //! A live session.
 
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::Write;
 use std::os::fd::IntoRawFd;
-use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bastide::archive::ArchiveLimits;
 use bastide::compat::PtyLimits;
-use bastide::{
-    Command, Error, ErrorKind, ExtractOptions, Files, Output, Result, Session, WriteOptions,
-};
-use bytes::BytesMut;
+use bastide::{Error, ErrorKind, ExtractOptions, Session, WriteOptions};
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
 
 use crate::bridge::call;
+use crate::command::{Env, command, output, with_cwd, with_shell};
 use crate::parcel::{self, Item};
 use crate::process::NativeProcess;
+use crate::reading::{Read, files, read};
 use crate::runtime::Held;
 use crate::source::Source;
 use crate::{convert, errors};
-
-/// Up to this size a file is read into memory.
-const SMALL: u64 = 1 << 20;
 
 /// The rows and columns of a terminal that nobody gave a size.
 const TERMINAL: (u16, u16) = (24, 80);
@@ -38,9 +29,6 @@ pub(crate) struct NativeSession {
     session: Held<Arc<Session>>,
 }
 
-/// A command as Python gives it.
-type Env = Vec<(OsString, OsString)>;
-
 impl NativeSession {
     pub(crate) fn new(session: Session) -> Self {
         Self { session: Held::new("session", Arc::new(session)) }
@@ -49,69 +37,6 @@ impl NativeSession {
     pub(crate) fn share(&self) -> PyResult<Arc<Session>> {
         self.session.get().map(Arc::clone)
     }
-}
-
-fn files<'a>(session: &'a Session, user: Option<&String>) -> Files<'a> {
-    match user {
-        Some(user) => session.files_as(user),
-        None => session.files(),
-    }
-}
-
-fn seconds(timeout: f64) -> Duration {
-    // A deadline beyond all time is none that anybody would see pass.
-    Duration::try_from_secs_f64(timeout.max(0.0)).unwrap_or(Duration::from_secs(1 << 40))
-}
-
-pub(crate) fn command(
-    argv: Vec<OsString>,
-    env: Env,
-    user: Option<String>,
-    timeout: Option<f64>,
-) -> Command {
-    let mut command = Command::new(argv.into_iter().map(OsStringExt::into_vec));
-    for (key, value) in env {
-        command = command.env(key.into_vec(), value.into_vec());
-    }
-    if let Some(user) = user {
-        command = command.user(user);
-    }
-    match timeout {
-        Some(timeout) => command.timeout(seconds(timeout)),
-        None => command,
-    }
-}
-
-/// A whole file in memory, or a file without a name that it was copied to.
-enum Read {
-    Small(BytesMut),
-    Large(File),
-}
-
-async fn read(session: &Session, path: &str, user: Option<&String>) -> Result<Read> {
-    let mut reader = files(session, user).open(path).await?;
-    if reader.size() <= SMALL {
-        let mut all = BytesMut::new();
-        while let Some(piece) = reader.next().await? {
-            all.extend_from_slice(&piece);
-            if all.len() as u64 > 2 * SMALL {
-                break;
-            }
-        }
-        if (all.len() as u64) <= 2 * SMALL {
-            return Ok(Read::Small(all));
-        }
-        reader = files(session, user).open(path).await?;
-    }
-    let failed = |error: std::io::Error| {
-        Error::new(ErrorKind::Io, format!("cannot keep a copy of {path}: {error}"))
-    };
-    let mut copy = tempfile::tempfile().map_err(failed)?;
-    while let Some(piece) = reader.next().await? {
-        copy.write_all(&piece).map_err(failed)?;
-    }
-    std::io::Seek::rewind(&mut copy).map_err(failed)?;
-    Ok(Read::Large(copy))
 }
 
 #[pymethods]
@@ -356,6 +281,7 @@ impl NativeSession {
 
     /// Starts an interactive process.
     #[pyo3(signature = (argv, env, *, user=None, tty=false, yield_time_s=None, max_output_tokens=None))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn pty_exec_start(
         &self,
         py: Python<'_>,
@@ -498,51 +424,4 @@ impl NativeSession {
         let session = self.share()?;
         call(py, "shutdown", async move { session.shutdown().await }, convert::nothing)
     }
-}
-
-fn with_shell(
-    argv: Vec<OsString>,
-    shell: Option<&str>,
-    env: Option<Env>,
-    user: Option<String>,
-    timeout: Option<f64>,
-) -> Command {
-    let mut made = match shell {
-        Some(line) => Command::shell(line),
-        None => Command::new(argv.into_iter().map(OsStringExt::into_vec)),
-    };
-    for (key, value) in env.into_iter().flatten() {
-        made = made.env(key.into_vec(), value.into_vec());
-    }
-    if let Some(user) = user {
-        made = made.user(user);
-    }
-    match timeout {
-        Some(timeout) => made.timeout(seconds(timeout)),
-        None => made,
-    }
-}
-
-fn with_cwd(py: Python<'_>, command: Command, cwd: Option<&str>) -> PyResult<Command> {
-    let Some(cwd) = cwd else { return Ok(command) };
-    match cwd.parse() {
-        Ok(cwd) => Ok(command.cwd(cwd)),
-        Err(error) => {
-            let error = Error::new(ErrorKind::InvalidInput, format!("cwd {cwd:?}: {error}"));
-            Err(errors::raise(py, &error, "exec"))
-        }
-    }
-}
-
-fn output(py: Python<'_>, output: Output) -> PyResult<Py<PyAny>> {
-    let is_truncated = output.is_truncated();
-    (
-        PyBytes::new(py, &output.stdout),
-        PyBytes::new(py, &output.stderr),
-        output.exit.code,
-        output.exit.reason.as_str(),
-        output.exit.detail,
-        is_truncated,
-    )
-        .into_py_any(py)
 }

@@ -1,0 +1,51 @@
+//! Whole files of a session.
+
+use std::fs::File;
+use std::io::Write;
+
+use bastide::{Error, ErrorKind, Files, Result, Session};
+use bytes::BytesMut;
+
+/// Up to this size a file is read into memory.
+const SMALL: u64 = 1 << 20;
+
+/// The files of a session, as one of its users.
+pub(crate) fn files<'a>(session: &'a Session, user: Option<&String>) -> Files<'a> {
+    match user {
+        Some(user) => session.files_as(user),
+        None => session.files(),
+    }
+}
+
+/// A whole file in memory, or a file without a name that it was copied to.
+pub(crate) enum Read {
+    Small(BytesMut),
+    Large(File),
+}
+
+/// Reads a file.
+pub(crate) async fn read(session: &Session, path: &str, user: Option<&String>) -> Result<Read> {
+    let mut reader = files(session, user).open(path).await?;
+    if reader.size() <= SMALL {
+        let mut all = BytesMut::new();
+        while let Some(piece) = reader.next().await? {
+            all.extend_from_slice(&piece);
+            if all.len() as u64 > 2 * SMALL {
+                break;
+            }
+        }
+        if (all.len() as u64) <= 2 * SMALL {
+            return Ok(Read::Small(all));
+        }
+        reader = files(session, user).open(path).await?;
+    }
+    let failed = |error: std::io::Error| {
+        Error::new(ErrorKind::Io, format!("cannot keep a copy of {path}: {error}"))
+    };
+    let mut copy = tempfile::tempfile().map_err(failed)?;
+    while let Some(piece) = reader.next().await? {
+        copy.write_all(&piece).map_err(failed)?;
+    }
+    std::io::Seek::rewind(&mut copy).map_err(failed)?;
+    Ok(Read::Large(copy))
+}
