@@ -382,6 +382,9 @@ impl Boot<'_> {
             },
             writable: std::iter::once(root).chain(grants(false)).collect(),
             readable: grants(true).collect(),
+            // What of the host is in a microVM is shared by sbx, under another kernel's numbers and owners.
+            identities: Vec::new(),
+            writes_to_host: false,
             resolver: Resolver::default(),
             filtered: true,
             new_privileges: false,
