@@ -77,6 +77,7 @@ const LEFT_OUT: &[(&str, &[&str])] = &[
             "undoes_host_mounts_when_one_of_them_fails",
         ],
     ),
+    ("so deep a tree is not made in time behind two sandboxes", &["removes_trees_of_any_depth"]),
     ("there is no warden", &["ends_with_its_owner"]),
     (
         "the workspace is at a path of its session, which a state that is stored cannot ask for elsewhere",
