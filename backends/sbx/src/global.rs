@@ -256,12 +256,9 @@ pub async fn ensure_agent_auth(
     sources: &SecretSources,
     lines: Option<LineListener<'_>>,
 ) -> Result<bool> {
-    let auth = match auth.filter(|_| agent == "codex") {
-        None => {
-            ensure_agent_secret(sbx, agent, sources, ANSWER, lines).await?;
-            return Ok(false);
-        }
-        Some(auth) => auth,
+    let Some(auth) = auth.filter(|_| agent == "codex") else {
+        ensure_agent_secret(sbx, agent, sources, ANSWER, lines).await?;
+        return Ok(false);
     };
     match auth {
         CodexAuth::None | CodexAuth::HostChatGpt => Ok(false),

@@ -393,8 +393,8 @@ async fn what_is_granted_for_reading_only_is_tried_before_anything_runs() {
     let setting = Setting::new("0.45.1");
     let (open, closed) = (setting.path("open"), setting.path("open/closed"));
     fs::create_dir_all(&closed).unwrap();
-    let mut manifest = Manifest::default();
-    manifest.extra_path_grants = vec![granted(&open, false), granted(&closed, true)];
+    let grants = vec![granted(&open, false), granted(&closed, true)];
+    let mut manifest = Manifest { extra_path_grants: grants, ..Manifest::default() };
     let client = setting.client(SbxOptions::new());
     let session = client.create(&manifest, CreateOptions::default()).await.unwrap();
     let line = format!("echo x > {0}/made; echo x > {0}/closed/made", open.display());

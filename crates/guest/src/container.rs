@@ -20,7 +20,7 @@ use bastide_proto::container::{
 use bastide_proto::warden::GUEST_SOCKET;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
-use rustix::process::{Pid, setsid};
+use rustix::process::{Pid, getpid, set_child_subreaper, setsid};
 
 use crate::accounts::{Identity, UnnamedGroup};
 use crate::init::ToInit;
@@ -84,6 +84,9 @@ pub fn run(rendezvous: Rendezvous) -> io::Result<()> {
     block_signals();
     // With SIGCHLD ignored the kernel reaps the children itself.
     ignore_sigchld();
+    // What loses its supervisor falls to this process, also where it is not the first of all: in a microVM
+    // somebody else is. A kernel that knows no reapers says so when a supervisor asks.
+    let _ = set_child_subreaper(Some(getpid()));
     let HostConnection { host, spec, listener } = match rendezvous {
         Rendezvous::Calls => call()?,
         Rendezvous::Waits => wait()?,

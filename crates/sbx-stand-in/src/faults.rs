@@ -2,13 +2,9 @@
 
 use std::io::{self, Write};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use crate::world::World;
 use crate::{Failure, Outcome};
-
-/// Longer than any test waits.
-const FOREVER: Duration = Duration::from_secs(3600);
 
 /// Strikes if this call is to fail.
 pub(crate) fn strike(world: &World, words: &[String]) -> Result<Option<Outcome>, Failure> {
@@ -23,12 +19,12 @@ pub(crate) fn strike(world: &World, words: &[String]) -> Result<Option<Outcome>,
             continue;
         }
         match what {
-            "hang" => std::thread::sleep(FOREVER),
+            "hang" => hang(),
             "tree" => {
                 // It inherits our streams, and its number is left for whoever looks for it.
                 let child = Command::new("sleep").arg("3600").stdin(Stdio::null()).spawn()?;
                 std::fs::write(world.path("child"), child.id().to_string())?;
-                std::thread::sleep(FOREVER);
+                hang();
             }
             code => {
                 let code: u16 = code.parse().unwrap_or(1);
@@ -39,4 +35,11 @@ pub(crate) fn strike(world: &World, words: &[String]) -> Result<Option<Outcome>,
         }
     }
     Ok(None)
+}
+
+/// Never ends.
+fn hang() -> ! {
+    loop {
+        std::thread::park();
+    }
 }

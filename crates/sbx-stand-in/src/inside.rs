@@ -155,7 +155,7 @@ pub(crate) async fn copy(world: &World, rest: &[String]) -> Outcome {
     match (part(from), part(to)) {
         (None, Some((name, path))) => copy_in(world, Path::new(from), &name, &path).await,
         (Some((name, path)), None) => {
-            let argv = vec!["cat".to_owned(), path];
+            let argv = ["cat".to_owned(), path];
             let session = world.session(&name).await?;
             let output = session.exec(Command::new(argv.iter().map(String::as_str))).await?;
             fs::write(to, output.stdout)?;

@@ -70,7 +70,6 @@ pub fn main(words: Vec<String>) -> ExitCode {
 }
 
 fn serve(words: &[String]) -> Outcome {
-    #[expect(clippy::disallowed_methods, reason = "the stand-in is a program of its own")]
     let state = std::env::var_os(STATE)
         .ok_or_else(|| Failure(1, format!("the stand-in for sbx needs {STATE}")))?;
     let world = World::open(PathBuf::from(state))?;

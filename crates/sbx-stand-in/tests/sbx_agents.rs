@@ -53,7 +53,6 @@ fn python() -> Option<PathBuf> {
 }
 
 #[test]
-#[expect(clippy::print_stderr, reason = "a test that shows nothing says so")]
 fn sbx_agents_gets_what_it_expects() {
     let Some(python) = python() else {
         eprintln!("skipped: sbx-agents 0.1.0 cannot be installed from PyPI");
