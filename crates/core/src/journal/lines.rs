@@ -141,7 +141,8 @@ mod tests {
     #[test]
     fn merges_what_does_not_touch_and_nothing_else() {
         let base = b"1\n2\n3\n4\n5\n";
-        let cases: &[(&[u8], &[u8], Option<&[u8]>)] = &[
+        type Case<'a> = (&'a [u8], &'a [u8], Option<&'a [u8]>);
+        let cases: &[Case<'_>] = &[
             (b"one\n2\n3\n4\n5\n", b"1\n2\n3\n4\nfive\n", Some(b"one\n2\n3\n4\nfive\n")),
             (b"1\n2\n3\n4\n5\n", b"1\n3\n4\n5\n", Some(b"1\n3\n4\n5\n")),
             (b"1\nx\n3\n4\n5\n", b"1\nx\n3\n4\n5\n", Some(b"1\nx\n3\n4\n5\n")),
