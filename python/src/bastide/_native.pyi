@@ -2,6 +2,18 @@ from collections.abc import Awaitable, Sequence
 from os import PathLike
 from typing import Any, final
 
+__all__ = [
+    "Abort",
+    "Client",
+    "Mailbox",
+    "Process",
+    "Session",
+    "Store",
+    "after_fork_in_child",
+    "error_classes",
+    "keyed_hash",
+]
+
 _Strings = list[str]
 _Infos = list[dict[str, Any]]
 _Source = bytes | tuple[int, int]
@@ -20,7 +32,7 @@ class Mailbox:
 
 @final
 class Abort:
-    def __call__(self) -> None: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> None: ...
 
 @final
 class Client:
