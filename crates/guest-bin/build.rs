@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             "profile.release.lto=true",
             "profile.release.codegen-units=1",
             "profile.release.panic=\"abort\"",
-            "profile.release.strip=true",
+            "profile.release.strip=\"debuginfo\"",
         ],
     };
     guest.embed()

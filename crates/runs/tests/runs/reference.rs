@@ -1,5 +1,4 @@
-//! The tests of sbx-agents 0.1.0, each by its name: the same here, or what is different and where that is
-//! said.
+//! The tests of sbx-agents 0.1.0, each by its name: the same here, or what is different and where it is said.
 
 use std::collections::HashSet;
 use std::fs;
