@@ -24,13 +24,7 @@ const REQUIREMENTS: [&str; 10] = [
 const UPSTREAM: &str = "openai_agents-0.24.0";
 
 /// Interpreters that will do, the best first.
-const INTERPRETERS: [&str; 5] = [
-    "python3.11",
-    "python3.12",
-    "python3.13",
-    "python3.10",
-    "/root/.pyenv/versions/3.11.7/bin/python",
-];
+const INTERPRETERS: [&str; 5] = ["python3.11", "python3.12", "python3.13", "python3.10", "python3"];
 
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct Arguments {
