@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -278,7 +279,20 @@ async fn boot(world: &World, name: &str, folders: &[(String, bool)]) -> Result<S
     }
     let id = SessionId::random();
     let options = CreateOptions::default().untied().id(id.clone());
-    drop(world.client()?.create(&manifest, options).await?);
+    let which = |path: &String| fs::metadata(path).map(|found| found.ino());
+    let before = folders.first().map(|(path, _)| which(path)).transpose()?;
+    let client = world.client()?;
+    let session = client.create(&manifest, options).await?;
+    // A local sandbox makes a workspace that is missing. Here whoever wanted it removed it meanwhile.
+    if let (Some(before), Some((path, _))) = (before, folders.first())
+        && which(path).ok() != Some(before)
+    {
+        session.delete().await?;
+        for folder in Path::new(path).ancestors().take(2) {
+            drop(fs::remove_dir(folder));
+        }
+        return Err(Failure(1, format!("{path} was removed")));
+    }
     Ok(id)
 }
 
