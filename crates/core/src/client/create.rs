@@ -57,7 +57,8 @@ impl Client {
     /// - Others if the manifest is not valid, or asks for what the machine cannot do; if the
     ///   machine does not boot; or if the manifest cannot be laid out.
     pub async fn create(&self, manifest: &Manifest, options: CreateOptions) -> Result<Session> {
-        self.make(manifest, options, true).await
+        // On the heap: it is large, and callers may be deep in a small stack.
+        Box::pin(self.make(manifest, options, true)).await
     }
 
     /// Like [`create`](Self::create), but does not touch the workspace until
@@ -71,7 +72,7 @@ impl Client {
         manifest: &Manifest,
         options: CreateOptions,
     ) -> Result<Session> {
-        self.make(manifest, options, false).await
+        Box::pin(self.make(manifest, options, false)).await
     }
 
     async fn make(

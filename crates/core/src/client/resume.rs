@@ -97,7 +97,7 @@ impl Client {
     ///
     /// As `resume`; `ValueError` if a manifest is needed and not given.
     pub async fn resume_with(&self, id: &SessionId, options: ResumeOptions) -> Result<Session> {
-        self.resume_machine(id, options, true).await
+        Box::pin(self.resume_machine(id, options, true)).await
     }
 
     /// Like [`resume_with`](Self::resume_with), but does not touch the workspace until
@@ -111,7 +111,7 @@ impl Client {
         id: &SessionId,
         options: ResumeOptions,
     ) -> Result<Session> {
-        self.resume_machine(id, options, false).await
+        Box::pin(self.resume_machine(id, options, false)).await
     }
 
     async fn resume_machine(
