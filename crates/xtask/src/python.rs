@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::shell::{Outcome, cargo, run as run_command, say, step, top, works};
 
 /// What is installed beside the package; the SDK's own tests want the last few.
-const REQUIREMENTS: [&str; 10] = [
+const REQUIREMENTS: [&str; 11] = [
     "openai-agents==0.24.0",
     "pytest>=9.0.3",
     "pytest-asyncio",
@@ -15,6 +15,7 @@ const REQUIREMENTS: [&str; 10] = [
     "inline-snapshot",
     "pytest-timeout",
     "pytest-xdist",
+    "pytest-rerunfailures",
     "docker",
     "mypy",
     "maturin>=1.9,<2",
@@ -58,6 +59,9 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         "no:cacheprovider",
         "-c",
         "python/pyproject.toml",
+        // Once more, as everywhere: what passes then is named, and is a bug to be fixed.
+        "--reruns=1",
+        "-rR",
         "python/tests",
     ]);
     if let Some(only) = &arguments.only {
