@@ -3,14 +3,13 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bastide::backend::Expose;
-use bastide::host::make_private;
 use bastide::host::process_identity::{ProcessIdentity, ended};
+use bastide::host::{make_private, remove_folder};
 use bastide::model::manifest::DEFAULT_ROOT;
 use bastide::model::state::{BackendState, NetworkMode};
 use bastide::warden_client::{self, EndMode};
@@ -21,7 +20,6 @@ use bastide::{
 use bastide_guest_bin::GuestBinary;
 use bastide_proto::GuestPath;
 use bastide_proto::warden::WardenRequest;
-use tokio::process::Command;
 
 use crate::boot::{Boot, inspect, stop};
 use crate::dial::dial;
@@ -126,29 +124,7 @@ impl DockerBackend {
 
     /// Removes a folder, whatever is in it: a session's (`remove`), or any (`remove-tree`).
     async fn remove_folder(&self, dir: &Path, how: &str) -> Result<()> {
-        let failed = |why: String| {
-            let message = format!("cannot remove {}: {why}", dir.display());
-            Error::new(ErrorKind::Io, message).with_context("path", dir.display().to_string())
-        };
-        if !dir.try_exists().map_err(|error| failed(error.to_string()))? {
-            return Ok(());
-        }
-        let mut remover = Command::new(self.guest.checked_path())
-            .arg0("bastide-remover")
-            .arg(how)
-            .arg(dir)
-            .env_clear()
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .map_err(|error| failed(error.to_string()))?;
-        match tokio::time::timeout(REMOVAL, remover.wait()).await {
-            Ok(Ok(status)) if status.success() => Ok(()),
-            Ok(Ok(_)) => Err(failed("something in it cannot be removed".to_owned())),
-            Ok(Err(error)) => Err(failed(error.to_string())),
-            Err(_) => Err(failed("it takes too long".to_owned())),
-        }
+        remove_folder(&self.guest.checked_path(), how, dir, REMOVAL).await
     }
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use bastide::host::resolve::{ResolveError, resolve};
+use bastide::host::resolve::resolve;
 use bastide::model::PathGrant;
 use bastide::model::docker::check_path_grants;
 use bastide::model::paths::HostFiles;
@@ -83,19 +83,9 @@ pub(crate) fn host_grants(spec: &MachineSpec) -> Result<Vec<HostGrant>> {
 }
 
 fn host_grant(grant: &Grant, writable: &[InodeId]) -> Result<HostGrant> {
-    let found = resolve(&grant.host, writable).map_err(|error| {
-        let what = grant.host.display();
-        let message = format!("{what} cannot be granted at {}: {error}", grant.path);
-        let refused =
-            Error::new(ErrorKind::InvalidInput, message).with_context("path", what.to_string());
-        match error {
-            ResolveError::PlantedLink(link) => refused.with_hint(format!(
-                "see what {} leads to; if the link is yours, grant the place it leads to by its own path",
-                link.display()
-            )),
-            ResolveError::Io(error) => refused.with_source(error),
-        }
-    })?;
+    let what = format!("{} cannot be granted at {}", grant.host.display(), grant.path);
+    let found = resolve(&grant.host, writable);
+    let found = found.map_err(|error| error.into_refusal(&what, &grant.host))?;
     Ok(HostGrant {
         source: found.path,
         target: grant.path.as_str().to_owned(),

@@ -91,9 +91,9 @@ fn workspace(folder: &Path, root: &str, home: &Path, open: &[InodeId]) -> Result
     let what = format!("{} cannot be a workspace", folder.display());
     refuse_place(&what, folder, home, true)?;
     let failed = |error: ResolveError| match error {
-        ResolveError::PlantedLink(_) => unresolved(&what, folder, error),
+        ResolveError::PlantedLink(_) => error.into_refusal(&what, folder),
         ResolveError::Io(_) => {
-            raise::workspace_start(folder.display()).with_source(unresolved(&what, folder, error))
+            raise::workspace_start(folder.display()).with_source(error.into_refusal(&what, folder))
         }
     };
     let found = match resolve(folder, open) {
@@ -115,26 +115,13 @@ fn granted(grant: &Grant, home: &Path, open: &[InodeId]) -> Result<HostFile> {
     let what = format!("{} cannot be granted at {target}", grant.host.display());
     refuse_place(&what, Path::new(target), home, !grant.read_only)?;
     let found =
-        resolve(&grant.host, open).map_err(|error| unresolved(&what, &grant.host, error))?;
+        resolve(&grant.host, open).map_err(|error| error.into_refusal(&what, &grant.host))?;
     refuse_place(&what, &found.path, home, !grant.read_only)?;
     if found.kind == FileKind::Other {
         let error = io::Error::other("it is neither a folder nor a regular file");
-        return Err(unresolved(&what, &grant.host, ResolveError::Io(error)));
+        return Err(ResolveError::Io(error).into_refusal(&what, &grant.host));
     }
     Ok(host_file(found, target, !grant.read_only))
-}
-
-/// The error where a path of the host leads nowhere that may be used.
-fn unresolved(what: &str, path: &Path, error: ResolveError) -> Error {
-    let told = Error::new(ErrorKind::InvalidInput, format!("{what}: {error}"))
-        .with_context("path", path.display().to_string());
-    match error {
-        ResolveError::PlantedLink(link) => told.with_hint(format!(
-            "see what {} leads to; if the link is yours, grant the place it leads to by its own path",
-            link.display()
-        )),
-        ResolveError::Io(error) => told.with_source(error),
-    }
 }
 
 fn host_file(found: Found, target: &str, writable: bool) -> HostFile {

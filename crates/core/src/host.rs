@@ -8,6 +8,12 @@ use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::process::Command;
+
+use crate::{Error, ErrorKind, Result};
 
 pub use git::isolated_git;
 
@@ -33,6 +39,38 @@ pub fn make_private(folder: &Path) -> io::Result<bool> {
 /// Fails if the folder cannot be opened or synced.
 pub fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
+}
+
+/// Removes a folder, whatever is in it, by the guest program `guest`: a session's (`how` is `remove`), or any (`remove-tree`). A
+/// missing one is no failure.
+///
+/// # Errors
+///
+/// Fails if something in it cannot be removed, or not in so long.
+pub async fn remove_folder(guest: &Path, how: &str, dir: &Path, most: Duration) -> Result<()> {
+    let failed = |why: String| {
+        let message = format!("cannot remove {}: {why}", dir.display());
+        Error::new(ErrorKind::Io, message).with_context("path", dir.display().to_string())
+    };
+    if !dir.try_exists().map_err(|error| failed(error.to_string()))? {
+        return Ok(());
+    }
+    let mut remover = Command::new(guest)
+        .arg0("bastide-remover")
+        .arg(how)
+        .arg(dir)
+        .env_clear()
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(|error| failed(error.to_string()))?;
+    match tokio::time::timeout(most, remover.wait()).await {
+        Ok(Ok(status)) if status.success() => Ok(()),
+        Ok(Ok(_)) => Err(failed("something in it cannot be removed".to_owned())),
+        Ok(Err(error)) => Err(failed(error.to_string())),
+        Err(_) => Err(failed("it takes too long".to_owned())),
+    }
 }
 
 /// Whether something failed because a disk, or somebody's share of it, is full.

@@ -15,6 +15,8 @@ use bastide_proto::boot::{InodeId, UserAndGroup};
 use rustix::fs::{FileType, Mode, OFlags, Stat, fstat, openat, readlinkat};
 use rustix::io::Errno;
 
+use crate::{Error, ErrorKind};
+
 /// How many links are followed at most, as by the kernel.
 const MAX_LINKS: usize = 40;
 
@@ -56,6 +58,20 @@ impl ResolveError {
     #[must_use]
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Io(error) if error.kind() == io::ErrorKind::NotFound)
+    }
+
+    /// The refusal of a path of the host; `what` says what it cannot be used for.
+    #[must_use]
+    pub fn into_refusal(self, what: &str, path: &Path) -> Error {
+        let refused = Error::new(ErrorKind::InvalidInput, format!("{what}: {self}"))
+            .with_context("path", path.display().to_string());
+        match self {
+            Self::PlantedLink(link) => refused.with_hint(format!(
+                "see what {} leads to; if the link is yours, grant the place it leads to by its own path",
+                link.display()
+            )),
+            Self::Io(error) => refused.with_source(error),
+        }
     }
 }
 
