@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bastide::backend::Expose;
 use bastide::host::process_identity::{ProcessIdentity, ended};
-use bastide::host::{make_private, remove_folder};
+use bastide::host::{make_private, not_connected, remove_folder};
 use bastide::model::manifest::DEFAULT_ROOT;
 use bastide::model::state::{BackendState, NetworkMode};
 use bastide::warden_client::{self, EndMode};
@@ -191,10 +191,7 @@ impl Backend for DockerBackend {
 
     async fn connect(&self, machine: &Machine) -> Result<Connection> {
         let (_, Some(state)) = own_state(&self.home, machine)? else { return Err(copied(machine)) };
-        let lost = |error: io::Error| {
-            let message = format!("session {} is not running: {error}", machine.id);
-            Error::new(ErrorKind::BackendLost, message)
-        };
+        let lost = |error| not_connected(&machine.id, error);
         let token = load_token(&state.dir).map_err(lost)?;
         let stream = match state.transport {
             Transport::Socket => {

@@ -26,7 +26,7 @@ use crate::backend::NAME;
 use crate::container::{Plan, hostname, transport_of};
 use crate::dial::dial;
 use crate::engine::{Engine, LARGE, SMALL};
-use crate::grants::HostGrant;
+use crate::grants::{HostGrant, mount_points};
 use crate::image::Image;
 use crate::ownership::{HomeLabel, find, remove};
 use crate::receipt::{EngineInfo, receipt};
@@ -281,6 +281,7 @@ impl Boot<'_> {
             engine: self.engine.address.socket().map(Path::to_owned).unwrap_or_default(),
             to_stop: vec![own("POST", format!("/containers/{name}/stop?t=1"))],
             to_remove,
+            mount_points: mount_points(&self.grants),
         }
     }
 

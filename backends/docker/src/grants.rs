@@ -9,7 +9,7 @@ use bastide::model::PathGrant;
 use bastide::model::docker::check_path_grants;
 use bastide::model::paths::HostFiles;
 use bastide::{Error, ErrorKind, Grant, MachineSpec, Result};
-use bastide_proto::boot::InodeId;
+use bastide_proto::boot::{InodeId, MountPoint};
 
 /// The files of this host, as they are now.
 struct LiveHostFiles;
@@ -92,4 +92,26 @@ fn host_grant(grant: &Grant, writable: &[InodeId]) -> Result<HostGrant> {
         read_only: grant.read_only,
         identity: found.identity,
     })
+}
+
+/// What has to be in folders of the host for others of them to be mounted there. What is missing the engine would make,
+/// as root, and leave.
+pub(crate) fn mount_points(grants: &[HostGrant]) -> Vec<MountPoint> {
+    let point = |grant: &HostGrant| {
+        let target = Path::new(&grant.target);
+        let lies_in =
+            |other: &&HostGrant| other.target != grant.target && target.starts_with(&other.target);
+        let around = grants.iter().filter(lies_in).max_by_key(|other| other.target.len())?;
+        // What may only be read is not written for this.
+        if around.read_only {
+            return None;
+        }
+        Some(MountPoint {
+            folder: around.source.clone(),
+            identity: around.identity,
+            beneath: target.strip_prefix(&around.target).ok()?.to_owned(),
+            is_dir: grant.source.is_dir(),
+        })
+    };
+    grants.iter().filter_map(point).collect()
 }

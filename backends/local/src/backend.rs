@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bastide::backend::{Expose, HostMounts};
-use bastide::host::make_private;
 use bastide::host::process_identity::{ProcessIdentity, ended, kill};
+use bastide::host::{make_private, not_connected};
 use bastide::warden_client::{self, EndMode};
 use bastide::{
     Backend, Booted, Condition, Connection, Error, ErrorKind, GuestPath, Isolation, Machine,
@@ -229,10 +229,7 @@ impl Backend for LocalBackend {
 
     async fn connect(&self, machine: &Machine) -> Result<Connection> {
         let (dir, Some(state)) = self.own(machine)? else { return Err(copied(machine)) };
-        let lost = |error: io::Error| {
-            let message = format!("session {} is not running: {error}", machine.id);
-            Error::new(ErrorKind::BackendLost, message)
-        };
+        let lost = |error| not_connected(&machine.id, error);
         let stream = warden_client::connect(&dir, GUEST_SOCKET).await.map_err(lost)?;
         let token = token::load(&dir).map_err(lost)?;
         let connected = stream.into_std();

@@ -167,25 +167,21 @@ pub(crate) fn refuse_overlaps(files: &[HostFile], rung: Rung) -> Result<()> {
 
 /// What has to be in folders of the host for others of them to be mounted there.
 pub(crate) fn mount_points(files: &[HostFile]) -> Vec<MountPoint> {
-    let mut points = Vec::new();
-    for file in files {
-        let lies_in = |other: &&HostFile| {
-            other.is_dir && other.target != file.target && is_beneath(&file.target, &other.target)
-        };
-        let around = files.iter().filter(lies_in).max_by_key(|other| other.target.len());
-        // The session's own storage is its own affair, and what may only be read is not written for this.
-        let Some((around, identity)) = around
-            .filter(|around| around.writable && !around.is_own)
-            .and_then(|around| Some((around, around.identity?)))
-        else {
-            continue;
-        };
-        if let Ok(beneath) = Path::new(&file.target).strip_prefix(&around.target) {
-            let (folder, beneath) = (around.source.clone(), beneath.to_owned());
-            points.push(MountPoint { folder, identity, beneath, is_dir: file.is_dir });
-        }
+    files.iter().filter_map(|file| mount_point(files, &file.target, file.is_dir)).collect()
+}
+
+/// What has to be in a folder of the host for something to be mounted on `target`, if that lies in one.
+pub(crate) fn mount_point(files: &[HostFile], target: &str, is_dir: bool) -> Option<MountPoint> {
+    let lies_in = |other: &&HostFile| {
+        other.is_dir && other.target != target && is_beneath(target, &other.target)
+    };
+    let around = files.iter().filter(lies_in).max_by_key(|other| other.target.len())?;
+    // The session's own storage is its own affair, and what may only be read is not written for this.
+    if !around.writable || around.is_own {
+        return None;
     }
-    points
+    let beneath = Path::new(target).strip_prefix(&around.target).ok()?.to_owned();
+    Some(MountPoint { folder: around.source.clone(), identity: around.identity?, beneath, is_dir })
 }
 
 /// The folders around a file that is granted for reading only, by their paths inside, outermost first, that lie in

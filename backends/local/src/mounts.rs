@@ -10,7 +10,9 @@ use async_trait::async_trait;
 use bastide::backend::{HostMount, HostMountState, HostMountStatus, HostMounts};
 use bastide::events::mount_notes;
 use bastide::host::make_private;
-use bastide::{Backend, Error, ErrorKind, Result, SessionFolder, SessionId, warden_client};
+use bastide::{
+    Backend, Condition, Error, ErrorKind, Result, SessionFolder, SessionId, warden_client,
+};
 use bastide_guest_bin::InstalledProgram;
 use bastide_mount_bin::MOUNT;
 use bastide_proto::boot::UserAndGroup;
@@ -125,7 +127,12 @@ fn answered(
                 MountRefusal::Unsupported => ErrorKind::Unsupported,
                 _ => ErrorKind::Io,
             };
-            Err(Error::new(kind, message))
+            Err(match why {
+                MountRefusal::NotStored => {
+                    Error::new(kind, message).with_condition(Condition::MountNotStored)
+                }
+                _ => Error::new(kind, message),
+            })
         }
         Ok(answer) => Ok(answer),
         Err(error) if Errno::from_io_error(&error) == Some(Errno::OPNOTSUPP) => {

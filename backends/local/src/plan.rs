@@ -5,12 +5,15 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use bastide::model::Manifest;
+use bastide::model::mount::MountStrategy;
 use bastide::{
     Condition, Error, ErrorKind, GuestPath, MachineSpec, NetworkAccess, Result, Rung, SessionId,
     SideSocket,
 };
 use bastide_proto::boot::{
-    BaseSpec, BootSpec, HostIds, HostWalls, Ids, InodeId, Resolver, Rung as BootRung, UserAndGroup,
+    BaseSpec, BootSpec, HostIds, HostWalls, Ids, InodeId, MountPoint, Resolver, Rung as BootRung,
+    UserAndGroup,
 };
 
 use crate::backend::GUESTS;
@@ -216,6 +219,20 @@ impl Plan {
         }
     }
 
+    /// What has to be in folders of the host: for others of them, and for storage that is mounted from outside.
+    fn mount_points(&self, spec: &MachineSpec) -> Vec<MountPoint> {
+        let targets = spec.storage.as_deref().map(Manifest::mount_targets);
+        // What is wrong with a manifest was said before.
+        let targets = targets.and_then(Result::ok).unwrap_or_default();
+        let from_outside = targets
+            .iter()
+            .filter(|target| matches!(target.mount.strategy, MountStrategy::Host { .. }))
+            .filter_map(|target| {
+                host::mount_point(&self.files, target.path.normalized().as_str(), true)
+            });
+        host::mount_points(&self.files).into_iter().chain(from_outside).collect()
+    }
+
     /// What it is told of the session.
     pub(crate) fn boot_spec(&self, input: &PlanInput<'_>, resolver: Resolver) -> BootSpec {
         let targets = |writable: bool| {
@@ -229,7 +246,7 @@ impl Plan {
             Rung::Landlock | Rung::Unconfined => (Vec::new(), Vec::new()),
             _ => (
                 layout::session_steps(&hostname, network, &self.files, spec.nested_sandbox),
-                host::mount_points(&self.files),
+                self.mount_points(spec),
             ),
         };
         BootSpec {

@@ -11,9 +11,10 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use tokio::process::Command;
 
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, SessionId};
 
 pub use git::isolated_git;
 
@@ -30,6 +31,18 @@ pub fn make_private(folder: &Path) -> io::Result<bool> {
     }
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     Ok(true)
+}
+
+/// Why a session cannot be reached: it is not there, or this process lacks what it takes.
+#[must_use]
+pub fn not_connected(id: &SessionId, error: io::Error) -> Error {
+    let (kind, message) = match Errno::from_io_error(&error) {
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => {
+            (ErrorKind::Io, format!("cannot connect to session {id}: {error}"))
+        }
+        _ => (ErrorKind::BackendLost, format!("session {id} is not running: {error}")),
+    };
+    Error::new(kind, message).with_source(error)
 }
 
 /// Puts the names in a folder on the disk.

@@ -2,14 +2,14 @@
 
 use std::fmt;
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use crate::stamp;
-use crate::unfinished::Unfinished;
+use crate::unfinished::{Sync, Unfinished};
 
 /// The permissions of a program: it is no secret, and nobody changes it.
 const MODE: u32 = 0o555;
@@ -72,14 +72,8 @@ impl EmbeddedProgram {
             return Ok(InstalledProgram { path, file: file.into() });
         }
         // Written under another name first: another process may be starting the same file now.
-        let Unfinished { path: temporary, mut file, lock } = Unfinished::begin(&path, MODE)?;
-        file.write_all(self.bytes()?)?;
         // A later process believes what it finds by its times: it has to be on the disk before its name.
-        file.sync_all()?;
-        // A file that is open for writing cannot be executed.
-        drop(file);
-        fs::rename(&temporary, &path)?;
-        drop(lock);
+        Unfinished::write(&path, MODE, self.bytes()?, Sync::Yes)?;
         let file = File::open(&path)?;
         if self.is_embedded(&file)? {
             return Ok(InstalledProgram { path, file: file.into() });

@@ -4,12 +4,12 @@
 //! inode, size and times are those of the file that was compared is that file: nobody can set the change
 //! time (`ctime`), and any write, `chmod` or `utimes` moves it.
 
-use std::fs::{self, File, Metadata};
-use std::io::{self, Read, Write};
+use std::fs::{File, Metadata};
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::unfinished::Unfinished;
+use crate::unfinished::{Sync, Unfinished};
 
 /// Longer than any stamp is.
 const MAX: u64 = 256;
@@ -38,13 +38,7 @@ pub(crate) fn is_known(guest: &Path, file: &Metadata) -> bool {
 
 /// Remembers that this file was compared. Where that cannot be written down it is compared again.
 pub(crate) fn remember(guest: &Path, file: &Metadata) {
-    let write = || -> io::Result<()> {
-        let stamp = path_for(guest);
-        let mut unfinished = Unfinished::begin(&stamp, 0o600)?;
-        unfinished.file.write_all(line(file).as_bytes())?;
-        fs::rename(&unfinished.path, &stamp)
-    };
-    drop(write());
+    drop(Unfinished::write(&path_for(guest), 0o600, line(file).as_bytes(), Sync::No));
 }
 
 fn line(file: &Metadata) -> String {
@@ -62,6 +56,9 @@ fn line(file: &Metadata) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::io::Write;
+
     use super::*;
 
     fn settled(folder: &Path) -> PathBuf {

@@ -1,10 +1,17 @@
 //! Files that are not whole yet.
 
-use std::fs::{File, TryLockError};
-use std::io;
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Whether a file is on the disk before it has its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sync {
+    Yes,
+    No,
+}
 
 /// A file under a name of its own until it is whole, and locked until then: one that nobody has a lock on was
 /// left by somebody who was killed. The kernel knows that better than anybody who looks for a process by its number.
@@ -17,6 +24,24 @@ pub(crate) struct Unfinished {
 }
 
 impl Unfinished {
+    /// Writes `path` whole: until all of it is written it has another name, and if that fails there is none.
+    pub(crate) fn write(path: &Path, mode: u32, bytes: &[u8], sync: Sync) -> io::Result<()> {
+        let Self { path: temporary, mut file, lock } = Self::begin(path, mode)?;
+        let written = file.write_all(bytes).and_then(|()| match sync {
+            Sync::Yes => file.sync_all(),
+            Sync::No => Ok(()),
+        });
+        // A file that is open for writing cannot be executed.
+        drop(file);
+        let named = written.and_then(|()| fs::rename(&temporary, path));
+        if named.is_err() {
+            // Nobody else knows of it.
+            drop(fs::remove_file(&temporary));
+        }
+        drop(lock);
+        named
+    }
+
     /// Begins what is to become `path`.
     pub(crate) fn begin(path: &Path, mode: u32) -> io::Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);

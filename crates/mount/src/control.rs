@@ -3,6 +3,7 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::net::{
@@ -64,6 +65,15 @@ pub enum Report {
         mount: String,
         /// The counts.
         counts: Counts,
+    },
+    /// Something that was written is not in the store, and will not be.
+    Unstored {
+        /// In which mount.
+        mount: String,
+        /// Below the mount.
+        path: String,
+        /// Where it is kept, if it could be.
+        kept: Option<PathBuf>,
     },
     /// A mount is gone.
     Ended {

@@ -9,9 +9,10 @@ mod folders;
 mod handles;
 mod listing;
 mod siblings;
+mod staging;
 mod tree;
 
-use std::path::PathBuf;
+use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
@@ -20,7 +21,7 @@ use rustix::io::Errno;
 use crate::cache::Cache;
 use crate::control::{Channel, Event, Report};
 use crate::fuse::abi::{Attributes, Op, Reply, Request};
-use crate::spec::MountSpec;
+use crate::spec::{MountSpec, Start};
 use crate::store::{MAX_KEY, Store};
 use blocks::Blocks;
 use counters::Counters;
@@ -29,6 +30,7 @@ use file::FileNode;
 use folders::{Entry, Folders};
 use handles::Handles;
 use siblings::Siblings;
+use staging::Staging;
 use tree::{ROOT, Tree};
 
 const FOLDER: u32 = 0o040_000;
@@ -43,7 +45,7 @@ pub(crate) struct Fs {
     store: Arc<Store>,
     /// Begins every key.
     root: String,
-    staging: PathBuf,
+    staging: Staging,
     blocks: Arc<Blocks>,
     tree: Mutex<Tree>,
     folders: Mutex<Folders>,
@@ -81,13 +83,13 @@ impl Fs {
     pub(crate) fn new(
         spec: &MountSpec,
         store: Store,
-        staging: PathBuf,
+        start: &Start,
         cache: Option<Arc<Cache>>,
         channel: Arc<Channel>,
     ) -> std::io::Result<Self> {
         let store = Arc::new(store);
         let counters = Arc::new(Counters::default());
-        let table = staging.join(format!("{}.nodes", spec.id));
+        let table = start.staging.join(format!("{}.nodes", spec.id));
         Ok(Self {
             root: spec.root(),
             blocks: Arc::new(Blocks::new(Arc::clone(&store), cache, Arc::clone(&counters))),
@@ -100,7 +102,7 @@ impl Fs {
             moving: tokio::sync::RwLock::new(()),
             gates: Default::default(),
             mounted: SystemTime::now(),
-            staging,
+            staging: Staging::new(start.staging.clone(), start.staging_size),
             store,
             spec: spec.clone(),
         })
@@ -313,6 +315,33 @@ impl Fs {
         let files = self.tree().files_below(ROOT);
         for (node, file) in files {
             let _ = self.persist(node, &file).await;
+        }
+    }
+
+    /// Keeps a file that could not be stored, until it is stored after all.
+    fn keep(&self, node: u64, content: Option<&File>) {
+        if let Some(path) = self.tree().path(node) {
+            self.staging.keep(path, content);
+        }
+    }
+
+    /// Keeps what could not be stored, and says so.
+    pub(crate) fn keep_unstored(&self) {
+        let files = self.tree().files_below(ROOT);
+        let is_unstored = |file: &FileNode| {
+            let state = file.state();
+            state.dirty && !state.unlinked
+        };
+        let unstored = files.into_iter().filter(|(_, file)| is_unstored(file));
+        for (node, file) in unstored {
+            // Whoever holds it is storing it still, and will not come to its end.
+            let content = file.content.try_lock().ok();
+            self.keep(node, content.as_ref().and_then(|content| content.as_ref()));
+        }
+        for (path, kept) in self.staging.kept() {
+            let report = Report::Unstored { mount: self.id().to_owned(), path, kept };
+            // Whoever wants to know is there, or nobody is.
+            drop(self.channel.send(&report));
         }
     }
 }

@@ -160,7 +160,10 @@ impl Keeper {
             if found.state() != MountState::Lost {
                 return Ok(());
             }
-            self.take_away(&found, Duration::ZERO).await?;
+            found.detach(&self.spec, &self.namespaces).await?;
+            // What its programs could not store is in the audit log; here another one is wanted.
+            drop(found.finish(Duration::ZERO).await);
+            self.mounts.borrow_mut().retain(|kept| !Rc::ptr_eq(kept, &found));
         }
         if self.mounts.borrow().len() >= MAX_MOUNTS {
             let message = format!("a session has at most {MAX_MOUNTS} mounts; unmount one first");
@@ -204,15 +207,17 @@ impl Keeper {
 
     async fn take_away(&self, mount: &Rc<Mount>, deadline: Duration) -> Result<(), Refusal> {
         mount.detach(&self.spec, &self.namespaces).await?;
-        mount.finish(deadline).await;
+        let finished = mount.finish(deadline).await;
         self.mounts.borrow_mut().retain(|kept| !Rc::ptr_eq(kept, mount));
-        Ok(())
+        finished
     }
 
     /// Has everything stored, and ends every program.
     async fn end(&self) {
         let mounts = self.mounts.take();
         futures::future::join_all(mounts.iter().map(|mount| mount.finish(Duration::ZERO))).await;
+        // Innermost first.
+        mounts.iter().rev().for_each(|mount| mount.remove_made());
         // It is gone with the session, or empty.
         drop(std::fs::remove_dir(self.spec.session_dir.join(MOUNTS_FOLDER)));
     }
@@ -276,6 +281,7 @@ mod tests {
             session_dir: "/nowhere".into(),
             workspace: "/workspace".into(),
             inside: None,
+            disk: None,
         };
         Keeper::new(spec, StdStream::pair().unwrap().0.into())
     }

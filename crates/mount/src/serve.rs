@@ -67,8 +67,7 @@ fn run(start: &Start, fds: Vec<OwnedFd>, channel: &Arc<Channel>) -> io::Result<(
     let mut mounts = Vec::new();
     for (spec, fd) in start.mounts.iter().zip(fds) {
         let store = Store::open(spec).map_err(io::Error::other)?;
-        let (staging, cache) = (start.staging.clone(), cache.clone());
-        let fs = Fs::new(spec, store, staging, cache, Arc::clone(channel))?;
+        let fs = Fs::new(spec, store, start, cache.clone(), Arc::clone(channel))?;
         let device = Device::new(fd);
         if spec.resumed {
             let why = |errno| io::Error::other(format!("the kernel repeats no requests: {errno}"));
@@ -91,6 +90,7 @@ fn run(start: &Start, fds: Vec<OwnedFd>, channel: &Arc<Channel>) -> io::Result<(
         let stores = futures::future::join_all(all.iter().map(|fs| fs.store_everything()));
         drop(tokio::time::timeout(LAST_STORES, stores).await);
     });
+    all.iter().for_each(|fs| fs.keep_unstored());
     // Reading threads wait in the kernel and cannot be joined.
     runtime.shutdown_background();
     Ok(())

@@ -16,6 +16,9 @@ pub struct Start {
     pub cache: Option<Cache>,
     /// A folder of this session alone, for files that are being written and for the node tables.
     pub staging: PathBuf,
+    /// How many bytes of files that are being written may be there; any number, if none.
+    #[serde(default)]
+    pub staging_size: Option<u64>,
     /// What to answer for.
     pub mounts: Vec<MountSpec>,
 }

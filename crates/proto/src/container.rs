@@ -11,7 +11,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::boot::{BootFailure, Enforced, InodeId, Resolver, ResourceLimits, UserAndGroup};
+use crate::boot::{
+    BootFailure, Enforced, InodeId, MountPoint, Resolver, ResourceLimits, UserAndGroup,
+};
 use crate::hello::TOKEN_BYTES;
 
 /// Where everything of ours is inside a container.
@@ -112,6 +114,8 @@ pub struct ContainerWardenSpec {
     pub to_stop: Vec<(String, String)>,
     /// What to ask the engine for to remove every trace.
     pub to_remove: Vec<(String, String)>,
+    /// What has to be in folders of the host before the container is made, and is removed again after it.
+    pub mount_points: Vec<MountPoint>,
 }
 
 /// What the owner says to a container's warden once the guest has answered: now watch over it.

@@ -123,6 +123,11 @@ pub enum FileOp {
         /// Whether folders below it are watched too.
         recursive: bool,
     },
+    /// Lets files be in what is mounted on a folder by now: storage that the host has just mounted there.
+    EnterMount {
+        /// The folder.
+        path: GuestRoute,
+    },
 }
 
 /// A file to read.

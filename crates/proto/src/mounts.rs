@@ -29,6 +29,8 @@ pub struct KeeperSpec {
     pub workspace: String,
     /// Whom to become inside to make folders there, where the keeper's own user does not exist inside.
     pub inside: Option<UserAndGroup>,
+    /// How many bytes of each mount may wait on disk for the store; any number, if none.
+    pub disk: Option<u64>,
 }
 
 /// What a host wants of the keeper.
@@ -108,6 +110,8 @@ pub enum MountRefusal {
     Store,
     /// The system failed.
     Io,
+    /// It is unmounted, and not all that was written is in the store.
+    NotStored,
 }
 
 /// One mount.

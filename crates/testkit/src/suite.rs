@@ -85,6 +85,17 @@ pub async fn unswept() -> RwLockReadGuard<'static, ()> {
     HOME.read().await
 }
 
+/// The process that a process of this host came from.
+///
+/// # Errors
+///
+/// Fails if there is no such process.
+pub fn parent(pid: u32) -> Result<u32, TrialError> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"));
+    Ok(parent.ok_or("a process without a parent")?.trim().parse()?)
+}
+
 /// Waits until no trial minds a sweep.
 pub async fn sweeping() -> RwLockWriteGuard<'static, ()> {
     HOME.write().await

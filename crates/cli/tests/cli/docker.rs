@@ -143,6 +143,20 @@ fn explains_a_daemon_that_is_not_there() {
     assert_eq!(home.folders(), Vec::<String>::new());
 }
 
+#[test]
+fn sweeps_without_a_daemon_and_says_what_it_did_not_see() {
+    let home = Home::new();
+    let nowhere = format!("unix://{}", home.path().join("none.sock").display());
+    let docker =
+        |arguments: &[&str]| home.command(arguments).env("DOCKER_HOST", &nowhere).output().unwrap();
+    // As after a session in a container.
+    std::fs::create_dir_all(home.path().join("engines")).unwrap();
+    let swept = docker(&["sweep"]);
+    let stderr = text(&swept.stderr);
+    assert_eq!(swept.status.code(), Some(0), "{stderr}");
+    assert!(stderr.contains("cannot reach the Docker daemon"), "{stderr}");
+}
+
 /// A daemon that is there, and closed to whoever asks: by its socket, or by the folder that is in.
 #[test]
 fn explains_a_daemon_that_this_user_may_not_talk_to() {

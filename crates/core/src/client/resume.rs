@@ -20,7 +20,7 @@ use crate::compat::raise;
 use crate::link::Link;
 use crate::session::lifecycle::{Preserved, ProgressListener};
 use crate::state::{Record, Stage, TransitionAttempt, is_unwanted};
-use crate::{Condition, Error, ErrorKind, Result, Session};
+use crate::{Condition, Error, ErrorKind, Result, Session, workspace};
 
 /// The options of resuming a session.
 #[derive(Debug, Clone, Default)]
@@ -148,7 +148,7 @@ impl Client {
                             self.state.write(&record, &transition)?;
                         }
                         drop(transition);
-                        return self.attach(id).await;
+                        return self.attach_with_mounts(id, options.manifest).await;
                     }
                     MachineStatus::Broken { .. } => self.backend.stop(machine).await?,
                     MachineStatus::Ended(_) => {}
@@ -182,6 +182,19 @@ impl Client {
         self.audit(id, "resuming", || json!({})).await?;
         let started = self.boot_machine(folder, record, start).await;
         self.audit_resumed(id, started).await
+    }
+
+    /// Goes on with a session that runs, and mounts what is missing of the manifest that its caller vouches for.
+    async fn attach_with_mounts(
+        &self,
+        id: &SessionId,
+        manifest: Option<Manifest>,
+    ) -> Result<Session> {
+        let session = self.attach(id).await?;
+        if let Some(manifest) = manifest {
+            workspace::mounts::mount_all(&session, &manifest).await?;
+        }
+        Ok(session)
     }
 
     /// Resumes the session of a stored state ([`Session::state_json`]), or creates it again from

@@ -4,7 +4,7 @@
 //! its end, or that somebody was removing it; one that ended goes if the caller asks for those. Everything
 //! else stays and is named with the reason.
 
-use bastide_model::{Error, Result};
+use bastide_model::{Error, ErrorKind, Result};
 
 use super::Client;
 use super::removal::Removal;
@@ -123,6 +123,11 @@ impl Client {
                 orphans.removed.into_iter().for_each(|what| report.note(None, what, why, Ok(())));
                 let unclear = orphans.unclear.into_iter();
                 report.unclear.extend(unclear.map(|(what, why)| Swept { id: None, what, why }));
+            }
+            // Whether anything of ours is there cannot be told.
+            Err(error) if error.kind() == ErrorKind::BackendLost => {
+                let (what, why) = (self.backend.name().to_owned(), error.to_string());
+                report.unclear.push(Swept { id: None, what, why });
             }
             Err(error) => {
                 report.note(None, self.backend.name().to_owned(), "", Err(error));

@@ -29,7 +29,7 @@ use crate::events::Finished;
 use crate::journal::JournalOptions;
 use crate::snapshot::{Saved, SnapshotKeeper, Workspace};
 use crate::workspace::{self, GitOptions, Sources};
-use crate::{Error, ErrorKind, Result, Session};
+use crate::{Condition, Error, ErrorKind, Result, Session};
 
 use decision::{Plan, StartState, decide};
 pub(crate) use hooks::Hooks;
@@ -404,7 +404,7 @@ impl Session {
     /// use one are ended first.
     pub(crate) async fn release_mounts(&self) -> Result<()> {
         let released = async {
-            if workspace::mounts::unmount_all(self).await.is_ok() {
+            if self.manifest().mount_targets()?.is_empty() {
                 return Ok(());
             }
             for process in self.list_processes().await? {
@@ -418,6 +418,11 @@ impl Session {
             // A machine that is gone has unmounted everything.
             Err(error) if matches!(error.kind(), ErrorKind::AgentLost | ErrorKind::BackendLost) => {
                 Ok(())
+            }
+            Err(error) if error.condition() == Some(&Condition::MountNotStored) => {
+                Err(error.with_hint(
+                    "the session was shut down all the same; what is kept of it is there until the session is deleted",
+                ))
             }
             released => released.map_err(|error| {
                 error.with_hint(

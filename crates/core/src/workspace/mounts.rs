@@ -93,7 +93,12 @@ pub(crate) async fn mount_all(session: &Session, manifest: &Manifest) -> Result<
     for target in &targets {
         let one = OneMount::new(session, manifest, target)?;
         let record = MountRecord::of(target, &session.life.terms.registry)?;
-        match one.mount(record, &known).await {
+        let mounted = match one.mount(record, &known).await {
+            // Files of the workspace may be in it from now on.
+            Ok(mounted) => session.files().enter_mount(&one.path()).await.map(|()| mounted),
+            Err(error) => Err(error),
+        };
+        match mounted {
             Ok((record, is_new)) => {
                 fresh.extend(is_new.then_some(one));
                 records.push(record);

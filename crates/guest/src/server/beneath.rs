@@ -200,6 +200,17 @@ impl Roots {
         Ok(Self { list, mounts, resolver })
     }
 
+    /// Lets files be in what is mounted on a folder: the host has mounted something there since.
+    pub(crate) fn enter_mount(&self, path: &GuestRoute) -> Result<(), PathError> {
+        let place = self.place_of(&names_of(path), Leaf::Itself, Missing::Fails)?;
+        let (folder, name) = place.entry()?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let entered = openat(folder, name, flags, Mode::empty());
+        let node = entered.and_then(stat_held).map_err(|errno| place.failed(errno))?;
+        self.mounts.add(&node);
+        Ok(())
+    }
+
     /// Whether a file is part of the same tree as the folder it lies in, and not of something mounted there.
     pub(crate) fn continues(&self, node: &FileIdentity, above: &FileIdentity) -> bool {
         self.mounts.continues(node, above)

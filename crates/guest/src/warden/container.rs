@@ -22,6 +22,7 @@ use super::control::{self, ControlSocket};
 use super::engine::{EngineOutcome, ask};
 use super::event_loop::{Event, EventLoop};
 use super::folder::{EndNote, Folder};
+use super::mount_points;
 use super::mounts::Mounts;
 use super::ports::Ports;
 use super::{BOOT, close_standard_streams, take_owner};
@@ -48,11 +49,17 @@ pub fn run() -> io::Result<()> {
     let Some((spec, _)) = packet::receive::<ContainerWardenSpec>(&owner)? else { return Ok(()) };
     rustix::process::chdir("/")?;
     let folder = Folder::open(&spec.session_dir)?;
+    // What cannot be made the engine makes, or says why it cannot.
+    let places = mount_points::make(&spec.session_dir, &spec.mount_points).unwrap_or_default();
     let mut control = ControlSocket::new(folder.listen(CONTROL_SOCKET)?)?;
     owner.write_all(&[UP])?;
     owner.set_nonblocking(true)?;
     let container = Container { spec, folder, _lock: lock };
-    container.run_until_end(owner, &mut control)
+    // If this fails the container may live, and what is mounted in it would go with its mount points.
+    container.run_until_end(owner, &mut control)?;
+    drop(places);
+    drop(mount_points::remove(&container.folder.held_path()));
+    Ok(())
 }
 
 struct Container {

@@ -196,6 +196,7 @@ impl SandboxBase {
             session_dir: spec.session_dir.clone(),
             workspace: workspace.clone(),
             inside: self.ids.inside(),
+            disk: spec.limits.disk,
         })
     }
 

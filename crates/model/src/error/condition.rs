@@ -34,6 +34,8 @@ pub enum Condition {
     SessionCopied(String),
     /// The session of that id has mounts whose keys are not on record.
     MountKeysMissing(String),
+    /// A mount is unmounted, and not all that was written to it is in its store.
+    MountNotStored,
     /// A member of an archive is refused, or goes beyond a limit.
     MemberRefused,
     /// What should be at that path inside could not be made.
@@ -95,7 +97,10 @@ impl Condition {
             Self::CredentialsMissing(_) => {
                 "give it with the run's environment; whatever the agent runs can read it there"
             }
-            Self::MemberRefused | Self::EntryNotMade(_) | Self::EngineElsewhere => return None,
+            Self::MemberRefused
+            | Self::EntryNotMade(_)
+            | Self::EngineElsewhere
+            | Self::MountNotStored => return None,
             Self::RungUnknown => {
                 "make a new session from its snapshot; what it left in its folder can be copied before"
             }

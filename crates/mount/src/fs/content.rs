@@ -11,7 +11,7 @@ use futures::{StreamExt, TryStreamExt};
 use rustix::io::Errno;
 
 use super::blocks::{Object, RUN, ReadAhead};
-use super::file::{FileNode, nameless};
+use super::file::FileNode;
 use super::folders::Entry;
 use super::handles::Handle;
 use super::{Answer, Fs, errno, text};
@@ -195,9 +195,15 @@ impl Fs {
         let mut content = file.content.lock().await;
         self.localize(handle.node, file, &mut content).await?;
         let Some(disk) = content.as_ref() else { return Err(Errno::IO) };
-        disk.write_all_at(data, offset).map_err(|error| errno(&error))?;
+        let before = file.staged();
+        let end = offset.checked_add(data.len() as u64).ok_or(Errno::FBIG)?;
+        let size = before.max(end);
+        self.staging.resize(before, size)?;
+        if let Err(error) = disk.write_all_at(data, offset) {
+            self.staging.resize(size, before)?;
+            return Err(errno(&error));
+        }
         let mut state = file.state();
-        let size = state.local.map_or(0, |(size, _)| size).max(offset + data.len() as u64);
         state.local = Some((size, SystemTime::now()));
         state.dirty = true;
         state.failed = false;
@@ -214,12 +220,18 @@ impl Fs {
         if content.is_some() {
             return Ok(());
         }
-        let disk = nameless(&self.staging).map_err(|error| errno(&error))?;
+        let disk = self.staging.file().map_err(|error| errno(&error))?;
         let stored = file.state().stored.clone();
         let mut local = (0, SystemTime::now());
         if let Some(meta) = stored {
             local = (meta.size, meta.mtime);
-            self.download(&Object::new(&self.store, self.key(node)?, meta), &disk).await?;
+            let key = self.key(node)?;
+            self.staging.resize(0, meta.size)?;
+            let downloaded = self.download(&Object::new(&self.store, key, meta), &disk).await;
+            if let Err(errno) = downloaded {
+                self.staging.resize(local.0, 0)?;
+                return Err(errno);
+            }
         }
         file.state().local = Some(local);
         *content = Some(disk);
@@ -245,11 +257,16 @@ impl Fs {
         size: u64,
     ) -> Result<(), Errno> {
         if size == 0 && content.is_none() {
-            *content = Some(nameless(&self.staging).map_err(|error| errno(&error))?);
+            *content = Some(self.staging.file().map_err(|error| errno(&error))?);
         }
         self.localize(node, file, content).await?;
         let Some(disk) = content.as_ref() else { return Err(Errno::IO) };
-        disk.set_len(size).map_err(|error| errno(&error))?;
+        let before = file.staged();
+        self.staging.resize(before, size)?;
+        if let Err(error) = disk.set_len(size) {
+            self.staging.resize(size, before)?;
+            return Err(errno(&error));
+        }
         let mut state = file.state();
         state.local = Some((size, SystemTime::now()));
         state.dirty = true;
@@ -321,7 +338,14 @@ impl Fs {
         if state.opens > 0 {
             return;
         }
+        if state.dirty && !state.unlinked {
+            drop(state);
+            self.keep(node, content.as_ref());
+            state = file.state();
+        }
         *content = None;
+        // What gets shorter is always allowed.
+        let _ = self.staging.resize(state.local.map_or(0, |(size, _)| size), 0);
         state.local = None;
         state.dirty = false;
         state.failed = false;
@@ -370,7 +394,13 @@ impl Fs {
         } else {
             self.upload_in_parts(&key, disk, size).await
         };
-        self.tell("write", path, None, size, &stored.as_ref().map(drop).map_err(|errno| *errno));
+        self.tell(
+            "write",
+            path.clone(),
+            None,
+            size,
+            &stored.as_ref().map(drop).map_err(|errno| *errno),
+        );
         let meta = match stored {
             Ok(meta) => meta,
             Err(errno) => {
@@ -378,6 +408,7 @@ impl Fs {
                 return Err(errno);
             }
         };
+        self.staging.stored(&path);
         let (folder, name) = self.whereabouts(node)?;
         let mut state = file.state();
         state.in_kernel = Some(Arc::clone(&meta.version));

@@ -1,12 +1,8 @@
 //! A file as this mount has it: what the store has, and what was written since.
 
 use std::fs::File;
-use std::io;
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
-
-use rustix::fs::{Mode, OFlags};
 
 use crate::store::Meta;
 
@@ -52,6 +48,11 @@ impl FileNode {
         self.state().local.is_some()
     }
 
+    /// How long the content on disk is.
+    pub(super) fn staged(&self) -> u64 {
+        self.state().local.map_or(0, |(size, _)| size)
+    }
+
     /// What is known of it may not be true any more.
     pub(super) fn doubt(&self) {
         self.state().known_since = None;
@@ -63,11 +64,4 @@ impl FileNode {
         state.stored = Some(meta.clone());
         state.known_since = Some(Instant::now());
     }
-}
-
-/// A file without a name: it is gone when the process is.
-pub(super) fn nameless(folder: &Path) -> io::Result<File> {
-    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    let fd = rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR)?;
-    Ok(fd.into())
 }

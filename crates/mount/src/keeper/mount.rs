@@ -1,6 +1,6 @@
 //! One mount, from its making to its end, whatever becomes of its program.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -29,6 +29,9 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// How long a program may take to store what was written: longer than it takes itself for that.
 const LAST_STORES: Duration = Duration::from_secs(35);
 
+/// How many files that could not be stored are named.
+const MAX_NAMED: usize = 32;
+
 /// How long a program may take to tell its counts.
 const COUNTS: Duration = Duration::from_secs(2);
 
@@ -36,8 +39,8 @@ const COUNTS: Duration = Duration::from_secs(2);
 enum Wish {
     /// The latest counts.
     Counts(oneshot::Sender<()>),
-    /// The end, once nobody uses the mount any more or this much time has passed.
-    Finish(Duration, oneshot::Sender<()>),
+    /// The end, once nobody uses the mount any more or this much time has passed; and what was not stored.
+    Finish(Duration, oneshot::Sender<Vec<String>>),
 }
 
 /// A mount.
@@ -96,7 +99,7 @@ impl Mount {
         let (wishes, wanted) = mpsc::channel(16);
         let notes = Notes::new(order.events.clone(), order.path.clone());
         let cache = Some(Cache { folder: order.cache.clone(), size: order.cache_size });
-        let start = Start { cache, staging, mounts: vec![spec] };
+        let start = Start { cache, staging, staging_size: keeper.disk, mounts: vec![spec] };
         let shared_too = Rc::clone(&shared);
         let mount = Self { order, since_ms: now_ms(), shared, name, folder, made, wishes };
         let started = match make_staging(&start.staging) {
@@ -105,7 +108,9 @@ impl Mount {
         };
         match started {
             Ok(program) => {
-                let care = Care { start, device, notes, shared: shared_too, restarts: Vec::new() };
+                let unstored = RefCell::default();
+                let restarts = Vec::new();
+                let care = Care { start, device, notes, shared: shared_too, restarts, unstored };
                 tokio::task::spawn_local(care.look_after(program, wanted));
                 Ok(mount)
             }
@@ -143,12 +148,28 @@ impl Mount {
         }
     }
 
-    /// Waits until nobody uses it any more, for so long, and ends its program once everything is stored.
-    pub(super) async fn finish(&self, deadline: Duration) {
+    /// Waits until nobody uses it any more, for so long, and ends its program once everything is stored. What could
+    /// not be stored is told.
+    pub(super) async fn finish(&self, deadline: Duration) -> Result<(), Refusal> {
         let (done, is_done) = oneshot::channel();
         // Whoever looks after it is gone if it is finished.
-        if self.wishes.send(Wish::Finish(deadline, done)).await.is_ok() {
-            drop(is_done.await);
+        if self.wishes.send(Wish::Finish(deadline, done)).await.is_err() {
+            return Ok(());
+        }
+        let unstored = is_done.await.unwrap_or_default();
+        if unstored.is_empty() {
+            return Ok(());
+        }
+        let (path, what) = (&self.order.path, unstored.join(", "));
+        let message = format!("{path} is unmounted, but not all of it is in the store: {what}");
+        Err(Refusal::new(MountRefusal::NotStored, message))
+    }
+
+    /// Removes what was made for it, once the session that it was mounted in is gone.
+    pub(super) fn remove_made(&self) {
+        for (name, folder) in self.made.iter().rev() {
+            // Whatever somebody put there meanwhile stays.
+            let _ = rustix::fs::unlinkat(folder, name.as_str(), rustix::fs::AtFlags::REMOVEDIR);
         }
     }
 
@@ -210,6 +231,8 @@ struct Care {
     notes: Notes,
     shared: Rc<Shared>,
     restarts: Vec<Instant>,
+    /// What its programs said they could not store.
+    unstored: RefCell<Vec<String>>,
 }
 
 /// What became of a program.
@@ -217,7 +240,7 @@ enum After {
     /// It died.
     Died,
     /// It was ended.
-    Finished(Option<oneshot::Sender<()>>),
+    Finished(Option<oneshot::Sender<Vec<String>>>),
 }
 
 impl Care {
@@ -240,10 +263,14 @@ impl Care {
                 },
             }
         };
-        drop(std::fs::remove_dir_all(&self.start.staging));
+        let unstored = self.unstored.take();
+        // What is kept of it is there until the session is removed.
+        if unstored.is_empty() {
+            drop(std::fs::remove_dir_all(&self.start.staging));
+        }
         if let Some(done) = done {
             // Whoever waited may be gone.
-            let _ = done.send(());
+            drop(done.send(unstored));
         }
     }
 
@@ -291,6 +318,14 @@ impl Care {
     fn take(&self, report: Report, before: Counts, waiting: &mut Vec<oneshot::Sender<()>>) {
         match report {
             Report::Event(event) => self.notes.add(&event),
+            Report::Unstored { path, kept, .. } => {
+                let kept = kept.map(|kept| format!(" (what was written is in {})", kept.display()));
+                let kept = kept.unwrap_or_else(|| " (it could not be kept either)".to_owned());
+                let mut unstored = self.unstored.borrow_mut();
+                if unstored.len() < MAX_NAMED {
+                    unstored.push(format!("{path:?}{kept}"));
+                }
+            }
             Report::Counts { counts, .. } => {
                 self.shared.counts.set(sum(before, counts));
                 for told in waiting.drain(..) {
@@ -331,6 +366,8 @@ impl Care {
         let ended = tokio::time::timeout(LAST_STORES, stopped).await;
         if !matches!(ended, Ok(Ok(_))) {
             drop(program.process.kill().await);
+            let why = "its program did not end in time; what was being written may be lost";
+            self.unstored.borrow_mut().push(why.to_owned());
         }
     }
 
@@ -358,7 +395,7 @@ impl Care {
 }
 
 /// Answers for a mount that is lost, until it is finished.
-async fn lost(wanted: &mut mpsc::Receiver<Wish>) -> Option<oneshot::Sender<()>> {
+async fn lost(wanted: &mut mpsc::Receiver<Wish>) -> Option<oneshot::Sender<Vec<String>>> {
     loop {
         match wanted.recv().await {
             // What is known is all there is.

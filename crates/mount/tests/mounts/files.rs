@@ -90,3 +90,28 @@ fn large_files_go_in_parts_and_come_back() {
         assert!(tail == content[19 << 20..]);
     });
 }
+
+#[test]
+fn what_waits_for_the_store_is_bounded() {
+    if !may_mount() {
+        return;
+    }
+    let Some(server) = Server::start(Kind::Moto) else { return };
+    let mount = Mounted::new(server.spec()).bounded(1 << 20);
+    let first = File::create(mount.at("first")).unwrap();
+    first.write_all_at(&[1; 600 << 10], 0).unwrap();
+    let second = File::create(mount.at("second")).unwrap();
+    let full = second.write_all_at(&[2; 600 << 10], 0).unwrap_err();
+    assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
+    assert_eq!(second.set_len(8 << 40).unwrap_err().kind(), std::io::ErrorKind::StorageFull);
+    // What is stored and closed waits no more.
+    drop(first);
+    // The kernel says that it is closed when it comes to it.
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while let Err(error) = second.write_all_at(&[2; 600 << 10], 0) {
+        assert!(std::time::Instant::now() < deadline, "{error}");
+    }
+    drop(second);
+    assert_eq!(fs::metadata(mount.at("first")).unwrap().len(), 600 << 10);
+    assert_eq!(fs::read(mount.at("second")).unwrap().len(), 600 << 10);
+}

@@ -19,6 +19,7 @@ pub(crate) struct Mounted {
     device: OwnedFd,
     spec: MountSpec,
     cache: Option<Cache>,
+    staging_size: Option<u64>,
     program: Option<Program>,
 }
 
@@ -57,9 +58,18 @@ impl Mounted {
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
         rustix::mount::mount("bastide", &path, "fuse.bastide", flags, Some(options.as_c_str()))
             .unwrap();
-        let mut mounted = Self { path, folder, device: device.into(), spec, cache, program: None };
+        let device = device.into();
+        let mut mounted =
+            Self { path, folder, device, spec, cache, staging_size: None, program: None };
         mounted.start().unwrap();
         mounted
+    }
+
+    /// Starts the program again with a bound on what waits for the store.
+    pub(crate) fn bounded(mut self, bytes: u64) -> Self {
+        self.staging_size = Some(bytes);
+        self.kill_and_restart();
+        self
     }
 
     fn start(&mut self) -> Result<(), String> {
@@ -68,7 +78,12 @@ impl Mounted {
         command.stdin(Stdio::from(theirs)).env_clear().process_group(0);
         let child = command.spawn().unwrap();
         let staging = self.folder.path().join("staging");
-        let start = Start { cache: self.cache.clone(), staging, mounts: vec![self.spec.clone()] };
+        let start = Start {
+            cache: self.cache.clone(),
+            staging,
+            staging_size: self.staging_size,
+            mounts: vec![self.spec.clone()],
+        };
         let device = self.device.try_clone().unwrap();
         channel.send_with(&bastide_mount::Command::Start(start), &[device]).unwrap();
         let channel = std::sync::Arc::new(channel);

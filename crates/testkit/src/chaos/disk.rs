@@ -8,7 +8,7 @@ use bastide::model::Manifest;
 use bastide::{CreateOptions, Error, ResourceLimits, Session, SessionId, Store, SweepOptions};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::suite::{Context, Outcome, Trial, TrialError, say, skip, sweeping, unswept};
+use crate::suite::{Context, Outcome, Trial, TrialError, parent, say, skip, sweeping, unswept};
 use crate::trials;
 
 pub(super) const EVERYWHERE: &[Trial] = trials![bounds_what_is_written];
@@ -215,10 +215,4 @@ async fn leaves_nothing_of_a_bounded_workspace_whose_warden_is_killed(context: C
     }
     assert!(!context.backend.home().join("sessions").join(id.as_str()).exists());
     Ok(())
-}
-
-fn parent(pid: u32) -> Result<u32, TrialError> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"));
-    Ok(parent.ok_or("a process without a parent")?.trim().parse()?)
 }

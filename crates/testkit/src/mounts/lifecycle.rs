@@ -85,7 +85,7 @@ async fn use_store(context: &Context, kind: Kind) -> Outcome {
 }
 
 /// Processes of the host that answer for the mounts of a session.
-fn programs(session: &Session) -> Vec<i32> {
+pub(super) fn programs(session: &Session) -> Vec<i32> {
     let processes = || {
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
         entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())

@@ -138,6 +138,13 @@ impl Files<'_> {
         scope.record_unit(work).await
     }
 
+    /// Lets files be in what the host has just mounted on a folder.
+    pub(crate) async fn enter_mount(&self, path: &str) -> Result<()> {
+        let target = Target::new(self.policy, path, raise::workspace_archive_write)?;
+        let entered = self.quiet(FileOp::EnterMount { path: target.path.clone() }).await;
+        entered.map_err(|trouble| trouble.into_write_error(self.policy, &target))
+    }
+
     /// Removes an entry: a file, an empty folder, or a link itself, never what it points to.
     ///
     /// # Errors

@@ -1,9 +1,10 @@
-//! Which mounts files may be in: those that were there before the first command ran.
+//! Which mounts files may be in: those that were there before the first command ran, and those the host has made since.
 
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd};
+use std::sync::{PoisonError, RwLock};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, StatxFlags, fstat, statx};
 use rustix::io::Errno;
@@ -85,7 +86,7 @@ fn mount_by_proc(file: &impl AsFd) -> Option<u64> {
 /// The mounts that may be entered.
 #[derive(Debug)]
 pub(super) struct Mounts {
-    known: HashSet<u64>,
+    known: RwLock<HashSet<u64>>,
     /// Those of them that show what would be there without them: folders that are mounted on themselves.
     pins: HashSet<u64>,
 }
@@ -115,7 +116,7 @@ impl Mounts {
                 }
             }
         }
-        Ok(Self { known, pins })
+        Ok(Self { known: RwLock::new(known), pins })
     }
 
     /// Whether a file is part of the same tree as the folder it lies in, and not of something mounted there.
@@ -123,9 +124,14 @@ impl Mounts {
         node.is_in_mount_of(above) || self.pins.contains(&node.mount)
     }
 
+    /// Adds the mount that a file was reached through.
+    pub(super) fn add(&self, node: &FileIdentity) {
+        self.known.write().unwrap_or_else(PoisonError::into_inner).insert(node.mount);
+    }
+
     /// Whether a file is in one of them.
     pub(super) fn knows(&self, node: &FileIdentity) -> bool {
-        self.known.contains(&node.mount)
+        self.known.read().unwrap_or_else(PoisonError::into_inner).contains(&node.mount)
     }
 }
 
