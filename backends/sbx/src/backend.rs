@@ -102,7 +102,14 @@ impl Backend for SbxBackend {
         })?;
         let root = own_root(spec, folder)?;
         let sandbox = sandbox_name(&self.home, folder.id())?;
-        let (sbx, guest, options) = (&self.sbx, &self.guest, &self.options);
+        // One that was there before is made again as it was.
+        let like = spec.like.as_ref().map(|id| folder.path().with_file_name(id.as_str()));
+        let before = Journal::load(like.as_deref().unwrap_or(folder.path()))?;
+        let options = match before {
+            Some(before) => &before.made_with.complete(self.options.clone())?,
+            None => &self.options,
+        };
+        let (sbx, guest) = (&self.sbx, &self.guest);
         Boot { sbx, dialect, guest, folder, spec, options, sandbox, root }.run().await
     }
 
@@ -157,7 +164,7 @@ impl Backend for SbxBackend {
         let (dir, state) = own_state(&self.home, machine)?;
         if let Some(state) = state {
             match Journal::load(&dir)? {
-                Some(journal) => journal.take_back().await?,
+                Some(journal) => journal.take_back(&dir).await?,
                 None => remove(&Sbx::new(&state.program), &state.sandbox).await?,
             }
             end_keeper(&state).await?;
@@ -170,7 +177,7 @@ impl Backend for SbxBackend {
         if let Some(journal) = Journal::load(folder)?
             && !is_copy
         {
-            journal.take_back().await?;
+            journal.take_back(folder).await?;
         }
         self.remove_folder(folder, "remove").await
     }
@@ -226,10 +233,11 @@ async fn end_keeper(state: &State) -> Result<()> {
 /// The workspace of whoever did not choose one: a folder of the session's, which the sandbox has at the
 /// same path.
 fn own_root(spec: &MachineSpec, folder: &SessionFolder) -> Result<Option<GuestPath>> {
-    if spec.root.as_str() != DEFAULT_ROOT {
+    let root = workspace_of(folder.path());
+    // Once it was made, the record says where.
+    if spec.root.as_str() != DEFAULT_ROOT && Path::new(spec.root.as_str()) != root {
         return Ok(None);
     }
-    let root = workspace_of(folder.path());
     let wrong = |why: String| {
         let message = format!("{} cannot be a workspace: {why}", root.display());
         Error::new(ErrorKind::InvalidInput, message)

@@ -29,7 +29,7 @@ use crate::codex;
 use crate::dial::{DialStream, dial};
 use crate::dialect::Dialect;
 use crate::global::{ANSWER, SIGN_IN, is_stored, sign_in, store};
-use crate::journal::{Journal, stop};
+use crate::journal::{Journal, MadeWith, stop};
 use crate::options::SbxOptions;
 use crate::program::{Call, Sbx};
 use crate::receipt::receipt;
@@ -90,7 +90,10 @@ impl Boot<'_> {
             program: self.sbx.program().to_owned(),
             sandbox: self.sandbox.clone(),
             signed_in: Vec::new(),
+            uses: Vec::new(),
+            made_with: MadeWith::default(),
         });
+        journal.made_with = MadeWith::of(self.options);
         journal.store(self.folder.path()).map_err(|error| self.failed(&error))?;
         match self.start(&token, &mut journal, was_there).await {
             Ok(booted) => Ok(booted),
@@ -98,7 +101,7 @@ impl Boot<'_> {
                 // The first failure is the one to tell; a sweep tries again.
                 match was_there || !self.folder.is_new() {
                     true => drop(stop(self.sbx, &self.sandbox).await),
-                    false => drop(journal.take_back().await),
+                    false => drop(journal.take_back(self.folder.path()).await),
                 }
                 Err(error)
             }
@@ -155,6 +158,10 @@ impl Boot<'_> {
         let refreshed = self.options.oauth_refresh.iter().map(|service| (service, true));
         let asked = self.options.oauth.iter().map(|service| (service, false));
         for (service, always) in refreshed.chain(asked) {
+            if !journal.uses.contains(service) {
+                journal.uses.push(service.clone());
+                journal.store(self.folder.path()).map_err(|error| self.failed(&error))?;
+            }
             let is_there = is_stored(self.sbx, self.dialect, service, ANSWER).await?;
             if is_there && !always {
                 continue;
@@ -209,6 +216,14 @@ impl Boot<'_> {
         for grant in &self.spec.grants {
             if grant.host.as_os_str().is_empty() {
                 continue;
+            }
+            if grant.path.as_str().contains(':') {
+                let message = format!(
+                    "{} cannot be granted: sbx takes what follows a colon for an option",
+                    grant.path
+                );
+                return Err(Error::new(ErrorKind::Unsupported, message)
+                    .with_hint("give the folder another name"));
             }
             let host = grant.host.canonicalize().map_err(|error| {
                 let what = grant.host.display();

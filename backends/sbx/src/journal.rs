@@ -12,6 +12,7 @@ use bastide::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::dialect::Dialect;
+use crate::options::SbxOptions;
 use crate::program::{Call, Sbx, refused};
 
 /// The file of a session's folder that it is in.
@@ -33,6 +34,56 @@ pub(crate) struct Journal {
     /// Services whose secret is stored for the whole machine because of this session.
     #[serde(default)]
     pub(crate) signed_in: Vec<String>,
+    /// Services that it is signed in to, because of whichever session.
+    #[serde(default)]
+    pub(crate) uses: Vec<String>,
+    /// How its sandbox was made.
+    #[serde(default)]
+    pub(crate) made_with: MadeWith,
+}
+
+/// How a sandbox was made: what another one in its place, or one like it, has to be made with.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct MadeWith {
+    /// The image.
+    pub(crate) template: Option<String>,
+    /// The hosts that can be reached.
+    pub(crate) network_allow: Vec<String>,
+    /// The services of its secrets, whose values are on no record.
+    pub(crate) secrets: Vec<String>,
+    /// Whether the sign-in of the host's own `codex` was copied in.
+    pub(crate) codex_login: bool,
+}
+
+impl MadeWith {
+    pub(crate) fn of(options: &SbxOptions) -> Self {
+        Self {
+            template: options.template.clone(),
+            network_allow: options.network_allow.clone(),
+            secrets: options.secrets.iter().map(|(service, _)| service.clone()).collect(),
+            codex_login: options.codex_login.is_some(),
+        }
+    }
+
+    /// These options for a sandbox like it, which has to be given again what is on no record.
+    pub(crate) fn complete(&self, mut options: SbxOptions) -> Result<SbxOptions> {
+        let is_given =
+            |service: &&String| options.secrets.iter().any(|(given, _)| given == *service);
+        let missing = self.secrets.iter().find(|service| !is_given(service));
+        let login = (self.codex_login && options.codex_login.is_none()).then_some("codex");
+        if let Some(service) = missing.map(String::as_str).or(login) {
+            let message = format!(
+                "a sandbox like it needs the secret of {service}, and its value is on no record"
+            );
+            return Err(Error::new(ErrorKind::Unsupported, message)
+                .with_hint("make a fresh session with its secrets, from a snapshot of this one"));
+        }
+        options.template = options.template.or_else(|| self.template.clone());
+        if options.network_allow.is_empty() {
+            options.network_allow.clone_from(&self.network_allow);
+        }
+        Ok(options)
+    }
 }
 
 impl Journal {
@@ -64,11 +115,14 @@ impl Journal {
     }
 
     /// Takes everything back. What is gone already is no failure.
-    pub(crate) async fn take_back(&self) -> Result<()> {
+    pub(crate) async fn take_back(&self, folder: &Path) -> Result<()> {
         let sbx = Sbx::new(&self.program);
         if !self.signed_in.is_empty() {
             let dialect = Dialect::probe(&sbx).await?;
             for service in &self.signed_in {
+                if self.hand_over(folder, service)? {
+                    continue;
+                }
                 let words = dialect.remove_secret(service);
                 let said = sbx.call(&words, Call::default(), ANSWER).await?;
                 if !said.is_success() && !is_missing(&said.complaint()) {
@@ -78,6 +132,50 @@ impl Journal {
         }
         remove(&sbx, &self.sandbox).await
     }
+
+    /// Leaves a sign-in to another session that relies on it, and is to take it back; says whether there is one.
+    fn hand_over(&self, folder: &Path, service: &String) -> Result<bool> {
+        for (other, mut journal) in all(folder.parent()) {
+            let relies = journal.sandbox != self.sandbox && journal.uses.contains(service);
+            if !relies {
+                continue;
+            }
+            if !journal.signed_in.contains(service) {
+                journal.signed_in.push(service.clone());
+                journal.store(&other).map_err(|error| not_noted(&other, &error))?;
+            }
+            return Ok(true);
+        }
+        Ok(false)
+    }
+}
+
+/// Every journal beneath a folder of sessions that can be read.
+fn all(sessions: Option<&Path>) -> impl Iterator<Item = (PathBuf, Journal)> {
+    let folders = sessions.and_then(|sessions| fs::read_dir(sessions).ok());
+    let folders = folders.into_iter().flatten().flatten().map(|entry| entry.path());
+    folders.filter_map(|folder| Some((folder.clone(), Journal::load(&folder).ok()??)))
+}
+
+fn not_noted(folder: &Path, error: &io::Error) -> Error {
+    let message = format!("cannot note what {} has at sbx: {error}", folder.display());
+    Error::new(ErrorKind::Io, message)
+}
+
+/// Has a secret of the whole machine stay, whichever session signed in first: somebody stored it to stay.
+///
+/// # Errors
+///
+/// If that cannot be noted.
+pub fn keep_secret(home: &Path, service: &str) -> Result<()> {
+    for (folder, mut journal) in all(Some(&home.join("sessions"))) {
+        let before = journal.signed_in.len();
+        journal.signed_in.retain(|signed_in| signed_in != service);
+        if journal.signed_in.len() != before {
+            journal.store(&folder).map_err(|error| not_noted(&folder, &error))?;
+        }
+    }
+    Ok(())
 }
 
 /// Removes a sandbox, whatever it is doing. A missing one is no failure.

@@ -18,6 +18,7 @@ mod state;
 
 pub use backend::SbxBackend;
 pub use dialect::{Dialect, Release};
+pub use journal::keep_secret;
 pub use listing::SandboxInfo;
 pub use options::{SbxOptions, SecretValue, check_service};
 pub use program::{LineListener, Sbx};
