@@ -288,7 +288,9 @@ impl Care {
                     Ok(Some((Report::Ended { .. }, _))) => {
                         // The session ended, or somebody else took the mount away.
                         self.stop(program).await;
-                        return After::Finished(None);
+                        self.shared.state.set(MountState::Lost);
+                        // Whoever finishes it is told what was not stored.
+                        return After::Finished(lost(wanted).await);
                     }
                     Ok(Some((report, _))) => self.take(report, before, &mut waiting),
                     Ok(None) | Err(_) => {
