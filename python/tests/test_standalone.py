@@ -42,6 +42,14 @@ async def test_runs_commands_and_uses_files(tmp_path):
         await box.upload(tmp_path / "src", "src")
         await box.download("src", tmp_path / "down")
         assert (tmp_path / "down" / "f").read_bytes() == b"up"
+        await box.exec("truncate -s 2G holes; printf end >> holes")
+        await box.download("holes", tmp_path / "holes")
+        copied = (tmp_path / "holes").stat()
+        assert copied.st_size == (2 << 30) + 3
+        assert copied.st_blocks * 512 < 1 << 20
+        with pytest.raises(errors.BastideError):
+            await box.download("holes", tmp_path / "bounded", max_bytes=1 << 20)
+        assert not (tmp_path / "bounded").exists()
         assert box.receipt["network"] == "none"
 
 
@@ -281,3 +289,13 @@ def test_says_what_is_wrong():
         sync.Sandbox.attach("0" * 32)
     with sync.Sandbox.create() as box, pytest.raises(errors.BastideError):
         box.run("true", cwd="relative")
+
+
+async def test_a_silent_command_can_be_ended_while_somebody_listens():
+    async with await bastide.Sandbox.create() as box:
+        async with await box.spawn("sleep 1000") as process:
+            listening = asyncio.create_task(anext(aiter(process)))
+            await asyncio.sleep(0)
+        # Leaving the block ends it, whoever listens.
+        with pytest.raises((errors.NotFound, StopAsyncIteration)):
+            await asyncio.wait_for(listening, 30)

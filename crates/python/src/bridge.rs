@@ -71,19 +71,29 @@ impl Mailbox {
 
     /// Gives every finished call its result; called by the event loop.
     fn deliver(&self, py: Python<'_>) -> PyResult<()> {
-        for Finished { future, result } in self.queue.take() {
-            let future = future.bind(py);
-            if future.call_method0(intern!(py, "done"))?.is_truthy()? {
-                continue;
-            }
-            match result(py) {
-                Ok(value) => future.call_method1(intern!(py, "set_result"), (value,))?,
-                Err(error) => {
-                    future.call_method1(intern!(py, "set_exception"), (error.into_value(py),))?
-                }
-            };
+        // What nobody waits for any more is dropped here, and may have something to end in the sandbox.
+        let runtime = runtime::handle()?;
+        let _entered = runtime.enter();
+        let mut delivered = Ok(());
+        for finished in self.queue.take() {
+            // One that cannot be told keeps no other waiting.
+            delivered = delivered.and(finished.deliver(py));
         }
-        Ok(())
+        delivered
+    }
+}
+
+impl Finished {
+    fn deliver(self, py: Python<'_>) -> PyResult<()> {
+        let future = self.future.bind(py);
+        if future.call_method0(intern!(py, "done"))?.is_truthy()? {
+            return Ok(());
+        }
+        let (name, value) = match (self.result)(py) {
+            Ok(value) => (intern!(py, "set_result"), value),
+            Err(error) => (intern!(py, "set_exception"), error.into_value(py).into_any()),
+        };
+        future.call_method1(name, (value,)).map(drop)
     }
 }
 

@@ -4,6 +4,7 @@ mod bridge;
 mod client;
 mod command;
 mod convert;
+mod download;
 mod errors;
 mod parcel;
 mod process;

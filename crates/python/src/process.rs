@@ -7,7 +7,7 @@ use bytes::Bytes;
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 
 use crate::bridge::call;
 use crate::convert;
@@ -18,6 +18,8 @@ use crate::runtime::Held;
 pub(crate) struct NativeProcess {
     process: Held<Arc<Mutex<Option<Process>>>>,
     writer: Held<ProcessWriter>,
+    /// Whether it was ended: whoever waits for what it says waits no more.
+    ended: watch::Sender<bool>,
 }
 
 impl NativeProcess {
@@ -25,8 +27,13 @@ impl NativeProcess {
         Self {
             writer: Held::new("process", process.writer()),
             process: Held::new("process", Arc::new(Mutex::new(Some(process)))),
+            ended: watch::Sender::new(false),
         }
     }
+}
+
+fn was_ended() -> Error {
+    Error::new(ErrorKind::NotFound, "the command was ended")
 }
 
 #[pymethods]
@@ -34,16 +41,21 @@ impl NativeProcess {
     /// What it says next: `("stdout" | "stderr", bytes)`, or `("exit", (code, reason, detail))`.
     fn next(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let process = Arc::clone(self.process.get()?);
+        let mut ended = self.ended.subscribe();
         let work = async move {
-            let mut held = process.lock().await;
-            loop {
-                let Some(process) = held.as_mut() else {
-                    return Err(Error::new(ErrorKind::NotFound, "the command was ended"));
-                };
-                match process.next().await? {
-                    OutputEvent::Lost(_) => {}
-                    said => return Ok(said),
+            let said = async {
+                let mut held = process.lock().await;
+                loop {
+                    let Some(process) = held.as_mut() else { return Err(was_ended()) };
+                    match process.next().await? {
+                        OutputEvent::Lost(_) => {}
+                        said => return Ok(said),
+                    }
                 }
+            };
+            tokio::select! {
+                said = said => said,
+                _ = ended.wait_for(|ended| *ended) => Err(was_ended()),
             }
         };
         call(py, "exec", work, |py, said| match said {
@@ -78,6 +90,7 @@ impl NativeProcess {
     /// Ends it, with everything descended from it.
     fn end(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let process = Arc::clone(self.process.get()?);
+        self.ended.send_replace(true);
         let work = async move {
             drop(process.lock().await.take());
             Ok(())

@@ -13,6 +13,7 @@ use pyo3::prelude::*;
 
 use crate::bridge::call;
 use crate::command::{Env, command, output, with_cwd, with_shell};
+use crate::download::download;
 use crate::parcel::{self, Item};
 use crate::process::NativeProcess;
 use crate::reading::{Read, files, read};
@@ -140,6 +141,20 @@ impl NativeSession {
             Read::Small(bytes) => convert::bytes(py, &bytes),
             Read::Large(file) => file.into_raw_fd().into_py_any(py),
         })
+    }
+
+    /// Copies a file to this machine; one of more than `max_bytes` is refused.
+    #[pyo3(signature = (path, destination, max_bytes=None))]
+    fn download(
+        &self,
+        py: Python<'_>,
+        path: String,
+        destination: PathBuf,
+        max_bytes: Option<u64>,
+    ) -> PyResult<Py<PyAny>> {
+        let session = self.share()?;
+        let work = async move { download(&session, &path, &destination, max_bytes).await };
+        call(py, "read", work, convert::nothing)
     }
 
     /// Reads the first bytes of a file.

@@ -323,19 +323,25 @@ class Sandbox:
             return
         await self._session.apply([(name, kind, path.name, 0o755, None)], path.parent)
 
-    async def download(self, source: PathLike, destination: PathLike) -> None:
-        """Copies a file or folder of the workspace to this machine. What is no file or folder stays."""
+    async def download(
+        self, source: PathLike, destination: PathLike, *, max_bytes: int | None = None
+    ) -> None:
+        """Copies a file or folder of the workspace to this machine. What is no file or folder stays.
+
+        A file of more than ``max_bytes`` is refused. Holes stay holes.
+        """
         kind = (await self._session.stat(os.fspath(source)))[5]
         target = Path(destination)
         if kind == "directory":
             target.mkdir(parents=True, exist_ok=True)
             for entry in await self.ls(source):
                 if entry.kind in ("directory", "file"):
-                    await self.download(entry.path, target / os.path.basename(entry.path))
+                    name = os.path.basename(entry.path)
+                    await self.download(entry.path, target / name, max_bytes=max_bytes)
             return
         if target.is_dir():
             target = target / os.path.basename(os.fspath(source))
-        target.write_bytes(await self.read(source))
+        await self._session.download(os.fspath(source), target, max_bytes)
 
     async def expose(self, port: int) -> str:
         """Publishes a port on this machine's loopback, and says where."""

@@ -178,8 +178,10 @@ class Sandbox:
     def upload(self, source: PathLike, destination: PathLike = ".") -> None:
         _wait(self._inner.upload(source, destination))
 
-    def download(self, source: PathLike, destination: PathLike) -> None:
-        _wait(self._inner.download(source, destination))
+    def download(
+        self, source: PathLike, destination: PathLike, *, max_bytes: int | None = None
+    ) -> None:
+        _wait(self._inner.download(source, destination, max_bytes=max_bytes))
 
     def expose(self, port: int) -> str:
         return _wait(self._inner.expose(port))
