@@ -26,7 +26,7 @@ use crate::events::EventOptions;
 use crate::journal::JournalOptions;
 use crate::session::lifecycle::{ConcurrencyLimits, ProgressListener};
 use crate::snapshot::SnapshotTypes;
-use crate::state::State;
+use crate::state::{SessionName, State};
 use crate::workspace::GitOptions;
 use crate::{Error, ErrorClass, ErrorKind, Result};
 
@@ -97,6 +97,8 @@ pub struct CreateOptions {
     pub tied_to_owner: bool,
     /// The session's id; a random one by default.
     pub id: Option<SessionId>,
+    /// A name for the session, besides its id; none by default. No other session of the home may have it.
+    pub name: Option<SessionName>,
     /// Ports that [`resolve_exposed_port`](crate::compat::ReferenceSession::resolve_exposed_port) answers for.
     pub exposed_ports: Vec<u16>,
     /// Where the workspace is saved when the session stops; nowhere by default.
@@ -160,10 +162,17 @@ impl CreateOptions {
         self
     }
 
-    /// Gives the session that name.
+    /// Gives the session that id.
     #[must_use]
     pub fn id(mut self, id: SessionId) -> Self {
         self.id = Some(id);
+        self
+    }
+
+    /// Gives the session that name, besides its id.
+    #[must_use]
+    pub fn name(mut self, name: SessionName) -> Self {
+        self.name = Some(name);
         self
     }
 
@@ -235,6 +244,7 @@ impl Default for CreateOptions {
             home: None,
             tied_to_owner: true,
             id: None,
+            name: None,
             exposed_ports: Vec::new(),
             snapshot: None,
             base_dir: None,

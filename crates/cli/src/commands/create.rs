@@ -2,9 +2,10 @@
 
 use std::process::ExitCode;
 
-use bastide::Result;
+use bastide::{Result, SessionName};
 
 use crate::args::session::SessionArgs;
+use crate::args::values::parse_name;
 use crate::ui::Ui;
 
 /// Make a session that stays until it is removed, and print its id
@@ -12,6 +13,10 @@ use crate::ui::Ui;
 pub(crate) struct CreateArgs {
     #[command(flatten)]
     session: SessionArgs,
+
+    /// Name of the session, to use wherever an id goes
+    #[arg(long, value_name = "NAME", value_parser = parse_name)]
+    name: Option<SessionName>,
 
     /// Print an object with the id and the isolation receipt
     #[arg(long)]
@@ -23,7 +28,7 @@ pub(crate) struct CreateArgs {
 }
 
 pub(crate) async fn run(ui: &mut Ui, args: CreateArgs) -> Result<ExitCode> {
-    let (client, session) = args.session.create(ui, false).await?;
+    let (client, session) = args.session.create(ui, false, args.name).await?;
     ui.session(&session, args.json, args.verbose)?;
     client.flush().await;
     Ok(ExitCode::SUCCESS)

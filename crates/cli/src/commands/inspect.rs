@@ -31,6 +31,9 @@ pub(crate) async fn run(ui: &mut Ui, args: InspectArgs) -> Result<ExitCode> {
     let mut table = Table::new(&["WHAT", "IS"]);
     let mut row = |what: &str, is: String| table.row([what.to_owned(), is]);
     row("id", session.id.to_string());
+    if let Some(name) = &session.name {
+        row("name", name.to_string());
+    }
     row("state", session.status.as_str().to_owned());
     row("backend", session.backend.clone());
     row("root", session.root.clone());

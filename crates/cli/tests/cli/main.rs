@@ -10,6 +10,7 @@ mod docker;
 mod events;
 mod faults;
 mod files;
+mod first_hour;
 mod harness;
 mod hostile;
 mod inject;

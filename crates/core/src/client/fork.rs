@@ -166,6 +166,7 @@ impl Client {
             is_new: true,
             starts: true,
             unreadable: None,
+            name: None,
             origin: Some(origin),
         };
         let fork = self.reserve_and_boot(record, start).await?;

@@ -177,6 +177,7 @@ impl Client {
             is_new: false,
             starts,
             unreadable: None,
+            name: None,
             origin: None,
         };
         self.audit(id, "resuming", || json!({})).await?;
@@ -304,6 +305,7 @@ impl Client {
             is_new: false,
             starts: false,
             unreadable,
+            name: None,
             origin: None,
         };
         self.session(record, machine, link, start)
