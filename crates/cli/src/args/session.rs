@@ -28,7 +28,7 @@ use crate::ui::Ui;
 #[derive(Debug, clap::Args)]
 pub(crate) struct SessionArgs {
     /// Where the session runs
-    #[arg(long, value_name = "BACKEND", default_value = "local")]
+    #[arg(help_heading = "Session", long, value_name = "BACKEND", default_value = "local")]
     backend: BackendArg,
 
     /// Manifest of the workspace: JSON, YAML or TOML; - reads JSON or YAML from standard input

@@ -11,9 +11,6 @@ use crate::ui::Ui;
 /// Make a session that stays until it is removed, and print its id
 #[derive(Debug, clap::Args)]
 pub(crate) struct CreateArgs {
-    #[command(flatten)]
-    session: SessionArgs,
-
     /// Name of the session, to use wherever an id goes
     #[arg(long, value_name = "NAME", value_parser = parse_name)]
     name: Option<SessionName>,
@@ -25,6 +22,9 @@ pub(crate) struct CreateArgs {
     /// Show the isolation receipt on standard error
     #[arg(short, long)]
     verbose: bool,
+
+    #[command(flatten)]
+    session: SessionArgs,
 }
 
 pub(crate) async fn run(ui: &mut Ui, args: CreateArgs) -> Result<ExitCode> {

@@ -17,9 +17,6 @@ use crate::ui::Ui;
 /// With -i the command reads our standard input; without, it reads nothing. Exit codes are those of `bastide run`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExecArgs {
-    #[command(flatten)]
-    command: CommandArgs,
-
     /// Environment variable to set; without a value, your own (can be repeated)
     #[arg(short, long = "env", value_name = "KEY[=VALUE]", value_parser = parse_variable)]
     envs: Vec<PassedVariable>,
@@ -39,6 +36,9 @@ pub(crate) struct ExecArgs {
     /// Program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     argv: Vec<OsString>,
+
+    #[command(flatten)]
+    command: CommandArgs,
 }
 
 pub(crate) async fn run(ui: &mut Ui, args: ExecArgs) -> Result<ExitCode> {

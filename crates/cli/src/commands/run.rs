@@ -18,12 +18,6 @@ use crate::ui::Ui;
 /// itself, 126 and 127 mean that the program could not be executed or was not found.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunArgs {
-    #[command(flatten)]
-    session: SessionArgs,
-
-    #[command(flatten)]
-    command: CommandArgs,
-
     /// Print one object with everything the command said and how it ended
     #[arg(long)]
     pub(crate) json: bool,
@@ -35,6 +29,12 @@ pub(crate) struct RunArgs {
     /// Program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     argv: Vec<OsString>,
+
+    #[command(flatten)]
+    command: CommandArgs,
+
+    #[command(flatten)]
+    session: SessionArgs,
 }
 
 /// How the command ended, and what of it is printed for a program.

@@ -2,7 +2,7 @@
 //! looked through, and none of it is held back.
 
 /// How programs and libraries say that a name was not resolved, or that nothing was reached.
-const SIGNS: [&str; 14] = [
+const SIGNS: [&str; 15] = [
     "name resolution",
     "name or service not known",
     "nodename nor servname",
@@ -17,6 +17,8 @@ const SIGNS: [&str; 14] = [
     "network is unreachable",
     "enetunreach",
     "dns error",
+    // All that is left of it where pip does not try again.
+    "no matching distribution found",
 ];
 
 /// How much of the end of a stream is looked through.

@@ -108,8 +108,7 @@ fn ends_with_whoever_reads_its_output() {
 fn ends_the_session_when_it_is_interrupted() {
     let home = Home::new();
     for (signal, code) in [("INT", 130), ("TERM", 143)] {
-        let line =
-            "trap 'echo INT' INT; trap 'echo TERM' TERM; echo up; while :; do sleep 7601@; done";
+        let line = "trap 'echo INT' INT; trap 'echo TERM' TERM; echo up; while :; do sleep 7601@ & wait; done";
         let mut child = home.start(&["run", "-q", "--", "sh", "-c", line], "up");
         let pid = i32::try_from(child.id()).unwrap();
         // As it is, then as TERM; the third kills.
