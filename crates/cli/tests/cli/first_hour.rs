@@ -214,3 +214,41 @@ fn has_a_page_of_every_command() {
         "docs/cli.md is not what `cargo xtask docs` writes"
     );
 }
+
+/// No telemetry: whatever is called on an ordinary day, nothing is connected to but by sockets of this machine.
+#[test]
+fn makes_no_connection_that_nobody_asked_for() {
+    if Command::new("strace").arg("--version").output().is_err() {
+        eprintln!("skipped: strace is not installed");
+        return;
+    }
+    let home = Home::new();
+    let trace = home.path().join("trace");
+    let traced = |arguments: &[&str]| {
+        let mut strace = Command::new("strace");
+        strace.args(["-f", "-qq", "-e", "trace=connect,sendto,sendmsg,sendmmsg", "-o"]).arg(&trace);
+        let output = home.around(strace, arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", text(&output.stderr));
+        let calls = fs::read_to_string(&trace).unwrap();
+        let outside = calls.lines().filter(|call| call.contains("AF_INET"));
+        assert_eq!(outside.collect::<Vec<_>>(), Vec::<&str>::new(), "{arguments:?}");
+        text(&output.stdout).trim().to_owned()
+    };
+    let id = home.create();
+    for arguments in [
+        &["--version"][..],
+        &["ls"],
+        &["exec", &id, "--", "true"],
+        &["files", "ls", &id],
+        &["inspect", &id],
+        &["events", &id],
+        &["audit", "verify", &id],
+        &["stop", &id],
+        &["resume", &id],
+        &["snapshot", "ls"],
+        &["sweep"],
+        &["rm", &id],
+    ] {
+        traced(arguments);
+    }
+}
