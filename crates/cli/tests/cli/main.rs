@@ -21,6 +21,7 @@ mod lifetime;
 mod mounts;
 mod pages;
 mod real_agents;
+mod recording;
 mod run;
 mod said;
 mod sbx;
