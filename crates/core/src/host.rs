@@ -1,6 +1,7 @@
 //! What backends on this host share: private folders, identifying processes, and following paths.
 
 mod git;
+pub mod mounts;
 pub mod process_identity;
 pub mod resolve;
 
