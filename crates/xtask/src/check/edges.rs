@@ -19,7 +19,7 @@ const ALLOWED: [(&str, &[&str]); 19] = [
         "bastide-local",
         &["bastide", "bastide-guest-bin", "bastide-mount-bin", "bastide-proto", "bastide-wire"],
     ),
-    ("bastide-docker", &["bastide", "bastide-guest-bin", "bastide-proto"]),
+    ("bastide-docker", &["bastide", "bastide-guest-bin", "bastide-mount-bin", "bastide-proto"]),
     ("bastide-sbx", &["bastide", "bastide-guest-bin", "bastide-proto"]),
     ("bastide-sbx-stand-in", &["bastide", "bastide-local"]),
     ("bastide-remote", &["bastide"]),
