@@ -196,7 +196,9 @@ fn secret_part(inner: &str) -> Result<TemplatePart, String> {
         Some(filter) => match filter.strip_prefix("basic:") {
             Some(user) if !user.contains(':') => Some(user.to_owned()),
             _ => {
-                return Err(format!("`{filter}` is unknown; after a secret there is `|basic:USER`"));
+                return Err(format!(
+                    "`{filter}` is unknown; after a secret there is `|basic:USER`"
+                ));
             }
         },
     };
