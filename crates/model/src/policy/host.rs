@@ -243,7 +243,7 @@ mod tests {
             assert!(read.is_err(), "{wrong:?}: {read:?}");
         }
         assert!(HostPattern::parse(&"a".repeat(64)).is_err());
-        assert!(HostPattern::parse(&"a.".repeat(127)).is_err());
+        assert!(HostPattern::parse(&"a.".repeat(128)).is_err());
     }
 
     #[test]
