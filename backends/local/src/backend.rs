@@ -67,8 +67,6 @@ pub struct LocalBackend {
     pub(crate) fuse_device: PathBuf,
     /// Put into the home when the first network has a policy.
     pub(crate) egress_program: OnceCell<Arc<InstalledProgram>>,
-    /// What serves such networks instead, in tests.
-    pub(crate) given_proxy: Option<PathBuf>,
     /// Put into the home when the first store is mounted from outside.
     pub(crate) mount_program: OnceCell<Arc<InstalledProgram>>,
 }
@@ -116,7 +114,6 @@ impl LocalBackend {
             spares: Some(Arc::default()),
             fuse_device: PathBuf::from("/dev/fuse"),
             egress_program: OnceCell::new(),
-            given_proxy: None,
             mount_program: OnceCell::new(),
         })
     }
@@ -125,13 +122,6 @@ impl LocalBackend {
     #[must_use]
     pub fn with_fuse_device(mut self, device: impl Into<PathBuf>) -> Self {
         self.fuse_device = device.into();
-        self
-    }
-
-    /// Sets the program that serves networks with a policy. For tests: it comes with this crate.
-    #[must_use]
-    pub fn with_proxy(mut self, program: impl Into<PathBuf>) -> Self {
-        self.given_proxy = Some(program.into());
         self
     }
 

@@ -16,6 +16,7 @@ use bastide::{
     Backend, Error, ErrorKind, Isolation, Machine, MachineSpec, Result, Rung, SessionId,
     warden_client,
 };
+use bastide_egress_bin::EGRESS;
 use bastide_guest_bin::InstalledProgram;
 use bastide_proto::boot::{EgressBoot, RootStep, TrustBundle};
 use bastide_proto::egress::{EgressStart, NAME_RANGE};
@@ -23,7 +24,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::Errno;
 
 use crate::LocalBackend;
-use crate::backend::copied;
+use crate::backend::{GUESTS, copied};
 use crate::layout::ACCOUNTS;
 use crate::plan::PlanInput;
 
@@ -57,7 +58,7 @@ const LEASE_SECONDS: u64 = 30 * 24 * 3600;
 /// What a warden is handed to serve a network.
 #[derive(Debug)]
 pub(crate) struct EgressHandout {
-    program: ProxyProgram,
+    program: Arc<InstalledProgram>,
     secrets: Option<OwnedFd>,
 }
 
@@ -84,33 +85,20 @@ impl LocalBackend {
             make_private(folder).map_err(failed)?;
         }
         let secrets = sealed_secrets(egress).map_err(failed)?;
-        let program = match &self.given_proxy {
-            Some(path) => ProxyProgram::Given(File::open(path).map_err(failed)?),
-            None => ProxyProgram::Installed(self.egress_program().await?),
-        };
-        Ok(Some(EgressHandout { program, secrets }))
+        Ok(Some(EgressHandout { program: self.egress_program().await?, secrets }))
     }
 
     /// The program, put into the home with the first network that needs it.
     async fn egress_program(&self) -> Result<Arc<InstalledProgram>> {
-        Err(Error::new(ErrorKind::Unsupported, "this build has no proxy for networks"))
-    }
-}
-
-/// The program that serves networks.
-#[derive(Debug)]
-enum ProxyProgram {
-    Installed(Arc<InstalledProgram>),
-    /// Another one, which tests gave.
-    Given(File),
-}
-
-impl AsFd for ProxyProgram {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Installed(program) => program.as_fd(),
-            Self::Given(program) => program.as_fd(),
-        }
+        let installed = self.egress_program.get_or_try_init(|| async {
+            let guests = self.home().join(GUESTS);
+            let installed = tokio::task::spawn_blocking(move || EGRESS.install(&guests)).await;
+            installed.map_err(io::Error::other)?.map(Arc::new)
+        });
+        installed.await.cloned().map_err(|error: io::Error| {
+            let message = format!("cannot put the proxy of networks into the home: {error}");
+            Error::new(ErrorKind::Io, message).with_source(error)
+        })
     }
 }
 

@@ -14,6 +14,7 @@ use bastide::{
 
 use super::docker::DockerArgs;
 use super::mounts::MountArgs;
+use super::policy::PolicyArgs;
 use super::sbx::SbxArgs;
 use super::values::{JournalKeep, parse_bytes, parse_cpus, parse_keep, parse_pair};
 use crate::clients::{client_of, docker_backend, local_backend, sbx_backend};
@@ -43,9 +44,12 @@ pub(crate) struct SessionArgs {
     #[arg(long, value_name = "RUNG", default_value = "auto")]
     isolation: IsolationArg,
 
-    /// Network commands have
-    #[arg(long, value_name = "NETWORK", default_value = "none")]
-    network: NetworkArg,
+    /// Network commands have: none, unless a policy is given
+    #[arg(long, value_name = "NETWORK")]
+    network: Option<NetworkArg>,
+
+    #[command(flatten)]
+    policy: PolicyArgs,
 
     /// Memory all commands may use together (such as 512m or 1g)
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
@@ -122,6 +126,8 @@ enum NetworkArg {
     Bridge,
     /// The host's network, its loopback included
     Host,
+    /// Places that a policy names
+    Policy,
 }
 
 /// A session that is not made yet.
@@ -133,6 +139,8 @@ pub(crate) struct Planned {
     pub(crate) options: CreateOptions,
     /// Variables that the sandbox itself has.
     pub(crate) provided: Vec<String>,
+    /// Whether a network with a policy was asked for by its name: what runs there may bring its places along.
+    pub(crate) names_policy: bool,
 }
 
 impl SessionArgs {
@@ -187,10 +195,12 @@ impl SessionArgs {
         }
         let mut options = CreateOptions::default();
         options.home = home;
-        options.network = match self.network {
-            NetworkArg::None => NetworkAccess::None,
-            NetworkArg::Bridge => NetworkAccess::Bridge,
-            NetworkArg::Host => NetworkAccess::Host,
+        options.policy = self.policy.policy()?;
+        options.network = match (self.network, &options.policy) {
+            (Some(NetworkArg::Policy), _) | (None, Some(_)) => NetworkAccess::Policy,
+            (Some(NetworkArg::None) | None, _) => NetworkAccess::None,
+            (Some(NetworkArg::Bridge), _) => NetworkAccess::Bridge,
+            (Some(NetworkArg::Host), _) => NetworkAccess::Host,
         };
         options.isolation = match self.isolation {
             IsolationArg::Auto => Isolation::Auto,
@@ -221,7 +231,9 @@ impl SessionArgs {
                 local_backend()?
             }
         };
-        Ok(Planned { client: client_of(&backend)?, backend, manifest, options, provided })
+        let names_policy = self.network == Some(NetworkArg::Policy);
+        let client = client_of(&backend)?;
+        Ok(Planned { client, backend, manifest, options, provided, names_policy })
     }
 
     /// Whoever asks for something and gets less than that would be misled.

@@ -12,7 +12,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bastide_proto::boot::{EgressBoot, TrustBundle};
 use bastide_proto::egress::{
@@ -42,9 +42,6 @@ const NAMES: [EgressListener; 2] = [
     EgressListener { port: 53, transport: Transport::Udp },
     EgressListener { port: 53, transport: Transport::Tcp },
 ];
-
-/// What is noted when the network is closed because no proxy stays alive.
-const EGRESS_LOST: &str = "{\"op\":\"egress\",\"decision\":\"deny\",\"why\":\"egress_lost\"}\n";
 
 /// What comes with a session that has a policy.
 #[derive(Debug)]
@@ -326,5 +323,10 @@ fn write_bundle(bundle: &TrustBundle, certificate: &str) -> io::Result<()> {
 fn note_loss(start: &EgressStart) -> io::Result<()> {
     let mut file = File::options().append(true).create(true).mode(0o600).open(&start.notes)?;
     file.lock()?;
-    file.write_all(EGRESS_LOST.as_bytes())
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    // In the form of the proxy's own notes.
+    writeln!(
+        file,
+        r#"{{"ts_ms":{now},"decision":"deny","why":"egress_lost","protocol":"tcp","host":"","port":0,"intercepted":false}}"#
+    )
 }
