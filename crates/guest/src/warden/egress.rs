@@ -5,10 +5,10 @@
 //! dies is started again a few times; after that the sockets are closed, and with them the network.
 
 use std::collections::VecDeque;
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -121,10 +121,15 @@ impl Egress {
         self.proxy.as_ref()?.deadline
     }
 
+    /// Whether a proxy has not become ready in time.
+    pub(super) fn is_late(&self) -> bool {
+        self.deadline().is_some_and(|deadline| deadline <= Instant::now())
+    }
+
     /// Hears what the proxy says, and starts another if it has ended or is late.
     pub(super) fn handle_ready(&mut self) {
         while self.proxy.is_some() {
-            let is_late = self.deadline().is_some_and(|deadline| deadline <= Instant::now());
+            let is_late = self.is_late();
             match self.next_report() {
                 // A port that cannot be listened to is refused by the kernel.
                 Ok(Some((report, fds))) if !is_failure(&report) => {
@@ -302,7 +307,10 @@ fn wait_for(channel: BorrowedFd<'_>, deadline: Instant) -> io::Result<()> {
 fn bundle_file(bundle: &TrustBundle) -> io::Result<File> {
     let mut options = File::options();
     options.write(true).create(true).truncate(true).mode(0o644).custom_flags(libc::O_NOFOLLOW);
-    options.open(&bundle.path)
+    let file = options.open(&bundle.path)?;
+    // Whatever the mask of whoever made the session: everybody inside reads it.
+    file.set_permissions(Permissions::from_mode(0o644))?;
+    Ok(file)
 }
 
 /// Has programs inside trust the machine's authorities and that of the session.

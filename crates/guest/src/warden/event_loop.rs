@@ -85,8 +85,9 @@ impl EventLoop {
                     return Ok(event);
                 }
             }
-            // A proxy that is late is noticed here too.
-            if let Some(egress) = &mut self.egress {
+            if let Some(egress) = &mut self.egress
+                && (ready.contains(&Ready::Egress) || egress.is_late())
+            {
                 egress.handle_ready();
             }
             let ports: Vec<_> = ready
