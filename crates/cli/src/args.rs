@@ -3,6 +3,7 @@
 pub(crate) mod command;
 pub(crate) mod docker;
 pub(crate) mod mounts;
+pub(crate) mod policy;
 pub(crate) mod sbx;
 pub(crate) mod session;
 pub(crate) mod values;
@@ -28,6 +29,7 @@ use crate::commands::log::LogArgs;
 use crate::commands::ls::LsArgs;
 use crate::commands::merge::MergeArgs;
 use crate::commands::mounts::MountsArgs;
+use crate::commands::net::NetArgs;
 use crate::commands::port::PortArgs;
 use crate::commands::ps::PsArgs;
 use crate::commands::redo::RedoArgs;
@@ -69,6 +71,7 @@ pub(crate) enum Task {
     Audit(AuditArgs),
     Port(PortArgs),
     Mounts(MountsArgs),
+    Net(NetArgs),
     Stop(StopArgs),
     Resume(ResumeArgs),
     Rm(RmArgs),

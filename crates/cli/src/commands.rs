@@ -21,6 +21,7 @@ pub(crate) mod log;
 pub(crate) mod ls;
 pub(crate) mod merge;
 pub(crate) mod mounts;
+pub(crate) mod net;
 pub(crate) mod port;
 pub(crate) mod ps;
 pub(crate) mod redo;

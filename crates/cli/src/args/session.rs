@@ -16,6 +16,7 @@ use rustix::fs::{Access, access};
 
 use super::docker::DockerArgs;
 use super::mounts::{MountArgs, STDIN};
+use super::policy::PolicyArgs;
 use super::sbx::SbxArgs;
 use super::values::{
     JournalKeep, PassedVariable, parse_bytes, parse_cpus, parse_keep, parse_variable,
@@ -47,9 +48,12 @@ pub(crate) struct SessionArgs {
     #[arg(help_heading = "Walls", long, value_name = "RUNG", default_value = "auto")]
     isolation: IsolationArg,
 
-    /// Network commands have
-    #[arg(help_heading = "Walls", long, value_name = "NETWORK", default_value = "none")]
-    network: NetworkArg,
+    /// Network commands have: none, unless a policy is given
+    #[arg(help_heading = "Walls", long, value_name = "NETWORK")]
+    network: Option<NetworkArg>,
+
+    #[command(flatten)]
+    policy: PolicyArgs,
 
     /// Memory all commands may use together (such as 512m or 1g)
     #[arg(help_heading = "Limits", long, value_name = "SIZE", value_parser = parse_bytes)]
@@ -127,6 +131,8 @@ enum NetworkArg {
     Bridge,
     /// The host's network, its loopback included
     Host,
+    /// Places that a policy names
+    Policy,
 }
 
 /// A session that is not made yet.
@@ -138,6 +144,8 @@ pub(crate) struct Planned {
     pub(crate) options: CreateOptions,
     /// Variables that the sandbox itself has.
     pub(crate) provided: Vec<String>,
+    /// Whether a network with a policy was asked for by its name: what runs there may bring its places along.
+    pub(crate) names_policy: bool,
 }
 
 impl SessionArgs {
@@ -198,10 +206,12 @@ impl SessionArgs {
         }
         let mut options = CreateOptions::default();
         options.home = home;
-        options.network = match self.network {
-            NetworkArg::None => NetworkAccess::None,
-            NetworkArg::Bridge => NetworkAccess::Bridge,
-            NetworkArg::Host => NetworkAccess::Host,
+        options.policy = self.policy.policy()?;
+        options.network = match (self.network, &options.policy) {
+            (Some(NetworkArg::Policy), _) | (None, Some(_)) => NetworkAccess::Policy,
+            (Some(NetworkArg::None) | None, _) => NetworkAccess::None,
+            (Some(NetworkArg::Bridge), _) => NetworkAccess::Bridge,
+            (Some(NetworkArg::Host), _) => NetworkAccess::Host,
         };
         options.isolation = match self.isolation {
             IsolationArg::Auto => Isolation::Auto,
@@ -235,7 +245,9 @@ impl SessionArgs {
                 local_backend()?
             }
         };
-        Ok(Planned { client: client_of(&backend)?, backend, manifest, options, provided })
+        let names_policy = self.network == Some(NetworkArg::Policy);
+        let client = client_of(&backend)?;
+        Ok(Planned { client, backend, manifest, options, provided, names_policy })
     }
 
     /// Whoever asks for something and gets less than that would be misled.

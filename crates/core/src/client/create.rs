@@ -111,11 +111,13 @@ impl Client {
         spec.limits = options.limits;
         spec.storage = storage(&manifest)?;
         reserved_paths::check(self.backend.home(), &spec)?;
+        spec.egress = self.egress_of(&options.network, options.policy.as_ref(), &spec).await?;
         let mut record = Record::intent(id, self.backend.name(), spec);
         record.tied = options.tied_to_owner;
         let own_system = self.backend.has_own_system();
         record.env =
             environment(&record.spec.root, &manifest, options.env, options.home, own_system);
+        record.set_egress_variables();
         record.spec.search_path = search_path(&record.env);
         record.exposed_ports = declared(options.exposed_ports)?;
         record.spec.exposed_ports.clone_from(&record.exposed_ports);
