@@ -5,6 +5,7 @@
 pub mod backend;
 mod client;
 pub mod compat;
+pub mod egress;
 pub mod events;
 pub mod host;
 mod journal;

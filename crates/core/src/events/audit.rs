@@ -36,7 +36,7 @@ use crate::backend::SessionId;
 use crate::{Error, ErrorKind, Result};
 
 pub use key::{AuditKey, AuditPublicKey};
-pub use mount_notes::mount_notes;
+pub use mount_notes::{egress_notes, mount_notes};
 pub use proof::{AuditProof, prove};
 pub use read::{AuditReader, AuditRecord};
 pub use report::{AuditProblem, AuditReport};
@@ -215,23 +215,26 @@ impl Auditor {
 
     /// Puts a change of the session's state on record.
     pub(crate) async fn state(&self, state: &str, data: Value) -> Result<()> {
-        self.take_mount_notes().await?;
+        self.take_notes().await?;
         let fields = Fields::default().with("state", state).with("data", Bounded::value(&data));
         self.put("state", fields).await
     }
 
-    /// Puts on record what commands changed in stores that are mounted from outside: whoever keeps the mounts has only
-    /// noted it.
-    async fn take_mount_notes(&self) -> Result<()> {
-        let notes = match MountNotes::take(self.log.folder()) {
-            Ok(notes) => notes,
-            Err(error) => return self.judge(Err(error)),
-        };
-        let Some(notes) = notes else { return Ok(()) };
-        for note in notes.read() {
-            self.put("mount", Fields::default().with("data", Bounded::value(&note))).await?;
+    /// Puts on record what commands changed in stores that are mounted from outside, and what became of connections:
+    /// whoever keeps the mounts, or carries the connections, has only noted it.
+    async fn take_notes(&self) -> Result<()> {
+        for (kind, folder) in mount_notes::KINDS {
+            let notes = match MountNotes::take(self.log.folder(), folder) {
+                Ok(notes) => notes,
+                Err(error) => return self.judge(Err(error)),
+            };
+            let Some(notes) = notes else { continue };
+            for note in notes.read() {
+                self.put(kind, Fields::default().with("data", Bounded::value(&note))).await?;
+            }
+            self.judge(notes.empty())?;
         }
-        self.judge(notes.empty())
+        Ok(())
     }
 
     /// Has a change of the session's state put on record, late, before anything else is.

@@ -2,7 +2,6 @@
 //!
 //! Names stand for addresses of 127.64.0.0/15, all of which are local: whoever dials one is accepted by a listener of
 //! the program, as behind a door every address is.
-#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod change;
 mod names;

@@ -208,6 +208,14 @@ impl World {
         soon(TcpStream::connect((self.address(name).await, port))).await.unwrap()
     }
 
+    /// Whether a connection is reset, at once or when it is read.
+    pub(crate) async fn is_reset(&self, address: Ipv4Addr, port: u16) -> bool {
+        match soon(TcpStream::connect((address, port))).await {
+            Ok(mut stream) => soon(stream.read_u8()).await.is_err(),
+            Err(_) => true,
+        }
+    }
+
     /// TLS with whoever answers, who must be trusted by `roots` (PEM).
     pub(crate) async fn dial_tls(
         &self,

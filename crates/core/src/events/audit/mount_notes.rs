@@ -1,7 +1,8 @@
-//! What commands changed in stores that are mounted from outside, until it is in the log.
+//! What commands changed in stores that are mounted from outside, and what became of a session's connections, until it is
+//! in the log.
 //!
-//! The keeper of the mounts lives as long as the session and cannot write the log; whoever writes the log next takes
-//! over what the keeper noted, under the lock of the file. A process that is killed in between has it taken over twice,
+//! The keeper of the mounts and the program of the network live as long as the session and cannot write the log; whoever
+//! writes the log next takes over what they noted, under the lock of the file. A process that is killed in between has it taken over twice,
 //! never not at all. It lies beside the logs, because the last of it is written while the session's folder goes.
 
 use std::fs::{self, File, TryLockError};
@@ -13,8 +14,11 @@ use serde_json::Value;
 use super::audit_folder;
 use crate::backend::SessionId;
 
-/// The folder of such notes, beside the logs. No session is called so.
-const NOTES: &str = ".mounts";
+/// The kinds of notes: what records of them are called, and their folder beside the logs. No session is called so.
+pub(super) const KINDS: [(&str, &str); 2] = [("mount", MOUNTS), ("egress", EGRESS)];
+
+const MOUNTS: &str = ".mounts";
+const EGRESS: &str = ".egress";
 
 /// More than a keeper ever notes.
 const MAX_BYTES: u64 = 64 << 20;
@@ -22,11 +26,17 @@ const MAX_BYTES: u64 = 64 << 20;
 /// Where changes to the mounted stores of a session are noted until they are in its audit log.
 #[must_use]
 pub fn mount_notes(home: &Path, id: &SessionId) -> PathBuf {
-    path(&audit_folder(home, id))
+    path(&audit_folder(home, id), MOUNTS)
 }
 
-fn path(log: &Path) -> PathBuf {
-    log.with_file_name(NOTES).join(log.file_name().unwrap_or_default())
+/// Where decisions about a session's connections are noted until they are in its audit log.
+#[must_use]
+pub fn egress_notes(home: &Path, id: &SessionId) -> PathBuf {
+    path(&audit_folder(home, id), EGRESS)
+}
+
+fn path(log: &Path, folder: &str) -> PathBuf {
+    log.with_file_name(folder).join(log.file_name().unwrap_or_default())
 }
 
 /// Notes that nobody else reads or writes meanwhile.
@@ -34,8 +44,8 @@ pub(super) struct MountNotes(File);
 
 impl MountNotes {
     /// The notes of a session; none if there are none, or if somebody else is at them.
-    pub(super) fn take(log: &Path) -> io::Result<Option<Self>> {
-        let file = match File::options().read(true).write(true).open(path(log)) {
+    pub(super) fn take(log: &Path, folder: &str) -> io::Result<Option<Self>> {
+        let file = match File::options().read(true).write(true).open(path(log, folder)) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
@@ -69,8 +79,11 @@ impl MountNotes {
 
 /// Removes the notes of a log that is removed.
 pub(super) fn remove(log: &Path) -> io::Result<()> {
-    match fs::remove_file(path(log)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
+    for (_, folder) in KINDS {
+        match fs::remove_file(path(log, folder)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
     }
+    Ok(())
 }
