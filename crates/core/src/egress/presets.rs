@@ -1,351 +1,261 @@
-//! What presets of policies stand for on this machine: the places that its own package managers are set to use.
+//! What the presets of a policy stand for: the places that this machine's own package managers are set to use.
 //!
-//! Their settings are read, nothing is run and nobody is asked. Where nothing is set, it is what they use by themselves.
+//! Each manager is asked for its settings where it can say them, and has its built-in default where nothing is set or the
+//! manager is not here. What is set is told to the managers inside by their own variables, without names and passwords.
 
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
 
 use bastide_model::document::{Document, Format};
-use bastide_model::policy::{PRESETS, PresetPlace};
+use bastide_model::policy::{Policy, PresetPlace};
+use serde_json::Value;
+use tokio::process::Command;
 
-/// Longer files are no settings of anybody.
-const MAX_FILE: u64 = 1 << 20;
+use super::EnvironmentReader;
+use crate::Result;
 
-/// More places of one preset are not read.
-const MAX_PLACES: usize = 64;
+/// How long a package manager may take to say its settings.
+const PATIENCE: Duration = Duration::from_secs(20);
 
-const PIP: &[&str] = &["https://pypi.org/", "https://files.pythonhosted.org/"];
-const NPM: &[&str] = &["https://registry.npmjs.org/"];
-const CARGO: &[&str] =
-    &["https://index.crates.io/", "https://static.crates.io/", "https://crates.io/"];
-const GO: &[&str] =
-    &["https://proxy.golang.org/", "https://sum.golang.org/", "https://storage.googleapis.com/"];
-const APT: &[&str] = &[
-    "http://deb.debian.org/",
-    "http://security.debian.org/",
-    "http://archive.ubuntu.com/",
-    "http://security.ubuntu.com/",
-    "http://ports.ubuntu.com/",
-];
-const GIT: &[&str] = &[
+/// What `packages` is.
+const PACKAGES: [&str; 6] = ["pip", "npm", "cargo", "go", "apt", "git"];
+
+/// Where managers go that nobody told anything else.
+const PIP_DEFAULT: [&str; 2] = ["https://pypi.org/simple", "https://files.pythonhosted.org/"];
+const NPM_DEFAULT: [&str; 1] = ["https://registry.npmjs.org/"];
+const CARGO_DEFAULT: [&str; 2] = ["https://index.crates.io/", "https://static.crates.io/"];
+const GO_DEFAULT: [&str; 3] =
+    ["https://proxy.golang.org", "https://sum.golang.org", "https://storage.googleapis.com"];
+const GIT_DEFAULT: [&str; 4] = [
     "https://github.com/",
     "https://codeload.github.com/",
-    "https://objects.githubusercontent.com/",
-    "https://raw.githubusercontent.com/",
     "https://gitlab.com/",
-    "https://bitbucket.org/",
     "https://codeberg.org/",
 ];
 
-/// Where settings are looked for.
-#[derive(Clone, Copy)]
-pub struct Machine<'a> {
-    /// A variable of whoever makes the session.
-    pub variable: &'a dyn Fn(&str) -> Option<String>,
-    /// The home of that user.
-    pub home: Option<&'a Path>,
-    /// The root of the file system.
-    pub root: &'a Path,
+/// What a preset stands for, and what managers inside are told.
+#[derive(Debug, Default, Clone)]
+struct Meaning {
+    places: Vec<PresetPlace>,
+    variables: Vec<(String, String)>,
 }
 
-impl std::fmt::Debug for Machine<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Machine")
-            .field("home", &self.home)
-            .field("root", &self.root)
-            .finish_non_exhaustive()
+impl Meaning {
+    fn of(urls: &[&str]) -> Self {
+        let places = urls.iter().filter_map(|url| PresetPlace::of_url(url, false)).collect();
+        Self { places, variables: Vec::new() }
+    }
+
+    /// Places that somebody set.
+    fn set<'a>(urls: impl IntoIterator<Item = &'a str>) -> Self {
+        let places = urls.into_iter().filter_map(|url| PresetPlace::of_url(url, true)).collect();
+        Self { places, variables: Vec::new() }
+    }
+
+    fn telling(mut self, name: &str, value: &str) -> Self {
+        self.variables.push((name.to_owned(), without_user(value)));
+        self
     }
 }
 
-/// What a preset stands for here; `None` if there is no such preset.
-#[must_use]
-pub fn preset_places(name: &str, machine: &Machine<'_>) -> Option<Vec<PresetPlace>> {
-    if name == "packages" {
-        let each = PRESETS.iter().map(|(name, _)| *name).filter(|name| *name != "packages");
-        return Some(each.filter_map(|name| preset_places(name, machine)).flatten().collect());
-    }
-    let (configured, usual) = match name {
-        "pip" => (machine.pip(), PIP),
-        "npm" => (machine.npm(), NPM),
-        "cargo" => (machine.cargo(), CARGO),
-        "go" => (machine.go(), GO),
-        "apt" => (machine.apt(), APT),
-        "git" => (Vec::new(), GIT),
-        _ => return None,
-    };
-    let mut places: Vec<PresetPlace> = Vec::new();
-    for url in &configured {
-        if let Some(place) = PresetPlace::of_url(url, true)
-            && !places.contains(&place)
-        {
-            places.push(place);
-        }
-    }
-    places.truncate(MAX_PLACES);
-    // A place that is theirs by default is no private one because somebody wrote it down.
-    let own = |url: &&str| PresetPlace::of_url(url, false);
-    for place in &mut places {
-        let is_usual = usual.iter().filter_map(own).any(|usual| usual.host == place.host);
-        place.configured &= !is_usual;
-    }
-    // Its files are elsewhere.
-    let needs_all = places.is_empty() || places.iter().any(|place| !place.configured);
-    if needs_all {
-        for place in usual.iter().filter_map(own) {
-            if !places.iter().any(|known| known.host == place.host) {
-                places.push(place);
-            }
-        }
-    }
-    Some(places)
+/// The same policy with the places that its presets stand for on this machine.
+///
+/// # Errors
+///
+/// If it names a preset that does not exist, or that stands for nothing here.
+pub async fn resolve_presets(policy: &Policy, env: &EnvironmentReader) -> Result<Policy> {
+    Ok(resolve(policy, env).await?.0)
 }
 
-/// Variables with which package managers inside use the same places, as far as variables can say so and no password is
-/// in them.
-#[must_use]
-pub fn preset_variables(name: &str, machine: &Machine<'_>) -> Vec<(String, String)> {
-    let all = name == "packages";
-    let mut variables = Vec::new();
-    let mut put = |variable: &str, urls: Vec<String>, separator: &str| {
-        let fit = |url: &String| !url.contains('@') && PresetPlace::of_url(url, true).is_some();
-        if !urls.is_empty() && urls.iter().all(fit) {
-            variables.push((variable.to_owned(), urls.join(separator)));
-        }
-    };
-    if all || name == "pip" {
-        let (first, more) = machine.pip_urls();
-        put("PIP_INDEX_URL", first.into_iter().collect(), " ");
-        put("PIP_EXTRA_INDEX_URL", more, " ");
+/// As [`resolve_presets`], and the variables that tell the managers inside.
+pub(super) async fn resolve(
+    policy: &Policy,
+    env: &EnvironmentReader,
+) -> Result<(Policy, Vec<(String, String)>)> {
+    let mut known: BTreeMap<&str, Meaning> = BTreeMap::new();
+    let asked = policy.presets();
+    let is_asked = |name: &str| asked.iter().any(|asked| *asked == name || *asked == "packages");
+    for name in PACKAGES.into_iter().filter(|name| is_asked(name)) {
+        known.insert(name, meaning(name, env).await);
     }
-    if all || name == "npm" {
-        put("npm_config_registry", machine.npm().into_iter().take(1).collect(), "");
-    }
-    if all || name == "go" {
-        put("GOPROXY", machine.go(), ",");
-    }
-    variables
-}
-
-impl Machine<'_> {
-    fn variable(&self, names: &[&str]) -> Option<String> {
-        names.iter().find_map(|name| (self.variable)(name)).filter(|value| !value.trim().is_empty())
-    }
-
-    fn read(&self, path: &Path) -> Option<String> {
-        let size = std::fs::metadata(path).ok()?;
-        (size.is_file() && size.len() <= MAX_FILE).then(|| std::fs::read_to_string(path).ok())?
-    }
-
-    fn in_home(&self, path: &str) -> Option<PathBuf> {
-        self.home.map(|home| home.join(path))
-    }
-
-    fn config_home(&self, path: &str) -> Option<PathBuf> {
-        let set = self.variable(&["XDG_CONFIG_HOME"]).map(PathBuf::from);
-        set.or_else(|| self.in_home(".config")).map(|folder| folder.join(path))
-    }
-
-    /// The index of pip, and others besides.
-    fn pip_urls(&self) -> (Option<String>, Vec<String>) {
-        let files = [
-            self.variable(&["PIP_CONFIG_FILE"]).map(PathBuf::from),
-            self.variable(&["VIRTUAL_ENV"]).map(|folder| Path::new(&folder).join("pip.conf")),
-            self.config_home("pip/pip.conf"),
-            self.in_home(".pip/pip.conf"),
-            Some(self.root.join("etc/pip.conf")),
-        ];
-        let texts: Vec<String> =
-            files.into_iter().flatten().filter_map(|path| self.read(&path)).collect();
-        let setting = |name: &str| texts.iter().find_map(|text| ini(text, name));
-        let first = self.variable(&["PIP_INDEX_URL"]).or_else(|| setting("index-url"));
-        let more = self.variable(&["PIP_EXTRA_INDEX_URL"]).or_else(|| setting("extra-index-url"));
-        let more = more.unwrap_or_default();
-        (first, more.split_whitespace().map(str::to_owned).collect())
-    }
-
-    fn pip(&self) -> Vec<String> {
-        let (first, more) = self.pip_urls();
-        // With others besides, the usual one is asked too.
-        let usual = (first.is_none() && !more.is_empty()).then(|| PIP[0].to_owned());
-        first.into_iter().chain(usual).chain(more).collect()
-    }
-
-    fn npm(&self) -> Vec<String> {
-        let mut urls: Vec<String> =
-            self.variable(&["npm_config_registry", "NPM_CONFIG_REGISTRY"]).into_iter().collect();
-        let files = [
-            self.variable(&["npm_config_userconfig"]).map(PathBuf::from),
-            self.in_home(".npmrc"),
-            Some(self.root.join("etc/npmrc")),
-            Some(self.root.join("usr/etc/npmrc")),
-        ];
-        for text in files.into_iter().flatten().filter_map(|path| self.read(&path)) {
-            let settings = text.lines().filter_map(|line| line.split_once('='));
-            let own = settings.filter(|(key, _)| {
-                let key = key.trim();
-                key == "registry" || key.starts_with('@') && key.ends_with(":registry")
-            });
-            urls.extend(own.map(|(_, url)| url.trim().trim_matches('"').to_owned()));
-        }
-        urls
-    }
-
-    fn cargo(&self) -> Vec<String> {
-        let folder = self.variable(&["CARGO_HOME"]).map(PathBuf::from);
-        let Some(folder) = folder.or_else(|| self.in_home(".cargo")) else { return Vec::new() };
-        let text = ["config.toml", "config"].iter().find_map(|name| self.read(&folder.join(name)));
-        let Some(text) = text else { return Vec::new() };
-        let Ok(document) = Document::parse("config.toml", &text, Format::Toml) else {
-            return Vec::new();
+    let resolved = policy.with_presets(|name| {
+        let places: Vec<_> = match name {
+            "packages" => known.values().flat_map(|meaning| meaning.places.clone()).collect(),
+            name => known.get(name)?.places.clone(),
         };
-        let value = document.value();
-        let mut urls = Vec::new();
-        // A source may be replaced by one that is replaced itself.
-        let mut source = "crates-io";
-        for _ in 0..8 {
-            match value["source"][source]["replace-with"].as_str() {
-                Some(next) => source = next,
-                None => break,
-            }
-        }
-        if source != "crates-io" {
-            urls.extend(value["source"][source]["registry"].as_str().map(str::to_owned));
-            urls.extend(value["registries"][source]["index"].as_str().map(str::to_owned));
-        } else {
-            urls.push(CARGO[0].to_owned());
-        }
-        let others = value["registries"].as_object().into_iter().flatten();
-        urls.extend(
-            others.filter_map(|(_, registry)| registry["index"].as_str().map(str::to_owned)),
-        );
-        urls
-    }
+        (!places.is_empty()).then_some(places)
+    })?;
+    Ok((resolved, known.into_values().flat_map(|meaning| meaning.variables).collect()))
+}
 
-    fn go(&self) -> Vec<String> {
-        let file =
-            self.variable(&["GOENV"]).map(PathBuf::from).or_else(|| self.config_home("go/env"));
-        let text = file.and_then(|path| self.read(&path)).unwrap_or_default();
-        let said = text.lines().find_map(|line| line.strip_prefix("GOPROXY=")).map(str::to_owned);
-        let said = self.variable(&["GOPROXY"]).or(said).unwrap_or_default();
-        let urls = said.split([',', '|']).map(str::trim);
-        urls.filter(|url| url.contains("://")).map(str::to_owned).collect()
-    }
-
-    fn apt(&self) -> Vec<String> {
-        let folder = self.root.join("etc/apt");
-        let mut files = vec![folder.join("sources.list")];
-        if let Ok(entries) = std::fs::read_dir(folder.join("sources.list.d")) {
-            files.extend(entries.flatten().map(|entry| entry.path()));
-        }
-        files.sort();
-        let mut urls = Vec::new();
-        for text in files.iter().filter_map(|path| self.read(path)) {
-            for line in text.lines().map(str::trim) {
-                let words = match line.strip_prefix("URIs:") {
-                    Some(rest) => rest,
-                    None if line.starts_with("deb ") || line.starts_with("deb-src ") => line,
-                    None => continue,
-                };
-                let own = words.split_whitespace().filter(|word| word.contains("://"));
-                urls.extend(own.map(str::to_owned));
-            }
-        }
-        urls
+async fn meaning(preset: &str, env: &EnvironmentReader) -> Meaning {
+    match preset {
+        "pip" => pip(&say("pip", &["config", "list"]).await),
+        "npm" => npm(&say("npm", &["config", "get", "registry"]).await),
+        "cargo" => cargo(env),
+        "go" => go(&say("go", &["env", "GOPROXY", "GOSUMDB"]).await),
+        "apt" => apt(&say("apt-get", &["indextargets", "--format", "$(REPO_URI)"]).await),
+        _ => git(&say("git", &["config", "--get-regexp", r"^url\..*\.insteadof$"]).await),
     }
 }
 
-/// The first setting of this name in a file of sections.
-fn ini(text: &str, name: &str) -> Option<String> {
-    let mut lines = text.lines().peekable();
-    while let Some(line) = lines.next() {
-        let Some((key, value)) = line.split_once(['=', ':']) else { continue };
-        if line.starts_with([' ', '\t', '#', ';']) || key.trim().replace('_', "-") != name {
-            continue;
+/// What a program of this machine prints; nothing where it is missing, fails or is late.
+async fn say(program: &str, arguments: &[&str]) -> String {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+    match tokio::time::timeout(PATIENCE, command.output()).await {
+        Ok(Ok(output)) if output.status.success() => {
+            String::from_utf8_lossy(&output.stdout).into_owned()
         }
-        let mut whole = value.trim().to_owned();
-        // A value goes on in lines that are indented.
-        while let Some(more) = lines.next_if(|line| line.starts_with([' ', '\t'])) {
-            whole.push(' ');
-            whole.push_str(more.trim());
+        _ => String::new(),
+    }
+}
+
+/// The lines of `pip config list`: `global.index-url='https://…'`.
+fn pip(said: &str) -> Meaning {
+    let setting = |name: &'static str| {
+        said.lines().filter_map(move |line| {
+            let (key, value) = line.split_once('=')?;
+            key.ends_with(&format!(".{name}")).then(|| value.trim_matches('\''))
+        })
+    };
+    let more: Vec<&str> = setting("extra-index-url").flat_map(str::split_whitespace).collect();
+    let Some(index) = setting("index-url").last().filter(|index| !index.is_empty()) else {
+        let mut meaning = Meaning::of(&PIP_DEFAULT);
+        meaning.places.extend(Meaning::set(more).places);
+        return meaning;
+    };
+    let mut meaning = Meaning::set([index].into_iter().chain(more.iter().copied()));
+    if is_default(index, &PIP_DEFAULT) {
+        meaning.places.extend(Meaning::of(&PIP_DEFAULT).places);
+        return meaning;
+    }
+    let extra: Vec<String> = more.into_iter().map(without_user).collect();
+    let meaning = meaning.telling("PIP_INDEX_URL", index);
+    if extra.is_empty() {
+        meaning
+    } else {
+        meaning.telling("PIP_EXTRA_INDEX_URL", &extra.join(" "))
+    }
+}
+
+fn npm(said: &str) -> Meaning {
+    match said.trim() {
+        "" | "undefined" => Meaning::of(&NPM_DEFAULT),
+        registry if is_default(registry, &NPM_DEFAULT) => Meaning::of(&NPM_DEFAULT),
+        registry => Meaning::set([registry]).telling("npm_config_registry", registry),
+    }
+}
+
+fn go(said: &str) -> Meaning {
+    let mut lines = said.lines().map(str::trim);
+    let (proxies, sums) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+    if proxies.is_empty() || proxies.split([',', '|']).any(|proxy| is_default(proxy, &GO_DEFAULT)) {
+        return Meaning::of(&GO_DEFAULT);
+    }
+    let sums_url = format!("https://{}", sums.split_whitespace().next_back().unwrap_or_default());
+    let urls = proxies.split([',', '|']).chain([sums_url.as_str()]);
+    let list: Vec<String> = proxies.split(',').map(without_user).collect();
+    Meaning::set(urls).telling("GOPROXY", &list.join(",")).telling("GOSUMDB", sums)
+}
+
+fn apt(said: &str) -> Meaning {
+    Meaning::set(said.lines().map(str::trim))
+}
+
+/// The lines of `git config --get-regexp`: `url.https://mirror/.insteadof https://github.com/`.
+fn git(said: &str) -> Meaning {
+    let instead = said.lines().filter_map(|line| {
+        let key = line.split_whitespace().next()?.strip_prefix("url.")?;
+        key.strip_suffix(".insteadof")
+    });
+    let mut meaning = Meaning::of(&GIT_DEFAULT);
+    meaning.places.extend(Meaning::set(instead).places);
+    meaning
+}
+
+/// The settings of cargo, which has no command to say them.
+fn cargo(env: &EnvironmentReader) -> Meaning {
+    let home = env.read("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| env.read("HOME").map(|home| PathBuf::from(home).join(".cargo")));
+    let text = home.and_then(|home| {
+        let names = ["config.toml", "config"].map(|name| home.join(name));
+        names.iter().find_map(|path| std::fs::read_to_string(path).ok())
+    });
+    let set = text.as_deref().and_then(|text| {
+        let document = Document::parse("config.toml", text, Format::Toml).ok()?;
+        replaced_registry(document.value())
+    });
+    match set {
+        Some(registry) => Meaning::set([registry.as_str()]),
+        None => Meaning::of(&CARGO_DEFAULT),
+    }
+}
+
+/// The registry that stands in for the default one.
+fn replaced_registry(config: &Value) -> Option<String> {
+    let sources = config.get("source")?;
+    let mut name = "crates-io";
+    // Sources may replace one another, but not in circles.
+    for _ in 0..8 {
+        let source = sources.get(name)?;
+        match source.get("replace-with").and_then(Value::as_str) {
+            Some(next) => name = next,
+            None => return source.get("registry")?.as_str().map(str::to_owned),
         }
-        return Some(whole);
     }
     None
+}
+
+fn is_default(url: &str, defaults: &[&str]) -> bool {
+    let bare = |url: &str| url.trim_end_matches('/').to_ascii_lowercase();
+    defaults.iter().any(|default| bare(default) == bare(url))
+}
+
+/// A URL without the name and password in it: they would be inside.
+fn without_user(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let end = rest.find('/').unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    let host = authority.rsplit('@').next().unwrap_or(authority);
+    format!("{scheme}://{host}{path}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn shown(name: &str, machine: &Machine<'_>) -> Vec<String> {
-        let place = |place: PresetPlace| {
-            let port = place.port.map(|port| format!(":{port}")).unwrap_or_default();
-            let mark = if place.configured { "!" } else { "" };
-            format!("{}{port}{mark}", place.host)
-        };
-        preset_places(name, machine).unwrap().into_iter().map(place).collect()
+    fn hosts(meaning: &Meaning) -> Vec<String> {
+        meaning.places.iter().map(|place| place.host.to_string()).collect()
     }
 
     #[test]
-    fn are_what_package_managers_use_by_themselves() {
-        let empty = tempfile::tempdir().unwrap();
-        let machine = Machine { variable: &|_| None, home: Some(empty.path()), root: empty.path() };
-        assert_eq!(shown("pip", &machine), ["pypi.org", "files.pythonhosted.org"]);
-        assert_eq!(shown("npm", &machine), ["registry.npmjs.org"]);
-        assert_eq!(shown("cargo", &machine), ["index.crates.io", "static.crates.io", "crates.io"]);
-        assert!(shown("go", &machine).contains(&"sum.golang.org".to_owned()));
-        assert!(shown("apt", &machine).contains(&"deb.debian.org".to_owned()));
-        assert!(shown("packages", &machine).len() > 15);
-        assert!(preset_places("nothing", &machine).is_none());
-        assert!(preset_variables("packages", &machine).is_empty());
+    fn takes_what_is_set_and_else_the_default() {
+        assert_eq!(hosts(&pip("")), ["pypi.org", "files.pythonhosted.org"]);
+        let set = pip("global.index-url='https://me:key@index.example.org/simple'\n");
+        assert_eq!(hosts(&set), ["index.example.org"]);
+        let told = ("PIP_INDEX_URL".to_owned(), "https://index.example.org/simple".to_owned());
+        assert_eq!(set.variables, [told]);
+        assert_eq!(hosts(&npm("https://npm.example.org/\n")), ["npm.example.org"]);
+        assert_eq!(hosts(&npm("undefined\n")), ["registry.npmjs.org"]);
+        let go_set = go("https://go.example.org,direct\nsum.example.org\n");
+        assert_eq!(hosts(&go_set), ["go.example.org", "sum.example.org"]);
+        assert_eq!(hosts(&apt("http://deb.example.org/debian/\n")), ["deb.example.org"]);
+        let mirror = git("url.https://git.example.org/.insteadof https://github.com/\n");
+        assert!(hosts(&mirror).contains(&"git.example.org".to_owned()));
     }
 
     #[test]
-    fn are_what_package_managers_are_set_to_use() {
-        let folder = tempfile::tempdir().unwrap();
-        let write = |path: &str, text: &str| {
-            let path = folder.path().join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        };
-        write(
-            ".config/pip/pip.conf",
-            "[global]\nindex_url = https://u:p@pip.corp/simple\nextra-index-url =\n    https://two.corp/a\n    https://pypi.org/simple\n",
-        );
-        write(
-            ".npmrc",
-            "registry=http://npm.corp:4873/\n@acme:registry=https://npm.pkg.github.com\n//x/:_authToken=secret\n",
-        );
-        write(
-            ".cargo/config.toml",
-            "[source.crates-io]\nreplace-with = 'm'\n[source.m]\nregistry = 'sparse+https://cargo.corp/index/'\n",
-        );
-        write(".config/go/env", "GOPROXY=https://go.corp|https://other.corp,direct\n");
-        write(
-            "etc/apt/sources.list.d/a.sources",
-            "Types: deb\nURIs: http://apt.corp/debian http://deb.debian.org/debian\n",
-        );
-        write(
-            "etc/apt/sources.list",
-            "# deb http://not.corp/ x\ndeb [arch=amd64] https://more.corp/ stable main\n",
-        );
-        let machine =
-            Machine { variable: &|_| None, home: Some(folder.path()), root: folder.path() };
-        assert_eq!(
-            shown("pip", &machine),
-            ["pip.corp!", "two.corp!", "pypi.org", "files.pythonhosted.org"]
-        );
-        assert_eq!(shown("npm", &machine), ["npm.corp:4873!", "npm.pkg.github.com!"]);
-        assert_eq!(shown("cargo", &machine), ["cargo.corp!"]);
-        assert_eq!(shown("go", &machine), ["go.corp!", "other.corp!"]);
-        assert_eq!(shown("apt", &machine)[..3], ["more.corp!", "apt.corp!", "deb.debian.org"]);
-        let variables = preset_variables("packages", &machine);
-        let all: Vec<String> =
-            variables.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        // A password stays outside.
-        assert!(!all.iter().any(|line| line.contains("u:p") || line.starts_with("PIP_INDEX_URL")));
-        assert!(all.contains(&"npm_config_registry=http://npm.corp:4873/".to_owned()), "{all:?}");
-        let set = |name: &str| (name == "PIP_INDEX_URL").then(|| "https://env.corp/x".to_owned());
-        let machine = Machine { variable: &set, ..machine };
-        assert_eq!(shown("pip", &machine)[0], "env.corp!");
+    fn follows_sources_of_cargo_that_replace_one_another() {
+        let text = "[source.crates-io]\nreplace-with = 'a'\n[source.a]\nreplace-with = 'b'\n[source.b]\nregistry = \
+                    'sparse+https://crates.example.org/index/'\n";
+        let document = Document::parse("config.toml", text, Format::Toml).unwrap();
+        let found = replaced_registry(document.value()).unwrap();
+        assert_eq!(hosts(&Meaning::set([found.as_str()])), ["crates.example.org"]);
+        let circle = "[source.crates-io]\nreplace-with = 'crates-io'\n";
+        let document = Document::parse("config.toml", circle, Format::Toml).unwrap();
+        assert_eq!(replaced_registry(document.value()), None);
     }
 }
