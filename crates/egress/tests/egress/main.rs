@@ -4,6 +4,7 @@
 //! the program, as behind a door every address is.
 
 mod change;
+mod explained;
 mod names;
 mod opaque;
 mod place;

@@ -166,6 +166,12 @@ impl World {
         bastide_proto::decode(&body).unwrap()
     }
 
+    /// Hears what the warden is told of a change.
+    pub(crate) async fn changed(&self) {
+        let (report, _) = soon(self.channel.receive::<EgressReport>()).await.unwrap().unwrap();
+        assert!(matches!(report, EgressReport::Changed { .. }), "{report:?}");
+    }
+
     /// The answer to a question about a name.
     pub(crate) async fn query(&self, name: &str, kind: RecordType) -> Message {
         let mut message = Message::query();
