@@ -48,7 +48,8 @@ fn policy(random: &mut Random, port: u16) -> String {
             _ => {}
         }
     }
-    text.push_str("hosts:\n");
+    // Whatever is left is denied, and told so: it is known to be HTTP.
+    writeln!(text, "- deny: '*'\n  ports: [{port}]\n  protocol: http\nhosts:").unwrap();
     for host in HOSTS {
         writeln!(text, "  {host}: 127.0.0.2").unwrap();
     }
