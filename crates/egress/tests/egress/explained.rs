@@ -42,7 +42,8 @@ fn policy(random: &mut Random, port: u16) -> String {
         writeln!(text, "- {action}: '{host}'\n  ports: [{port}]\n  protocol: http").unwrap();
         match random.below(3) {
             0 => {
-                writeln!(text, "  http: [{{methods: [{}]}}]", random.one(&["GET", "POST"])).unwrap()
+                let method = random.one(&["GET", "POST"]);
+                writeln!(text, "  http: [{{methods: [{method}]}}]").unwrap();
             }
             1 => writeln!(text, "  http: [{{paths: ['{}']}}]", random.one(GLOBS)).unwrap(),
             _ => {}
