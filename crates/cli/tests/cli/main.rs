@@ -18,6 +18,7 @@ mod json;
 mod ladder;
 mod lifetime;
 mod mounts;
+mod net;
 mod real_agents;
 mod run;
 mod sbx;
