@@ -78,6 +78,7 @@ impl Container {
             owner: Some(owner),
             ports,
             mounts: Mounts::new(None),
+            egress: None,
             is_up: false,
             has_ended: false,
         };

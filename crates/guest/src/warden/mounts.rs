@@ -135,7 +135,7 @@ impl Mounts {
     pub(super) fn end(&mut self) {
         let Some(Keeper { mut process, channel }) = self.keeper.take() else { return };
         drop(channel);
-        if !has_ended(&process) {
+        if !has_ended(&process, LAST_STORES) {
             drop(process.kill());
         }
         drop(process.wait());
@@ -143,10 +143,10 @@ impl Mounts {
 }
 
 /// Waits until a process has ended, but not for long.
-fn has_ended(process: &Child) -> bool {
+pub(super) fn has_ended(process: &Child, most: Duration) -> bool {
     let pid = i32::try_from(process.id()).ok().and_then(Pid::from_raw);
     let held = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-    let (Some(held), Ok(most)) = (held, Timespec::try_from(LAST_STORES)) else { return false };
+    let (Some(held), Ok(most)) = (held, Timespec::try_from(most)) else { return false };
     loop {
         match poll(&mut [PollFd::new(&held, PollFlags::IN)], Some(&most)) {
             Err(Errno::INTR) => {}
