@@ -32,7 +32,8 @@ use std::sync::Arc;
 
 pub use audit::{
     AUDIT_FOLDER, AuditKey, AuditOptions, AuditProblem, AuditProof, AuditPublicKey, AuditReader,
-    AuditRecord, AuditReport, audit_folder, audited, forget, mount_notes, prove, verify,
+    AuditRecord, AuditReport, audit_folder, audited, egress_notes, forget, mount_notes, prove,
+    verify,
 };
 pub use bastide_model::events::{
     Event, EventTime, Finish, Operation, OperationResult, PayloadPolicy, WorkspaceLogOptions,

@@ -2,6 +2,7 @@
 
 mod fork;
 mod git;
+pub mod mounts;
 pub mod process_identity;
 pub mod resolve;
 

@@ -9,6 +9,7 @@
 mod folder;
 mod identity;
 mod index;
+mod names;
 mod origin;
 mod record;
 mod saved;
@@ -34,6 +35,7 @@ pub(crate) use folder::{
     ClaimAttempt, Liveness, Transition, TransitionAttempt, is_unwanted, mark_unwanted,
 };
 pub use identity::home_identity;
+pub use names::SessionName;
 pub use origin::Origin;
 pub(crate) use record::{Record, Stage, Stamp, Summary};
 
@@ -282,9 +284,30 @@ impl State {
         summary
     }
 
-    /// Tells the index that a session is gone, without waiting for it.
+    /// Tells the index that a session is gone, without waiting for it, and clears its name away.
     pub(crate) fn forget(&self, id: &SessionId) {
         self.index().forget(id.clone());
+        self.tidy_names();
+    }
+
+    /// Gives a session a name that no other session has.
+    pub(crate) async fn give_name(&self, name: &SessionName, id: &SessionId) -> Result<()> {
+        names::give(&self.home, name, id).await
+    }
+
+    /// The session that has a name.
+    pub(crate) fn named(&self, name: &str) -> Option<SessionId> {
+        names::lookup(&self.home, name)
+    }
+
+    /// The names of all sessions that have one.
+    pub(crate) fn session_names(&self) -> HashMap<SessionId, SessionName> {
+        names::all(&self.home)
+    }
+
+    /// Clears names away whose sessions are gone.
+    pub(crate) fn tidy_names(&self) {
+        names::tidy(&self.home);
     }
 
     /// Makes the index anew from the folders.
