@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bastide::backend::{Expose, HostMounts};
+use bastide::backend::{EgressNetworks, Expose, HostMounts};
 use bastide::host::process_identity::{ProcessIdentity, ended, kill};
 use bastide::host::{make_private, not_connected};
 use bastide::warden_client::{self, EndMode};
@@ -62,9 +62,11 @@ pub struct LocalBackend {
     home: PathBuf,
     guest: Arc<GuestBinary>,
     resolver: Resolver,
-    isolation: Isolation,
+    pub(crate) isolation: Isolation,
     spares: Option<Arc<Spares>>,
     pub(crate) fuse_device: PathBuf,
+    /// Put into the home when the first network has a policy.
+    pub(crate) egress_program: OnceCell<Arc<InstalledProgram>>,
     /// Put into the home when the first store is mounted from outside.
     pub(crate) mount_program: OnceCell<Arc<InstalledProgram>>,
 }
@@ -111,6 +113,7 @@ impl LocalBackend {
             isolation: Isolation::Auto,
             spares: Some(Arc::default()),
             fuse_device: PathBuf::from("/dev/fuse"),
+            egress_program: OnceCell::new(),
             mount_program: OnceCell::new(),
         })
     }
@@ -156,7 +159,7 @@ impl LocalBackend {
 
     /// A machine on record with its session's folder in this home; `None` for the machine if it is that of
     /// another home, from which the folder was copied.
-    fn own(&self, machine: &Machine) -> Result<(PathBuf, Option<State>)> {
+    pub(crate) fn own(&self, machine: &Machine) -> Result<(PathBuf, Option<State>)> {
         let state = state_of(machine)?;
         let dir = self.home.join("sessions").join(machine.id.as_str());
         let is_own = Origin::is_original(&dir, &state.dir).map_err(|error| {
@@ -223,7 +226,12 @@ impl Backend for LocalBackend {
         if spec.isolation == Isolation::Auto {
             spec.isolation = self.isolation;
         }
-        let wardens = boot::Wardens { guest: &self.guest, spares: self.spares.as_ref() };
+        let egress = self.egress_handout(folder.id(), &spec).await?;
+        let wardens = boot::Wardens {
+            guest: &self.guest,
+            spares: self.spares.as_ref(),
+            egress: egress.as_ref(),
+        };
         boot::boot(wardens, &self.home, self.resolver, folder, &spec).await
     }
 
@@ -332,6 +340,10 @@ impl Backend for LocalBackend {
     fn host_mounts(&self) -> Option<&dyn HostMounts> {
         Some(self)
     }
+
+    fn egress_networks(&self) -> Option<&dyn EgressNetworks> {
+        Some(self)
+    }
 }
 
 #[async_trait]
@@ -365,7 +377,7 @@ impl LocalBackend {
 /// What there is to say about the machine of a session that was copied.
 const COPIED: &str = "it was copied here from elsewhere, and its machine is the original's";
 
-fn copied(machine: &Machine) -> Error {
+pub(crate) fn copied(machine: &Machine) -> Error {
     let message = format!("session {} is not running: {COPIED}", machine.id);
     Error::new(ErrorKind::BackendLost, message)
         .with_condition(Condition::SessionCopied(machine.id.to_string()))

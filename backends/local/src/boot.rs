@@ -21,6 +21,7 @@ use bastide_proto::hello::Token;
 use bastide_proto::warden::{END_FILE, RELEASE};
 
 use crate::backend::{NAME, State};
+use crate::egress::EgressHandout;
 use crate::plan::{Plan, PlanInput};
 use crate::receipt::receipt;
 use crate::refusal::because;
@@ -45,11 +46,13 @@ impl KeepAliveHandle for OwnerSocket {
     }
 }
 
-/// Where wardens come from.
+/// Where wardens come from, and what they are handed.
 #[derive(Clone, Copy)]
 pub(crate) struct Wardens<'a> {
     pub(crate) guest: &'a Arc<GuestBinary>,
     pub(crate) spares: Option<&'a Arc<Spares>>,
+    /// What serves the network, where it has a policy.
+    pub(crate) egress: Option<&'a EgressHandout>,
 }
 
 /// A warden that was executed and told nothing yet, if one is needed.
@@ -196,7 +199,7 @@ async fn boot_once(
     boot: &BootSpec,
 ) -> io::Result<std::result::Result<BootedSandbox, BootFailure>> {
     if let Some(spare) = wardens.spares.and_then(|spares| spares.take(base_spec)) {
-        match boot_in(spare, folder, plan, boot).await {
+        match boot_in(spare, folder, wardens.egress, plan, boot).await {
             // Somebody ended it while it waited.
             Err(error) if error.kind() != io::ErrorKind::TimedOut => {}
             built => return built,
@@ -208,12 +211,13 @@ async fn boot_once(
     };
     let executed = executed.0.take();
     let idle = IdleWarden::start(wardens.guest, executed, zygote, base_spec.clone()).await?;
-    boot_in(idle, folder, plan, boot).await
+    boot_in(idle, folder, wardens.egress, plan, boot).await
 }
 
 async fn boot_in(
     idle: IdleWarden,
     folder: &SessionFolder,
+    egress: Option<&EgressHandout>,
     plan: &Plan,
     boot: &BootSpec,
 ) -> io::Result<std::result::Result<BootedSandbox, BootFailure>> {
@@ -225,7 +229,8 @@ async fn boot_in(
         // The warden makes what the files are on, and what that is can be seen only then.
         _ => Err(first),
     };
-    let handed = [far_first.as_fd(), folder.lock().as_fd()];
+    let mut handed = vec![far_first.as_fd(), folder.lock().as_fd()];
+    handed.extend(egress.into_iter().flat_map(EgressHandout::descriptors));
     let report = match tokio::time::timeout(BOOT, idle.boot_session(boot, &handed)).await {
         Ok(Ok(report)) => report,
         Ok(Err(error)) => return Err(given_up(idle.warden, error).await),

@@ -3,9 +3,10 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::SystemTime;
 
+use bastide::NetworkAccess;
 use bastide_proto::boot::{RootStep, UserAndGroup};
 
 use crate::homes;
@@ -22,7 +23,7 @@ pub(crate) const DEVICES: [&str; 6] =
     ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 
 /// Where the files of users and groups really are, and what else of `/etc` is the session's own.
-const ACCOUNTS: &str = "/run/accounts";
+pub(crate) const ACCOUNTS: &str = "/run/accounts";
 
 /// What of `/etc` programs need in order to run, and nobody needs to hide.
 const ETC: [&str; 12] = [
@@ -49,8 +50,8 @@ fn interpreters() -> Vec<String> {
     static KNOWN: Mutex<Option<(SystemTime, Vec<String>)>> = Mutex::new(None);
     // Taken before the folder is read: what changes meanwhile is seen the next time.
     let changed = fs::metadata("/etc").and_then(|etc| etc.modified()).ok();
-    // Nobody panics while holding it.
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    // Whoever forked this process may have had it locked, for ever.
+    let Ok(mut known) = KNOWN.try_lock() else { return find_interpreters() };
     if let Some((when, found)) = &*known
         && Some(*when) == changed
     {
@@ -76,8 +77,8 @@ pub(crate) struct RootSpec<'a> {
     /// Where the workspace is.
     pub(crate) root: &'a str,
     pub(crate) who: &'a Identity,
-    /// Whether commands have the host's network.
-    pub(crate) network: bool,
+    /// Which network commands have.
+    pub(crate) network: NetworkAccess,
     /// How much scratch space there is, if that is limited.
     pub(crate) scratch: Option<u64>,
 }
@@ -124,7 +125,7 @@ const SETTINGS: [&str; 4] = ["/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/
 /// of the host is there besides.
 pub(crate) fn session_steps(
     hostname: &str,
-    network: bool,
+    network: NetworkAccess,
     files: &[HostFile],
     nested_sandbox: bool,
 ) -> Vec<RootStep> {
@@ -135,7 +136,7 @@ pub(crate) fn session_steps(
         steps.extend(closed);
     }
     let hosts = format!("127.0.0.1 localhost {hostname}\n::1 localhost\n");
-    let hosts = [hosts, shared("/etc/hosts", network)].concat();
+    let hosts = [hosts, shared("/etc/hosts", network == NetworkAccess::Host)].concat();
     for (name, content) in [("hostname", format!("{hostname}\n")), ("hosts", hosts)] {
         steps.push(RootStep::File { target: format!("{ACCOUNTS}/{name}"), content });
     }
@@ -161,6 +162,14 @@ fn shared(path: &str, network: bool) -> String {
     match network {
         true => fs::read_to_string(path).unwrap_or_default(),
         false => String::new(),
+    }
+}
+
+/// Who is asked for names. Where the network has a policy any address leads to the proxy; this one is its own.
+fn resolv_conf(network: NetworkAccess) -> String {
+    match network {
+        NetworkAccess::Policy => "nameserver 198.18.0.1\noptions timeout:2 attempts:2\n".to_owned(),
+        network => shared("/etc/resolv.conf", network == NetworkAccess::Host),
     }
 }
 
@@ -273,7 +282,7 @@ fn etc(steps: &mut Vec<RootStep>, inside: &RootSpec<'_>) {
     accounts(steps, &[("passwd", passwd), ("group", group)]);
     let files = [
         ("nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n".to_owned()),
-        ("resolv.conf", shared("/etc/resolv.conf", *network)),
+        ("resolv.conf", resolv_conf(*network)),
         ("shells", "/bin/sh\n/bin/bash\n".to_owned()),
     ];
     for (name, content) in files {
@@ -353,9 +362,10 @@ mod tests {
             file("/tmp/granted", true),
         ];
         let root = "/srv/deep/work";
-        let inside = RootSpec { root, who: &who, network: false, scratch: None };
+        let network = NetworkAccess::None;
+        let inside = RootSpec { root, who: &who, network, scratch: None };
         let mut steps = base_steps(&inside, &Toolchains::default());
-        steps.extend(session_steps("box", false, &files, false));
+        steps.extend(session_steps("box", network, &files, false));
         let mut made = vec!["/".to_owned()];
         for step in &steps {
             let target = match step {

@@ -6,6 +6,7 @@ mod backend;
 mod boot;
 mod descendants;
 mod descriptors;
+mod egress;
 mod homes;
 mod host;
 mod image;

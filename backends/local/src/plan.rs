@@ -12,11 +12,12 @@ use bastide::{
     SideSocket,
 };
 use bastide_proto::boot::{
-    BaseSpec, BootSpec, HostIds, HostWalls, Ids, InodeId, MountPoint, Resolver, Rung as BootRung,
-    UserAndGroup,
+    BaseSpec, BootSpec, EgressBoot, HostIds, HostWalls, Ids, InodeId, MountPoint, Resolver,
+    Rung as BootRung, UserAndGroup,
 };
 
 use crate::backend::GUESTS;
+use crate::egress;
 use bastide_proto::hello::Token;
 
 use crate::host::{self, HostFile};
@@ -102,11 +103,15 @@ impl Plan {
             who,
             files,
             own_folders: Vec::new(),
-            environment: input.toolchains.variables.clone(),
+            environment: [input.toolchains.variables.clone(), egress::variables(input.spec)]
+                .concat(),
         })
     }
 
     fn on_host(input: &PlanInput<'_>, rung: Rung) -> Result<Self> {
+        if input.spec.network == NetworkAccess::Policy {
+            return Err(egress::needs_namespaces(rung));
+        }
         if input.spec.nested_sandbox && rung == Rung::Landlock {
             let message = "sandboxes inside the sandbox need the rung `namespaces`";
             return Err(Error::new(ErrorKind::Unsupported, message));
@@ -199,7 +204,7 @@ impl Plan {
                 let inside = layout::RootSpec {
                     root: self.root.as_str(),
                     who: &self.who,
-                    network: spec.network != NetworkAccess::None,
+                    network: spec.network,
                     scratch: spec.limits.disk,
                 };
                 let steps = layout::base_steps(&inside, input.toolchains);
@@ -209,7 +214,8 @@ impl Plan {
             }
         };
         BaseSpec {
-            own_network: rung == BootRung::Namespaces && spec.network == NetworkAccess::None,
+            own_network: rung == BootRung::Namespaces && spec.network != NetworkAccess::Host,
+            has_egress: rung == BootRung::Namespaces && spec.egress.is_some(),
             rung,
             // Nothing in it is ever shown to a session.
             mount_dir: input.home.join(GUESTS),
@@ -241,14 +247,17 @@ impl Plan {
         };
         let spec = input.spec;
         let hostname = format!("bastide-{}", input.id.as_str().get(..8).unwrap_or_default());
-        let network = spec.network != NetworkAccess::None;
-        let (steps, mount_points) = match self.rung {
+        let (mut steps, mount_points) = match self.rung {
             Rung::Landlock | Rung::Unconfined => (Vec::new(), Vec::new()),
             _ => (
-                layout::session_steps(&hostname, network, &self.files, spec.nested_sandbox),
+                layout::session_steps(&hostname, spec.network, &self.files, spec.nested_sandbox),
                 self.mount_points(spec),
             ),
         };
+        let egress = egress::boot(input);
+        if let Some(EgressBoot { bundle: Some(bundle), .. }) = &egress {
+            steps.extend(egress::bundle_steps(bundle));
+        }
         BootSpec {
             token: input.token.0,
             caller: match self.rung {
@@ -275,6 +284,7 @@ impl Plan {
             resolver,
             own_folders: self.own_folders.clone(),
             image: self.image.image().cloned(),
+            egress,
         }
     }
 

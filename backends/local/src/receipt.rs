@@ -76,6 +76,13 @@ pub(crate) fn receipt(ready: &SandboxUp, spec: &MachineSpec, plan: &Plan) -> Rec
         (Rung::Unconfined, _) => receipt.network = NetworkAccess::Host,
         (Rung::Landlock, NetworkAccess::None) => receipt.walls.push("no sockets".to_owned()),
         (_, NetworkAccess::None) => receipt.walls.push("own network namespace".to_owned()),
+        (_, NetworkAccess::Policy) => {
+            if let Some(egress) = &spec.egress {
+                let (wall, open) = egress.receipt_lines();
+                receipt.walls.push(wall);
+                receipt.not_enforced.extend(open.map(str::to_owned));
+            }
+        }
         _ => receipt.not_enforced.push("network: the host's, its loopback included".to_owned()),
     }
     if plan.rung != Rung::Unconfined && plan.writes_to_host() {

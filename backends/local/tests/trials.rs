@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bastide::{Isolation, Rung};
 use bastide_local::{LocalBackend, Resolver};
 use bastide_testkit::suite::{self, Context};
-use bastide_testkit::{chaos, conformance, escape, mounts, tools};
+use bastide_testkit::{chaos, conformance, egress, escape, mounts, tools};
 
 fn main() -> ExitCode {
     if let Some(code) = escape::probe::run_if_asked() {
@@ -49,6 +49,9 @@ fn main() -> ExitCode {
         ("local", &context, trials),
         ("mounts", &mounting, mounts::trials()),
         ("landlock-mounts", &lower, mounts::trials_without()),
+        ("egress", &context, egress::trials()),
+        ("copy-egress", &copied, egress::trials_of_copies()),
+        ("landlock-egress", &lower, egress::trials_without()),
         ("walk", &walking, of_paths),
         ("landlock", &lower, on_host),
         ("copy", &copied, escape::trials()),

@@ -1,7 +1,9 @@
 //! What can be written on the command line.
 
+pub(crate) mod command;
 pub(crate) mod docker;
 pub(crate) mod mounts;
+pub(crate) mod policy;
 pub(crate) mod sbx;
 pub(crate) mod session;
 pub(crate) mod values;
@@ -20,12 +22,14 @@ use crate::commands::events::EventsArgs;
 use crate::commands::exec::ExecArgs;
 use crate::commands::files::FilesArgs;
 use crate::commands::fork::ForkArgs;
+use crate::commands::init::InitArgs;
 use crate::commands::inspect::InspectArgs;
 use crate::commands::kill::KillArgs;
 use crate::commands::log::LogArgs;
 use crate::commands::ls::LsArgs;
 use crate::commands::merge::MergeArgs;
 use crate::commands::mounts::MountsArgs;
+use crate::commands::net::NetArgs;
 use crate::commands::port::PortArgs;
 use crate::commands::ps::PsArgs;
 use crate::commands::redo::RedoArgs;
@@ -50,6 +54,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Task {
+    Init(InitArgs),
     Run(RunArgs),
     Agent(AgentArgs),
     Create(CreateArgs),
@@ -66,6 +71,7 @@ pub(crate) enum Task {
     Audit(AuditArgs),
     Port(PortArgs),
     Mounts(MountsArgs),
+    Net(NetArgs),
     Stop(StopArgs),
     Resume(ResumeArgs),
     Rm(RmArgs),

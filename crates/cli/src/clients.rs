@@ -13,6 +13,7 @@ use bastide_local::LocalBackend;
 use bastide_runs::RunHome;
 use bastide_sbx::{SbxBackend, SbxOptions};
 
+use crate::args::policy::environment;
 use crate::{config, events};
 
 /// A client for each backend.
@@ -50,7 +51,7 @@ pub(crate) fn sbx_backend(options: SbxOptions) -> Result<Arc<dyn Backend>> {
 
 /// A client that knows the snapshots of this home, and tells whoever is to hear of it.
 pub(crate) fn client_of(backend: &Arc<dyn Backend>) -> Result<Client> {
-    let client = Client::new(Arc::clone(backend));
+    let client = Client::new(Arc::clone(backend)).with_environment(environment());
     Ok(store()?.known_to(client)?.with_events(events::options()?))
 }
 
@@ -105,7 +106,7 @@ impl Clients {
     }
 
     /// The client for the backend a session is on.
-    fn of(&self, id: &SessionId) -> Result<&Client> {
+    pub(crate) fn of(&self, id: &SessionId) -> Result<&Client> {
         match self.local.backend_of(id).as_deref() {
             Some("docker") => self.docker(),
             Some("sbx") => self.sbx(),

@@ -68,6 +68,7 @@ impl Task {
     /// Whether a program reads what is printed.
     fn json(&self) -> bool {
         match self {
+            Self::Init(args) => args.json,
             Self::Run(args) => args.json,
             Self::Agent(args) => args.json(),
             Self::Sbx(args) => args.json(),
@@ -83,6 +84,7 @@ impl Task {
             Self::Audit(args) => args.json(),
             Self::Port(args) => args.json,
             Self::Mounts(args) => args.json,
+            Self::Net(args) => args.json(),
             Self::Stop(args) => args.json,
             Self::Resume(args) => args.json,
             Self::Rm(args) => args.json,
@@ -105,6 +107,7 @@ impl Task {
 
     async fn perform(self, ui: &mut Ui) -> bastide::Result<ExitCode> {
         match self {
+            Self::Init(args) => commands::init::run(ui, &args),
             Self::Run(args) => commands::run::run(ui, args).await,
             Self::Agent(args) => commands::agent::run(ui, args).await,
             Self::Sbx(args) => commands::sbx::run(ui, args).await,
@@ -121,6 +124,7 @@ impl Task {
             Self::Events(args) => commands::events::run(ui, args).await,
             Self::Audit(args) => commands::audit::run(ui, args),
             Self::Mounts(args) => commands::mounts::run(ui, args).await,
+            Self::Net(args) => commands::net::run(ui, args).await,
             Self::Port(args) => commands::port::run(ui, args).await,
             Self::Stop(args) => commands::stop::run(ui, args).await,
             Self::Resume(args) => commands::resume::run(ui, args).await,

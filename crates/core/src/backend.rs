@@ -21,8 +21,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 pub use bastide_proto::boot::ResourceLimits;
 pub use host_mounts::{HostMount, HostMountState, HostMountStatus, HostMounts};
+pub(crate) use keep_alive::hold as hold_descriptors;
 pub use keep_alive::{KeepAlive, KeepAliveHandle};
 
+use crate::egress::{Egress, EgressRequest, EgressResponse};
 use crate::state::SessionFolder;
 use crate::{Error, ErrorKind, Result};
 
@@ -133,6 +135,29 @@ pub trait Backend: fmt::Debug + Send + Sync {
     fn host_mounts(&self) -> Option<&dyn HostMounts> {
         None
     }
+
+    /// How sessions have a network that has a policy, if this backend can give them one.
+    fn egress_networks(&self) -> Option<&dyn EgressNetworks> {
+        None
+    }
+}
+
+/// Networks that have a policy.
+#[async_trait]
+pub trait EgressNetworks: Send + Sync {
+    /// Refuses a session that cannot have such a network, before anything of it is made.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`], with the reason.
+    fn check(&self, spec: &MachineSpec) -> Result<()>;
+
+    /// Asks the proxy of a running machine. `None` if its network was closed because no proxy stayed alive.
+    async fn ask(
+        &self,
+        machine: &Machine,
+        request: &EgressRequest,
+    ) -> Result<Option<EgressResponse>>;
 }
 
 /// Whether a sweep removes what it finds.
@@ -273,6 +298,9 @@ pub struct MachineSpec {
     pub root: GuestPath,
     /// Which network commands can use.
     pub network: NetworkAccess,
+    /// The policy of that network, where it has one.
+    #[serde(default)]
+    pub egress: Option<Egress>,
     /// How commands are confined, on backends that offer a choice.
     #[serde(default)]
     pub isolation: Isolation,
@@ -327,6 +355,7 @@ impl MachineSpec {
         Self {
             root,
             network: NetworkAccess::None,
+            egress: None,
             isolation: Isolation::Auto,
             nested_sandbox: false,
             host_workspace: None,

@@ -2,6 +2,7 @@
 
 mod create;
 pub(crate) mod dependencies;
+mod egress;
 mod events;
 mod fork;
 mod lifetime;
@@ -15,6 +16,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bastide_model::paths::WorkspacePathPolicy;
+use bastide_model::policy::Policy;
 use bastide_model::receipt::{Isolation, NetworkAccess};
 use bastide_model::snapshot::{Snapshot, SnapshotSpec};
 use bastide_model::{Manifest, PathGrant, Registry};
@@ -22,11 +24,12 @@ use bastide_model::{Manifest, PathGrant, Registry};
 use crate::backend::{Backend, Grant, MachineSpec, ResourceLimits, SessionId};
 use crate::client::dependencies::Dependencies;
 use crate::compat::raise;
+use crate::egress::EnvironmentReader;
 use crate::events::EventOptions;
 use crate::journal::JournalOptions;
 use crate::session::lifecycle::{ConcurrencyLimits, ProgressListener};
 use crate::snapshot::SnapshotTypes;
-use crate::state::State;
+use crate::state::{SessionName, State};
 use crate::workspace::GitOptions;
 use crate::{Error, ErrorClass, ErrorKind, Result};
 
@@ -53,6 +56,7 @@ pub struct Client {
     registry: Arc<Registry>,
     types: SnapshotTypes,
     dependencies: Dependencies,
+    environment: EnvironmentReader,
 }
 
 /// Where the workspace of a session is saved when it stops.
@@ -80,6 +84,8 @@ impl SnapshotChoice {
 pub struct CreateOptions {
     /// Which network commands can use; none by default.
     pub network: NetworkAccess,
+    /// The policy of a network that has one: [`NetworkAccess::Policy`].
+    pub policy: Option<Policy>,
     /// How commands are confined; by default in the strongest way this machine supports.
     pub isolation: Isolation,
     /// Whether commands may create sandboxes of their own, as browsers do. Not by default, because
@@ -98,6 +104,8 @@ pub struct CreateOptions {
     pub tied_to_owner: bool,
     /// The session's id; a random one by default.
     pub id: Option<SessionId>,
+    /// A name for the session, besides its id; none by default. No other session of the home may have it.
+    pub name: Option<SessionName>,
     /// Ports that [`resolve_exposed_port`](crate::compat::ReferenceSession::resolve_exposed_port) answers for.
     pub exposed_ports: Vec<u16>,
     /// Where the workspace is saved when the session stops; nowhere by default.
@@ -123,6 +131,14 @@ impl CreateOptions {
     #[must_use]
     pub fn network(mut self, network: NetworkAccess) -> Self {
         self.network = network;
+        self
+    }
+
+    /// Gives commands a network that leads where the policy says.
+    #[must_use]
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.network = NetworkAccess::Policy;
+        self.policy = Some(policy);
         self
     }
 
@@ -161,10 +177,17 @@ impl CreateOptions {
         self
     }
 
-    /// Gives the session that name.
+    /// Gives the session that id.
     #[must_use]
     pub fn id(mut self, id: SessionId) -> Self {
         self.id = Some(id);
+        self
+    }
+
+    /// Gives the session that name, besides its id.
+    #[must_use]
+    pub fn name(mut self, name: SessionName) -> Self {
+        self.name = Some(name);
         self
     }
 
@@ -229,6 +252,7 @@ impl Default for CreateOptions {
     fn default() -> Self {
         Self {
             network: NetworkAccess::None,
+            policy: None,
             isolation: Isolation::Auto,
             nested_sandbox: false,
             limits: ResourceLimits::default(),
@@ -236,6 +260,7 @@ impl Default for CreateOptions {
             home: None,
             tied_to_owner: true,
             id: None,
+            name: None,
             exposed_ports: Vec::new(),
             snapshot: None,
             base_dir: None,
@@ -255,7 +280,8 @@ impl Client {
         let registry = Arc::new(Registry::builtin().clone());
         let (types, dependencies) = (SnapshotTypes::default(), Dependencies::default());
         let events = Arc::default();
-        Self { backend, state, events, registry, types, dependencies }
+        let environment = EnvironmentReader::default();
+        Self { backend, state, events, registry, types, dependencies, environment }
     }
 
     /// The types this client knows.
@@ -288,6 +314,14 @@ impl Client {
     #[must_use]
     pub fn mounts_from_outside(&self) -> bool {
         self.backend.host_mounts().is_some()
+    }
+
+    /// Sets how variables of the caller's environment are looked up, where a policy names them as sources of secrets.
+    /// Without it they are not.
+    #[must_use]
+    pub fn with_environment(mut self, environment: EnvironmentReader) -> Self {
+        self.environment = environment;
+        self
     }
 
     /// Sets what sessions can request from the program. Every session gets a copy of the bindings.

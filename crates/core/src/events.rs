@@ -32,7 +32,8 @@ use std::sync::Arc;
 
 pub use audit::{
     AUDIT_FOLDER, AuditKey, AuditOptions, AuditProblem, AuditProof, AuditPublicKey, AuditReader,
-    AuditRecord, AuditReport, audit_folder, audited, forget, mount_notes, prove, verify,
+    AuditRecord, AuditReport, audit_folder, audited, egress_notes, forget, mount_notes, prove,
+    verify,
 };
 pub use bastide_model::events::{
     Event, EventTime, Finish, Operation, OperationResult, PayloadPolicy, WorkspaceLogOptions,
@@ -45,7 +46,7 @@ pub use sink_delivery::{Report, SinkStats};
 pub use sinks::{CallbackSink, ChainedSink, HttpSink, JsonlOutbox, LineSink, WorkspaceJsonl};
 pub use trace::TraceContext;
 
-pub(crate) use audit::{Auditor, digest_of};
+pub(crate) use audit::{Auditor, digest_of, hold};
 pub(crate) use recorder::{
     Finished, OpenOperation, OperationScope, Recorder, extension, is_storage_full, operation_scope,
 };

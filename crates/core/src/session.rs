@@ -1,6 +1,7 @@
 //! The live sandbox a user holds.
 
 pub(crate) mod command;
+mod detach;
 pub(crate) mod environment;
 mod events;
 pub(crate) mod files;

@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream as StdStream;
 use std::path::Path;
 use std::time::Duration;
 
+use bastide_proto::egress::{EgressRequest, EgressResponse, MAX_EGRESS_MESSAGE};
 use bastide_proto::mounts::{MAX_MOUNT_MESSAGE, MountRequest, MountResponse};
 use bastide_proto::warden::{CONTROL_SOCKET, MAX_CONTROL_MESSAGE, WardenRequest, WardenResponse};
 use bastide_proto::{LENGTH_BYTES, prefixed_length};
@@ -132,6 +133,32 @@ pub async fn mounts(
         }
         send(&mut keeper, asked).await?;
         receive(&mut keeper, MAX_MOUNT_MESSAGE).await.map(Some)
+    };
+    tokio::time::timeout(most, answered).await.map_err(|_| io::ErrorKind::TimedOut)?
+}
+
+/// Sends a request to the proxy of a session's network. No answer if there is none any more. The warden reads nothing of
+/// the request.
+///
+/// # Errors
+///
+/// Fails if there is no answer in time; with the system's error number if the warden refuses.
+pub async fn egress(
+    dir: &Path,
+    asked: &EgressRequest,
+    most: Duration,
+) -> io::Result<Option<EgressResponse>> {
+    let answered = async {
+        let mut proxy = connect(dir, CONTROL_SOCKET).await?;
+        send(&mut proxy, &WardenRequest::Egress).await?;
+        match receive(&mut proxy, MAX_CONTROL_MESSAGE).await? {
+            WardenResponse::Egress { is_served: true } => {}
+            WardenResponse::Egress { is_served: false } => return Ok(None),
+            WardenResponse::Refused { errno } => return Err(io::Error::from_raw_os_error(errno)),
+            _ => return Err(io::ErrorKind::InvalidData.into()),
+        }
+        send(&mut proxy, asked).await?;
+        receive(&mut proxy, MAX_EGRESS_MESSAGE).await.map(Some)
     };
     tokio::time::timeout(most, answered).await.map_err(|_| io::ErrorKind::TimedOut)?
 }

@@ -13,14 +13,15 @@ use serde::{Deserialize, Serialize};
 use crate::accounts::Identity;
 use crate::jail::{
     IdMap, SandboxSpec, StepContext, StepError, WallsReport, add_private, begin_root, finish_root,
-    give_up_everything, give_up_unneeded, harden_init, leave_host, open_alone, reduce_guest,
+    give_up_everything, give_up_unneeded, harden_init, join, leave_host, open_alone,
+    raise_own_loopback, reduce_guest,
 };
 use crate::launcher::{CommandCgroups, LauncherJob};
 use crate::server::kill::end_session;
 use crate::server::{self, Endpoints};
-use crate::sys::{Fork, block_signals, exit_now, fork, ignore_sigchld, raise_loopback};
+use crate::sys::{Fork, block_signals, exit_now, fork, fork_into, ignore_sigchld};
 use crate::warden::logs_of;
-use crate::{launcher, packet};
+use crate::{egress_listeners, launcher, packet};
 
 /// Everything init is given by the warden that forked it.
 #[derive(Debug)]
@@ -48,6 +49,8 @@ pub(crate) struct Task {
     pub(crate) has_logs: bool,
     /// Whether a count of OOM kills comes along.
     pub(crate) has_oom_events: bool,
+    /// Whether the sandbox gets an egress namespace; the socket of the process in it comes along.
+    pub(crate) has_egress: bool,
 }
 
 /// The descriptors that go with a [`Task`].
@@ -63,6 +66,8 @@ pub(crate) struct SessionFds {
     pub(crate) logs: Option<OwnedFd>,
     /// Where the kernel counts OOM kills.
     pub(crate) oom_events: Option<OwnedFd>,
+    /// Where the process in the egress namespace is asked for listening sockets.
+    pub(crate) egress: Option<OwnedFd>,
     /// The groups that limit commands, for launchers to join.
     pub(crate) cgroup_procs: Vec<OwnedFd>,
 }
@@ -71,9 +76,8 @@ impl SessionFds {
     /// All of them, in the order in which they are taken apart again.
     pub(crate) fn as_fds(&self) -> Vec<BorrowedFd<'_>> {
         let always = [self.listener.as_fd(), self.first.as_fd(), self.lock.as_fd()];
-        let some =
-            self.logs.iter().chain(&self.oom_events).chain(&self.cgroup_procs).map(AsFd::as_fd);
-        always.into_iter().chain(some).collect()
+        let some = self.logs.iter().chain(&self.oom_events).chain(&self.egress);
+        always.into_iter().chain(some.chain(&self.cgroup_procs).map(AsFd::as_fd)).collect()
     }
 
     /// What came with a task; `None` if something is missing.
@@ -82,7 +86,8 @@ impl SessionFds {
         let (listener, first, lock) = (fds.next()?.into(), fds.next()?.into(), fds.next()?);
         let logs = if task.has_logs { Some(fds.next()?) } else { None };
         let oom_events = if task.has_oom_events { Some(fds.next()?) } else { None };
-        Some(Self { listener, first, lock, logs, oom_events, cgroup_procs: fds.collect() })
+        let egress = if task.has_egress { Some(fds.next()?) } else { None };
+        Some(Self { listener, first, lock, logs, oom_events, egress, cgroup_procs: fds.collect() })
     }
 }
 
@@ -192,11 +197,7 @@ fn build_base(
         }
     }
     if base_spec.own_network {
-        use rustix::net::{AddressFamily, SocketType, socket};
-        socket(AddressFamily::INET, SocketType::DGRAM, None)
-            .map_err(std::io::Error::from)
-            .and_then(raise_loopback)
-            .step(|| "bring loopback up".to_owned())?;
+        raise_own_loopback()?;
     }
     Ok(())
 }
@@ -229,7 +230,7 @@ fn boot_session(
     to_warden: &mut Option<OwnedFd>,
 ) -> Result<StartedSandbox, BootFailure> {
     let InitContext { warden, port_channel, session_fds, has_template } = context;
-    let SessionFds { listener, first, lock, logs, oom_events, cgroup_procs } = session_fds;
+    let SessionFds { listener, first, lock, logs, oom_events, egress, cgroup_procs } = session_fds;
     let cgroups = CommandCgroups { cgroup_procs, enforced };
     let binds = receive_binds(&warden)?;
     let logs = match logs {
@@ -246,6 +247,26 @@ fn boot_session(
     }
 
     let pair = || UnixStream::pair().step(|| "make a pair of sockets".to_owned());
+    // Before anything of the session runs, and with nothing of it.
+    let egress = match egress {
+        Some(asked) => {
+            let (to_listeners, init) = pair()?;
+            let step = || "make the egress namespace".to_owned();
+            match fork_into(libc::CLONE_NEWNET).step(step)? {
+                Fork::Child => {
+                    drop((listener, first, lock, logs, oom_events, cgroups));
+                    drop((warden, port_channel, to_warden.take(), to_listeners));
+                    egress_listeners::run(&asked, init.into())
+                }
+                Fork::Parent(listeners) => {
+                    drop((asked, init));
+                    join_egress(listeners, &to_listeners)?;
+                    Some(listeners)
+                }
+            }
+        }
+        None => None,
+    };
     let (launcher, launcher_end) = pair()?;
     let (to_guest, init) = pair()?;
     let guest = match fork().step(|| "fork the guest".to_owned())? {
@@ -272,7 +293,7 @@ fn boot_session(
     let launcher = match fork().step(|| "fork the launcher".to_owned())? {
         Fork::Child => {
             drop((to_guest, warden, guest_fd, lock, to_warden.take()));
-            let others = [vec![guest], protected_pids(plan)].concat();
+            let others = [vec![guest], protected_pids(plan), Vec::from_iter(egress)].concat();
             let job = LauncherJob { who: None, others };
             launcher::run(plan, job, &launcher_end.into(), cgroups)
         }
@@ -294,8 +315,17 @@ fn boot_session(
         // As is this.
         image: None,
     };
-    let others = [vec![guest, launcher], protected_pids(plan)].concat();
+    let others = [vec![guest, launcher], protected_pids(plan), Vec::from_iter(egress)].concat();
     Ok(StartedSandbox { ready, to_guest, guest_fd, lock, cgroups, others })
+}
+
+/// Joins the sandbox's network to the egress namespace of a process, which then sets up its end.
+fn join_egress(listeners: Pid, to_listeners: &UnixStream) -> Result<(), BootFailure> {
+    join(listeners)?;
+    let step = "set the egress namespace up";
+    packet::send(to_listeners, &(), &[]).step(|| step.to_owned())?;
+    let to_listeners = to_listeners.try_clone().step(|| step.to_owned())?;
+    receive::<Result<(), BootFailure>>(&to_listeners.into(), step)?
 }
 
 /// The other processes of ours that commands could name: this one, and the warden where they see the host's.

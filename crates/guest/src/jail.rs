@@ -1,9 +1,11 @@
 //! Building the jail: one straight line, in one thread, before anything else runs inside.
 
 pub(crate) mod container;
+mod egress_net;
 mod host_file;
 mod ids;
 mod limits;
+mod netlink;
 mod root;
 mod root_template;
 mod seccomp;
@@ -14,6 +16,7 @@ use std::io;
 use bastide_proto::boot::{BaseSpec, BootFailure, BootSpec};
 use rustix::io::Errno;
 
+pub(crate) use egress_net::{join, raise_own_loopback, set_up_egress};
 pub(crate) use host_file::{identity_of, open_host_file};
 pub(crate) use ids::IdMap;
 pub(crate) use limits::{Count, LimitContext, UNASKED, UNASKED_OF_HOST, limit_commands};
@@ -25,7 +28,7 @@ pub(crate) use root_template::{add_private, build_template, can_be_template};
 pub(crate) use seccomp::{FilterOptions, Processors, Protected, Shared, WriteTarget};
 pub(crate) use walls::{
     OVER_USERS, WallsReport, give_up_everything, give_up_unneeded, harden_init, prepare_filter,
-    raise_walls, reduce_guest,
+    raise_walls, reduce_guest, reduce_listeners,
 };
 
 /// All there is to know about a sandbox that is to be built.

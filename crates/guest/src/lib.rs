@@ -3,6 +3,7 @@
 mod accounts;
 pub mod container;
 pub mod dial;
+mod egress_listeners;
 mod init;
 mod jail;
 mod launcher;

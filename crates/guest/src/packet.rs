@@ -132,6 +132,31 @@ pub(crate) fn receive_some(
     Ok((received.bytes, last))
 }
 
+/// Receives one packet of a socket that keeps packets apart, with its descriptors, if one is there; `None` where the other
+/// end is gone.
+pub(crate) fn receive_whole<T: DeserializeOwned>(
+    socket: impl AsFd,
+    most: usize,
+) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut buffer = vec![0; most];
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+    let received = recvmsg(socket, &mut [IoSliceMut::new(&mut buffer)], &mut ancillary, flags)?;
+    let mut fds = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(received) = message {
+            fds.extend(received);
+        }
+    }
+    if received.bytes == 0 {
+        return Ok(None);
+    }
+    let message = buffer.get(..received.bytes).unwrap_or_default();
+    let message = bastide_proto::decode(message).map_err(io::Error::other)?;
+    Ok(Some((message, fds)))
+}
+
 /// Fills `buffer`, collecting descriptors; false at the end of the stream.
 fn fill(socket: BorrowedFd<'_>, buffer: &mut [u8], fds: &mut Vec<OwnedFd>) -> io::Result<bool> {
     let mut filled = 0;

@@ -37,7 +37,7 @@ pub(crate) fn fork() -> io::Result<Fork> {
 pub(crate) fn fork_into(namespaces: libc::c_int) -> io::Result<Fork> {
     let flags = libc::c_long::from(namespaces | libc::SIGCHLD);
     // SAFETY: with a null stack, clone behaves like fork: the child runs on a copy of this stack.
-    // The only caller is the warden, which has one thread.
+    // The only callers are the warden and init, which have one thread.
     let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
     forked(libc::pid_t::try_from(pid).unwrap_or(-1))
 }
@@ -310,6 +310,23 @@ pub(crate) fn raise_loopback(socket: impl AsFd) -> io::Result<()> {
     // SAFETY: `SIOCSIFFLAGS` reads the interface request, which lives until the call returns.
     let result =
         unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Has each datagram that is received say which address it was sent to.
+pub(crate) fn receive_destination(socket: impl AsFd) -> io::Result<()> {
+    let on: libc::c_int = 1;
+    let length = libc::socklen_t::try_from(mem::size_of_val(&on)).unwrap_or_default();
+    // SAFETY: the option is an integer, which lives until the call returns, and its length is passed beside it.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::IPPROTO_IP,
+            libc::IP_PKTINFO,
+            (&raw const on).cast(),
+            length,
+        )
+    };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 

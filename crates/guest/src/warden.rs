@@ -6,6 +6,7 @@
 
 pub mod container;
 mod control;
+mod egress;
 mod engine;
 mod event_loop;
 mod folder;
@@ -28,7 +29,9 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bastide_proto::boot::{BaseSpec, BootFailure, BootReport, BootSpec, Ids, Rung, SandboxUp};
+use bastide_proto::boot::{
+    BaseSpec, BootFailure, BootReport, BootSpec, EgressBoot, Ids, Rung, SandboxUp,
+};
 use bastide_proto::warden::{CONTROL_SOCKET, GUEST_SOCKET, WardenResponse};
 use rustix::process::{WaitStatus, setsid};
 
@@ -37,6 +40,7 @@ use crate::jail::{IdMap, StepContext, StepError};
 use crate::sys::close_inherited;
 use crate::{packet, removable_walls};
 use control::ControlSocket;
+use egress::{Egress, EgressFds};
 use event_loop::{Event, EventLoop};
 use folder::{EndNote, Folder};
 use image::Workspace;
@@ -85,10 +89,11 @@ fn serve(owner: UnixStream, template: Option<RootTemplate>) -> io::Result<()> {
     };
     // A session may be long in coming. None will without its owner, whose end of the socket closes.
     owner.set_read_timeout(None)?;
-    let (spec, streams) = match packet::receive::<BootSpec>(&owner) {
+    let (mut spec, streams) = match packet::receive::<BootSpec>(&owner) {
         Ok(Some((mut spec, fds))) => {
             removable_walls::alter_session(&base_spec, &mut spec);
-            (spec, Streams::new(fds)?)
+            let streams = Streams::new(&spec, fds)?;
+            (spec, streams)
         }
         other => {
             if let Some(Ok(base)) = early {
@@ -102,7 +107,9 @@ fn serve(owner: UnixStream, template: Option<RootTemplate>) -> io::Result<()> {
         None => SandboxBase::build(&base_spec, Some(&spec), None, owner),
     };
     let own_network = base_spec.own_network;
-    let booted = base.and_then(|base| boot(&spec, base, streams));
+    // Nobody inside is told the policy.
+    let egress = spec.egress.take();
+    let booted = base.and_then(|base| boot(&spec, egress, base, streams));
     let report = match &booted {
         Ok(sandbox) => BootReport::Ready(sandbox.ready.clone()),
         Err(failure) => BootReport::Failed(failure.clone()),
@@ -168,13 +175,24 @@ struct Streams {
     first: UnixStream,
     /// The file whose lock says that somebody of the session lives.
     lock: OwnedFd,
+    /// What its network needs, where that has a policy.
+    egress: Option<EgressFds>,
 }
 
 impl Streams {
-    fn new(fds: Vec<OwnedFd>) -> io::Result<Self> {
-        let fds = <[OwnedFd; 2]>::try_from(fds).map_err(|_| io::ErrorKind::InvalidData)?;
-        let [first, lock] = fds;
-        Ok(Self { first: first.into(), lock })
+    fn new(spec: &BootSpec, fds: Vec<OwnedFd>) -> io::Result<Self> {
+        let mut fds = fds.into_iter();
+        let mut next = || fds.next().ok_or(io::ErrorKind::InvalidData);
+        let (first, lock) = (next()?.into(), next()?);
+        let egress = match &spec.egress {
+            Some(egress) => {
+                let program = next()?;
+                let secrets = if egress.start.has_secrets { Some(next()?) } else { None };
+                Some(EgressFds { program, secrets })
+            }
+            None => None,
+        };
+        Ok(Self { first, lock, egress })
     }
 }
 
@@ -202,6 +220,8 @@ struct Sandbox {
     /// Held so that everybody can tell that somebody of this session lives.
     _lock: OwnedFd,
     cgroups: Cgroups,
+    /// The network, where it has a policy, until it is watched over.
+    egress: Option<Egress>,
 }
 
 impl Sandbox {
@@ -218,6 +238,7 @@ impl Sandbox {
             owner: Some(owner),
             ports: Ports::new(self.base.port_channel.try_clone()?, own_network),
             mounts: Mounts::new(self.base.keeper_spec(spec)),
+            egress: self.egress.take(),
             is_up: true,
             has_ended: false,
         };
@@ -225,7 +246,7 @@ impl Sandbox {
             match event_loop.run(&mut self.control)? {
                 Event::SandboxEnded => {
                     self.record_end(how_it_ended(self.end()?));
-                    event_loop.mounts.end();
+                    event_loop.end_helpers();
                     // An owner that is still there may want to know; its folder stays as long.
                     if event_loop.owner.is_none() {
                         return Ok(());
@@ -259,7 +280,7 @@ impl Sandbox {
         if event_loop.init.is_some() {
             self.end()?;
             // After the sandbox: what its processes had open is written as they end.
-            event_loop.mounts.end();
+            event_loop.end_helpers();
         }
         Ok(())
     }
@@ -301,10 +322,17 @@ pub(crate) fn logs_of(spec: &BootSpec) -> PathBuf {
 }
 
 /// Builds the session's part of the sandbox; ends all of it if that fails.
-fn boot(spec: &BootSpec, base: SandboxBase, streams: Streams) -> Result<Sandbox, BootFailure> {
+fn boot(
+    spec: &BootSpec,
+    egress: Option<EgressBoot>,
+    base: SandboxBase,
+    mut streams: Streams,
+) -> Result<Sandbox, BootFailure> {
     let mut cgroups = Cgroups::make(&spec.session_dir, &spec.limits);
-    match boot_session(spec, &base, streams, &mut cgroups) {
-        Ok(BootedSession { ready, folder, control, lock, places }) => Ok(Sandbox {
+    let network = Network::start(egress, streams.egress.take());
+    match network.and_then(|network| boot_session(spec, &base, streams, network, &mut cgroups)) {
+        Ok(BootedSession { ready, folder, control, lock, places, egress }) => Ok(Sandbox {
+            egress,
             places: Cell::new(places),
             base,
             ready: SandboxUp { enforced: cgroups.enforced.clone().or(ready.enforced), ..ready },
@@ -330,6 +358,25 @@ struct BootedSession {
     control: ControlSocket,
     lock: OwnedFd,
     places: HeldPlaces,
+    egress: Option<Egress>,
+}
+
+/// The network of a session that has a policy: who serves it, and the end that goes into the sandbox.
+#[derive(Default)]
+struct Network {
+    egress: Option<Egress>,
+    far: Option<OwnedFd>,
+}
+
+impl Network {
+    /// Starts the proxy, if there is a policy.
+    fn start(boot: Option<EgressBoot>, fds: Option<EgressFds>) -> Result<Self, BootFailure> {
+        let (Some(boot), Some(fds)) = (boot, fds) else { return Ok(Self::default()) };
+        let (egress, far) = Egress::start(boot, fds)
+            .step(|| "start the proxy of the network".to_owned())
+            .map_err(StepError::of_session)?;
+        Ok(Self { egress: Some(egress), far: Some(far) })
+    }
 }
 
 /// Gives the session to the sandbox's first process, and sees it through its boot.
@@ -337,8 +384,10 @@ fn boot_session(
     spec: &BootSpec,
     base: &SandboxBase,
     streams: Streams,
+    network: Network,
     cgroups: &mut Cgroups,
 ) -> Result<BootedSession, BootFailure> {
+    let Network { mut egress, far } = network;
     let ids = &base.ids;
     let places =
         mount_points::make(&spec.session_dir, &spec.mount_points).map_err(StepError::of_session)?;
@@ -354,23 +403,29 @@ fn boot_session(
         .map_err(StepError::of_session)?;
     let listen = || format!("listen in {}", spec.session_dir.display());
     let folder = Folder::open(&spec.session_dir).step(listen).map_err(StepError::of_session)?;
-    let Streams { first, lock } = streams;
+    let Streams { first, lock, .. } = streams;
     let session_fds = SessionFds {
         listener: folder.listen(GUEST_SOCKET).step(listen).map_err(StepError::of_session)?,
         first,
         lock: lock.try_clone().step(|| "hold the session's lock".to_owned())?,
         logs: ids.guest_folder(&logs_of(spec))?,
         oom_events: cgroups.oom_events.take(),
+        egress: far,
         cgroup_procs: std::mem::take(&mut cgroups.cgroup_procs),
     };
     let Workspace { bind_override, device, limited_by } = Workspace::mount(spec, base)?;
     cgroups.enforced.disk = limited_by;
     let ready = base.boot_session(spec, &session_fds, &cgroups.enforced, bind_override)?;
     let ready = SandboxUp { image: device, ..ready };
+    // The sandbox has it; a process there that ends is noticed.
+    drop(session_fds);
+    if let Some(egress) = &mut egress {
+        egress.finish_start()?;
+    }
     let control = folder
         .listen(CONTROL_SOCKET)
         .and_then(ControlSocket::new)
         .step(listen)
         .map_err(StepError::of_session)?;
-    Ok(BootedSession { ready, folder, control, lock, places })
+    Ok(BootedSession { ready, folder, control, lock, places, egress })
 }

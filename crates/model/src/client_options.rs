@@ -6,6 +6,7 @@ use serde_json::Value;
 use crate::custom::Custom;
 use crate::error::raise;
 use crate::lax::{Checked, Context, Dump, FromInput, Input, Invalid, Object};
+use crate::policy::Policy;
 use crate::receipt::{Isolation, NetworkAccess, Rung};
 use crate::registry::Registry;
 use crate::registry::kinds::Builtin;
@@ -52,6 +53,8 @@ pub enum ClientOptions {
         isolation: Isolation,
         /// What network it has.
         network: NetworkAccess,
+        /// The policy of a network that has one.
+        policy: Option<Box<Policy>>,
         /// Whether commands may make sandboxes of their own.
         nested_sandbox: bool,
         /// What commands may use, all of them together.
@@ -127,6 +130,7 @@ const LOCAL_KEYS: &[&str] = &[
     "exposed_ports",
     "isolation",
     "network",
+    "policy",
     "nested_sandbox",
     "memory",
     "pids",
@@ -147,8 +151,11 @@ const ISOLATION: [(&str, Isolation); 4] = [
 ];
 
 /// The networks a session on this machine can have, as users write them.
-const NETWORKS: [(&str, NetworkAccess); 2] =
-    [("none", NetworkAccess::None), ("host", NetworkAccess::Host)];
+const NETWORKS: [(&str, NetworkAccess); 3] = [
+    ("none", NetworkAccess::None),
+    ("host", NetworkAccess::Host),
+    ("policy", NetworkAccess::Policy),
+];
 
 /// The options of the backends that come with Bastide.
 pub(crate) const BUILTIN: [Builtin<ClientOptions>; 3] = [
@@ -185,6 +192,10 @@ pub(crate) const BUILTIN: [Builtin<ClientOptions>; 3] = [
             fields.or_with("isolation", Isolation::Auto, |input| input.one_of(&ISOLATION));
         let network =
             fields.or_with("network", NetworkAccess::None, |input| input.one_of(&NETWORKS));
+        let policy = fields.or_with("policy", None, |input| match input.value().is_null() {
+            true => Ok(None),
+            false => Policy::from_input(input).map(|policy| Some(Box::new(policy))),
+        });
         let nested_sandbox = fields.or("nested_sandbox", false);
         let memory = fields.or_with("memory", None, limit);
         let pids = fields.or_with("pids", None, limit);
@@ -197,6 +208,7 @@ pub(crate) const BUILTIN: [Builtin<ClientOptions>; 3] = [
                 exposed_ports: exposed_ports?,
                 isolation: isolation?,
                 network: network?,
+                policy: policy?,
                 nested_sandbox: nested_sandbox?,
                 limits,
             })
@@ -272,10 +284,13 @@ impl Dump for ClientOptions {
                 out.put("network_mode", &network_mode.map(|mode| mode.as_str().to_owned()))?;
                 out.put("labels", labels)?;
             }
-            Self::Local { exposed_ports, isolation, network, nested_sandbox, limits } => {
+            Self::Local { exposed_ports, isolation, network, policy, nested_sandbox, limits } => {
                 out.put("exposed_ports", exposed_ports)?;
                 out.put("isolation", &word(isolation, &ISOLATION))?;
                 out.put("network", &word(network, &NETWORKS))?;
+                if let Some(policy) = policy {
+                    out.put("policy", &policy.to_value())?;
+                }
                 out.put("nested_sandbox", nested_sandbox)?;
                 out.put("memory", &limits.memory.map(i128::from))?;
                 out.put("pids", &limits.pids.map(i128::from))?;
@@ -302,11 +317,17 @@ mod tests {
             "cpu_millis": 500, "disk": null});
         let options = read(whole.clone()).unwrap();
         assert_eq!(options.dump().unwrap(), whole);
+        let rules = json!({"rules": [{"allow": "example.org"}]});
+        let policy = json!({"type": "local", "network": "policy", "policy": rules});
+        let dumped = read(policy).unwrap().dump().unwrap();
+        assert_eq!(read(dumped.clone()).unwrap().dump().unwrap(), dumped);
+        assert_eq!(dumped["policy"]["rules"][0]["allow"], json!(["example.org"]));
         assert_eq!(read(json!({"type": "local"})).unwrap().dump().unwrap()["isolation"], "auto");
         for bad in [
             json!({"type": "local", "isolation": "container"}),
             json!({"type": "local", "network": "bridge"}),
             json!({"type": "local", "memory": 0}),
+            json!({"type": "local", "network": "policy", "policy": {"rules": [{"allow": "a..b"}]}}),
             json!({"type": "local", "color": "red"}),
         ] {
             assert!(read(bad.clone()).is_err(), "{bad}");

@@ -23,6 +23,7 @@ pub mod patch;
 mod path_grant;
 pub mod paths;
 pub mod permissions;
+pub mod policy;
 mod posix_path;
 pub mod pty;
 pub mod python;

@@ -139,6 +139,8 @@ pub enum NetworkAccess {
     Bridge,
     /// The host's network, its loopback interface included.
     Host,
+    /// The places that a policy names, by way of a proxy outside, and a loopback interface of their own.
+    Policy,
 }
 
 impl NetworkAccess {
@@ -149,6 +151,7 @@ impl NetworkAccess {
             Self::None => "none",
             Self::Bridge => "bridge",
             Self::Host => "host",
+            Self::Policy => "policy",
         }
     }
 }

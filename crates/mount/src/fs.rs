@@ -31,6 +31,7 @@ use folders::{Entry, Folders};
 use handles::Handles;
 use siblings::Siblings;
 use staging::Staging;
+pub(crate) use staging::UNSTORED;
 use tree::{ROOT, Tree};
 
 const FOLDER: u32 = 0o040_000;

@@ -7,6 +7,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::egress::EgressStart;
+
 /// The
 /// base of a sandbox, whichever session it is for: a warden is told it first, and can build it before there is a session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +21,8 @@ pub struct BaseSpec {
     pub ids: Ids,
     /// Whether the sandbox has a network of its own with nothing but loopback.
     pub own_network: bool,
+    /// Whether that network leads to an egress namespace, which the session brings along.
+    pub has_egress: bool,
     /// What is built into the new root before anything of the session is, in order.
     pub steps: Vec<RootStep>,
     /// Whether a session adds nothing to this root but in the places made for it.
@@ -67,6 +71,27 @@ pub struct BootSpec {
     pub own_folders: Vec<PathBuf>,
     /// The file system the workspace lies on, where it has one of its own.
     pub image: Option<Image>,
+    /// What serves the network, where it has a policy. Two more descriptors come along: the program of the proxy, and
+    /// the secrets if there are any.
+    pub egress: Option<EgressBoot>,
+}
+
+/// What serves a network that has a policy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EgressBoot {
+    /// What the proxy is told.
+    pub start: EgressStart,
+    /// The file that says which authorities programs inside trust, where the proxy reads TLS.
+    pub bundle: Option<TrustBundle>,
+}
+
+/// A file of certificates that is shown inside.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrustBundle {
+    /// Where the warden writes it.
+    pub path: PathBuf,
+    /// The machine's own, which it begins with.
+    pub machine: Option<PathBuf>,
 }
 
 /// A name in a folder of the host on which something is mounted inside. If it is missing it is made, and

@@ -5,6 +5,7 @@
 pub mod accounts;
 pub mod boot;
 pub mod container;
+pub mod egress;
 pub mod files;
 pub mod frame;
 pub mod hello;

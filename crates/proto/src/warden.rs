@@ -57,6 +57,8 @@ pub enum WardenRequest {
     /// Hand this connection to the keeper of the session's mounts. It is started if need be, from the program whose
     /// descriptor comes with the request; without one, only a keeper that is there is meant.
     Mounts,
+    /// Hand this connection to the proxy of the session's network.
+    Egress,
     /// End the sandbox.
     End {
         /// Whether its folder goes too.
@@ -74,6 +76,11 @@ pub enum WardenResponse {
     Mounts {
         /// Whether there is one.
         is_kept: bool,
+    },
+    /// The proxy of the session's network hears what is said next, if there is one; else the network is closed.
+    Egress {
+        /// Whether there is one.
+        is_served: bool,
     },
     /// Every process of the sandbox has ended. If its folder goes too, it is being removed now, and
     /// is gone when the warden has ended.

@@ -434,6 +434,12 @@ impl NativeSession {
         call(py, "hydrate_workspace", work, convert::nothing)
     }
 
+    /// Has it live on without this process.
+    fn detach(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let session = self.share()?;
+        call(py, "detach", async move { session.detach().await }, convert::nothing)
+    }
+
     /// Ends every process and the machine; its files stay.
     fn shutdown(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let session = self.share()?;

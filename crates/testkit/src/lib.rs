@@ -2,6 +2,7 @@
 
 pub mod chaos;
 pub mod conformance;
+pub mod egress;
 pub mod engine;
 pub mod escape;
 pub mod fuzz;

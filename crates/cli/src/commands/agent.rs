@@ -2,6 +2,7 @@
 
 mod best_of;
 mod list;
+mod policy;
 mod report;
 mod work;
 

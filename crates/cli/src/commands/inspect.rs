@@ -3,9 +3,12 @@
 use std::process::ExitCode;
 use std::time::{Duration, UNIX_EPOCH};
 
-use bastide::Result;
+use bastide::egress::EgressStatus;
+use bastide::{NetworkAccess, Result, SessionStatus};
+use serde_json::{Value, json};
 
 use super::ls::{ago, object};
+use super::net::status_object;
 use crate::clients::clients;
 use crate::ui::{Table, Ui};
 
@@ -24,13 +27,26 @@ pub(crate) struct InspectArgs {
 pub(crate) async fn run(ui: &mut Ui, args: InspectArgs) -> Result<ExitCode> {
     let client = clients()?;
     let session = client.inspect(&client.find(&args.id)?).await?;
+    let has_policy =
+        session.receipt.as_ref().is_some_and(|receipt| receipt.network == NetworkAccess::Policy);
+    let egress = match has_policy && session.status == SessionStatus::Running {
+        true => Some(client.of(&session.id)?.egress_status(&session.id).await),
+        false => None,
+    };
     if args.json {
-        ui.json(&object(&session))?;
+        let mut object = object(&session);
+        if let (Some(egress), Value::Object(object)) = (&egress, &mut object) {
+            object.insert("egress".to_owned(), egress_object(egress));
+        }
+        ui.json(&object)?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut table = Table::new(&["WHAT", "IS"]);
     let mut row = |what: &str, is: String| table.row([what.to_owned(), is]);
     row("id", session.id.to_string());
+    if let Some(name) = &session.name {
+        row("name", name.to_string());
+    }
     row("state", session.status.as_str().to_owned());
     row("backend", session.backend.clone());
     row("root", session.root.clone());
@@ -52,6 +68,28 @@ pub(crate) async fn run(ui: &mut Ui, args: InspectArgs) -> Result<ExitCode> {
         receipt.not_enforced.iter().for_each(|open| row("open", open.clone()));
         row("points", receipt.points.as_str().to_owned());
     }
+    match &egress {
+        Some(Ok(egress)) => row("proxy", format!("process {}", egress.pid)),
+        Some(Err(error)) => row("proxy", error.message().to_owned()),
+        None => {}
+    }
     ui.table(&table)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What programs are told of the network; why nothing is known, where its proxy does not answer.
+fn egress_object(egress: &Result<EgressStatus>) -> Value {
+    match egress {
+        Ok(egress) => {
+            let whole = status_object(egress, &[]);
+            let part = |key: &str| whole.get(key).cloned().unwrap_or_default();
+            json!({
+                "pid": part("pid"),
+                "rules": part("rules"),
+                "read_hosts": part("read_hosts"),
+                "flows": part("flows"),
+            })
+        }
+        Err(error) => json!({"error": error.message()}),
+    }
 }

@@ -34,6 +34,7 @@ fn in_own_words(condition: &Condition) -> Option<Cow<'static, str>> {
         Condition::RecordMissing => {
             "`bastide rm` removes the session; what it left can be copied before".into()
         }
+        Condition::SessionMissing => "`bastide ls` lists those there are".into(),
         Condition::SessionBeingRemoved(id) => {
             format!("if that was interrupted, `bastide rm {id}` or `bastide sweep` finishes it")
                 .into()

@@ -176,6 +176,7 @@ impl Client {
                 record.spec.root.as_str().clone_into(value);
             }
         }
+        self.refresh_egress(&mut record).await?;
         record.exposed_ports.clone_from(&from.exposed_ports);
         record.base_dir.clone_from(&from.base_dir);
         record.git = from.git.clone();
@@ -204,6 +205,7 @@ impl Client {
             is_new: true,
             starts: true,
             unreadable: None,
+            name: None,
             origin: Some(origin),
         };
         self.reserve_and_boot(record, start).await

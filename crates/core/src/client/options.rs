@@ -30,9 +30,17 @@ impl CreateOptions {
                 created.unix_local = true;
                 exposed_ports
             }
-            ClientOptions::Local { exposed_ports, isolation, network, nested_sandbox, limits } => {
+            ClientOptions::Local {
+                exposed_ports,
+                isolation,
+                network,
+                policy,
+                nested_sandbox,
+                limits,
+            } => {
                 created.isolation = *isolation;
                 created.network = *network;
+                created.policy = policy.as_deref().cloned();
                 created.nested_sandbox = *nested_sandbox;
                 created.limits = ResourceLimits {
                     memory: limits.memory,

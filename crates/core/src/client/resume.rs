@@ -166,6 +166,7 @@ impl Client {
         }
         state.check_resumable()?;
         record.spec.storage = storage(&state.manifest)?;
+        self.refresh_egress(&mut record).await?;
         record.tied = options.tied_to_owner;
         // The folder of the host may have been taken away meanwhile; what a session has itself stays.
         let workspace = record.spec.host_workspace.as_ref().is_none_or(|folder| folder.is_dir());
@@ -177,6 +178,7 @@ impl Client {
             is_new: false,
             starts,
             unreadable: None,
+            name: None,
             origin: None,
         };
         self.audit(id, "resuming", || json!({})).await?;
@@ -304,6 +306,7 @@ impl Client {
             is_new: false,
             starts: false,
             unreadable,
+            name: None,
             origin: None,
         };
         self.session(record, machine, link, start)

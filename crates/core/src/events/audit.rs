@@ -11,7 +11,7 @@
 mod head;
 mod key;
 mod log;
-mod mount_notes;
+mod notes;
 mod proof;
 mod read;
 mod record;
@@ -36,16 +36,17 @@ use crate::backend::SessionId;
 use crate::{Error, ErrorKind, Result};
 
 pub use key::{AuditKey, AuditPublicKey};
-pub use mount_notes::mount_notes;
+pub use notes::{egress_notes, mount_notes};
 pub use proof::{AuditProof, prove};
 pub use read::{AuditReader, AuditRecord};
 pub use report::{AuditProblem, AuditReport};
 pub use verify::verify;
 
+pub(crate) use sync::hold;
 pub(super) use sync::settle;
 
 use log::AuditLog;
-use mount_notes::MountNotes;
+use notes::{NoteKind, Notes};
 use record::{Bounded, Fields, bounded_text};
 
 /// The folder of all audit logs, in the home of sessions.
@@ -146,7 +147,7 @@ pub fn forget(home: &Path, id: &SessionId) -> Result<()> {
     let removed = match std::fs::remove_dir_all(&folder) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
         // After the log, so that one that is only half gone is noticed.
-        _ => head::remove(&folder, id).and(mount_notes::remove(&folder)),
+        _ => head::remove(&folder, id).and(notes::remove(&folder)),
     };
     removed.map_err(|error| {
         let message = format!("cannot remove what is on record about session {id}: {error}");
@@ -215,23 +216,26 @@ impl Auditor {
 
     /// Puts a change of the session's state on record.
     pub(crate) async fn state(&self, state: &str, data: Value) -> Result<()> {
-        self.take_mount_notes().await?;
+        self.take_notes().await?;
         let fields = Fields::default().with("state", state).with("data", Bounded::value(&data));
         self.put("state", fields).await
     }
 
-    /// Puts on record what commands changed in stores that are mounted from outside: whoever keeps the mounts has only
-    /// noted it.
-    async fn take_mount_notes(&self) -> Result<()> {
-        let notes = match MountNotes::take(self.log.folder()) {
-            Ok(notes) => notes,
-            Err(error) => return self.judge(Err(error)),
-        };
-        let Some(notes) = notes else { return Ok(()) };
-        for note in notes.read() {
-            self.put("mount", Fields::default().with("data", Bounded::value(&note))).await?;
+    /// Puts on record what processes beside the session have only noted.
+    async fn take_notes(&self) -> Result<()> {
+        for kind in NoteKind::ALL {
+            let notes = match Notes::take(self.log.folder(), kind) {
+                Ok(notes) => notes,
+                Err(error) => return self.judge(Err(error)),
+            };
+            let Some(notes) = notes else { continue };
+            for note in notes.read() {
+                let fields = Fields::default().with("data", Bounded::value(&note));
+                self.put(kind.record(), fields).await?;
+            }
+            self.judge(notes.empty())?;
         }
-        self.judge(notes.empty())
+        Ok(())
     }
 
     /// Has a change of the session's state put on record, late, before anything else is.

@@ -112,6 +112,21 @@ impl Record {
             machine: None,
         }
     }
+
+    /// Puts the variables that its network brings along into its environment: placeholders of secrets whatever was there,
+    /// and settings of package managers where nothing was.
+    pub(crate) fn set_egress_variables(&mut self) {
+        let Some(egress) = &self.spec.egress else { return };
+        for (key, value) in egress.variables() {
+            self.env.retain(|(known, _)| *known != key);
+            self.env.push((key, value));
+        }
+        for (key, value) in &egress.settings {
+            if !self.env.iter().any(|(known, _)| known == key) {
+                self.env.push((key.clone(), value.clone()));
+            }
+        }
+    }
 }
 
 fn now_ms() -> u64 {

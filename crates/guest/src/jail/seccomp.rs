@@ -11,5 +11,6 @@ mod table;
 
 pub(crate) use filter::{
     FilterOptions, Processors, Protected, Shared, filter, first_filter, guest_filter, init_filter,
+    listeners_filter,
 };
 pub(crate) use set_id::WriteTarget;

@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use super::seccomp::{
     FilterOptions, Processors, Protected, Shared, WriteTarget, filter, guest_filter, init_filter,
+    listeners_filter,
 };
 use super::{SandboxSpec, StepContext, StepError, open_host_file};
 use crate::accounts::Identity;
@@ -230,6 +231,15 @@ pub(crate) fn reduce_guest(has_users: bool) -> Result<(), StepError> {
     keep_capabilities(keep, if is_root { keep } else { keep.intersection(OVER_USERS) })?;
     become_untraceable()?;
     harden(PREPARED_GUEST.get(), guest_filter)
+}
+
+/// Leaves the process that makes listening sockets what that takes.
+pub(crate) fn reduce_listeners() -> Result<(), StepError> {
+    let keep = CapabilitySet::NET_BIND_SERVICE;
+    give_up_for_ever(keep)?;
+    keep_capabilities(keep, keep)?;
+    become_untraceable()?;
+    harden(None, listeners_filter)
 }
 
 fn become_untraceable() -> Result<(), StepError> {

@@ -13,6 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::control::{ControlRequest, ControlSocket, answer};
+use super::egress::Egress;
 use super::mounts::Mounts;
 use super::ports::{Ports, Source};
 
@@ -25,6 +26,8 @@ pub(super) struct EventLoop {
     pub(super) owner: Option<UnixStream>,
     pub(super) ports: Ports,
     pub(super) mounts: Mounts,
+    /// The network, where it has a policy.
+    pub(super) egress: Option<Egress>,
     /// Whether the owner has said that the guest is up, where it has to.
     pub(super) is_up: bool,
     /// Whether the sandbox was seen to end.
@@ -54,6 +57,7 @@ enum Ready {
     Owner,
     Listener,
     Caller,
+    Egress,
     Ports(Source),
 }
 
@@ -81,15 +85,32 @@ impl EventLoop {
                     return Ok(event);
                 }
             }
+            if let Some(egress) = &mut self.egress
+                && (ready.contains(&Ready::Egress) || egress.is_late())
+            {
+                egress.handle_ready();
+            }
             let ports: Vec<_> = ready
                 .into_iter()
                 .filter_map(|ready| match ready {
                     Ready::Ports(source) => Some(source),
-                    Ready::Init | Ready::Owner | Ready::Listener | Ready::Caller => None,
+                    Ready::Init
+                    | Ready::Owner
+                    | Ready::Listener
+                    | Ready::Caller
+                    | Ready::Egress => None,
                 })
                 .collect();
             self.ports.handle_ready(&ports);
         }
+    }
+
+    /// Ends the processes beside the warden. The sandbox has ended.
+    pub(super) fn end_helpers(&mut self) {
+        if let Some(egress) = &mut self.egress {
+            egress.end();
+        }
+        self.mounts.end();
     }
 
     fn handle_request(&mut self, asked: ControlRequest) -> Option<Event> {
@@ -106,6 +127,13 @@ impl EventLoop {
             WardenRequest::Mounts => {
                 self.mounts.hand_over(&caller, program.as_ref(), self.ports.channel());
             }
+            WardenRequest::Egress => match &self.egress {
+                Some(egress) => egress.hand_over(&caller),
+                None => {
+                    let errno = Errno::OPNOTSUPP.raw_os_error();
+                    answer(&caller, &WardenResponse::Refused { errno });
+                }
+            },
             WardenRequest::End { remove } => return Some(Event::Asked { remove, caller }),
             _ => answer(&caller, &WardenResponse::Refused { errno: Errno::NOSYS.raw_os_error() }),
         }
@@ -158,10 +186,16 @@ impl EventLoop {
         for caller in control.callers() {
             add(Ready::Caller, PollFd::new(caller, PollFlags::IN));
         }
+        let egress = self.egress.as_ref();
+        if let Some(channel) = egress.and_then(Egress::channel) {
+            add(Ready::Egress, PollFd::from_borrowed_fd(channel, PollFlags::IN));
+        }
         for (source, fd, flags) in self.ports.waits() {
             add(Ready::Ports(source), PollFd::from_borrowed_fd(fd, flags));
         }
-        let deadline = control.deadline().into_iter().chain(self.ports.deadline()).min();
+        let deadlines =
+            [control.deadline(), self.ports.deadline(), egress.and_then(Egress::deadline)];
+        let deadline = deadlines.into_iter().flatten().min();
         let most = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let most = most.and_then(|most| Timespec::try_from(most).ok());
         match poll(&mut waits, most.as_ref()) {

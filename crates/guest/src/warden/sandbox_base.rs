@@ -166,6 +166,7 @@ impl SandboxBase {
             enforced: enforced.clone(),
             has_logs: session_fds.logs.is_some(),
             has_oom_events: session_fds.oom_events.is_some(),
+            has_egress: session_fds.egress.is_some(),
         };
         // An init that has its session waits for all of these, and could not say what went wrong here.
         let binds = self.clone_binds(&spec.steps, workspace).map_err(StepError::of_session)?;

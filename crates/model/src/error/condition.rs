@@ -22,6 +22,8 @@ pub enum Condition {
     RecordDamaged,
     /// A session has files, and no record.
     RecordMissing,
+    /// There is no such session.
+    SessionMissing,
     /// The session of that id is being removed, or its removal was interrupted.
     SessionBeingRemoved(String),
     /// The making of the session of that id was interrupted.
@@ -79,6 +81,7 @@ impl Condition {
             Self::RecordMissing => {
                 "`Client::delete` removes the session; what it left can be copied before"
             }
+            Self::SessionMissing => "`Client::list` lists those there are",
             Self::SessionBeingRemoved(_) => {
                 "if that was interrupted, `Client::delete` or `Client::sweep` finishes it"
             }

@@ -3,6 +3,7 @@
 //! The test program carries itself into the session and starts itself there with [`FLAG`], so a trial
 //! needs nothing that an image may not have.
 
+mod egress;
 mod gaps;
 mod set_id;
 mod swap;
@@ -62,6 +63,11 @@ fn attempt(name: &str, arguments: &[String]) -> io::Result<Vec<String>> {
         "processes" => processes(),
         "descriptors" => descriptors(),
         "connect" => Ok(connect(argument(0), argument(1))),
+        "dial" => Ok(egress::dial(argument(0), argument(1))),
+        "datagram" => egress::datagram(argument(0)),
+        "ask-name" => egress::ask_name(argument(0), argument(1)),
+        "kill-everybody" => egress::kill_everybody(),
+        "raw-sockets" => Ok(sys::not_refused(&sys::raw_sockets())),
         "loopback" => loopback(),
         "sockets" => sockets(argument(0), argument(1), argument(2)),
         "families" => Ok(sys::not_refused(&sys::sockets())),

@@ -5,21 +5,30 @@ use serde_json::Value;
 use crate::shell::{Outcome, cargo, read, say};
 
 /// Every crate, and the crates of ours it may depend on. Tests may use the test kit besides.
-const ALLOWED: [(&str, &[&str]); 19] = [
+const ALLOWED: [(&str, &[&str]); 21] = [
     ("bastide-archive", &["bastide-model"]),
     ("bastide-model", &[]),
     ("bastide-proto", &[]),
     ("bastide-wire", &[]),
     ("bastide-guest", &["bastide-proto", "bastide-wire"]),
     ("bastide-guest-bin", &[]),
+    ("bastide-egress", &["bastide-model", "bastide-proto"]),
+    ("bastide-egress-bin", &["bastide-guest-bin"]),
     ("bastide-mount", &["bastide-proto"]),
     ("bastide-mount-bin", &["bastide-guest-bin"]),
     ("bastide", &["bastide-archive", "bastide-model", "bastide-proto", "bastide-wire"]),
     (
         "bastide-local",
-        &["bastide", "bastide-guest-bin", "bastide-mount-bin", "bastide-proto", "bastide-wire"],
+        &[
+            "bastide",
+            "bastide-egress-bin",
+            "bastide-guest-bin",
+            "bastide-mount-bin",
+            "bastide-proto",
+            "bastide-wire",
+        ],
     ),
-    ("bastide-docker", &["bastide", "bastide-guest-bin", "bastide-proto"]),
+    ("bastide-docker", &["bastide", "bastide-guest-bin", "bastide-mount-bin", "bastide-proto"]),
     ("bastide-sbx", &["bastide", "bastide-guest-bin", "bastide-proto"]),
     ("bastide-sbx-stand-in", &["bastide", "bastide-local"]),
     ("bastide-remote", &["bastide"]),

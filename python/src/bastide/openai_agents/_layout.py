@@ -18,7 +18,8 @@ from agents.sandbox.snapshot import NoopSnapshot
 from ..errors import BastideError
 from ._errors import upstream_error
 from ._files import FilesSession, used
-from ._parcel import parcel, refuse_mounts
+from ._mounts import check_mounts, mount_entries
+from ._parcel import parcel
 from ._snapshot import BastideSnapshot
 from ._source import source
 
@@ -34,14 +35,14 @@ class LayoutSession(FilesSession):
         session_running: bool | None = None,
     ) -> None:
         manifest = manifest or self.state.manifest
-        refuse_mounts(manifest)
+        check_mounts(manifest)
         self._refuse_other_walls(manifest)
 
     async def _apply_manifest(
         self, *, only_ephemeral: bool = False, provision_accounts: bool = True
     ) -> MaterializationResult:
         manifest = self.state.manifest
-        refuse_mounts(manifest)
+        check_mounts(manifest)
         await self._up("start")
         if provision_accounts and not only_ephemeral:
             await self.provision_manifest_accounts()
@@ -114,7 +115,10 @@ class LayoutSession(FilesSession):
             raise upstream_error(error, "start", path=manifest.root) from error
 
     def _skipped(self) -> list[str]:
-        return sorted(path.as_posix() for path in self._persist_workspace_skip_relpaths())
+        # Mounts are in no snapshot anyway.
+        mounted = mount_entries(self.state.manifest)
+        paths = (path.as_posix() for path in self._persist_workspace_skip_relpaths())
+        return sorted(path for path in paths if path not in mounted)
 
     async def persist_workspace(self) -> io.IOBase:
         stream, _sha256 = await self._archive()

@@ -2,34 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
 from pathlib import Path, PurePath
 from typing import Any
 
 from agents.sandbox.entries import BaseEntry, Dir, File, GitRepo, LocalDir, LocalFile, Mount
-from agents.sandbox.errors import MountConfigError
-from agents.sandbox.manifest import Manifest
+
+from ._mounts import BastideHostMountStrategy, mount_payload
 
 Item = tuple[Any, ...]
-
-
-def has_mount(entries: Iterable[BaseEntry]) -> bool:
-    """Whether there is a mount among entries, or in a folder among them."""
-    for entry in entries:
-        if isinstance(entry, Mount):
-            return True
-        if isinstance(entry, Dir) and has_mount(entry.children.values()):
-            return True
-    return False
-
-
-def refuse_mounts(manifest: Manifest) -> None:
-    """Mounts are refused before anything is made."""
-    if has_mount(manifest.entries.values()):
-        raise MountConfigError(
-            message="sandboxes of the Python package cannot mount storage",
-            context={"backend": "bastide"},
-        )
 
 
 def _text(key: str | PurePath) -> str:
@@ -59,6 +40,8 @@ def parcel(path: str | PurePath, entry: BaseEntry) -> Item | None:
     elif kind is GitRepo:
         repo: Any = entry
         payload, word = (repo.host, repo.repo, repo.ref, repo.subpath), "git_repo"
+    elif isinstance(entry, Mount) and type(entry.mount_strategy) is BastideHostMountStrategy:
+        payload, word = json.dumps(mount_payload(entry)), "mount"
     else:
         return None
     mode = entry.permissions.to_mode() & 0o777

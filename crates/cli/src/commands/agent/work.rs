@@ -10,7 +10,7 @@ use bastide_runs::stream::{Listener, RunEvent};
 use bastide_runs::workspace::{Uncommitted, WorkspaceMode, WorkspaceOptions};
 use bastide_runs::{RunConfig, Sandbox, SandboxOptions};
 
-use super::{WhichAgent, best_of, report};
+use super::{WhichAgent, best_of, policy, report};
 use crate::args::session::{Planned, SessionArgs};
 use crate::args::values::parse_time;
 use crate::clients::run_home;
@@ -30,9 +30,6 @@ use crate::ui::Ui;
 pub(crate) struct WorkArgs {
     #[command(flatten)]
     agent: WhichAgent,
-
-    #[command(flatten)]
-    session: SessionArgs,
 
     /// Where the agent works; --best-of works in clones
     #[arg(long, value_name = "MODE")]
@@ -86,6 +83,9 @@ pub(crate) struct WorkArgs {
     /// What the agent is to do
     #[arg(required = true, last = true, value_name = "PROMPT")]
     prompt: Vec<String>,
+
+    #[command(flatten)]
+    session: SessionArgs,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -123,7 +123,7 @@ impl Work {
     pub(super) fn sandbox(&self, branch: Option<&str>) -> Result<Sandbox> {
         let mut given = self.given.clone();
         given.branch = branch.map(str::to_owned);
-        let Planned { backend, client, manifest, options, provided } = &self.planned;
+        let Planned { backend, client, manifest, options, provided, .. } = &self.planned;
         let options = SandboxOptions::new(&self.workspace)
             .given(given)
             .create(options.clone())
@@ -174,7 +174,10 @@ pub(super) async fn run(ui: &mut Ui, args: WorkArgs) -> Result<ExitCode> {
 async fn prepare(ui: &Ui, args: WorkArgs) -> Result<Work> {
     let spec = args.agent.spec()?;
     let passed = passed(&args.passed)?;
-    let (workspace, planned) = args.session.for_agent(ui).await?;
+    let (workspace, mut planned) = args.session.for_agent(ui).await?;
+    if planned.names_policy {
+        policy::add_agent(&spec, &passed, &mut planned)?;
+    }
     let mode = match (args.best_of, args.mode) {
         (Some(_), Some(ModeArg::InPlace | ModeArg::Worktree)) => {
             let message = "--mode: agents that work side by side each need a clone";
@@ -224,7 +227,7 @@ fn say_what_is_inside(
     }
     if network == NetworkAccess::None && !spec.hosts.is_empty() {
         ui.note(&format!(
-            "{} wants to reach {}, and has no network; `--network host` gives it yours",
+            "{} wants to reach {}, and has no network; `--network policy` gives it that, `--network host` yours",
             spec.name,
             spec.hosts.join(", ")
         ));

@@ -106,6 +106,13 @@ pub(crate) fn init_filter() -> BpfProgram {
     denying(&refused, &[])
 }
 
+/// The filter of the process that makes listening sockets: those, its socket to the warden, and memory.
+pub(crate) fn listeners_filter() -> BpfProgram {
+    let mut allowed = denied(table::LISTENERS.iter());
+    allowed.insert(libc::SYS_socket, vec![vec![Equal(0, number(libc::AF_INET))]]);
+    program(&Rules::new(), &allowed)
+}
+
 /// The filter of a container's first process, which everything inside inherits. An engine has made the mounts, so what
 /// makes more is left only where commands may.
 pub(crate) fn first_filter(shared: Shared) -> BpfProgram {

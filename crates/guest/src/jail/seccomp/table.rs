@@ -449,6 +449,23 @@ pub(super) const INITS: &[libc::c_long] = &[
 pub(super) const NOT_INITS: &[libc::c_long] =
     &[libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
 
+/// What the process in the egress namespace does, besides making sockets.
+pub(super) const LISTENERS: &[libc::c_long] = &[
+    libc::SYS_bind,
+    libc::SYS_brk,
+    libc::SYS_close,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_listen,
+    libc::SYS_mmap,
+    libc::SYS_mremap,
+    libc::SYS_munmap,
+    libc::SYS_recvmsg,
+    libc::SYS_restart_syscall,
+    libc::SYS_sendmsg,
+    libc::SYS_setsockopt,
+];
+
 /// What commands may do, and the guest does not.
 pub(super) const NOT_THE_GUESTS: &[libc::c_long] = &[
     libc::SYS_execve,

@@ -171,6 +171,20 @@ pub(super) fn sockets() -> Vec<Attempt> {
     ])
 }
 
+/// Sockets that send or see what no other socket does.
+pub(super) fn raw_sockets() -> Vec<Attempt> {
+    let (family, kind) = (libc::c_long::from, libc::c_long::from);
+    let (raw, datagram) = (kind(libc::SOCK_RAW), kind(libc::SOCK_DGRAM));
+    let every = libc::c_long::from(libc::ETH_P_ALL.to_be());
+    attempts(&[
+        ("icmp", libc::SYS_socket, [family(libc::AF_INET), raw, 1, 0, 0]),
+        ("raw ip", libc::SYS_socket, [family(libc::AF_INET), raw, 255, 0, 0]),
+        ("raw six", libc::SYS_socket, [family(libc::AF_INET6), raw, 58, 0, 0]),
+        ("packet", libc::SYS_socket, [family(libc::AF_PACKET), raw, every, 0, 0]),
+        ("cooked packet", libc::SYS_socket, [family(libc::AF_PACKET), datagram, every, 0, 0]),
+    ])
+}
+
 /// Interfaces of the kernel that reach past a sandbox, or have led out of many.
 pub(super) fn reaching_calls() -> Vec<Attempt> {
     let family = libc::c_long::from;

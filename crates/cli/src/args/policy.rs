@@ -1,0 +1,180 @@
+//! The policy of a network, as it is written on the command line.
+
+use std::path::{Path, PathBuf};
+
+use bastide::egress::EnvironmentReader;
+use bastide::model::document::Format;
+use bastide::model::policy::{
+    Action, Flow, Host, HostPattern, Policy, PortRange, Rule, SecretSource, SecretSpec, Verdict,
+};
+use bastide::{Error, ErrorKind, Result};
+
+use crate::config;
+
+/// The longest policy that is read.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// Which places commands reach
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct PolicyArgs {
+    /// Policy of the network: JSON, YAML or TOML
+    #[arg(long, value_name = "FILE")]
+    policy: Option<PathBuf>,
+
+    /// Place commands may reach, or a preset such as @packages (can be repeated)
+    #[arg(long, value_name = "HOST[:PORT]")]
+    allow: Vec<String>,
+
+    /// Secret that stays outside and goes to one host: NAME=env:VAR@HOST, file:PATH or cmd:COMMAND (can be repeated);
+    /// inside, the variable NAME holds a placeholder
+    #[arg(long, value_name = "NAME=SOURCE@HOST")]
+    secret: Vec<String>,
+}
+
+impl PolicyArgs {
+    /// The policy; none if none is asked for.
+    pub(crate) fn policy(&self) -> Result<Option<Policy>> {
+        if self.policy.is_none() && self.allow.is_empty() && self.secret.is_empty() {
+            return Ok(None);
+        }
+        let mut policy = match &self.policy {
+            Some(path) => read(path)?,
+            None => Policy::default(),
+        };
+        // What is written on the command line is meant more than what is written in a file.
+        let allowed: Vec<_> = self.allow.iter().map(|text| allow(text)).collect::<Result<_>>()?;
+        policy.rules.splice(0..0, allowed);
+        for text in &self.secret {
+            let (name, spec) = secret(text)?;
+            check_reached(&policy, text, &spec)?;
+            policy.secrets.insert(name, spec);
+        }
+        checked(policy).map(Some)
+    }
+}
+
+/// A policy of this machine, for whoever reads its variables.
+pub(crate) fn environment() -> EnvironmentReader {
+    EnvironmentReader::new(config::variable)
+}
+
+/// Reads a policy from a file.
+pub(crate) fn read(path: &Path) -> Result<Policy> {
+    use std::io::Read;
+    let name = path.display().to_string();
+    let text = std::fs::File::open(path).and_then(|file| {
+        let mut text = String::new();
+        file.take(MAX_BYTES).read_to_string(&mut text).map(|_| text)
+    });
+    let text = text.map_err(|error| {
+        Error::new(ErrorKind::NotFound, format!("cannot read the policy {name}: {error}"))
+    })?;
+    Policy::parse(&name, &text, Format::of_file(&name).unwrap_or(Format::Yaml))
+}
+
+/// A policy whose parts were put together here, as it would be read.
+pub(crate) fn checked(policy: Policy) -> Result<Policy> {
+    Policy::from_value(&policy.to_value())?;
+    Ok(policy)
+}
+
+/// A rule that allows a place.
+pub(crate) fn allow(text: &str) -> Result<Rule> {
+    let wrong = |why: String| {
+        Error::new(ErrorKind::InvalidInput, format!("--allow {text}: {why}"))
+            .with_context("option", "--allow")
+            .with_hint("write HOST, HOST:PORT, *.HOST, an address, or a preset such as @packages")
+    };
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
+            let port: u16 = port.parse().map_err(|_| wrong(format!("{port:?} is no port")))?;
+            (host, Some(port))
+        }
+        _ => (text, None),
+    };
+    let pattern = HostPattern::parse(host).map_err(wrong)?;
+    let mut rule = Rule::new(Action::Allow, vec![pattern]);
+    match port {
+        Some(0) => return Err(wrong("0 is no port".to_owned())),
+        Some(port) => rule.ports = vec![PortRange::one(port)],
+        None => {}
+    }
+    Ok(rule)
+}
+
+fn secret(text: &str) -> Result<(String, SecretSpec)> {
+    let wrong = |why: &str| {
+        // What follows the name may be a key that somebody wrote by mistake.
+        let name = text.split('=').next().unwrap_or_default();
+        Error::new(ErrorKind::InvalidInput, format!("--secret {name}: {why}"))
+            .with_context("option", "--secret")
+            .with_hint("write NAME=env:VARIABLE@HOST, NAME=file:PATH@HOST or NAME=cmd:COMMAND@HOST")
+    };
+    let (name, rest) = text.split_once('=').ok_or_else(|| wrong("it has no source"))?;
+    let (source, host) = rest.rsplit_once('@').ok_or_else(|| wrong("it names no host"))?;
+    let from = SecretSource::parse(source).map_err(|why| wrong(&why))?;
+    let host = HostPattern::parse(host).map_err(|why| wrong(&why))?;
+    Ok((name.to_owned(), SecretSpec { from, env: Some(name.to_owned()), hosts: vec![host] }))
+}
+
+/// A secret for a host that nothing allows would never be of use.
+fn check_reached(policy: &Policy, text: &str, secret: &SecretSpec) -> Result<()> {
+    for pattern in &secret.hosts {
+        let HostPattern::Name(name) = pattern else { continue };
+        let Ok(host) = Host::parse(name) else { continue };
+        let found = policy.explain(&Flow { host: &host, port: 443, http: None });
+        if found.verdict == Verdict::Deny {
+            let secret = text.split('=').next().unwrap_or_default();
+            let message = format!("--secret {secret}: no rule lets commands reach {name}");
+            return Err(Error::new(ErrorKind::InvalidInput, message)
+                .with_context("option", "--secret")
+                .with_hint(format!("add `--allow {name}`")));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(allow: &[&str], secret: &[&str]) -> PolicyArgs {
+        let owned = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect();
+        PolicyArgs { policy: None, allow: owned(allow), secret: owned(secret) }
+    }
+
+    #[test]
+    fn reads_places_with_and_without_ports() {
+        for (text, host, port) in [
+            ("example.org", "example.org", None),
+            ("example.org:8443", "example.org", Some(8443)),
+            ("*.example.org", "*.example.org", None),
+            ("10.0.0.0/8:5432", "10.0.0.0/8", Some(5432)),
+            ("@packages", "@packages", None),
+        ] {
+            let rule = allow(text).unwrap();
+            assert_eq!(rule.hosts[0].to_string(), host);
+            assert_eq!(rule.ports.first().map(|range| range.first), port, "{text}");
+        }
+        for bad in ["", "a..b", "example.org:0", "example.org:x", "https://example.org", "a b"] {
+            assert!(allow(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn takes_no_secret_that_could_not_be_used_and_repeats_no_source() {
+        let policy = args(&["api.example.org"], &["KEY=cmd:echo a@b@api.example.org"]).policy();
+        let policy = policy.unwrap().unwrap();
+        assert_eq!(policy.secrets["KEY"].from.to_string(), "cmd:echo a@b");
+        assert_eq!(policy.secrets["KEY"].env.as_deref(), Some("KEY"));
+        let error = args(&[], &["KEY=env:A@api.example.org"]).policy().unwrap_err();
+        assert!(error.message().contains("api.example.org"), "{error}");
+        for bad in
+            ["KEY", "KEY=env:A", "KEY=sk-hidden@api.example.org", "K-Y=env:A@api.example.org"]
+        {
+            let error = args(&["api.example.org"], &[bad]).policy().unwrap_err();
+            assert!(!error.to_string().contains("sk-hidden"), "{error}");
+        }
+        assert!(args(&[], &[]).policy().unwrap().is_none());
+    }
+}

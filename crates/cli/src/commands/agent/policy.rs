@@ -1,0 +1,42 @@
+//! The policy of a network that an agent works in: the places its file names, and its keys, which stay outside.
+
+use bastide::Result;
+use bastide::model::policy::{HostPattern, SecretSource, SecretSpec};
+use bastide_runs::agents::AgentSpec;
+
+use crate::args::policy::{allow, checked};
+use crate::args::session::Planned;
+use crate::config;
+
+/// Lets an agent reach what its file names. A key that is set and was not passed in is shown to its hosts by the proxy;
+/// inside there is a placeholder.
+pub(super) fn add_agent(
+    spec: &AgentSpec,
+    passed: &[(String, String)],
+    planned: &mut Planned,
+) -> Result<()> {
+    let mut policy = planned.options.policy.take().unwrap_or_default();
+    for host in &spec.hosts {
+        policy.rules.push(allow(host)?);
+    }
+    for credential in &spec.credentials {
+        let name = &credential.env;
+        let is_inside = passed.iter().any(|(known, _)| known == name);
+        if is_inside || policy.secrets.contains_key(name) || config::variable(name).is_none() {
+            continue;
+        }
+        let hosts: Vec<_> =
+            credential.hosts.iter().filter_map(|host| HostPattern::parse(host).ok()).collect();
+        if hosts.is_empty() {
+            continue;
+        }
+        for host in &credential.hosts {
+            policy.rules.push(allow(host)?);
+        }
+        let from = SecretSource::Env(name.clone());
+        policy.secrets.insert(name.clone(), SecretSpec { from, env: Some(name.clone()), hosts });
+        planned.provided.push(name.clone());
+    }
+    planned.options.policy = Some(checked(policy)?);
+    Ok(())
+}

@@ -1,0 +1,183 @@
+//! `bastide net log` and `suggest`
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use bastide::events::{AuditReader, egress_notes};
+use bastide::{ErrorKind, Result, SessionId};
+use serde_json::{Value, json};
+
+use super::super::events::find;
+use crate::clients::clients;
+use crate::config;
+use crate::ui::{Table, Ui};
+
+/// How often somebody who follows looks again.
+const AGAIN: Duration = Duration::from_millis(250);
+
+/// Print what a network let out and what it refused, also after the session's end
+#[derive(Debug, clap::Args)]
+pub(super) struct LogArgs {
+    /// The session
+    #[arg(value_name = "ID")]
+    id: String,
+
+    /// Go on as things happen
+    #[arg(long)]
+    follow: bool,
+
+    /// Only what was refused
+    #[arg(long)]
+    denied: bool,
+
+    /// Print every decision as a line of JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// Print rules that would have allowed what was refused
+#[derive(Debug, clap::Args)]
+pub(super) struct SuggestArgs {
+    /// The session
+    #[arg(value_name = "ID")]
+    id: String,
+
+    /// Print an array of rules
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+pub(super) async fn run(ui: &mut Ui, args: &LogArgs) -> Result<ExitCode> {
+    let home = config::home()?;
+    let id = session(&home, &args.id)?;
+    let mut printed = 0;
+    loop {
+        let all = decisions(&home, &id)?;
+        let new = all.get(printed..).unwrap_or_default();
+        let shown: Vec<_> = new.iter().filter(|note| !args.denied || is_denied(note)).collect();
+        if args.json {
+            shown.iter().try_for_each(|note| ui.json(note))?;
+        } else {
+            let mut table = Table::new(&["DECISION", "WHY", "PROTOCOL", "PLACE", "REQUEST"]);
+            for note in shown {
+                table.row(row(note));
+            }
+            ui.rows(&table, printed == 0)?;
+        }
+        printed = printed.max(all.len());
+        if !args.follow {
+            return Ok(ExitCode::SUCCESS);
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+pub(super) fn suggest(ui: &mut Ui, args: &SuggestArgs) -> Result<ExitCode> {
+    let home = config::home()?;
+    let id = session(&home, &args.id)?;
+    let rules = suggestions(&decisions(&home, &id)?);
+    if args.json {
+        ui.json(&Value::Array(rules))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut text = String::from("rules:\n");
+    for rule in &rules {
+        // JSON is YAML, and what is in it came from inside.
+        text.push_str(&format!("- {rule}\n"));
+    }
+    text.lines().try_for_each(|line| ui.line(line))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// One that is there, or of which something is on record.
+fn session(home: &Path, prefix: &str) -> Result<SessionId> {
+    match clients()?.find(prefix) {
+        Err(error) if error.kind() == ErrorKind::NotFound => find(home, prefix),
+        found => found,
+    }
+}
+
+/// Everything that was decided, oldest first: what is in the audit log, and what is not there yet.
+fn decisions(home: &Path, id: &SessionId) -> Result<Vec<Value>> {
+    let mut all = Vec::new();
+    match AuditReader::open(home, id) {
+        Ok(mut reader) => loop {
+            let records = reader.more()?;
+            if records.is_empty() {
+                break;
+            }
+            let own = records.into_iter().filter(|record| record.text("kind") == Some("egress"));
+            all.extend(own.filter_map(|mut record| record.fields.remove("data")));
+        },
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    let noted = std::fs::read_to_string(egress_notes(home, id)).unwrap_or_default();
+    all.extend(noted.lines().filter_map(|line| serde_json::from_str(line).ok()));
+    Ok(all)
+}
+
+fn text<'a>(note: &'a Value, key: &str) -> &'a str {
+    note.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn is_denied(note: &Value) -> bool {
+    text(note, "decision") == "deny"
+}
+
+fn row(note: &Value) -> [String; 5] {
+    let port = note.get("port").and_then(Value::as_u64).unwrap_or_default();
+    let request: Vec<_> = [text(note, "method"), text(note, "path")]
+        .into_iter()
+        .filter(|part| !part.is_empty())
+        .collect();
+    [
+        text(note, "decision").to_owned(),
+        text(note, "why").to_owned(),
+        text(note, "protocol").to_owned(),
+        format!("{}:{port}", text(note, "host")),
+        request.join(" "),
+    ]
+}
+
+/// The rules that would allow what no rule was for, each once.
+fn suggestions(all: &[Value]) -> Vec<Value> {
+    let denied = all.iter().filter(|note| is_denied(note) && text(note, "why") == "no_rule");
+    let places: BTreeSet<(&str, u64)> = denied
+        .map(|note| (text(note, "host"), note.get("port").and_then(Value::as_u64).unwrap_or(443)))
+        .filter(|(host, _)| !host.is_empty())
+        .collect();
+    let usual = |port: u64| matches!(port, 53 | 80 | 443);
+    let mut rules = Vec::new();
+    for (host, port) in places {
+        let rule = match usual(port) {
+            true => json!({"allow": host}),
+            false => json!({"allow": host, "ports": [port]}),
+        };
+        if !rules.contains(&rule) {
+            rules.push(rule);
+        }
+    }
+    rules
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suggests_each_place_once_and_nothing_that_a_rule_refused() {
+        let denied = |host: &str, port: u16, why: &str| json!({"decision": "deny", "why": why, "host": host, "port": port});
+        let all = [
+            denied("a.org", 443, "no_rule"),
+            denied("a.org", 53, "no_rule"),
+            denied("a.org", 5432, "no_rule"),
+            denied("b.org", 443, "rule"),
+            json!({"decision": "allow", "why": "rule", "host": "c.org", "port": 443}),
+        ];
+        let rules = suggestions(&all);
+        assert_eq!(rules, [json!({"allow": "a.org"}), json!({"allow": "a.org", "ports": [5432]})]);
+    }
+}

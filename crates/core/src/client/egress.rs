@@ -1,0 +1,174 @@
+//! Networks with a policy, from a client's view.
+
+use bastide_model::policy::Policy;
+use bastide_model::receipt::NetworkAccess;
+use serde_json::json;
+
+use super::Client;
+use super::removal::busy;
+use crate::backend::{MachineSpec, SessionId};
+use crate::egress::{
+    Answer, Egress, EgressRequest, EgressResponse, EgressStatus, PendingFlow, no_policy,
+};
+use crate::state::{Record, TransitionAttempt};
+use crate::{Error, ErrorKind, Result};
+
+impl Client {
+    /// The network of a new session, if it has a policy.
+    pub(super) async fn egress_of(
+        &self,
+        network: &NetworkAccess,
+        policy: Option<&Policy>,
+        spec: &MachineSpec,
+    ) -> Result<Option<Egress>> {
+        match (network, policy) {
+            (NetworkAccess::Policy, Some(policy)) => {
+                self.check_egress(spec)?;
+                Egress::new(policy, self.backend.home(), &self.environment).await.map(Some)
+            }
+            (NetworkAccess::Policy, None) => {
+                let message = "the network `policy` needs a policy";
+                Err(Error::new(ErrorKind::InvalidInput, message)
+                    .with_hint("give it one: `--policy FILE`, or `--allow HOST`"))
+            }
+            (network, Some(_)) => {
+                let network = network.as_str();
+                let message = format!("a policy is for the network `policy`, not for `{network}`");
+                Err(Error::new(ErrorKind::InvalidInput, message))
+            }
+            (_, None) => Ok(None),
+        }
+    }
+
+    fn check_egress(&self, spec: &MachineSpec) -> Result<()> {
+        match self.backend.egress_networks() {
+            Some(networks) => networks.check(spec),
+            None => {
+                let name = self.backend.name();
+                let message = format!("the backend `{name}` has no networks with a policy");
+                Err(Error::new(ErrorKind::Unsupported, message)
+                    .with_hint("the backend `local` has them"))
+            }
+        }
+    }
+
+    /// Reads what is not on record of the network of a session that is about to be started.
+    pub(super) async fn refresh_egress(&self, record: &mut Record) -> Result<()> {
+        if record.spec.network != NetworkAccess::Policy {
+            return Ok(());
+        }
+        self.check_egress(&record.spec)?;
+        let egress = record.spec.egress.as_mut().ok_or_else(|| no_policy(&record.id))?;
+        egress.refresh(self.backend.home(), &self.environment).await?;
+        record.set_egress_variables();
+        Ok(())
+    }
+
+    /// The policy of a session as it is on record, with the rules of its home before its own.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Conflict`] if its network has none.
+    pub async fn egress_policy(&self, id: &SessionId) -> Result<Policy> {
+        let egress = self.record(id)?.spec.egress.ok_or_else(|| no_policy(id))?;
+        Egress::in_force(&egress.own, self.backend.home(), &self.environment).await
+    }
+
+    /// How things stand with the network of a running session.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Conflict`] if it has no policy, [`ErrorKind::BackendLost`] if the network was closed because no proxy
+    /// stayed alive.
+    pub async fn egress_status(&self, id: &SessionId) -> Result<EgressStatus> {
+        match self.ask_egress(id, &EgressRequest::Show).await? {
+            EgressResponse::Status(status) => Ok(*status),
+            other => Err(unexpected(id, &other)),
+        }
+    }
+
+    /// What waits for an answer in a running session.
+    ///
+    /// # Errors
+    ///
+    /// As [`egress_status`](Self::egress_status).
+    pub async fn egress_pending(&self, id: &SessionId) -> Result<Vec<PendingFlow>> {
+        match self.ask_egress(id, &EgressRequest::Pending).await? {
+            EgressResponse::Pending(pending) => Ok(pending),
+            other => Err(unexpected(id, &other)),
+        }
+    }
+
+    /// Answers something that waits.
+    ///
+    /// # Errors
+    ///
+    /// As [`egress_status`](Self::egress_status), and if nothing of this number waits.
+    pub async fn egress_answer(&self, id: &SessionId, number: u64, answer: Answer) -> Result<()> {
+        let request = EgressRequest::Answer { id: number, answer };
+        match self.ask_egress(id, &request).await? {
+            EgressResponse::Done => Ok(()),
+            other => Err(unexpected(id, &other)),
+        }
+    }
+
+    /// Gives a session another policy. It holds when this returns, and what it no longer allows has ended. Variables
+    /// inside stay as they are.
+    ///
+    /// # Errors
+    ///
+    /// As [`egress_status`](Self::egress_status), and if the policy means nothing here; nothing is changed then.
+    pub async fn set_egress_policy(&self, id: &SessionId, policy: &Policy) -> Result<()> {
+        let turn = match self.state.lock_transition(id).await? {
+            TransitionAttempt::Ours(turn) => turn,
+            TransitionAttempt::Missing => {
+                let message = format!("there is no session {id}");
+                return Err(Error::new(ErrorKind::NotFound, message));
+            }
+            TransitionAttempt::Taken => return Err(busy(id)),
+        };
+        let mut record = self.record(id)?;
+        let before = record.spec.egress.take().ok_or_else(|| no_policy(id))?;
+        let mut egress = Egress::new(policy, self.backend.home(), &self.environment).await?;
+        // What stands for a secret inside is in the environment of programs that run.
+        egress.keep_placeholders(&before.placeholders);
+        let request = EgressRequest::Set {
+            policy: egress.policy.to_value().to_string(),
+            secrets: egress.secrets.clone(),
+        };
+        self.audit(id, "network_policy", || json!({"policy": egress.own.to_value()})).await?;
+        match self.ask_egress(id, &request).await? {
+            EgressResponse::Done => {}
+            other => return Err(unexpected(id, &other)),
+        }
+        record.spec.egress = Some(egress);
+        self.state.write(&record, &turn)
+    }
+
+    async fn ask_egress(&self, id: &SessionId, request: &EgressRequest) -> Result<EgressResponse> {
+        let record = self.record(id)?;
+        if record.spec.egress.is_none() {
+            return Err(no_policy(id));
+        }
+        let networks = self.backend.egress_networks().ok_or_else(|| no_policy(id))?;
+        let Some(machine) = &record.machine else {
+            return Err(Error::new(ErrorKind::Conflict, format!("session {id} does not run")));
+        };
+        match networks.ask(machine, request).await? {
+            Some(EgressResponse::Refused { message }) => {
+                Err(Error::new(ErrorKind::InvalidInput, message))
+            }
+            Some(response) => Ok(response),
+            None => {
+                let message = format!("the network of session {id} is closed: its proxy was lost");
+                Err(Error::new(ErrorKind::BackendLost, message)
+                    .with_hint("stop and resume the session"))
+            }
+        }
+    }
+}
+
+fn unexpected(id: &SessionId, response: &EgressResponse) -> Error {
+    let message = format!("the proxy of session {id} answered something else: {response:?}");
+    Error::new(ErrorKind::Internal, message)
+}

@@ -1,0 +1,264 @@
+//! Networks with a policy: which one a session has, and what its proxy is asked.
+//!
+//! The policy of a session is on record without the values of its secrets, which are read from their sources whenever its
+//! machine is started. What the home itself says ([`FLOOR_FILE`]) comes before what any session says, each time anew.
+
+mod floor;
+mod presets;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use bastide_model::policy::{Policy, SecretSpec};
+use bastide_proto::egress::PLACEHOLDER_PREFIX;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde_json::Value;
+
+use crate::secrets::{ReferenceAuthor, SecretReference};
+use crate::{Error, ErrorKind, Result};
+
+pub use bastide_proto::egress::{
+    Answer, EgressRequest, EgressResponse, EgressSecret, EgressStatus, FlowStatus, PendingFlow,
+};
+pub use floor::FLOOR_FILE;
+pub use presets::resolve_presets;
+
+/// Looks a variable of the caller's environment up, for sources of secrets and settings of package managers.
+#[derive(Clone)]
+pub struct EnvironmentReader(Arc<dyn Fn(&str) -> Option<String> + Send + Sync>);
+
+impl EnvironmentReader {
+    /// Reads variables in that way.
+    pub fn new(read: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(read))
+    }
+
+    /// The value of a variable, if it is set.
+    #[must_use]
+    pub fn read(&self, name: &str) -> Option<String> {
+        (self.0)(name)
+    }
+}
+
+impl Default for EnvironmentReader {
+    fn default() -> Self {
+        Self::new(|_| None)
+    }
+}
+
+impl fmt::Debug for EnvironmentReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EnvironmentReader").finish_non_exhaustive()
+    }
+}
+
+/// The network of a session that has a policy.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Egress {
+    /// The session's own policy: presets are resolved, the home's rules are not in it.
+    #[serde(serialize_with = "write_policy", deserialize_with = "read_policy")]
+    pub own: Policy,
+    /// What stands inside for each secret that has a variable there, by the secret's name.
+    #[serde(default)]
+    pub placeholders: BTreeMap<String, String>,
+    /// What package managers inside are told, where presets stand for what this machine's are set to use.
+    #[serde(default)]
+    pub settings: Vec<(String, String)>,
+    /// The policy in force: with the home's rules before its own. Never stored.
+    #[serde(skip)]
+    pub policy: Policy,
+    /// Every secret of the policy, with its value. Never stored.
+    #[serde(skip)]
+    pub secrets: Vec<EgressSecret>,
+}
+
+impl Egress {
+    /// The network that a policy of the caller's makes in a home.
+    ///
+    /// # Errors
+    ///
+    /// If a preset or a secret means nothing here, or the home's own policy cannot be read.
+    pub async fn new(own: &Policy, home: &Path, env: &EnvironmentReader) -> Result<Self> {
+        let (own, settings) = presets::resolve(own, env).await?;
+        let mut egress = Self {
+            own,
+            settings,
+            placeholders: BTreeMap::new(),
+            policy: Policy::default(),
+            secrets: Vec::new(),
+        };
+        egress.refresh(home, env).await?;
+        Ok(egress)
+    }
+
+    /// Reads again what is not stored: the home's rules, and the secrets from their sources.
+    ///
+    /// # Errors
+    ///
+    /// Names the first secret that is missing, and never a value.
+    pub async fn refresh(&mut self, home: &Path, env: &EnvironmentReader) -> Result<()> {
+        self.policy = Self::in_force(&self.own, home, env).await?;
+        let mut secrets = Vec::with_capacity(self.policy.secrets.len());
+        for (name, spec) in &self.policy.secrets {
+            let value = value_of(name, spec, env).await?;
+            let placeholder = spec.env.as_ref().map(|_| {
+                self.placeholders.entry(name.clone()).or_insert_with(new_placeholder).clone()
+            });
+            secrets.push(EgressSecret { name: name.clone(), value, placeholder });
+        }
+        self.secrets = secrets;
+        self.placeholders.retain(|name, _| self.policy.secrets.contains_key(name));
+        Ok(())
+    }
+
+    /// A policy with the rules of a home before its own.
+    pub(crate) async fn in_force(
+        own: &Policy,
+        home: &Path,
+        env: &EnvironmentReader,
+    ) -> Result<Policy> {
+        Ok(match floor::read(home)? {
+            Some(floor) => own.on_floor(&resolve_presets(&floor, env).await?),
+            None => own.clone(),
+        })
+    }
+
+    /// Has secrets of the same name stand inside as what they did before.
+    pub(crate) fn keep_placeholders(&mut self, before: &BTreeMap<String, String>) {
+        for secret in &mut self.secrets {
+            if let (Some(placeholder), Some(known)) =
+                (&mut secret.placeholder, before.get(&secret.name))
+            {
+                placeholder.clone_from(known);
+                self.placeholders.insert(secret.name.clone(), known.clone());
+            }
+        }
+    }
+
+    /// The variables that hold placeholders inside.
+    #[must_use]
+    pub fn variables(&self) -> Vec<(String, String)> {
+        let with_variable = |(name, spec): (&String, &SecretSpec)| {
+            Some((spec.env.clone()?, self.placeholders.get(name)?.clone()))
+        };
+        self.policy.secrets.iter().filter_map(with_variable).collect()
+    }
+
+    /// Whether TLS of some hosts is read, so that programs have to trust the session's authority.
+    #[must_use]
+    pub fn reads(&self) -> bool {
+        !self.policy.read_hosts().is_empty()
+    }
+
+    /// What a receipt says of it: a wall, and what it does not hold.
+    #[must_use]
+    pub fn receipt_lines(&self) -> (String, [&'static str; 2]) {
+        let counted = |count: usize, what: &str| match count {
+            1 => format!("1 {what}"),
+            count => format!("{count} {what}s"),
+        };
+        let rules = counted(self.policy.rules.len(), "rule");
+        let read = match self.policy.read_hosts().len() {
+            0 => "TLS passed through".to_owned(),
+            hosts => format!("TLS read for {}", counted(hosts, "host")),
+        };
+        (format!("own network that leads to a proxy alone, {rules}, {read}"), NOT_ENFORCED)
+    }
+}
+
+/// What no policy holds.
+const NOT_ENFORCED: [&str; 2] = [
+    "network: what an allowed host does with what it is sent",
+    "network: which of a front's names is served where TLS is passed through",
+];
+
+async fn value_of(name: &str, spec: &SecretSpec, env: &EnvironmentReader) -> Result<String> {
+    let about = |error: Error| {
+        let told = Error::new(error.kind(), format!("the secret {name}: {}", error.message()));
+        match error.hint() {
+            Some(hint) => told.with_hint(hint.to_owned()),
+            None => told,
+        }
+    };
+    let reference = SecretReference::parse(&spec.from.to_string(), ReferenceAuthor::Caller);
+    let value = reference.map_err(about)?.read(&|name| env.read(name)).await.map_err(about)?;
+    Ok(value.to_string())
+}
+
+/// What stands for a secret inside. It means nothing outside of its session.
+fn new_placeholder() -> String {
+    format!("{PLACEHOLDER_PREFIX}{}", uuid::Uuid::new_v4().simple())
+}
+
+fn write_policy<S: Serializer>(policy: &Policy, serializer: S) -> Result<S::Ok, S::Error> {
+    policy.to_value().serialize(serializer)
+}
+
+fn read_policy<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Policy, D::Error> {
+    Policy::from_value(&Value::deserialize(deserializer)?).map_err(de::Error::custom)
+}
+
+/// The error for a session whose network has no policy.
+pub(crate) fn no_policy(id: &impl fmt::Display) -> Error {
+    Error::new(ErrorKind::Conflict, format!("the network of session {id} has no policy"))
+        .with_hint("create one with `--policy FILE` or `--allow HOST`")
+}
+
+#[cfg(test)]
+mod tests {
+    use bastide_model::document::Format;
+
+    use super::*;
+
+    fn policy(text: &str) -> Policy {
+        Policy::parse("policy.yaml", text, Format::Yaml).unwrap()
+    }
+
+    fn env() -> EnvironmentReader {
+        EnvironmentReader::new(|name| (name == "TOKEN").then(|| "hidden".to_owned()))
+    }
+
+    const WITH_SECRET: &str = "rules:\n- allow: api.example.org\nsecrets:\n  KEY: {from: 'env:TOKEN', env: API_KEY, \
+                               hosts: [api.example.org]}\n";
+
+    #[tokio::test]
+    async fn stores_no_value_of_a_secret_and_keeps_its_placeholder() {
+        let home = tempfile::tempdir().unwrap();
+        let made = Egress::new(&policy(WITH_SECRET), home.path(), &env()).await.unwrap();
+        assert_eq!(made.secrets[0].value, "hidden");
+        let stored = serde_json::to_string(&made).unwrap();
+        assert!(!stored.contains("hidden") && !format!("{made:?}").contains("hidden"), "{stored}");
+        let mut read: Egress = serde_json::from_str(&stored).unwrap();
+        assert!(read.secrets.is_empty());
+        read.refresh(home.path(), &env()).await.unwrap();
+        assert_eq!(read.variables(), made.variables());
+        assert_eq!(read.variables()[0].0, "API_KEY");
+        assert!(read.variables()[0].1.starts_with(PLACEHOLDER_PREFIX));
+    }
+
+    #[tokio::test]
+    async fn names_a_secret_that_is_missing() {
+        let home = tempfile::tempdir().unwrap();
+        let nothing = EnvironmentReader::default();
+        let error = Egress::new(&policy(WITH_SECRET), home.path(), &nothing).await.unwrap_err();
+        assert!(error.message().contains("the secret KEY") && error.message().contains("TOKEN"));
+    }
+
+    #[tokio::test]
+    async fn puts_the_rules_of_the_home_first_each_time() {
+        let home = tempfile::tempdir().unwrap();
+        let own = policy("rules:\n- allow: a.example.org\n");
+        std::fs::write(home.path().join(FLOOR_FILE), "rules:\n- deny: a.example.org\n").unwrap();
+        let mut made = Egress::new(&own, home.path(), &env()).await.unwrap();
+        assert_eq!((made.own.rules.len(), made.policy.rules.len()), (1, 2));
+        assert!(made.policy.rules[0].floor);
+        std::fs::remove_file(home.path().join(FLOOR_FILE)).unwrap();
+        made.refresh(home.path(), &env()).await.unwrap();
+        assert_eq!(made.policy.rules.len(), 1);
+        std::fs::write(home.path().join(FLOOR_FILE), "rules: 7\n").unwrap();
+        assert!(made.refresh(home.path(), &env()).await.is_err());
+    }
+}

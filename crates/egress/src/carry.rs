@@ -1,0 +1,328 @@
+//! One connection of a program inside, from its first byte to its end.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bastide_model::policy::{Explanation, Flow, Host, Protocol, Verdict, Why, normal_name};
+use bastide_proto::egress::{Answer, PendingFlow};
+use rustix::net::sockopt::set_socket_linger;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+
+use crate::copy::relay;
+use crate::dial::dial;
+use crate::flow::OpenFlow;
+use crate::hello::{Hello, MAX_HELLO, peek};
+use crate::http::{Connection, explain, serve_one, serve_two};
+use crate::notes::Note;
+use crate::state::{Live, Shared};
+use crate::stream::Inside;
+
+/// How long the first message of TLS may take.
+const HELLO: Duration = Duration::from_secs(10);
+
+/// How long a program that is refused may take to hear it.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// The fatal alert `access_denied`.
+const ACCESS_DENIED: [u8; 7] = [0x15, 3, 3, 0, 2, 2, 49];
+
+/// How often it is looked whether the session has had all its bytes.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Why a connection is not carried.
+struct Refusal {
+    why: Why,
+    rule: Option<usize>,
+    detail: Option<String>,
+}
+
+impl Refusal {
+    fn new(why: Why, rule: Option<usize>) -> Self {
+        Self { why, rule, detail: None }
+    }
+
+    fn with(self, detail: impl Into<String>) -> Self {
+        Self { detail: Some(detail.into()), ..self }
+    }
+}
+
+/// Carries a connection, if it may be.
+pub(crate) async fn carry(shared: Arc<Shared>, stream: TcpStream) {
+    let Ok(local) = stream.local_addr() else { return };
+    // Small messages are not held back; on error they only come later.
+    drop(stream.set_nodelay(true));
+    let port = local.port();
+    let Some(host) = shared.dialled(local.ip()) else {
+        // One of our addresses that stands for nobody, as after a new start.
+        shared.note(Note::new("deny", Why::NoRule, &local.ip().to_string(), port));
+        reset(&stream);
+        return;
+    };
+    let live = shared.live();
+    let found = live.policy.explain(&Flow { host: &host, port, http: None });
+    let flow = OpenFlow::new(host, port, found.protocol, found.read);
+    let guard = shared.open(&flow);
+    tokio::select! {
+        () = begin(&shared, &live, stream, &flow, &found) => {}
+        () = revoked(&shared, &flow, found.verdict) => {}
+        () = spent(&shared, &live, &flow) => {}
+    }
+    let (out, inward) =
+        (flow.bytes_out.load(Ordering::Relaxed), flow.bytes_in.load(Ordering::Relaxed));
+    if flow.address().is_some() {
+        let mut note = about(&flow, "end", found.why, found.rule);
+        (note.bytes_out, note.bytes_in) = (Some(out), Some(inward));
+        note.duration_ms = Some(flow.duration_ms());
+        shared.note(note);
+    }
+    drop(guard);
+}
+
+fn about(flow: &OpenFlow, decision: &'static str, why: Why, rule: Option<usize>) -> Note {
+    let mut note = Note::new(decision, why, &flow.host.to_string(), flow.port);
+    note.rule = rule.map(|index| index + 1);
+    note.protocol = flow.protocol.as_str();
+    note.address = flow.address();
+    note.intercepted = flow.read && flow.protocol == Protocol::Tls;
+    note
+}
+
+async fn begin(
+    shared: &Arc<Shared>,
+    live: &Live,
+    mut stream: TcpStream,
+    flow: &Arc<OpenFlow>,
+    found: &Explanation,
+) {
+    if flow.protocol == Protocol::Http {
+        // Every request is answered, denied ones with the reason.
+        let connection = Connection::new(Arc::clone(shared), Arc::clone(flow), false, false);
+        let inside = Inside::new(Vec::new(), stream, Arc::clone(flow));
+        // However it ends, it has ended.
+        drop(serve_one(connection, inside).await);
+        return;
+    }
+    let mut first = Vec::new();
+    let carried = match may_open(shared, live, flow, found).await {
+        Err(refusal) => Err(refusal),
+        Ok(()) if flow.protocol == Protocol::Tls => {
+            match named(&mut stream, &mut first, live, flow, found).await {
+                Err(refusal) => Err(refusal),
+                Ok(()) if flow.read => {
+                    return read(shared, live, stream, first, flow).await;
+                }
+                Ok(()) => pass(shared, live, &mut stream, &first, flow, found).await,
+            }
+        }
+        Ok(()) => pass(shared, live, &mut stream, &first, flow, found).await,
+    };
+    if let Err(refusal) = carried {
+        let mut note = about(flow, "deny", refusal.why, refusal.rule);
+        note.detail = refusal.detail;
+        shared.note(note);
+        if flow.protocol == Protocol::Tls && refusal.why != Why::UpstreamUnreachable {
+            deny_tls(stream, first).await;
+        } else {
+            reset(&stream);
+        }
+    }
+}
+
+/// Whether the connection may be opened, asking somebody if need be.
+async fn may_open(
+    shared: &Shared,
+    live: &Live,
+    flow: &OpenFlow,
+    found: &Explanation,
+) -> Result<(), Refusal> {
+    if shared.is_spent() {
+        return Err(Refusal::new(Why::Limit, None));
+    }
+    match found.verdict {
+        Verdict::Allow => Ok(()),
+        Verdict::Deny => Err(Refusal::new(found.why, found.rule)),
+        Verdict::Ask => {
+            let pending = PendingFlow {
+                id: 0,
+                host: flow.host.to_string(),
+                port: flow.port,
+                method: None,
+                path: None,
+                left_ms: 0,
+            };
+            let patience = Duration::from_secs(live.policy.ask_seconds);
+            match shared.asks.ask(pending, patience).await {
+                Some(Answer::Once | Answer::Session) => Ok(()),
+                Some(Answer::Deny) => {
+                    Err(Refusal::new(found.why, found.rule)
+                        .with("somebody was asked, and denied it"))
+                }
+                None => Err(Refusal::new(Why::AskTimeout, found.rule)),
+            }
+        }
+    }
+}
+
+/// Reads the first message of TLS into `first`.
+async fn hello(stream: &mut TcpStream, first: &mut Vec<u8>) -> io::Result<Hello> {
+    let mut room = vec![0; MAX_HELLO];
+    loop {
+        match peek(first) {
+            Hello::Partial => {}
+            told => return Ok(told),
+        }
+        let count = stream.read(&mut room[first.len()..]).await?;
+        if count == 0 {
+            return Ok(Hello::Malformed);
+        }
+        let so_far = first.len();
+        first.extend_from_slice(&room[so_far..so_far + count]);
+    }
+}
+
+/// Whether the first message of TLS names whom the program dialled.
+async fn named(
+    stream: &mut TcpStream,
+    first: &mut Vec<u8>,
+    live: &Live,
+    flow: &OpenFlow,
+    found: &Explanation,
+) -> Result<(), Refusal> {
+    let refuse = |why: Why| Refusal::new(why, found.rule);
+    let said = match tokio::time::timeout(HELLO, hello(stream, first)).await {
+        Ok(Ok(Hello::Whole(said))) => said,
+        _ => return Err(refuse(Why::NotHttp).with("this is no TLS")),
+    };
+    let rule = found.rule.and_then(|index| live.policy.rules.get(index));
+    let is_optional = rule.is_some_and(|rule| rule.sni_optional);
+    match (&flow.host, said) {
+        (Host::Name(name), Some(said)) if normal_name(&said).as_ref() == Ok(name) => Ok(()),
+        (Host::Address(_), None) => Ok(()),
+        (Host::Address(_), Some(_)) | (Host::Name(_), None) if is_optional => Ok(()),
+        (Host::Name(_), None) => Err(refuse(Why::NoSni)),
+        (_, Some(said)) => {
+            let said: String = said.chars().take(253).collect();
+            Err(refuse(Why::SniMismatch).with(format!("it names {said}")))
+        }
+    }
+}
+
+/// Carries bytes that nobody reads.
+async fn pass(
+    shared: &Shared,
+    live: &Live,
+    stream: &mut TcpStream,
+    first: &[u8],
+    flow: &OpenFlow,
+    found: &Explanation,
+) -> Result<(), Refusal> {
+    let dialled = dial(shared, live, &flow.host, flow.port, found.rule).await;
+    let (mut outside, address) =
+        dialled.map_err(|error| Refusal::new(error.why, found.rule).with(error.message))?;
+    flow.set_address(address);
+    shared.note(about(flow, "allow", found.why, found.rule));
+    let carried = async {
+        outside.write_all(first).await?;
+        flow.sent_out(first.len());
+        relay(stream, &outside, flow).await
+    };
+    if carried.await.is_err() {
+        // What one side was told by a reset, the other is too.
+        reset(stream);
+        reset(&outside);
+    }
+    Ok(())
+}
+
+/// Answers in the host's name, and reads what is asked of it.
+async fn read(
+    shared: &Arc<Shared>,
+    live: &Live,
+    stream: TcpStream,
+    first: Vec<u8>,
+    flow: &Arc<OpenFlow>,
+) {
+    let config = match live.authority.as_ref().map(|authority| authority.server(&flow.host)) {
+        Some(Ok(config)) => config,
+        _ => return reset(&stream),
+    };
+    let inside = Inside::new(first, stream, Arc::clone(flow));
+    let accepting = TlsAcceptor::from(config).accept(inside);
+    // A program that does not trust the session's authority ends it here.
+    let Ok(Ok(stream)) = tokio::time::timeout(HELLO, accepting).await else {
+        let mut note = about(flow, "end", Why::Rule, None);
+        note.detail = Some("the program did not accept the session's certificate".to_owned());
+        return shared.note(note);
+    };
+    let is_two = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    let connection = Connection::new(Arc::clone(shared), Arc::clone(flow), true, is_two);
+    // However it ends, it has ended.
+    if is_two {
+        drop(serve_two(connection, stream).await);
+    } else {
+        drop(serve_one(connection, stream).await);
+    }
+}
+
+/// Tells a program that speaks TLS that it may not.
+async fn deny_tls(mut stream: TcpStream, mut first: Vec<u8>) {
+    let told = async {
+        // A connection that is closed with bytes unread is reset, and the alert is lost.
+        drop(hello(&mut stream, &mut first).await);
+        stream.write_all(&ACCESS_DENIED).await?;
+        stream.shutdown().await?;
+        let mut rest = [0; 1024];
+        while stream.read(&mut rest).await? > 0 {}
+        io::Result::Ok(())
+    };
+    // Whoever does not listen does not hear.
+    drop(tokio::time::timeout(FAREWELL, told).await);
+}
+
+/// Has the connection end by a reset.
+fn reset(stream: &TcpStream) {
+    let _ = set_socket_linger(stream, Some(Duration::ZERO));
+}
+
+/// Ends when a changed policy no longer allows the connection, or a request on it.
+async fn revoked(shared: &Shared, flow: &OpenFlow, was: Verdict) {
+    let mut changes = shared.changes();
+    while changes.changed().await.is_ok() {
+        let live = shared.live();
+        let now = live.policy.explain(&Flow { host: &flow.host, port: flow.port, http: None });
+        let same = now.protocol == flow.protocol && now.read == flow.read;
+        let opens = match now.verdict {
+            Verdict::Allow => true,
+            Verdict::Ask => was == Verdict::Ask,
+            Verdict::Deny => false,
+        };
+        // Connections without TLS are open to everybody: their requests are answered one by one.
+        let is_open = flow.protocol == Protocol::Http && same || same && opens;
+        let denied = flow.under_way().into_iter().any(|request| {
+            explain(&live, &flow.host, flow.port, &request).verdict == Verdict::Deny
+        });
+        if !is_open || denied {
+            return;
+        }
+    }
+}
+
+/// Ends when no byte has passed for too long, or too many have.
+async fn spent(shared: &Shared, live: &Live, flow: &OpenFlow) {
+    let most = Duration::from_secs(live.policy.limits.idle_seconds.into());
+    loop {
+        let left = most.saturating_sub(flow.idle());
+        if left.is_zero() {
+            return;
+        }
+        let is_limited = live.policy.limits.bytes.is_some();
+        tokio::time::sleep(if is_limited { left.min(TICK) } else { left }).await;
+        if is_limited && shared.is_spent() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Requests that are read: each is decided by itself, and sent in the form it was decided in.
+
+mod exchange;
+mod server;
+mod upstream;
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use tokio::task::JoinSet;
+
+use crate::flow::OpenFlow;
+use crate::state::Shared;
+
+pub(crate) use exchange::explain;
+pub(crate) use server::{serve_one, serve_two};
+pub(crate) use upstream::Sender;
+
+/// A connection of a program inside whose requests are read, and the connections outside that answer them.
+pub(crate) struct Connection {
+    shared: Arc<Shared>,
+    flow: Arc<OpenFlow>,
+    is_tls: bool,
+    /// Whether the program inside speaks HTTP/2.
+    is_two: bool,
+    /// Connections of HTTP/1 that nobody uses now.
+    idle: Mutex<Vec<Sender>>,
+    /// The one connection of HTTP/2.
+    two: tokio::sync::Mutex<upstream::Two>,
+    /// Why the program's last request is none.
+    bad: OnceLock<&'static str>,
+    /// What goes on after a request has become something else.
+    upgraded: Mutex<JoinSet<()>>,
+}
+
+impl Connection {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        flow: Arc<OpenFlow>,
+        is_tls: bool,
+        is_two: bool,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            shared,
+            flow,
+            is_tls,
+            is_two,
+            idle: Mutex::default(),
+            two: tokio::sync::Mutex::default(),
+            bad: OnceLock::new(),
+            upgraded: Mutex::default(),
+        })
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Sender>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a connection back whose answer has come.
+    pub(crate) fn give_back(&self, sender: Sender) {
+        if !sender.is_closed() {
+            self.idle().push(sender);
+        }
+    }
+
+    /// Waits for what goes on after the last request.
+    pub(crate) async fn finish(&self) {
+        let mut tasks = {
+            let mut upgraded = self.upgraded.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut *upgraded)
+        };
+        while tasks.join_next().await.is_some() {}
+    }
+}

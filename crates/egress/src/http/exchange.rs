@@ -1,0 +1,418 @@
+//! One request and its answer.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use bastide_model::policy::{Explanation, Flow, Host, HttpRequest, NormalPath, Verdict, Why};
+use bastide_proto::egress::{Answer, PendingFlow};
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::request::Parts;
+use http::{Request, Response, StatusCode, Uri, Version};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+
+use super::Connection;
+use super::upstream::Way;
+use crate::body::{Body, Inward, empty};
+use crate::flow::InFlight;
+use crate::notes::Note;
+use crate::problem::Denial;
+use crate::secrets::Sent;
+use crate::state::Live;
+
+/// How long a server may take to begin its answer.
+const ANSWER: Duration = Duration::from_secs(600);
+
+/// Headers between two ends of one connection.
+const HOP_BY_HOP: [&str; 9] = [
+    "connection",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "transfer-encoding",
+    "upgrade",
+    "expect",
+];
+
+/// A request that was decided.
+struct Decided {
+    found: Explanation,
+    request: InFlight,
+}
+
+impl Connection {
+    /// The answer to a request.
+    pub(super) async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
+        let method = request.method().to_string();
+        let path = request.uri().path().to_owned();
+        let live = self.shared.live();
+        match Arc::clone(&self).exchange(&live, request).await {
+            Ok(response) => response,
+            Err(denial) => {
+                self.note_denial(&denial, &method, &path);
+                let host = self.flow.host.to_string();
+                let session = &self.shared.start.session_id;
+                let mut response = denial.response(&host, &method, &path, session);
+                let is_malformed = matches!(
+                    denial.status,
+                    StatusCode::BAD_REQUEST | StatusCode::MISDIRECTED_REQUEST
+                );
+                if is_malformed && !self.is_two {
+                    let close = HeaderValue::from_static("close");
+                    response.headers_mut().insert(header::CONNECTION, close);
+                }
+                response
+            }
+        }
+    }
+
+    fn note_denial(&self, denial: &Denial, method: &str, path: &str) {
+        let mut note = self.noted("deny", denial.why, denial.rule, method).with_path(path);
+        note.status = Some(denial.status.as_u16());
+        note.detail = Some(denial.detail.clone());
+        self.shared.note(note);
+    }
+
+    fn noted(&self, decision: &'static str, why: Why, rule: Option<usize>, method: &str) -> Note {
+        let mut note = Note::new(decision, why, &self.flow.host.to_string(), self.flow.port);
+        note.rule = rule.map(|index| index + 1);
+        note.protocol = self.flow.protocol.as_str();
+        note.intercepted = self.is_tls;
+        note.method = Some(method.to_owned());
+        note.address = self.flow.address();
+        note
+    }
+
+    async fn exchange(
+        self: Arc<Self>,
+        live: &Live,
+        mut request: Request<Incoming>,
+    ) -> Result<Response<Body>, Denial> {
+        if let (Some(why), "BAD") = (self.bad.get(), request.method().as_str()) {
+            return Err(Denial::new(StatusCode::BAD_REQUEST, Why::BadRequest, *why));
+        }
+        if self.shared.is_spent() {
+            let message = "the session has had as many bytes as its policy lets it";
+            return Err(Denial::new(StatusCode::FORBIDDEN, Why::Limit, message));
+        }
+        let Decided { found, request: in_flight } = self.decide(live, &request).await?;
+        let upgrade = wanted_upgrade(&mut request)?;
+        let (mut parts, body) = request.into_parts();
+        let authority = authority_of(&parts)?;
+        let target = match &in_flight.query {
+            Some(query) => format!("{}?{query}", in_flight.path.as_str()),
+            None => in_flight.path.as_str().to_owned(),
+        };
+        clean(&mut parts.headers, upgrade.is_some());
+        let sent = self.put_secrets(live, &found, &target, &mut parts.headers)?;
+        let way = self.way(live, found.rule, upgrade.is_some()).await.map_err(|error| {
+            let is_private = error.why == Why::Private;
+            let status = if is_private { StatusCode::FORBIDDEN } else { StatusCode::BAD_GATEWAY };
+            Denial { rule: found.rule, ..Denial::new(status, error.why, error.message) }
+        })?;
+        let body = body.map_err(Into::into).boxed();
+        let outgoing = outgoing(parts, body, &way, &authority, &target)?;
+        let guard = self.flow.begin(in_flight.clone());
+        let answered = tokio::time::timeout(ANSWER, way.send(outgoing)).await;
+        let unreachable =
+            |message| Denial::new(StatusCode::BAD_GATEWAY, Why::UpstreamUnreachable, message);
+        let (response, sender) = match answered {
+            Ok(Ok(answered)) => answered,
+            Ok(Err(error)) => return Err(unreachable(format!("the server failed: {error}"))),
+            Err(_) => return Err(unreachable("the server does not answer in time".to_owned())),
+        };
+        self.note_allowed(live, &found, &in_flight, response.status());
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            drop(guard);
+            return self.switch(upgrade, response);
+        }
+        let (mut parts, body) = response.into_parts();
+        clean(&mut parts.headers, false);
+        take_out(&mut parts.headers, &sent)?;
+        if upgrade.is_some() && !self.is_two {
+            // What follows was not looked at as requests are.
+            parts.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        parts.version = Version::HTTP_11;
+        let way = sender.map(|sender| (Arc::clone(&self), sender));
+        Ok(Response::from_parts(parts, Inward::new(body, guard, sent, way).boxed()))
+    }
+
+    fn note_allowed(
+        &self,
+        live: &Live,
+        found: &Explanation,
+        request: &InFlight,
+        status: StatusCode,
+    ) {
+        let mut note = self.noted("allow", found.why, found.rule, &request.method);
+        note = note.with_path(request.path.as_str());
+        note.status = Some(status.as_u16());
+        note.secrets = if self.is_tls { found.secrets.clone() } else { Vec::new() };
+        note.secrets.retain(|name| live.policy.secrets.contains_key(name));
+        self.shared.note(note);
+    }
+
+    /// Whether a request may go out, asking somebody if need be.
+    async fn decide(&self, live: &Live, request: &Request<Incoming>) -> Result<Decided, Denial> {
+        let bad = |why: &str| Denial::new(StatusCode::BAD_REQUEST, Why::BadRequest, why);
+        if request.method() == http::Method::CONNECT {
+            return Err(bad("CONNECT is not allowed"));
+        }
+        self.check_host(request)?;
+        let path = NormalPath::parse(request.uri().path()).map_err(|why| bad(why.as_str()))?;
+        let headers = request.headers().iter().map(|(name, value)| {
+            (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned())
+        });
+        let request = InFlight {
+            method: request.method().to_string(),
+            path,
+            query: request.uri().query().map(str::to_owned),
+            headers: headers.collect(),
+        };
+        let mut found = explain(live, &self.flow.host, self.flow.port, &request);
+        match found.verdict {
+            Verdict::Allow => {}
+            Verdict::Deny if found.why == Why::BadRequest => {
+                let message = "the path can be read in several ways, and a rule is about paths";
+                return Err(Denial { rule: found.rule, ..bad(message) });
+            }
+            Verdict::Deny => return Err(Denial::by_policy(&live.policy, found.why, found.rule)),
+            Verdict::Ask => {
+                let pending = PendingFlow {
+                    id: 0,
+                    host: self.flow.host.to_string(),
+                    port: self.flow.port,
+                    method: Some(request.method.clone()),
+                    path: Some(request.path.as_str().chars().take(1024).collect()),
+                    left_ms: 0,
+                };
+                let patience = Duration::from_secs(live.policy.ask_seconds);
+                match self.shared.asks.ask(pending, patience).await {
+                    Some(Answer::Once | Answer::Session) => found.verdict = Verdict::Allow,
+                    Some(Answer::Deny) => {
+                        let message = "somebody was asked, and denied it";
+                        return Err(Denial {
+                            rule: found.rule,
+                            ..Denial::new(StatusCode::FORBIDDEN, found.why, message)
+                        });
+                    }
+                    None => {
+                        let message = "somebody has to allow it, and nobody did in time";
+                        return Err(Denial {
+                            rule: found.rule,
+                            ..Denial::new(StatusCode::FORBIDDEN, Why::AskTimeout, message)
+                        });
+                    }
+                }
+            }
+        }
+        Ok(Decided { found, request })
+    }
+
+    /// Refuses a request that is for another host than was dialled.
+    fn check_host(&self, request: &Request<Incoming>) -> Result<(), Denial> {
+        let named = request.uri().authority().map(|authority| authority.as_str().as_bytes());
+        let hosts = request.headers().get_all(header::HOST).iter().map(HeaderValue::as_bytes);
+        let mut any = false;
+        for name in named.into_iter().chain(hosts) {
+            any = true;
+            let is_it = std::str::from_utf8(name).is_ok_and(|name| self.is_dialled(name));
+            if !is_it {
+                let message = format!(
+                    "the request is for {:?}, and {} was dialled",
+                    String::from_utf8_lossy(name),
+                    self.flow.host
+                );
+                return Err(Denial::new(StatusCode::MISDIRECTED_REQUEST, Why::WrongHost, message));
+            }
+        }
+        if any {
+            return Ok(());
+        }
+        Err(Denial::new(StatusCode::BAD_REQUEST, Why::BadRequest, "the request names no host"))
+    }
+
+    fn is_dialled(&self, authority: &str) -> bool {
+        let (host, port) = match authority.rsplit_once(':') {
+            Some((host, port)) if !port.contains(']') => (host, Some(port)),
+            _ => (authority, None),
+        };
+        let port_fits = port.is_none_or(|port| port.parse() == Ok(self.flow.port));
+        port_fits && Host::parse(host).is_ok_and(|host| host == self.flow.host)
+    }
+
+    /// Sets what the rule injects, and fills placeholders.
+    fn put_secrets(
+        &self,
+        live: &Live,
+        found: &Explanation,
+        target: &str,
+        headers: &mut HeaderMap,
+    ) -> Result<Sent, Denial> {
+        let mut sent = Sent::default();
+        let forbidden = |message: String| {
+            let why = Why::SecretExfiltration;
+            Denial { rule: found.rule, ..Denial::new(StatusCode::FORBIDDEN, why, message) }
+        };
+        let rule = found.rule.and_then(|index| live.policy.rules.get(index));
+        for inject in rule.into_iter().flat_map(|rule| &rule.inject) {
+            if !self.is_tls {
+                return Err(forbidden("secrets go nowhere in the clear".to_owned()));
+            }
+            // Whatever the program sent in its place is dropped.
+            let name = HeaderName::from_bytes(inject.header.as_bytes());
+            let name = name.map_err(|_| forbidden("a header cannot be set".to_owned()))?;
+            let value = live.secrets.fill(&inject.value, &mut sent).map_err(forbidden)?;
+            headers.insert(name, value);
+        }
+        let host = &self.flow.host;
+        live.secrets
+            .put_in(&live.policy, host, self.is_tls, target, headers, &mut sent)
+            .map_err(|found| forbidden(format!("the secret {}: {}", found.name, found.message)))?;
+        if !sent.is_empty() {
+            // What comes back is looked through.
+            headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        }
+        Ok(sent)
+    }
+
+    /// Goes on with bytes both ways.
+    fn switch(
+        self: &Arc<Self>,
+        upgrade: Option<OnUpgrade>,
+        mut response: Response<Incoming>,
+    ) -> Result<Response<Body>, Denial> {
+        let Some(inside) = upgrade else {
+            let message = "the server switches protocols and was not asked to";
+            return Err(Denial::new(StatusCode::BAD_GATEWAY, Why::UpstreamUnreachable, message));
+        };
+        let outside = hyper::upgrade::on(&mut response);
+        let carried = async move {
+            let (Ok(inside), Ok(outside)) = tokio::join!(inside, outside) else { return };
+            let (mut inside, mut outside) = (TokioIo::new(inside), TokioIo::new(outside));
+            // However it ends, it has ended.
+            drop(tokio::io::copy_bidirectional(&mut inside, &mut outside).await);
+        };
+        self.upgraded.lock().unwrap_or_else(PoisonError::into_inner).spawn(carried);
+        let (parts, _) = response.into_parts();
+        Ok(Response::from_parts(parts, empty()))
+    }
+}
+
+/// Decides a request.
+pub(crate) fn explain(live: &Live, host: &Host, port: u16, request: &InFlight) -> Explanation {
+    let http = HttpRequest {
+        method: &request.method,
+        path: &request.path,
+        query: request.query.as_deref(),
+        headers: &request.headers,
+    };
+    live.policy.explain(&Flow { host, port, http: Some(http) })
+}
+
+/// The upgrade that a request asks for; only WebSocket is one.
+fn wanted_upgrade(request: &mut Request<Incoming>) -> Result<Option<OnUpgrade>, Denial> {
+    let value = request.headers().get(header::UPGRADE);
+    let is_web_socket =
+        value.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"));
+    if is_web_socket && request.version() != Version::HTTP_11 {
+        let message = "only HTTP/1.1 has upgrades";
+        return Err(Denial::new(StatusCode::BAD_REQUEST, Why::BadRequest, message));
+    }
+    Ok(is_web_socket.then(|| hyper::upgrade::on(request)))
+}
+
+/// Whom a request is for, as it says.
+fn authority_of(parts: &Parts) -> Result<HeaderValue, Denial> {
+    let said = parts.uri.authority().map(|authority| HeaderValue::from_str(authority.as_str()));
+    let said = said.and_then(Result::ok).or_else(|| parts.headers.get(header::HOST).cloned());
+    said.ok_or_else(|| {
+        Denial::new(StatusCode::BAD_REQUEST, Why::BadRequest, "the request names no host")
+    })
+}
+
+/// Takes out headers that are not for the other end.
+fn clean(headers: &mut HeaderMap, is_upgrade: bool) {
+    let wants_trailers =
+        headers.get(header::TE).is_some_and(|te| te.as_bytes().eq_ignore_ascii_case(b"trailers"));
+    let named: Vec<String> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(',').map(|name| name.trim().to_ascii_lowercase()))
+        .collect();
+    for name in named.iter().map(String::as_str).chain(HOP_BY_HOP) {
+        // What says where a message ends, or whom it is for, is nobody's to name there.
+        if !matches!(name, "content-length" | "host" | "") {
+            headers.remove(name);
+        }
+    }
+    if wants_trailers {
+        headers.insert(header::TE, HeaderValue::from_static("trailers"));
+    }
+    if is_upgrade {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+    }
+}
+
+/// Takes secrets out of the headers of an answer.
+fn take_out(headers: &mut HeaderMap, sent: &Sent) -> Result<(), Denial> {
+    if sent.is_empty() {
+        return Ok(());
+    }
+    let encoded = headers.get(header::CONTENT_ENCODING);
+    if encoded.is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+        let message = "the server encodes its answer though it was asked not to; it cannot be looked through for secrets";
+        return Err(Denial::new(StatusCode::BAD_GATEWAY, Why::UpstreamUnreachable, message));
+    }
+    // The length may change.
+    headers.remove(header::CONTENT_LENGTH);
+    for value in headers.values_mut() {
+        if let Some(clean) = sent.taken_out(value) {
+            *value = clean;
+        }
+    }
+    Ok(())
+}
+
+/// The request as it is sent: in the form that was decided.
+fn outgoing(
+    mut parts: Parts,
+    body: Body,
+    way: &Way,
+    authority: &HeaderValue,
+    target: &str,
+) -> Result<Request<Body>, Denial> {
+    let bad = |message: &str| Denial::new(StatusCode::BAD_REQUEST, Why::BadRequest, message);
+    let uri = if way.is_two() {
+        let authority = authority.to_str().map_err(|_| bad("the host is none"))?;
+        parts.headers.remove(header::HOST);
+        parts.version = Version::HTTP_2;
+        Uri::builder().scheme("https").authority(authority).path_and_query(target).build()
+    } else {
+        parts.headers.insert(header::HOST, authority.clone());
+        join_cookies(&mut parts.headers);
+        parts.version = Version::HTTP_11;
+        Uri::builder().path_and_query(target).build()
+    };
+    parts.uri = uri.map_err(|_| bad("the path or the query is none"))?;
+    parts.extensions.clear();
+    Ok(Request::from_parts(parts, body))
+}
+
+/// HTTP/2 has each cookie in a header of its own, HTTP/1 all of them in one.
+fn join_cookies(headers: &mut HeaderMap) {
+    let all: Vec<&[u8]> =
+        headers.get_all(header::COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if all.len() > 1
+        && let Ok(joined) = HeaderValue::from_bytes(&all.join(&b"; "[..]))
+    {
+        headers.insert(header::COOKIE, joined);
+    }
+}

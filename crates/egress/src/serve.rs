@@ -1,0 +1,335 @@
+//! The life of the program: what its warden hands it, and what hosts ask of it.
+
+use std::io;
+use std::net::TcpListener as StdListener;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream as StdStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bastide_model::policy::{Action, Flow, Host, HostPattern, Policy, PortRange, Rule, Why};
+use bastide_proto::egress::{
+    Answer, EgressListener, EgressOrder, EgressReport, EgressRequest, EgressResponse, EgressSecret,
+    EgressStart, MAX_EGRESS_MESSAGE, MAX_POLICY, PendingFlow, Transport,
+};
+use bastide_proto::{LENGTH_BYTES, prefixed_length};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, UdpSocket, UnixStream};
+use tokio::sync::Semaphore;
+
+use crate::carry::carry;
+use crate::confine::confine;
+use crate::control::{Channel, sealed, unsealed};
+use crate::dns;
+use crate::notes::{Note, Notes};
+use crate::secrets::Secrets;
+use crate::state::{Live, Shared};
+use crate::tls::{Authority, AuthorityFile};
+
+/// How long a host may take to say what it wants.
+const SPEAK: Duration = Duration::from_secs(5);
+
+/// How many connections ask for names at a time.
+const MAX_DNS_STREAMS: usize = 16;
+
+/// How long nothing is accepted after that failed, as without descriptors.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Within how long equal denials are one.
+const REPEATED: Duration = Duration::from_secs(1);
+
+/// Where systems keep the certificates of authorities.
+const ROOTS: [&str; 7] = [
+    "/etc/ssl",
+    "/etc/pki",
+    "/etc/ca-certificates",
+    "/usr/share/ca-certificates",
+    "/usr/local/share/ca-certificates",
+    "/usr/lib/ssl",
+    "/usr/share/pki",
+];
+
+/// Carries a session's connections until the warden ends.
+///
+/// # Errors
+///
+/// If the warden cannot be heard.
+pub fn run(warden: OwnedFd) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let warden = Arc::new(Channel::new(warden)?);
+        let Some((order, fds)) = warden.receive::<EgressOrder>().await? else { return Ok(()) };
+        let EgressOrder::Start(start) = order else {
+            return Err(io::ErrorKind::InvalidData.into());
+        };
+        let shared = match begin(*start, fds) {
+            Ok(shared) => Arc::new(shared),
+            Err(message) => return warden.send(&EgressReport::Failed { message }, &[]).await,
+        };
+        let program = Program { shared, warden, names: Arc::new(Semaphore::new(MAX_DNS_STREAMS)) };
+        program.say_ready().await?;
+        tokio::spawn(settle(Arc::clone(&program.shared)));
+        program.obey().await
+    })
+}
+
+/// Takes everything in, and gives everything up that is not needed any more.
+fn begin(start: EgressStart, fds: Vec<OwnedFd>) -> Result<Shared, String> {
+    let mut fds = fds.into_iter();
+    let said = |what: &str, error: io::Error| format!("the {what} cannot be read: {error}");
+    let mut next = |is_there: bool| if is_there { fds.next() } else { None };
+    let (secrets, earlier) = (next(start.has_secrets), next(start.has_authority));
+    let secrets: Vec<EgressSecret> = match secrets {
+        Some(file) => unsealed(file).map_err(|error| said("secrets", error))?,
+        None => Vec::new(),
+    };
+    let earlier: Option<AuthorityFile> =
+        earlier.map(unsealed).transpose().map_err(|error| said("authority", error))?;
+    let notes = Notes::open(&start.notes).map_err(|error| {
+        format!("decisions cannot be noted in {}: {error}", start.notes.display())
+    })?;
+    let earlier = earlier.map(Authority::restore).transpose()?.map(Arc::new);
+    let live = live(&start, &start.policy, secrets, earlier.as_ref())?;
+    let mut readable: Vec<&Path> = vec![&start.resolv_conf, &start.hosts];
+    match &start.roots {
+        Some(roots) => readable.push(roots),
+        None => readable.extend(ROOTS.map(Path::new)),
+    }
+    readable.extend(live.policy.upstream.roots.as_deref().map(Path::new));
+    confine(&readable).map_err(|error| format!("the program cannot be confined: {error}"))?;
+    Ok(Shared::new(start, notes, live))
+}
+
+/// What holds with a policy.
+fn live(
+    start: &EgressStart,
+    policy: &str,
+    secrets: Vec<EgressSecret>,
+    earlier: Option<&Arc<Authority>>,
+) -> Result<Live, String> {
+    if policy.len() > MAX_POLICY {
+        return Err(format!("the policy has more than {MAX_POLICY} bytes"));
+    }
+    let policy = Policy::from_json(policy).map_err(|error| error.to_string())?;
+    if let Some(preset) = policy.presets().first() {
+        return Err(format!("the preset @{preset} was not resolved"));
+    }
+    let secrets = Secrets::new(secrets);
+    if let Some(name) = secrets.missing(&policy) {
+        return Err(format!("the secret {name} is missing"));
+    }
+    let hosts = policy.read_hosts();
+    let authority = match earlier {
+        _ if hosts.is_empty() => None,
+        Some(earlier) if earlier.is_for(&hosts) => Some(Arc::clone(earlier)),
+        Some(earlier) => Some(Arc::new(earlier.for_hosts(&hosts)?)),
+        None => Some(Arc::new(Authority::make(&start.session_id, &hosts, start.lease_seconds)?)),
+    };
+    Ok(Live::new(policy, secrets, authority))
+}
+
+/// Notes what was repeated, a second after it began.
+async fn settle(shared: Arc<Shared>) {
+    loop {
+        shared.denials.notified().await;
+        tokio::time::sleep(REPEATED).await;
+        shared.notes.settle();
+    }
+}
+
+struct Program {
+    shared: Arc<Shared>,
+    warden: Arc<Channel>,
+    names: Arc<Semaphore>,
+}
+
+impl Program {
+    async fn say_ready(&self) -> io::Result<()> {
+        let live = self.shared.live();
+        let authority =
+            live.authority.as_ref().map(|authority| sealed(authority.file())).transpose()?;
+        let report = EgressReport::Ready {
+            certificate: live.authority.as_ref().map(|authority| authority.certificate_pem()),
+            ports: live.policy.ports(),
+        };
+        let fds: Vec<_> = authority.iter().map(AsFd::as_fd).collect();
+        self.warden.send(&report, &fds).await
+    }
+
+    /// Does what the warden wants until it ends: its end is the session's.
+    async fn obey(&self) -> io::Result<()> {
+        loop {
+            let Some((order, fds)) = self.warden.receive::<EgressOrder>().await? else {
+                return Ok(());
+            };
+            match order {
+                EgressOrder::Listeners(listeners) => {
+                    for (listener, fd) in listeners.into_iter().zip(fds) {
+                        self.listen(listener, fd)?;
+                    }
+                }
+                EgressOrder::Caller => {
+                    for caller in fds {
+                        let (shared, warden) = (Arc::clone(&self.shared), Arc::clone(&self.warden));
+                        tokio::spawn(hear(shared, warden, caller));
+                    }
+                }
+                EgressOrder::Stop => return Ok(()),
+                _ => {}
+            }
+        }
+    }
+
+    fn listen(&self, listener: EgressListener, fd: OwnedFd) -> io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        match listener.transport {
+            Transport::Udp => {
+                let socket = std::net::UdpSocket::from(fd);
+                socket.set_nonblocking(true)?;
+                tokio::spawn(dns::serve_datagrams(shared, UdpSocket::from_std(socket)?));
+            }
+            Transport::Tcp => {
+                let socket = StdListener::from(fd);
+                socket.set_nonblocking(true)?;
+                let socket = TcpListener::from_std(socket)?;
+                let names = (listener.port == 53).then(|| Arc::clone(&self.names));
+                tokio::spawn(accept(shared, socket, names));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Accepts one connection after the other. While as many are carried as may be, the next one waits, and those after it
+/// wait in the kernel.
+async fn accept(shared: Arc<Shared>, listener: TcpListener, names: Option<Arc<Semaphore>>) {
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(PAUSE).await;
+            continue;
+        };
+        let slots = names.clone().unwrap_or_else(|| Arc::clone(&shared.live().slots));
+        shared.waiting.fetch_add(1, Ordering::Relaxed);
+        let slot = slots.acquire_owned().await;
+        shared.waiting.fetch_sub(1, Ordering::Relaxed);
+        let (shared, is_dns) = (Arc::clone(&shared), names.is_some());
+        tokio::spawn(async move {
+            if is_dns {
+                dns::serve_stream(shared, stream).await;
+            } else {
+                carry(shared, stream).await;
+            }
+            drop(slot);
+        });
+    }
+}
+
+/// Does what a host wants, and says what became of it.
+async fn hear(shared: Arc<Shared>, warden: Arc<Channel>, caller: OwnedFd) {
+    let caller = StdStream::from(caller);
+    if caller.set_nonblocking(true).is_err() {
+        return;
+    }
+    let Ok(mut caller) = UnixStream::from_std(caller) else { return };
+    let Ok(Ok(request)) = tokio::time::timeout(SPEAK, request(&mut caller)).await else { return };
+    let response = match respond(&shared, &warden, request).await {
+        Ok(response) => response,
+        Err(message) => EgressResponse::Refused { message },
+    };
+    if let Ok(bytes) = bastide_proto::encode_prefixed(&response) {
+        // A host that went away asks again.
+        drop(tokio::time::timeout(SPEAK, caller.write_all(&bytes)).await);
+    }
+}
+
+async fn request(caller: &mut UnixStream) -> io::Result<EgressRequest> {
+    let mut prefix = [0; LENGTH_BYTES];
+    caller.read_exact(&mut prefix).await?;
+    let length = prefixed_length(prefix, MAX_EGRESS_MESSAGE).ok_or(io::ErrorKind::InvalidData)?;
+    let mut body = vec![0; length];
+    caller.read_exact(&mut body).await?;
+    bastide_proto::decode(&body).map_err(io::Error::other)
+}
+
+async fn respond(
+    shared: &Shared,
+    warden: &Channel,
+    request: EgressRequest,
+) -> Result<EgressResponse, String> {
+    match request {
+        EgressRequest::Set { policy, secrets } => {
+            change(shared, warden, &policy, secrets).await?;
+            Ok(EgressResponse::Done)
+        }
+        EgressRequest::Show => Ok(EgressResponse::Status(Box::new(shared.status()))),
+        EgressRequest::Pending => Ok(EgressResponse::Pending(shared.asks.pending())),
+        EgressRequest::Answer { id, answer } => {
+            let gone = || format!("nothing waits under number {id}; see what does with `net show`");
+            let waiting = shared.asks.pending().into_iter().find(|flow| flow.id == id);
+            let waiting = waiting.ok_or_else(gone)?;
+            if answer == Answer::Session {
+                let policy = with_rule(&shared.live().policy, &waiting)?;
+                let secrets = shared.live().secrets.list().clone();
+                change(shared, warden, &policy.to_value().to_string(), secrets).await?;
+            }
+            shared.asks.answer(id, answer).ok_or_else(gone)?;
+            let decision = if answer == Answer::Deny { "deny" } else { "allow" };
+            let mut note = Note::new(decision, Why::Rule, &waiting.host, waiting.port);
+            note.detail = Some(format!("answered by a host: {answer:?}").to_lowercase());
+            (note.method, note.path) = (waiting.method, waiting.path);
+            shared.note(note);
+            Ok(EgressResponse::Done)
+        }
+        _ => Err("this program cannot do that".to_owned()),
+    }
+}
+
+/// Goes by another policy, and has the warden remember it.
+async fn change(
+    shared: &Shared,
+    warden: &Channel,
+    policy: &str,
+    secrets: Vec<EgressSecret>,
+) -> Result<(), String> {
+    let before = shared.live();
+    let next = live(&shared.start, policy, secrets, before.authority.as_ref())?;
+    let failed = |error: io::Error| format!("the warden cannot be told: {error}");
+    let mut files = vec![sealed(next.secrets.list()).map_err(failed)?];
+    if let Some(authority) = &next.authority {
+        files.push(sealed(authority.file()).map_err(failed)?);
+    }
+    let report = EgressReport::Changed {
+        policy: policy.to_owned(),
+        certificate: next.authority.as_ref().map(|authority| authority.certificate_pem()),
+        ports: next.policy.ports(),
+    };
+    let fds: Vec<_> = files.iter().map(AsFd::as_fd).collect();
+    // First: what the warden does not know would not hold after a new start.
+    warden.send(&report, &fds).await.map_err(failed)?;
+    shared.set_live(next);
+    Ok(())
+}
+
+/// The policy with a rule that allows what waits, just before the one that asks.
+fn with_rule(policy: &Policy, waiting: &PendingFlow) -> Result<Policy, String> {
+    let host = Host::parse(&waiting.host)?;
+    let found = policy.explain(&Flow { host: &host, port: waiting.port, http: None });
+    let at = policy.rules.iter().position(|rule| {
+        let about = rule.hosts.iter().any(|pattern| pattern.fits(&host));
+        rule.action == Action::Ask && about && rule.fits_port(waiting.port)
+    });
+    let at = at.ok_or("no rule asks about it any more")?;
+    let asking = &policy.rules[at];
+    let rule = Rule {
+        ports: vec![PortRange::one(waiting.port)],
+        protocol: Some(found.protocol),
+        private: asking.private,
+        sni_optional: asking.sni_optional,
+        ..Rule::new(Action::Allow, vec![HostPattern::parse(&waiting.host)?])
+    };
+    let mut policy = policy.clone();
+    policy.rules.insert(at, rule);
+    Ok(policy)
+}

@@ -1,0 +1,208 @@
+//! What all connections of the session share.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use bastide_model::policy::{Host, Policy};
+use bastide_proto::egress::{EgressStart, EgressStatus, FlowStatus};
+use rustls::ClientConfig;
+use tokio::sync::{Notify, Semaphore, watch};
+
+use crate::ask::Asks;
+use crate::flow::OpenFlow;
+use crate::names::Names;
+use crate::notes::{Note, Notes};
+use crate::resolve::Resolver;
+use crate::secrets::Secrets;
+use crate::tls::{self, Authority};
+
+/// What holds until the policy is changed.
+pub(crate) struct Live {
+    pub(crate) policy: Policy,
+    pub(crate) secrets: Secrets,
+    pub(crate) authority: Option<Arc<Authority>>,
+    pub(crate) slots: Arc<Semaphore>,
+    client: OnceLock<Result<Arc<ClientConfig>, String>>,
+}
+
+impl Live {
+    pub(crate) fn new(policy: Policy, secrets: Secrets, authority: Option<Arc<Authority>>) -> Self {
+        let most = usize::try_from(policy.limits.connections).unwrap_or(1);
+        Self {
+            policy,
+            secrets,
+            authority,
+            slots: Arc::new(Semaphore::new(most)),
+            client: OnceLock::new(),
+        }
+    }
+
+    /// How servers outside are spoken to and verified; made when it is first needed.
+    pub(crate) fn client(&self, start: &EgressStart) -> Result<Arc<ClientConfig>, String> {
+        let make =
+            || tls::client_config(start.roots.as_deref(), self.policy.upstream.roots.as_deref());
+        self.client.get_or_init(make).clone()
+    }
+}
+
+/// What all connections of the session share.
+pub(crate) struct Shared {
+    pub(crate) start: EgressStart,
+    pub(crate) notes: Notes,
+    pub(crate) names: Mutex<Names>,
+    pub(crate) resolver: Resolver,
+    pub(crate) asks: Asks,
+    live: Mutex<Arc<Live>>,
+    changes: watch::Sender<u64>,
+    flows: Mutex<(u64, HashMap<u64, Arc<OpenFlow>>)>,
+    allowed: AtomicU64,
+    denied: AtomicU64,
+    /// Bytes of flows that have ended.
+    past_out: AtomicU64,
+    past_in: AtomicU64,
+    pub(crate) waiting: AtomicU64,
+    /// Something was denied that may be repeated.
+    pub(crate) denials: Notify,
+}
+
+impl Shared {
+    pub(crate) fn new(start: EgressStart, notes: Notes, live: Live) -> Self {
+        let names = Mutex::new(Names::new(&start.session_id, start.name_range));
+        let resolver = Resolver::new(&start.resolv_conf, &start.hosts);
+        Self {
+            start,
+            notes,
+            names,
+            resolver,
+            asks: Asks::default(),
+            live: Mutex::new(Arc::new(live)),
+            changes: watch::Sender::new(0),
+            flows: Mutex::default(),
+            allowed: AtomicU64::new(0),
+            denied: AtomicU64::new(0),
+            past_out: AtomicU64::new(0),
+            past_in: AtomicU64::new(0),
+            waiting: AtomicU64::new(0),
+            denials: Notify::new(),
+        }
+    }
+
+    /// What holds now.
+    pub(crate) fn live(&self) -> Arc<Live> {
+        Arc::clone(&self.live.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Another policy holds from now on, for what is open too.
+    pub(crate) fn set_live(&self, live: Live) {
+        *self.live.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(live);
+        self.changes.send_modify(|count| *count += 1);
+    }
+
+    /// Tells of every change from now on.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    pub(crate) fn names(&self) -> MutexGuard<'_, Names> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whom an address stands for; none if it is one of ours that stands for nobody.
+    pub(crate) fn dialled(&self, address: IpAddr) -> Option<Host> {
+        let address = address.to_canonical();
+        if let IpAddr::V4(v4) = address {
+            let names = self.names();
+            if names.contains(v4) {
+                return names.name_of(v4).map(|name| Host::Name(name.to_owned()));
+            }
+        }
+        Some(Host::Address(address))
+    }
+
+    /// Puts a decision on record.
+    pub(crate) fn note(&self, note: Note) {
+        match note.decision {
+            "allow" => {
+                self.allowed.fetch_add(1, Ordering::Relaxed);
+            }
+            "deny" => {
+                self.denied.fetch_add(1, Ordering::Relaxed);
+                self.denials.notify_one();
+            }
+            _ => {}
+        }
+        self.notes.add(note);
+    }
+
+    fn flows(&self) -> MutexGuard<'_, (u64, HashMap<u64, Arc<OpenFlow>>)> {
+        self.flows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a flow as open until the value is dropped.
+    pub(crate) fn open(self: &Arc<Self>, flow: &Arc<OpenFlow>) -> FlowGuard {
+        let mut flows = self.flows();
+        flows.0 += 1;
+        let id = flows.0;
+        flows.1.insert(id, Arc::clone(flow));
+        FlowGuard { shared: Arc::clone(self), id }
+    }
+
+    /// Bytes that went out and came in so far.
+    pub(crate) fn bytes(&self) -> (u64, u64) {
+        let mut out = self.past_out.load(Ordering::Relaxed);
+        let mut inward = self.past_in.load(Ordering::Relaxed);
+        for flow in self.flows().1.values() {
+            out += flow.bytes_out.load(Ordering::Relaxed);
+            inward += flow.bytes_in.load(Ordering::Relaxed);
+        }
+        (out, inward)
+    }
+
+    /// Whether the session has had as many bytes as it may.
+    pub(crate) fn is_spent(&self) -> bool {
+        self.live().policy.limits.bytes.is_some_and(|most| {
+            let (out, inward) = self.bytes();
+            out.saturating_add(inward) >= most
+        })
+    }
+
+    pub(crate) fn status(&self) -> EgressStatus {
+        let live = self.live();
+        let flows: Vec<FlowStatus> =
+            self.flows().1.values().take(256).map(|flow| flow.status()).collect();
+        let (bytes_out, bytes_in) = self.bytes();
+        EgressStatus {
+            pid: std::process::id(),
+            policy: live.policy.to_value().to_string(),
+            read_hosts: live.policy.read_hosts().iter().map(ToString::to_string).collect(),
+            ports: live.policy.ports(),
+            certificate: live.authority.as_ref().map(|authority| authority.certificate_pem()),
+            flows,
+            waiting: self.waiting.load(Ordering::Relaxed),
+            allowed: self.allowed.load(Ordering::Relaxed),
+            denied: self.denied.load(Ordering::Relaxed),
+            bytes_out,
+            bytes_in,
+        }
+    }
+}
+
+/// Whatever holds it is part of an open flow.
+pub(crate) struct FlowGuard {
+    shared: Arc<Shared>,
+    id: u64,
+}
+
+impl Drop for FlowGuard {
+    fn drop(&mut self) {
+        if let Some(flow) = self.shared.flows().1.remove(&self.id) {
+            let add = |to: &AtomicU64, of: &AtomicU64| {
+                to.fetch_add(of.load(Ordering::Relaxed), Ordering::Relaxed);
+            };
+            add(&self.shared.past_out, &flow.bytes_out);
+            add(&self.shared.past_in, &flow.bytes_in);
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! The proxy of a session whose network has a policy: a process beside the warden, which accepts what programs inside
+//! connect to, and knows the policy and the secrets.
+//!
+//! The warden holds the listening sockets, what the proxy is told first, and what it needs to begin again. A proxy that
+//! dies is started again a few times; after that the sockets are closed, and with them the network.
+
+use std::collections::VecDeque;
+use std::fs::{File, Permissions};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use bastide_proto::boot::{EgressBoot, TrustBundle};
+use bastide_proto::egress::{
+    EgressListener, EgressOrder, EgressReport, EgressStart, MAX_EGRESS_PACKET, Transport,
+};
+use bastide_proto::warden::WardenResponse;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use super::control::answer;
+use crate::egress_listeners::{Listened, ListenerMaker};
+use crate::jail::StepError;
+use crate::{packet, port_channel};
+
+/// How long a proxy may take until it can answer.
+const START: Duration = Duration::from_secs(10);
+
+/// How long a proxy may take to end: what it has still to note is little.
+const END: Duration = Duration::from_secs(2);
+
+/// How many proxies may die within how long. One more, and there is no network any more.
+const MAX_DEATHS: usize = 3;
+const DEATHS_WITHIN: Duration = Duration::from_secs(60);
+
+/// The ports that names are asked for at.
+const NAMES: [EgressListener; 2] = [
+    EgressListener { port: 53, transport: Transport::Udp },
+    EgressListener { port: 53, transport: Transport::Tcp },
+];
+
+/// What comes with a session that has a policy.
+#[derive(Debug)]
+pub(super) struct EgressFds {
+    /// The proxy's program.
+    pub(super) program: OwnedFd,
+    /// The secrets, in sealed memory that the warden does not look into.
+    pub(super) secrets: Option<OwnedFd>,
+}
+
+/// The network of a session.
+#[derive(Debug)]
+pub(super) struct Egress {
+    start: EgressStart,
+    bundle: Option<TrustBundle>,
+    fds: EgressFds,
+    /// What the certificates of a session's authority are signed with, for the next proxy.
+    authority: Option<OwnedFd>,
+    maker: ListenerMaker,
+    listeners: Vec<(EgressListener, OwnedFd)>,
+    proxy: Option<Proxy>,
+    /// When proxies died.
+    deaths: VecDeque<Instant>,
+}
+
+/// What a proxy says, and what comes along.
+type Report = (EgressReport, Vec<OwnedFd>);
+
+#[derive(Debug)]
+struct Proxy {
+    process: Child,
+    channel: OwnedFd,
+    /// When it has to be ready at the latest; none once it is.
+    deadline: Option<Instant>,
+}
+
+impl Egress {
+    /// Starts the proxy of a session, which gets ready while the sandbox is built, and says what the sandbox needs for
+    /// its part.
+    pub(super) fn start(boot: EgressBoot, fds: EgressFds) -> io::Result<(Self, OwnedFd)> {
+        let EgressBoot { start, bundle } = boot;
+        if let Some(bundle) = &bundle {
+            // There to be mounted, whatever it will hold.
+            bundle_file(bundle)?;
+        }
+        let (maker, far) = ListenerMaker::pair()?;
+        let (authority, listeners, deaths) = (None, Vec::new(), VecDeque::new());
+        let mut egress =
+            Self { start, bundle, fds, authority, maker, listeners, proxy: None, deaths };
+        egress.proxy = Some(egress.start_proxy()?);
+        Ok((egress, far))
+    }
+
+    /// Waits until the proxy can answer, and hands it the sockets of the sandbox, which is built by now.
+    pub(super) fn finish_start(&mut self) -> Result<(), StepError> {
+        let step = |error: &io::Error| {
+            let step = format!("start the proxy of the network ({error})");
+            StepError::from_errno(&step, error.raw_os_error().unwrap_or(libc::EIO)).of_session()
+        };
+        loop {
+            let Some(Proxy { channel, deadline: Some(deadline), .. }) = &self.proxy else {
+                return Ok(());
+            };
+            wait_for(channel.as_fd(), *deadline).map_err(|error| step(&error))?;
+            let Some(report) = self.next_report().map_err(|error| step(&error))? else { continue };
+            self.take_report(report).map_err(|error| step(&error))?;
+        }
+    }
+
+    /// What to wait for.
+    pub(super) fn channel(&self) -> Option<BorrowedFd<'_>> {
+        self.proxy.as_ref().map(|proxy| proxy.channel.as_fd())
+    }
+
+    /// When to look again even if nothing happens.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.proxy.as_ref()?.deadline
+    }
+
+    /// Whether a proxy has not become ready in time.
+    pub(super) fn is_late(&self) -> bool {
+        self.deadline().is_some_and(|deadline| deadline <= Instant::now())
+    }
+
+    /// Hears what the proxy says, and starts another if it has ended or is late.
+    pub(super) fn handle_ready(&mut self) {
+        while self.proxy.is_some() {
+            let is_late = self.is_late();
+            match self.next_report() {
+                // A port that cannot be listened to is refused by the kernel.
+                Ok(Some((report, fds))) if !is_failure(&report) => {
+                    drop(self.take_report((report, fds)));
+                }
+                Ok(None) if !is_late => return,
+                Ok(_) | Err(_) => self.replace_proxy(),
+            }
+        }
+    }
+
+    /// Hands the connection of a host over to the proxy.
+    pub(super) fn hand_over(&self, caller: &UnixStream) {
+        answer(caller, &WardenResponse::Egress { is_served: self.proxy.is_some() });
+        if let Some(proxy) = &self.proxy {
+            // A proxy that is gone closes the connection by that.
+            drop(proxy.tell(&EgressOrder::Caller, &[caller.as_fd()]));
+        }
+    }
+
+    /// Ends the proxy. The sandbox has ended.
+    pub(super) fn end(&mut self) {
+        if let Some(proxy) = self.proxy.take() {
+            proxy.end();
+        }
+        self.listeners.clear();
+    }
+
+    fn start_proxy(&self) -> io::Result<Proxy> {
+        let (channel, far) = port_channel::pair()?;
+        let mut command = Command::new(format!("/proc/self/fd/{}", self.fds.program.as_raw_fd()));
+        // Whose it is is for whoever looks at its command line; secrets are in none.
+        command.arg0("bastide-egress").arg(&self.start.session_id).env_clear();
+        command.stdin(Stdio::from(far)).stdout(Stdio::null()).stderr(Stdio::null());
+        let process = command.spawn()?;
+        let proxy = Proxy { process, channel, deadline: Some(Instant::now() + START) };
+        let start = EgressStart {
+            has_secrets: self.fds.secrets.is_some(),
+            has_authority: self.authority.is_some(),
+            ..self.start.clone()
+        };
+        let fds: Vec<_> = self.fds.secrets.iter().chain(&self.authority).map(AsFd::as_fd).collect();
+        match proxy.tell(&EgressOrder::Start(Box::new(start)), &fds) {
+            Ok(()) => Ok(proxy),
+            Err(error) => {
+                proxy.end();
+                Err(error)
+            }
+        }
+    }
+
+    /// The next report, if there is one.
+    fn next_report(&self) -> io::Result<Option<Report>> {
+        let Some(proxy) = &self.proxy else { return Ok(None) };
+        match packet::receive_whole(&proxy.channel, MAX_EGRESS_PACKET) {
+            Ok(Some(report)) => Ok(Some(report)),
+            Ok(None) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn take_report(&mut self, (report, fds): Report) -> io::Result<()> {
+        let mut fds = fds.into_iter();
+        let (certificate, ports) = match report {
+            EgressReport::Ready { certificate, ports } => {
+                self.authority = fds.next().or(self.authority.take());
+                if let Some(proxy) = &mut self.proxy {
+                    proxy.deadline = None;
+                    let mut known = self.listeners.chunks(packet::MAX_FDS);
+                    known.try_for_each(|some| proxy.hand_out(some))?;
+                }
+                (certificate, ports)
+            }
+            EgressReport::Changed { policy, certificate, ports } => {
+                self.start.policy = policy;
+                self.fds.secrets = fds.next().or(self.fds.secrets.take());
+                self.authority = fds.next().or(self.authority.take());
+                (certificate, ports)
+            }
+            EgressReport::Failed { message } => return Err(io::Error::other(message)),
+            _ => return Ok(()),
+        };
+        if let (Some(bundle), Some(certificate)) = (&self.bundle, certificate) {
+            write_bundle(bundle, &certificate)?;
+        }
+        self.listen(ports)
+    }
+
+    /// Has sockets made for the ports that have none, and hands them to the proxy.
+    fn listen(&mut self, ports: Vec<u16>) -> io::Result<()> {
+        let tcp = ports.into_iter().map(|port| EgressListener { port, transport: Transport::Tcp });
+        let known = self.listeners.len();
+        let mut missing: Vec<_> = NAMES.into_iter().chain(tcp).collect();
+        missing.retain(|wanted| !self.listeners.iter().any(|(listener, _)| listener == wanted));
+        missing.dedup();
+        let wanted: Vec<_> = missing
+            .iter()
+            .map(|listener| match listener.transport {
+                Transport::Tcp => Listened::Tcp(listener.port),
+                Transport::Udp => Listened::Udp(listener.port),
+            })
+            .collect();
+        let made = self.maker.make(&wanted)?;
+        self.listeners.extend(missing.into_iter().zip(made));
+        let Some(proxy) = &self.proxy else { return Ok(()) };
+        self.listeners[known..].chunks(packet::MAX_FDS).try_for_each(|some| proxy.hand_out(some))
+    }
+
+    /// Collects a proxy that has ended, or ends it, and starts the next unless too many have.
+    fn replace_proxy(&mut self) {
+        if let Some(proxy) = self.proxy.take() {
+            proxy.end();
+        }
+        let now = Instant::now();
+        self.deaths.push_back(now);
+        self.deaths.retain(|death| now.duration_since(*death) < DEATHS_WITHIN);
+        if self.deaths.len() <= MAX_DEATHS {
+            self.proxy = self.start_proxy().ok();
+        }
+        if self.proxy.is_none() {
+            self.close();
+        }
+    }
+
+    /// Closes the network for good: what nobody listens to, the kernel refuses.
+    fn close(&mut self) {
+        self.listeners.clear();
+        // Where it cannot be noted there is no network either way.
+        drop(note_loss(&self.start));
+    }
+}
+
+impl Proxy {
+    fn tell(&self, order: &EgressOrder, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let order = bastide_proto::encode(order).map_err(io::Error::other)?;
+        packet::send_now(&self.channel, &order, fds)
+    }
+
+    fn hand_out(&self, listeners: &[(EgressListener, OwnedFd)]) -> io::Result<()> {
+        let (which, sockets): (Vec<_>, Vec<_>) =
+            listeners.iter().map(|(listener, socket)| (*listener, socket.as_fd())).unzip();
+        self.tell(&EgressOrder::Listeners(which), &sockets)
+    }
+
+    fn end(self) {
+        let Self { mut process, channel, .. } = self;
+        drop(channel);
+        if !super::mounts::has_ended(&process, END) {
+            drop(process.kill());
+        }
+        drop(process.wait());
+    }
+}
+
+fn is_failure(report: &EgressReport) -> bool {
+    matches!(report, EgressReport::Failed { .. })
+}
+
+/// Waits until something can be read.
+fn wait_for(channel: BorrowedFd<'_>, deadline: Instant) -> io::Result<()> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left = Timespec::try_from(left).map_err(io::Error::other)?;
+        match poll(&mut [PollFd::from_borrowed_fd(channel, PollFlags::IN)], Some(&left)) {
+            Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+            Ok(_) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+/// The file that holds which authorities programs inside trust. It stays the same file: it is mounted.
+fn bundle_file(bundle: &TrustBundle) -> io::Result<File> {
+    let mut options = File::options();
+    options.write(true).create(true).truncate(true).mode(0o644).custom_flags(libc::O_NOFOLLOW);
+    let file = options.open(&bundle.path)?;
+    // Whatever the mask of whoever made the session: everybody inside reads it.
+    file.set_permissions(Permissions::from_mode(0o644))?;
+    Ok(file)
+}
+
+/// Has programs inside trust the machine's authorities and that of the session.
+fn write_bundle(bundle: &TrustBundle, certificate: &str) -> io::Result<()> {
+    let machine = match &bundle.machine {
+        Some(path) => std::fs::read(path)?,
+        None => Vec::new(),
+    };
+    let mut file = bundle_file(bundle)?;
+    file.write_all(&machine)?;
+    if !machine.is_empty() && !machine.ends_with(b"\n") {
+        file.write_all(b"\n")?;
+    }
+    file.write_all(certificate.as_bytes())
+}
+
+/// Notes for the audit log that the network is closed.
+fn note_loss(start: &EgressStart) -> io::Result<()> {
+    let mut file = File::options().append(true).create(true).mode(0o600).open(&start.notes)?;
+    file.lock()?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    // In the form of the proxy's own notes.
+    writeln!(
+        file,
+        r#"{{"ts_ms":{now},"decision":"deny","why":"egress_lost","protocol":"tcp","host":"","port":0,"intercepted":false}}"#
+    )
+}
