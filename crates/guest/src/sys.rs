@@ -4,7 +4,7 @@
 use std::ffi::{CStr, CString};
 use std::io;
 use std::mem;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
@@ -403,3 +403,18 @@ struct LoopConfig {
 }
 
 const _: () = assert!(mem::size_of::<LoopConfig>() == 304);
+
+/// The process at the other end of a connection; none where this one cannot see it.
+pub(crate) fn peer_pid(socket: BorrowedFd<'_>) -> io::Result<Option<Pid>> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut size = libc::socklen_t::try_from(size_of_val(&peer)).map_err(io::Error::other)?;
+    let (about, length) = ((&raw mut peer).cast(), &raw mut size);
+    // SAFETY: both pointers are to variables of this function, as large as is said.
+    let got = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, about, length)
+    };
+    match got {
+        0 => Ok(Pid::from_raw(peer.pid)),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

@@ -87,8 +87,10 @@ impl Container {
             match event_loop.run(control)? {
                 Event::OwnerSaysUp => {
                     let (guest, port_channel) = self.watch_guest()?;
-                    if let Some(keeper) = &self.spec.keeper {
-                        let guest = HeldProcess::peer_of(&guest)?;
+                    // An engine in another namespace of processes has no guest that could be joined.
+                    if let (Some(keeper), Ok(guest)) =
+                        (&self.spec.keeper, HeldProcess::peer_of(&guest))
+                    {
                         event_loop.mounts = Mounts::of_container(Some(keeper.clone()), guest);
                     }
                     event_loop.init = Some(guest.into());
