@@ -49,7 +49,7 @@ pub(crate) struct SessionArgs {
     isolation: IsolationArg,
 
     /// Network commands have: none, unless a policy is given
-    #[arg(help_heading = "Walls", long, value_name = "NETWORK")]
+    #[arg(help_heading = "Network", long, value_name = "NETWORK")]
     network: Option<NetworkArg>,
 
     #[command(flatten)]

@@ -22,6 +22,7 @@ mod mounts;
 mod net;
 mod pages;
 mod real_agents;
+mod recording;
 mod run;
 mod said;
 mod sbx;
