@@ -34,6 +34,7 @@ use crate::workspace::GitOptions;
 use crate::{Error, ErrorClass, ErrorKind, Result};
 
 pub(crate) use create::uuid_of;
+pub(crate) use events::credentials;
 use fork::ForkSource;
 pub use lifetime::{SessionInfo, SessionStatus};
 pub(crate) use removal::{Removal, shut_down};

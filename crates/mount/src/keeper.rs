@@ -218,6 +218,8 @@ impl Keeper {
         };
         let failed =
             |why: String| Refusal::new(MountRefusal::Io, format!("cannot unmount {path}: {why}"));
+        // While a program of it still stores something, its mount is answered for.
+        let kept = leftovers::take(&self.spec.session_dir.join(MOUNTS_FOLDER)).await;
         match self.namespaces.run(&Errand::Clear(place), &[]).await {
             Ok((Done::Failed { step, errno }, _)) => {
                 let errno = io::Error::from_raw_os_error(errno);
@@ -226,7 +228,6 @@ impl Keeper {
             Ok(_) => {}
             Err(error) => return Err(failed(error.to_string())),
         }
-        let kept = leftovers::take(&self.spec.session_dir.join(MOUNTS_FOLDER)).await;
         if kept.is_empty() {
             return Ok(());
         }

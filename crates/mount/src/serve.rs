@@ -95,7 +95,8 @@ fn run(start: &Start, fds: Vec<OwnedFd>, channel: &Arc<Channel>) -> io::Result<(
         drop(tokio::time::timeout(LAST_STORES, stores).await);
     });
     all.iter().for_each(|fs| fs.keep_unstored());
-    drop(held);
+    // Whoever waits for it finds the device closed as well: both go with this process, in this order.
+    std::mem::forget(held);
     // Reading threads wait in the kernel and cannot be joined.
     runtime.shutdown_background();
     Ok(())

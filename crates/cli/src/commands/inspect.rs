@@ -66,6 +66,7 @@ pub(crate) async fn run(ui: &mut Ui, args: InspectArgs) -> Result<ExitCode> {
         row("user", receipt.user.clone());
         receipt.walls.iter().for_each(|wall| row("wall", wall.clone()));
         receipt.not_enforced.iter().for_each(|open| row("open", open.clone()));
+        row("points", receipt.points.as_str().to_owned());
     }
     match &egress {
         Some(Ok(egress)) => row("proxy", format!("process {}", egress.pid)),

@@ -57,6 +57,7 @@ fn in_own_words(condition: &Condition) -> Option<Cow<'static, str>> {
             let options = options.join(" or ");
             format!("{options} passes yours; whatever the agent runs can read it then").into()
         }
+        Condition::CloneAdvised => "use `--mode clone`, which shares nothing with it".into(),
         Condition::ImageUnnamed => "name one with --image".into(),
         Condition::BridgeMissing => {
             "start the daemon without `--bridge=none`, or take `--network none` or `--network host`"

@@ -19,6 +19,7 @@ mod json;
 mod ladder;
 mod lifetime;
 mod mounts;
+mod net;
 mod pages;
 mod real_agents;
 mod run;

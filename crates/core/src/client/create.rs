@@ -166,6 +166,12 @@ impl Client {
             self.undo(&folder, None, &record, true).await;
             return Err(error);
         }
+        if let Some(origin) = &start.origin
+            && let Err(error) = origin.put_on_record(&id, folder.path()).await
+        {
+            self.undo(&folder, None, &record, true).await;
+            return Err(error);
+        }
         let started = self.boot_machine(folder, record, start).await;
         self.audit_created(&id, started).await
     }

@@ -76,6 +76,12 @@ impl EventLoop {
             {
                 return Ok(event);
             }
+            // Before anybody is served: what the proxy said before that holds for them.
+            if let Some(egress) = &mut self.egress
+                && (ready.contains(&Ready::Egress) || egress.is_late())
+            {
+                egress.handle_ready();
+            }
             if ready.contains(&Ready::Listener) {
                 control.accept();
             }
@@ -84,11 +90,6 @@ impl EventLoop {
                 if let Some(event) = self.handle_request(request) {
                     return Ok(event);
                 }
-            }
-            if let Some(egress) = &mut self.egress
-                && (ready.contains(&Ready::Egress) || egress.is_late())
-            {
-                egress.handle_ready();
             }
             let ports: Vec<_> = ready
                 .into_iter()

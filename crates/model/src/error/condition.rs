@@ -44,6 +44,8 @@ pub enum Condition {
     EntryNotMade(String),
     /// An agent cannot work without these variables, which hold its keys.
     CredentialsMissing(Vec<String>),
+    /// A run cannot have the repository itself; a clone of it, it can.
+    CloneAdvised,
     /// No image is named for a container.
     ImageUnnamed,
     /// The container engine has no network `bridge`.
@@ -92,6 +94,7 @@ impl Condition {
             Self::MountKeysMissing(_) => {
                 "resume it with the manifest it was made with: `ResumeOptions::manifest`"
             }
+            Self::CloneAdvised => "use `WorkspaceMode::Clone`, which shares nothing with it",
             Self::ImageUnnamed => "name one with `DockerOptions::image`",
             Self::BridgeMissing => {
                 "start the daemon without `--bridge=none`, or take `NetworkAccess::None` or \
