@@ -42,7 +42,7 @@ async def test_runs_commands_and_uses_files(tmp_path):
         await box.upload(tmp_path / "src", "src")
         await box.download("src", tmp_path / "down")
         assert (tmp_path / "down" / "f").read_bytes() == b"up"
-        await box.exec("truncate -s 2G holes; printf end >> holes")
+        await box.run("truncate -s 2G holes; printf end >> holes")
         await box.download("holes", tmp_path / "holes")
         copied = (tmp_path / "holes").stat()
         assert copied.st_size == (2 << 30) + 3

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bastide::backend::Expose;
+use bastide::backend::{Expose, HostMounts};
 use bastide::host::process_identity::{ProcessIdentity, ended};
 use bastide::host::{make_private, not_connected, remove_folder};
 use bastide::model::manifest::DEFAULT_ROOT;
@@ -17,9 +17,10 @@ use bastide::{
     Backend, Booted, Condition, Connection, Error, ErrorKind, Isolation, Machine, MachineEnd,
     MachineSpec, MachineStatus, NetworkAccess, Orphans, Result, Rung, SessionFolder, SweepMode,
 };
-use bastide_guest_bin::GuestBinary;
+use bastide_guest_bin::{GuestBinary, InstalledProgram};
 use bastide_proto::GuestPath;
 use bastide_proto::warden::WardenRequest;
+use tokio::sync::OnceCell;
 
 use crate::boot::{Boot, inspect, stop};
 use crate::dial::dial;
@@ -37,6 +38,9 @@ use crate::{DockerOptions, EngineAddress, guest_install, image, network, socket,
 /// The word users choose this backend by.
 pub(crate) const NAME: &str = "docker";
 
+/// The folder of programs in a home.
+pub(crate) const GUESTS: &str = "guests";
+
 /// How long a warden may take to answer.
 const ANSWER: Duration = Duration::from_secs(5);
 
@@ -53,6 +57,7 @@ pub struct DockerBackend {
     options: DockerOptions,
     progress: Option<Report>,
     engines: Engines,
+    pub(crate) mount_program: OnceCell<Arc<InstalledProgram>>,
 }
 
 impl DockerBackend {
@@ -76,9 +81,10 @@ impl DockerBackend {
         make_private(&sessions).map_err(failed)?;
         // Engines want paths that mean the same to everybody.
         let home = home.canonicalize().map_err(failed)?;
-        let guest = GuestBinary::install(&home.join("guests")).map_err(failed)?;
+        let guest = GuestBinary::install(&home.join(GUESTS)).map_err(failed)?;
         let engines = Engines::default();
-        Ok(Self { home, guest, address, options, progress: None, engines })
+        let mount_program = OnceCell::new();
+        Ok(Self { home, guest, address, options, progress: None, engines, mount_program })
     }
 
     /// Sets what receives the progress of pulling an image.
@@ -326,6 +332,10 @@ impl Backend for DockerBackend {
     }
 
     fn expose(&self) -> Option<&dyn Expose> {
+        Some(self)
+    }
+
+    fn host_mounts(&self) -> Option<&dyn HostMounts> {
         Some(self)
     }
 }

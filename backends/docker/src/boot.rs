@@ -15,6 +15,7 @@ use bastide::{
 use bastide_guest_bin::GuestBinary;
 use bastide_proto::container::{ContainerUp, ContainerWardenSpec};
 use bastide_proto::hello::Token;
+use bastide_proto::mounts::KeeperSpec;
 use bastide_proto::warden::{END_FILE, GUEST_SOCKET};
 use bollard::models::ContainerInspectResponse;
 use bollard::query_parameters::{
@@ -30,10 +31,12 @@ use crate::grants::{HostGrant, mount_points};
 use crate::image::Image;
 use crate::ownership::{HomeLabel, find, remove};
 use crate::receipt::{EngineInfo, receipt};
-use crate::state::{State, Transport, container_name, make_token, run_dir, workspace_volume};
+use crate::state::{
+    State, Transport, container_name, make_token, run_dir, store_user, workspace_volume,
+};
 use crate::storage::Storage;
 use crate::warden::Warden;
-use crate::{DockerOptions, guest_install};
+use crate::{DockerOptions, guest_install, mounts};
 
 /// How long to wait before trying a name again.
 const AGAIN: Duration = Duration::from_millis(20);
@@ -121,6 +124,8 @@ impl Boot<'_> {
         let identity = warden.identity.clone();
         match self.start_guest(Transport::Socket, token, &run).await {
             Ok(up) => {
+                let noted = store_user(dir, up.report.user);
+                noted.map_err(|error| self.failed(&error))?;
                 let keep_alive = warden.watch().await;
                 let keep_alive = keep_alive.map_err(|error| self.failed(&error))?;
                 self.booted(Transport::Socket, up, token, Some(identity), Some(keep_alive))
@@ -135,6 +140,9 @@ impl Boot<'_> {
 
     /// With volumes of the engine alone.
     async fn without_warden(&self, token: &Token) -> Result<Booted> {
+        if self.storage.by_host {
+            return Err(mounts::elsewhere());
+        }
         let home = &self.home.identity;
         guest_install::fill_volume(&self.engine, &self.image.id, self.guest, home).await?;
         match self.start_guest(Transport::Dial, token, Path::new("")).await {
@@ -282,6 +290,12 @@ impl Boot<'_> {
             to_stop: vec![own("POST", format!("/containers/{name}/stop?t=1"))],
             to_remove,
             mount_points: mount_points(&self.grants),
+            keeper: rustix::process::geteuid().is_root().then(|| KeeperSpec {
+                session_dir: self.folder.path().to_owned(),
+                workspace: self.spec.root.as_str().to_owned(),
+                inside: None,
+                disk: self.spec.limits.disk,
+            }),
         }
     }
 

@@ -14,6 +14,7 @@ mod engines;
 mod grants;
 mod guest_install;
 mod image;
+mod mounts;
 mod network;
 mod options;
 mod ownership;

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use bastide::host::process_identity::ProcessIdentity;
 use bastide::{Error, ErrorKind, Machine, Result, SessionId};
 use bastide_proto::GuestPath;
+use bastide_proto::boot::UserAndGroup;
 use bastide_proto::hello::{TOKEN_BYTES, Token};
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +26,9 @@ const TOKEN_NAME: &str = "token";
 
 /// The file of a session's folder that says which engine it is on.
 const ENGINE_NAME: &str = "engine";
+
+/// The file of a session's folder that says whom its commands run as.
+const USER_NAME: &str = "user";
 
 /// What is needed to find a container again.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -111,6 +115,18 @@ pub(crate) fn store_engine(dir: &Path, address: &EngineAddress) -> io::Result<()
 /// The engine a session is on, if that was noted.
 pub(crate) fn load_engine(dir: &Path) -> Option<EngineAddress> {
     serde_json::from_slice(&fs::read(dir.join(ENGINE_NAME)).ok()?).ok()
+}
+
+/// Notes whom commands run as: what is mounted for them is theirs.
+pub(crate) fn store_user(dir: &Path, user: UserAndGroup) -> io::Result<()> {
+    let mut options = fs::File::options();
+    let file = options.write(true).create(true).truncate(true).mode(0o600);
+    file.open(dir.join(USER_NAME))?.write_all(&serde_json::to_vec(&(user.uid, user.gid))?)
+}
+
+/// Whom commands run as, if that was noted.
+pub(crate) fn load_user(dir: &Path) -> Option<(u32, u32)> {
+    serde_json::from_slice(&fs::read(dir.join(USER_NAME)).ok()?).ok()
 }
 
 /// The token of a session.

@@ -2,12 +2,15 @@
 //! mount something inside.
 
 use bastide::model::docker::{DockerMount, requires_fuse, requires_sys_admin, volume_mounts};
+use bastide::model::manifest::MountTarget;
+use bastide::model::mount::MountStrategy;
 use bastide::{Error, ErrorKind, MachineSpec, Result, SessionId};
 use bollard::models::MountVolumeOptionsDriverConfig;
 use bollard::models::{DeviceMapping, Mount, MountType, MountVolumeOptions};
 
 use crate::DockerOptions;
 use crate::container::labels;
+use crate::mounts::check_user;
 
 /// The device of FUSE.
 const FUSE: &str = "/dev/fuse";
@@ -22,6 +25,8 @@ pub(crate) struct Storage {
     pub(crate) volumes: Vec<DockerMount>,
     /// What is needed to mount inside, if anything is.
     pub(crate) inside: Option<MountNeeds>,
+    /// Whether anything is mounted from outside.
+    pub(crate) by_host: bool,
 }
 
 /// What it takes to mount something inside.
@@ -49,9 +54,16 @@ impl Storage {
             return Err(Error::new(ErrorKind::Unsupported, message)
                 .with_hint("mount it by a volume driver, or leave the user to the image"));
         }
+        let is_by_host =
+            |target: &MountTarget<'_>| matches!(target.mount.strategy, MountStrategy::Host { .. });
+        let by_host = manifest.mount_targets()?.iter().any(is_by_host);
+        if by_host {
+            check_user()?;
+        }
         Ok(Self {
             volumes: volume_mounts(manifest, uuid::Uuid::parse_str(id.as_str()).ok())?,
             inside,
+            by_host,
         })
     }
 

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use bastide_docker::{DockerBackend, DockerOptions, EngineAddress};
 use bastide_testkit::engine::{self, images};
 use bastide_testkit::suite::{self, Context};
-use bastide_testkit::{chaos, conformance, escape};
+use bastide_testkit::{chaos, conformance, escape, mounts};
 
 fn main() -> ExitCode {
     if let Some(code) = escape::probe::run_if_asked() {
         return code;
     }
-    let mut trials = [conformance::trials(), chaos::trials(), escape::trials()].concat();
+    let mut trials =
+        [conformance::trials(), chaos::trials(), escape::trials(), mounts::trials()].concat();
     // Its server is on the host's loopback, which no container shares but by the host's network.
     trials.retain(|trial| trial.name != "fetches_repositories_inside");
     let host = match engine::for_tests() {

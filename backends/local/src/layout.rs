@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::SystemTime;
 
 use bastide::NetworkAccess;
@@ -50,8 +50,8 @@ fn interpreters() -> Vec<String> {
     static KNOWN: Mutex<Option<(SystemTime, Vec<String>)>> = Mutex::new(None);
     // Taken before the folder is read: what changes meanwhile is seen the next time.
     let changed = fs::metadata("/etc").and_then(|etc| etc.modified()).ok();
-    // Nobody panics while holding it.
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    // Whoever forked this process may have had it locked, for ever.
+    let Ok(mut known) = KNOWN.try_lock() else { return find_interpreters() };
     if let Some((when, found)) = &*known
         && Some(*when) == changed
     {

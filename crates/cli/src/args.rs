@@ -1,5 +1,6 @@
 //! What can be written on the command line.
 
+pub(crate) mod command;
 pub(crate) mod docker;
 pub(crate) mod mounts;
 pub(crate) mod policy;
@@ -21,6 +22,7 @@ use crate::commands::events::EventsArgs;
 use crate::commands::exec::ExecArgs;
 use crate::commands::files::FilesArgs;
 use crate::commands::fork::ForkArgs;
+use crate::commands::init::InitArgs;
 use crate::commands::inspect::InspectArgs;
 use crate::commands::kill::KillArgs;
 use crate::commands::log::LogArgs;
@@ -52,6 +54,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Task {
+    Init(InitArgs),
     Run(RunArgs),
     Agent(AgentArgs),
     Create(CreateArgs),

@@ -134,6 +134,11 @@ impl Clients {
         self.of(session.id())?.fork(session, count, at).await
     }
 
+    /// Makes a fork that ends with this process.
+    pub(crate) async fn fork_tied(&self, session: &Session, at: &str) -> Result<Session> {
+        self.of(session.id())?.fork_tied(session, Some(at)).await
+    }
+
     /// The points of a session.
     pub(crate) fn log(&self, id: &SessionId) -> Result<JournalLog> {
         self.of(id)?.log(id)

@@ -14,6 +14,7 @@ pub(crate) mod events;
 pub(crate) mod exec;
 pub(crate) mod files;
 pub(crate) mod fork;
+pub(crate) mod init;
 pub(crate) mod inspect;
 pub(crate) mod kill;
 pub(crate) mod log;

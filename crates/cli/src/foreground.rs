@@ -1,86 +1,154 @@
 //! Running a command in a session as if it ran here: its output is ours, and its end.
 
-use std::io;
-use std::process::ExitCode;
+mod end;
+mod interrupts;
+mod network;
+
 use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use bastide::{
-    Command, Error, ErrorKind, Exit, Output, OutputEvent, Process, ProcessId, Reason, Result,
-    Session,
-};
+use bastide::{Command, Exit, Output, OutputEvent, Process, ProcessId, Reason, Result, Session};
 use serde_json::{Map, Value, json};
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::watch;
 
 use crate::stdin::{Stdin, feed};
-use crate::terminal::AttachEnd;
+use crate::terminal;
 use crate::ui::Ui;
+
+pub(crate) use end::{EndNotes, finish, finish_lent};
+pub(crate) use interrupts::{Interrupts, StopSignal};
+pub(crate) use network::NetworkTrouble;
+
+use interrupts::{Waited, wait};
 
 /// How much of each stream is kept for a program that reads the result as one object.
 const KEPT: usize = 16 * 1024 * 1024;
 
-/// How long the end of a command may take that somebody interrupted.
-const END: Duration = Duration::from_secs(5);
+/// Whose streams a command has.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Streams {
+    /// Whether it reads our standard input.
+    pub(crate) reads: bool,
+    /// Whether it runs on a terminal.
+    pub(crate) terminal: bool,
+}
 
-/// Runs a command to its end, with our standard input as its own, and passes on what it says.
-pub(crate) async fn stream(ui: &mut Ui, session: &Session, command: Command) -> Result<Exit> {
-    let mut interrupts = Interrupts::listen()?;
-    let stdin = Stdin::open()?;
-    let mut process = session.spawn(command.stream_input()).await?;
-    let feeding = tokio::spawn(feed(process.writer(), stdin));
-    let id = process.id();
-    let followed = tokio::select! {
-        followed = follow(ui, &mut process) => followed,
-        number = interrupts.next() => Ok(cancel(session, id, number).await),
-    };
-    feeding.abort();
-    if followed.is_err() {
-        // Whoever wanted its output is gone; so must it be.
-        cancel(session, id, 0).await;
+impl Streams {
+    /// Those of a command that is alone with our standard input.
+    pub(crate) const OURS: Self = Self { reads: true, terminal: false };
+}
+
+/// How a command ended that ran as if it ran here.
+#[derive(Debug)]
+pub(crate) enum Streamed {
+    /// It ended, or was killed for a signal that came to us.
+    Ended(Exit, NetworkTrouble),
+    /// A signal of this number came to us while it had our terminal.
+    Signalled(i32),
+}
+
+/// Runs a command to its end, and passes on what it says. Our standard input is its own if it shall be, and is
+/// not touched otherwise.
+pub(crate) async fn stream(
+    ui: &mut Ui,
+    session: &Session,
+    command: Command,
+    streams: Streams,
+) -> Result<Streamed> {
+    if streams.terminal && streams.reads {
+        let mut process = session.spawn(command).await?;
+        return match terminal::lend(ui, &mut process, false).await? {
+            terminal::AttachEnd::Ended(exit) => {
+                Ok(Streamed::Ended(exit, NetworkTrouble::default()))
+            }
+            terminal::AttachEnd::Left => {
+                // Nobody is left to type.
+                let exit = Exit { reason: Reason::Detached, code: 0, detail: None };
+                Ok(Streamed::Ended(exit, NetworkTrouble::default()))
+            }
+            terminal::AttachEnd::Signalled(number) => Ok(Streamed::Signalled(number)),
+        };
     }
-    followed
+    let mut interrupts = Interrupts::listen()?;
+    let stdin = streams.reads.then(Stdin::open).transpose()?;
+    let mut process = session.spawn(command).await?;
+    let feeding = stdin.map(|stdin| tokio::spawn(feed(process.writer(), stdin)));
+    let id = process.id();
+    let mut trouble = NetworkTrouble::default();
+    let following = follow_with(ui, &mut process, |piece| trouble.look(piece));
+    let Waited { outcome, killed_for } = wait(session, id, &mut interrupts, following).await;
+    if let Some(feeding) = feeding {
+        feeding.abort();
+    }
+    if matches!(outcome, Some(Err(_))) {
+        // Whoever wanted its output is gone; so must it be.
+        interrupts::kill(session, id).await;
+    }
+    let exit = match (killed_for, outcome) {
+        (Some(number), _) => cancelled(number),
+        (None, Some(outcome)) => outcome?,
+        (None, None) => cancelled(0),
+    };
+    Ok(Streamed::Ended(exit, trouble))
+}
+
+fn cancelled(number: i32) -> Exit {
+    Exit { reason: Reason::Cancelled, code: 128 + number, detail: None }
 }
 
 /// Passes on what a process says until it ends.
 pub(crate) async fn follow(ui: &mut Ui, process: &mut Process) -> Result<Exit> {
+    follow_with(ui, process, |_| {}).await
+}
+
+async fn follow_with(
+    ui: &mut Ui,
+    process: &mut Process,
+    mut look: impl FnMut(&[u8]),
+) -> Result<Exit> {
     loop {
         match process.next().await? {
-            OutputEvent::Stdout(data) => ui.command_out(&data)?,
-            OutputEvent::Stderr(data) => ui.command_err(&data)?,
+            OutputEvent::Stdout(data) => {
+                look(&data);
+                ui.command_out(&data)?;
+            }
+            OutputEvent::Stderr(data) => {
+                look(&data);
+                ui.command_err(&data)?;
+            }
             OutputEvent::Lost(bytes) => ui.note(&format!("{bytes} bytes of output were lost")),
             OutputEvent::Exit(exit) => return Ok(exit),
         }
     }
 }
 
-/// Runs a command to its end, with our standard input as its own, and collects what it says into one
-/// object for a program.
-pub(crate) async fn collect(session: &Session, command: Command) -> Result<(Exit, Value)> {
+/// Runs a command to its end, and collects what it says into one object for a program.
+pub(crate) async fn collect(
+    session: &Session,
+    command: Command,
+    streams: Streams,
+) -> Result<(Exit, Value)> {
     let mut interrupts = Interrupts::listen()?;
     let started = Instant::now();
-    let stdin = Stdin::open()?;
-    let process = session.spawn(command.stream_input()).await?;
-    let feeding = tokio::spawn(feed(process.writer(), stdin));
+    let stdin = streams.reads.then(Stdin::open).transpose()?;
+    let process = session.spawn(command).await?;
+    let feeding = stdin.map(|stdin| tokio::spawn(feed(process.writer(), stdin)));
     let id = process.id();
-    let mut output = std::pin::pin!(process.output(KEPT));
-    let output = tokio::select! {
-        output = &mut output => output,
-        number = interrupts.next() => {
-            let exit = cancel(session, id, number).await;
-            // What it had said by then is told all the same.
-            let said = tokio::time::timeout(END, output).await;
-            said.unwrap_or_else(|_| Ok(silent(id, &exit))).map(|said| Output { exit, ..said })
-        }
+    let collecting = process.output(KEPT);
+    let Waited { outcome, killed_for } = wait(session, id, &mut interrupts, collecting).await;
+    if let Some(feeding) = feeding {
+        feeding.abort();
+    }
+    let output = match (killed_for.map(cancelled), outcome) {
+        (None, Some(output)) => output?,
+        (Some(exit), Some(Ok(output))) => Output { exit, ..output },
+        (exit, _) => silent(id, exit.unwrap_or_else(|| cancelled(0))),
     };
-    feeding.abort();
-    let output = output?;
     let report = report(session, &output, started.elapsed());
     Ok((output.exit, report))
 }
 
-fn silent(process: ProcessId, exit: &Exit) -> Output {
+fn silent(process: ProcessId, exit: Exit) -> Output {
     Output {
         process,
         stdout: Vec::new(),
@@ -88,7 +156,7 @@ fn silent(process: ProcessId, exit: &Exit) -> Output {
         stdout_omitted: 0,
         stderr_omitted: 0,
         lost: 0,
-        exit: exit.clone(),
+        exit,
     }
 }
 
@@ -129,94 +197,4 @@ fn report(session: &Session, output: &Output, took: Duration) -> Value {
     }
     report.insert("receipt".to_owned(), json!(session.receipt()));
     Value::Object(report)
-}
-
-/// Ends a command and everything descended from it, for a signal that came to us.
-async fn cancel(session: &Session, process: ProcessId, number: i32) -> Exit {
-    const KILL: i32 = 9;
-    // One that has ended by itself in the meantime is what was wanted.
-    drop(tokio::time::timeout(END, session.signal(process, KILL)).await);
-    Exit { reason: Reason::Cancelled, code: 128 + number, detail: None }
-}
-
-/// The user or the system asking for the end. From the moment somebody listens, it does not end us.
-#[derive(Debug)]
-pub(crate) struct Interrupts([(SignalKind, Signal); 3]);
-
-impl Interrupts {
-    pub(crate) fn listen() -> Result<Self> {
-        let listen = |kind| Ok::<_, io::Error>((kind, signal(kind)?));
-        let all = || {
-            Ok([
-                listen(SignalKind::interrupt())?,
-                listen(SignalKind::terminate())?,
-                listen(SignalKind::hangup())?,
-            ])
-        };
-        all().map(Self).map_err(|error: io::Error| {
-            Error::new(ErrorKind::Io, format!("cannot listen to signals: {error}"))
-        })
-    }
-
-    /// Waits for the first; its number.
-    pub(crate) async fn next(&mut self) -> i32 {
-        let [interrupt, terminate, hangup] = &mut self.0;
-        let (kind, _) = tokio::select! {
-            _ = interrupt.1.recv() => interrupt,
-            _ = terminate.1.recv() => terminate,
-            _ = hangup.1.recv() => hangup,
-        };
-        kind.as_raw_value()
-    }
-}
-
-/// Signals for work of several parts: the first asks each of them to end, the second ends this program at once.
-#[derive(Debug, Clone)]
-pub(crate) struct StopSignal(watch::Receiver<Option<i32>>);
-
-impl StopSignal {
-    pub(crate) fn listen() -> Result<Self> {
-        let mut interrupts = Interrupts::listen()?;
-        let (asked, asking) = watch::channel(None);
-        tokio::spawn(async move {
-            asked.send_replace(Some(interrupts.next().await));
-            let number = interrupts.next().await;
-            std::process::exit(128 + number);
-        });
-        Ok(Self(asking))
-    }
-
-    /// The exit code, if one came.
-    pub(crate) fn exit_code(&self) -> Option<ExitCode> {
-        let number = (*self.0.borrow())?;
-        Some(ExitCode::from(u8::try_from(128 + number).unwrap_or(u8::MAX)))
-    }
-
-    /// Waits for the first; its number.
-    pub(crate) async fn wait(mut self) -> i32 {
-        let number = self.0.wait_for(Option::is_some).await.ok().and_then(|number| *number);
-        match number {
-            Some(number) => number,
-            None => std::future::pending().await,
-        }
-    }
-}
-
-/// Tells how a command stopped having our terminal, by our own end.
-pub(crate) fn finish_lent(ui: &Ui, returned: &AttachEnd) -> ExitCode {
-    match returned {
-        AttachEnd::Ended(exit) => finish(ui, exit),
-        AttachEnd::Left => ExitCode::SUCCESS,
-        AttachEnd::Signalled(number) => {
-            ExitCode::from(u8::try_from(128 + number).unwrap_or(u8::MAX))
-        }
-    }
-}
-
-/// Tells how a command ended, by our own end.
-pub(crate) fn finish(ui: &Ui, exit: &Exit) -> ExitCode {
-    if let Some(detail) = &exit.detail {
-        ui.note(detail);
-    }
-    ExitCode::from(u8::try_from(exit.code).unwrap_or(u8::MAX))
 }

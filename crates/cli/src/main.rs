@@ -68,6 +68,7 @@ impl Task {
     /// Whether a program reads what is printed.
     fn json(&self) -> bool {
         match self {
+            Self::Init(args) => args.json,
             Self::Run(args) => args.json,
             Self::Agent(args) => args.json(),
             Self::Sbx(args) => args.json(),
@@ -106,6 +107,7 @@ impl Task {
 
     async fn perform(self, ui: &mut Ui) -> bastide::Result<ExitCode> {
         match self {
+            Self::Init(args) => commands::init::run(ui, &args),
             Self::Run(args) => commands::run::run(ui, args).await,
             Self::Agent(args) => commands::agent::run(ui, args).await,
             Self::Sbx(args) => commands::sbx::run(ui, args).await,

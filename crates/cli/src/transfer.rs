@@ -8,8 +8,12 @@ mod new_file;
 mod session;
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
 
-use bastide::{Error, ErrorKind, Result};
+use bastide::{Error, ErrorKind, Progress, Result};
+
+use crate::ui::ProgressLine;
 
 pub(crate) use host::{HostSink, HostSource};
 pub(crate) use session::{SessionSink, SessionSource};
@@ -34,6 +38,8 @@ pub(crate) struct CopyEntry {
     pub(crate) kind: Kind,
     /// Its permission bits, without those that give anybody else's rights.
     pub(crate) mode: u32,
+    /// When it was last changed.
+    pub(crate) modified: SystemTime,
 }
 
 /// Where things are copied from. Paths are relative to what is copied; the empty one is that itself.
@@ -83,9 +89,15 @@ impl Source<'_> {
     }
 }
 
-/// Copies a file, or a folder with everything in it.
-pub(crate) async fn copy(from: &Source<'_>, to: &mut Sink<'_>) -> Result<Copied> {
+/// Copies a file, or a folder with everything in it, and tells how far it is.
+pub(crate) async fn copy(
+    from: &Source<'_>,
+    to: &mut Sink<'_>,
+    meter: &Meter<'_>,
+) -> Result<Copied> {
     let mut copied = Copied::default();
+    // Folders get their times last: whatever is written into them changes those.
+    let mut folders = Vec::new();
     let top = from.top().await?;
     if top.kind == Kind::Other {
         let message = format!("cannot copy {}: it is neither file nor folder", from.name());
@@ -102,6 +114,7 @@ pub(crate) async fn copy(from: &Source<'_>, to: &mut Sink<'_>) -> Result<Copied>
             Kind::Folder => {
                 to.make_folder(&path, node.mode).await?;
                 copied.folders += 1;
+                folders.push((path.clone(), node.modified));
                 let children = from.children(&path, &mut copied.left_out).await?;
                 open.extend(children.into_iter().rev().map(|child| {
                     let below = if path.is_empty() { "" } else { "/" };
@@ -109,16 +122,19 @@ pub(crate) async fn copy(from: &Source<'_>, to: &mut Sink<'_>) -> Result<Copied>
                 }));
             }
             Kind::File => {
-                to.write(&path, from, node.mode).await?;
+                to.write(&path, from, &node, meter).await?;
                 copied.files += 1;
+                meter.entry();
             }
             Kind::Link(target) => match way_out(&path, target) {
-                Some(leads) => {
+                // A link in a session leads nowhere but into the session.
+                Some(leads) if matches!(to, Sink::Host(_)) => {
                     copied.left_out.push(format!("{path}: the link {leads} out, to {target}"));
                 }
-                None => {
-                    to.link(&path, target).await?;
+                _ => {
+                    to.link(&path, target, node.modified).await?;
                     copied.links += 1;
+                    meter.entry();
                 }
             },
             Kind::Other => {
@@ -126,7 +142,41 @@ pub(crate) async fn copy(from: &Source<'_>, to: &mut Sink<'_>) -> Result<Copied>
             }
         }
     }
+    for (path, modified) in folders.iter().rev() {
+        to.set_folder_time(path, *modified).await?;
+    }
     Ok(copied)
+}
+
+/// Counts what is copied, for whoever watches.
+#[derive(Debug)]
+pub(crate) struct Meter<'a> {
+    shown: &'a ProgressLine,
+    entries: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl<'a> Meter<'a> {
+    pub(crate) fn new(shown: &'a ProgressLine) -> Self {
+        Self { shown, entries: AtomicU64::new(0), bytes: AtomicU64::new(0) }
+    }
+
+    fn entry(&self) {
+        self.entries.fetch_add(1, Ordering::Relaxed);
+        self.tell();
+    }
+
+    fn bytes(&self, count: usize) {
+        self.bytes.fetch_add(count as u64, Ordering::Relaxed);
+        self.tell();
+    }
+
+    fn tell(&self) {
+        let mut progress = Progress::default();
+        progress.entries = self.entries.load(Ordering::Relaxed);
+        progress.bytes = self.bytes.load(Ordering::Relaxed);
+        self.shown.tell(progress);
+    }
 }
 
 /// Whether a link in a copy leads to something that is not in it, or may: in a word.

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 pub(crate) use escape::{escaped, escaped_json};
 pub(crate) use failures::Failures;
 pub(crate) use hint::hint;
+pub(crate) use progress::ProgressLine;
 pub(crate) use table::Table;
 
 /// The exit code of a failure of Bastide itself.

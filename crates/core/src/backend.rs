@@ -21,6 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 pub use bastide_proto::boot::ResourceLimits;
 pub use host_mounts::{HostMount, HostMountState, HostMountStatus, HostMounts};
+pub(crate) use keep_alive::hold as hold_descriptors;
 pub use keep_alive::{KeepAlive, KeepAliveHandle};
 
 use crate::egress::{Egress, EgressRequest, EgressResponse};

@@ -29,11 +29,12 @@ use crate::events::EventOptions;
 use crate::journal::JournalOptions;
 use crate::session::lifecycle::{ConcurrencyLimits, ProgressListener};
 use crate::snapshot::SnapshotTypes;
-use crate::state::State;
+use crate::state::{SessionName, State};
 use crate::workspace::GitOptions;
 use crate::{Error, ErrorClass, ErrorKind, Result};
 
 pub(crate) use create::uuid_of;
+pub(crate) use events::credentials;
 use fork::ForkSource;
 pub use lifetime::{SessionInfo, SessionStatus};
 pub(crate) use removal::{Removal, shut_down};
@@ -103,6 +104,8 @@ pub struct CreateOptions {
     pub tied_to_owner: bool,
     /// The session's id; a random one by default.
     pub id: Option<SessionId>,
+    /// A name for the session, besides its id; none by default. No other session of the home may have it.
+    pub name: Option<SessionName>,
     /// Ports that [`resolve_exposed_port`](crate::compat::ReferenceSession::resolve_exposed_port) answers for.
     pub exposed_ports: Vec<u16>,
     /// Where the workspace is saved when the session stops; nowhere by default.
@@ -174,10 +177,17 @@ impl CreateOptions {
         self
     }
 
-    /// Gives the session that name.
+    /// Gives the session that id.
     #[must_use]
     pub fn id(mut self, id: SessionId) -> Self {
         self.id = Some(id);
+        self
+    }
+
+    /// Gives the session that name, besides its id.
+    #[must_use]
+    pub fn name(mut self, name: SessionName) -> Self {
+        self.name = Some(name);
         self
     }
 
@@ -250,6 +260,7 @@ impl Default for CreateOptions {
             home: None,
             tied_to_owner: true,
             id: None,
+            name: None,
             exposed_ports: Vec::new(),
             snapshot: None,
             base_dir: None,

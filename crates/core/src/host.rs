@@ -1,6 +1,8 @@
 //! What backends on this host share: private folders, identifying processes, and following paths.
 
+mod fork;
 mod git;
+pub mod mounts;
 pub mod process_identity;
 pub mod resolve;
 
@@ -16,6 +18,7 @@ use tokio::process::Command;
 
 use crate::{Error, ErrorKind, Result, SessionId};
 
+pub use fork::ForkGuard;
 pub use git::isolated_git;
 
 /// Creates a folder that only its owner can access, with missing parents, unless it exists. Returns

@@ -1,6 +1,7 @@
 //! The live sandbox a user holds.
 
 pub(crate) mod command;
+mod detach;
 pub(crate) mod environment;
 mod events;
 pub(crate) mod files;
@@ -25,6 +26,7 @@ use crate::backend::{Backend, KeepAlive, Machine, SessionId};
 use crate::client::Removal;
 use crate::compat::pty::PtyProcesses;
 use crate::events::{EventOptions, Finished, Recorder, extension, operation_scope};
+use crate::journal::withdrawn;
 use crate::link::fault::agent_lost;
 use crate::link::{Incoming, LATE, Link, MuxLink, decode};
 use crate::session::lifecycle::Lifecycle;
@@ -117,10 +119,14 @@ impl Session {
 
     async fn start_command(&self, command: Command, answer: AcceptWhen) -> Result<Process> {
         let point = self.begin_point(&command).await?;
-        let recording = self.record_command(&command).await?;
+        let recording = match self.record_command(&command).await {
+            Ok(recording) => recording,
+            Err(error) => return Err(withdrawn(point, error).await),
+        };
         match self.start_command_unrecorded(command, answer).await {
             Ok(process) => Ok(process.with_recording(recording).with_point(point)),
             Err(error) => {
+                let error = withdrawn(point, error).await;
                 if let Some(recording) = recording {
                     recording.fail(&error).await?;
                 }
@@ -179,10 +185,13 @@ impl Session {
                 .with_hint("put them into a file, or attach to the process and write them"));
         }
         // Nobody waits for its end, so its point has none.
-        drop(self.begin_point(&command).await?);
+        let point = self.begin_point(&command).await?;
         let scope = self.extension("spawn", || command.description());
         let work = self.launch_unrecorded(command);
-        scope.record(work, |id| Finished::extension(json!({"process": id.0}))).await
+        match scope.record(work, |id| Finished::extension(json!({"process": id.0}))).await {
+            Ok(id) => Ok(id),
+            Err(error) => Err(withdrawn(point, error).await),
+        }
     }
 
     /// As [`launch`](Self::launch), as part of another operation that is recorded.

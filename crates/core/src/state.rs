@@ -9,10 +9,12 @@
 mod folder;
 mod identity;
 mod index;
+mod names;
 mod origin;
 mod record;
 mod saved;
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::fs;
 use std::io;
@@ -33,10 +35,12 @@ pub(crate) use folder::{
     ClaimAttempt, Liveness, Transition, TransitionAttempt, is_unwanted, mark_unwanted,
 };
 pub use identity::home_identity;
+pub use names::SessionName;
 pub use origin::Origin;
 pub(crate) use record::{Record, Stage, Stamp, Summary};
 
 use index::Index;
+pub(crate) use index::hold as hold_index;
 
 /// The folder of all sessions.
 const SESSIONS: &str = "sessions";
@@ -53,10 +57,20 @@ pub(crate) const BUSY: Duration = Duration::from_secs(30);
 /// How long to wait before looking again.
 pub(crate) const AGAIN: Duration = Duration::from_millis(5);
 
+/// Whatever is remembered, by home.
+static ALL: Mutex<Vec<Weak<State>>> = Mutex::new(Vec::new());
+
+/// Keeps other threads from looking up what is remembered.
+pub(crate) fn hold() -> impl Any {
+    ALL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Everything remembered under one home.
 #[derive(Debug)]
 pub(crate) struct State {
     home: PathBuf,
+    /// The process it was made in: the thread of the index does not exist in a forked child.
+    pid: u32,
     /// Made when it is first needed; making and removing sessions does not wait for it.
     index: OnceLock<Index>,
 }
@@ -64,13 +78,14 @@ pub(crate) struct State {
 impl State {
     /// What is remembered under `home`. There is one in each process, however often it is asked for.
     pub(crate) fn at(home: &Path) -> Arc<Self> {
-        static ALL: Mutex<Vec<Weak<State>>> = Mutex::new(Vec::new());
+        let pid = std::process::id();
         let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|state| state.strong_count() > 0);
-        if let Some(state) = all.iter().filter_map(Weak::upgrade).find(|state| state.home == home) {
+        let is_this = |state: &Arc<Self>| state.pid == pid && state.home == home;
+        if let Some(state) = all.iter().filter_map(Weak::upgrade).find(is_this) {
             return state;
         }
-        let state = Arc::new(Self { home: home.to_owned(), index: OnceLock::new() });
+        let state = Arc::new(Self { home: home.to_owned(), pid, index: OnceLock::new() });
         all.push(Arc::downgrade(&state));
         state
     }
@@ -269,9 +284,30 @@ impl State {
         summary
     }
 
-    /// Tells the index that a session is gone, without waiting for it.
+    /// Tells the index that a session is gone, without waiting for it, and clears its name away.
     pub(crate) fn forget(&self, id: &SessionId) {
         self.index().forget(id.clone());
+        self.tidy_names();
+    }
+
+    /// Gives a session a name that no other session has.
+    pub(crate) async fn give_name(&self, name: &SessionName, id: &SessionId) -> Result<()> {
+        names::give(&self.home, name, id).await
+    }
+
+    /// The session that has a name.
+    pub(crate) fn named(&self, name: &str) -> Option<SessionId> {
+        names::lookup(&self.home, name)
+    }
+
+    /// The names of all sessions that have one.
+    pub(crate) fn session_names(&self) -> HashMap<SessionId, SessionName> {
+        names::all(&self.home)
+    }
+
+    /// Clears names away whose sessions are gone.
+    pub(crate) fn tidy_names(&self) {
+        names::tidy(&self.home);
     }
 
     /// Makes the index anew from the folders.

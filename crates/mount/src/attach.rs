@@ -30,6 +30,9 @@ use crate::control::Channel;
 /// How deep beneath the workspace a mount may be.
 pub(crate) const MAX_DEPTH: usize = 32;
 
+/// The step of entering a session.
+pub(crate) const JOIN: &str = "join the session's namespace";
+
 /// How names are followed on the way to the place of a mount.
 const WITHIN: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
@@ -41,6 +44,8 @@ const WITHIN: ResolveFlags = ResolveFlags::BENEATH
 pub(crate) enum Errand {
     /// Make a mount.
     Attach(Place),
+    /// Take away what a keeper that was killed left at a place, if it did.
+    Clear(Place),
     /// Take one away. The folders of what was made come along: first that of the mount itself.
     Detach {
         /// Whom to become.
@@ -121,6 +126,7 @@ pub fn attach(channel: &Channel) -> io::Result<()> {
     let Some((errand, fds)) = channel.receive::<Errand>()? else { return Ok(()) };
     let done = match errand {
         Errand::Attach(place) => mount(&place, fds),
+        Errand::Clear(place) => clear(&place, fds),
         Errand::Detach { inside, name, made } => detach(inside, &name, &made, fds),
     };
     let (done, fds) = done.unwrap_or_else(|StepError { step, errno }| {
@@ -131,7 +137,7 @@ pub fn attach(channel: &Channel) -> io::Result<()> {
 
 fn mount(place: &Place, fds: Vec<OwnedFd>) -> Result<(Done, Vec<OwnedFd>), StepError> {
     let (users, mounts, _) = namespaces(fds)?;
-    join(&users, LinkNameSpaceType::User)?;
+    join_users(&users)?;
     let device = &place.device;
     let device = File::options()
         .read(true)
@@ -177,8 +183,21 @@ fn namespaces(fds: Vec<OwnedFd>) -> Result<(OwnedFd, OwnedFd, Vec<OwnedFd>), Ste
 }
 
 fn join(namespace: &OwnedFd, kind: LinkNameSpaceType) -> Result<(), StepError> {
-    move_into_link_name_space(namespace.as_fd(), Some(kind))
-        .step(|| format!("join the session's namespace ({kind:?})"))
+    move_into_link_name_space(namespace.as_fd(), Some(kind)).step(|| format!("{JOIN} ({kind:?})"))
+}
+
+/// Joins the namespace of users, unless this process is in it: containers of most engines have none of their own, and
+/// the kernel lets nobody join twice.
+fn join_users(users: &OwnedFd) -> Result<(), StepError> {
+    let is_own = || -> Result<bool, Errno> {
+        let own = rustix::fs::stat("/proc/self/ns/user")?;
+        let theirs = rustix::fs::fstat(users)?;
+        Ok((own.st_dev, own.st_ino) == (theirs.st_dev, theirs.st_ino))
+    };
+    if is_own().step(|| "compare namespaces of users".to_owned())? {
+        return Ok(());
+    }
+    join(users, LinkNameSpaceType::User)
 }
 
 /// Takes an id that exists inside, so that what is made there has an owner.
@@ -292,6 +311,32 @@ fn new_mount(device: &File, owner: UserAndGroup, read_only: bool) -> Result<Owne
     fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, closed).step(step)
 }
 
+/// Takes a mount away that nobody answers for any more. Whatever else is there stays.
+fn clear(place: &Place, fds: Vec<OwnedFd>) -> Result<(Done, Vec<OwnedFd>), StepError> {
+    let (users, mounts, _) = namespaces(fds)?;
+    join_users(&users)?;
+    join(&mounts, LinkNameSpaceType::Mount)?;
+    become_inside(place.inside)?;
+    let Place { workspace, names, .. } = place;
+    let done = || Ok((Done::Detached { is_busy: false }, Vec::new()));
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut folder =
+        openat2(CWD, workspace.as_str(), flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
+            .step(|| format!("find {workspace}"))?;
+    let Some((name, above)) = names.split_last() else { return done() };
+    for above in above {
+        match openat2(&folder, above.as_str(), flags, Mode::empty(), WITHIN) {
+            Ok(next) => folder = next,
+            // A command put something else there; the mount is not at its place any more.
+            Err(_) => return done(),
+        }
+    }
+    if is_dead(&folder, name) {
+        take_away(&folder, name, UnmountFlags::DETACH).step(|| "unmount".to_owned())?;
+    }
+    done()
+}
+
 fn detach(
     inside: Option<UserAndGroup>,
     name: &str,
@@ -302,7 +347,7 @@ fn detach(
     let mut folders = folders.into_iter();
     let step = || "unmount".to_owned();
     let parent = folders.next().ok_or(Errno::BADMSG).step(step)?;
-    join(&users, LinkNameSpaceType::User)?;
+    join_users(&users)?;
     join(&mounts, LinkNameSpaceType::Mount)?;
     become_inside(inside)?;
     // By the folder that is held: whatever a command renamed above it, the mount is there.

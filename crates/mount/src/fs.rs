@@ -5,6 +5,7 @@ mod change;
 mod content;
 mod counters;
 mod file;
+mod flight;
 mod folders;
 mod handles;
 mod listing;
@@ -31,6 +32,7 @@ use folders::{Entry, Folders};
 use handles::Handles;
 use siblings::Siblings;
 use staging::Staging;
+pub(crate) use staging::UNSTORED;
 use tree::{ROOT, Tree};
 
 const FOLDER: u32 = 0o040_000;

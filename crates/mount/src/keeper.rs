@@ -5,13 +5,14 @@
 //! channel, once everything is stored that was written.
 
 mod events;
+mod leftovers;
 mod mount;
 mod program;
 
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -25,7 +26,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::task::{JoinSet, LocalSet};
 
-use crate::attach::MAX_DEPTH;
+use crate::attach::{Done, Errand, MAX_DEPTH, Place};
 use crate::spec::MountSpec;
 use mount::Mount;
 use program::{Line, Namespaces, probe};
@@ -201,8 +202,40 @@ impl Keeper {
         let _taken = self.take(path)?;
         match self.find(path) {
             Some(mount) => self.take_away(&mount, deadline).await,
-            None => Ok(()),
+            None => self.clear(path).await,
         }
+    }
+
+    /// Takes away what a keeper left at a path that was killed, and tells what its programs could not store.
+    async fn clear(&self, path: &str) -> Result<(), Refusal> {
+        let place = Place {
+            device: PathBuf::new(),
+            workspace: self.spec.workspace.clone(),
+            names: self.names(path)?,
+            read_only: true,
+            inside: self.spec.inside,
+            owner: None,
+        };
+        let failed =
+            |why: String| Refusal::new(MountRefusal::Io, format!("cannot unmount {path}: {why}"));
+        // While a program of it still stores something, its mount is answered for.
+        let kept = leftovers::take(&self.spec.session_dir.join(MOUNTS_FOLDER)).await;
+        match self.namespaces.run(&Errand::Clear(place), &[]).await {
+            Ok((Done::Failed { step, errno }, _)) => {
+                let errno = io::Error::from_raw_os_error(errno);
+                return Err(failed(format!("cannot {step}: {errno}")));
+            }
+            Ok(_) => {}
+            Err(error) => return Err(failed(error.to_string())),
+        }
+        if kept.is_empty() {
+            return Ok(());
+        }
+        let message = format!(
+            "{path} is unmounted; its keeper was killed before, and what could not be stored is in {}",
+            kept.join(", ")
+        );
+        Err(Refusal::new(MountRefusal::NotStored, message))
     }
 
     async fn take_away(&self, mount: &Rc<Mount>, deadline: Duration) -> Result<(), Refusal> {

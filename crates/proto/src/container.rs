@@ -15,6 +15,7 @@ use crate::boot::{
     BootFailure, Enforced, InodeId, MountPoint, Resolver, ResourceLimits, UserAndGroup,
 };
 use crate::hello::TOKEN_BYTES;
+use crate::mounts::KeeperSpec;
 
 /// Where everything of ours is inside a container.
 pub const FOLDER: &str = "/.bastide";
@@ -116,6 +117,8 @@ pub struct ContainerWardenSpec {
     pub to_remove: Vec<(String, String)>,
     /// What has to be in folders of the host before the container is made, and is removed again after it.
     pub mount_points: Vec<MountPoint>,
+    /// What the keeper of mounts from outside is told, where whoever makes the session may mount in containers.
+    pub keeper: Option<KeeperSpec>,
 }
 
 /// What the owner says to a container's warden once the guest has answered: now watch over it.

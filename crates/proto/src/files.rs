@@ -128,6 +128,13 @@ pub enum FileOp {
         /// The folder.
         path: GuestRoute,
     },
+    /// Sets when something was last changed; a link in its place is not followed.
+    SetTime {
+        /// The file, folder or link.
+        path: GuestRoute,
+        /// When.
+        modified: FileTime,
+    },
 }
 
 /// A file to read.

@@ -30,4 +30,4 @@ pub use request::{
 };
 
 /// The version of this protocol. Two ends with different versions refuse each other.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;

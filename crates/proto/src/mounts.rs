@@ -1,4 +1,4 @@
-//! Mounts of cloud storage that a program of the host serves to a local session.
+//! Mounts of cloud storage that a program of the host serves to a session.
 //!
 //! A host asks the session's warden for its *mount keeper* ([`WardenRequest::Mounts`](crate::warden::WardenRequest)).
 //! The warden hands the connection over; from then on it carries one [`MountRequest`] and one [`MountResponse`], each

@@ -8,7 +8,6 @@
 
 use std::future::Future;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::process;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -20,6 +19,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use tokio::task::AbortHandle;
 
+use crate::runtime::Held;
 use crate::{errors, runtime, sys};
 
 /// How often a waiting call looks for signals.
@@ -59,14 +59,13 @@ impl Queue {
 /// What an event loop is still to be told.
 #[pyclass(frozen, module = "bastide._native")]
 pub(crate) struct Mailbox {
-    queue: Arc<Queue>,
-    pid: u32,
+    queue: Held<Arc<Queue>>,
 }
 
 #[pymethods]
 impl Mailbox {
-    fn fileno(&self) -> RawFd {
-        self.queue.bell.as_raw_fd()
+    fn fileno(&self) -> PyResult<RawFd> {
+        Ok(self.queue.get()?.bell.as_raw_fd())
     }
 
     /// Gives every finished call its result; called by the event loop.
@@ -75,7 +74,7 @@ impl Mailbox {
         let runtime = runtime::handle()?;
         let _entered = runtime.enter();
         let mut delivered = Ok(());
-        for finished in self.queue.take() {
+        for finished in self.queue.get()?.take() {
             // One that cannot be told keeps no other waiting.
             delivered = delivered.and(finished.deliver(py));
         }
@@ -99,12 +98,15 @@ impl Finished {
 
 /// Ends a call that nobody waits for any more, and with it what it does in the sandbox.
 #[pyclass(frozen, module = "bastide._native")]
-pub(crate) struct Abort(AbortHandle);
+pub(crate) struct Abort(Held<AbortHandle>);
 
 #[pymethods]
 impl Abort {
     fn __call__(&self) {
-        self.0.abort();
+        // In a forked child it is the parent's call.
+        if let Ok(call) = self.0.get() {
+            call.abort();
+        }
     }
 }
 
@@ -152,7 +154,7 @@ fn promise<T: Send + 'static>(
         let result: Finish = Box::new(move |py| finish(py, op, done, convert));
         queue.push(Finished { future: told, result });
     });
-    let abort = Bound::new(py, Abort(task.abort_handle()))?;
+    let abort = Bound::new(py, Abort(Held::new("call", task.abort_handle())))?;
     future.setattr(intern!(py, "_abort"), abort)?;
     Ok(future.unbind())
 }
@@ -209,16 +211,16 @@ fn running_loop(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
 fn queue_of(py: Python<'_>, event_loop: &Bound<'_, PyAny>) -> PyResult<Arc<Queue>> {
     let name = intern!(py, "_bastide_mailbox");
     if let Some(found) = event_loop.getattr_opt(name)? {
-        let mailbox = found.cast::<Mailbox>()?.get();
-        if mailbox.pid == process::id() {
-            return Ok(Arc::clone(&mailbox.queue));
+        // One of a parent before fork() is not to be used.
+        if let Ok(queue) = found.cast::<Mailbox>()?.get().queue.get() {
+            return Ok(Arc::clone(queue));
         }
     }
     let queue = Arc::new(Queue { finished: Mutex::default(), bell: sys::eventfd()? });
-    let mailbox = Mailbox { queue: Arc::clone(&queue), pid: process::id() };
+    let mailbox = Mailbox { queue: Held::new("mailbox", Arc::clone(&queue)) };
     let mailbox = Bound::new(py, mailbox)?;
     let deliver = mailbox.getattr(intern!(py, "deliver"))?;
-    event_loop.call_method1(intern!(py, "add_reader"), (mailbox.get().fileno(), deliver))?;
+    event_loop.call_method1(intern!(py, "add_reader"), (queue.bell.as_raw_fd(), deliver))?;
     event_loop.setattr(name, mailbox)?;
     Ok(queue)
 }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::bridge::call;
 use crate::runtime::{self, Held};
 use crate::session::NativeSession;
-use crate::settings::Settings;
+use crate::settings::{self, Settings};
 use crate::{convert, errors};
 
 /// Sessions of one home on one backend.
@@ -29,7 +29,8 @@ pub(crate) struct NativeClient {
 impl NativeClient {
     /// A client for the sessions in `home`. With an image they are containers of the daemon at `engine`.
     #[new]
-    #[pyo3(signature = (home, *, image=None, docker=false, engine=None, certificates=None, audit=false))]
+    #[pyo3(signature = (home, *, image=None, docker=false, engine=None, certificates=None, audit=false, secrets=None))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
         py: Python<'_>,
         home: PathBuf,
@@ -38,12 +39,19 @@ impl NativeClient {
         engine: Option<String>,
         certificates: Option<PathBuf>,
         audit: bool,
+        secrets: Option<Vec<(String, String)>>,
     ) -> PyResult<Self> {
         let wanted = docker.then(|| (image.unwrap_or_default(), engine, certificates));
+        let events = secrets.into_iter().flatten();
+        let events = events.fold(EventOptions::new(), |all, (name, value)| all.secret(name, value));
+        let events = match audit {
+            true => events.audit(AuditOptions::default().actor("python")),
+            false => events,
+        };
         let handle = runtime::handle()?;
         let _entered = handle.enter();
         let client = py
-            .detach(|| open(home, wanted, audit))
+            .detach(|| open(home, wanted, events))
             .map_err(|error| errors::raise(py, &error, "create"))?;
         Ok(Self { client: Held::new("client", client) })
     }
@@ -65,15 +73,29 @@ impl NativeClient {
 
     /// A session of this home with what is left of it: attached to where it runs, else booted with its
     /// files. `None` if there is nothing here.
-    fn resume(&self, py: Python<'_>, id: &str, tied: bool) -> PyResult<Py<PyAny>> {
+    /// With mounts that have keys it takes the manifest, which has them.
+    #[pyo3(signature = (id, tied, manifest=None))]
+    fn resume(
+        &self,
+        py: Python<'_>,
+        id: &str,
+        tied: bool,
+        manifest: Option<&str>,
+    ) -> PyResult<Py<PyAny>> {
         let client = self.client.get()?.clone();
         let id = parsed(py, id)?;
+        let manifest = manifest.map(settings::manifest).transpose();
+        let manifest = manifest.map_err(|error| errors::raise(py, &error, "resume"))?;
         let work = async move {
             if client.backend_of(&id).is_none() {
                 return Ok(None);
             }
             let options = ResumeOptions::default();
             let options = if tied { options.tied() } else { options };
+            let options = match manifest {
+                Some(manifest) => options.manifest(manifest),
+                None => options,
+            };
             match client.resume_unstarted(&id, options).await {
                 Ok(session) => Ok(Some(session)),
                 Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -84,6 +106,12 @@ impl NativeClient {
             Some(found) => session(py, found),
             None => Ok(py.None()),
         })
+    }
+
+    /// Whether there is anything of that session in this home.
+    fn knows(&self, py: Python<'_>, id: &str) -> PyResult<bool> {
+        let id = parsed(py, id)?;
+        Ok(self.client.get()?.backend_of(&id).is_some())
     }
 
     /// A session that runs.
@@ -145,7 +173,7 @@ fn shown(info: &SessionInfo) -> Value {
 fn open(
     home: PathBuf,
     docker: Option<(String, Option<String>, Option<PathBuf>)>,
-    audit: bool,
+    events: EventOptions,
 ) -> Result<Client> {
     let home = std::path::absolute(&home).map_err(|error| {
         let message = format!("cannot use {} as a home: {error}", home.display());
@@ -162,9 +190,5 @@ fn open(
         }
     };
     let client = Store::open(home.join("snapshots"))?.known_to(Client::new(backend))?;
-    let mut events = EventOptions::new();
-    if audit {
-        events = events.audit(AuditOptions::default().actor("python"));
-    }
     Ok(client.with_events(events))
 }

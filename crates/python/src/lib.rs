@@ -28,7 +28,7 @@ mod _native {
     #[pymodule_export]
     use crate::process::NativeProcess;
     #[pymodule_export]
-    use crate::runtime::after_fork_in_child;
+    use crate::runtime::{after_fork_in_child, after_fork_in_parent, before_fork};
     #[pymodule_export]
     use crate::session::NativeSession;
     #[pymodule_export]

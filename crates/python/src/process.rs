@@ -1,6 +1,7 @@
 //! A command whose output is read while it runs.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use bastide::{Error, ErrorKind, OutputEvent, Process, ProcessWriter};
 use bytes::Bytes;
@@ -18,6 +19,8 @@ use crate::runtime::Held;
 pub(crate) struct NativeProcess {
     process: Held<Arc<Mutex<Option<Process>>>>,
     writer: Held<ProcessWriter>,
+    /// What it said, and nobody was told yet.
+    said: Arc<Said>,
     /// Whether it was ended: whoever waits for what it says waits no more.
     ended: watch::Sender<bool>,
 }
@@ -27,9 +30,16 @@ impl NativeProcess {
         Self {
             writer: Held::new("process", process.writer()),
             process: Held::new("process", Arc::new(Mutex::new(Some(process)))),
+            said: Arc::default(),
             ended: watch::Sender::new(false),
         }
     }
+}
+
+type Said = std::sync::Mutex<VecDeque<OutputEvent>>;
+
+fn lock(said: &Said) -> MutexGuard<'_, VecDeque<OutputEvent>> {
+    said.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn was_ended() -> Error {
@@ -38,33 +48,36 @@ fn was_ended() -> Error {
 
 #[pymethods]
 impl NativeProcess {
-    /// What it says next: `("stdout" | "stderr", bytes)`, or `("exit", (code, reason, detail))`.
+    /// What it says next: `("stdout" | "stderr", bytes)`, or `("exit", (code, reason, detail))`; `None`
+    /// if another call was told it. What a cancelled call would have been told is told the next one.
     fn next(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let process = Arc::clone(self.process.get()?);
+        let (process, said) = (Arc::clone(self.process.get()?), Arc::clone(&self.said));
         let mut ended = self.ended.subscribe();
         let work = async move {
-            let said = async {
+            let read = async {
                 let mut held = process.lock().await;
-                loop {
+                while lock(&said).is_empty() {
                     let Some(process) = held.as_mut() else { return Err(was_ended()) };
                     match process.next().await? {
                         OutputEvent::Lost(_) => {}
-                        said => return Ok(said),
+                        event => lock(&said).push_back(event),
                     }
                 }
+                Ok(())
             };
             tokio::select! {
-                said = said => said,
-                _ = ended.wait_for(|ended| *ended) => Err(was_ended()),
+                read = read => read?,
+                _ = ended.wait_for(|ended| *ended) => return Err(was_ended()),
             }
+            Ok(said)
         };
-        call(py, "exec", work, |py, said| match said {
-            OutputEvent::Stdout(data) => ("stdout", PyBytes::new(py, &data)).into_py_any(py),
-            OutputEvent::Stderr(data) => ("stderr", PyBytes::new(py, &data)).into_py_any(py),
-            OutputEvent::Exit(exit) => {
+        call(py, "exec", work, |py, said| match lock(&said).pop_front() {
+            Some(OutputEvent::Stdout(data)) => ("stdout", PyBytes::new(py, &data)).into_py_any(py),
+            Some(OutputEvent::Stderr(data)) => ("stderr", PyBytes::new(py, &data)).into_py_any(py),
+            Some(OutputEvent::Exit(exit)) => {
                 ("exit", (exit.code, exit.reason.as_str(), exit.detail)).into_py_any(py)
             }
-            OutputEvent::Lost(_) => Ok(py.None()),
+            Some(OutputEvent::Lost(_)) | None => Ok(py.None()),
         })
     }
 

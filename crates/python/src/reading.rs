@@ -1,7 +1,7 @@
 //! Whole files of a session.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{Seek, SeekFrom, Write};
 
 use bastide::{Error, ErrorKind, Files, Result, Session};
 use bytes::BytesMut;
@@ -43,9 +43,16 @@ pub(crate) async fn read(session: &Session, path: &str, user: Option<&String>) -
         Error::new(ErrorKind::Io, format!("cannot keep a copy of {path}: {error}"))
     };
     let mut copy = tempfile::tempfile().map_err(failed)?;
+    let mut length = 0;
     while let Some(piece) = reader.next().await? {
-        copy.write_all(&piece).map_err(failed)?;
+        length += piece.len() as u64;
+        // Zeros become holes: a command can make a file of any size of nothing.
+        match piece.iter().all(|byte| *byte == 0) {
+            true => drop(copy.seek(SeekFrom::Start(length)).map_err(failed)?),
+            false => copy.write_all(&piece).map_err(failed)?,
+        }
     }
-    std::io::Seek::rewind(&mut copy).map_err(failed)?;
+    copy.set_len(length).map_err(failed)?;
+    copy.rewind().map_err(failed)?;
     Ok(Read::Large(copy))
 }

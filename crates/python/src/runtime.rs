@@ -1,11 +1,14 @@
 //! The one tokio runtime of this process, and what becomes of objects in a forked child.
 
+use std::any::Any;
+use std::cell::RefCell;
 use std::num::NonZero;
 use std::process;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{io, mem};
 
 use bastide::backend::KeepAlive;
+use bastide::host::ForkGuard;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -20,6 +23,12 @@ static RUNTIME: Mutex<Option<(u32, Runtime)>> = Mutex::new(None);
 
 /// The runtime of this process, made at first use.
 pub(crate) fn handle() -> PyResult<Handle> {
+    let held = FORKING.with_borrow(|forking| {
+        forking.as_ref()?.runtime.as_ref().map(|(_, runtime)| runtime.handle().clone())
+    });
+    if let Some(handle) = held {
+        return Ok(handle);
+    }
     let mut made = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
     let pid = process::id();
     if let Some((owner, runtime)) = made.as_ref()
@@ -50,7 +59,7 @@ fn make() -> io::Result<Runtime> {
 /// A value that belongs to the process it was made in. In a forked child it can be neither used nor
 /// dropped: both would speak to the guest from two processes.
 #[derive(Debug)]
-pub(crate) struct Held<T> {
+pub(crate) struct Held<T: 'static> {
     pid: u32,
     what: &'static str,
     value: Option<T>,
@@ -84,6 +93,16 @@ impl<T> Drop for Held<T> {
             let _leaked = mem::ManuallyDrop::new(value);
             return;
         }
+        let value = FORKING.with_borrow_mut(|forking| match forking {
+            Some(forking) => {
+                forking.dropped.push(Box::new(value));
+                None
+            }
+            None => value,
+        });
+        if value.is_none() {
+            return;
+        }
         // What is dropped may end commands, which takes a runtime.
         let handle = handle();
         let _entered = handle.as_ref().ok().map(Handle::enter);
@@ -91,9 +110,43 @@ impl<T> Drop for Held<T> {
     }
 }
 
+/// What a thread that forks holds, so that a child finds nothing locked for ever.
+struct Forking {
+    _locks: ForkGuard,
+    runtime: MutexGuard<'static, Option<(u32, Runtime)>>,
+    /// What was dropped meanwhile: Python may collect garbage before it forks.
+    dropped: Vec<Box<dyn Any>>,
+}
+
+thread_local! {
+    static FORKING: RefCell<Option<Forking>> = const { RefCell::new(None) };
+}
+
+/// Waits until no other thread is in the middle of what a child could never finish.
+#[pyfunction]
+pub(crate) fn before_fork() {
+    let runtime = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let held = Forking { _locks: ForkGuard::acquire(), runtime, dropped: Vec::new() };
+    FORKING.set(Some(held));
+}
+
+/// Lets other threads go on.
+#[pyfunction]
+pub(crate) fn after_fork_in_parent() {
+    let Some(Forking { _locks, runtime, dropped }) = FORKING.take() else { return };
+    drop((_locks, runtime));
+    let handle = handle();
+    let _entered = handle.as_ref().ok().map(Handle::enter);
+    drop(dropped);
+}
+
 /// Closes the copies of descriptors that would keep the parent's sessions up.
 #[pyfunction]
 pub(crate) fn after_fork_in_child() {
+    if let Some(Forking { _locks, runtime, dropped }) = FORKING.take() {
+        drop((_locks, runtime));
+        let _leaked = mem::ManuallyDrop::new(dropped);
+    }
     for descriptor in KeepAlive::open_descriptors() {
         sys::close(descriptor);
     }

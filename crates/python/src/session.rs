@@ -367,6 +367,12 @@ impl NativeSession {
         call(py, "start", work, convert::materialized)
     }
 
+    /// Mounts what the manifest it was made with names.
+    fn mount(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let session = self.share()?;
+        call(py, "start", async move { session.compat().mount().await }, convert::nothing)
+    }
+
     /// Makes users, and groups with the users in them.
     fn provision(
         &self,
@@ -432,6 +438,12 @@ impl NativeSession {
         let (session, content) = (self.share()?, data.content()?);
         let work = async move { session.compat().restore_workspace(content).await };
         call(py, "hydrate_workspace", work, convert::nothing)
+    }
+
+    /// Has it live on without this process.
+    fn detach(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let session = self.share()?;
+        call(py, "detach", async move { session.detach().await }, convert::nothing)
     }
 
     /// Ends every process and the machine; its files stay.

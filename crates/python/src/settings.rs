@@ -1,5 +1,6 @@
 //! What a new session is to be, as Python says it: one JSON object.
 
+use std::num::NonZero;
 use std::path::PathBuf;
 
 use bastide::compat::raise;
@@ -30,22 +31,28 @@ impl Settings {
         let mut options = CreateOptions::default();
         options.network = word(&value, "network")?.unwrap_or(NetworkAccess::None);
         options.isolation = word(&value, "isolation")?.unwrap_or(Isolation::Auto);
-        options.nested_sandbox = value["nested_sandbox"].as_bool().unwrap_or(false);
-        options.limits.memory = value["memory"].as_u64();
-        options.limits.pids = value["pids"].as_u64();
-        options.limits.cpu_millis = value["cpu_millis"].as_u64();
-        options.limits.disk = value["disk"].as_u64();
-        options.env = pairs(&value["env"]);
-        options.tied_to_owner = value["tied"].as_bool().unwrap_or(true);
+        options.nested_sandbox = word(&value, "nested_sandbox")?.unwrap_or(false);
+        options.limits.memory = limit(&value, "memory")?;
+        options.limits.pids = limit(&value, "pids")?;
+        options.limits.cpu_millis = limit(&value, "cpu_millis")?;
+        options.limits.disk = limit(&value, "disk")?;
+        options.env = pairs(&value, "env")?;
+        options.tied_to_owner = word(&value, "tied")?.unwrap_or(true);
         options.id = value["id"].as_str().map(str::parse::<SessionId>).transpose()?;
-        let ports = value["exposed_ports"].as_array().into_iter().flatten();
-        let ports = ports.filter_map(Value::as_u64).filter_map(|port| u16::try_from(port).ok());
-        options.exposed_ports = ports.collect();
+        let ports: Option<Vec<NonZero<u16>>> = word(&value, "exposed_ports")?;
+        options.exposed_ports = ports.into_iter().flatten().map(NonZero::get).collect();
         options.base_dir = value["base_dir"].as_str().map(PathBuf::from);
         options.git = git(&value);
-        options.unix_local = value["unix_local"].as_bool().unwrap_or(false);
-        Ok(Self { manifest, options, starts: value["starts"].as_bool().unwrap_or(false) })
+        options.unix_local = word(&value, "unix_local")?.unwrap_or(false);
+        Ok(Self { manifest, options, starts: word(&value, "starts")?.unwrap_or(false) })
     }
+}
+
+/// A manifest as JSON.
+pub(crate) fn manifest(text: &str) -> Result<Manifest> {
+    let value: Value = serde_json::from_str(text)
+        .map_err(|error| raise::value_error(format!("manifest of a session: {error}")))?;
+    lax::read(&value)
 }
 
 fn manifest_of(name: &str, text: &str) -> Result<Manifest> {
@@ -80,10 +87,20 @@ fn word<T: serde::de::DeserializeOwned>(value: &Value, key: &str) -> Result<Opti
     }
 }
 
+/// A limit: nothing that is no limit passes for none.
+fn limit(value: &Value, key: &str) -> Result<Option<u64>> {
+    Ok(word::<NonZero<u64>>(value, key)?.map(NonZero::get))
+}
+
 /// Text by name.
-pub(crate) fn pairs(value: &Value) -> Vec<(String, String)> {
-    let all = value.as_object().into_iter().flatten();
-    all.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+fn pairs(value: &Value, key: &str) -> Result<Vec<(String, String)>> {
+    let all = value[key].as_object().into_iter().flatten();
+    all.map(|(name, value)| match value.as_str() {
+        Some(value) => Ok((name.clone(), value.to_owned())),
+        // What it is may be a secret.
+        None => Err(raise::value_error(format!("{key}: the value of {name} has to be text"))),
+    })
+    .collect()
 }
 
 /// A row of the table of error classes: name, next wider class, code, operation, retryability.

@@ -6,7 +6,7 @@
 
 from . import _bridge as _bridge
 from . import errors
-from ._sandbox import Done, Entry, Process, Sandbox, list_sessions, sweep
+from ._sandbox import Done, Entry, Process, Sandbox, doctor, list_sessions, sweep
 from .errors import BastideError
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Entry",
     "Process",
     "Sandbox",
+    "doctor",
     "errors",
     "list_sessions",
     "sweep",

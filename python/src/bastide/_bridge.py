@@ -24,8 +24,13 @@ class Call(asyncio.Future):  # type: ignore[type-arg]
         return super().cancel(msg)
 
 
-# A child would keep its parent's sessions up by the descriptors it inherits.
-os.register_at_fork(after_in_child=_native.after_fork_in_child)
+# A child would wait for ever for what a thread of its parent has locked, and keep its parent's sessions up by the
+# descriptors it inherits.
+os.register_at_fork(
+    before=_native.before_fork,
+    after_in_parent=_native.after_fork_in_parent,
+    after_in_child=_native.after_fork_in_child,
+)
 
 
 class Ready:

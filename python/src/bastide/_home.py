@@ -47,7 +47,12 @@ def home_folder(home: str | os.PathLike[str] | None) -> str:
 
 
 def native_client(
-    home: str, *, docker: bool = False, image: str | None = None, audit: bool = False
+    home: str,
+    *,
+    docker: bool = False,
+    image: str | None = None,
+    audit: bool = False,
+    secrets: tuple[tuple[str, str], ...] = (),
 ) -> _native.Client:
     """The client of a home, one for all that want the same."""
     engine = certificates = None
@@ -55,7 +60,7 @@ def native_client(
         engine = os.environ.get("DOCKER_HOST") or None
         if engine and os.environ.get("DOCKER_TLS_VERIFY"):
             certificates = os.environ.get("DOCKER_CERT_PATH") or os.path.expanduser("~/.docker")
-    key = (home, docker, image, engine, certificates, audit)
+    key = (home, docker, image, engine, certificates, audit, secrets)
     with _lock:
         client = _clients.get(key)
         if client is None:
@@ -66,6 +71,7 @@ def native_client(
                 engine=engine,
                 certificates=certificates,
                 audit=audit,
+                secrets=secrets,
             )
         return client
 

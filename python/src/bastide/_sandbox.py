@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
+import stat
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any, Literal
 
 from . import _native
 from ._home import home_folder, native_client, shared_environment
+from ._program import examine
 from .errors import InvalidInput
 
 PathLike = str | os.PathLike[str]
@@ -77,6 +80,8 @@ def _settings(
         raise InvalidInput(f"there is no backend {backend!r}", hint="it is `local` or `docker`")
     if (image is not None) != (backend == "docker"):
         raise InvalidInput("an image and the backend `docker` belong together")
+    if any(not isinstance(value, str) for value in (env or {}).values()):
+        raise InvalidInput("the values of env have to be text")
     settings: dict[str, Any] = {
         "network": network,
         "isolation": isolation,
@@ -105,6 +110,15 @@ def _settings(
     return json.dumps(settings)
 
 
+def _make_folder(path: Path) -> None:
+    """Makes a folder beneath one that is copied to, and follows no link that has its name."""
+    try:
+        path.mkdir()
+    except FileExistsError:
+        if path.is_symlink() or not path.is_dir():
+            raise
+
+
 class Process:
     """A command whose output is read while it runs, with a terminal or without."""
 
@@ -118,7 +132,11 @@ class Process:
 
     async def _read(self) -> AsyncIterator[tuple[Literal["stdout", "stderr"], bytes]]:
         while self.exit_code is None:
-            kind, data = await self._native.next()
+            said = await self._native.next()
+            if said is None:
+                # Somebody else who listens was told it.
+                continue
+            kind, data = said
             if kind == "exit":
                 self.exit_code, self.reason, _detail = data
             else:
@@ -199,10 +217,16 @@ class Sandbox:
         return made
 
     @classmethod
-    async def attach(cls, id: str, *, home: PathLike | None = None) -> Sandbox:
-        """A sandbox on this machine that runs, whoever made it. Closing it leaves it alone."""
+    async def attach(
+        cls,
+        id: str,
+        *,
+        home: PathLike | None = None,
+        backend: Literal["local", "docker"] = "local",
+    ) -> Sandbox:
+        """A sandbox that runs, whoever made it. Closing it leaves it alone."""
         folder = home_folder(home)
-        client = native_client(folder)
+        client = native_client(folder, docker=backend == "docker")
         found = cls(client, await client.attach(id), folder)
         found._keeps = True
         return found
@@ -312,16 +336,19 @@ class Sandbox:
 
     async def upload(self, source: PathLike, destination: PathLike = ".") -> None:
         """Copies a file or folder of this machine into the workspace. Links are refused."""
-        path = Path(source).absolute()
+        path = Path(os.path.abspath(source))
         name = os.fspath(destination)
-        kind = "local_dir" if path.is_dir() else "local_file"
-        if name in (".", "") and kind == "local_file":
+        found = path.stat()
+        is_folder = stat.S_ISDIR(found.st_mode)
+        if name in (".", "") and not is_folder:
             name = path.name
         if name in (".", ""):
             for child in sorted(path.iterdir()):
                 await self.upload(child, child.name)
             return
-        await self._session.apply([(name, kind, path.name, 0o755, None)], path.parent)
+        kind = "local_dir" if is_folder else "local_file"
+        item = (name, kind, path.name, found.st_mode & 0o777, None)
+        await self._session.apply([item], path.parent)
 
     async def download(
         self, source: PathLike, destination: PathLike, *, max_bytes: int | None = None
@@ -330,18 +357,24 @@ class Sandbox:
 
         A file of more than ``max_bytes`` is refused. Holes stay holes.
         """
-        kind = (await self._session.stat(os.fspath(source)))[5]
         target = Path(destination)
-        if kind == "directory":
-            target.mkdir(parents=True, exist_ok=True)
-            for entry in await self.ls(source):
-                if entry.kind in ("directory", "file"):
-                    name = os.path.basename(entry.path)
-                    await self.download(entry.path, target / name, max_bytes=max_bytes)
+        if (await self._session.stat(os.fspath(source)))[5] != "directory":
+            if target.is_dir():
+                target = target / os.path.basename(os.fspath(source))
+            await self._session.download(os.fspath(source), target, max_bytes)
             return
-        if target.is_dir():
-            target = target / os.path.basename(os.fspath(source))
-        await self._session.download(os.fspath(source), target, max_bytes)
+        target.mkdir(parents=True, exist_ok=True)
+        # Folders can be nested deeper than calls can.
+        folders = [(os.fspath(source), target)]
+        while folders:
+            folder, target = folders.pop()
+            for entry in await self.ls(folder):
+                place = target / os.path.basename(entry.path)
+                if entry.kind == "file":
+                    await self._session.download(entry.path, place, max_bytes)
+                elif entry.kind == "directory":
+                    _make_folder(place)
+                    folders.append((entry.path, place))
 
     async def expose(self, port: int) -> str:
         """Publishes a port on this machine's loopback, and says where."""
@@ -356,10 +389,16 @@ class Sandbox:
         """Makes the workspace what it was when the snapshot was saved."""
         await _native.Store(self._home).restore(self._session, name)
 
+    async def detach(self) -> str:
+        """Has it live on without this program. Its name is what `attach` takes."""
+        await self._session.detach()
+        self._keeps = True
+        return self.id
+
     async def delete(self) -> None:
         """Ends everything and removes it. Deleting twice is once."""
-        self._closed = True
         await self._client.delete(self.id)
+        self._closed = True
 
     async def close(self) -> None:
         """Ends a sandbox that is not kept; lets go of any other."""
@@ -379,11 +418,24 @@ class Sandbox:
         await self.close()
 
 
-async def list_sessions(*, home: PathLike | None = None) -> list[dict[str, Any]]:
-    """Every session of a home on this machine."""
-    return await native_client(home_folder(home)).list()
+async def list_sessions(
+    *, home: PathLike | None = None, backend: Literal["local", "docker"] = "local"
+) -> list[dict[str, Any]]:
+    """Every session of a home."""
+    return await native_client(home_folder(home), docker=backend == "docker").list()
 
 
-async def sweep(*, home: PathLike | None = None, ended: bool = False) -> list[str]:
+async def sweep(
+    *,
+    home: PathLike | None = None,
+    ended: bool = False,
+    backend: Literal["local", "docker"] = "local",
+) -> list[str]:
     """Removes what no session needs, and says what that was."""
-    return await native_client(home_folder(home)).sweep(ended=ended)
+    client = native_client(home_folder(home), docker=backend == "docker")
+    return await client.sweep(ended=ended)
+
+
+async def doctor(*, home: PathLike | None = None) -> dict[str, Any]:
+    """What this machine can enforce: what holds, what is missing, and what would change that."""
+    return await asyncio.to_thread(examine, home_folder(home))

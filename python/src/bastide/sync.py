@@ -7,11 +7,13 @@ from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequenc
 from typing import Any, Literal, TypeVar
 
 from . import _sandbox
+from ._home import home_folder
+from ._program import examine
 from ._sandbox import Done, Entry, PathLike
 
 T = TypeVar("T")
 
-__all__ = ["Done", "Entry", "Process", "Sandbox", "list_sessions", "sweep"]
+__all__ = ["Done", "Entry", "Process", "Sandbox", "doctor", "list_sessions", "sweep"]
 
 
 def _wait(work: Coroutine[Any, Any, T]) -> T:
@@ -106,8 +108,14 @@ class Sandbox:
         return cls(_wait(_sandbox.Sandbox.create(manifest, **options)))
 
     @classmethod
-    def attach(cls, id: str, *, home: PathLike | None = None) -> Sandbox:
-        return cls(_wait(_sandbox.Sandbox.attach(id, home=home)))
+    def attach(
+        cls,
+        id: str,
+        *,
+        home: PathLike | None = None,
+        backend: Literal["local", "docker"] = "local",
+    ) -> Sandbox:
+        return cls(_wait(_sandbox.Sandbox.attach(id, home=home, backend=backend)))
 
     @property
     def id(self) -> str:
@@ -192,6 +200,9 @@ class Sandbox:
     def restore(self, name: str) -> None:
         _wait(self._inner.restore(name))
 
+    def detach(self) -> str:
+        return _wait(self._inner.detach())
+
     def delete(self) -> None:
         _wait(self._inner.delete())
 
@@ -205,9 +216,20 @@ class Sandbox:
         self.close()
 
 
-def list_sessions(*, home: PathLike | None = None) -> list[dict[str, Any]]:
-    return _wait(_sandbox.list_sessions(home=home))
+def list_sessions(
+    *, home: PathLike | None = None, backend: Literal["local", "docker"] = "local"
+) -> list[dict[str, Any]]:
+    return _wait(_sandbox.list_sessions(home=home, backend=backend))
 
 
-def sweep(*, home: PathLike | None = None, ended: bool = False) -> list[str]:
-    return _wait(_sandbox.sweep(home=home, ended=ended))
+def sweep(
+    *,
+    home: PathLike | None = None,
+    ended: bool = False,
+    backend: Literal["local", "docker"] = "local",
+) -> list[str]:
+    return _wait(_sandbox.sweep(home=home, ended=ended, backend=backend))
+
+
+def doctor(*, home: PathLike | None = None) -> dict[str, Any]:
+    return examine(home_folder(home))

@@ -1,5 +1,6 @@
 //! A manifest, with the keys of its mounts and what a sandbox may see of them.
 
+use std::io::Read;
 use std::path::Path;
 
 use bastide::model::document::{Document, Format};
@@ -13,6 +14,7 @@ use crate::ui::Ui;
 
 /// What is said about the mounts of a manifest
 #[derive(Debug, Default, clap::Args)]
+#[command(next_help_heading = "Mounts")]
 pub(crate) struct MountArgs {
     /// Accept that commands can see the credentials of the mount at PATH (can be repeated)
     #[arg(long, value_name = "PATH")]
@@ -32,17 +34,48 @@ fn parse_key(text: &str) -> std::result::Result<MountKey, String> {
     Ok(MountKey { path: path.to_owned(), field: field.to_owned(), reference })
 }
 
+/// The name of standard input.
+pub(crate) const STDIN: &str = "-";
+
+/// The largest manifest that is read from standard input.
+const MAX_BYTES: u64 = 64 << 20;
+
+fn from_file(path: &Path) -> Result<(String, String, Format)> {
+    let name = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        Error::new(ErrorKind::NotFound, format!("cannot read the manifest {name}: {error}"))
+    })?;
+    let Some(format) = Format::of_file(&name) else {
+        let message = format!("cannot tell what format the manifest {name} has");
+        return Err(Error::new(ErrorKind::InvalidInput, message)
+            .with_hint("give it the extension .json, .yaml or .toml"));
+    };
+    Ok((name, text, format))
+}
+
+/// A stream has no extension: JSON begins with a brace, and what does not is YAML.
+fn from_stdin() -> Result<(String, String, Format)> {
+    let failed = |why: &str| {
+        let message = format!("cannot read the manifest from standard input: {why}");
+        Error::new(ErrorKind::InvalidInput, message)
+    };
+    let mut text = String::new();
+    let read = std::io::stdin().lock().take(MAX_BYTES).read_to_string(&mut text);
+    let count = read.map_err(|error| failed(&error.to_string()))?;
+    if u64::try_from(count).unwrap_or(u64::MAX) >= MAX_BYTES {
+        return Err(failed("it is larger than 64 MiB"));
+    }
+    let is_json = text.trim_start().starts_with('{');
+    let format = if is_json { Format::Json } else { Format::Yaml };
+    Ok(("standard input".to_owned(), text, format))
+}
+
 impl MountArgs {
-    /// The manifest in a file, with its keys.
+    /// The manifest in a file, or in standard input, with its keys.
     pub(crate) async fn load(&self, ui: &Ui, path: &Path) -> Result<Manifest> {
-        let name = path.display().to_string();
-        let text = std::fs::read_to_string(path).map_err(|error| {
-            Error::new(ErrorKind::NotFound, format!("cannot read the manifest {name}: {error}"))
-        })?;
-        let Some(format) = Format::of_file(&name) else {
-            let message = format!("cannot tell what format the manifest {name} has");
-            return Err(Error::new(ErrorKind::InvalidInput, message)
-                .with_hint("give it the extension .json, .yaml or .toml"));
+        let (name, text, format) = match path == Path::new(STDIN) {
+            true => from_stdin()?,
+            false => from_file(path)?,
         };
         let mut document = Document::parse(&name, &text, format)?;
         let mut value = document.value().clone();

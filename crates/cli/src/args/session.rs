@@ -9,14 +9,18 @@ use bastide::model::environment::Variable;
 use bastide::snapshot::store::StoreSnapshot;
 use bastide::{
     Backend, Client, CreateOptions, Error, ErrorKind, Isolation, JournalOptions, NetworkAccess,
-    Result, Rung, Session, SessionId, SnapshotChoice,
+    Result, Rung, Session, SessionId, SessionName, SnapshotChoice,
 };
 
+use rustix::fs::{Access, access};
+
 use super::docker::DockerArgs;
-use super::mounts::MountArgs;
+use super::mounts::{MountArgs, STDIN};
 use super::policy::PolicyArgs;
 use super::sbx::SbxArgs;
-use super::values::{JournalKeep, parse_bytes, parse_cpus, parse_keep, parse_pair};
+use super::values::{
+    JournalKeep, PassedVariable, parse_bytes, parse_cpus, parse_keep, parse_variable,
+};
 use crate::clients::{client_of, docker_backend, local_backend, sbx_backend};
 use crate::config;
 use crate::ui::Ui;
@@ -25,63 +29,63 @@ use crate::ui::Ui;
 #[derive(Debug, clap::Args)]
 pub(crate) struct SessionArgs {
     /// Where the session runs
-    #[arg(long, value_name = "BACKEND", default_value = "local")]
+    #[arg(help_heading = "Session", long, value_name = "BACKEND", default_value = "local")]
     backend: BackendArg,
 
-    /// Manifest of the workspace: JSON, YAML or TOML
-    #[arg(long, value_name = "FILE")]
+    /// Manifest of the workspace: JSON, YAML or TOML; - reads JSON or YAML from standard input
+    #[arg(help_heading = "Workspace", long, value_name = "FILE")]
     manifest: Option<PathBuf>,
 
     /// Folder of the host that is the workspace
-    #[arg(long, value_name = "DIR")]
+    #[arg(help_heading = "Workspace", long, value_name = "DIR")]
     workspace: Option<PathBuf>,
 
     /// Snapshot the workspace starts from
-    #[arg(long, value_name = "NAME")]
+    #[arg(help_heading = "Workspace", long, value_name = "NAME")]
     snapshot: Option<String>,
 
     /// How commands are confined; `auto` is the strongest way this machine has
-    #[arg(long, value_name = "RUNG", default_value = "auto")]
+    #[arg(help_heading = "Walls", long, value_name = "RUNG", default_value = "auto")]
     isolation: IsolationArg,
 
     /// Network commands have: none, unless a policy is given
-    #[arg(long, value_name = "NETWORK")]
+    #[arg(help_heading = "Walls", long, value_name = "NETWORK")]
     network: Option<NetworkArg>,
 
     #[command(flatten)]
     policy: PolicyArgs,
 
     /// Memory all commands may use together (such as 512m or 1g)
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    #[arg(help_heading = "Limits", long, value_name = "SIZE", value_parser = parse_bytes)]
     memory: Option<u64>,
 
     /// Processes there may be at a time
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(help_heading = "Limits", long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pids: Option<u64>,
 
     /// Processors all commands may use together (such as 1.5)
-    #[arg(long, value_name = "N", value_parser = parse_cpus)]
+    #[arg(help_heading = "Limits", long, value_name = "N", value_parser = parse_cpus)]
     cpus: Option<u64>,
 
     /// Disk commands may use; the receipt says for what that holds
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    #[arg(help_heading = "Limits", long, value_name = "SIZE", value_parser = parse_bytes)]
     disk: Option<u64>,
 
     /// Let commands make sandboxes of their own, as browsers, bwrap and podman do; not where they
     /// write to folders of the host
-    #[arg(long)]
+    #[arg(help_heading = "Walls", long)]
     nested_sandbox: bool,
 
-    /// Environment variable to set (can be repeated)
-    #[arg(long = "env", value_name = "KEY=VALUE", value_parser = parse_pair)]
-    envs: Vec<(String, String)>,
+    /// Environment variable to set; without a value, your own (can be repeated)
+    #[arg(help_heading = "Workspace", short, long = "env", value_name = "KEY[=VALUE]", value_parser = parse_variable)]
+    envs: Vec<PassedVariable>,
 
     /// Make a point of every command, so that it can be undone
-    #[arg(long)]
+    #[arg(help_heading = "Undo", long)]
     journal: bool,
 
     /// How many points are kept, or for how long (such as 200, 24h); the oldest go first
-    #[arg(long, value_name = "N|TIME", value_parser = parse_keep)]
+    #[arg(help_heading = "Undo", long, value_name = "N|TIME", value_parser = parse_keep)]
     journal_keep: Option<JournalKeep>,
 
     #[command(flatten)]
@@ -103,6 +107,7 @@ enum BackendArg {
     /// A Docker microVM
     Sbx,
     /// A pod
+    #[value(hide = true)]
     Kube,
 }
 
@@ -145,7 +150,12 @@ pub(crate) struct Planned {
 
 impl SessionArgs {
     /// Makes the session.
-    pub(crate) async fn create(self, ui: &Ui, tied_to_owner: bool) -> Result<(Client, Session)> {
+    pub(crate) async fn create(
+        self,
+        ui: &Ui,
+        tied_to_owner: bool,
+        name: Option<SessionName>,
+    ) -> Result<(Client, Session)> {
         self.refuse_what_cannot_be_had()?;
         let root = self.workspace.as_deref().map(workspace).transpose()?;
         let snapshot = self.snapshot.clone();
@@ -156,6 +166,7 @@ impl SessionArgs {
         let snapshot = StoreSnapshot { id: id.to_string(), from: snapshot };
         options.snapshot = Some(SnapshotChoice::Named(snapshot.into_snapshot()));
         options.id = Some(id);
+        options.name = name;
         let shown = ui.progress("laying out");
         options.progress = shown.listener();
         let session = client.create(&manifest, options).await?;
@@ -187,7 +198,7 @@ impl SessionArgs {
         let mut manifest = self.mounts.acknowledged(manifest)?;
         // What is written on the command line is meant more than what is written in a file.
         let mut home = None;
-        for (key, value) in self.envs {
+        for (key, value) in self.envs.into_iter().filter_map(PassedVariable::resolve) {
             if key == "HOME" {
                 home = Some(value.clone());
             }
@@ -215,6 +226,9 @@ impl SessionArgs {
         options.nested_sandbox = self.nested_sandbox;
         options.journal = journal(self.journal, self.journal_keep);
         options.base_dir = base_dir(self.manifest.as_deref())?;
+        if options.network == NetworkAccess::None {
+            options.env = without_retries();
+        }
         let mut provided = Vec::new();
         let backend = match self.backend {
             BackendArg::Docker => {
@@ -227,7 +241,7 @@ impl SessionArgs {
             }
             // Programs of this machine see what the reference lets them see of the environment.
             BackendArg::Local | BackendArg::Kube => {
-                options.env = config::shared_environment();
+                options.env.extend(config::shared_environment());
                 local_backend()?
             }
         };
@@ -285,6 +299,14 @@ fn journal(commands: bool, keep: Option<JournalKeep>) -> Option<JournalOptions> 
     Some(options)
 }
 
+/// Variables that keep installers from trying again and again where there is no network to reach anything by: each
+/// fails at once, and says why.
+fn without_retries() -> Vec<(String, String)> {
+    const NAMES: [&str; 4] =
+        ["PIP_RETRIES", "UV_HTTP_RETRIES", "NPM_CONFIG_FETCH_RETRIES", "CARGO_NET_RETRY"];
+    NAMES.iter().map(|name| ((*name).to_owned(), "0".to_owned())).collect()
+}
+
 fn refuse(option: &str, why: &str) -> Result<()> {
     let message = format!("{option}: {why}");
     Err(Error::new(ErrorKind::Unsupported, message).with_context("option", option))
@@ -296,13 +318,23 @@ fn workspace(folder: &Path) -> Result<String> {
         let message = format!("{} cannot be a workspace: {why}", folder.display());
         Error::new(ErrorKind::InvalidInput, message).with_context("option", "--workspace")
     };
-    let folder = resolved(folder).map_err(|error| failed(&error.to_string()))?;
+    let (folder, above) = resolved(folder).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => failed("it is not there"),
+        _ => failed(&error.to_string()),
+    })?;
+    // One that is not there yet is made with the session, where its maker may do so.
+    if let Some(above) = above
+        && access(&above, Access::WRITE_OK | Access::EXEC_OK).is_err()
+    {
+        let why = format!("it is not there, and cannot be made in {}", above.display());
+        return Err(failed(&why).with_hint("name a folder of yours that is there"));
+    }
     folder.into_os_string().into_string().map_err(|_| failed("its path is no text"))
 }
 
-/// Where a folder is, or would be: links of what there is on the way are followed. Nothing is made here, as
-/// the session may still be refused.
-fn resolved(folder: &Path) -> io::Result<PathBuf> {
+/// Where a folder is, or would be, and then the folder it would be made in: links of what there is on the way are
+/// followed. Nothing is made here, as the session may still be refused.
+fn resolved(folder: &Path) -> io::Result<(PathBuf, Option<PathBuf>)> {
     let folder = std::path::absolute(folder)?;
     for above in folder.ancestors() {
         match above.canonicalize() {
@@ -313,7 +345,10 @@ fn resolved(folder: &Path) -> io::Result<PathBuf> {
                 }
                 // Joining nothing would leave a slash at the end.
                 let is_there = missing.as_os_str().is_empty();
-                return Ok(if is_there { real } else { real.join(missing) });
+                return Ok(match is_there {
+                    true => (real, None),
+                    false => (real.join(missing), Some(real)),
+                });
             }
             // A link that leads nowhere is no place to make anything in.
             Err(error) if error.kind() == io::ErrorKind::NotFound && !above.is_symlink() => {}
@@ -326,7 +361,7 @@ fn resolved(folder: &Path) -> io::Result<PathBuf> {
 /// The folder that files of the host in a manifest come from: the one the manifest lies in.
 fn base_dir(manifest: Option<&Path>) -> Result<Option<PathBuf>> {
     let Some(manifest) = manifest else { return Ok(None) };
-    let folder = match manifest.parent() {
+    let folder = match manifest.parent().filter(|_| manifest != Path::new(STDIN)) {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };

@@ -2,11 +2,49 @@
 
 use std::time::Duration;
 
+use bastide::SessionName;
+
+use crate::config;
+
 pub(crate) fn parse_pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err("expected KEY=VALUE".to_owned()),
     }
+}
+
+/// A name for a session.
+pub(crate) fn parse_name(text: &str) -> Result<SessionName, String> {
+    text.parse().map_err(|error: bastide::Error| match error.hint() {
+        Some(hint) => format!("{}: {hint}", error.message()),
+        None => error.message().to_owned(),
+    })
+}
+
+/// A variable to set: with a value, or with the caller's own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PassedVariable {
+    key: String,
+    value: Option<String>,
+}
+
+impl PassedVariable {
+    /// The variable and its value. One that the caller does not have is not set, as in `docker run -e`.
+    pub(crate) fn resolve(self) -> Option<(String, String)> {
+        let value = self.value.or_else(|| config::variable(&self.key))?;
+        Some((self.key, value))
+    }
+}
+
+pub(crate) fn parse_variable(text: &str) -> Result<PassedVariable, String> {
+    let (key, value) = match text.split_once('=') {
+        Some((key, value)) => (key, Some(value.to_owned())),
+        None => (text, None),
+    };
+    if key.is_empty() || text.contains('\0') {
+        return Err("expected KEY=VALUE, or KEY for a variable of yours".to_owned());
+    }
+    Ok(PassedVariable { key: key.to_owned(), value })
 }
 
 pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
@@ -102,6 +140,12 @@ pub(crate) fn parse_signal(text: &str) -> Result<i32, String> {
     let named = SIGNALS.iter().find(|(other, _)| *other == name).map(|(_, number)| *number);
     let numbered = text.parse().ok().filter(|number| (1..=64).contains(number));
     named.or(numbered).ok_or_else(|| "expected a signal such as TERM, SIGKILL or 15".to_owned())
+}
+
+/// The name of a signal, or its number if it has none.
+pub(crate) fn signal_name(number: i32) -> String {
+    let named = SIGNALS.iter().find(|(_, other)| *other == number);
+    named.map_or_else(|| number.to_string(), |(name, _)| format!("{name} ({number})"))
 }
 
 /// A number of bytes, for people.

@@ -9,16 +9,17 @@ use serde_json::json;
 use super::files::cat;
 use crate::clients::{Clients, clients};
 use crate::transfer::{
-    Copied, CopyEndpoint, HostSink, HostSource, SessionSink, SessionSource, Sink, Source, copy,
-    last_name,
+    Copied, CopyEndpoint, HostSink, HostSource, Meter, SessionSink, SessionSource, Sink, Source,
+    copy, last_name,
 };
-use crate::ui::Ui;
+use crate::ui::{ProgressLine, Ui};
 
 /// Copy files and folders between this machine and sessions
 ///
-/// Either side is a path of this machine, ID:PATH, or - for standard input or output. A copy into a folder
-/// that exists gets the name of what is copied. Links that lead out of what is copied, pipes, sockets and
-/// devices are left out, and that is said.
+/// Either side is a path of this machine, ID:PATH, or - for the content of a file from standard input or to standard
+/// output. A copy into a folder that exists gets the name of what is copied; of SRC/. it is what lies in it. Permissions,
+/// times and links are kept; a file is replaced once its copy is whole. Pipes, sockets, devices, and on the way out
+/// links that lead out of what is copied, are left out: each is named, and the exit code is 125.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CpArgs {
     /// What is copied
@@ -29,6 +30,10 @@ pub(crate) struct CpArgs {
     #[arg(value_name = "DST", value_parser = CopyEndpoint::parse)]
     destination: CopyEndpoint,
 
+    /// Do not show how far it is
+    #[arg(short, long)]
+    quiet: bool,
+
     /// Print an object
     #[arg(long)]
     pub(crate) json: bool,
@@ -36,6 +41,8 @@ pub(crate) struct CpArgs {
 
 pub(crate) async fn run(ui: &mut Ui, args: CpArgs) -> Result<ExitCode> {
     let client = clients()?;
+    let shown = if args.quiet { ProgressLine::unseen() } else { ui.progress("copying") };
+    let meter = Meter::new(&shown);
     let copied = match (args.source, args.destination) {
         (CopyEndpoint::Stream, CopyEndpoint::Session { id, path }) => {
             let session = attach(&client, &id).await?;
@@ -51,18 +58,20 @@ pub(crate) async fn run(ui: &mut Ui, args: CpArgs) -> Result<ExitCode> {
             let session = attach(&client, &id).await?;
             let path = into_folder(&session, &path, from.to_str().and_then(last_name)).await?;
             let mut sink = Sink::Session(SessionSink::new(session.files(), &path));
-            copy(&Source::Host(HostSource::new(from)), &mut sink).await?
+            copy(&Source::Host(HostSource::new(from)), &mut sink, &meter).await?
         }
         (CopyEndpoint::Session { id, path }, CopyEndpoint::Host(to)) => {
             let session = attach(&client, &id).await?;
             let mut sink = Sink::Host(host_sink(to, last_name(&path))?);
-            copy(&Source::Session(SessionSource::new(session.files(), &path)), &mut sink).await?
+            let source = Source::Session(SessionSource::new(session.files(), &path));
+            copy(&source, &mut sink, &meter).await?
         }
         (CopyEndpoint::Session { id, path }, CopyEndpoint::Session { id: other, path: to }) => {
             let (from, into) = (attach(&client, &id).await?, attach(&client, &other).await?);
             let to = into_folder(&into, &to, last_name(&path)).await?;
             let mut sink = Sink::Session(SessionSink::new(into.files(), &to));
-            copy(&Source::Session(SessionSource::new(from.files(), &path)), &mut sink).await?
+            let source = Source::Session(SessionSource::new(from.files(), &path));
+            copy(&source, &mut sink, &meter).await?
         }
         (
             CopyEndpoint::Host(_) | CopyEndpoint::Stream,
@@ -74,6 +83,7 @@ pub(crate) async fn run(ui: &mut Ui, args: CpArgs) -> Result<ExitCode> {
             );
         }
     };
+    drop(shown);
     for what in &copied.left_out {
         ui.note(&format!("left out {what}"));
     }
@@ -84,6 +94,11 @@ pub(crate) async fn run(ui: &mut Ui, args: CpArgs) -> Result<ExitCode> {
             "links": copied.links,
             "left_out": copied.left_out,
         }))?;
+    }
+    if let Some(first) = copied.left_out.first() {
+        let count = copied.left_out.len();
+        let message = format!("not everything was copied: {count} left out, the first {first}");
+        return Err(Error::new(ErrorKind::Unsupported, message));
     }
     Ok(ExitCode::SUCCESS)
 }

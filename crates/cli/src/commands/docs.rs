@@ -1,5 +1,7 @@
 //! `bastide completions` and `bastide man`
 
+mod markdown;
+
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -23,6 +25,10 @@ pub(crate) struct ManArgs {
     /// Write the pages of all commands into this folder instead
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+
+    /// Print a page with all commands, in Markdown, instead
+    #[arg(long, conflicts_with = "out")]
+    markdown: bool,
 }
 
 pub(crate) fn completions(ui: &mut Ui, args: CompletionsArgs) -> Result<ExitCode> {
@@ -36,6 +42,10 @@ pub(crate) fn man(ui: &mut Ui, args: &ManArgs) -> Result<ExitCode> {
     let failed = |error: io::Error| {
         Error::new(ErrorKind::Io, format!("cannot write the manual pages: {error}"))
     };
+    if args.markdown {
+        ui.command_out(markdown::page(Args::command()).as_bytes())?;
+        return Ok(ExitCode::SUCCESS);
+    }
     match &args.out {
         Some(folder) => {
             std::fs::create_dir_all(folder).map_err(failed)?;

@@ -62,11 +62,12 @@ pub(crate) async fn run(ui: &mut Ui, args: DoctorArgs) -> Result<ExitCode> {
     let mounts = mounts::look(&client, docker.works());
     let best = findings.iter().find(|finding| finding.outcome.is_ok());
     let best = best.map(|finding| finding.rung.as_str());
+    let next = next_step(&findings);
     if args.json {
         let rungs: Vec<_> = findings.iter().map(Finding::object).collect();
         let docker = docker.object();
         let mounts: Vec<_> = mounts.iter().map(mounts::StrategyFinding::object).collect();
-        ui.json(&json!({ "rungs": rungs, "auto": best, "docker": docker, "mounts": mounts }))?;
+        ui.json(&json!({ "rungs": rungs, "auto": best, "docker": docker, "mounts": mounts, "next": next }))?;
     } else {
         for finding in &findings {
             for line in finding.lines() {
@@ -81,6 +82,7 @@ pub(crate) async fn run(ui: &mut Ui, args: DoctorArgs) -> Result<ExitCode> {
         for finding in &mounts {
             ui.line(&finding.line())?;
         }
+        ui.line(&format!("next        {next}"))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -190,6 +192,29 @@ impl Finding {
         }
         lines
     }
+}
+
+/// What to do after all that was said, in one line.
+fn next_step(findings: &[Finding]) -> String {
+    let working =
+        findings.iter().find_map(|finding| Some((finding, finding.outcome.as_ref().ok()?)));
+    let Some((finding, works)) = working else {
+        let fix = findings.iter().find_map(|finding| fix_of(finding.outcome.as_ref().err()?));
+        return match fix {
+            Some(fix) => format!("nothing can be confined here yet: {fix}"),
+            None => "nothing can be confined here; `--backend docker` may do".to_owned(),
+        };
+    };
+    if finding.rung != Rung::Namespaces {
+        let error = findings.first().and_then(|first| first.outcome.as_ref().err());
+        if let Some(fix) = error.and_then(fix_of) {
+            return format!("for the strongest walls: {fix}");
+        }
+    }
+    if let Some(fix) = works.missing().into_iter().find_map(|(_, fix)| fix) {
+        return format!("it works; for what is missing: {fix}");
+    }
+    "all holds; try `bastide run -v -- id`".to_owned()
 }
 
 /// The command that a reason says would change it.

@@ -42,7 +42,8 @@ pub(crate) struct EventsArgs {
 pub(crate) async fn run(ui: &mut Ui, args: EventsArgs) -> Result<ExitCode> {
     let home = config::home()?;
     let is_wanted = |record: &AuditRecord| {
-        let op = record.text("op").or_else(|| record.text("state"));
+        let is_mount = record.text("kind").filter(|kind| *kind == "mount");
+        let op = record.text("op").or_else(|| record.text("state")).or(is_mount);
         args.ops.is_empty() || op.is_some_and(|op| args.ops.iter().any(|wanted| wanted == op))
     };
     let mut story = OperationRows::new(args.id.is_none());
@@ -159,6 +160,12 @@ impl OperationRows {
             self.row(table, (&at, id, state, "", &state_of(data), ""));
             return;
         }
+        if record.text("kind") == Some("mount") {
+            let change = data["op"].as_str().unwrap_or_default();
+            let outcome = data["outcome"].as_str().unwrap_or_default();
+            self.row(table, (&at, id, &format!("mount {change}"), "", outcome, &changed(data)));
+            return;
+        }
         let (Some(op), Some(span)) = (record.text("op"), record.text("span")) else { return };
         if record.text("phase") == Some("start") {
             let started = (at, id.clone(), op.to_owned(), about(data));
@@ -205,6 +212,16 @@ fn state_of(data: &Value) -> String {
     words.join(", ")
 }
 
+/// What a command changed in a store: the path as commands see it, and the new one of what was renamed.
+fn changed(data: &Value) -> String {
+    let text = |key: &str| data[key].as_str().unwrap_or_default();
+    let path = format!("{}/{}", text("mount"), text("path"));
+    match data["to"].as_str() {
+        Some(to) => shortened(format!("{path} -> {}/{to}", text("mount"))),
+        None => shortened(path),
+    }
+}
+
 /// What an operation is about, in a few words.
 fn about(data: &Value) -> String {
     let text = match &data["command"] {
@@ -222,6 +239,10 @@ fn about(data: &Value) -> String {
             }
         }
     };
+    shortened(text)
+}
+
+fn shortened(text: String) -> String {
     match text.char_indices().nth(WIDEST) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text,

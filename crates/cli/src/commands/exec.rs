@@ -1,38 +1,29 @@
 //! `bastide exec`
 
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
 use std::process::ExitCode;
-use std::time::Duration;
 
-use bastide::{Command, Error, ErrorKind, GuestPath, Result, Session};
+use bastide::Result;
 use serde_json::json;
 
-use crate::args::values::parse_time;
+use crate::args::command::CommandArgs;
+use crate::args::values::{PassedVariable, parse_variable};
 use crate::clients::clients;
-use crate::foreground;
+use crate::foreground::{self, NetworkTrouble};
 use crate::ui::Ui;
 
 /// Run a command in a session
 ///
-/// The command reads our standard input. Exit codes are those of `bastide run`.
+/// With -i the command reads our standard input; without, it reads nothing. Exit codes are those of `bastide run`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExecArgs {
+    /// Environment variable to set; without a value, your own (can be repeated)
+    #[arg(short, long = "env", value_name = "KEY[=VALUE]", value_parser = parse_variable)]
+    envs: Vec<PassedVariable>,
+
     /// Let the command run by itself, and print its process id
-    #[arg(short, long)]
+    #[arg(short, long, conflicts_with = "interactive")]
     detach: bool,
-
-    /// User to run it as
-    #[arg(short, long, value_name = "USER")]
-    user: Option<String>,
-
-    /// Folder to start it in, from the root or from the workspace
-    #[arg(short, long, value_name = "DIR")]
-    workdir: Option<String>,
-
-    /// End the command, and everything it started, after this long (such as 500ms, 30s, 5m)
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
-    timeout: Option<Duration>,
 
     /// Print one object with everything the command said and how it ended
     #[arg(long)]
@@ -45,20 +36,21 @@ pub(crate) struct ExecArgs {
     /// Program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     argv: Vec<OsString>,
+
+    #[command(flatten)]
+    command: CommandArgs,
 }
 
 pub(crate) async fn run(ui: &mut Ui, args: ExecArgs) -> Result<ExitCode> {
+    args.command.check(args.json, args.detach)?;
     let client = clients()?;
     let session = client.attach(&client.find(&args.id)?).await?;
-    let mut command = Command::new(args.argv.into_iter().map(OsString::into_vec));
-    if let Some(user) = args.user {
-        command = command.user(user);
-    }
-    if let Some(workdir) = &args.workdir {
-        command = command.cwd(folder(&session, workdir)?);
-    }
-    if let Some(timeout) = args.timeout {
-        command = command.timeout(timeout);
+    let notes = args.command.notes(&args.argv).of(&session);
+    let mut command = args.command.command(&session, args.argv)?;
+    for variable in args.envs {
+        if let Some((key, value)) = variable.resolve() {
+            command = command.env(key, value);
+        }
     }
     if args.detach {
         let process = session.launch(command).await?;
@@ -69,28 +61,12 @@ pub(crate) async fn run(ui: &mut Ui, args: ExecArgs) -> Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
+    let streams = args.command.streams();
     if args.json {
-        let (exit, report) = foreground::collect(&session, command).await?;
+        let (exit, report) = foreground::collect(&session, command, streams).await?;
         ui.json(&report)?;
-        return Ok(foreground::finish(ui, &exit));
+        return Ok(notes.finish(ui, &exit, &NetworkTrouble::default()));
     }
-    let exit = foreground::stream(ui, &session, command).await?;
-    Ok(foreground::finish(ui, &exit))
-}
-
-/// A folder inside, as somebody types it.
-fn folder(session: &Session, text: &str) -> Result<GuestPath> {
-    let parsed = if text.starts_with('/') {
-        text.parse()
-    } else {
-        let relative = text.trim_start_matches("./").trim_end_matches('/');
-        match relative {
-            "" | "." => Ok(session.root().clone()),
-            relative => session.root().join(relative),
-        }
-    };
-    parsed.map_err(|error| {
-        let message = format!("cannot start in {text:?}: {error}");
-        Error::new(ErrorKind::InvalidInput, message)
-    })
+    let streamed = foreground::stream(ui, &session, command, streams).await?;
+    Ok(notes.finish_streamed(ui, &streamed))
 }

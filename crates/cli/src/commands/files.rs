@@ -20,10 +20,10 @@ pub(crate) struct FilesArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum FilesTask {
-    /// List a folder
+    /// List a folder, by default the workspace
     Ls {
         #[command(flatten)]
-        at: PathArgs,
+        at: FolderArgs,
     },
     /// Print a file
     Cat {
@@ -63,7 +63,22 @@ struct PathArgs {
     #[arg(value_name = "PATH")]
     path: String,
 
-    /// Print an object, or an array of them
+    /// Print an object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct FolderArgs {
+    /// The session
+    #[arg(value_name = "ID")]
+    id: String,
+
+    /// The folder inside, from the root or from the workspace
+    #[arg(value_name = "PATH", default_value = ".", hide_default_value = true)]
+    path: String,
+
+    /// Print an array of objects
     #[arg(long)]
     json: bool,
 }
@@ -71,8 +86,8 @@ struct PathArgs {
 impl FilesArgs {
     pub(crate) fn json(&self) -> bool {
         match &self.task {
-            FilesTask::Ls { at }
-            | FilesTask::Cat { at }
+            FilesTask::Ls { at } => at.json,
+            FilesTask::Cat { at }
             | FilesTask::Put { at }
             | FilesTask::Rm { at, .. }
             | FilesTask::Mkdir { at, .. } => at.json,
@@ -82,10 +97,10 @@ impl FilesArgs {
 
 pub(crate) async fn run(ui: &mut Ui, args: FilesArgs) -> Result<ExitCode> {
     let client = clients()?;
-    let attach = async |at: &PathArgs| client.attach(&client.find(&at.id)?).await;
+    let attach = async |id: &str| client.attach(&client.find(id)?).await;
     match args.task {
         FilesTask::Ls { at } => {
-            let entries = attach(&at).await?.files().ls(&at.path).await?;
+            let entries = attach(&at.id).await?.files().ls(&at.path).await?;
             if at.json {
                 ui.json(&entries.iter().map(object).collect())?;
             } else {
@@ -93,19 +108,19 @@ pub(crate) async fn run(ui: &mut Ui, args: FilesArgs) -> Result<ExitCode> {
             }
         }
         FilesTask::Cat { at } if at.json => {
-            let session = attach(&at).await?;
+            let session = attach(&at.id).await?;
             let mut object = path_of(&session, &at);
             foreground::put_text(&mut object, "content", &session.files().read(&at.path).await?);
             ui.json(&object.into())?;
         }
-        FilesTask::Cat { at } => cat(ui, &attach(&at).await?, &at.path).await?,
+        FilesTask::Cat { at } => cat(ui, &attach(&at.id).await?, &at.path).await?,
         FilesTask::Put { at } => {
-            let session = attach(&at).await?;
+            let session = attach(&at.id).await?;
             session.files().write(&at.path, Content::stream(tokio::io::stdin())).await?;
             done(ui, &session, &at)?;
         }
         FilesTask::Rm { at, recursive } => {
-            let session = attach(&at).await?;
+            let session = attach(&at.id).await?;
             match recursive {
                 true => session.files().rm_all(&at.path).await?,
                 false => session.files().rm(&at.path).await?,
@@ -113,7 +128,7 @@ pub(crate) async fn run(ui: &mut Ui, args: FilesArgs) -> Result<ExitCode> {
             done(ui, &session, &at)?;
         }
         FilesTask::Mkdir { at, parents } => {
-            let session = attach(&at).await?;
+            let session = attach(&at.id).await?;
             match parents {
                 true => session.files().mkdir_all(&at.path).await?,
                 false => session.files().mkdir(&at.path).await?,

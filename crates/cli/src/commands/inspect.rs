@@ -44,6 +44,9 @@ pub(crate) async fn run(ui: &mut Ui, args: InspectArgs) -> Result<ExitCode> {
     let mut table = Table::new(&["WHAT", "IS"]);
     let mut row = |what: &str, is: String| table.row([what.to_owned(), is]);
     row("id", session.id.to_string());
+    if let Some(name) = &session.name {
+        row("name", name.to_string());
+    }
     row("state", session.status.as_str().to_owned());
     row("backend", session.backend.clone());
     row("root", session.root.clone());
@@ -63,6 +66,7 @@ pub(crate) async fn run(ui: &mut Ui, args: InspectArgs) -> Result<ExitCode> {
         row("user", receipt.user.clone());
         receipt.walls.iter().for_each(|wall| row("wall", wall.clone()));
         receipt.not_enforced.iter().for_each(|open| row("open", open.clone()));
+        row("points", receipt.points.as_str().to_owned());
     }
     match &egress {
         Some(Ok(egress)) => row("proxy", format!("process {}", egress.pid)),

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bastide::{Result, SessionInfo};
+use bastide::{Result, SessionInfo, SessionName};
 use serde_json::{Value, json};
 
 use crate::clients::clients;
@@ -23,7 +23,7 @@ pub(crate) async fn run(ui: &mut Ui, args: LsArgs) -> Result<ExitCode> {
     if args.json {
         ui.json(&sessions.iter().map(object).collect())?;
     } else {
-        let mut table = Table::new(&["ID", "STATE", "BACKEND", "CREATED", "ROOT"]);
+        let mut table = Table::new(&["ID", "STATE", "BACKEND", "CREATED", "ROOT", "NAME"]);
         for session in &sessions {
             table.row([
                 session.id.to_string(),
@@ -31,6 +31,7 @@ pub(crate) async fn run(ui: &mut Ui, args: LsArgs) -> Result<ExitCode> {
                 session.backend.clone(),
                 made(session),
                 session.root.clone(),
+                session.name.as_ref().map(ToString::to_string).unwrap_or_default(),
             ]);
         }
         ui.table(&table)?;
@@ -54,6 +55,7 @@ fn made(session: &SessionInfo) -> String {
 pub(super) fn object(session: &SessionInfo) -> Value {
     json!({
         "id": session.id,
+        "name": session.name.as_ref().map(SessionName::as_str),
         "state": session.status.as_str(),
         "backend": session.backend,
         "root": session.root,

@@ -26,9 +26,6 @@ pub(crate) struct ResumeArgs {
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
 
-    #[command(flatten)]
-    mounts: MountArgs,
-
     /// Print an object with the id and the isolation receipt
     #[arg(long)]
     pub(crate) json: bool,
@@ -36,6 +33,9 @@ pub(crate) struct ResumeArgs {
     /// Show the isolation receipt on standard error
     #[arg(short, long)]
     verbose: bool,
+
+    #[command(flatten)]
+    mounts: MountArgs,
 }
 
 pub(crate) async fn run(ui: &mut Ui, args: ResumeArgs) -> Result<ExitCode> {

@@ -14,8 +14,12 @@ use crate::ui::{Failures, Ui};
 #[derive(Debug, clap::Args)]
 pub(crate) struct RmArgs {
     /// The sessions
-    #[arg(value_name = "ID", required = true)]
+    #[arg(value_name = "ID", required_unless_present = "all")]
     ids: Vec<String>,
+
+    /// Remove every session of this home
+    #[arg(long, conflicts_with = "ids")]
+    all: bool,
 
     /// Print an array of objects
     #[arg(long)]
@@ -26,7 +30,11 @@ pub(crate) async fn run(ui: &mut Ui, args: RmArgs) -> Result<ExitCode> {
     let client = clients()?;
     let mut removed: Vec<Value> = Vec::new();
     let mut failures = Failures::default();
-    for id in &args.ids {
+    let ids = match args.all {
+        true => client.list().await?.into_iter().map(|info| info.id.to_string()).collect(),
+        false => args.ids,
+    };
+    for id in &ids {
         let found = match client.find(id) {
             Ok(id) => client.delete(&id).await.map(|found| json!({ "id": id, "removed": found })),
             Err(error) => Err(error),

@@ -1,31 +1,23 @@
 //! `bastide run`
 
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
 use std::process::ExitCode;
-use std::time::Duration;
 
-use bastide::{Command, Result};
+use bastide::{Result, Session};
+use serde_json::Value;
 
+use crate::args::command::CommandArgs;
 use crate::args::session::SessionArgs;
-use crate::args::values::parse_time;
-use crate::foreground;
+use crate::foreground::{self, NetworkTrouble, Streamed};
 use crate::ui::Ui;
 
 /// Run a command in a new session, then remove the session
 ///
-/// The command reads our standard input. Its exit code becomes the exit code of `bastide`; a command
-/// killed by signal N exits with 128+N, as in a shell. 124 is a timeout, 125 a failure of Bastide itself,
-/// 126 and 127 mean that the program could not be executed or was not found.
+/// With -i the command reads our standard input; without, it reads nothing. Its exit code becomes the exit code of
+/// `bastide`; a command killed by signal N exits with 128+N, as in a shell. 124 is a timeout, 125 a failure of Bastide
+/// itself, 126 and 127 mean that the program could not be executed or was not found.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunArgs {
-    #[command(flatten)]
-    session: SessionArgs,
-
-    /// End the command, and everything it started, after this long (such as 500ms, 30s, 5m)
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
-    timeout: Option<Duration>,
-
     /// Print one object with everything the command said and how it ended
     #[arg(long)]
     pub(crate) json: bool,
@@ -37,29 +29,52 @@ pub(crate) struct RunArgs {
     /// Program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     argv: Vec<OsString>,
+
+    #[command(flatten)]
+    command: CommandArgs,
+
+    #[command(flatten)]
+    session: SessionArgs,
+}
+
+/// How the command ended, and what of it is printed for a program.
+struct Ran {
+    streamed: Streamed,
+    report: Option<Value>,
 }
 
 pub(crate) async fn run(ui: &mut Ui, args: RunArgs) -> Result<ExitCode> {
-    let (_, session) = args.session.create(ui, true).await?;
+    args.command.check(args.json, false)?;
+    let (_, session) = args.session.create(ui, true, None).await?;
     match args.verbose {
         true => ui.receipt(session.id().as_str(), session.receipt()),
         false => ui.unheld_limits(session.receipt()),
     }
-    let mut command = Command::new(args.argv.into_iter().map(OsString::into_vec));
-    if let Some(timeout) = args.timeout {
-        command = command.timeout(timeout);
-    }
-    let ran = if args.json {
-        foreground::collect(&session, command).await.map(|(exit, report)| (exit, Some(report)))
-    } else {
-        foreground::stream(ui, &session, command).await.map(|exit| (exit, None))
-    };
+    let notes = args.command.notes(&args.argv).of(&session);
+    let ran = in_session(ui, &session, &args.command, args.argv, args.json).await;
     // Whatever became of the command, nothing of its session stays.
     let deleted = session.delete().await;
-    let (exit, report) = ran?;
+    let Ran { streamed, report } = ran?;
     deleted?;
     if let Some(report) = report {
         ui.json(&report)?;
     }
-    Ok(foreground::finish(ui, &exit))
+    Ok(notes.finish_streamed(ui, &streamed))
+}
+
+async fn in_session(
+    ui: &mut Ui,
+    session: &Session,
+    args: &CommandArgs,
+    argv: Vec<OsString>,
+    json: bool,
+) -> Result<Ran> {
+    let command = args.command(session, argv)?;
+    if !json {
+        let streamed = foreground::stream(ui, session, command, args.streams()).await?;
+        return Ok(Ran { streamed, report: None });
+    }
+    let (exit, report) = foreground::collect(session, command, args.streams()).await?;
+    let streamed = Streamed::Ended(exit, NetworkTrouble::default());
+    Ok(Ran { streamed, report: Some(report) })
 }

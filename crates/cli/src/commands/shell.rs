@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use bastide::{Command, Result};
 
 use crate::clients::clients;
+use crate::foreground::{EndNotes, Streams};
 use crate::ui::Ui;
 use crate::{foreground, terminal};
 
@@ -24,8 +25,9 @@ pub(crate) async fn run(ui: &mut Ui, args: ShellArgs) -> Result<ExitCode> {
     let session = client.attach(&client.find(&args.id)?).await?;
     let command = Command::shell(SHELL);
     if !terminal::is_there() {
-        let exit = foreground::stream(ui, &session, command).await?;
-        return Ok(foreground::finish(ui, &exit));
+        let command = command.stream_input();
+        let streamed = foreground::stream(ui, &session, command, Streams::OURS).await?;
+        return Ok(EndNotes::default().finish_streamed(ui, &streamed));
     }
     let (rows, columns) = terminal::size();
     let mut process = session.spawn(command.terminal(rows, columns)).await?;

@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 
-use bastide::Result;
+use bastide::{Result, SessionStatus};
 use serde_json::{Value, json};
 
-use crate::clients::clients;
+use crate::clients::{Clients, clients};
 use crate::ui::{Failures, Ui};
 
 /// Save sessions and end everything that runs in them
@@ -15,8 +15,12 @@ use crate::ui::{Failures, Ui};
 #[derive(Debug, clap::Args)]
 pub(crate) struct StopArgs {
     /// The sessions
-    #[arg(value_name = "ID", required = true)]
+    #[arg(value_name = "ID", required_unless_present = "all")]
     ids: Vec<String>,
+
+    /// Stop every session of this home that runs
+    #[arg(long, conflicts_with = "ids")]
+    all: bool,
 
     /// Print an array of objects
     #[arg(long)]
@@ -27,7 +31,11 @@ pub(crate) async fn run(ui: &mut Ui, args: StopArgs) -> Result<ExitCode> {
     let client = clients()?;
     let mut stopped: Vec<Value> = Vec::new();
     let mut failures = Failures::default();
-    for id in &args.ids {
+    let ids = match args.all {
+        true => running(&client).await?,
+        false => args.ids,
+    };
+    for id in &ids {
         let done = match client.find(id) {
             Ok(id) => client.stop(&id).await.map(|saved| (id, saved)),
             Err(error) => Err(error),
@@ -51,4 +59,12 @@ pub(crate) async fn run(ui: &mut Ui, args: StopArgs) -> Result<ExitCode> {
         ui.json(&stopped.into())?;
     }
     failures.told(ui)
+}
+
+/// The sessions there is something to stop in.
+async fn running(client: &Clients) -> Result<Vec<String>> {
+    let is_running =
+        |status: SessionStatus| matches!(status, SessionStatus::Running | SessionStatus::Stopping);
+    let all = client.list().await?.into_iter().filter(|info| is_running(info.status));
+    Ok(all.map(|info| info.id.to_string()).collect())
 }

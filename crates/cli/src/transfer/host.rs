@@ -5,17 +5,18 @@ use std::fs;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bastide::{Error, ErrorKind, FileReader, Result};
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fstat, mkdirat, openat, readlinkat, stat,
-    statat, symlinkat, unlinkat,
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, Timespec, Timestamps, fstat, futimens,
+    mkdirat, openat, readlinkat, stat, statat, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 use tokio::io::AsyncReadExt;
 
 use super::new_file::NewFile;
-use super::{CopyEntry, Kind};
+use super::{CopyEntry, Kind, Meter};
 
 /// How much is copied at a time.
 const PIECE: usize = 1 << 20;
@@ -111,7 +112,31 @@ fn entry(name: String, stat: &Stat, target: Option<CString>) -> CopyEntry {
         (FileType::RegularFile, None) => Kind::File,
         _ => Kind::Other,
     };
-    CopyEntry { name, kind, mode: stat.st_mode & 0o777 }
+    let modified = moment(stat.st_mtime, stat.st_mtime_nsec);
+    CopyEntry { name, kind, mode: stat.st_mode & 0o777, modified }
+}
+
+/// A moment that the kernel counts from 1970.
+fn moment(seconds: i64, nanos: u64) -> SystemTime {
+    let whole = Duration::from_secs(seconds.unsigned_abs());
+    let whole = match seconds < 0 {
+        true => UNIX_EPOCH.checked_sub(whole),
+        false => UNIX_EPOCH.checked_add(whole),
+    };
+    let moment = whole.and_then(|whole| whole.checked_add(Duration::from_nanos(nanos)));
+    moment.unwrap_or(UNIX_EPOCH)
+}
+
+/// The times of what was last changed then. Those before 1970 are kept to the second.
+fn timestamps(modified: SystemTime) -> Timestamps {
+    let signed = |seconds: u64| i64::try_from(seconds).unwrap_or(i64::MAX);
+    let time = match modified.duration_since(UNIX_EPOCH) {
+        Ok(since) => {
+            Timespec { tv_sec: signed(since.as_secs()), tv_nsec: since.subsec_nanos().into() }
+        }
+        Err(error) => Timespec { tv_sec: -signed(error.duration().as_secs()), tv_nsec: 0 },
+    };
+    Timestamps { last_access: time, last_modification: time }
 }
 
 /// A file or folder of this machine that is copied to.
@@ -180,35 +205,40 @@ impl HostSink {
         &mut self,
         path: &str,
         mut from: FileReader,
-        mode: u32,
+        node: &CopyEntry,
+        meter: &Meter<'_>,
     ) -> Result<()> {
-        let mut to = self.create(path, mode)?;
+        let mut to = self.create(path, node.mode)?;
         while let Some(piece) = from.next().await? {
             to.write_all(&piece).map_err(|error| failed("write", &self.at(path), error))?;
+            meter.bytes(piece.len());
         }
-        to.finish().map_err(|errno| self.failed(path, errno))
+        to.finish_as_of(&timestamps(node.modified)).map_err(|errno| self.failed(path, errno))
     }
 
     pub(super) async fn write_from_host(
         &mut self,
         path: &str,
         mut from: tokio::fs::File,
-        mode: u32,
+        node: &CopyEntry,
+        meter: &Meter<'_>,
     ) -> Result<()> {
-        let mut to = self.create(path, mode)?;
+        let mut to = self.create(path, node.mode)?;
         let mut piece = Vec::with_capacity(PIECE);
         loop {
             piece.clear();
             let read = from.read_buf(&mut piece).await;
             let read = read.map_err(|error| failed("read", &self.at(path), error))?;
             if read == 0 {
-                return to.finish().map_err(|errno| self.failed(path, errno));
+                let finished = to.finish_as_of(&timestamps(node.modified));
+                return finished.map_err(|errno| self.failed(path, errno));
             }
             to.write_all(&piece).map_err(|error| failed("write", &self.at(path), error))?;
+            meter.bytes(read);
         }
     }
 
-    pub(super) fn link(&mut self, path: &str, target: &str) -> Result<()> {
+    pub(super) fn link(&mut self, path: &str, target: &str, modified: SystemTime) -> Result<()> {
         if path.is_empty() {
             return Err(self.failed(path, Errno::EXIST));
         }
@@ -219,7 +249,27 @@ impl HostSink {
                 .and_then(|()| symlinkat(target, &above, name)),
             made => made,
         };
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        let made = made.and_then(|()| utimensat(&above, name, &timestamps(modified), flags));
         made.map_err(|errno| self.failed(path, errno))
+    }
+
+    /// Sets when a folder was last changed, once nothing is written into it any more.
+    pub(super) fn set_folder_time(&mut self, path: &str, modified: SystemTime) -> Result<()> {
+        let Some((_, top)) = self.open.first() else { return Ok(()) };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let set = || {
+            let mut folder = openat(top, ".", flags, Mode::empty())?;
+            for part in path.split('/').filter(|part| !part.is_empty()) {
+                folder = openat(&folder, part, flags, Mode::empty())?;
+            }
+            futimens(&folder, &timestamps(modified))
+        };
+        match set() {
+            // A folder that was there before may be somebody else's.
+            Ok(()) | Err(Errno::PERM | Errno::ACCESS) => Ok(()),
+            Err(errno) => Err(self.failed(path, errno)),
+        }
     }
 
     /// A file for what comes, in the place of the one there is once it is whole.
@@ -299,6 +349,7 @@ mod tests {
 
     use super::super::{Sink, Source, copy};
     use super::*;
+    use crate::ui::ProgressLine;
 
     fn run<T>(future: impl Future<Output = T>) -> T {
         tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
@@ -317,7 +368,12 @@ mod tests {
         symlink("/etc/passwd", from.join("outside")).unwrap();
         let to = scratch.path().join("to");
         let mut sink = Sink::Host(HostSink::new(to.clone()));
-        let copied = run(copy(&Source::Host(HostSource::new(from)), &mut sink)).unwrap();
+        let copied = run(copy(
+            &Source::Host(HostSource::new(from)),
+            &mut sink,
+            &Meter::new(&ProgressLine::unseen()),
+        ))
+        .unwrap();
         assert_eq!((copied.files, copied.folders, copied.links), (2, 4, 1));
         assert_eq!(copied.left_out, ["outside: the link leads out, to /etc/passwd"]);
         assert_eq!(fs::read_to_string(to.join("inside")).unwrap(), "content");
@@ -354,8 +410,8 @@ mod tests {
         fs::write(secret.join("key"), "secret").unwrap();
         let mut sink = HostSink::new(to.clone());
         sink.make_folder("", 0o755).unwrap();
-        sink.link("trap", "../secret").unwrap();
-        sink.link("key", "../secret/key").unwrap();
+        sink.link("trap", "../secret", UNIX_EPOCH).unwrap();
+        sink.link("key", "../secret/key", UNIX_EPOCH).unwrap();
         assert!(sink.make_folder("trap", 0o755).is_err());
         assert!(sink.create("key", 0o644).is_err());
         assert!(sink.create("trap/key", 0o644).is_err());

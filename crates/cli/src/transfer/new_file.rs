@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, Stat, fchmod, fchown, fstat, ftruncate, linkat, openat,
-    renameat, unlinkat,
+    AtFlags, CWD, FileType, Mode, OFlags, Stat, Timestamps, fchmod, fchown, fstat, ftruncate,
+    futimens, linkat, openat, renameat, unlinkat,
 };
 use rustix::io::{Errno, Result};
 use rustix::process::{Gid, Uid};
@@ -59,6 +59,16 @@ impl NewFile {
             Err(errno) => return Err(errno),
         };
         Ok(Self { file, folder, name, at })
+    }
+
+    /// Gives what was written its times, and its name.
+    pub(super) fn finish_as_of(self, times: &Timestamps) -> Result<()> {
+        match futimens(&self.file, times) {
+            // One that is written in place may be somebody else's.
+            Err(Errno::PERM | Errno::ACCESS) if matches!(self.at, Location::InPlace) => {}
+            set => set?,
+        }
+        self.finish()
     }
 
     /// Gives what was written its name.

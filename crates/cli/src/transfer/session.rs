@@ -1,13 +1,14 @@
 //! The side of a copy that is in a session.
 
 use std::io;
+use std::time::SystemTime;
 
 use bastide::{Content, FileInfo, FileKind, FileReader, Files, Result, WriteOptions};
 use bytes::Bytes;
 use tokio::io::AsyncRead;
-use tokio_util::io::StreamReader;
+use tokio_util::io::{InspectReader, StreamReader};
 
-use super::{CopyEntry, Kind, Sink, Source};
+use super::{CopyEntry, Kind, Meter, Sink, Source};
 
 /// A file or folder of a session that is copied from.
 pub(crate) struct SessionSource<'a> {
@@ -32,7 +33,12 @@ impl<'a> SessionSource<'a> {
 
     pub(super) async fn top(&self) -> Result<CopyEntry> {
         let info = self.files.stat(&self.top).await?;
-        Ok(CopyEntry { name: String::new(), kind: kind(&info), mode: mode(&info) })
+        Ok(CopyEntry {
+            name: String::new(),
+            kind: kind(&info),
+            mode: mode(&info),
+            modified: info.modified,
+        })
     }
 
     /// What is in a folder. The guest says so, and is not believed: a name is one name.
@@ -53,7 +59,8 @@ impl<'a> SessionSource<'a> {
                 left_out.push(format!("{shown}: there are two of that name"));
             } else {
                 let (kind, mode) = (kind(&info), mode(&info));
-                children.push(CopyEntry { name: name.to_owned(), kind, mode });
+                let (name, modified) = (name.to_owned(), info.modified);
+                children.push(CopyEntry { name, kind, mode, modified });
             }
         }
         Ok(children)
@@ -82,36 +89,60 @@ impl Sink<'_> {
         }
     }
 
-    pub(super) async fn write(&mut self, path: &str, from: &Source<'_>, mode: u32) -> Result<()> {
-        match (self, from) {
+    pub(super) async fn write(
+        &mut self,
+        path: &str,
+        from: &Source<'_>,
+        node: &CopyEntry,
+        meter: &Meter<'_>,
+    ) -> Result<()> {
+        let sink = match (self, from) {
             (Self::Host(sink), Source::Host(source)) => {
-                sink.write_from_host(path, source.open(path).await?, mode).await
+                return sink.write_from_host(path, source.open(path).await?, node, meter).await;
             }
             (Self::Host(sink), Source::Session(source)) => {
-                sink.write_from_session(path, source.open(path).await?, mode).await
+                return sink.write_from_session(path, source.open(path).await?, node, meter).await;
             }
-            (Self::Session(sink), Source::Host(source)) => {
-                let content = Content::stream(source.open(path).await?);
-                let options = WriteOptions::default().mode(mode);
-                sink.files.write_with(&join(&sink.top, path), content, options).await
+            (Self::Session(sink), _) => sink,
+        };
+        let count = |piece: &[u8]| meter.bytes(piece.len());
+        let content = match from {
+            Source::Host(source) => {
+                Content::stream(InspectReader::new(source.open(path).await?, count))
             }
-            (Self::Session(sink), Source::Session(source)) => {
-                let content = Content::stream(stream(source.open(path).await?));
-                let options = WriteOptions::default().mode(mode);
-                sink.files.write_with(&join(&sink.top, path), content, options).await
+            Source::Session(source) => {
+                Content::stream(InspectReader::new(stream(source.open(path).await?), count))
             }
-        }
+        };
+        let options = WriteOptions::default().mode(node.mode);
+        let path = join(&sink.top, path);
+        sink.files.write_with(&path, content, options).await?;
+        sink.files.set_modified(&path, node.modified).await
     }
 
-    pub(super) async fn link(&mut self, path: &str, target: &str) -> Result<()> {
+    pub(super) async fn link(
+        &mut self,
+        path: &str,
+        target: &str,
+        modified: SystemTime,
+    ) -> Result<()> {
         match self {
-            Self::Host(sink) => sink.link(path, target),
+            Self::Host(sink) => sink.link(path, target, modified),
             Self::Session(sink) => {
                 let path = join(&sink.top, path);
                 // A link that was there before makes room; a folder does not.
                 drop(sink.files.rm(&path).await);
-                sink.files.symlink(&path, target).await
+                sink.files.symlink(&path, target).await?;
+                sink.files.set_modified(&path, modified).await
             }
+        }
+    }
+
+    /// Sets when a folder of the copy was last changed.
+    pub(super) async fn set_folder_time(&mut self, path: &str, modified: SystemTime) -> Result<()> {
+        match self {
+            Self::Host(sink) => sink.set_folder_time(path, modified),
+            Self::Session(sink) => sink.files.set_modified(&join(&sink.top, path), modified).await,
         }
     }
 }

@@ -34,6 +34,7 @@ fn in_own_words(condition: &Condition) -> Option<Cow<'static, str>> {
         Condition::RecordMissing => {
             "`bastide rm` removes the session; what it left can be copied before".into()
         }
+        Condition::SessionMissing => "`bastide ls` lists those there are".into(),
         Condition::SessionBeingRemoved(id) => {
             format!("if that was interrupted, `bastide rm {id}` or `bastide sweep` finishes it")
                 .into()
@@ -56,6 +57,7 @@ fn in_own_words(condition: &Condition) -> Option<Cow<'static, str>> {
             let options = options.join(" or ");
             format!("{options} passes yours; whatever the agent runs can read it then").into()
         }
+        Condition::CloneAdvised => "use `--mode clone`, which shares nothing with it".into(),
         Condition::ImageUnnamed => "name one with --image".into(),
         Condition::BridgeMissing => {
             "start the daemon without `--bridge=none`, or take `--network none` or `--network host`"

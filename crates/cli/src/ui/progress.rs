@@ -19,6 +19,11 @@ const OFTEN: Duration = Duration::from_millis(100);
 pub(crate) struct ProgressLine(Option<ProgressListener>);
 
 impl ProgressLine {
+    /// One that nobody sees.
+    pub(crate) fn unseen() -> Self {
+        Self(None)
+    }
+
     /// Whoever shows it; `None` where nobody watches.
     pub(crate) fn listener(&self) -> Option<ProgressListener> {
         self.0.clone()

@@ -44,10 +44,13 @@ fn copies_folders_both_ways() {
     fs::create_dir(project.join("empty")).unwrap();
     fs::write(project.join("src/deep/main.rs"), "fn main() {}\n").unwrap();
     symlink("src/deep", project.join("link")).unwrap();
-    symlink("/etc", project.join("out")).unwrap();
+    // A link in a session leads into the session.
+    symlink("/nowhere", project.join("out")).unwrap();
     let output = home.run(&["cp", "project", &format!("{id}:copy")]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    assert_eq!(text(&output.stderr), "bastide: left out out: the link leads out, to /etc\n");
+    assert_eq!(text(&output.stderr), "");
+    assert_eq!(home.say(&["exec", &id, "--", "readlink", "copy/out"]), "/nowhere\n");
+    home.say(&["files", "rm", &id, "copy/out"]);
     let listing =
         home.say(&["exec", &id, "--", "sh", "-c", "cd copy; find . | sort; cat link/main.rs"]);
     let want = ".\n./empty\n./link\n./src\n./src/deep\n./src/deep/main.rs\nfn main() {}\n";
@@ -72,7 +75,9 @@ fn brings_nothing_out_that_leads_elsewhere() {
     let line = "mkdir -p d/e; ln -s /etc/passwd d/absolute; ln -s ../../x d/e/up; ln -s ../f d/e/fine
         touch d/f; mkfifo d/pipe; printf x > d/set; chmod 6755 d/set; touch \"$(printf 'd/\\377')\"";
     home.say(&["exec", &id, "--", "sh", "-ec", line]);
-    let copied = home.json(&["cp", "--json", &format!("{id}:d"), "out"]);
+    let output = home.run(&["cp", "--json", &format!("{id}:d"), "out"]);
+    assert_eq!(output.status.code(), Some(125), "{}", text(&output.stderr));
+    let copied: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let mut left: Vec<_> = copied["left_out"].as_array().unwrap().iter().collect();
     left.sort_by_key(|what| what.to_string());
     assert_eq!(left.len(), 4, "{left:?}");
@@ -187,4 +192,33 @@ fn refuses_to_copy_what_is_neither_file_nor_folder() {
         let want = format!("cannot copy {name}: it is neither file nor folder");
         assert!(said.contains(&want), "{said}");
     }
+}
+
+#[test]
+fn keeps_times_of_what_it_copies() {
+    let home = Home::new();
+    let id = home.create();
+    let folder = home.path().join("dated");
+    fs::create_dir_all(folder.join("inner")).unwrap();
+    fs::write(folder.join("inner/file"), "x").unwrap();
+    symlink("inner/file", folder.join("link")).unwrap();
+    let dated = |path: &str, at: &str| {
+        let mut touch = std::process::Command::new("touch");
+        let status = touch.args(["-h", "-d", at]).arg(folder.join(path)).status().unwrap();
+        assert!(status.success(), "{path}");
+    };
+    for (path, at) in
+        [("inner/file", "@1000000000.5"), ("link", "@1100000000"), ("inner", "@1200000000")]
+    {
+        dated(path, at);
+    }
+    home.say(&["cp", "dated", &format!("{id}:copy")]);
+    let line = "stat -c %.1Y copy/inner/file copy/link copy/inner";
+    let want = "1000000000.5\n1100000000.0\n1200000000.0\n";
+    assert_eq!(home.say(&["exec", &id, "--", "sh", "-c", line]), want);
+    home.say(&["cp", &format!("{id}:copy"), "back"]);
+    let mut stat = std::process::Command::new("stat");
+    stat.args(["-c", "%.1Y", "back/inner/file", "back/link", "back/inner"])
+        .current_dir(home.path());
+    assert_eq!(text(&stat.output().unwrap().stdout), want);
 }

@@ -118,13 +118,7 @@ impl Home {
     /// Starts the tool and waits until it has printed `line`.
     pub(crate) fn start(&self, arguments: &[&str], line: &str) -> Child {
         let mut child = self.command(arguments).spawn().unwrap();
-        let mut said = Vec::new();
-        let stdout = child.stdout.as_mut().unwrap();
-        while !said.ends_with(format!("{line}\n").as_bytes()) {
-            let mut byte = [0];
-            assert_eq!(stdout.read(&mut byte).unwrap(), 1, "it said {:?}", text(&said));
-            said.push(byte[0]);
-        }
+        read_until(child.stdout.as_mut().unwrap(), line);
         child
     }
 
@@ -162,6 +156,16 @@ impl Drop for Home {
         for pid in self.processes() {
             kill(pid, "KILL");
         }
+    }
+}
+
+/// Reads until there is this line.
+pub(crate) fn read_until(stdout: &mut impl Read, line: &str) {
+    let mut said = Vec::new();
+    while !said.ends_with(format!("{line}\n").as_bytes()) {
+        let mut byte = [0];
+        assert_eq!(stdout.read(&mut byte).unwrap(), 1, "it said {:?}", text(&said));
+        said.push(byte[0]);
     }
 }
 

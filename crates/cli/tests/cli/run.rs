@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::harness::{Home, end, is_running, text, until};
+use crate::harness::{Home, end, is_running, read_until, text, until};
 
 #[test]
 fn runs_the_example_and_leaves_nothing() {
@@ -85,11 +85,11 @@ fn ends_a_stubborn_tree_at_the_timeout() {
 fn hands_its_input_to_the_command() {
     let home = Home::new();
     let input: Vec<u8> = (0..=u8::MAX).cycle().take(1_000_000).collect();
-    let output = home.feed(&["run", "--", "cat"], &input);
+    let output = home.feed(&["run", "-i", "--", "cat"], &input);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert!(output.stdout == input, "the input came back changed");
     // A command that does not read it is not held up by it.
-    let output = home.feed(&["run", "--", "echo", "done"], &input);
+    let output = home.feed(&["run", "-i", "--", "echo", "done"], &input);
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), "done\n".to_owned()));
 }
 
@@ -108,9 +108,15 @@ fn ends_with_whoever_reads_its_output() {
 fn ends_the_session_when_it_is_interrupted() {
     let home = Home::new();
     for (signal, code) in [("INT", 130), ("TERM", 143)] {
-        let line = "trap '' INT TERM; echo up; while :; do sleep 7601@; done";
-        let mut child = home.start(&["run", "--", "sh", "-c", line], "up");
-        crate::harness::kill(i32::try_from(child.id()).unwrap(), signal);
+        let line = "trap 'echo INT' INT; trap 'echo TERM' TERM; echo up; while :; do sleep 7601@ & wait; done";
+        let mut child = home.start(&["run", "-q", "--", "sh", "-c", line], "up");
+        let pid = i32::try_from(child.id()).unwrap();
+        // As it is, then as TERM; the third kills.
+        for heard in [signal, "TERM"] {
+            crate::harness::kill(pid, signal);
+            read_until(child.stdout.as_mut().unwrap(), heard);
+        }
+        crate::harness::kill(pid, signal);
         assert_eq!(end(&mut child).code(), Some(code), "{signal}");
         assert_eq!(home.folders(), Vec::<String>::new());
         assert!(!is_running("sleep 7601@"));

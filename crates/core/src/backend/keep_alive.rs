@@ -1,5 +1,6 @@
 //! What ties machines to this process.
 
+use std::any::Any;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::os::fd::RawFd;
@@ -46,6 +47,11 @@ impl KeepAlive {
     ///
     /// [`ErrorKind::BackendLost`] if the machine has ended already.
     pub fn release(self) -> Result<()> {
+        self.let_go()
+    }
+
+    /// As [`release`](Self::release), where somebody else still has this.
+    pub(crate) fn let_go(&self) -> Result<()> {
         self.held.release().map_err(|error| {
             Error::new(ErrorKind::BackendLost, "the machine ended while it was made")
                 .with_source(error)
@@ -66,6 +72,11 @@ impl Drop for KeepAlive {
             descriptors(|all| all.remove(&descriptor));
         }
     }
+}
+
+/// Keeps other threads from making or ending what ties machines to this process.
+pub(crate) fn hold() -> impl Any {
+    DESCRIPTORS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn descriptors<T>(act: impl FnOnce(&mut BTreeSet<RawFd>) -> T) -> T {

@@ -25,7 +25,7 @@ use crate::session::environment::{environment, search_path};
 use crate::session::lifecycle::{
     ConcurrencyLimits, Lifecycle, Limits, Preserved, ProgressListener, SessionConfig,
 };
-use crate::state::{Record, SessionFolder, Stage};
+use crate::state::{Record, SessionFolder, SessionName, Stage};
 use crate::workspace::{self, mounts};
 use crate::{Error, ErrorKind, Result, Session};
 
@@ -41,6 +41,8 @@ pub(super) struct Start {
     pub(super) starts: bool,
     /// Why nobody can read what the session is. It can be used, and not be saved.
     pub(super) unreadable: Option<Error>,
+    /// The name it gets, besides its id.
+    pub(super) name: Option<SessionName>,
     /// What its workspace begins with, if it is a fork.
     pub(super) origin: Option<ForkSource>,
 }
@@ -143,6 +145,7 @@ impl Client {
             is_new: true,
             starts,
             unreadable: None,
+            name: options.name,
             origin: None,
         };
         self.reserve_and_boot(record, start).await
@@ -152,8 +155,20 @@ impl Client {
     pub(super) async fn reserve_and_boot(&self, record: Record, start: Start) -> Result<Session> {
         let folder = self.state.reserve(&record).await?;
         let id = record.id.clone();
+        if let Some(name) = &start.name
+            && let Err(error) = self.state.give_name(name, &id).await
+        {
+            self.undo(&folder, None, &record, true).await;
+            return Err(error);
+        }
         let intent = || events::intent(&record, &start.state.manifest);
         if let Err(error) = self.audit(&id, "creating", intent).await {
+            self.undo(&folder, None, &record, true).await;
+            return Err(error);
+        }
+        if let Some(origin) = &start.origin
+            && let Err(error) = origin.put_on_record(&id, folder.path()).await
+        {
             self.undo(&folder, None, &record, true).await;
             return Err(error);
         }

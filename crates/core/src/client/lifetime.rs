@@ -15,7 +15,7 @@ use crate::link::{Link, MuxLink};
 use crate::session::retry;
 use crate::snapshot::store::{SaveOptions, SaveReport, Store};
 use crate::snapshot::{Progress, Saved};
-use crate::state::{Liveness, Record, Stage, Summary, TransitionAttempt, is_unwanted};
+use crate::state::{Liveness, Record, SessionName, Stage, Summary, TransitionAttempt, is_unwanted};
 use crate::{Condition, Error, ErrorKind, Result, Session};
 
 /// How long a guest may take to answer before somebody finds out why.
@@ -71,6 +71,8 @@ impl SessionStatus {
 pub struct SessionInfo {
     /// Its id.
     pub id: SessionId,
+    /// The name somebody gave it.
+    pub name: Option<SessionName>,
     /// Its status.
     pub status: SessionStatus,
     /// The name of its backend.
@@ -160,6 +162,8 @@ impl Client {
                 found.push(SessionInfo::unknown(id, backend, &error));
             }
         }
+        let mut names = self.state.session_names();
+        found.iter_mut().for_each(|info| info.name = names.remove(&info.id));
         found.sort_by(|one, other| {
             (one.created_at_ms, &one.id).cmp(&(other.created_at_ms, &other.id))
         });
@@ -173,7 +177,9 @@ impl Client {
     /// [`ErrorKind::NotFound`] if there is no such session.
     pub async fn inspect(&self, id: &SessionId) -> Result<SessionInfo> {
         let record = self.record(id)?;
-        Ok(self.describe(Summary::of(&record)).await)
+        let mut info = self.describe(Summary::of(&record)).await;
+        info.name = self.state.session_names().remove(id);
+        Ok(info)
     }
 
     /// The name of the backend a session is on, this client's or another; `None` if there is no
@@ -183,13 +189,16 @@ impl Client {
         self.state.backend_of(id)
     }
 
-    /// The one session whose id begins with `prefix`.
+    /// The session of that name, or the one whose id begins with `prefix`.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::NotFound`] if there is none, [`ErrorKind::Conflict`] if there are several.
     pub fn find(&self, prefix: &str) -> Result<SessionId> {
         if let Ok(id) = prefix.parse() {
+            return Ok(id);
+        }
+        if let Some(id) = self.state.named(prefix) {
             return Ok(id);
         }
         let ids = self.state.ids()?;
@@ -381,6 +390,7 @@ impl Client {
         };
         SessionInfo {
             id: summary.id,
+            name: None,
             status,
             backend: summary.backend,
             root: summary.root,
@@ -451,6 +461,7 @@ impl SessionInfo {
     fn unknown(id: SessionId, backend: Option<String>, error: &Error) -> Self {
         Self {
             id,
+            name: None,
             status: SessionStatus::Unknown,
             backend: backend.unwrap_or_default(),
             root: String::new(),
@@ -469,5 +480,6 @@ fn paused(id: &SessionId, hint: &str) -> Error {
 }
 
 pub(super) fn missing(id: &str) -> Error {
-    Error::new(ErrorKind::NotFound, format!("there is no session {id}"))
+    let message = format!("there is no session {id}");
+    Error::new(ErrorKind::NotFound, message).with_condition(Condition::SessionMissing)
 }

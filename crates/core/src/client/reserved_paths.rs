@@ -9,6 +9,7 @@ use crate::{Error, ErrorKind, Result};
 /// What lies in the home and is nobody's workspace: sessions, guests, caches, and what is on record.
 const OWN: &[&str] = &[
     "sessions",
+    "names",
     "guests",
     AUDIT_FOLDER,
     "snapshots",

@@ -178,6 +178,7 @@ impl Client {
             is_new: false,
             starts,
             unreadable: None,
+            name: None,
             origin: None,
         };
         self.audit(id, "resuming", || json!({})).await?;
@@ -305,6 +306,7 @@ impl Client {
             is_new: false,
             starts: false,
             unreadable,
+            name: None,
             origin: None,
         };
         self.session(record, machine, link, start)

@@ -134,6 +134,7 @@ impl Client {
             }
         }
         if !options.dry_run {
+            self.state.tidy_names();
             match self.state.rebuild().await {
                 Ok(count) => report.indexed = count,
                 Err(error) => report.note(None, "the index".to_owned(), "", Err(error)),

@@ -42,6 +42,7 @@ pub use read::{AuditReader, AuditRecord};
 pub use report::{AuditProblem, AuditReport};
 pub use verify::verify;
 
+pub(crate) use sync::hold;
 pub(super) use sync::settle;
 
 use log::AuditLog;

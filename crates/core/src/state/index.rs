@@ -9,7 +9,9 @@ mod database;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
@@ -19,6 +21,29 @@ use database::Database;
 
 /// How much the index may be behind. What it is told beyond that, it learns from the folders.
 const BEHIND: usize = 1024;
+
+/// Locked while a thread is in SQLite, which has locks of its own.
+static IN_DATABASE: Mutex<()> = Mutex::new(());
+
+/// How long to wait before the lock is tried again.
+const AGAIN: Duration = Duration::from_millis(1);
+
+/// Keeps the threads of all indexes out of SQLite; `None` if one does not come out in that time.
+pub(crate) fn hold(patience: Duration) -> Option<MutexGuard<'static, ()>> {
+    let deadline = Instant::now() + patience;
+    loop {
+        match IN_DATABASE.try_lock() {
+            Ok(guard) => return Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) if Instant::now() >= deadline => return None,
+            Err(TryLockError::WouldBlock) => thread::park_timeout(AGAIN),
+        }
+    }
+}
+
+fn in_database() -> MutexGuard<'static, ()> {
+    IN_DATABASE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The index of one home.
 #[derive(Debug)]
@@ -84,7 +109,11 @@ impl Index {
 
 /// The life of the thread: until nobody can tell it anything any more.
 fn serve(home: &Path, told: &Receiver<IndexRequest>) {
-    let mut database = match Database::open(home) {
+    let opened = {
+        let _in_database = in_database();
+        Database::open(home)
+    };
+    let mut database = match opened {
         // Nobody is made to wait for it again: the folders say the same.
         Err(error) if database::is_busy(&error) => return,
         opened => opened.ok(),
@@ -106,6 +135,8 @@ fn serve(home: &Path, told: &Receiver<IndexRequest>) {
         }
         keep(home, &mut database, &mut changes);
     }
+    let _in_database = in_database();
+    drop(database);
 }
 
 /// One change of the index.
@@ -146,6 +177,7 @@ fn with<T>(
     database: &mut Option<Database>,
     mut act: impl FnMut(&mut Database) -> rusqlite::Result<T>,
 ) -> rusqlite::Result<T> {
+    let _in_database = in_database();
     if database.is_none() {
         *database = Some(Database::open(home)?);
     }

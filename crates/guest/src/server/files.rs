@@ -82,6 +82,9 @@ async fn perform(
                 blocking(move || change::Ids::of(owner.as_deref(), group.as_deref())).await??;
             at(guest, "change", move |roots| change::set_owner(roots, &path, ids, follow)).await
         }
+        FileOp::SetTime { path, modified } => {
+            at(guest, "change", move |roots| change::set_time(roots, &path, modified)).await
+        }
         FileOp::EnterMount { path } => {
             at(guest, "enter", move |roots| roots.enter_mount(&path)).await
         }

@@ -23,7 +23,7 @@ use super::engine::{EngineOutcome, ask};
 use super::event_loop::{Event, EventLoop};
 use super::folder::{EndNote, Folder};
 use super::mount_points;
-use super::mounts::Mounts;
+use super::mounts::{HeldProcess, Mounts};
 use super::ports::Ports;
 use super::{BOOT, close_standard_streams, take_owner};
 use crate::sys::close_inherited;
@@ -87,7 +87,11 @@ impl Container {
             match event_loop.run(control)? {
                 Event::OwnerSaysUp => {
                     let (guest, port_channel) = self.watch_guest()?;
-                    event_loop.init = Some(guest);
+                    if let Some(keeper) = &self.spec.keeper {
+                        let guest = HeldProcess::peer_of(&guest)?;
+                        event_loop.mounts = Mounts::of_container(Some(keeper.clone()), guest);
+                    }
+                    event_loop.init = Some(guest.into());
                     event_loop.ports = Ports::new(port_channel, self.spec.own_network);
                     was_up = true;
                     if let Some(owner) = &mut event_loop.owner {
@@ -96,6 +100,7 @@ impl Container {
                 }
                 Event::SandboxEnded => {
                     drop(self.folder.note_end(EndNote::GuestEnded));
+                    self.end_mounts(&mut event_loop.mounts);
                     // An owner that is still there may want to know; its folder stays as long.
                     if event_loop.owner.is_none() {
                         return Ok(());
@@ -103,10 +108,13 @@ impl Container {
                 }
                 Event::OwnerGaveUp | Event::Released => return Ok(()),
                 Event::OwnerGone if self.spec.keep_folder => {
-                    return self.ask_for(&self.spec.to_stop).map(drop);
+                    self.ask_for(&self.spec.to_stop)?;
+                    event_loop.mounts.end();
+                    return Ok(());
                 }
                 Event::OwnerGone => {
                     self.remove_container(was_up)?;
+                    event_loop.mounts.end();
                     return self.folder.remove(None);
                 }
                 Event::Asked { remove, caller } => {
@@ -119,6 +127,7 @@ impl Container {
                         control::answer(&caller, &WardenResponse::Refused { errno });
                         continue;
                     }
+                    event_loop.mounts.end();
                     if !remove && event_loop.init.is_some() {
                         drop(self.folder.note_end(EndNote::Stopped));
                     }
@@ -127,6 +136,16 @@ impl Container {
                     return if remove { self.folder.remove(None) } else { Ok(()) };
                 }
             }
+        }
+    }
+
+    /// Has everything stored that was written to mounts, once no process of the container is left that could write: the
+    /// engine is waited for.
+    fn end_mounts(&self, mounts: &mut Mounts) {
+        if mounts.are_kept() {
+            // An engine that does not answer keeps nothing from being stored.
+            drop(self.ask_for(&self.spec.to_stop));
+            mounts.end();
         }
     }
 
@@ -156,7 +175,7 @@ impl Container {
 
     /// Connects to the guest: what it is watched by, and where it is asked for ports. No command has run
     /// yet, so it is the guest that answers.
-    fn watch_guest(&self) -> io::Result<(OwnedFd, OwnedFd)> {
+    fn watch_guest(&self) -> io::Result<(UnixStream, OwnedFd)> {
         let mut guest = Folder::open(&self.spec.run_dir)?.connect(GUEST_SOCKET)?;
         guest.set_read_timeout(Some(BOOT))?;
         guest.set_write_timeout(Some(BOOT))?;
@@ -173,6 +192,6 @@ impl Container {
         let mut welcome = [0; WELCOME_BYTES];
         guest.read_exact(&mut welcome)?;
         check_welcome(&welcome).map_err(io::Error::other)?;
-        Ok((guest.into(), near))
+        Ok((guest, near))
     }
 }

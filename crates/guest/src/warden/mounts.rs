@@ -3,6 +3,7 @@
 //! It has the keys and the FUSE devices, and starts the programs that answer for them. The warden only starts it, hands
 //! it the connections of hosts that want a mount, and sees it to its end.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -31,7 +32,36 @@ const CALLER: &[u8] = b"C";
 pub(super) struct Mounts {
     /// Nothing can be mounted from outside without.
     spec: Option<KeeperSpec>,
+    /// Whose namespaces they are made in, if it is not init that hands them out.
+    inside: Option<HeldProcess>,
     keeper: Option<Keeper>,
+}
+
+/// A process that cannot be taken for another one.
+#[derive(Debug)]
+pub(super) struct HeldProcess {
+    pid: Pid,
+    held: OwnedFd,
+}
+
+impl HeldProcess {
+    /// The process at the other end of a connection that it answered on just now.
+    pub(super) fn peer_of(connection: &UnixStream) -> io::Result<Self> {
+        let pid = rustix::net::sockopt::socket_peercred(connection)?.pid;
+        Ok(Self { pid, held: pidfd_open(pid, PidfdFlags::empty())? })
+    }
+
+    /// Hands its namespaces of users and of mounts over, as init does where it is asked.
+    fn hand_out_namespaces(&self, asker: &UnixStream) -> io::Result<()> {
+        let open = |kind| File::open(format!("/proc/{}/ns/{kind}", self.pid.as_raw_pid()));
+        let (users, mounts) = (open("user")?, open("mnt")?);
+        // While it lives nobody else has its number.
+        let mut ended = [PollFd::new(&self.held, PollFlags::IN)];
+        if poll(&mut ended, Some(&Timespec::default()))? > 0 {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        packet::send_now(asker, &packet::encode(&())?, &[users.as_fd(), mounts.as_fd()])
+    }
 }
 
 #[derive(Debug)]
@@ -43,7 +73,17 @@ struct Keeper {
 impl Mounts {
     /// Those of a session in which something can be mounted, if there is a specification.
     pub(super) fn new(spec: Option<KeeperSpec>) -> Self {
-        Self { spec, keeper: None }
+        Self { spec, inside: None, keeper: None }
+    }
+
+    /// Those of a container, in which the guest's namespaces are joined.
+    pub(super) fn of_container(spec: Option<KeeperSpec>, guest: HeldProcess) -> Self {
+        Self { spec, inside: Some(guest), keeper: None }
+    }
+
+    /// Whether anybody keeps mounts.
+    pub(super) fn are_kept(&self) -> bool {
+        self.keeper.is_some()
     }
 
     /// Hands the connection of a host over to the keeper, which is started if there is none and a program for it.
@@ -57,10 +97,18 @@ impl Mounts {
             (_, None, _) => Err(Errno::OPNOTSUPP),
             (true, _, _) => Ok(true),
             (false, Some(_), None) => Ok(false),
-            (false, Some(spec), Some(program)) => Keeper::start(spec, program, port_channel)
-                .map(|keeper| self.keeper = Some(keeper))
-                .map(|()| true)
-                .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO)),
+            (false, Some(spec), Some(program)) => {
+                let inside = self.inside.as_ref();
+                let ask = |end: &UnixStream| match inside {
+                    Some(guest) => guest.hand_out_namespaces(end),
+                    // Init answers on this by itself; the warden waits for nobody inside.
+                    None => Ok(port_channel::ask(port_channel, NAMESPACES, end.as_fd())?),
+                };
+                Keeper::start(spec, program, ask)
+                    .map(|keeper| self.keeper = Some(keeper))
+                    .map(|()| true)
+                    .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+            }
         };
         match found {
             Ok(is_kept) => answer(caller, &WardenResponse::Mounts { is_kept }),
@@ -108,10 +156,11 @@ pub(super) fn has_ended(process: &Child, most: Duration) -> bool {
 }
 
 impl Keeper {
+    /// Starts it, and has `ask` see to it that the session's namespaces come to it.
     fn start(
         spec: &KeeperSpec,
         program: &OwnedFd,
-        port_channel: BorrowedFd<'_>,
+        ask: impl FnOnce(&UnixStream) -> io::Result<()>,
     ) -> io::Result<Self> {
         let (channel, far) = port_channel::pair()?;
         let mut command = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()));
@@ -119,9 +168,8 @@ impl Keeper {
         command.arg0("bastide-mounts").arg("keep").arg(&spec.session_dir).env_clear();
         command.stdin(Stdio::from(far)).stdout(Stdio::null()).stderr(Stdio::null());
         let mut process = command.spawn()?;
-        // Init answers on this by itself; the warden waits for nobody inside.
         let told = UnixStream::pair().and_then(|(near, far)| {
-            port_channel::ask(port_channel, NAMESPACES, far.as_fd())?;
+            ask(&far)?;
             let spec = bastide_proto::encode(spec).map_err(io::Error::other)?;
             packet::send_now(&channel, &spec, &[near.as_fd()])
         });

@@ -22,6 +22,8 @@ pub enum Condition {
     RecordDamaged,
     /// A session has files, and no record.
     RecordMissing,
+    /// There is no such session.
+    SessionMissing,
     /// The session of that id is being removed, or its removal was interrupted.
     SessionBeingRemoved(String),
     /// The making of the session of that id was interrupted.
@@ -42,6 +44,8 @@ pub enum Condition {
     EntryNotMade(String),
     /// An agent cannot work without these variables, which hold its keys.
     CredentialsMissing(Vec<String>),
+    /// A run cannot have the repository itself; a clone of it, it can.
+    CloneAdvised,
     /// No image is named for a container.
     ImageUnnamed,
     /// The container engine has no network `bridge`.
@@ -79,6 +83,7 @@ impl Condition {
             Self::RecordMissing => {
                 "`Client::delete` removes the session; what it left can be copied before"
             }
+            Self::SessionMissing => "`Client::list` lists those there are",
             Self::SessionBeingRemoved(_) => {
                 "if that was interrupted, `Client::delete` or `Client::sweep` finishes it"
             }
@@ -89,6 +94,7 @@ impl Condition {
             Self::MountKeysMissing(_) => {
                 "resume it with the manifest it was made with: `ResumeOptions::manifest`"
             }
+            Self::CloneAdvised => "use `WorkspaceMode::Clone`, which shares nothing with it",
             Self::ImageUnnamed => "name one with `DockerOptions::image`",
             Self::BridgeMissing => {
                 "start the daemon without `--bridge=none`, or take `NetworkAccess::None` or \

@@ -88,6 +88,12 @@ impl Fields {
         self.optional(name, nothing_or(text()), Value::Null, about)
     }
 
+    /// A key that need not be there: itself, or where it is.
+    pub(super) fn maybe_key(self, name: &str, about: &str) -> Self {
+        let key = json!({"anyOf": [nothing_or(text()), reference("key_reference")]});
+        self.optional(name, key, Value::Null, about)
+    }
+
     /// A number that need not be there.
     pub(super) fn maybe_integer(self, name: &str, about: &str) -> Self {
         self.optional(name, nothing_or(integer()), Value::Null, about)

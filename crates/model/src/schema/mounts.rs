@@ -7,6 +7,7 @@ use super::{entry, one_of_types};
 
 pub(super) fn definitions() -> Vec<(&'static str, Value)> {
     vec![
+        ("key_reference", key_reference()),
         ("mount_strategy", one_of_types(&["in_container", "docker_volume", "host"])),
         ("in_container", in_container()),
         ("docker_volume", docker_volume()),
@@ -23,6 +24,13 @@ pub(super) fn definitions() -> Vec<(&'static str, Value)> {
         ("s3_mount", s3_mount()),
         ("s3_files_mount", s3_files_mount()),
     ]
+}
+
+fn key_reference() -> Value {
+    let from = json!({"type": "string", "pattern": "^(env|file):."});
+    Fields::new("Where a key is, so that it need not stand in the manifest.")
+        .required("from", from, "`env:NAME` of whoever runs it, or `file:PATH`.")
+        .build()
 }
 
 fn in_container() -> Value {
@@ -151,8 +159,8 @@ fn azure_blob_mount() -> Value {
         .required("account", text(), "The storage account.")
         .required("container", text(), "The container.")
         .maybe_text("endpoint", "The address of the service, if not the usual one.")
-        .maybe_text("identity_client_id", "The managed identity to use.")
-        .maybe_text("account_key", "The key of the account.")
+        .maybe_key("identity_client_id", "The managed identity to use.")
+        .maybe_key("account_key", "The key of the account.")
         .build()
 }
 
@@ -160,11 +168,11 @@ fn box_mount() -> Value {
     mount("box_mount", "A folder of Box.")
         .maybe_text("path", "The folder; nothing is all of them.")
         .maybe_text("client_id", "The application's id.")
-        .maybe_text("client_secret", "The application's secret.")
-        .maybe_text("access_token", "A token that was minted elsewhere.")
-        .maybe_text("token", "A token that rclone can renew.")
-        .maybe_text("box_config_file", "A file with the application's configuration.")
-        .maybe_text("config_credentials", "The application's configuration itself.")
+        .maybe_key("client_secret", "The application's secret.")
+        .maybe_key("access_token", "A token that was minted elsewhere.")
+        .maybe_key("token", "A token that rclone can renew.")
+        .maybe_key("box_config_file", "A file with the application's configuration.")
+        .maybe_key("config_credentials", "The application's configuration itself.")
         .optional(
             "box_sub_type",
             words(&["user", "enterprise"]),
@@ -180,14 +188,14 @@ fn box_mount() -> Value {
 fn gcs_mount() -> Value {
     mount("gcs_mount", "A bucket of Google Cloud Storage.")
         .required("bucket", text(), "The bucket.")
-        .maybe_text("access_id", "The id of an HMAC key.")
-        .maybe_text("secret_access_key", "The HMAC key.")
+        .maybe_key("access_id", "The id of an HMAC key.")
+        .maybe_key("secret_access_key", "The HMAC key.")
         .maybe_text("prefix", "Only what is below this prefix.")
         .maybe_text("region", "The region of the bucket.")
         .maybe_text("endpoint_url", "The address of the service.")
-        .maybe_text("service_account_file", "A file with a service account's credentials.")
-        .maybe_text("service_account_credentials", "A service account's credentials.")
-        .maybe_text("access_token", "A token that was minted elsewhere.")
+        .maybe_key("service_account_file", "A file with a service account's credentials.")
+        .maybe_key("service_account_credentials", "A service account's credentials.")
+        .maybe_key("access_token", "A token that was minted elsewhere.")
         .build()
 }
 
@@ -195,8 +203,8 @@ fn r2_mount() -> Value {
     mount("r2_mount", "A bucket of Cloudflare R2.")
         .required("bucket", text(), "The bucket.")
         .required("account_id", text(), "The account.")
-        .maybe_text("access_key_id", "The id of an access key.")
-        .maybe_text("secret_access_key", "The access key.")
+        .maybe_key("access_key_id", "The id of an access key.")
+        .maybe_key("secret_access_key", "The access key.")
         .maybe_text("custom_domain", "The address of the service, if not the usual one.")
         .build()
 }
@@ -204,9 +212,9 @@ fn r2_mount() -> Value {
 fn s3_mount() -> Value {
     mount("s3_mount", "A bucket of Amazon S3, or of something that speaks like it.")
         .required("bucket", text(), "The bucket.")
-        .maybe_text("access_key_id", "The id of an access key.")
-        .maybe_text("secret_access_key", "The access key.")
-        .maybe_text("session_token", "The token of temporary credentials.")
+        .maybe_key("access_key_id", "The id of an access key.")
+        .maybe_key("secret_access_key", "The access key.")
+        .maybe_key("session_token", "The token of temporary credentials.")
         .maybe_text("prefix", "Only what is below this prefix.")
         .maybe_text("region", "The region of the bucket.")
         .maybe_text("endpoint_url", "The address of the service.")
@@ -223,4 +231,25 @@ fn s3_files_mount() -> Value {
         .maybe_text("region", "The region of the file system.")
         .optional("extra_options", extra_options(), json!({}), "More mount options.")
         .build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mount::key_fields;
+
+    #[test]
+    fn lets_keys_and_nothing_else_be_references() {
+        let all = definitions();
+        let mounts = all.iter().filter(|(name, _)| name.ends_with("_mount"));
+        let mut found = 0;
+        for (name, schema) in mounts {
+            for (field, about) in schema["properties"].as_object().unwrap() {
+                let refers = about["anyOf"][1]["$ref"] == "#/$defs/key_reference";
+                assert_eq!(refers, key_fields(name).contains(&field.as_str()), "{name}.{field}");
+                found += usize::from(refers);
+            }
+        }
+        assert!(found > 10, "{found}");
+    }
 }

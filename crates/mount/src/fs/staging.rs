@@ -12,7 +12,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 /// The folder of what could not be stored.
-const UNSTORED: &str = "unstored";
+pub(crate) const UNSTORED: &str = "unstored";
 
 /// How many such files are kept.
 const MAX_KEPT: usize = 32;

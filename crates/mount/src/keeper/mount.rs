@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::events::Notes;
 use super::program::{Namespaces, Program};
 use super::{Refusal, make_staging, now_ms};
-use crate::attach::{Done, Errand, Place};
+use crate::attach::{Done, Errand, JOIN, Place};
 use crate::control::{Command, Report};
 use crate::fs::Counts;
 use crate::spec::{Cache, MountSpec, Start};
@@ -202,6 +202,10 @@ fn refusal(order: &MountOrder, step: &str, errno: i32) -> Refusal {
     let (errno, device) = (Errno::from_raw_os_error(errno), order.device.display());
     let opened = step == format!("open {device}");
     let (why, hint) = match errno {
+        Errno::PERM if step.starts_with(JOIN) => (
+            MountRefusal::Unsupported,
+            "this user may not mount there; run it as root of the machine",
+        ),
         Errno::ACCESS | Errno::PERM if opened => (
             MountRefusal::Unsupported,
             "this user may not use FUSE; give it access to the device, or use another strategy",

@@ -10,7 +10,7 @@ use bastide::model::Manifest;
 use bastide::{Command, CreateOptions};
 
 use super::servers::{DEADLINE, Kind, Server, request, shared};
-use super::{Mounting, fresh};
+use super::{LEAVE, Mounting, fresh};
 use crate::suite::{Context, Outcome, Trial, TrialError, say, sh};
 use crate::trials;
 
@@ -22,12 +22,17 @@ pub(super) const TRIALS: &[Trial] = trials![
     a_program_that_is_killed_is_replaced,
     a_program_that_keeps_dying_is_given_up_and_says_so,
     a_keeper_that_is_killed_hangs_nobody_and_can_be_followed,
+    what_a_killed_keeper_could_not_store_is_said_and_kept,
     a_server_that_dies_gives_an_error_and_no_hang,
     deleting_a_session_leaves_every_object,
     a_mount_ends_with_its_session_and_leaves_no_process,
     unmounting_goes_by_the_mount_not_by_its_path,
     changes_to_a_store_are_on_record,
 ];
+
+/// Writes to a file of the mount and keeps it open. No descriptor of it is closed after the write, which would store it.
+pub(super) const HOLDS_OPEN: &str = "{ echo precious; exec sleep 1000; } | cat > data/d & \
+                                     until [ -s data/d ]; do :; done; echo > begun; wait";
 
 async fn mounts_reads_writes_lists_and_unmounts_s3(context: Context) -> Outcome {
     use_store(&context, Kind::Moto).await
@@ -174,9 +179,35 @@ async fn a_keeper_that_is_killed_hangs_nobody_and_can_be_followed(context: Conte
     // Its program ends by itself.
     say(&session, "while cat data/a; do :; done 2> said; grep -q 'not connected' said").await?;
     assert!(mounting.mounts.status(&mounting.folder).await?.is_empty());
+    // Who says that it is unmounted has seen to it, although nobody answers for it any more.
+    mounting.unmount("data").await?;
+    assert_eq!(say(&session, "grep -c fuse /proc/self/mountinfo; ls -A data").await?, "0\n");
     mounting.mount("data", server.provider(), store).await?;
     assert_eq!(say(&session, "cat data/a").await?, "kept\n");
     assert_eq!(say(&session, "grep -c fuse /proc/self/mountinfo").await?, "1\n");
+    mounting.unmount("data").await?;
+    Ok(session.delete().await?)
+}
+
+async fn what_a_killed_keeper_could_not_store_is_said_and_kept(context: Context) -> Outcome {
+    let mut server = Server::start(Kind::Moto)?;
+    let session = context.session().await?;
+    let mounting = Mounting::new(&context, &session)?;
+    let mut store = server.store("", "s3cr3t");
+    store["timeout_ms"] = 1000.into();
+    mounting.mount("data", server.provider(), store).await?;
+    let _holder = session.spawn(Command::shell(HOLDS_OPEN)).await?;
+    say(&session, "until [ -e begun ]; do :; done").await?;
+    server.kill();
+    let keeper = programs(&session).pop().and_then(rustix::process::Pid::from_raw);
+    rustix::process::kill_process(keeper.ok_or("no keeper")?, rustix::process::Signal::KILL)?;
+    let unmounted = mounting.mounts.unmount(&mounting.folder, &mounting.at("data"), LEAVE).await;
+    let Err(error) = unmounted else { return Err("it says that all is well".into()) };
+    let folder = error.message().split_once("what could not be stored is in ");
+    let folder = folder.ok_or_else(|| error.to_string())?.1;
+    let kept = fs::read_dir(folder)?.next().ok_or("nothing was kept")??.path();
+    assert_eq!(fs::read_to_string(kept)?, "precious\n");
+    assert_eq!(say(&session, "grep -c fuse /proc/self/mountinfo; true").await?, "0\n");
     mounting.unmount("data").await?;
     Ok(session.delete().await?)
 }

@@ -28,7 +28,7 @@ const ALLOWED: [(&str, &[&str]); 21] = [
             "bastide-wire",
         ],
     ),
-    ("bastide-docker", &["bastide", "bastide-guest-bin", "bastide-proto"]),
+    ("bastide-docker", &["bastide", "bastide-guest-bin", "bastide-mount-bin", "bastide-proto"]),
     ("bastide-sbx", &["bastide", "bastide-guest-bin", "bastide-proto"]),
     ("bastide-sbx-stand-in", &["bastide", "bastide-local"]),
     ("bastide-remote", &["bastide"]),
@@ -45,7 +45,10 @@ const ALLOWED: [(&str, &[&str]); 21] = [
         ],
     ),
     ("bastide-python", &["bastide", "bastide-docker", "bastide-local"]),
-    ("bastide-testkit", &["bastide", "bastide-archive", "bastide-model", "bastide-proto"]),
+    (
+        "bastide-testkit",
+        &["bastide", "bastide-archive", "bastide-egress", "bastide-model", "bastide-proto"],
+    ),
     ("xtask", &["bastide", "bastide-docker", "bastide-local", "bastide-model", "bastide-testkit"]),
 ];
 

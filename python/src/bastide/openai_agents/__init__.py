@@ -20,6 +20,7 @@ def _check_sdk() -> None:
 
 _check_sdk()
 
+from ._mounts import BastideHostMountStrategy  # noqa: E402
 from ._snapshot import BastideSnapshot, BastideSnapshotSpec  # noqa: E402
 from .bastide import (  # noqa: E402
     BastideSandboxClient,
@@ -29,6 +30,7 @@ from .bastide import (  # noqa: E402
 )
 
 __all__ = [
+    "BastideHostMountStrategy",
     "BastideSandboxClient",
     "BastideSandboxClientOptions",
     "BastideSandboxSession",

@@ -17,8 +17,9 @@ from agents.sandbox.session.sandbox_client import BaseSandboxClient
 
 from .. import _native
 from .._home import ENVIRONMENT, home_folder, native_client, shared_environment
-from ..errors import BastideError
+from ..errors import BastideError, Conflict
 from ._errors import upstream_error
+from ._mounts import has_mounts, mount_entries
 from ._session import NativeSandboxSession, wrap
 
 OptionsT = TypeVar("OptionsT")
@@ -33,6 +34,7 @@ class ClientBase(BaseSandboxClient[OptionsT]):
     _session_class: type[NativeSandboxSession]
     _discards_changes: bool = False
     _audit: bool = False
+    _secrets: tuple[tuple[str, str], ...] = ()
 
     def __init__(
         self,
@@ -75,6 +77,7 @@ class ClientBase(BaseSandboxClient[OptionsT]):
             docker=docker,
             image=options.get("image") if docker else None,
             audit=self._audit,
+            secrets=self._secrets,
         )
 
     # -- machines -----------------------------------------------------------------------------------
@@ -83,21 +86,34 @@ class ClientBase(BaseSandboxClient[OptionsT]):
         """The machine of a session, and whether its files are those it had."""
         options = self._options_of(state)
         client = self._native_client(options)
-        found = await client.resume(state.session_id.hex, True)
+        mounted = json.dumps(self._manifest(state)) if has_mounts(state.manifest) else None
+        found = await client.resume(state.session_id.hex, True, mounted)
         if found is not None:
             return found, True
-        return await client.create(json.dumps(self._settings(state, options))), False
+        try:
+            return await client.create(json.dumps(self._settings(state, options))), False
+        except Conflict:
+            # Somebody else who has the same state was faster.
+            found = await client.resume(state.session_id.hex, True)
+            if found is None:
+                raise
+            return found, True
 
-    def _settings(self, state: Any, options: dict[str, Any]) -> dict[str, Any]:
+    def _manifest(self, state: Any) -> dict[str, Any]:
+        """What a machine has to know of the manifest before it boots."""
         grants = []
         for grant in state.manifest.extra_path_grants:
             shown: dict[str, Any] = {"path": grant.path, "read_only": grant.read_only}
             if grant.host_path is not None:
                 shown["host_path"] = str(grant.host_path)
             grants.append(shown)
+        entries = mount_entries(state.manifest)
+        return {"root": state.manifest.root, "extra_path_grants": grants, "entries": entries}
+
+    def _settings(self, state: Any, options: dict[str, Any]) -> dict[str, Any]:
         is_local = options.get("backend") != "docker"
         return {
-            "manifest": {"root": state.manifest.root, "extra_path_grants": grants},
+            "manifest": self._manifest(state),
             "env": shared_environment(self._passed) if is_local else {},
             "exposed_ports": list(state.exposed_ports),
             "base_dir": os.getcwd(),
@@ -127,6 +143,7 @@ class ClientBase(BaseSandboxClient[OptionsT]):
             raise TypeError(
                 f"{type(self).__name__}.delete expects a {self._session_class.__name__}"
             )
+        await inner._settled()
         inner._native = None
         inner._is_down = True
         inner._is_started = False
@@ -147,11 +164,11 @@ class ClientBase(BaseSandboxClient[OptionsT]):
 
     async def list(self) -> list[dict[str, Any]]:
         """Every session of the client's home on this machine."""
-        return await native_client(self._home, audit=self._audit).list()
+        return await native_client(self._home, audit=self._audit, secrets=self._secrets).list()
 
     async def sweep(self) -> Any:
         """Removes what no session needs, and says what that was."""
-        return await native_client(self._home, audit=self._audit).sweep()
+        return await native_client(self._home, audit=self._audit, secrets=self._secrets).sweep()
 
 
 def new_id() -> uuid.UUID:

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from agents.sandbox.entries import BaseEntry, resolve_workspace_path
+from agents.sandbox.entries import BaseEntry, Mount, resolve_workspace_path
+from agents.sandbox.errors import MountConfigError
 from agents.sandbox.manifest import Manifest
 from agents.sandbox.materialization import MaterializationResult, MaterializedFile
 from agents.sandbox.session import manifest_ops, snapshot_lifecycle
@@ -18,7 +19,8 @@ from agents.sandbox.snapshot import NoopSnapshot
 from ..errors import BastideError
 from ._errors import upstream_error
 from ._files import FilesSession, used
-from ._parcel import parcel, refuse_mounts
+from ._mounts import check_mounts, has_mounts, mount_entries, mounts
+from ._parcel import parcel
 from ._snapshot import BastideSnapshot
 from ._source import source
 
@@ -34,14 +36,14 @@ class LayoutSession(FilesSession):
         session_running: bool | None = None,
     ) -> None:
         manifest = manifest or self.state.manifest
-        refuse_mounts(manifest)
+        check_mounts(manifest)
         self._refuse_other_walls(manifest)
 
     async def _apply_manifest(
         self, *, only_ephemeral: bool = False, provision_accounts: bool = True
     ) -> MaterializationResult:
         manifest = self.state.manifest
-        refuse_mounts(manifest)
+        check_mounts(manifest)
         await self._up("start")
         if provision_accounts and not only_ephemeral:
             await self.provision_manifest_accounts()
@@ -52,11 +54,23 @@ class LayoutSession(FilesSession):
         else:
             entries = manifest.entries.items()
         files = await self._lay_out(entries, self._manifest_base_dir())
+        if has_mounts(manifest):
+            native = self._native or await self._up("start")
+            try:
+                await native.mount()
+            except BastideError as error:
+                raise upstream_error(error, "start", path=manifest.root) from error
         return MaterializationResult(files=files)
 
     async def _apply_entry_batch(
         self, entries: Sequence[tuple[Path, BaseEntry]], *, base_dir: Path
     ) -> list[MaterializedFile]:
+        added = next(mounts(dict(entries)), None)
+        if added is not None:
+            raise MountConfigError(
+                message="a session is mounted into when it starts: add the mount to its manifest",
+                context={"mount_type": added.type},
+            )
         await self._up("start")
         root = Path(self.state.manifest.root)
         inside = []
@@ -85,6 +99,8 @@ class LayoutSession(FilesSession):
             files.extend(MaterializedFile(path=Path(path), sha256=sha) for path, sha in copied)
 
         for key, entry in entries:
+            if isinstance(entry, Mount):
+                continue
             item = parcel(key, entry)
             if item is not None and not os.path.isabs(item[0]):
                 items.append(item)
@@ -114,7 +130,10 @@ class LayoutSession(FilesSession):
             raise upstream_error(error, "start", path=manifest.root) from error
 
     def _skipped(self) -> list[str]:
-        return sorted(path.as_posix() for path in self._persist_workspace_skip_relpaths())
+        # Mounts are in no snapshot anyway.
+        mounted = mount_entries(self.state.manifest)
+        paths = (path.as_posix() for path in self._persist_workspace_skip_relpaths())
+        return sorted(path for path in paths if path not in mounted)
 
     async def persist_workspace(self) -> io.IOBase:
         stream, _sha256 = await self._archive()

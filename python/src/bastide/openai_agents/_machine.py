@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import os
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +21,17 @@ if TYPE_CHECKING:
     from ._client import ClientBase
 
 
+_lock = threading.Lock()
+
+
+def _renew() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew)
+
+
 def user_name(user: str | User | None) -> str | None:
     if user is None or isinstance(user, str):
         return user or None
@@ -30,7 +43,10 @@ class MachineSession(BaseSandboxSession):
 
     _owner: ClientBase[Any] | None = None
     _native: Session | None = None
-    _booting: asyncio.Future[Session] | None = None
+    # A boot under way: whoever waits may do so in any event loop.
+    _booting: concurrent.futures.Future[Session] | None = None
+    _boot_loop: asyncio.AbstractEventLoop | None = None
+    _boot_task: asyncio.Task[None] | None = None
     _is_down: bool = False
     _is_started: bool = False
     _booted_walls: tuple[object, ...] | None = None
@@ -74,9 +90,39 @@ class MachineSession(BaseSandboxSession):
                 f"session {self.state.session_id.hex} was shut down", hint="start it again"
             )
             raise upstream_error(error, call, path=self.state.manifest.root) from error
-        if self._booting is None or self._booting.done():
-            self._booting = asyncio.ensure_future(self._boot())
-        return await asyncio.shield(self._booting)
+        return await asyncio.shield(asyncio.wrap_future(self._boot_once(call)))
+
+    def _boot_once(self, call: str) -> concurrent.futures.Future[Session]:
+        """The boot under way, or a new one. It goes on if whoever wanted it is cancelled."""
+        with _lock:
+            booting = self._boot_under_way()
+            if booting is None:
+                booting = self._booting = concurrent.futures.Future()
+                self._boot_loop = asyncio.get_running_loop()
+                self._boot_task = self._boot_loop.create_task(self._boot_for(booting, call))
+            return booting
+
+    def _boot_under_way(self) -> concurrent.futures.Future[Session] | None:
+        booting, loop = self._booting, self._boot_loop
+        if booting is None or booting.done() or loop is None or loop.is_closed():
+            return None
+        return booting
+
+    async def _boot_for(self, waiting: concurrent.futures.Future[Session], call: str) -> None:
+        try:
+            waiting.set_result(await self._boot())
+        except asyncio.CancelledError:
+            error = Conflict("the event loop ended while the sandbox was made", hint="call again")
+            waiting.set_exception(upstream_error(error, call, path=self.state.manifest.root))
+            raise
+        except BaseException as error:
+            waiting.set_exception(error)
+
+    async def _settled(self) -> None:
+        """Waits for a boot under way: what comes of it has an end, too."""
+        booting = self._boot_under_way()
+        if booting is not None:
+            await asyncio.wait([asyncio.wrap_future(booting)])
 
     def _refuse_other_walls(self, manifest: Manifest) -> None:
         """What a sandbox sees of the host is decided when it boots."""

@@ -2,34 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path, PurePath
 from typing import Any
 
 from agents.sandbox.entries import BaseEntry, Dir, File, GitRepo, LocalDir, LocalFile, Mount
-from agents.sandbox.errors import MountConfigError
-from agents.sandbox.manifest import Manifest
 
 Item = tuple[Any, ...]
-
-
-def has_mount(entries: Iterable[BaseEntry]) -> bool:
-    """Whether there is a mount among entries, or in a folder among them."""
-    for entry in entries:
-        if isinstance(entry, Mount):
-            return True
-        if isinstance(entry, Dir) and has_mount(entry.children.values()):
-            return True
-    return False
-
-
-def refuse_mounts(manifest: Manifest) -> None:
-    """Mounts are refused before anything is made."""
-    if has_mount(manifest.entries.values()):
-        raise MountConfigError(
-            message="sandboxes of the Python package cannot mount storage",
-            context={"backend": "bastide"},
-        )
 
 
 def _text(key: str | PurePath) -> str:
@@ -46,6 +24,9 @@ def parcel(path: str | PurePath, entry: BaseEntry) -> Item | None:
     elif kind is Dir:
         payload = []
         for name, child in entry.children.items():  # type: ignore[attr-defined]
+            if isinstance(child, Mount):
+                # What is mounted is mounted when all else is there.
+                continue
             item = parcel(name, child)
             if item is None:
                 return None

@@ -75,10 +75,14 @@ def seal(home: str, state: Any) -> str:
     return _native.keyed_hash(_key(home), text.encode())
 
 
-def check(home: str, state: Any, given: Any, default_root: str) -> None:
-    """Refuses a stored state that asks for more than its home sealed or the client gives."""
-    if state.seal is not None and hmac.compare_digest(state.seal, seal(home, state)):
-        return
+def check(home: str, state: Any, given: Any, default_root: str) -> bool:
+    """Whether this home sealed a stored state. One that it did not, and that asks for more than the client gives,
+    is refused.
+    """
+    if state.seal is not None:
+        fitting = seal(home, state).encode()
+        if hmac.compare_digest(state.seal.encode(errors="replace"), fitting):
+            return True
     asked = outside(state)
     wanted: list[str] = []
     if asked["root"] != default_root:
@@ -91,8 +95,11 @@ def check(home: str, state: Any, given: Any, default_root: str) -> None:
     if asked["snapshot"]["type"] not in ("noop",):
         wanted.append(f"a snapshot of type {asked['snapshot']['type']!r}")
     wanted.extend(f"a source at {path!r}" for path, _shown in asked["entries"])
+    ports = set(asked["exposed_ports"]) - set(given.exposed_ports)
+    wanted.extend(f"the port {port}" for port in sorted(ports))
     if wanted:
         raise ValueError(
             f"the stored state of session {state.session_id.hex} was not sealed by this home, and asks for "
             + ", ".join(wanted)
         )
+    return False

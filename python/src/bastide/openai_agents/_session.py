@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import shlex
 from collections.abc import Sequence
@@ -18,17 +19,29 @@ from ..errors import BastideError
 from ._errors import upstream_error
 from ._layout import LayoutSession
 from ._machine import user_name
-from ._parcel import refuse_mounts
+from ._mounts import check_mounts
 
 # What resolvers and clients say where there is no network.
 _NO_NETWORK = (
     b"Could not resolve",
+    b"could not resolve",
+    b"Failed to resolve",
+    b"failed to lookup address",
+    b"no such host",
     b"Temporary failure in name resolution",
+    b"Temporary failure resolving",
     b"Name or service not known",
     b"Network is unreachable",
+    b"network is unreachable",
+    b"ENETUNREACH",
+    b"EAI_AGAIN",
     b"getaddrinfo",
     b"unable to resolve",
 )
+
+
+# How much of what a command said last is looked through for that.
+_LOOKED_AT = 1 << 16
 
 
 class BastideExecResult(ExecResult):
@@ -37,13 +50,24 @@ class BastideExecResult(ExecResult):
     hint: str | None = None
 
 
+@dataclasses.dataclass(frozen=True)
+class BastidePtyExecUpdate(PtyExecUpdate):
+    """As the SDK's, with a hint where Bastide knows what would help."""
+
+    hint: str | None = None
+
+
 class NativeSandboxSession(LayoutSession):
     """A session of the extension behind the SDK's interface."""
+
+    # Whether its workspace was saved since it was started.
+    _is_saved: bool = False
 
     # -- lifecycle --------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        refuse_mounts(self.state.manifest)
+        check_mounts(self.state.manifest)
+        self._is_saved = False
         if self._native is None:
             self._is_down = False
         await self._up("start")
@@ -84,11 +108,15 @@ class NativeSandboxSession(LayoutSession):
             )
 
     async def stop(self) -> None:
-        refuse_mounts(self.state.manifest)
+        check_mounts(self.state.manifest)
+        if self._is_down and self._is_saved:
+            # Closing twice is once.
+            return
         try:
             try:
                 await self._before_stop()
                 await self._persist_snapshot()
+                self._is_saved = True
             except Exception as error:
                 wrapped = self._wrap_stop_error(error)
                 if wrapped is error:
@@ -106,6 +134,7 @@ class NativeSandboxSession(LayoutSession):
         await self.pty_terminate_all()
 
     async def shutdown(self) -> None:
+        await self._settled()
         native, self._native = self._native, None
         self._is_down = True
         self._is_started = False
@@ -173,11 +202,14 @@ class NativeSandboxSession(LayoutSession):
         except BastideError as error:
             raise upstream_error(error, "exec", command=tuple(argv)) from error
         result = BastideExecResult(stdout=out, stderr=err, exit_code=code)
-        if code != 0 and any(said in err for said in _NO_NETWORK):
-            result.hint = self._network_hint(native)
+        if code != 0:
+            result.hint = self._network_hint(native, out, err)
         return result
 
-    def _network_hint(self, native: Session) -> str | None:
+    def _network_hint(self, native: Session, *said: bytes) -> str | None:
+        ends = [output[-_LOOKED_AT:] for output in said]
+        if not any(words in end for end in ends for words in _NO_NETWORK):
+            return None
         if native.receipt.get("network") != "none":
             return None
         return "this sandbox has no network; make it with network='host' to give it the host's"
@@ -205,7 +237,7 @@ class NativeSandboxSession(LayoutSession):
             )
         except BastideError as error:
             raise upstream_error(error, "pty", command=tuple(argv)) from error
-        return _update(update)
+        return self._update(native, update)
 
     async def pty_write_stdin(
         self,
@@ -225,7 +257,19 @@ class NativeSandboxSession(LayoutSession):
             )
         except BastideError as error:
             raise upstream_error(error, "pty") from error
-        return _update(update)
+        return self._update(native, update)
+
+    def _update(
+        self, native: Session, update: tuple[int | None, bytes, int | None, int | None]
+    ) -> PtyExecUpdate:
+        process_id, output, exit_code, count = update
+        return BastidePtyExecUpdate(
+            process_id=process_id,
+            output=output,
+            exit_code=exit_code,
+            original_token_count=count,
+            hint=self._network_hint(native, output) if exit_code else None,
+        )
 
     async def pty_terminate_all(self) -> None:
         if self._native is not None:
@@ -244,13 +288,6 @@ class NativeSandboxSession(LayoutSession):
         except BastideError as error:
             raise upstream_error(error, "resolve_exposed_port", port=port) from error
         return ExposedPortEndpoint(host=host, port=number, tls=tls, query=query)
-
-
-def _update(update: tuple[int | None, bytes, int | None, int | None]) -> PtyExecUpdate:
-    process_id, output, exit_code, count = update
-    return PtyExecUpdate(
-        process_id=process_id, output=output, exit_code=exit_code, original_token_count=count
-    )
 
 
 def wrap(session: SandboxSession, inner: NativeSandboxSession) -> SandboxSession:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
 from agents.sandbox.manifest import Manifest
@@ -16,7 +16,7 @@ from pydantic import ConfigDict, Field, PrivateAttr, field_validator, model_vali
 
 from . import _seal
 from ._client import DEFAULT_ROOT, ClientBase, new_id
-from ._parcel import refuse_mounts
+from ._mounts import check_mounts
 from ._session import NativeSandboxSession
 
 
@@ -97,6 +97,7 @@ class BastideSandboxClient(ClientBase[BastideSandboxClientOptions | None]):
         home: str | os.PathLike[str] | None = None,
         options: BastideSandboxClientOptions | None = None,
         audit: bool = False,
+        secrets: Mapping[str, str] | None = None,
         inherit_host_environment: bool = False,
         host_environment_allowlist: Collection[str] | None = None,
         discard_changes: bool = False,
@@ -110,6 +111,8 @@ class BastideSandboxClient(ClientBase[BastideSandboxClientOptions | None]):
         )
         self._options = options if options is not None else BastideSandboxClientOptions()
         self._audit = audit
+        # The log has their names where their values would be.
+        self._secrets = tuple(sorted((secrets or {}).items()))
         self._discards_changes = discard_changes
 
     def _options_of(self, state: BastideSandboxSessionState) -> dict[str, Any]:
@@ -129,7 +132,7 @@ class BastideSandboxClient(ClientBase[BastideSandboxClientOptions | None]):
     ) -> SandboxSession:
         options = options if options is not None else self._options
         manifest = manifest if manifest is not None else Manifest()
-        refuse_mounts(manifest)
+        check_mounts(manifest, backend=options.backend)
         is_chosen = manifest.root != DEFAULT_ROOT
         if options.backend == "local" and is_chosen and options.workspace != "host":
             raise ValueError(
@@ -152,9 +155,14 @@ class BastideSandboxClient(ClientBase[BastideSandboxClientOptions | None]):
         if not isinstance(state, BastideSandboxSessionState):
             raise TypeError("BastideSandboxClient.resume expects a BastideSandboxSessionState")
         state.assert_path_grants_rebound()
-        refuse_mounts(state.manifest)
-        if not state._is_own:
-            _seal.check(self._home, state, self._options, DEFAULT_ROOT)
+        check_mounts(state.manifest, backend=state.options.backend)
+        if not state._is_own and not _seal.check(self._home, state, self._options, DEFAULT_ROOT):
+            name = state.session_id.hex
+            if self._native_client(self._options_of(state)).knows(name):
+                raise ValueError(
+                    f"session {name} is of this home, and the stored state was not sealed by it; store states by "
+                    "serialize_session_state"
+                )
         if state._asked_root is not None:
             root = state._asked_root
             state.manifest = state.manifest.model_copy(update={"root": root})

@@ -10,6 +10,7 @@ import io
 import os
 import shutil
 import tarfile
+import tempfile
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Literal
@@ -29,7 +30,7 @@ from agents.sandbox.util.blocking_io import run_blocking_workspace_io
 from agents.sandbox.util.tar_utils import UnsafeTarMemberError, validate_tarfile
 
 from ._client import DEFAULT_ROOT, ClientBase, new_id
-from ._parcel import refuse_mounts
+from ._mounts import check_mounts
 from ._session import NativeSandboxSession
 
 __all__ = [
@@ -38,6 +39,10 @@ __all__ = [
     "UnixLocalSandboxSession",
     "UnixLocalSandboxSessionState",
 ]
+
+
+# How the names of folders begin that the SDK's client makes.
+_FOLDER = "sandbox-local-"
 
 
 class UnixLocalSandboxSession(NativeSandboxSession):
@@ -149,7 +154,7 @@ class UnixLocalSandboxClient(ClientBase[UnixLocalSandboxClientOptions | None]):
         options = options if options is not None else UnixLocalSandboxClientOptions()
         manifest = manifest if manifest is not None else Manifest()
         _refuse_host_paths(manifest)
-        refuse_mounts(manifest)
+        check_mounts(manifest)
         session_id = new_id()
         state = UnixLocalSandboxSessionState(
             session_id=session_id,
@@ -166,7 +171,7 @@ class UnixLocalSandboxClient(ClientBase[UnixLocalSandboxClientOptions | None]):
             raise TypeError("UnixLocalSandboxClient.resume expects a UnixLocalSandboxSessionState")
         state.assert_path_grants_rebound()
         _refuse_host_paths(state.manifest)
-        refuse_mounts(state.manifest)
+        check_mounts(state.manifest)
         return await self._begin(state)
 
     async def delete(self, session: SandboxSession) -> SandboxSession:
@@ -179,7 +184,14 @@ class UnixLocalSandboxClient(ClientBase[UnixLocalSandboxClientOptions | None]):
         return session
 
     def deserialize_session_state(self, payload: dict[str, object]) -> SandboxSessionState:
-        return self._deserialize_session_state_payload(payload, UnixLocalSandboxSessionState)
+        state: Any = self._deserialize_session_state_payload(payload, UnixLocalSandboxSessionState)
+        root = Path(state.manifest.root)
+        is_made = root.name.startswith(_FOLDER) and root.parent == Path(tempfile.gettempdir())
+        if root.is_dir() and not is_made:
+            # Whatever a stored state says, it is no folder that was made for a session, and is not removed with it.
+            state.workspace_root_owned = False
+        result: SandboxSessionState = state
+        return result
 
 
 def _refuse_host_paths(manifest: Manifest) -> None:

@@ -31,9 +31,6 @@ pub(crate) struct WorkArgs {
     #[command(flatten)]
     agent: WhichAgent,
 
-    #[command(flatten)]
-    session: SessionArgs,
-
     /// Where the agent works; --best-of works in clones
     #[arg(long, value_name = "MODE")]
     mode: Option<ModeArg>,
@@ -86,6 +83,9 @@ pub(crate) struct WorkArgs {
     /// What the agent is to do
     #[arg(required = true, last = true, value_name = "PROMPT")]
     prompt: Vec<String>,
+
+    #[command(flatten)]
+    session: SessionArgs,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

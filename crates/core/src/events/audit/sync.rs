@@ -1,9 +1,11 @@
 //! One thread of this process that puts logs on the disk, each a second after it was written to.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::fs::File;
+use std::mem::ManuallyDrop;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
@@ -50,18 +52,36 @@ pub(super) fn file(file: &File) {
     }
 }
 
+/// Whoever puts logs on the disk, and the process it does so in: a forked child has none.
+type SyncThread = Option<(u32, Option<Sender<SyncRequest>>)>;
+
+static THREAD: Mutex<SyncThread> = Mutex::new(None);
+
+/// Keeps other threads from asking.
+pub(crate) fn hold() -> impl Any {
+    THREAD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn request(request: SyncRequest) {
-    static WISHES: OnceLock<Option<Sender<SyncRequest>>> = OnceLock::new();
-    let requests = WISHES.get_or_init(|| {
-        let (sender, requests) = mpsc::channel();
-        let thread = std::thread::Builder::new().name("bastide-audit".to_owned());
-        // Without the thread the kernel puts it on the disk in its own time.
-        thread.spawn(move || serve(&requests)).ok().map(|_| sender)
-    });
-    if let Some(requests) = requests {
+    let mut thread = THREAD.lock().unwrap_or_else(PoisonError::into_inner);
+    let pid = std::process::id();
+    if !thread.as_ref().is_some_and(|(owner, _)| *owner == pid)
+        && let Some((_, inherited)) = thread.replace((pid, start()))
+    {
+        // Its other end is the parent's.
+        let _leaked = ManuallyDrop::new(inherited);
+    }
+    if let Some((_, Some(requests))) = thread.as_ref() {
         // The thread ends with the process only.
         drop(requests.send(request));
     }
+}
+
+fn start() -> Option<Sender<SyncRequest>> {
+    let (sender, requests) = mpsc::channel();
+    let thread = std::thread::Builder::new().name("bastide-audit".to_owned());
+    // Without the thread the kernel puts it on the disk in its own time.
+    thread.spawn(move || serve(&requests)).ok().map(|_| sender)
 }
 
 fn serve(requests: &mpsc::Receiver<SyncRequest>) {

@@ -1,5 +1,7 @@
 //! Folders and their entries.
 
+use std::time::SystemTime;
+
 use bastide_model::PosixPath;
 use bastide_model::paths::WorkspacePathPolicy;
 use bastide_proto::files::{DirListing, FileOp, FoundFile, Glob, Resolved};
@@ -9,7 +11,7 @@ use serde_json::json;
 
 use super::call::{self, CallItem};
 use super::files_error::{FilesError, is_missing, place_of, read_only};
-use super::info::FileInfo;
+use super::info::{FileInfo, file_time};
 use super::path::Target;
 use super::{Files, MAX_ENTRIES};
 use crate::compat::raise;
@@ -335,6 +337,22 @@ impl Files<'_> {
         let work = async {
             let target = Target::new(self.policy, path, raise::workspace_archive_write)?;
             let set = self.quiet(FileOp::SetMode { path: target.path.clone(), mode }).await;
+            set.map_err(|trouble| trouble.into_write_error(self.policy, &target))
+        };
+        scope.record_unit(work).await
+    }
+
+    /// Sets when a file, folder or link was last changed; a link is not followed.
+    ///
+    /// # Errors
+    ///
+    /// As [`mkdir`](Self::mkdir).
+    pub async fn set_modified(&self, path: &str, modified: SystemTime) -> Result<()> {
+        let scope = self.extension("set_modified", || json!({"path": path}));
+        let work = async {
+            let target = Target::new(self.policy, path, raise::workspace_archive_write)?;
+            let (path, modified) = (target.path.clone(), file_time(modified));
+            let set = self.quiet(FileOp::SetTime { path, modified }).await;
             set.map_err(|trouble| trouble.into_write_error(self.policy, &target))
         };
         scope.record_unit(work).await

@@ -124,3 +124,12 @@ fn time(time: FileTime) -> SystemTime {
     };
     whole.and_then(|whole| whole.checked_add(nanos)).unwrap_or(UNIX_EPOCH)
 }
+
+/// A moment as guests are told it, to the second below what cannot be said.
+pub(super) fn file_time(time: SystemTime) -> FileTime {
+    let signed = |seconds: u64| i64::try_from(seconds).unwrap_or(i64::MAX);
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(since) => FileTime { seconds: signed(since.as_secs()), nanos: since.subsec_nanos() },
+        Err(error) => FileTime { seconds: -signed(error.duration().as_secs()) - 1, nanos: 0 },
+    }
+}

@@ -1,11 +1,13 @@
-//! Changes that are one call each: folders, links, permissions, owners.
+//! Changes that are one call each: folders, links, permissions, owners, times.
 
+use bastide_proto::files::FileTime;
 use bastide_proto::{Fault, FaultKind, GuestRoute};
 use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, OFlags, Uid, chmodat, chownat, mkdirat, symlinkat,
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, Uid, chmodat, chownat, mkdirat, symlinkat, utimensat,
 };
 use rustix::io::Errno;
 
+use super::staged::timestamps;
 use crate::accounts::Accounts;
 use crate::server::beneath::{
     Leaf, Missing, Opened, PathError, PathErrorKind, Roots, held_path, names_of, stat_at, stat_held,
@@ -46,6 +48,17 @@ pub(super) fn set_mode(roots: &Roots, path: &GuestRoute, mode: u32) -> Result<()
     // Held without any right to it, so that it need not be readable; by a path that leads to the
     // held file itself.
     let set = chmodat(CWD, held_path(&opened.file), allowed(mode), AtFlags::empty());
+    set.map_err(|errno| opened.failed(errno))
+}
+
+/// Sets when something was last changed.
+pub(super) fn set_time(
+    roots: &Roots,
+    path: &GuestRoute,
+    modified: FileTime,
+) -> Result<(), PathError> {
+    let opened = roots.open_at(path, OFlags::PATH, Leaf::Itself)?.changeable()?;
+    let set = utimensat(&opened.file, c"", &timestamps(modified), AtFlags::EMPTY_PATH);
     set.map_err(|errno| opened.failed(errno))
 }
 

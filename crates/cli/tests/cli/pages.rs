@@ -1,0 +1,150 @@
+//! The blocks of commands in README and docs, run as they stand there.
+//!
+//! A block that cannot be run has the line `<!-- not run: REASON -->` before it; at most one in ten may. Those in
+//! containers are run where a daemon has their images.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::harness::{Home, text};
+
+/// The top folder of the repository.
+const TOP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+/// Pages with a test of their own, which prepares what they need: `agent.rs`, `undo.rs`.
+const ELSEWHERE: [&str; 2] = ["docs/agents.md", "docs/undo.md"];
+
+/// What is before a block that is not run.
+const MARK: &str = "<!-- not run: ";
+
+/// A block of commands.
+struct Block {
+    line: usize,
+    commands: String,
+    not_run: Option<String>,
+}
+
+fn blocks(page: &str) -> Vec<Block> {
+    let page = fs::read_to_string(Path::new(TOP).join(page)).unwrap();
+    let lines: Vec<&str> = page.lines().collect();
+    let mut found = Vec::new();
+    for (number, line) in lines.iter().enumerate() {
+        if *line != "```console" {
+            continue;
+        }
+        let before = number.checked_sub(1).map(|before| lines[before]).unwrap_or_default();
+        let not_run =
+            before.strip_prefix(MARK).map(|reason| reason.trim_end_matches(" -->").to_owned());
+        let body = lines[number + 1..].iter().take_while(|line| !line.starts_with("```"));
+        found.push(Block { line: number + 1, commands: commands(body), not_run });
+    }
+    found
+}
+
+/// The lines of a block that are typed; the others are what comes of them.
+fn commands<'a>(lines: impl Iterator<Item = &'a &'a str>) -> String {
+    let mut commands = String::new();
+    let mut until: Option<&str> = None;
+    for line in lines {
+        match (until, line.strip_prefix("$ ")) {
+            (Some(end), _) => {
+                commands.push_str(&format!("{line}\n"));
+                until = until.filter(|_| *line != end);
+            }
+            (None, Some(typed)) => {
+                commands.push_str(&format!("{typed}\n"));
+                let word = typed.split_once("<<'").and_then(|(_, rest)| rest.split_once('\''));
+                until = word.map(|(word, _)| word);
+            }
+            (None, None) => {}
+        }
+    }
+    commands
+}
+
+fn pages() -> Vec<String> {
+    let docs = fs::read_dir(Path::new(TOP).join("docs")).unwrap();
+    let names = docs.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
+    let mut pages: Vec<_> = names.filter(|name| name.ends_with(".md")).collect();
+    pages.sort();
+    let mut pages: Vec<_> = pages.into_iter().map(|name| format!("docs/{name}")).collect();
+    pages.insert(0, "README.md".to_owned());
+    pages
+}
+
+/// Runs the blocks of a page one after the other in one shell, in a folder that has the examples.
+fn run_page(page: &str) {
+    let home = Home::new();
+    let here = tempfile::tempdir().unwrap();
+    copy_examples(&here.path().join("examples"));
+    let mut script = String::from("set -eu\nbastide() { \"$TOOL\" \"$@\"; }\n");
+    let mut count = 0;
+    for block in blocks(page) {
+        if block.not_run.is_some() {
+            continue;
+        }
+        if block.commands.contains("--backend docker") {
+            eprintln!("skipped {page}:{}: needs images that are pulled", block.line);
+            continue;
+        }
+        script.push_str(&format!("echo '== {page}:{}' >&2\n{}", block.line, block.commands));
+        count += 1;
+    }
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg(&script);
+    let mut shell = home.wrapped(shell, &[]);
+    shell.env("TOOL", env!("CARGO_BIN_EXE_bastide")).env("HOME", here.path());
+    let output = shell.current_dir(here.path()).output().unwrap();
+    assert!(
+        output.status.success(),
+        "{page} ({count} blocks):\n{}\n{}",
+        text(&output.stdout),
+        text(&output.stderr)
+    );
+}
+
+fn copy_examples(to: &PathBuf) {
+    fs::create_dir(to).unwrap();
+    for entry in fs::read_dir(Path::new(TOP).join("examples")).unwrap() {
+        let entry = entry.unwrap();
+        if entry.path().is_file() {
+            fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+        }
+    }
+}
+
+#[test]
+fn the_readme_is_true() {
+    run_page("README.md");
+}
+
+#[test]
+fn the_answers_to_questions_are_true() {
+    run_page("docs/faq.md");
+}
+
+#[test]
+fn the_other_pages_are_true() {
+    let own = ["README.md", "docs/faq.md"];
+    for page in pages() {
+        if !own.contains(&page.as_str()) && !ELSEWHERE.contains(&page.as_str()) {
+            run_page(&page);
+        }
+    }
+}
+
+#[test]
+fn at_most_one_block_in_ten_is_not_run() {
+    let (mut all, mut marked) = (0, Vec::new());
+    for page in pages() {
+        for block in blocks(&page) {
+            all += 1;
+            assert!(!block.commands.is_empty(), "{page}:{}: there is no command", block.line);
+            marked.extend(block.not_run.map(|reason| format!("{page}:{}: {reason}", block.line)));
+        }
+    }
+    assert!(all > 30, "only {all} blocks were found");
+    assert!(marked.len() * 10 <= all, "{} of {all}: {marked:#?}", marked.len());
+    assert!(marked.iter().all(|mark| mark.len() > 20), "a mark without a reason: {marked:?}");
+}

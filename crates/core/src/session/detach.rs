@@ -1,0 +1,34 @@
+//! Letting go of a session that ends with this process.
+
+use super::Session;
+use crate::state::TransitionAttempt;
+use crate::{Error, ErrorKind, Result};
+
+impl Session {
+    /// Has the session live on without this process. One that does so anyway stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// [`Conflict`](ErrorKind::Conflict) while somebody else changes it,
+    /// [`BackendLost`](ErrorKind::BackendLost) if its machine has ended. It then is what it was.
+    pub async fn detach(&self) -> Result<()> {
+        let Some(keep_alive) = &self.keep_alive else { return Ok(()) };
+        let id = self.id();
+        let TransitionAttempt::Ours(transition) = self.state.lock_transition(id).await? else {
+            let message = format!("session {id} is being changed or removed");
+            return Err(Error::new(ErrorKind::Conflict, message));
+        };
+        let Some(mut record) = self.state.record(id)? else {
+            return Err(Error::new(ErrorKind::NotFound, format!("there is no session {id}")));
+        };
+        // First on record: a session that lives on must be found by others.
+        let was_tied = std::mem::replace(&mut record.tied, false);
+        self.state.write(&record, &transition)?;
+        if let Err(error) = keep_alive.let_go() {
+            record.tied = was_tied;
+            self.state.write(&record, &transition)?;
+            return Err(error);
+        }
+        Ok(())
+    }
+}

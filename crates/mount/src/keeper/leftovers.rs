@@ -1,0 +1,73 @@
+//! What programs of a keeper that was killed could not store. They end by themselves, once they have tried.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::fs::UNSTORED;
+
+/// How long such a program may go on: longer than it takes itself for its last stores.
+const LAST_STORES: Duration = Duration::from_secs(35);
+
+/// How often it is looked at.
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// What folders are called whose content was told.
+const TOLD: &str = "told-";
+
+/// The folders of what was not stored, once each. What holds nothing is removed.
+pub(super) async fn take(folder: &Path) -> Vec<String> {
+    let own = format!("{}-", std::process::id());
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with(&own) || name.starts_with(TOLD) {
+            continue;
+        }
+        let staging = entry.path();
+        wait_for_program(&staging).await;
+        let is_empty =
+            fs::read_dir(staging.join(UNSTORED)).map_or(true, |mut all| all.next().is_none());
+        if is_empty {
+            // It may be in use again, or gone.
+            drop(fs::remove_dir_all(&staging));
+            continue;
+        }
+        let told = staging.with_file_name(format!("{TOLD}{name}"));
+        let kept = if fs::rename(&staging, &told).is_ok() { told } else { staging };
+        found.push(kept.join(UNSTORED).display().to_string());
+    }
+    found
+}
+
+/// Waits until no program stores anything from there any more, for so long.
+async fn wait_for_program(staging: &PathBuf) {
+    let Ok(held) = File::open(staging) else { return };
+    let deadline = Instant::now() + LAST_STORES;
+    while held.try_lock().is_err() && Instant::now() < deadline {
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn tells_once_what_was_not_stored_and_removes_the_rest() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = folder.path().join(format!("{}-0", std::process::id()));
+        let [full, empty] = ["1-0", "1-1"].map(|name| folder.path().join(name));
+        for staging in [&own, &full, &empty] {
+            fs::create_dir_all(staging.join(UNSTORED)).unwrap();
+        }
+        fs::write(full.join(UNSTORED).join("0-a"), "precious").unwrap();
+        let kept = take(folder.path()).await;
+        assert_eq!(kept.len(), 1, "{kept:?}");
+        assert_eq!(fs::read_to_string(Path::new(&kept[0]).join("0-a")).unwrap(), "precious");
+        assert!(own.exists() && !empty.exists());
+        assert!(take(folder.path()).await.is_empty(), "it is told once");
+    }
+}
