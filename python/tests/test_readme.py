@@ -4,6 +4,10 @@ import asyncio
 import re
 from pathlib import Path
 
+from agents import RunConfig, Runner
+from agents.sandbox import SandboxAgent, SandboxRunConfig
+from agents.testing import ScriptedModel, assistant_message
+
 README = Path(__file__).parent.parent.parent / "README.md"
 
 
@@ -14,10 +18,17 @@ def test_the_section_runs_and_is_short(capsys):
     # What is written at the top level of the first example stands for the body of a coroutine.
     lines = with_sdk.splitlines()
     body = "\n".join(f"    {line}" for line in lines)
-    scope = {}
+    model = ScriptedModel([[assistant_message("done", item_id="end")]])
+    agent = SandboxAgent(name="worker", model=model)
+    scope = {
+        "RunConfig": RunConfig,
+        "Runner": Runner,
+        "SandboxRunConfig": SandboxRunConfig,
+        "agent": agent,
+    }
     exec(f"async def example():\n{body}\n", scope)
     asyncio.run(scope["example"]())
-    assert capsys.readouterr().out.startswith("b'hello\\n' ")
+    assert capsys.readouterr().out.startswith("done\nb'hello\\n' ")
     exec(without, {})
     code, network = capsys.readouterr().out.split()
     # There is nothing to make there.

@@ -4,7 +4,6 @@ import asyncio
 import gc
 import io
 import json
-import multiprocessing
 import os
 import pickle
 import subprocess
@@ -15,7 +14,6 @@ import uuid
 from pathlib import Path
 
 import pytest
-from agents.sandbox import errors as upstream
 from agents.sandbox.manifest import Manifest
 from agents.sandbox.snapshot import LocalSnapshotSpec, NoopSnapshot
 
@@ -268,16 +266,14 @@ async def test_much_output_and_sparse_files_take_little(tmp_path):
     async with await bastide.Sandbox.create() as box:
         done = await box.run("head -c 50000000 /dev/zero", output_limit=1 << 20)
         assert done.truncated and len(done.stdout) <= 2 << 20
-        await box.run("truncate -s 3G big; printf end >> big")
-        before = os.statvfs("/tmp").f_bavail * os.statvfs("/tmp").f_frsize
+        await box.run("truncate -s 256M big; printf end >> big")
         number = await box._session.read("big")
         try:
             found = os.fstat(number)
-            assert found.st_size == (3 << 30) + 3 and found.st_blocks * 512 < 64 << 20
-            assert os.pread(number, 8, 3 << 30) == b"end"
+            assert found.st_size == (256 << 20) + 3 and found.st_blocks * 512 < 16 << 20
+            assert os.pread(number, 8, 256 << 20) == b"end"
         finally:
             os.close(number)
-        assert before > 0
 
 
 async def test_copies_have_the_modes_of_what_was_copied(tmp_path):
@@ -467,13 +463,3 @@ def test_the_doctor_says_what_the_machine_can_do():
         pytest.skip("the program is not installed")
     found = sync.doctor()
     assert {"rungs", "auto", "docker"} <= found.keys()
-
-
-def test_unknown_ways_of_making_processes():
-    assert "fork" in multiprocessing.get_all_start_methods()
-    with pytest.raises(upstream.MountConfigError):
-        from agents.sandbox import entries
-
-        from bastide.openai_agents import BastideHostMountStrategy
-
-        entries.BoxMount(path="x", mount_strategy=BastideHostMountStrategy())

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bastide::snapshot::store::{SaveOptions, SaveReport};
 use bastide::{
     Backend, Client, JournalLog, Result, ResumeOptions, Saved, Session, SessionId, SessionInfo,
-    Store, SweepOptions, SweepReport, Swept,
+    Store, SweepOptions, SweepReport, Swept, Usage,
 };
 use bastide_docker::{DockerBackend, DockerOptions};
 use bastide_local::LocalBackend;
@@ -134,6 +134,11 @@ impl Clients {
         self.of(session.id())?.fork(session, count, at).await
     }
 
+    /// Makes a fork that ends with this process.
+    pub(crate) async fn fork_tied(&self, session: &Session, at: &str) -> Result<Session> {
+        self.of(session.id())?.fork_tied(session, Some(at)).await
+    }
+
     /// The points of a session.
     pub(crate) fn log(&self, id: &SessionId) -> Result<JournalLog> {
         self.of(id)?.log(id)
@@ -142,6 +147,11 @@ impl Clients {
     /// What is known about one session.
     pub(crate) async fn inspect(&self, id: &SessionId) -> Result<SessionInfo> {
         self.of(id)?.inspect(id).await
+    }
+
+    /// What a session that runs used.
+    pub(crate) async fn usage(&self, id: &SessionId) -> Result<Usage> {
+        self.of(id)?.usage(id).await
     }
 
     /// Saves a session and ends everything in it.

@@ -19,17 +19,20 @@ mod freeze;
 mod lines;
 mod merge;
 mod names;
+mod recovery;
 mod transition;
 
 use std::time::Duration;
 
+pub use bastide_model::receipt::Mechanism;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use command::CommandPoint;
+pub(crate) use command::{CommandPoint, withdrawn};
 pub(crate) use context::{JournalContext, read_log};
 pub use diff::{ChangeKind, DiffReport, FileDiff};
 pub(crate) use file::ForkOrigin;
 pub use merge::MergeReport;
+pub(crate) use merge::begin_fork;
 pub use transition::TransitionReport;
 
 /// Which points a session makes, and how many are kept.
@@ -97,25 +100,6 @@ impl PointKind {
             Self::Command => "command",
             Self::Restore => "restore",
             Self::Merge => "merge",
-        }
-    }
-}
-
-/// How points are made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-#[non_exhaustive]
-pub enum Mechanism {
-    /// Files that changed are put into the content-addressed store.
-    Store,
-}
-
-impl Mechanism {
-    /// The word programs see.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Store => "store",
         }
     }
 }

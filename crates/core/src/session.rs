@@ -12,6 +12,7 @@ mod ports;
 pub(crate) mod process;
 pub(crate) mod retry;
 mod snapshot;
+pub(crate) mod usage;
 
 use std::sync::Arc;
 
@@ -26,6 +27,7 @@ use crate::backend::{Backend, KeepAlive, Machine, SessionId};
 use crate::client::Removal;
 use crate::compat::pty::PtyProcesses;
 use crate::events::{EventOptions, Finished, Recorder, extension, operation_scope};
+use crate::journal::withdrawn;
 use crate::link::fault::agent_lost;
 use crate::link::{Incoming, LATE, Link, MuxLink, decode};
 use crate::session::lifecycle::Lifecycle;
@@ -88,7 +90,8 @@ impl Session {
     /// [`AgentLost`](crate::ErrorKind::AgentLost) if its guest does not answer.
     pub async fn reconnect(&self) -> Result<Self> {
         let connection = self.backend.connect(&self.machine).await?;
-        let link: Arc<dyn Link> = Arc::new(MuxLink::connect(connection).await?);
+        let link = MuxLink::connect_at(connection, self.machine.protocol).await?;
+        let link: Arc<dyn Link> = Arc::new(link);
         Ok(Self {
             events: self.recorder_for(&link)?,
             backend: Arc::clone(&self.backend),
@@ -118,10 +121,14 @@ impl Session {
 
     async fn start_command(&self, command: Command, answer: AcceptWhen) -> Result<Process> {
         let point = self.begin_point(&command).await?;
-        let recording = self.record_command(&command).await?;
+        let recording = match self.record_command(&command).await {
+            Ok(recording) => recording,
+            Err(error) => return Err(withdrawn(point, error).await),
+        };
         match self.start_command_unrecorded(command, answer).await {
             Ok(process) => Ok(process.with_recording(recording).with_point(point)),
             Err(error) => {
+                let error = withdrawn(point, error).await;
                 if let Some(recording) = recording {
                     recording.fail(&error).await?;
                 }
@@ -180,10 +187,13 @@ impl Session {
                 .with_hint("put them into a file, or attach to the process and write them"));
         }
         // Nobody waits for its end, so its point has none.
-        drop(self.begin_point(&command).await?);
+        let point = self.begin_point(&command).await?;
         let scope = self.extension("spawn", || command.description());
         let work = self.launch_unrecorded(command);
-        scope.record(work, |id| Finished::extension(json!({"process": id.0}))).await
+        match scope.record(work, |id| Finished::extension(json!({"process": id.0}))).await {
+            Ok(id) => Ok(id),
+            Err(error) => Err(withdrawn(point, error).await),
+        }
     }
 
     /// As [`launch`](Self::launch), as part of another operation that is recorded.
@@ -287,7 +297,7 @@ impl Session {
                 Incoming::Item(item) if all.len() < MOST_PROCESSES => {
                     all.push(ProcessInfo::from_record(decode(&item)?)?);
                 }
-                Incoming::End(End::Done) => return Ok(all),
+                Incoming::End(End::Done) => return self.with_usage(all).await,
                 _ => return Err(agent_lost("the guest broke the protocol: not a list")),
             }
         }

@@ -193,9 +193,9 @@ async fn named(
     found: &Explanation,
 ) -> Result<(), Refusal> {
     let refuse = |why: Why| Refusal::new(why, found.rule);
-    let said = match tokio::time::timeout(HELLO, hello(stream, first)).await {
-        Ok(Ok(Hello::Whole(said))) => said,
-        _ => return Err(refuse(Why::NotHttp).with("this is no TLS")),
+    let heard = tokio::time::timeout(HELLO, hello(stream, first)).await;
+    let Ok(Ok(Hello::Whole(said))) = heard else {
+        return Err(refuse(Why::NotHttp).with("this is no TLS"));
     };
     let rule = found.rule.and_then(|index| live.policy.rules.get(index));
     let is_optional = rule.is_some_and(|rule| rule.sni_optional);
@@ -246,10 +246,8 @@ async fn read(
     first: Vec<u8>,
     flow: &Arc<OpenFlow>,
 ) {
-    let config = match live.authority.as_ref().map(|authority| authority.server(&flow.host)) {
-        Some(Ok(config)) => config,
-        _ => return reset(&stream),
-    };
+    let config = live.authority.as_ref().map(|authority| authority.server(&flow.host));
+    let Some(Ok(config)) = config else { return reset(&stream) };
     let inside = Inside::new(first, stream, Arc::clone(flow));
     let accepting = TlsAcceptor::from(config).accept(inside);
     // A program that does not trust the session's authority ends it here.
@@ -301,7 +299,7 @@ async fn revoked(shared: &Shared, flow: &OpenFlow, was: Verdict) {
             Verdict::Deny => false,
         };
         // Connections without TLS are open to everybody: their requests are answered one by one.
-        let is_open = flow.protocol == Protocol::Http && same || same && opens;
+        let is_open = same && (flow.protocol == Protocol::Http || opens);
         let denied = flow.under_way().into_iter().any(|request| {
             explain(&live, &flow.host, flow.port, &request).verdict == Verdict::Deny
         });

@@ -27,6 +27,9 @@ const RATE: u32 = 200;
 /// The longest question.
 const MAX_QUESTION: usize = 4096;
 
+/// How long nothing is received after that failed.
+const PAUSE: Duration = Duration::from_millis(5);
+
 /// How long a connection may be silent.
 const SILENCE: Duration = Duration::from_secs(10);
 
@@ -193,7 +196,7 @@ pub(crate) async fn serve_datagrams(shared: Arc<Shared>, socket: UdpSocket) {
             Ok(received) => received,
             // An error of an earlier answer, such as a program that is gone.
             Err(error) if error.kind() != std::io::ErrorKind::NotConnected => {
-                tokio::task::yield_now().await;
+                tokio::time::sleep(PAUSE).await;
                 continue;
             }
             Err(_) => return,

@@ -16,6 +16,8 @@ const MAX_LINE: usize = 4 << 10;
 pub struct HeadCheck {
     state: State,
     held: Vec<u8>,
+    /// How much of a head that is not whole has been looked at: whole lines.
+    looked_at: usize,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -85,9 +87,12 @@ impl HeadCheck {
         let end = self.held[from..].windows(4).position(|four| four == b"\r\n\r\n");
         let Some(end) = end.map(|at| from + at + 4) else {
             // Told early, so that nobody waits for the rest of something that is no head.
-            let whole_lines =
-                self.held.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-            check_line_ends(&self.held[..whole_lines])?;
+            let before = self.held.len() - bytes.len();
+            if let Some(at) = bytes.iter().rposition(|byte| *byte == b'\n') {
+                let lines = before + at + 1;
+                check_line_ends(&self.held[self.looked_at..lines])?;
+                self.looked_at = lines;
+            }
             if self.held.len() > MAX_HEAD {
                 return Err("the head of the request is too long");
             }
@@ -100,6 +105,7 @@ impl HeadCheck {
         out.extend_from_slice(&self.held[..end]);
         let rest = self.held.len() - end;
         self.held.clear();
+        self.looked_at = 0;
         self.state = match ends {
             Ends::After(0) => State::Head,
             Ends::After(length) => State::Body(length),
@@ -284,7 +290,7 @@ mod tests {
     /// What is let through, however the bytes are cut.
     fn fed(bytes: &[u8]) -> Result<Vec<u8>, &'static str> {
         let whole = feed(bytes, bytes.len().max(1));
-        for size in 1..bytes.len().min(40) {
+        for size in [1, 2, 3, 5, 7, 16, 33] {
             let cut = feed(bytes, size);
             assert_eq!(
                 cut.is_ok(),

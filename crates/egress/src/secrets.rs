@@ -47,15 +47,16 @@ impl Sent {
         let mut at = 0;
         'bytes: while at < pending.len() {
             let rest = &pending[at..];
+            let may_go_on = |value: &[u8]| value.len() > rest.len() && value.starts_with(rest);
+            if !is_end && self.0.iter().any(|(value, _)| may_go_on(value)) {
+                break;
+            }
             for (value, instead) in &self.0 {
                 if rest.starts_with(value) {
                     out.extend_from_slice(instead);
                     at += value.len();
                     continue 'bytes;
                 }
-            }
-            if !is_end && self.0.iter().any(|(value, _)| value.starts_with(rest)) {
-                break;
             }
             out.push(pending[at]);
             at += 1;

@@ -54,14 +54,15 @@ pub(crate) fn receive_from(
     if first.is_null() {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    // SAFETY: it is not null, so it leads to a whole header in the control memory.
-    let (level, kind) = unsafe { ((*first).cmsg_level, (*first).cmsg_type) };
-    if level != libc::IPPROTO_IP || kind != libc::IP_PKTINFO {
+    // SAFETY: it is not null, so it leads to a whole header in the control memory, which is aligned.
+    let about = unsafe { &*first };
+    if about.cmsg_level != libc::IPPROTO_IP || about.cmsg_type != libc::IP_PKTINFO {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    // SAFETY: the header is one of this kind, behind which the system put such a value; it may be unaligned.
-    let info: libc::in_pktinfo =
-        unsafe { libc::CMSG_DATA(first).cast::<libc::in_pktinfo>().read_unaligned() };
+    // SAFETY: the header is a whole one, and its value is behind it.
+    let value = unsafe { libc::CMSG_DATA(first) };
+    // SAFETY: behind a header of this kind the system put such a value; it may be unaligned.
+    let info = unsafe { value.cast::<libc::in_pktinfo>().read_unaligned() };
     let address = Ipv4Addr::from_bits(u32::from_be(from.sin_addr.s_addr));
     let sender = SocketAddrV4::new(address, u16::from_be(from.sin_port));
     Ok((length, sender, Ipv4Addr::from_bits(u32::from_be(info.ipi_addr.s_addr))))
@@ -92,7 +93,9 @@ pub(crate) fn send_from(
     header.msg_iovlen = 1;
     header.msg_control = room.0.as_mut_ptr().cast();
     // SAFETY: it only computes.
-    let (space, length) = unsafe { (libc::CMSG_SPACE(size), libc::CMSG_LEN(size)) };
+    let space = unsafe { libc::CMSG_SPACE(size) };
+    // SAFETY: it only computes.
+    let length = unsafe { libc::CMSG_LEN(size) };
     header.msg_controllen = usize::try_from(space).map_err(io::Error::other)?;
     // SAFETY: the header's control memory has room for a header and such a value.
     let first = unsafe { libc::CMSG_FIRSTHDR(&header) };

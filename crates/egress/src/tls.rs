@@ -103,12 +103,8 @@ impl Authority {
 
     /// Whether it is for these hosts.
     pub(crate) fn is_for(&self, hosts: &[HostPattern]) -> bool {
-        self.file.hosts.iter().map(String::as_str).eq(hosts
-            .iter()
-            .map(|h| h.to_string())
-            .collect::<Vec<_>>()
-            .iter()
-            .map(String::as_str))
+        self.file.hosts.len() == hosts.len()
+            && self.file.hosts.iter().zip(hosts).all(|(own, host)| *own == host.to_string())
     }
 
     pub(crate) fn certificate_pem(&self) -> String {
@@ -263,4 +259,61 @@ fn add_file(store: &mut RootCertStore, path: &Path) -> Result<(), String> {
     let all: Vec<CertificateDer<'_>> = all.collect::<Result<_, _>>().map_err(wrong)?;
     store.add_parsable_certificates(all);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::{ClientConnection, ServerConnection};
+
+    use super::*;
+
+    /// Whether somebody who trusts `authority` believes the server.
+    fn is_believed(authority: &Authority, server: Arc<ServerConfig>, name: &str) -> bool {
+        let mut store = RootCertStore::empty();
+        store.add(CertificateDer::from(authority.file.certificate.clone())).unwrap();
+        let config = ClientConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(store)
+            .with_no_client_auth();
+        let name = name.to_owned().try_into().unwrap();
+        let mut client = ClientConnection::new(Arc::new(config), name).unwrap();
+        let mut server = ServerConnection::new(server).unwrap();
+        while client.is_handshaking() {
+            let mut bytes = Vec::new();
+            client.write_tls(&mut bytes).unwrap();
+            server.read_tls(&mut bytes.as_slice()).unwrap();
+            server.process_new_packets().unwrap();
+            let mut bytes = Vec::new();
+            server.write_tls(&mut bytes).unwrap();
+            client.read_tls(&mut bytes.as_slice()).unwrap();
+            if client.process_new_packets().is_err() {
+                return false;
+            }
+        }
+        true
+    }
+
+    #[test]
+    fn is_one_authority_from_program_to_program_and_for_its_hosts_alone() {
+        let hosts =
+            ["a.org", "*.b.org", "10.0.0.0/8"].map(|host| HostPattern::parse(host).unwrap());
+        let first = Authority::make("s", &hosts, 60).unwrap();
+        let next = Authority::restore(first.file().clone()).unwrap();
+        assert!(next.is_for(&hosts) && !next.is_for(&hosts[1..]));
+        for (name, expected) in [
+            ("a.org", true),
+            ("x.b.org", true),
+            ("10.1.2.3", true),
+            ("c.org", false),
+            ("11.0.0.1", false),
+        ] {
+            let server = next.server(&Host::parse(name).unwrap()).unwrap();
+            assert_eq!(is_believed(&first, server, name), expected, "{name}");
+        }
+        let other = next.for_hosts(&[HostPattern::parse("c.org").unwrap()]).unwrap();
+        let server = other.server(&Host::parse("c.org").unwrap()).unwrap();
+        assert!(is_believed(&other, Arc::clone(&server), "c.org"));
+        assert!(!is_believed(&first, server, "c.org"));
+    }
 }

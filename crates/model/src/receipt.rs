@@ -25,6 +25,29 @@ pub struct Receipt {
     pub limits: Limits,
     /// What a user could expect to be enforced here and is not.
     pub not_enforced: Vec<String>,
+    /// How points of the workspace are made.
+    #[serde(default)]
+    pub points: Mechanism,
+}
+
+/// How points of a workspace are made, which it can go back to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Mechanism {
+    /// Files that changed are put into the content-addressed store.
+    #[default]
+    Store,
+}
+
+impl Mechanism {
+    /// The word programs see.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Store => "store",
+        }
+    }
 }
 
 impl Receipt {
@@ -37,6 +60,7 @@ impl Receipt {
             walls: Vec::new(),
             limits: Limits::default(),
             not_enforced: Vec::new(),
+            points: Mechanism::default(),
         }
     }
 

@@ -5,6 +5,7 @@ mod change;
 mod content;
 mod counters;
 mod file;
+mod flight;
 mod folders;
 mod handles;
 mod listing;

@@ -229,6 +229,60 @@ pub struct Restore {
     pub kept: Vec<ByteBuf>,
     /// Whether a folder that holds anything else is left alone, and the call fails.
     pub only_empty: bool,
+    /// What may be replaced. Where it is anything else by then, the call fails, and everything stays.
+    pub replaced: Option<TreeSum>,
+}
+
+/// What tells one set of files from another: a sum over all of them, so that it does not grow with them. It is no
+/// seal, for whoever wants to can find another set with the same sum.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TreeSum {
+    entries: u64,
+    sum: u64,
+}
+
+impl TreeSum {
+    /// Adds a folder. Its times change with what is in it.
+    pub fn folder<'a>(&mut self, path: impl IntoIterator<Item = &'a [u8]>) {
+        self.add(path, b'd', 0, FileTime { seconds: 0, nanos: 0 });
+    }
+
+    /// Adds anything else, with the time of its last change; of a file also its size.
+    pub fn other<'a>(
+        &mut self,
+        path: impl IntoIterator<Item = &'a [u8]>,
+        size: Option<u64>,
+        modified: FileTime,
+    ) {
+        let kind = if size.is_some() { b'f' } else { b'o' };
+        self.add(path, kind, size.unwrap_or(0), modified);
+    }
+
+    fn add<'a>(
+        &mut self,
+        path: impl IntoIterator<Item = &'a [u8]>,
+        kind: u8,
+        size: u64,
+        modified: FileTime,
+    ) {
+        // FNV-1a, in 64 bits.
+        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+        let mut take = |bytes: &[u8]| {
+            for byte in bytes {
+                hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+            }
+        };
+        for name in path {
+            take(name);
+            take(b"/");
+        }
+        take(&[kind]);
+        take(&size.to_le_bytes());
+        take(&modified.seconds.to_le_bytes());
+        take(&modified.nanos.to_le_bytes());
+        self.entries = self.entries.wrapping_add(1);
+        self.sum = self.sum.wrapping_add(hash);
+    }
 }
 
 /// The next piece of a tree to restore.

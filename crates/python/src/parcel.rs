@@ -4,10 +4,9 @@ use bastide::Result;
 use bastide::model::entry::GitRepo;
 use bastide::model::permissions::Permissions;
 use bastide::model::users::{EntryGroup, Group};
-use bastide::model::{Entry, EntryKind, Manifest, PosixPath, lax};
+use bastide::model::{Entry, EntryKind, Manifest, PosixPath};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
-use serde_json::{Value, json};
 
 /// One entry: where, of what kind, with what, its permission bits, its group.
 #[derive(FromPyObject)]
@@ -36,15 +35,6 @@ pub(crate) fn manifest(items: Vec<Item>) -> Result<Manifest> {
     Ok(manifest)
 }
 
-/// A mount, from the JSON the reference has for it.
-fn mount(path: String, text: &str) -> Result<(String, Entry)> {
-    let refuse =
-        || bastide::compat::raise::value_error(format!("cannot mount at {path}: no mount"));
-    let value: Value = serde_json::from_str(text).map_err(|_| refuse())?;
-    let manifest: Manifest = lax::read(&json!({ "entries": { path.clone(): value } }))?;
-    manifest.entries.into_iter().next().ok_or_else(refuse)
-}
-
 fn entry(item: Item) -> Result<(String, Entry)> {
     let Item(path, kind, payload, mode, group) = item;
     let kind = match (kind.as_str(), payload) {
@@ -59,7 +49,6 @@ fn entry(item: Item) -> Result<(String, Entry)> {
             EntryKind::LocalDir { src: Some(PosixPath::new(&src)) }
         }
         ("local_dir", None) => EntryKind::LocalDir { src: None },
-        ("mount", Some(Payload::Source(text))) => return mount(path, &text),
         ("git_repo", Some(Payload::Repository(host, repo, reference, subpath))) => {
             let mut from = GitRepo::new(&repo, &reference);
             from.host = host;

@@ -367,6 +367,12 @@ impl NativeSession {
         call(py, "start", work, convert::materialized)
     }
 
+    /// Mounts what the manifest it was made with names.
+    fn mount(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let session = self.share()?;
+        call(py, "start", async move { session.compat().mount().await }, convert::nothing)
+    }
+
     /// Makes users, and groups with the users in them.
     fn provision(
         &self,

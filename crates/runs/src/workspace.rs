@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bastide::model::PathGrant;
-use bastide::{Error, ErrorKind, Result};
+use bastide::{Condition, Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::agents::MaterialisedFile;
@@ -195,7 +195,7 @@ impl Workspace {
         if place.is_none() && Place::bare(source).is_some() {
             let message = format!("{} is a bare repository: it has no files", source.display());
             return Err(Error::new(ErrorKind::InvalidInput, message)
-                .with_hint("use `WorkspaceMode::Clone`"));
+                .with_condition(Condition::CloneAdvised));
         }
         if options.branch.is_some() {
             let message = "a run in place leaves its change in the folder, not on a branch";
@@ -336,8 +336,7 @@ fn be_alone(folder: &Path) -> Result<fs::File> {
     locked.map_err(|error| match error.kind() {
         io::ErrorKind::WouldBlock => {
             let message = format!("another run works in {}", folder.display());
-            Error::new(ErrorKind::Conflict, message)
-                .with_hint("wait for it, or use `WorkspaceMode::Clone`")
+            Error::new(ErrorKind::Conflict, message).with_condition(Condition::CloneAdvised)
         }
         _ => Error::new(ErrorKind::Io, format!("cannot lock {}: {error}", folder.display())),
     })

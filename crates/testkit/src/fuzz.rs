@@ -5,6 +5,7 @@
 //! run under [`run`], which mutates recorded inputs at random, and under a coverage-guided fuzzer.
 
 mod archive;
+mod egress;
 mod frames;
 mod manifest;
 mod mounts;
@@ -46,6 +47,11 @@ pub struct Target {
 
 /// Every target.
 pub const TARGETS: &[Target] = &[
+    egress::POLICY,
+    egress::PATH,
+    egress::DNS,
+    egress::HELLO,
+    egress::HEAD,
     frames::TARGET,
     manifest::JSON,
     manifest::DOCUMENT,

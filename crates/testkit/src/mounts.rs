@@ -1,7 +1,10 @@
 //! Cloud storage that a program of the host serves to sessions, against real servers on loopback.
 
+mod bad_way;
 mod lifecycle;
 mod manifests;
+mod programs;
+mod recipes;
 mod refusals;
 mod secrecy;
 mod servers;
@@ -17,7 +20,15 @@ use crate::suite::{Context, Trial, TrialError, skip};
 /// Every trial of mounts from outside.
 #[must_use]
 pub fn trials() -> Vec<Trial> {
-    [lifecycle::TRIALS, manifests::TRIALS, refusals::TRIALS, secrecy::TRIALS].concat()
+    [
+        lifecycle::TRIALS,
+        manifests::TRIALS,
+        programs::TRIALS,
+        recipes::TRIALS,
+        refusals::TRIALS,
+        secrecy::TRIALS,
+    ]
+    .concat()
 }
 
 /// Those that show that a session has mounts, however its base was made.

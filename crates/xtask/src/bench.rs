@@ -2,9 +2,10 @@
 
 mod image;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::python;
 use crate::shell::{Outcome, cargo, run as run_command, say, step, top, works};
 use crate::test::engine::Engine;
 use image::Image;
@@ -100,7 +101,25 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
             command.arg(option).arg(std::path::absolute(file)?);
         }
     }
-    run_command(&mut command)
+    run_command(&mut command)?;
+    if arguments.backend.is_none() {
+        bars(arguments, &reference()?)?;
+    }
+    Ok(())
+}
+
+/// The rows of the Python package.
+fn bars(arguments: &Arguments, python: &Path) -> Outcome {
+    let mut options = Vec::new();
+    if arguments.quick {
+        options.extend(["--rounds", "10"]);
+    }
+    if let Some(only) = &arguments.only {
+        options.extend(["--only", only.as_str()]);
+    }
+    options.extend(arguments.json.then_some("--json"));
+    options.extend(arguments.check.then_some("--check"));
+    python::bars(python, &options)
 }
 
 /// What is measured, for the record.

@@ -1,13 +1,15 @@
 //! `cargo xtask python`: builds the Python package and runs its tests, the reference's among them.
 
+mod wheel;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::shell::{Outcome, cargo, run as run_command, say, step, top, works};
+use crate::shell::{Outcome, cargo, run as run_command, step, top, works};
 
 /// What is installed beside the package; the SDK's own tests want the last few.
-const REQUIREMENTS: [&str; 11] = [
+const REQUIREMENTS: [&str; 12] = [
     "openai-agents==0.24.0",
     "pytest>=9.0.3",
     "pytest-asyncio",
@@ -19,6 +21,7 @@ const REQUIREMENTS: [&str; 11] = [
     "docker",
     "mypy",
     "maturin>=1.9,<2",
+    "uvloop",
 ];
 
 /// The SDK's own tests are in its source distribution.
@@ -35,9 +38,12 @@ pub(crate) struct Arguments {
     /// Leave the SDK's own tests out
     #[arg(long)]
     no_upstream: bool,
-    /// Build the wheel that is shipped, and test that one
+    /// Build the wheel that is shipped, and test that one, with every interpreter there is
     #[arg(long)]
     wheel: bool,
+    /// How the wheel is built: `dev` is quick, and for trying out how it is put together
+    #[arg(long, default_value = "wheel", requires = "wheel")]
+    profile: String,
 }
 
 /// Builds, installs and tests.
@@ -47,7 +53,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     step("an environment with the SDK");
     let python = environment(&folder)?;
     match arguments.wheel {
-        true => install_wheel(&folder, &python)?,
+        true => wheel::install(&folder, &python, &arguments.profile)?,
         false => install_build(&python)?,
     }
     step("tests of the Python package");
@@ -58,7 +64,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         "-p",
         "no:cacheprovider",
         "-c",
-        "python/pyproject.toml",
+        "pyproject.toml",
         // Once more, as everywhere: what passes then is named, and is a bug to be fixed.
         "--reruns=1",
         "-rR",
@@ -72,7 +78,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         return Ok(());
     }
     step("types of the Python package");
-    let mypy = ["-m", "mypy", "--config-file", "python/pyproject.toml", "-p", "bastide"];
+    let mypy = ["-m", "mypy", "--config-file", "pyproject.toml", "-p", "bastide"];
     run_command(Command::new(&python).args(mypy))?;
     let stubtest = ["-m", "mypy.stubtest", "bastide._native"];
     run_command(Command::new(&python).args(stubtest))?;
@@ -105,42 +111,35 @@ fn environment(folder: &Path) -> Outcome<PathBuf> {
 /// Installs what the workspace's own build gives: nothing is compiled twice.
 fn install_build(python: &Path) -> Outcome {
     step("the package, as the workspace builds it");
-    run_command(&mut cargo(&["build", "--workspace", "--lib", "--locked"]))?;
-    let built = top().join("target/debug/lib_native.so");
+    let build = ["build", "--workspace", "--lib", "--bin", "bastide", "--locked"];
+    run_command(&mut cargo(&build))?;
+    install_built(python, &top().join("target/debug"))
+}
+
+/// Puts what was built into the environment of an interpreter, as its wheel would.
+fn install_built(python: &Path, built: &Path) -> Outcome {
     let installed = site_packages(python)?.join("bastide");
     if installed.exists() {
         fs::remove_dir_all(&installed)?;
     }
     copy_all(&top().join("python/src/bastide"), &installed)?;
-    fs::copy(built, installed.join("_native.abi3.so"))?;
+    fs::copy(built.join("lib_native.so"), installed.join("_native.abi3.so"))?;
+    let program = python.with_file_name("bastide");
+    // One that runs cannot be written to.
+    if program.exists() {
+        fs::remove_file(&program)?;
+    }
+    fs::copy(built.join("bastide"), program)?;
     Ok(())
 }
 
-/// Builds the wheel that is shipped, and installs it.
-fn install_wheel(folder: &Path, python: &Path) -> Outcome {
-    step("the wheel");
-    let wheels = folder.join("wheels");
-    if wheels.exists() {
-        fs::remove_dir_all(&wheels)?;
-    }
-    let manifest = ["-m", "crates/python/Cargo.toml"];
-    let mut maturin = Command::new(python);
-    maturin
-        .args(["-m", "maturin", "build", "--release", "--locked", "--out"])
-        .arg(&wheels)
-        .args(manifest);
-    run_command(&mut maturin)?;
-    let wheel = fs::read_dir(&wheels)?.next().ok_or("maturin built nothing")??;
-    let size = wheel.metadata()?.len();
-    say(&format!("{}: {:.1} MiB", wheel.file_name().display(), size as f64 / f64::from(1 << 20)));
-    let installed = site_packages(python)?.join("bastide");
-    if installed.exists() {
-        fs::remove_dir_all(&installed)?;
-    }
-    let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
-    run_command(
-        Command::new(python).args(pip).args(["--force-reinstall", "--no-deps"]).arg(wheel.path()),
-    )
+/// Measures the clients beside the SDK's own; `reference` is the interpreter of an environment with the SDK.
+pub(crate) fn bars(reference: &Path, arguments: &[&str]) -> Outcome {
+    step("the Python clients");
+    let build = ["build", "--quiet", "--release", "--locked"];
+    run_command(cargo(&build).args(["-p", "bastide-python", "-p", "bastide-cli"]))?;
+    install_built(reference, &top().join("target/release"))?;
+    run_command(Command::new(reference).arg("python/bench/bars.py").args(arguments))
 }
 
 fn site_packages(python: &Path) -> Outcome<PathBuf> {

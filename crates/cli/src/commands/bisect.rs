@@ -100,9 +100,8 @@ impl Tried<'_> {
 
     /// Whether the test passes at a point.
     async fn passes(&self, ui: &Ui, point: &str) -> Result<bool> {
-        let mut forks = self.client.fork(self.session, 1, Some(point)).await?;
-        let lost = || Error::new(ErrorKind::Internal, "there is no fork");
-        let fork = forks.pop().ok_or_else(lost)?;
+        // It ends with us, whatever becomes of us.
+        let fork = self.client.fork_tied(self.session, point).await?;
         let argv = self.args.test.iter().map(|word| word.clone().into_vec());
         let mut command = Command::new(argv);
         if let Some(timeout) = self.args.timeout {

@@ -274,6 +274,7 @@ fn what_cannot_be_is_refused_with_the_reason_and_changes_nothing() {
         (&["y", "--agent-file", &unknown, "--workspace", work], "unknown key `colour`"),
         (&["shell", "--workspace", "/no/such/folder"], "cannot work in /no/such/folder"),
         (&["shell", "--workspace", bare], "is a bare repository"),
+        (&["shell", "--workspace", bare], "use `--mode clone`"),
         (
             &["shell", "--workspace", plain, "--mode", "worktree"],
             "is not the top of a git repository",

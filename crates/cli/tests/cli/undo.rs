@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -58,6 +58,29 @@ fn names_the_command_that_broke_a_test() {
     assert!(text(&refused.stderr).contains("at the oldest point already"), "{refused:?}");
     let refused = home.run(&["bisect", &id, "--", "true"]);
     assert!(text(&refused.stderr).contains("passes at the last point"), "{refused:?}");
+}
+
+/// Whatever becomes of a bisect, its forks go with it.
+#[test]
+fn leaves_no_fork_of_a_bisect_that_was_killed() {
+    let home = Home::new();
+    let id = journaled(&home);
+    home.say(&["exec", &id, "--", "sh", "-c", "echo 1 > one"]);
+    home.say(&["exec", &id, "--", "sh", "-c", "echo 2 > two"]);
+    let mut child = home.command(&["bisect", &id, "--", "sleep", "7150"]).spawn().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while home.folders().len() < 2 && Instant::now() < deadline {
+        pass(Duration::from_millis(5));
+    }
+    assert_eq!(home.folders().len(), 2, "the test is tried in a fork");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // It ends by itself, or is swept.
+    while home.folders().len() > 1 && Instant::now() < deadline {
+        home.sweep();
+        pass(Duration::from_millis(20));
+    }
+    assert_eq!(home.folders(), [id]);
 }
 
 #[test]

@@ -142,7 +142,9 @@ impl Client {
             other => return Err(unexpected(id, &other)),
         }
         record.spec.egress = Some(egress);
-        self.state.write(&record, &turn)
+        self.state.write(&record, &turn)?;
+        // The warden heard of the change before it hears of this: what the policy newly wants is listened to by then.
+        self.egress_status(id).await.map(drop)
     }
 
     async fn ask_egress(&self, id: &SessionId, request: &EgressRequest) -> Result<EgressResponse> {

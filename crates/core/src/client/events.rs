@@ -193,6 +193,7 @@ pub(super) fn intent(record: &Record, manifest: &Manifest) -> Value {
         "environment": variables,
         "secrets": names,
         "tied_to_owner": record.tied,
+        "lease": record.lease,
     })
 }
 
@@ -203,7 +204,7 @@ pub(super) fn up(session: &Session) -> Value {
 }
 
 /// The credentials in a manifest: whatever must not be stored with it.
-fn credentials(manifest: &Manifest) -> Vec<Secret> {
+pub(crate) fn credentials(manifest: &Manifest) -> Vec<Secret> {
     // Only mounts have any; and a manifest with many files is long.
     if manifest.mount_targets().is_ok_and(|mounts| mounts.is_empty()) {
         return Vec::new();

@@ -1,6 +1,6 @@
 //! Sessions that begin with the files of another.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -10,8 +10,9 @@ use bastide_model::snapshot::{FingerprintRecord, Snapshot};
 use super::create::{Start, uuid_of};
 use super::{Client, DEFAULT_ROOT, removal};
 use crate::backend::SessionId;
-use crate::journal::{ForkOrigin, JournalContext, JournalLog, read_log};
+use crate::journal::{ForkOrigin, JournalContext, JournalLog, begin_fork, read_log};
 use crate::session::lifecycle::Preserved;
+use crate::snapshot::store::points::PointOwner;
 use crate::snapshot::store::{Store, StoreSnapshot, Tree};
 use crate::snapshot::{Saved, SnapshotKeeper, Workspace};
 use crate::state::Record;
@@ -32,6 +33,16 @@ pub(super) struct ForkSource {
     tree: String,
     /// Saves the fork itself.
     keeper: Arc<dyn SnapshotKeeper>,
+}
+
+impl ForkSource {
+    /// Puts on record what a fork begins with, in the folder it has been given: before there is anything to fork, so
+    /// that there is no fork without it.
+    pub(super) async fn put_on_record(&self, id: &SessionId, folder: &Path) -> Result<()> {
+        let owner = PointOwner::Session(id.to_string());
+        self.store.share_point(&self.session, &self.tree, owner).await?;
+        begin_fork(folder, ForkOrigin { session: self.session.clone(), tree: self.tree.clone() })
+    }
 }
 
 #[async_trait]
@@ -72,6 +83,27 @@ impl Client {
         count: usize,
         at: Option<&str>,
     ) -> Result<Vec<Session>> {
+        self.fork_as(session, count, at, false).await
+    }
+
+    /// A fork as [`fork`](Self::fork) makes it, that ends with this process: whoever tries something leaves nothing
+    /// behind, however it ends.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub async fn fork_tied(&self, session: &Session, at: Option<&str>) -> Result<Session> {
+        let fork = self.fork_as(session, 1, at, true).await?.pop();
+        fork.ok_or_else(|| Error::new(ErrorKind::Internal, "there is no fork"))
+    }
+
+    async fn fork_as(
+        &self,
+        session: &Session,
+        count: usize,
+        at: Option<&str>,
+        is_tied: bool,
+    ) -> Result<Vec<Session>> {
         if count == 0 || count > MOST {
             let message = format!("{count} is no number of forks");
             return Err(Error::new(ErrorKind::InvalidInput, message)
@@ -84,17 +116,29 @@ impl Client {
                 .with_hint("save a snapshot of it, and make a session with that here"));
         }
         removal::check_backend(self.backend.as_ref(), id, session.backend.name())?;
-        let record = self
+        let mut record = self
             .state
             .record(id)?
             .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no session {id}")))?;
+        record.tied |= is_tied;
         let journal = JournalContext::of(session)?;
-        let tree = Box::pin(journal.fork_tree(at)).await?;
+        let tree = Box::pin(journal.hold(at)).await?;
+        let made = self.fork_all(session, &record, &tree, count).await;
+        Box::pin(journal.release(&tree)).await;
+        made
+    }
+
+    async fn fork_all(
+        &self,
+        session: &Session,
+        record: &Record,
+        tree: &str,
+        count: usize,
+    ) -> Result<Vec<Session>> {
         let mut forks = Vec::with_capacity(count);
         while forks.len() < count {
             let some = AT_ONCE.min(count - forks.len());
-            let making =
-                (0..some).map(|_| Box::pin(self.fork_one(session, &record, &journal, &tree)));
+            let making = (0..some).map(|_| Box::pin(self.fork_one(session, record, tree)));
             let made = futures::future::join_all(making).await;
             let mut failed = None;
             for one in made {
@@ -114,13 +158,7 @@ impl Client {
         Ok(forks)
     }
 
-    async fn fork_one(
-        &self,
-        session: &Session,
-        from: &Record,
-        journal: &JournalContext,
-        tree: &str,
-    ) -> Result<Session> {
+    async fn fork_one(&self, session: &Session, from: &Record, tree: &str) -> Result<Session> {
         let id = SessionId::random();
         let mut manifest = session.manifest();
         let mut record = Record::intent(id.clone(), self.backend.name(), from.spec.clone());
@@ -144,6 +182,7 @@ impl Client {
         record.git = from.git.clone();
         record.concurrency = from.concurrency;
         record.journal = from.journal;
+        record.lease = from.lease;
         let uuid = uuid_of(&id)?;
         let is_stored = match session.snapshot() {
             Snapshot::Custom(custom) => custom.downcast::<StoreSnapshot>().is_some(),
@@ -170,19 +209,7 @@ impl Client {
             name: None,
             origin: Some(origin),
         };
-        let fork = self.reserve_and_boot(record, start).await?;
-        let begun = async {
-            journal.share_with(tree, id.as_str()).await?;
-            let origin = ForkOrigin { session: session.id().to_string(), tree: tree.to_owned() };
-            JournalContext::of(&fork)?.begin_fork(origin)
-        };
-        match begun.await {
-            Ok(()) => Ok(fork),
-            Err(error) => {
-                drop(fork.delete().await);
-                Err(error)
-            }
-        }
+        self.reserve_and_boot(record, start, None).await
     }
 
     /// The points of a session, whether it runs or not.

@@ -17,6 +17,7 @@ use tokio::sync::{Notify, mpsc};
 use super::ReferenceSession;
 use crate::compat::raise;
 use crate::events::Finished;
+use crate::journal::withdrawn;
 use crate::{Command, Error, ErrorKind, Exit, OutputEvent, Process, ProcessId, Reason, Result};
 
 /// How much output of one process waits to be collected before the process has to wait.
@@ -106,7 +107,10 @@ impl ReferenceSession<'_> {
             terminal,
         });
         let point = self.session.begin_point(&command).await?;
-        let process = self.session.spawn_unrecorded(command).await?.with_point(point);
+        let process = match self.session.spawn_unrecorded(command).await {
+            Ok(process) => process.with_point(point),
+            Err(error) => return Err(withdrawn(point, error).await),
+        };
         let (to_process, words) = mpsc::channel(16);
         let entry = Entry {
             process: process.id(),

@@ -71,6 +71,25 @@ impl ReferenceSession<'_> {
         scope.record_unit(work).await
     }
 
+    /// Mounts what the manifest of the session names and is not mounted yet. To be called when the rest of
+    /// it is laid out: nothing of that may be written into a store.
+    ///
+    /// # Errors
+    ///
+    /// Fails if something cannot be mounted; what this mounted before is not mounted then.
+    pub async fn mount(self) -> Result<()> {
+        let session = self.session;
+        let scope = session.extension("mount", || json!({}));
+        let work = async {
+            let _turn = session.life.turn.lock().await;
+            session.check_up()?;
+            let manifest = session.manifest();
+            let mounted = workspace::mounts::mount_all(session, &manifest).await;
+            mounted.map_err(|error| session.at_edge(error))
+        };
+        scope.record_unit(work).await
+    }
+
     /// Makes the users and groups of another manifest.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::PointKind;
 use super::context::{JournalContext, new_point};
-use crate::{Command, Exit, Reason, Result};
+use crate::{Command, Error, Exit, Reason, Result};
 
 /// How much of a command line a point shows.
 const LABEL: usize = 300;
@@ -16,6 +16,14 @@ pub(crate) struct CommandPoint {
     number: u64,
 }
 
+/// The reason why a command was not started, once nothing is on record of it.
+pub(crate) async fn withdrawn(point: Option<CommandPoint>, error: Error) -> Error {
+    if let Some(point) = point {
+        point.withdraw().await;
+    }
+    error
+}
+
 impl CommandPoint {
     /// Keeps what the workspace is before a command.
     pub(crate) async fn begin(context: JournalContext, command: &Command) -> Result<Self> {
@@ -23,7 +31,7 @@ impl CommandPoint {
             let (_lock, mut journal) = context.locked().await?;
             let (saved, frozen, _) = context.save().await?;
             let mut point =
-                new_point(&journal, PointKind::Command, label(command), saved.fingerprint);
+                new_point(&journal, PointKind::Command, context.label(command), saved.fingerprint);
             point.frozen = frozen;
             let number = point.number;
             journal.push(point);
@@ -33,6 +41,17 @@ impl CommandPoint {
         Ok(Self { context: Arc::new(context), number })
     }
 
+    /// Takes it off the record: the command was not started.
+    async fn withdraw(self) {
+        let withdrawn = async {
+            let (_lock, mut journal) = self.context.locked().await?;
+            journal.withdraw(self.number);
+            self.context.commit(&mut journal)
+        };
+        // Its point stays without an end then.
+        drop(Box::pin(withdrawn).await);
+    }
+
     /// Puts on record what the command did.
     pub(crate) async fn finish(&self, exit: &Exit) -> Result<()> {
         if exit.reason == Reason::Detached {
@@ -40,10 +59,16 @@ impl CommandPoint {
         }
         let (_lock, mut journal) = self.context.locked().await?;
         let number = self.number;
-        let Some(before) = journal.points.iter().find(|point| point.number == number) else {
+        let Some(index) = journal.points.iter().position(|point| point.number == number) else {
             return Ok(());
         };
-        let before = before.before.clone();
+        let point = &mut journal.points[index];
+        if index >= journal.applied || point.aside || point.after.is_some() {
+            // Whoever took it back ended it, and has on record what it had done by then.
+            point.exit = Some(exit.code);
+            return self.context.commit(&mut journal);
+        }
+        let before = point.before.clone();
         let (saved, frozen, _) = self.context.save().await?;
         let changes = self.context.summary(&before, &saved.fingerprint).await?;
         let is_last = journal.active().last().is_some_and(|point| point.number == number);
@@ -60,16 +85,19 @@ impl CommandPoint {
     }
 }
 
-/// A command line, bounded.
-fn label(command: &Command) -> String {
-    let words: Vec<_> = command.argv.iter().map(|word| String::from_utf8_lossy(word)).collect();
-    let line = match words.as_slice() {
-        // What somebody wrote for a shell is what they know it by.
-        [_, _, line] if command.is_shell => line.to_string(),
-        _ => words.join(" "),
-    };
-    match line.char_indices().nth(LABEL) {
-        Some((end, _)) => format!("{}…", &line[..end]),
-        None => line,
+impl JournalContext {
+    /// A command line without secrets, bounded.
+    fn label(&self, command: &Command) -> String {
+        let words: Vec<_> = command.argv.iter().map(|word| String::from_utf8_lossy(word)).collect();
+        let mut line = match words.as_slice() {
+            // What somebody wrote for a shell is what they know it by.
+            [_, _, line] if command.is_shell => line.to_string(),
+            _ => words.join(" "),
+        };
+        self.redactor.text(&mut line);
+        match line.char_indices().nth(LABEL) {
+            Some((end, _)) => format!("{}…", &line[..end]),
+            None => line,
+        }
     }
 }

@@ -1,10 +1,119 @@
 //! Taking changes back in a folder that others change, too.
 
-use crate::snapshot::store::points::{FileTree, Node, TreePath, shown};
+use super::context::JournalContext;
+use super::file::Journal;
+use super::names::Spot;
+use super::{Point, PointKind};
+use crate::snapshot::store::points::{FileTree, Node, OpenPoint, TreePath, shown};
 use crate::{Error, ErrorKind, Result};
 
 /// How many paths an error names.
 const NAMED: usize = 10;
+
+impl JournalContext {
+    /// What a folder of the caller's becomes: what commands changed is taken back, what others changed
+    /// stays. `live` commands run as far as anybody knows.
+    pub(super) async fn reverted(
+        &self,
+        journal: &Journal,
+        now: &OpenPoint,
+        index: usize,
+        live: usize,
+    ) -> Result<String> {
+        // Every command is a point that has no end until it ends. With as many commands as such points, all of them
+        // run, and have changed whatever changed since.
+        let is_open = |point: &&Point| point.after.is_none() && !point.aside;
+        let all_run = journal.active().iter().filter(is_open).count() == live;
+        let mut next = now.clone();
+        let mut pairs: Vec<(OpenPoint, OpenPoint)> = Vec::new();
+        for point in journal.active()[index..].iter().rev() {
+            // At a checkpoint nothing changed.
+            if point.aside || point.kind == PointKind::Checkpoint {
+                continue;
+            }
+            let before = self.open(&point.before, &point.title()).await?;
+            let after = match &point.after {
+                Some(after) => self.open(after, &point.title()).await?,
+                None if all_run => next,
+                None => return Err(unfinished(point)),
+            };
+            next = before.clone();
+            pairs.push((before, after));
+        }
+        let pairs: Vec<(&FileTree, &FileTree)> =
+            pairs.iter().map(|(before, after)| (&*before.tree, &*after.tree)).collect();
+        let tree = revert(FileTree::clone(&now.tree), &pairs)?;
+        if !self.options.commands {
+            self.refuse_unknown(&journal.points[index], &tree).await?;
+        }
+        self.store.compose()?.keep(&self.id, &tree)
+    }
+
+    /// Refuses to leave a folder of the caller's as something else than what was asked for: without a journal nobody
+    /// knows who changed what.
+    async fn refuse_unknown(&self, point: &Point, tree: &FileTree) -> Result<()> {
+        let wanted = self.open(&point.before, &point.title()).await?;
+        let left: Vec<TreePath> =
+            wanted.tree.changes_to(tree).into_iter().map(|change| change.path).collect();
+        match left.is_empty() {
+            true => Ok(()),
+            false => Err(conflict("nobody knows who changed these since", &left).with_hint(
+                "nothing was changed: only a session with `--journal` tells your edits from those of its commands; \
+                 `bastide restore` brings single files back",
+            )),
+        }
+    }
+
+    /// Refuses to replace what others than commands changed in a folder of the caller's since a point, or since the
+    /// last checkpoint: that was asked for, and keeps what was there.
+    pub(super) async fn refuse_foreign(
+        &self,
+        journal: &Journal,
+        spot: &Spot,
+        path: &TreePath,
+        now: &OpenPoint,
+    ) -> Result<()> {
+        let active: Vec<&Point> = journal.active().iter().filter(|point| !point.aside).collect();
+        let asked = |point: &&&Point| point.kind == PointKind::Checkpoint;
+        let checkpoint = active.iter().rev().find(asked).filter(|it| it.number > spot.order);
+        let (since, start) = match checkpoint {
+            Some(point) => (point.number, point.before.clone()),
+            None => (spot.order, spot.tree.clone()),
+        };
+        let mut foreign: Vec<TreePath> = Vec::new();
+        let mut at = self.open(&start, &spot.title).await?;
+        let mut edits = |from: &OpenPoint, to: &OpenPoint| {
+            let changes = from.tree.changes_to(&to.tree).into_iter().map(|change| change.path);
+            foreign.extend(changes.filter(|change| change.starts_with(path)));
+        };
+        for point in active.iter().filter(|point| point.number > since) {
+            let before = self.open(&point.before, &point.title()).await?;
+            edits(&at, &before);
+            at = match &point.after {
+                Some(after) => self.open(after, &point.title()).await?,
+                // What it changed cannot be told from what others did.
+                None => before,
+            };
+        }
+        edits(&at, now);
+        foreign.sort();
+        foreign.dedup();
+        match foreign.is_empty() {
+            true => Ok(()),
+            false => Err(refused(&foreign).with_hint(
+                "nothing was changed; `bastide checkpoint` keeps what is there now, and can be followed by this",
+            )),
+        }
+    }
+}
+
+fn unfinished(point: &Point) -> Error {
+    let message = format!("nobody saw the command of {} end", point.title());
+    Error::new(ErrorKind::Conflict, message).with_hint(
+        "in a folder of yours, what it changed cannot be told from what you changed; `bastide restore` brings single \
+         files back",
+    )
+}
 
 /// Takes one change of a tree after the other back, the last one first: from what was after it to what
 /// was before it. What others changed since stays; where both changed the same, nothing is done at all.
@@ -48,14 +157,18 @@ fn is_same(one: Option<&Node>, other: Option<&Node>) -> bool {
 
 /// Somebody else changed what is to be taken back.
 pub(super) fn refused(paths: &[TreePath]) -> Error {
+    conflict("changed since, and not by a command", paths)
+        .with_hint("nothing was changed; move those files away, or undo your own edits first")
+}
+
+/// These stand in the way.
+fn conflict(why: &str, paths: &[TreePath]) -> Error {
     let mut named: Vec<String> = paths.iter().take(NAMED).map(shown).collect();
     if paths.len() > NAMED {
         named.push(format!("{} more", paths.len() - NAMED));
     }
-    let message = format!("changed by somebody else since: {}", named.join(", "));
-    Error::new(ErrorKind::Conflict, message)
+    Error::new(ErrorKind::Conflict, format!("{why}: {}", named.join(", ")))
         .with_context("paths", paths.iter().take(1000).map(shown).collect::<Vec<_>>())
-        .with_hint("nothing was changed; move those files away, or undo your own edits first")
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use super::freeze::Freeze;
 use super::{
     ChangeSummary, CheckpointReport, JournalLog, JournalOptions, Mechanism, Point, PointKind, names,
 };
+use crate::events::Redactor;
 use crate::link::Link;
 use crate::snapshot::store::points::{FileTree, OpenPoint, PointOwner, SavedPoint, lost, shown};
 use crate::snapshot::store::{SnapshotInfo, Store, Tree};
@@ -33,6 +34,7 @@ pub(crate) struct JournalContext {
     left_out: Vec<Vec<u8>>,
     pub(super) in_place: bool,
     pub(super) options: JournalOptions,
+    pub(super) redactor: Redactor,
 }
 
 impl JournalContext {
@@ -58,6 +60,7 @@ impl JournalContext {
             left_out,
             in_place: session.life.terms.is_callers,
             options: session.life.terms.journal.unwrap_or_default(),
+            redactor: session.redactor(),
         })
     }
 
@@ -191,21 +194,27 @@ impl JournalContext {
 }
 
 impl JournalContext {
-    /// The tree of a point, or of what the workspace is now, as one that stays while it is needed.
-    pub(crate) async fn fork_tree(&self, at: Option<&str>) -> Result<String> {
-        match at {
-            Some(at) => {
-                let (_lock, journal) = self.locked().await?;
-                Ok(names::find(&journal, at)?.tree)
-            }
-            None => Ok(self.checkpoint(None).await?.point.before),
-        }
+    /// The tree of a point, or of what the workspace is now. It stays until it is released: it need not be a point.
+    pub(crate) async fn hold(&self, at: Option<&str>) -> Result<String> {
+        let (_lock, mut journal) = self.locked().await?;
+        let tree = match at {
+            Some(at) => names::find(&journal, at)?.tree,
+            None => self.save().await?.0.fingerprint,
+        };
+        journal.hold(&tree);
+        self.commit(&mut journal)?;
+        Ok(tree)
     }
 
-    /// Gives a tree of this session to a fork.
-    pub(crate) async fn share_with(&self, tree: &str, fork: &str) -> Result<()> {
-        let owner = PointOwner::Session(fork.to_owned());
-        self.store.share_point(&self.id, tree, owner).await.map(drop)
+    /// Gives up a tree that was held.
+    pub(crate) async fn release(&self, tree: &str) {
+        let released = async {
+            let (_lock, mut journal) = self.locked().await?;
+            journal.release(tree);
+            self.commit(&mut journal)
+        };
+        // It goes by itself after a while.
+        drop(Box::pin(released).await);
     }
 
     /// Keeps a point for ever, as a snapshot.
@@ -236,7 +245,7 @@ pub(super) fn new_point(
         after: None,
         changes: ChangeSummary::default(),
         frozen: Duration::ZERO,
-        mechanism: Mechanism::Store,
+        mechanism: Mechanism::default(),
         aside: false,
     }
 }

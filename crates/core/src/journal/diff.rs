@@ -83,10 +83,12 @@ impl JournalContext {
     pub(crate) async fn diff(&self, range: Option<&str>, path: Option<&str>) -> Result<DiffReport> {
         let path = path.map(tree_path).transpose()?.unwrap_or_default();
         let (_lock, mut journal) = self.locked().await?;
-        let (from, to) = match range {
-            Some(range) => names::range(&journal, range)?,
-            None => (self.last_step(&journal)?, None),
+        let Some(range) = range else {
+            let (now, from, title) = self.undoable(&journal).await?;
+            self.commit(&mut journal)?;
+            return report(title, "now".to_owned(), from, now, path).await;
         };
+        let (from, to) = names::range(&journal, range)?;
         let earlier = self.open(&from.tree, &from.title).await?;
         let (later, title) = match &to {
             Some(to) => (self.open(&to.tree, &to.title).await?, to.title.clone()),
@@ -98,32 +100,49 @@ impl JournalContext {
                 (now, "now".to_owned())
             }
         };
-        let (from, to) = (from.title, title);
-        let compare = move || compare(&earlier, &later, &path);
-        let files = tokio::task::spawn_blocking(compare).await.map_err(|error| {
-            Error::new(ErrorKind::Internal, "work on a difference was lost").with_source(error)
-        })??;
-        Ok(DiffReport { from, to, files })
+        report(from.title, title, earlier, later, path).await
     }
 
-    /// Where an undo would go.
-    fn last_step(&self, journal: &Journal) -> Result<names::Spot> {
-        let is_step = |point: &&super::Point| {
-            let is_state = point.kind == super::PointKind::Checkpoint;
-            !(point.aside || is_state && self.options.commands)
-        };
-        match journal.active().iter().rev().find(is_step) {
-            Some(point) => Ok(names::Spot {
-                order: point.number,
-                tree: point.before.clone(),
-                title: match point.kind {
-                    super::PointKind::Checkpoint => point.title(),
-                    _ => format!("before {}", point.title()),
-                },
-            }),
-            None => names::find(journal, "0"),
+    /// What the workspace is now, what an undo would make of it, and what that is called. Without anything to undo, the
+    /// beginning.
+    async fn undoable(&self, journal: &Journal) -> Result<(OpenPoint, OpenPoint, String)> {
+        if journal.points.is_empty() {
+            names::find(journal, "0")?;
         }
+        let (saved, ..) = self.save().await?;
+        let now = self.open(&saved.fingerprint, "the workspace").await?;
+        let Ok(index) = self.step_back(journal, &saved, 1) else {
+            let first = names::find(journal, "0")?;
+            return Ok((now, self.open(&first.tree, &first.title).await?, first.title));
+        };
+        let point = &journal.points[index];
+        let title = match point.kind {
+            super::PointKind::Checkpoint => point.title(),
+            _ => format!("before {}", point.title()),
+        };
+        // Where an undo would be refused, all that is different is shown.
+        let reverted = match self.in_place {
+            true => self.reverted(journal, &now, index, 0).await.ok(),
+            false => None,
+        };
+        let tree = reverted.as_ref().unwrap_or(&point.before);
+        let from = self.open(tree, &title).await?;
+        Ok((now, from, title))
     }
+}
+
+async fn report(
+    from: String,
+    to: String,
+    earlier: OpenPoint,
+    later: OpenPoint,
+    path: TreePath,
+) -> Result<DiffReport> {
+    let compare = move || compare(&earlier, &later, &path);
+    let files = tokio::task::spawn_blocking(compare).await.map_err(|error| {
+        Error::new(ErrorKind::Internal, "work on a difference was lost").with_source(error)
+    })??;
+    Ok(DiffReport { from, to, files })
 }
 
 fn compare(from: &OpenPoint, to: &OpenPoint, path: &TreePath) -> Result<Vec<FileDiff>> {

@@ -28,6 +28,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How long to wait before looking again.
 const AGAIN: Duration = Duration::from_millis(2);
 
+/// How long a tree is held for somebody who does not come back.
+const HOLD: u64 = 60 * 60 * 1000;
+
 /// How many names of points that are gone are remembered.
 const GONE_NAMES: usize = 200;
 
@@ -53,6 +56,17 @@ pub(crate) struct Journal {
     pub(super) thinned_names: Vec<String>,
     /// What the session was forked from.
     pub(super) origin: Option<ForkOrigin>,
+    /// Trees that forks are being made of.
+    #[serde(default)]
+    held: Vec<Hold>,
+}
+
+/// A tree that somebody needs though it may be no point.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Hold {
+    tree: String,
+    /// When whoever wanted it is taken for dead, in milliseconds since 1970.
+    until_ms: u64,
 }
 
 /// What `redo` goes back to.
@@ -94,6 +108,7 @@ impl Default for Journal {
             thinned: 0,
             thinned_names: Vec::new(),
             origin: None,
+            held: Vec::new(),
         }
     }
 }
@@ -203,6 +218,29 @@ impl Journal {
         self.applied = self.points.len();
     }
 
+    /// Takes a point back that nothing came of.
+    pub(super) fn withdraw(&mut self, number: u64) {
+        let last = self.applied.checked_sub(1).and_then(|last| self.points.get(last));
+        if last.is_some_and(|point| point.number == number && point.after.is_none()) {
+            self.applied -= 1;
+            self.points.remove(self.applied);
+        }
+    }
+
+    /// Keeps a tree for a while, whatever becomes of its point.
+    pub(super) fn hold(&mut self, tree: &str) {
+        let now = now_ms();
+        self.held.retain(|hold| hold.until_ms > now);
+        self.held.push(Hold { tree: tree.to_owned(), until_ms: now + HOLD });
+    }
+
+    /// Gives up a tree that was kept for a while. Others may hold it, too.
+    pub(super) fn release(&mut self, tree: &str) {
+        if let Some(index) = self.held.iter().position(|hold| hold.tree == tree) {
+            self.held.remove(index);
+        }
+    }
+
     /// Removes the oldest points there are too many of. What was undone goes last.
     pub(super) fn thin(&mut self, keep: &JournalOptions) {
         let now = now_ms();
@@ -236,6 +274,7 @@ impl Journal {
             .chain(self.undone.iter().map(|undone| undone.tree.clone()))
             .chain(self.last.clone())
             .chain(self.origin.iter().map(|origin| origin.tree.clone()))
+            .chain(self.held.iter().map(|hold| hold.tree.clone()))
             .collect()
     }
 }

@@ -1,5 +1,7 @@
 //! Taking the changes of a fork over.
 
+use std::path::Path;
+
 use super::context::{JournalContext, new_point};
 use super::file::{ForkOrigin, Journal};
 use super::lines;
@@ -29,15 +31,15 @@ pub struct MergeReport {
     pub conflicts: Vec<(String, Option<String>)>,
 }
 
-impl JournalContext {
-    /// Puts on record what a session was forked from.
-    pub(crate) fn begin_fork(&self, origin: ForkOrigin) -> Result<()> {
-        let mut journal = Journal::read(&self.folder)?;
-        journal.last = Some(origin.tree.clone());
-        journal.origin = Some(origin);
-        journal.write(&self.folder)
-    }
+/// Puts on record what a session was forked from, in the folder of the new one.
+pub(crate) fn begin_fork(folder: &Path, origin: ForkOrigin) -> Result<()> {
+    let mut journal = Journal::default();
+    journal.last = Some(origin.tree.clone());
+    journal.origin = Some(origin);
+    journal.write(folder)
+}
 
+impl JournalContext {
     /// Takes over what was changed in a fork.
     pub(crate) async fn merge(&self, fork: &Self) -> Result<MergeReport> {
         if self.id == fork.id {
@@ -54,8 +56,8 @@ impl JournalContext {
         let base = self.store.open_point(&base_of, &base).await?;
         let (theirs, ..) = fork.save().await?;
         let theirs = fork.open(&theirs.fingerprint, "the fork").await?;
-        let quiet = self.quiet(|_| Ok(())).await?;
-        let ours = self.open(&quiet.saved.fingerprint, "the workspace").await?;
+        let (quiet, _) = self.ended(self.still().await?).await?;
+        let ours = quiet.now.clone();
         let base = base.owned_as(&ours);
         let theirs = theirs.owned_as(&ours);
         let (store, id, from) = (self.store.clone(), self.id.clone(), fork.id.clone());
@@ -70,6 +72,7 @@ impl JournalContext {
                 ending: format!(".fork-{from}").into_bytes(),
                 merged: Vec::new(),
                 conflicts: Vec::new(),
+                moved: Vec::new(),
             };
             merge.run()?;
             let Merge { tree, merged, conflicts, .. } = merge;
@@ -121,6 +124,8 @@ struct Merge<'a> {
     ending: Vec<u8>,
     merged: Vec<String>,
     conflicts: Vec<(String, Option<String>)>,
+    /// Folders of the fork that lie beside something of the session's: where they are there, and here.
+    moved: Vec<(TreePath, TreePath)>,
 }
 
 impl Merge<'_> {
@@ -134,20 +139,23 @@ impl Merge<'_> {
 
     fn take(&mut self, change: Change) -> Result<()> {
         let Change { path, before, after } = change;
+        if let Some((from, to)) = self.moved.iter().find(|(from, _)| path.starts_with(from)) {
+            // What is in a folder goes where the folder went.
+            let place = [to.as_slice(), &path[from.len()..]].concat();
+            if let Some(node) = after {
+                self.tree.0.insert(place, node);
+            }
+            return Ok(());
+        }
         let own = self.tree.get(&path).cloned();
-        let same = |one: &Option<Node>, other: &Option<Node>| match (one, other) {
-            (Some(one), Some(other)) => one.is_like(other),
-            (None, None) => true,
-            _ => false,
-        };
-        if same(&own, &before) {
+        if is_same(own.as_ref(), before.as_ref()) {
             match after {
                 Some(node) => drop(self.tree.0.insert(path, node)),
                 None => drop(self.tree.0.remove(&path)),
             }
             return Ok(());
         }
-        if same(&own, &after) {
+        if is_same(own.as_ref(), after.as_ref()) {
             return Ok(());
         }
         let Some(theirs) = after else {
@@ -155,22 +163,52 @@ impl Merge<'_> {
             self.conflicts.push((shown(&path), None));
             return Ok(());
         };
-        if theirs.is_dir() && own.as_ref().is_some_and(Node::is_dir) {
+        if let (Some(own), Some(before)) = (&own, &before)
+            && let Some(node) = self.merged_node(before, own, &theirs)?
+        {
+            if !node.is_dir() {
+                self.merged.push(shown(&path));
+            }
+            self.tree.0.insert(path, node);
             return Ok(());
         }
-        if let (Some(own), Some(before)) = (&own, &before)
-            && let Some(node) = self.merged_file(before, own, &theirs)?
+        if let Some(own) = &own
+            && own.is_dir()
+            && theirs.is_dir()
+            && before.is_none()
         {
-            self.merged.push(shown(&path));
-            self.tree.0.insert(path, node);
+            // Both made a folder of that name; what is in it matters.
             return Ok(());
         }
         self.beside(&path, theirs);
         Ok(())
     }
 
-    /// Both changes of a file, where they are of different lines.
-    fn merged_file(&self, base: &Node, own: &Node, theirs: &Node) -> Result<Option<Node>> {
+    /// Both changes of a file or folder, where they do not touch each other.
+    fn merged_node(&self, base: &Node, own: &Node, theirs: &Node) -> Result<Option<Node>> {
+        let kind = match (&own.kind, &theirs.kind) {
+            (own, other) if own == other => own.clone(),
+            (own, other) if *other == base.kind => own.clone(),
+            (own, other) if *own == base.kind => other.clone(),
+            _ => match self.merged_text(base, own, theirs)? {
+                Some(kind) => kind,
+                None => return Ok(None),
+            },
+        };
+        let (Some(mode), Some(uid), Some(gid), Some(attributes)) = (
+            one_of(&base.mode, &own.mode, &theirs.mode),
+            one_of(&base.uid, &own.uid, &theirs.uid),
+            one_of(&base.gid, &own.gid, &theirs.gid),
+            one_of(&base.attributes, &own.attributes, &theirs.attributes),
+        ) else {
+            return Ok(None);
+        };
+        let modified = own.modified.max(theirs.modified);
+        Ok(Some(Node { kind, mode, uid, gid, modified, attributes }))
+    }
+
+    /// Both changes of a text, where they are of different lines.
+    fn merged_text(&self, base: &Node, own: &Node, theirs: &Node) -> Result<Option<NodeKind>> {
         let text = |node: &Node, point: &OpenPoint| -> Result<Option<Vec<u8>>> {
             let NodeKind::File { pieces, .. } = &node.kind else { return Ok(None) };
             let content = point.content(pieces, MAX_TEXT)?;
@@ -180,20 +218,14 @@ impl Merge<'_> {
         let (Some(before), Some(ours), Some(other)) = texts else { return Ok(None) };
         let Some(content) = lines::merge(&before, &ours, &other) else { return Ok(None) };
         let size = u64::try_from(content.len()).unwrap_or(u64::MAX);
-        let kind = NodeKind::File { size, pieces: self.composer.file(&content)?, group: None };
-        let mode = if own.mode == base.mode { theirs.mode } else { own.mode };
-        let modified = own.modified.max(theirs.modified);
-        Ok(Some(Node { kind, mode, modified, ..own.clone() }))
+        // Names of one file on both sides stay so: each of them becomes the same.
+        let group = own.group().filter(|group| theirs.group() == Some(*group)).cloned();
+        Ok(Some(NodeKind::File { size, pieces: self.composer.file(&content)?, group }))
     }
 
-    /// Puts what the fork has beside what is here.
+    /// Puts what the fork has beside what is here, under a name that nothing has. What lies there already and is the
+    /// same is that.
     fn beside(&mut self, path: &TreePath, theirs: Node) {
-        let mut place = path.clone();
-        if let Some(name) = place.last_mut() {
-            name.truncate(MAX_NAME - self.ending.len());
-            name.extend_from_slice(&self.ending);
-        }
-        self.conflicts.push((shown(path), Some(shown(&place))));
         // As a file of its own: other names of it are somewhere else.
         let node = match theirs.kind {
             NodeKind::File { size, pieces, .. } => {
@@ -201,19 +233,45 @@ impl Merge<'_> {
             }
             _ => theirs,
         };
+        let mut place = path.clone();
+        for number in 1_u32.. {
+            let mut ending = self.ending.clone();
+            if number > 1 {
+                ending.extend(format!(".{number}").into_bytes());
+            }
+            if let (Some(name), Some(last)) = (path.last(), place.last_mut()) {
+                last.clone_from(name);
+                last.truncate(MAX_NAME.saturating_sub(ending.len()));
+                last.extend(ending);
+            }
+            let is_known = |tree: &FileTree| tree.get(&place).is_some();
+            let is_it = self.tree.get(&place) == Some(&node) && !node.is_dir();
+            if is_it || !(is_known(&self.tree) || is_known(&self.theirs.tree)) {
+                break;
+            }
+        }
+        self.conflicts.push((shown(path), Some(shown(&place))));
+        if node.is_dir() {
+            self.moved.push((path.clone(), place.clone()));
+        }
         self.tree.0.insert(place, node);
     }
 
-    /// Whatever is to be in the tree lies in a folder: one that either side removed comes back for what the other has in
-    /// it, and what took its place goes beside it.
+    /// Whatever is to be in the tree lies in a folder. One that either side removed comes back for what the other has in
+    /// it; where something else took its place, the session's own stays, and the fork's goes beside it.
     fn complete_folders(&mut self) {
         while let Some(stray) = self.tree.stray().cloned() {
             let above: TreePath = stray[..stray.len() - 1].to_vec();
-            let known = [self.ours, self.theirs, self.base];
-            let folder = known
-                .iter()
-                .find_map(|point| point.tree.get(&above).filter(|node| node.is_dir()).cloned());
+            let folder_of =
+                |point: &OpenPoint| point.tree.get(&above).filter(|node| node.is_dir()).cloned();
+            let own = folder_of(self.ours);
+            let is_own = own.is_some();
+            let folder = own.or_else(|| folder_of(self.theirs)).or_else(|| folder_of(self.base));
             match (self.tree.0.remove(&above), folder) {
+                (Some(own), Some(folder)) if !is_own => {
+                    self.tree.0.insert(above.clone(), own);
+                    self.move_beside(&above, folder);
+                }
                 (other, Some(folder)) => {
                     self.tree.0.insert(above.clone(), folder);
                     if let Some(other) = other {
@@ -229,5 +287,42 @@ impl Merge<'_> {
                 }
             }
         }
+    }
+
+    /// Puts a folder beside what is in its place, with all that is to be in it.
+    fn move_beside(&mut self, above: &TreePath, folder: Node) {
+        self.beside(above, folder);
+        let Some((_, place)) = self.moved.last().cloned() else { return };
+        let below = |path: &TreePath| path.starts_with(above) && path.len() > above.len();
+        let strays: Vec<TreePath> =
+            self.tree.0.keys().filter(|path| below(path)).cloned().collect();
+        for path in strays {
+            if let Some(node) = self.tree.0.remove(&path) {
+                self.tree.0.insert([place.as_slice(), &path[above.len()..]].concat(), node);
+            }
+        }
+        let (from, to) = (format!("{}/", shown(above)), format!("{}/", shown(&place)));
+        for beside in self.conflicts.iter_mut().filter_map(|(_, beside)| beside.as_mut()) {
+            if let Some(rest) = beside.strip_prefix(&from) {
+                *beside = format!("{to}{rest}");
+            }
+        }
+    }
+}
+
+fn is_same(one: Option<&Node>, other: Option<&Node>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => one.is_like(other),
+        (None, None) => true,
+        _ => false,
+    }
+}
+
+/// The value that only one side changed; nothing if both did, and not alike.
+fn one_of<T: PartialEq + Clone>(base: &T, own: &T, theirs: &T) -> Option<T> {
+    match (own == base, theirs == base) {
+        (_, true) => Some(own.clone()),
+        (true, _) => Some(theirs.clone()),
+        _ => (own == theirs).then(|| own.clone()),
     }
 }

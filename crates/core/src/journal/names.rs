@@ -26,7 +26,7 @@ pub(super) fn check_new(journal: &Journal, name: &str) -> Result<()> {
             ErrorKind::InvalidInput,
             format!("{name:?} cannot be the name of a point: {why}"),
         )
-        .with_hint("a name is no number, has no `..`, `@`, `/` and spaces, and at most 128 bytes")
+        .with_hint("a name is no number, has no `..`, `@`, `/` and spaces, no dot at its ends, and at most 128 bytes")
     };
     if name.is_empty() || name.len() > MAX_NAME {
         return Err(invalid("it is empty, or too long"));
@@ -36,6 +36,9 @@ pub(super) fn check_new(journal: &Journal, name: &str) -> Result<()> {
     }
     if name.contains("..") || name.contains('@') {
         return Err(invalid("`..` and `@` separate points from other things"));
+    }
+    if name.starts_with('.') || name.ends_with('.') {
+        return Err(invalid("its dots could be those of `..`"));
     }
     let is_bad = |letter: char| letter.is_whitespace() || letter.is_control() || letter == '/';
     if name.contains(is_bad) || name.starts_with('-') {
@@ -52,13 +55,15 @@ pub(super) fn check_new(journal: &Journal, name: &str) -> Result<()> {
 
 /// Finds a point by its number or name: what the workspace was after it. `0` is the beginning.
 pub(super) fn find(journal: &Journal, text: &str) -> Result<Spot> {
-    let number: Option<u64> = text.parse().ok();
+    // What a number looks like is nobody's name; `+1` is.
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    let number: Option<u64> = is_number.then(|| text.parse().ok()).flatten();
     let is_it = |point: &&Point| match number {
         Some(number) => point.number == number,
         None => point.name.as_deref() == Some(text),
     };
-    if let Some(point) = journal.points.iter().find(is_it) {
-        return spot_of(point);
+    if let Some(index) = journal.points.iter().position(|point| is_it(&point)) {
+        return spot_of(journal, index);
     }
     let first = journal.points.first();
     match number {
@@ -76,8 +81,12 @@ pub(super) fn find(journal: &Journal, text: &str) -> Result<Spot> {
     Err(unknown(journal, text))
 }
 
-fn spot_of(point: &Point) -> Result<Spot> {
-    let tree = point.after.clone().ok_or_else(|| {
+fn spot_of(journal: &Journal, index: usize) -> Result<Spot> {
+    let point = &journal.points[index];
+    // What it was when the next one began is the nearest there is to the end of a command that nobody saw.
+    let next = journal.points.get(index + 1).filter(|next| !next.aside && !point.aside);
+    let seen = point.after.as_ref().or_else(|| next.map(|next| &next.before));
+    let tree = seen.cloned().ok_or_else(|| {
         let message =
             format!("{} has no state after it: nobody saw its command end", point.title());
         let before = point.number.saturating_sub(1);
@@ -111,29 +120,11 @@ fn unknown(journal: &Journal, text: &str) -> Error {
     }
     let error = Error::new(ErrorKind::NotFound, format!("there is no point {text:?}"));
     let names = journal.points.iter().filter_map(|point| point.name.as_deref());
-    let near = names.map(|name| (distance(name, text), name)).min();
+    let near = names.map(|name| (strsim::osa_distance(name, text), name)).min();
     match near {
         Some((distance, name)) if distance <= NEAR => error.with_hint(format!("is it {name:?}?")),
         _ => error.with_hint("`bastide log ID` lists them"),
     }
-}
-
-/// How many letters have to be changed, added or removed to make one text of another.
-fn distance(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.chars().take(2 * MAX_NAME).collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (line, letter) in one.chars().enumerate() {
-        let mut diagonal = line;
-        if let Some(start) = row.first_mut() {
-            *start = line + 1;
-        }
-        for (column, against) in other.iter().enumerate() {
-            let changed = diagonal + usize::from(letter != *against);
-            diagonal = row[column + 1];
-            row[column + 1] = changed.min(diagonal + 1).min(row[column] + 1);
-        }
-    }
-    row.last().copied().unwrap_or(0)
 }
 
 /// Two points of a journal, as `A..B`; without `B`, and without any, what is there now.
@@ -162,30 +153,50 @@ pub(super) fn range(journal: &Journal, text: &str) -> Result<(Spot, Option<Spot>
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn counts_letters_that_differ() {
-        let cases = [
-            ("", "", 0),
-            ("green", "green", 0),
-            ("green", "greem", 1),
-            ("a", "", 1),
-            ("ab", "ba", 2),
-        ];
-        for (one, other, want) in cases {
-            assert_eq!(distance(one, other), want, "{one:?} {other:?}");
-            assert_eq!(distance(other, one), want, "{other:?} {one:?}");
-        }
-    }
+    use crate::journal::PointKind;
+    use crate::journal::context::new_point;
 
     #[test]
     fn refuses_names_that_could_be_something_else() {
         let journal = Journal::default();
-        for name in ["", "12", "a..b", "a@b", "a b", "a/b", "-a", "a\u{1b}"] {
+        for name in ["", "12", "a..b", "a@b", "a b", "a/b", "-a", "a\u{1b}", "v1.", ".v1"] {
             assert_eq!(check_new(&journal, name).unwrap_err().kind(), ErrorKind::InvalidInput);
         }
-        for name in ["green", "v1.2", "before-12", "größe"] {
+        for name in ["green", "v1.2", "before-12", "größe", "+1"] {
             check_new(&journal, name).unwrap();
         }
+    }
+
+    #[test]
+    fn what_begins_with_a_sign_is_a_name() {
+        let mut journal = Journal::default();
+        let named = |number: u64, name: Option<&str>| Point {
+            number,
+            name: name.map(str::to_owned),
+            after: Some(format!("tree {number}")),
+            ..new_point(&Journal::default(), PointKind::Checkpoint, String::new(), String::new())
+        };
+        journal.push(named(1, None));
+        journal.push(named(2, Some("+1")));
+        assert_eq!(find(&journal, "+1").unwrap().tree, "tree 2");
+        assert_eq!(find(&journal, "1").unwrap().tree, "tree 1");
+    }
+
+    #[test]
+    fn the_next_command_knows_what_one_left_whose_end_nobody_saw() {
+        let mut journal = Journal::default();
+        let command = |number: u64| Point {
+            number,
+            ..new_point(
+                &Journal::default(),
+                PointKind::Command,
+                String::new(),
+                format!("before {number}"),
+            )
+        };
+        journal.push(command(1));
+        assert_eq!(find(&journal, "1").unwrap_err().kind(), ErrorKind::NotFound);
+        journal.push(command(2));
+        assert_eq!(find(&journal, "1").unwrap().tree, "before 2");
     }
 }

@@ -25,6 +25,8 @@ pub struct TransitionReport {
 /// A workspace in which nothing runs.
 pub(super) struct Quiet {
     pub(super) saved: SavedPoint,
+    /// What the workspace is.
+    pub(super) now: OpenPoint,
     pub(super) ended: u32,
     freeze: Freeze,
 }
@@ -38,21 +40,26 @@ pub(super) struct Goal {
 }
 
 impl JournalContext {
-    /// Keeps what the workspace is, and ends what runs in it, if `check` has nothing against that.
-    pub(super) async fn quiet(
-        &self,
-        check: impl FnOnce(&SavedPoint) -> Result<()>,
-    ) -> Result<Quiet> {
+    /// Keeps what the workspace is, while everything in it stands still. Whatever speaks against going elsewhere is
+    /// to be found out before anything is ended.
+    pub(super) async fn still(&self) -> Result<Quiet> {
         let (saved, freeze) = self.save_frozen().await?;
-        check(&saved)?;
-        if freeze.processes == 0 {
-            return Ok(Quiet { saved, ended: 0, freeze });
+        let now = self.open(&saved.fingerprint, "the workspace").await?;
+        self.replaced_tree(&saved, &now.tree)?;
+        Ok(Quiet { saved, now, ended: 0, freeze })
+    }
+
+    /// Ends what stands still, and keeps what it had written by then; the same and true if anything ran.
+    pub(super) async fn ended(&self, still: Quiet) -> Result<(Quiet, bool)> {
+        if still.freeze.processes == 0 {
+            return Ok((still, false));
         }
-        drop(freeze);
+        still.freeze.end().await?;
         let freeze = Freeze::begin(self.link.as_ref(), true).await?;
         // What they wrote until their end is to come back by a redo.
         let (saved, _) = self.save_once().await?;
-        Ok(Quiet { saved, ended: freeze.processes, freeze })
+        let now = self.open(&saved.fingerprint, "the workspace").await?;
+        Ok((Quiet { saved, now, ended: freeze.processes, freeze }, true))
     }
 
     /// Makes the workspace another tree. It is one or the other, whatever happens meanwhile.
@@ -62,8 +69,7 @@ impl JournalContext {
         quiet: Quiet,
         goal: Goal,
     ) -> Result<(u32, ChangeSummary)> {
-        let Quiet { saved, ended, freeze } = quiet;
-        let from = self.open(&saved.fingerprint, "the workspace").await?;
+        let Quiet { saved, now: from, ended, freeze } = quiet;
         let to = self.open(&goal.tree, "the point").await?;
         let tree = self.replaced_tree(&saved, &from.tree)?;
         let Goal { tree: to_name, applied, undone, point } = goal;
@@ -77,7 +83,10 @@ impl JournalContext {
                 journal.pending = None;
                 journal.write(&self.folder)?;
             }
-            return Err(error);
+            return Err(match error.kind() {
+                ErrorKind::Conflict => error.with_hint("try again when nobody writes to them"),
+                _ => error,
+            });
         }
         self.complete(journal)?;
         freeze.end().await?;
@@ -85,7 +94,7 @@ impl JournalContext {
     }
 
     /// The tree to replace. What cannot be kept in a point stays where it is.
-    fn replaced_tree(&self, saved: &SavedPoint, from: &FileTree) -> Result<Tree<'_>> {
+    pub(super) fn replaced_tree(&self, saved: &SavedPoint, from: &FileTree) -> Result<Tree<'_>> {
         let mut tree = self.tree();
         let named = u64::try_from(saved.left_out.len()).unwrap_or(0);
         let is_text = |path: &String| !path.contains(char::REPLACEMENT_CHARACTER);
@@ -108,7 +117,7 @@ impl JournalContext {
     }
 
     /// Puts on record that the workspace is what it was to become.
-    fn complete(&self, journal: &mut Journal) -> Result<()> {
+    pub(super) fn complete(&self, journal: &mut Journal) -> Result<()> {
         let Some(pending) = journal.pending.take() else { return Ok(()) };
         match pending.point {
             Some(point) => journal.push(point),
@@ -121,48 +130,6 @@ impl JournalContext {
         self.commit(journal)
     }
 
-    /// Finds out what became of a transition whose process was killed. As long as a guest lives it does all
-    /// of it or nothing; with a new machine it may have been in the middle, and is finished.
-    pub(super) async fn settle_pending(
-        &self,
-        journal: &mut Journal,
-        is_new_machine: bool,
-    ) -> Result<()> {
-        let Some(pending) = journal.pending.clone() else { return Ok(()) };
-        let (saved, freeze) = self.save_frozen().await?;
-        if saved.fingerprint == pending.to {
-            return self.complete(journal);
-        }
-        let from = self.open(&pending.from, "what the workspace was").await?;
-        let to = self.open(&pending.to, "what the workspace was to become").await?;
-        let now = self.open(&saved.fingerprint, "the workspace").await?;
-        let far = |tree: &FileTree| now.tree.changes_to(tree).len();
-        if is_new_machine {
-            // Where nothing had moved yet, only what lies beside it is cleared away.
-            let is_before = far(&from.tree) == 0 && far(&to.tree) > 0;
-            let goal = match is_before {
-                true => from.clone(),
-                false => self.finished(&from, &to, &now).await?,
-            };
-            let tree = self.replaced_tree(&saved, &now.tree)?;
-            self.store.restore_difference(&tree, &now.tree, &goal).await?;
-            match is_before {
-                true => {
-                    journal.pending = None;
-                    journal.write(&self.folder)?;
-                }
-                false => self.complete(journal)?,
-            }
-            return freeze.end().await.map(drop);
-        }
-        // Somebody worked in it since; that stays, and it is known by what it is nearer to.
-        if far(&to.tree) < far(&from.tree) {
-            return self.complete(journal);
-        }
-        journal.pending = None;
-        journal.write(&self.folder)
-    }
-
     /// Whether nobody can tell two trees from each other.
     async fn is_same(&self, one: &str, other: &str) -> Result<bool> {
         if one == other {
@@ -173,52 +140,21 @@ impl JournalContext {
         Ok(one.tree.changes_to(&other.tree).is_empty())
     }
 
-    /// What a workspace becomes that is neither what it was nor what it was to be. In a folder of the
-    /// caller's, what is neither of both is the caller's.
-    async fn finished(
-        &self,
-        from: &OpenPoint,
-        to: &OpenPoint,
-        now: &OpenPoint,
-    ) -> Result<OpenPoint> {
-        if !self.in_place {
-            return Ok(to.clone());
-        }
-        let mut tree = FileTree::clone(&to.tree);
-        for (path, node) in &now.tree.0 {
-            let is_known =
-                |known: &FileTree| known.get(path).is_some_and(|other| other.is_like(node));
-            if !is_known(&from.tree) && !is_known(&to.tree) {
-                tree.0.insert(path.clone(), node.clone());
-            }
-        }
-        if tree.stray().is_some() {
-            return Ok(now.clone());
-        }
-        let fingerprint = self.store.compose()?.keep(&self.id, &tree)?;
-        self.open(&fingerprint, "the workspace").await
-    }
-
-    /// Finishes what was under way when the last machine of the session ended.
-    pub(crate) async fn recover(&self) -> Result<()> {
-        let _lock = super::file::lock(&self.folder, &self.id).await?;
-        let mut journal = Journal::read(&self.folder)?;
-        self.settle_pending(&mut journal, true).await
-    }
-
-    /// Goes back by so many steps.
-    pub(crate) async fn undo(&self, steps: usize) -> Result<TransitionReport> {
+    /// Goes back by so many steps. `live` commands run as far as anybody knows.
+    pub(crate) async fn undo(&self, steps: usize, live: usize) -> Result<TransitionReport> {
         let (_lock, mut journal) = self.locked().await?;
-        // Before anything ends: whether there is anything to go back to.
-        let quiet = self.quiet(|saved| self.step_back(&journal, saved, steps).map(drop)).await?;
-        let index = self.step_back(&journal, &quiet.saved, steps)?;
+        let quiet = self.still().await?;
+        let mut index = self.step_back(&journal, &quiet.saved, steps)?;
+        let mut tree = self.undone_tree(&journal, &quiet, index, live).await?;
+        let (quiet, has_ended) = self.ended(quiet).await?;
+        if has_ended {
+            index = self.step_back(&journal, &quiet.saved, steps)?;
+            tree = self.undone_tree(&journal, &quiet, index, live).await?;
+        }
         let target = journal.points[index].clone();
         let is_state = target.kind == PointKind::Checkpoint;
         let applied = if is_state { index + 1 } else { index };
-        let tree = match self.in_place {
-            true => self.reverted(&journal, &quiet.saved, index).await?,
-            false => target.before.clone(),
-        };
+        self.close_points(&mut journal, applied, &quiet.saved.fingerprint).await?;
         let points = journal.points[applied..journal.applied].to_vec();
         let mut undone = journal.undone.clone();
         let redo = quiet.saved.fingerprint.clone();
@@ -230,8 +166,42 @@ impl JournalContext {
         Ok(TransitionReport { at, ended, changes, points })
     }
 
+    /// What the workspace becomes by going back to before a point, or to it.
+    pub(super) async fn undone_tree(
+        &self,
+        journal: &Journal,
+        quiet: &Quiet,
+        index: usize,
+        live: usize,
+    ) -> Result<String> {
+        match self.in_place {
+            true => self.reverted(journal, &quiet.now, index, live).await,
+            false => Ok(journal.points[index].before.clone()),
+        }
+    }
+
+    /// Commands that were ended by going back have done what they did until then.
+    async fn close_points(&self, journal: &mut Journal, from: usize, now: &str) -> Result<()> {
+        let mut next = now.to_owned();
+        for index in (from..journal.applied).rev() {
+            let point = journal.points[index].clone();
+            if point.after.is_none() && !point.aside {
+                let changes = self.summary(&point.before, &next).await?;
+                let closed = &mut journal.points[index];
+                (closed.after, closed.changes) = (Some(next), changes);
+            }
+            next = point.before;
+        }
+        Ok(())
+    }
+
     /// Which point to go back to.
-    fn step_back(&self, journal: &Journal, saved: &SavedPoint, steps: usize) -> Result<usize> {
+    pub(super) fn step_back(
+        &self,
+        journal: &Journal,
+        saved: &SavedPoint,
+        steps: usize,
+    ) -> Result<usize> {
         let active = journal.active();
         let mut left = steps;
         for (index, point) in active.iter().enumerate().rev() {
@@ -258,38 +228,6 @@ impl JournalContext {
         })
     }
 
-    /// What a folder of the caller's becomes: what commands changed is taken back, what others changed
-    /// stays.
-    async fn reverted(
-        &self,
-        journal: &Journal,
-        saved: &SavedPoint,
-        index: usize,
-    ) -> Result<String> {
-        let now = self.open(&saved.fingerprint, "the workspace").await?;
-        let mut pairs: Vec<(OpenPoint, OpenPoint)> = Vec::new();
-        for point in journal.active()[index..].iter().rev() {
-            if point.aside {
-                continue;
-            }
-            let before = self.open(&point.before, &point.title()).await?;
-            let after = match (&point.after, point.kind) {
-                (_, PointKind::Checkpoint) if !self.options.commands => {
-                    // What changed since is known as far as the journal has looked.
-                    let last = journal.last.as_ref().unwrap_or(&point.before);
-                    self.open(last, "the last point").await?
-                }
-                (Some(after), _) => self.open(after, &point.title()).await?,
-                (None, _) => return Err(unfinished(point)),
-            };
-            pairs.push((before, after));
-        }
-        let pairs: Vec<(&FileTree, &FileTree)> =
-            pairs.iter().map(|(before, after)| (&*before.tree, &*after.tree)).collect();
-        let tree = conflicts::revert(FileTree::clone(&now.tree), &pairs)?;
-        self.store.compose()?.keep(&self.id, &tree)
-    }
-
     /// Takes the last undo back.
     pub(crate) async fn redo(&self) -> Result<TransitionReport> {
         let (_lock, mut journal) = self.locked().await?;
@@ -305,20 +243,12 @@ impl JournalContext {
                 return Err(changed_since());
             }
         }
-        let quiet = self.quiet(|_| Ok(())).await?;
-        let tree = match self.in_place {
-            true => {
-                let now = self.open(&quiet.saved.fingerprint, "the workspace").await?;
-                let (to, from) = (
-                    self.open(&back.tree, "what was undone").await?,
-                    self.open(&last, "the last point").await?,
-                );
-                let tree =
-                    conflicts::revert(FileTree::clone(&now.tree), &[(&to.tree, &from.tree)])?;
-                self.store.compose()?.keep(&self.id, &tree)?
-            }
-            false => back.tree.clone(),
-        };
+        let quiet = self.still().await?;
+        let mut tree = self.redone_tree(&back, &last, &quiet.now).await?;
+        let (quiet, has_ended) = self.ended(quiet).await?;
+        if has_ended {
+            tree = self.redone_tree(&back, &last, &quiet.now).await?;
+        }
         let mut undone = journal.undone.clone();
         undone.pop();
         let points = journal.points.get(journal.applied..back.applied).unwrap_or_default().to_vec();
@@ -329,6 +259,17 @@ impl JournalContext {
             None => "the beginning".to_owned(),
         };
         Ok(TransitionReport { at, ended, changes, points })
+    }
+
+    /// What the workspace becomes by taking an undo back that left `last`.
+    async fn redone_tree(&self, back: &Undone, last: &str, now: &OpenPoint) -> Result<String> {
+        if !self.in_place {
+            return Ok(back.tree.clone());
+        }
+        let to = self.open(&back.tree, "what was undone").await?;
+        let from = self.open(last, "the last point").await?;
+        let tree = conflicts::revert(FileTree::clone(&now.tree), &[(&to.tree, &from.tree)])?;
+        self.store.compose()?.keep(&self.id, &tree)
     }
 
     /// Makes one path what it was at a point.
@@ -342,25 +283,12 @@ impl JournalContext {
             return Err(Error::new(ErrorKind::NotFound, message)
                 .with_hint(format!("`bastide diff ID {at}..` says what is different since")));
         }
-        let quiet = self.quiet(|_| Ok(())).await?;
-        let now = self.open(&quiet.saved.fingerprint, "the workspace").await?;
-        if self.in_place {
-            let last = journal.last.clone().unwrap_or_default();
-            let last = self.open(&last, "the last point").await?;
-            let edited = last.tree.changes_to(&now.tree).into_iter().map(|change| change.path);
-            let edited: Vec<TreePath> = edited.filter(|edit| edit.starts_with(&path)).collect();
-            if !edited.is_empty() {
-                return Err(conflicts::refused(&edited));
-            }
+        let quiet = self.still().await?;
+        let mut tree = self.restored_tree(&journal, &spot, (&point, &path), &quiet.now).await?;
+        let (quiet, has_ended) = self.ended(quiet).await?;
+        if has_ended {
+            tree = self.restored_tree(&journal, &spot, (&point, &path), &quiet.now).await?;
         }
-        let tree = with_path(&now.tree, &point.tree, &path);
-        if tree.stray().is_some() {
-            let message = format!("{} is in a folder that is none any more", shown(&path));
-            return Err(
-                Error::new(ErrorKind::Conflict, message).with_hint("restore the folder it is in")
-            );
-        }
-        let tree = self.store.compose()?.keep(&self.id, &tree)?;
         let label = format!("restore {}@{at}", shown(&path));
         let before = quiet.saved.fingerprint.clone();
         let made = Point {
@@ -371,12 +299,27 @@ impl JournalContext {
         let (ended, changes) = self.go(&mut journal, quiet, goal).await?;
         Ok(TransitionReport { at: made.title(), ended, changes, points: vec![made] })
     }
-}
 
-fn unfinished(point: &Point) -> Error {
-    let message = format!("nobody saw the command of {} end", point.title());
-    Error::new(ErrorKind::Conflict, message)
-        .with_hint("in a folder of yours, what it changed cannot be told from what you changed")
+    /// The workspace in which one path is what it was at a point.
+    async fn restored_tree(
+        &self,
+        journal: &Journal,
+        spot: &names::Spot,
+        (point, path): (&OpenPoint, &TreePath),
+        now: &OpenPoint,
+    ) -> Result<String> {
+        if self.in_place {
+            self.refuse_foreign(journal, spot, path, now).await?;
+        }
+        let tree = with_path(&now.tree, &point.tree, path);
+        if tree.stray().is_some() {
+            let message = format!("{} is in a folder that is none any more", shown(path));
+            return Err(
+                Error::new(ErrorKind::Conflict, message).with_hint("restore the folder it is in")
+            );
+        }
+        self.store.compose()?.keep(&self.id, &tree)
+    }
 }
 
 fn changed_since() -> Error {

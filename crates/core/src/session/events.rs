@@ -7,8 +7,10 @@ use bastide_model::events::Operation;
 use serde_json::{Number, Value, json};
 
 use super::Session;
+use crate::client::credentials;
 use crate::events::{
-    BoundSession, Finished, OperationScope, Recorder, SinkStats, extension, operation_scope,
+    BoundSession, Finished, OperationScope, Recorder, Redactor, SinkStats, extension,
+    operation_scope,
 };
 use crate::link::Link;
 use crate::session::process::ProcessRecording;
@@ -50,6 +52,12 @@ impl Session {
         data: impl FnOnce() -> Value,
     ) -> OperationScope<'_> {
         self.operation_scope(|| extension(op, data()))
+    }
+
+    /// What takes the secrets of this session out of a text, whether anybody listens to its events or not.
+    pub(crate) fn redactor(&self) -> Redactor {
+        let of_mounts = credentials(&self.life.state().manifest);
+        Redactor::new(self.options.secrets.iter().cloned().chain(of_mounts))
     }
 
     /// Records that a command starts.

@@ -57,7 +57,9 @@ impl Session {
                     .with_hint("say how many: 1 is the last one"));
             }
             self.refuse_live_terminal("undone").await?;
-            JournalContext::of(self)?.undo(steps).await
+            let live = self.list_processes().await?;
+            let live = live.iter().filter(|process| process.exit.is_none()).count();
+            JournalContext::of(self)?.undo(steps, live).await
         });
         scope.record_as_one(work, |_| Finished::done()).await
     }

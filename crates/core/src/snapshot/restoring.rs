@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bastide_proto::frame::MAX_DATA;
 use bastide_proto::tree::{
-    BATCH_CONTENT, LARGE, NewEntry, NewEntryKind, Restore, RestoreItem, RestoreMessage,
+    BATCH_CONTENT, LARGE, NewEntry, NewEntryKind, Restore, RestoreItem, RestoreMessage, TreeSum,
 };
 use bastide_proto::{End, GuestPath, Request};
 use bytes::Bytes;
@@ -82,14 +82,15 @@ struct RestoreReplies {
 
 impl<'a> Restoring<'a> {
     /// Begins a tree that is to be at `root`. What is `kept` stays where it is; with `only_empty` nothing
-    /// is replaced at all.
+    /// is replaced at all, with `replaced` nothing but that.
     pub(crate) async fn begin(
         link: &'a dyn Link,
         root: &GuestPath,
         kept: Vec<ByteBuf>,
         only_empty: bool,
+        replaced: Option<TreeSum>,
     ) -> Result<Self> {
-        let request = Request::Restore(Restore { base: root.clone(), kept, only_empty });
+        let request = Request::Restore(Restore { base: root.clone(), kept, only_empty, replaced });
         let Stream { to_guest, from_guest, .. } = link.open(request).await?;
         let hearing = RestoreReplies { from_guest, root: root.clone(), only_empty, is_over: false };
         Ok(Self { link, to_guest, hearing })

@@ -65,7 +65,9 @@ impl GitOptions {
 /// Puts a repository where it belongs.
 pub(super) async fn put(session: &Session, step: &GitStep) -> Result<()> {
     let _permit = session.life.terms.limits.entry().await;
-    let has_network = session.receipt().network != NetworkAccess::None;
+    // A policy is about what commands reach, and need not name the places that a manifest does.
+    let network = session.receipt().network;
+    let has_network = !matches!(network, NetworkAccess::None | NetworkAccess::Policy);
     match session.life.terms.git.fetch {
         GitFetch::Host => host::put(session, step).await,
         GitFetch::Auto if !has_network => host::put(session, step).await,

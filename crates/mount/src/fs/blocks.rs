@@ -4,27 +4,35 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use rustix::io::Errno;
 use tokio::sync::watch;
 
 use super::counters::Counters;
+use super::flight::{Flight, Streams};
 use crate::cache::{BLOCK, BlockId, Cache, object_id};
-use crate::store::{Body, Fault, Meta, Store};
+use crate::store::{Meta, Store};
 
 /// What may be remembered of blocks that were read, in bytes.
 const RECENT: usize = 20 << 20;
 /// The most blocks one request asks for.
 pub(super) const RUN: u64 = 8;
-/// How often a request goes on whose answer broke off.
-const CONTINUATIONS: u32 = 5;
+
+/// What is known of whoever blocks are fetched for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reading {
+    /// They may want these blocks alone.
+    Here,
+    /// They read one block after the other.
+    On,
+}
 
 /// A version of an object.
 #[derive(Debug, Clone)]
 pub(super) struct Object {
     pub(super) key: String,
     pub(super) meta: Meta,
-    id: [u8; 16],
+    pub(super) id: [u8; 16],
 }
 
 impl Object {
@@ -41,21 +49,22 @@ impl Object {
         BlockId { object: self.id, index }
     }
 
-    fn block_size(&self, index: u64) -> usize {
+    pub(super) fn block_size(&self, index: u64) -> usize {
         usize::try_from((self.meta.size - index * BLOCK).min(BLOCK)).unwrap_or(0)
     }
 }
 
-type Outcome = Option<Result<Bytes, Errno>>;
+pub(super) type Outcome = Option<Result<Bytes, Errno>>;
 
 /// Where blocks come from.
 #[derive(Debug)]
 pub(super) struct Blocks {
-    store: Arc<Store>,
+    pub(super) store: Arc<Store>,
     disk: Option<Arc<Cache>>,
     recent: Mutex<Recent>,
     flights: Mutex<HashMap<BlockId, watch::Receiver<Outcome>>>,
     counters: Arc<Counters>,
+    pub(super) streams: Streams,
 }
 
 impl Blocks {
@@ -64,7 +73,8 @@ impl Blocks {
         disk: Option<Arc<Cache>>,
         counters: Arc<Counters>,
     ) -> Self {
-        Self { store, disk, recent: Mutex::default(), flights: Mutex::default(), counters }
+        let (recent, flights) = (Mutex::default(), Mutex::default());
+        Self { store, disk, recent, flights, counters, streams: Streams::default() }
     }
 
     /// One block of an object.
@@ -85,7 +95,7 @@ impl Blocks {
             self.counters.hit();
             return Ok(block);
         }
-        self.fetch(object, index, 1);
+        self.fetch(object, index, 1, Reading::Here);
         if let Some(flight) = self.flight(id) {
             return land(flight).await;
         }
@@ -108,8 +118,15 @@ impl Blocks {
         self.flights.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
     }
 
-    /// Has blocks fetched that are neither here nor on their way.
-    pub(super) fn fetch(self: &Arc<Self>, object: &Object, first: u64, count: u64) {
+    /// Has blocks fetched that are neither here nor on their way. For whoever reads on, a request asks for more than
+    /// that, and is read further as more is wanted.
+    pub(super) fn fetch(
+        self: &Arc<Self>,
+        object: &Object,
+        first: u64,
+        count: u64,
+        reading: Reading,
+    ) {
         let end = object.blocks().min(first.saturating_add(count));
         let mut index = first;
         while index < end {
@@ -118,10 +135,17 @@ impl Blocks {
                 index += 1;
                 continue;
             }
-            let flight = Flight { first: index, senders: run, blocks: Arc::clone(self) };
-            index += flight.senders.len() as u64;
-            let object = object.clone();
-            tokio::spawn(async move { flight.fly(&object).await });
+            let next = index + run.len() as u64;
+            if let Some(run) = self.streams.join(object, index, run) {
+                let wanted = match reading {
+                    Reading::On => self.streams.open(object, next),
+                    Reading::Here => None,
+                };
+                let flight = Flight::new(self, index, run, wanted);
+                let object = object.clone();
+                tokio::spawn(async move { flight.fly(&object).await });
+            }
+            index = next;
         }
     }
 
@@ -149,6 +173,22 @@ impl Blocks {
         }
     }
 
+    /// Answers whoever waits for a block.
+    pub(super) fn deliver(
+        &self,
+        object: &Object,
+        index: u64,
+        sender: &watch::Sender<Outcome>,
+        outcome: Result<Bytes, Errno>,
+    ) {
+        let id = object.block(index);
+        if let Ok(block) = &outcome {
+            self.arrived(id, block);
+        }
+        self.flights.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        sender.send_replace(Some(outcome));
+    }
+
     fn arrived(&self, id: BlockId, block: &Bytes) {
         self.recent().insert(id, block.clone());
         if let Some(disk) = &self.disk {
@@ -161,85 +201,6 @@ async fn land(mut flight: watch::Receiver<Outcome>) -> Result<Bytes, Errno> {
     match flight.wait_for(Option::is_some).await {
         Ok(outcome) => outcome.clone().unwrap_or(Err(Errno::IO)),
         Err(_) => Err(Errno::IO),
-    }
-}
-
-/// Blocks that one request fetches.
-struct Flight {
-    first: u64,
-    senders: VecDeque<watch::Sender<Outcome>>,
-    blocks: Arc<Blocks>,
-}
-
-impl Flight {
-    async fn fly(mut self, object: &Object) {
-        let mut failures = 0;
-        while !self.senders.is_empty() {
-            let before = self.first;
-            let (fault, broke_off) = match self.request(object).await {
-                // What never began has been tried often enough, for as long as anybody waits.
-                Err(fault) => (fault, false),
-                Ok(body) => match self.receive(object, body).await {
-                    Ok(()) => continue,
-                    Err(fault) => {
-                        let broke_off = matches!(fault, Fault::Unreachable { .. });
-                        (fault, broke_off)
-                    }
-                },
-            };
-            failures = if self.first > before { 1 } else { failures + 1 };
-            if !broke_off || failures > CONTINUATIONS {
-                let errno = fault.errno();
-                // An object that is gone, or another, is not what was opened.
-                let errno = if errno == Errno::NOENT { Errno::STALE } else { errno };
-                while !self.senders.is_empty() {
-                    self.deliver(object, Err(errno));
-                }
-            }
-        }
-    }
-
-    async fn request(&self, object: &Object) -> Result<Body, Fault> {
-        let from = self.first * BLOCK;
-        let to = object.meta.size.min((self.first + self.senders.len() as u64) * BLOCK);
-        self.blocks.store.get(&object.key, &object.meta, from, to).await
-    }
-
-    /// Delivers each block when it is whole, and the last one when nothing follows it.
-    async fn receive(&mut self, object: &Object, mut body: Body) -> Result<(), Fault> {
-        let mut block = BytesMut::with_capacity(object.block_size(self.first));
-        while let Some(mut piece) = body.next().await? {
-            while !piece.is_empty() {
-                let size = object.block_size(self.first);
-                if block.len() == size {
-                    return Err(Fault::Lies("more bytes than were asked for".into()));
-                }
-                let missing = size - block.len();
-                block.extend_from_slice(&piece.split_to(piece.len().min(missing)));
-                if block.len() == size && self.senders.len() > 1 {
-                    self.deliver(object, Ok(std::mem::take(&mut block).freeze()));
-                    block.reserve(object.block_size(self.first));
-                }
-            }
-        }
-        if block.len() == object.block_size(self.first) {
-            self.deliver(object, Ok(block.freeze()));
-            return Ok(());
-        }
-        let kind = crate::store::Unreachable::Other;
-        Err(Fault::Unreachable { message: "the answer is too short".into(), kind })
-    }
-
-    fn deliver(&mut self, object: &Object, outcome: Result<Bytes, Errno>) {
-        let id = object.block(self.first);
-        if let Ok(block) = &outcome {
-            self.blocks.arrived(id, block);
-        }
-        self.blocks.flights.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
-        if let Some(sender) = self.senders.pop_front() {
-            sender.send_replace(Some(outcome));
-        }
-        self.first += 1;
     }
 }
 
@@ -296,8 +257,15 @@ pub(super) struct ReadAhead {
 /// Reads that the kernel makes side by side come in any order.
 const SLACK: u64 = 2 * BLOCK;
 const MAX_WINDOW: u64 = 12;
+/// From this window on somebody reads on and on.
+const STEADY: u64 = 4;
 
 impl ReadAhead {
+    /// What is known of the reader by now.
+    pub(super) fn reading(&self) -> Reading {
+        if self.window >= STEADY { Reading::On } else { Reading::Here }
+    }
+
     /// Takes note of a read; which blocks to fetch now, and how many.
     pub(super) fn note(&mut self, offset: u64, size: u64) -> Option<(u64, u64)> {
         let sequential = offset <= self.end + SLACK && offset + SLACK >= self.end;

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use rustix::io::Errno;
 
-use super::blocks::{Object, RUN, ReadAhead};
+use super::blocks::{Object, RUN, ReadAhead, Reading};
 use super::file::FileNode;
 use super::folders::Entry;
 use super::handles::Handle;
@@ -154,11 +154,14 @@ impl Fs {
         if offset == 0 {
             self.note_small_read(handle.node, object.meta.size);
         }
-        let ahead = super::lock(&handle.ahead).note(offset, end - offset);
+        let (ahead, reading) = {
+            let mut ahead = super::lock(&handle.ahead);
+            (ahead.note(offset, end - offset), ahead.reading())
+        };
         if let Some((from, count)) = ahead.filter(|_| object.blocks() > 1) {
             // The block that is waited for goes along.
             let now = offset / BLOCK;
-            self.blocks.fetch(object, now, from - now + count);
+            self.blocks.fetch(object, now, from - now + count, reading);
         }
         let mut pieces = Vec::with_capacity(2);
         let mut at = offset;
@@ -241,7 +244,7 @@ impl Fs {
     async fn download(&self, object: &Object, disk: &File) -> Result<(), Errno> {
         for index in 0..object.blocks() {
             if index % RUN == 0 {
-                self.blocks.fetch(object, index, 2 * RUN);
+                self.blocks.fetch(object, index, 2 * RUN, Reading::On);
             }
             let block = self.blocks.read(object, index).await?;
             disk.write_all_at(&block, index * BLOCK).map_err(|error| errno(&error))?;

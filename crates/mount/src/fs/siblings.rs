@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use super::blocks::Object;
+use super::blocks::{Object, Reading};
 use super::{Fs, lock};
 
 /// The largest file that is fetched for being next.
@@ -45,7 +45,7 @@ impl Fs {
             following.into_iter().filter(|(_, meta)| (1..=SMALL).contains(&meta.size))
         {
             let object = Object::new(&self.store, format!("{prefix}{name}"), meta);
-            self.blocks.fetch(&object, 0, 1);
+            self.blocks.fetch(&object, 0, 1, Reading::Here);
         }
     }
 

@@ -85,3 +85,28 @@ fn the_cache_stays_within_its_size() {
     }
     assert!(disk_usage(&folder) > 0, "nothing was kept at all");
 }
+
+#[test]
+fn reading_on_takes_few_requests_and_stopping_leaves_none_behind() {
+    if !may_mount() {
+        return;
+    }
+    let Some(server) = Server::start(Kind::Moto) else { return };
+    let way = proxy(server.port, || Fate::Pass);
+    let spec = MountSpec { source: server.source_at(&way.endpoint()), ..server.spec() };
+    let content: Vec<u8> = (0..48_u32 << 20).map(|at| (at >> 12).to_le_bytes()[0]).collect();
+    fs::write(Mounted::with_cache(spec.clone(), None).at("large"), &content).unwrap();
+    let mount = Mounted::with_cache(MountSpec { id: "r".into(), ..spec }, None);
+    let before = way.connections.load(Ordering::SeqCst);
+    assert!(fs::read(mount.at("large")).unwrap() == content);
+    let requests = way.connections.load(Ordering::SeqCst) - before;
+    assert!(requests <= 8, "{requests} requests");
+    // Who stops in the middle and comes back gets the same bytes, from there as well.
+    drop_pages();
+    let mut file = fs::File::open(mount.at("large")).unwrap();
+    let mut read = vec![0; 20 << 20];
+    std::io::Read::read_exact(&mut file, &mut read).unwrap();
+    assert!(read == content[..20 << 20]);
+    std::os::unix::fs::FileExt::read_exact_at(&file, &mut read, 28 << 20).unwrap();
+    assert!(read == content[28 << 20..]);
+}

@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use bastide::model::PathGrant;
-use bastide::{Error, ErrorKind, Result};
+use bastide::{Condition, Error, ErrorKind, Result};
 
 use crate::collect::Baseline;
 use crate::git::place::Place;
@@ -34,8 +34,9 @@ pub(super) fn grants(
     let inner = base.repository_folders();
     if inner.len() > MOST {
         let message = format!("there are {} repositories in the workspace", inner.len());
-        return Err(Error::new(ErrorKind::LimitExceeded, message)
-            .with_hint("use `WorkspaceMode::Clone`, where none of them has to be protected"));
+        return Err(
+            Error::new(ErrorKind::LimitExceeded, message).with_condition(Condition::CloneAdvised)
+        );
     }
     let mut mounts = Mounts { folder, empty, all: BTreeMap::new() };
     mounts.close(&folder.join(".git"))?;
@@ -125,14 +126,14 @@ fn refuse_links(folder: &Path, path: &Path) -> Result<()> {
 
 fn not_closed(path: &Path, why: &str) -> Error {
     let message = format!("{} cannot be closed to the agent: {why}", path.display());
-    Error::new(ErrorKind::Unsupported, message).with_hint("use `WorkspaceMode::Clone`, or mend it")
+    Error::new(ErrorKind::Unsupported, message).with_condition(Condition::CloneAdvised)
 }
 
 fn grant(path: &Path, behind: Option<&Path>, read_only: bool) -> Result<PathGrant> {
     let text = |path: &Path| {
         path.to_str().map(str::to_owned).ok_or_else(|| {
             let message = format!("{} cannot be closed: it is not UTF-8", path.display());
-            Error::new(ErrorKind::Unsupported, message).with_hint("use `WorkspaceMode::Clone`")
+            Error::new(ErrorKind::Unsupported, message).with_condition(Condition::CloneAdvised)
         })
     };
     Ok(PathGrant {

@@ -1,6 +1,7 @@
 //! Workspaces that go back to what they were: checkpoints, undo, forks and merges.
 
 mod crashes;
+mod folders;
 mod forks;
 mod model;
 mod refusals;
@@ -8,6 +9,7 @@ mod refusals;
 use std::fs;
 use std::time::Duration;
 
+use bastide::events::EventOptions;
 use bastide::model::Manifest;
 use bastide::{
     Command, CreateOptions, ErrorKind, JournalOptions, Session, Store, ToolAnswer, Tools,
@@ -17,9 +19,14 @@ use crate::suite::{Context, Outcome, Trial, TrialError, say, sh, skip};
 use crate::trials;
 
 use crashes::is_before_or_after_when_its_processes_are_killed;
+use folders::{
+    ends_nothing_where_nothing_is_undone, leaves_history_alone_where_nothing_happened,
+    loses_nothing_that_comes_while_it_goes_back, restores_over_no_edit_that_no_point_was_asked_for,
+    takes_back_a_command_that_an_undo_ended, without_a_journal_nobody_knows_whose_changes_they_are,
+};
 use forks::{
-    checkpoints_are_of_one_instant, merges_what_a_fork_changed, sixteen_forks_are_each_their_own,
-    t8_a_fork_has_every_byte_written_before_it,
+    checkpoints_are_of_one_instant, loses_nothing_by_a_merge, merges_what_a_fork_changed,
+    sixteen_forks_are_each_their_own, t8_a_fork_has_every_byte_written_before_it,
 };
 use model::goes_wherever_a_model_in_memory_goes;
 use refusals::{keeps_as_many_points_as_it_should, says_what_is_wrong_with_a_point};
@@ -36,6 +43,15 @@ pub(super) const TRIALS: &[Trial] = trials![
     sixteen_forks_are_each_their_own,
     checkpoints_are_of_one_instant,
     merges_what_a_fork_changed,
+    loses_nothing_by_a_merge,
+    without_a_journal_nobody_knows_whose_changes_they_are,
+    restores_over_no_edit_that_no_point_was_asked_for,
+    ends_nothing_where_nothing_is_undone,
+    takes_back_a_command_that_an_undo_ended,
+    loses_nothing_that_comes_while_it_goes_back,
+    leaves_history_alone_where_nothing_happened,
+    puts_no_secret_into_a_journal,
+    finds_damage_in_points,
     goes_wherever_a_model_in_memory_goes,
     says_what_is_wrong_with_a_point,
     keeps_as_many_points_as_it_should,
@@ -355,6 +371,42 @@ async fn a_model_can_take_back_what_it_did(context: Context) -> Outcome {
     assert_eq!(&session.files().read("one").await?[..], b"1\n");
     assert!(text("diff", r#"{"points": "goood.."}"#).await?.contains("is it \"good\"?"));
     assert!(text("undo", r#"{"steps": "x"}"#).await?.contains("cannot be read"));
+    Ok(session.delete().await?)
+}
+
+async fn puts_no_secret_into_a_journal(context: Context) -> Outcome {
+    let events = EventOptions::new().secret("TOKEN", "not-to-be-seen");
+    let client = context.client().with_events(events);
+    let options = CreateOptions::default().journal(JournalOptions::default().commands());
+    let session = client.create(&Manifest::default(), options).await?;
+    say(&session, "echo not-to-be-seen > /dev/null").await?;
+    let log = client.log(session.id())?;
+    let label = log.points.first().map(|point| point.label.as_str());
+    assert_eq!(label, Some("echo <secret:TOKEN> > /dev/null"));
+    Ok(session.delete().await?)
+}
+
+async fn finds_damage_in_points(context: Context) -> Outcome {
+    let session = context.session().await?;
+    say(&session, "seq 2000 > file").await?;
+    session.checkpoint(None).await?;
+    // A copy, for others use the store meanwhile.
+    let copy = tempfile::tempdir()?;
+    let from = context.backend.home().join("snapshots");
+    let copied = std::process::Command::new("cp").arg("-a").args([&from, copy.path()]).status()?;
+    assert!(copied.success(), "{copied}");
+    let store = Store::open(copy.path().join("snapshots"))?;
+    let of = format!("{}@", session.id());
+    let is_whole = |report: &bastide::snapshot::store::VerifyReport| {
+        let mut found = report.snapshots.iter().filter(|one| one.name.starts_with(&of));
+        found.next().map(|point| point.is_whole())
+    };
+    assert_eq!(is_whole(&store.verify(None, None)?), Some(true));
+    let points = store.home().join("points").join(session.id().as_str());
+    for point in fs::read_dir(points)? {
+        fs::write(point?.path(), "damaged")?;
+    }
+    assert_eq!(is_whole(&store.verify(None, None)?), Some(false));
     Ok(session.delete().await?)
 }
 

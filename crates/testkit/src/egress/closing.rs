@@ -82,7 +82,8 @@ async fn survives_whatever_commands_kill(context: Context) -> Outcome {
     let allowed = Greeter::start()?;
     let session = session(&context, policy_for(&allowed)?).await?;
     let proxy = context.client().egress_status(session.id()).await?.pid;
-    attempt(&session, "kill-everybody", &[]).await?;
+    // It may well end itself that way.
+    drop(attempt(&session, "kill-everybody", &[]).await);
     assert_eq!(context.client().egress_status(session.id()).await?.pid, proxy);
     let port = allowed.port.to_string();
     let greeted = attempt(&session, "dial", &["allowed.test", &port]).await?;

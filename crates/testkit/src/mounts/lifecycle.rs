@@ -30,6 +30,10 @@ pub(super) const TRIALS: &[Trial] = trials![
     changes_to_a_store_are_on_record,
 ];
 
+/// Writes to a file of the mount and keeps it open. No descriptor of it is closed after the write, which would store it.
+pub(super) const HOLDS_OPEN: &str = "{ echo precious; exec sleep 1000; } | cat > data/d & \
+                                     until [ -s data/d ]; do :; done; echo > begun; wait";
+
 async fn mounts_reads_writes_lists_and_unmounts_s3(context: Context) -> Outcome {
     use_store(&context, Kind::Moto).await
 }
@@ -192,8 +196,7 @@ async fn what_a_killed_keeper_could_not_store_is_said_and_kept(context: Context)
     let mut store = server.store("", "s3cr3t");
     store["timeout_ms"] = 1000.into();
     mounting.mount("data", server.provider(), store).await?;
-    let line = "exec 3> data/d; echo precious >&3; echo > begun; exec sleep 1000";
-    let _holder = session.spawn(Command::shell(line)).await?;
+    let _holder = session.spawn(Command::shell(HOLDS_OPEN)).await?;
     say(&session, "until [ -e begun ]; do :; done").await?;
     server.kill();
     let keeper = programs(&session).pop().and_then(rustix::process::Pid::from_raw);

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 use super::fresh;
-use super::lifecycle::programs;
+use super::lifecycle::{HOLDS_OPEN, programs};
 use super::servers::{DEADLINE, Kind, Server, shared};
 use crate::suite::{Context, Outcome, Trial, TrialError, parent, say, skip, sweeping};
 use crate::trials;
@@ -127,8 +127,7 @@ async fn resuming_a_session_that_runs_mounts_what_is_missing(context: Context) -
 async fn what_cannot_be_stored_is_said_and_kept(context: Context) -> Outcome {
     let mut server = Server::start(Kind::Moto)?;
     let session = session_of(&context, &manifest(server.port, "data", "")?).await?;
-    let line = "exec 3> data/d; echo precious >&3; echo > begun; exec sleep 1000";
-    let _holder = session.spawn(Command::shell(line)).await?;
+    let _holder = session.spawn(Command::shell(HOLDS_OPEN)).await?;
     say(&session, "until [ -e begun ]; do :; done").await?;
     server.kill();
     let (client, id) = (context.client(), session.id().clone());

@@ -15,7 +15,7 @@ use crate::suite::{TrialError, skip};
 pub(super) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The key that the emulator of Azure's storage is known for.
-const AZURITE_KEY: &str =
+pub(super) const AZURITE_KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
 /// Starts a program and ends it when standard input does, which is when this program has ended.
@@ -148,7 +148,7 @@ impl Server {
         drop(self.keeper.wait());
     }
 
-    fn endpoint(&self) -> String {
+    pub(super) fn endpoint(&self) -> String {
         let path = if self.kind == Kind::Azurite { "/devstoreaccount1" } else { "" };
         format!("http://127.0.0.1:{}{path}", self.port)
     }

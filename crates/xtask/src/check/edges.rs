@@ -45,7 +45,10 @@ const ALLOWED: [(&str, &[&str]); 21] = [
         ],
     ),
     ("bastide-python", &["bastide", "bastide-docker", "bastide-local"]),
-    ("bastide-testkit", &["bastide", "bastide-archive", "bastide-model", "bastide-proto"]),
+    (
+        "bastide-testkit",
+        &["bastide", "bastide-archive", "bastide-egress", "bastide-model", "bastide-proto"],
+    ),
     ("xtask", &["bastide", "bastide-docker", "bastide-local", "bastide-model", "bastide-testkit"]),
 ];
 

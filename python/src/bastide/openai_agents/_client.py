@@ -86,8 +86,8 @@ class ClientBase(BaseSandboxClient[OptionsT]):
         """The machine of a session, and whether its files are those it had."""
         options = self._options_of(state)
         client = self._native_client(options)
-        mounted = self._manifest(state) if has_mounts(state.manifest) else None
-        found = await client.resume(state.session_id.hex, True, mounted and json.dumps(mounted))
+        mounted = json.dumps(self._manifest(state)) if has_mounts(state.manifest) else None
+        found = await client.resume(state.session_id.hex, True, mounted)
         if found is not None:
             return found, True
         try:

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from agents.sandbox.entries import BaseEntry, resolve_workspace_path
+from agents.sandbox.entries import BaseEntry, Mount, resolve_workspace_path
+from agents.sandbox.errors import MountConfigError
 from agents.sandbox.manifest import Manifest
 from agents.sandbox.materialization import MaterializationResult, MaterializedFile
 from agents.sandbox.session import manifest_ops, snapshot_lifecycle
@@ -18,7 +19,7 @@ from agents.sandbox.snapshot import NoopSnapshot
 from ..errors import BastideError
 from ._errors import upstream_error
 from ._files import FilesSession, used
-from ._mounts import check_mounts, mount_entries
+from ._mounts import check_mounts, has_mounts, mount_entries, mounts
 from ._parcel import parcel
 from ._snapshot import BastideSnapshot
 from ._source import source
@@ -53,11 +54,23 @@ class LayoutSession(FilesSession):
         else:
             entries = manifest.entries.items()
         files = await self._lay_out(entries, self._manifest_base_dir())
+        if has_mounts(manifest):
+            native = self._native or await self._up("start")
+            try:
+                await native.mount()
+            except BastideError as error:
+                raise upstream_error(error, "start", path=manifest.root) from error
         return MaterializationResult(files=files)
 
     async def _apply_entry_batch(
         self, entries: Sequence[tuple[Path, BaseEntry]], *, base_dir: Path
     ) -> list[MaterializedFile]:
+        added = next(mounts(dict(entries)), None)
+        if added is not None:
+            raise MountConfigError(
+                message="a session is mounted into when it starts: add the mount to its manifest",
+                context={"mount_type": added.type},
+            )
         await self._up("start")
         root = Path(self.state.manifest.root)
         inside = []
@@ -86,6 +99,8 @@ class LayoutSession(FilesSession):
             files.extend(MaterializedFile(path=Path(path), sha256=sha) for path, sha in copied)
 
         for key, entry in entries:
+            if isinstance(entry, Mount):
+                continue
             item = parcel(key, entry)
             if item is not None and not os.path.isabs(item[0]):
                 items.append(item)

@@ -109,21 +109,16 @@ def check_mounts(manifest: Manifest, *, backend: str = "local") -> None:
             )
 
 
-def mount_payload(mount: Mount) -> dict[str, Any]:
-    """A mount as the extension takes it, its keys with it."""
-    shown: dict[str, Any] = mount.model_dump(mode="json")
-    return shown
-
-
 def mount_entries(manifest: Manifest) -> dict[str, Any]:
-    """The mounts of a manifest alone, by their places."""
+    """The mounts of a manifest that the host makes, by their places, and their keys with them."""
     found: dict[str, Any] = {}
 
     def walk(entries: Mapping[Any, BaseEntry], prefix: PurePath) -> None:
         for key, entry in entries.items():
             place = prefix / Manifest._coerce_rel_path(key)
             if isinstance(entry, Mount):
-                found[place.as_posix()] = mount_payload(entry)
+                if type(entry.mount_strategy) is BastideHostMountStrategy:
+                    found[place.as_posix()] = entry.model_dump(mode="json")
             elif isinstance(entry, Dir):
                 walk(entry.children, place)
 

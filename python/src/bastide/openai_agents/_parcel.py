@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path, PurePath
 from typing import Any
 
 from agents.sandbox.entries import BaseEntry, Dir, File, GitRepo, LocalDir, LocalFile, Mount
-
-from ._mounts import BastideHostMountStrategy, mount_payload
 
 Item = tuple[Any, ...]
 
@@ -27,6 +24,9 @@ def parcel(path: str | PurePath, entry: BaseEntry) -> Item | None:
     elif kind is Dir:
         payload = []
         for name, child in entry.children.items():  # type: ignore[attr-defined]
+            if isinstance(child, Mount):
+                # What is mounted is mounted when all else is there.
+                continue
             item = parcel(name, child)
             if item is None:
                 return None
@@ -40,8 +40,6 @@ def parcel(path: str | PurePath, entry: BaseEntry) -> Item | None:
     elif kind is GitRepo:
         repo: Any = entry
         payload, word = (repo.host, repo.repo, repo.ref, repo.subpath), "git_repo"
-    elif isinstance(entry, Mount) and type(entry.mount_strategy) is BastideHostMountStrategy:
-        payload, word = json.dumps(mount_payload(entry)), "mount"
     else:
         return None
     mode = entry.permissions.to_mode() & 0o777

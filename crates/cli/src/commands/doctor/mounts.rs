@@ -38,6 +38,9 @@ impl StrategyFinding {
         let outcome = match (self.strategy, &self.missing) {
             (_, Some(why)) => format!("does not: {why}"),
             ("in_container", None) => "works in containers whose image has the program".to_owned(),
+            ("host", None) if !rustix::process::geteuid().is_root() => {
+                "works in local sessions; in containers for root alone".to_owned()
+            }
             ("docker_volume", None) => "works with the volume drivers the daemon has".to_owned(),
             (_, None) => "works".to_owned(),
         };

@@ -320,6 +320,21 @@ impl Store {
         Ok(())
     }
 
+    /// All points, as `SESSION@FINGERPRINT`; those of which nothing can be read, too.
+    pub(super) fn list_points(&self) -> Result<Vec<(String, Result<SnapshotInfo>)>> {
+        let mut all = Vec::new();
+        for session in folders_in(&self.folder(POINTS))? {
+            let folder = self.points_of(&session);
+            for name in record::names(&folder)? {
+                match record::read(&folder, &name) {
+                    Err(error) if error.is_not_found() => {}
+                    read => all.push((format!("{session}@{name}"), read)),
+                }
+            }
+        }
+        Ok(all)
+    }
+
     /// Every record there is, of snapshots and of points: the folder it is in, and its name there.
     pub(super) fn all_records(&self) -> Result<Vec<(PathBuf, String)>> {
         let mut folders = vec![self.folder("snapshots")];

@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bastide_proto::tree::{Extent, LARGE, NewEntry, NewEntryKind};
+use bastide_proto::tree::{Extent, LARGE, NewEntry, NewEntryKind, TreeSum};
 use bytes::Bytes;
 use serde_bytes::ByteBuf;
 use tokio::sync::mpsc;
@@ -62,7 +62,7 @@ impl Store {
         let list = TreeReader::new(Arc::clone(&reader), info.chunks()?);
         let total = (info.entries, info.bytes);
         let Restored { unowned, unattributed, cleared } =
-            send_tree(tree, reader, list, total).await?;
+            send_tree(tree, reader, list, total, None).await?;
         Ok(RestoreReport { info, unowned, unattributed, cleared })
     }
 }
@@ -86,15 +86,16 @@ impl EntrySource for TreeReader<Arc<Reader>> {
     }
 }
 
-/// Replaces a tree by these entries, so many with so many bytes.
+/// Replaces a tree by these entries, so many with so many bytes; only if what is replaced is what is said.
 pub(super) async fn send_tree(
     tree: &Tree<'_>,
     reader: Arc<Reader>,
     mut entries: impl EntrySource,
     total: (u64, u64),
+    replaced: Option<TreeSum>,
 ) -> Result<Restored> {
     let kept = tree.kept.iter().map(|path| ByteBuf::from(path.as_slice())).collect();
-    let guest = Restoring::begin(tree.link, tree.root, kept, tree.only_empty).await?;
+    let guest = Restoring::begin(tree.link, tree.root, kept, tree.only_empty, replaced).await?;
     let (ready, coming) = mpsc::channel(READY);
     let source = Arc::clone(&reader);
     let producing = tokio::task::spawn_blocking(move || {

@@ -23,7 +23,7 @@ const MAX_NAMED: usize = 1000;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct VerifyReport {
-    /// Each snapshot that was verified.
+    /// Each snapshot that was verified; points of sessions are `SESSION@FINGERPRINT`, a name no snapshot has.
     pub snapshots: Vec<SnapshotHealth>,
     /// How many chunks were read.
     pub chunks: u64,
@@ -64,7 +64,7 @@ impl VerifyReport {
 }
 
 impl Store {
-    /// Reads the whole store, or all of one snapshot, and compares every chunk with its hash.
+    /// Reads the whole store, points of sessions included, or all of one snapshot, and compares every chunk with its hash.
     ///
     /// Damaged chunks are recorded, so that the next snapshot with the same content writes them
     /// again, which repairs the others.
@@ -121,7 +121,11 @@ impl Store {
 
     fn to_verify(&self, name: Option<&str>) -> Result<Vec<(String, Result<SnapshotInfo>)>> {
         match name {
-            None => self.list(),
+            None => {
+                let mut all = self.list()?;
+                all.extend(self.list_points()?);
+                Ok(all)
+            }
             Some(name) => match self.inspect(name) {
                 Err(error) if error.is_not_found() => Err(error),
                 read => Ok(vec![(name.to_owned(), read)]),

@@ -45,7 +45,7 @@ pub(super) async fn restore(workspace: &Workspace<'_>, unpacked: Unpacked) -> Re
     };
     let kept = workspace.kept_paths().iter().map(|path| ByteBuf::from(path.as_str())).collect();
     let (link, root) = (workspace.link(), workspace.root());
-    let guest = Restoring::begin(link, root, kept, workspace.must_be_empty()).await;
+    let guest = Restoring::begin(link, root, kept, workspace.must_be_empty(), None).await;
     let mut guest = guest.map_err(failed)?;
     let total_entries = Some(unpacked.entries.len() as u64);
     let progress = Progress { total_entries, ..Progress::default() };

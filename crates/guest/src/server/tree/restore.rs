@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use bastide_proto::frame::Tag;
 use bastide_proto::tree::{
-    BATCH_CONTENT, Extent, NewEntry, NewEntryKind, Restore, RestoreItem, RestoreMessage, is_hidden,
+    BATCH_CONTENT, Extent, NewEntry, NewEntryKind, Restore, RestoreItem, RestoreMessage,
+    ScannedKind, TreeSum, is_hidden,
 };
 use bastide_proto::{Accepted, End, Fault, FaultKind};
 use bytes::{Bytes, BytesMut};
-use rustix::fs::{Mode, OFlags, mkdirat};
+use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, unlinkat};
 use rustix::io::Errno;
 
 use super::build::{Builder, OpenFile, UnrestoredCounts};
+use super::scan::Scanner;
 use super::swap::Moves;
 use crate::server::Guest;
 use crate::server::beneath::{
@@ -27,6 +29,9 @@ use crate::server::side_channel::SideChannel;
 /// How often the host hears that it is not its turn yet.
 pub(super) const WORD: Duration = Duration::from_secs(5);
 
+/// How deep folders are that are cleared away after a tree that did not take its place.
+const DEEPEST: u32 = 64;
+
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 
 /// A tree that is to take the place of another.
@@ -36,6 +41,7 @@ struct Restoring {
     path: Vec<u8>,
     attributes: RootAttributes,
     kept: Vec<Vec<Vec<u8>>>,
+    replaced: Option<TreeSum>,
     /// The folder beside what is there, and its name.
     new: Arc<OwnedFd>,
     new_name: Vec<u8>,
@@ -94,8 +100,20 @@ impl Restoring {
         let builder = Builder::new(top);
         let (path, attributes) = (place.path.clone(), place.attributes);
         let (guest, held) = (Arc::clone(guest), Some(turn));
-        let filling = None;
-        Ok(Self { guest, base, path, attributes, kept, new, new_name, builder, filling, held })
+        let (filling, replaced) = (None, asked.replaced);
+        Ok(Self {
+            guest,
+            base,
+            path,
+            attributes,
+            kept,
+            replaced,
+            new,
+            new_name,
+            builder,
+            filling,
+            held,
+        })
     }
 
     fn fault(&self, errno: Errno) -> Fault {
@@ -105,21 +123,29 @@ impl Restoring {
         Fault { kind: kind_of(errno), message, errno: errno_number, path: Some(path) }
     }
 
-    /// Everything is there: it takes its place. What the folder itself is to have comes back.
-    fn commit(&mut self, roots: &Roots) -> Result<NewEntry, Errno> {
+    /// Everything is there: it takes its place. What the folder itself is to have comes back; nothing if what was there
+    /// is not what may be replaced. It is where it was then.
+    fn commit(&mut self, roots: &Roots) -> Result<Option<NewEntry>, Errno> {
         let root = self.builder.end()?;
         let old_name = random_name(b".old")?;
         mkdirat(&self.base, old_name.as_slice(), Mode::RWXU)?;
         let old = Arc::new(roots.enter(&self.base, &old_name, OFlags::RDONLY)?);
         let kept: Vec<&[Vec<u8>]> = self.kept.iter().map(Vec::as_slice).collect();
         let mut moves = Moves::default();
-        let swapped = moves
-            .swap(roots, [&self.base, &self.new, &old], &kept, true)
-            .and_then(|()| moves.finish());
-        if swapped.is_err() {
+        let swapped =
+            moves.swap(roots, [&self.base, &self.new, &old], &kept, true).and_then(|()| {
+                // After it was moved, for nobody finds it by its name any more.
+                let is_expected = self.replaced.is_none_or(|it| sum(roots, &old).ok() == Some(it));
+                if is_expected {
+                    moves.finish()?;
+                }
+                Ok(is_expected)
+            });
+        if swapped != Ok(true) {
             moves.undo();
+            remove_empty(roots, &self.base, &old_name, DEEPEST);
         }
-        swapped.map(|()| root)
+        swapped.map(|is_expected| is_expected.then_some(root))
     }
 
     /// Gives the folder itself what it is to have.
@@ -141,6 +167,40 @@ impl Restoring {
             path,
             attributes: self.attributes,
         }))
+    }
+}
+
+/// What tells the content of a folder from any other.
+fn sum(roots: &Roots, folder: &Arc<OwnedFd>) -> Result<TreeSum, Errno> {
+    let mut scanner = Scanner::of(Arc::clone(folder));
+    let mut sum = TreeSum::default();
+    loop {
+        let (batch, is_end) = scanner.some(roots)?;
+        for (entry, (above, name)) in batch.entries.iter().zip(&batch.told) {
+            let path = above.iter().chain([name]).map(Vec::as_slice);
+            match entry.kind {
+                _ if entry.depth == 0 => {}
+                ScannedKind::Dir { .. } => sum.folder(path),
+                ScannedKind::File => sum.other(path, Some(entry.stat.size), entry.stat.modified),
+                _ => sum.other(path, None, entry.stat.modified),
+            }
+        }
+        if is_end {
+            return Ok(sum);
+        }
+    }
+}
+
+/// Removes a folder in which there is nothing but folders; whatever holds more stays, or is deeper than that.
+fn remove_empty(roots: &Roots, folder: &OwnedFd, name: &[u8], deepest: u32) {
+    if let Ok(inside) = roots.enter(folder, name, OFlags::RDONLY)
+        && deepest > 0
+    {
+        while let Ok(Some(entries)) = some_entries(&inside) {
+            entries.iter().for_each(|(name, _)| remove_empty(roots, &inside, name, deepest - 1));
+        }
+        // One that holds something is not removed.
+        let _ = unlinkat(folder, name, AtFlags::REMOVEDIR);
     }
 }
 
@@ -354,7 +414,10 @@ async fn put_in_place(
     guest: &Arc<Guest>,
     restoring: &mut Option<Restoring>,
 ) -> Result<(UnrestoredCounts, bool), Refusal> {
-    let root = work(guest, restoring, |it, roots| it.commit(roots)).await?;
+    let Some(root) = work(guest, restoring, |it, roots| it.commit(roots)).await? else {
+        let message = "somebody else changed files that were to be replaced, so nothing was";
+        return Err(Refusal::Fault(Fault::new(FaultKind::Exists, message)));
+    };
     // Whatever lies beside the new tree now has been replaced by it.
     let left = work(guest, restoring, |it, _| leftovers(&it.base)).await?;
     let mut cleared = true;

@@ -127,7 +127,13 @@ impl Scanner {
         };
         let base = Arc::new(base.map_err(|errno| place.failed(errno))?);
         let left_out = scan.left_out.iter().map(|path| names(path)).collect();
-        Ok(Self { base, left_out, levels: Vec::new(), unlocked: Vec::new(), begun: false })
+        Ok(Self { left_out, ..Self::of(base) })
+    }
+
+    /// Looks through all of a folder that is open.
+    pub(super) fn of(base: Arc<OwnedFd>) -> Self {
+        let (left_out, levels, unlocked) = (Vec::new(), Vec::new(), Vec::new());
+        Self { base, left_out, levels, unlocked, begun: false }
     }
 
     /// The folder at the top.

@@ -139,3 +139,69 @@ pub(super) async fn merges_what_a_fork_changed(context: Context) -> Outcome {
     fork.delete().await?;
     Ok(session.delete().await?)
 }
+
+/// Sets an extended attribute where there are any.
+const MARK: &str = "setfattr -n user.mark -v fork marked 2>/dev/null || true";
+
+pub(super) async fn loses_nothing_by_a_merge(context: Context) -> Outcome {
+    let client = context.client();
+    let session = context.session().await?;
+    let long = "n".repeat(240);
+    let (one, two) = (format!("{long}1234567891"), format!("{long}1234567892"));
+    say(
+        &session,
+        &format!(
+            "echo 1 > file; echo 1 > thing; mkdir place; echo 1 > place/in; echo 1 > mode; seq 20 > marked
+             echo 1 > {one}; echo 1 > {two}; echo 1 > both; ln both twice; seq 20 > linked; ln linked same"
+        ),
+    )
+    .await?;
+    let fork = client.fork(&session, 1, None).await?.pop().ok_or("there is no fork")?;
+    say(
+        &fork,
+        &format!(
+            "echo fork > file; rm thing; mkdir thing; echo fork > thing/in; echo fork > place/in; echo fork > place/new
+             chmod 600 mode; sed -n '1,2p' marked > /dev/null; {MARK}; echo fork > {one}; echo fork2 > {two}
+             s=$(sed 's/^3$/three/' linked); echo \"$s\" > linked"
+        ),
+    )
+    .await?;
+    say(
+        &session,
+        &format!(
+            "echo own > file; echo own > thing; rm -r place; echo own > place; chmod 640 mode
+             s=$(sed 's/^17$/x/' marked); echo \"$s\" > marked; echo own > {one}; echo own2 > {two}
+             s=$(sed 's/^17$/x/' linked); echo \"$s\" > linked"
+        ),
+    )
+    .await?;
+    let merged = session.merge(&fork).await?;
+    // The session's own is where it was.
+    let own = say(&session, &format!("cat file thing place {one} {two}; stat -c %a mode")).await?;
+    assert_eq!(own, "own\nown\nown\nown\nown2\n640\n", "{merged:?}");
+    // Everything of the fork's is beside it, each by a name of its own.
+    let id = fork.id();
+    let beside = say(
+        &session,
+        &format!(
+            "cat file.fork-{id} thing.fork-{id}/in place.fork-{id}/new; cat place.fork-{id}/in*; stat -c %a mode.fork-{id}
+             cat n*fork-* | sort"
+        ),
+    )
+    .await?;
+    assert_eq!(beside, "fork\nfork\nfork\nfork\n600\nfork\nfork2\n", "{merged:?}");
+    // Names of one file are so still, and a mark is no change of lines.
+    assert!(session.files().same_file("linked", "same").await?, "{merged:?}");
+    assert_eq!(say(&session, "sed -n '3p;17p' linked; sed -n 17p marked").await?, "three\nx\nx\n");
+    let mark = "getfattr --only-values -n user.mark marked 2>/dev/null || true";
+    assert_eq!(say(&session, mark).await?, say(&fork, mark).await?);
+    // What somebody made of a conflict is there after the next merge.
+    say(&session, &format!("echo mine > file.fork-{id}")).await?;
+    session.merge(&fork).await?;
+    assert_eq!(
+        say(&session, &format!("cat file.fork-{id} file.fork-{id}.2")).await?,
+        "mine\nfork\n"
+    );
+    fork.delete().await?;
+    Ok(session.delete().await?)
+}

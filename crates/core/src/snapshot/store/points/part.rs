@@ -6,6 +6,8 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
+use bastide_proto::tree::TreeSum;
+
 use super::OpenPoint;
 use super::file_tree::{FileTree, Node, TreePath};
 use crate::Result;
@@ -39,7 +41,7 @@ impl EntrySource for ListedEntries {
 
 /// Makes a tree all that a point has.
 pub(super) async fn send_all(tree: &Tree<'_>, to: &OpenPoint) -> Result<()> {
-    send(tree, to, to.tree.entries(|_| true), tree.kept.clone()).await
+    send(tree, to, to.tree.entries(|_| true), tree.kept.clone(), None).await
 }
 
 /// Makes a tree that is `from` what a point says.
@@ -56,10 +58,35 @@ pub(super) async fn send_difference(
     let mut kept = unchanged(from, &changed, &on_the_way);
     kept.extend(tree.kept.iter().cloned());
     if kept.iter().map(|path| path.len() + 8).sum::<usize>() > MAX_KEPT {
-        return send_all(tree, to).await;
+        let replaced = replaced(from, &tree.kept);
+        return send(tree, to, to.tree.entries(|_| true), tree.kept.clone(), Some(replaced)).await;
     }
     let is_sent = |path: &TreePath| changed.contains(path) || on_the_way.contains(path);
-    send(tree, to, to.tree.entries(is_sent), kept).await
+    let replaced = replaced(from, &kept);
+    send(tree, to, to.tree.entries(is_sent), kept, Some(replaced)).await
+}
+
+/// What makes room for something else: everything that does not stay. Whatever somebody else put there or changed
+/// meanwhile is not in the sum, so that it is not lost.
+fn replaced(from: &FileTree, kept: &[Vec<u8>]) -> TreeSum {
+    let kept: HashSet<&[u8]> = kept.iter().map(Vec::as_slice).collect();
+    let mut sum = TreeSum::default();
+    let mut stays: Option<&TreePath> = None;
+    for (path, node) in &from.0 {
+        if path.is_empty() || stays.is_some_and(|top| path.starts_with(top)) {
+            continue;
+        }
+        if kept.contains(path.join(&b'/').as_slice()) {
+            stays = Some(path);
+            continue;
+        }
+        let names = path.iter().map(Vec::as_slice);
+        match node.is_dir() {
+            true => sum.folder(names),
+            false => sum.other(names, node.size(), node.modified),
+        }
+    }
+    sum
 }
 
 async fn send(
@@ -67,6 +94,7 @@ async fn send(
     to: &OpenPoint,
     entries: Vec<Entry>,
     kept: Vec<Vec<u8>>,
+    replaced: Option<TreeSum>,
 ) -> Result<()> {
     let size = |entry: &Entry| match &entry.kind {
         Kind::File { size, .. } => *size,
@@ -75,7 +103,7 @@ async fn send(
     let total = (u64::try_from(entries.len()).unwrap_or(0), entries.iter().map(size).sum());
     let source = ListedEntries { entries: entries.into_iter(), order: Order::default() };
     let tree = Tree { kept, ..tree.clone() };
-    send_tree(&tree, Arc::clone(&to.reader), source, total).await.map(drop)
+    send_tree(&tree, Arc::clone(&to.reader), source, total, replaced).await.map(drop)
 }
 
 /// Every path that has to be made anew, or goes.

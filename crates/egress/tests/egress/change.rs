@@ -1,0 +1,105 @@
+//! Policies that change while the session lives, and what somebody is asked about.
+
+use bastide_proto::egress::{Answer, EgressReport, EgressRequest, EgressResponse, PendingFlow};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::support::{World, get, http, serve, set, soon, status, talk};
+
+fn echo() -> u16 {
+    serve(|mut stream| async move {
+        let (mut read, mut write) = stream.split();
+        drop(tokio::io::copy(&mut read, &mut write).await);
+    })
+}
+
+fn policy(action: &str, hosts: &str, port: u16) -> String {
+    format!(
+        "rules:\n- {action}: {hosts}\n  ports: [{port}]\nhosts: {{a.org: 127.0.0.2, b.org: 127.0.0.2}}\n"
+    )
+}
+
+#[tokio::test]
+async fn end_what_they_no_longer_allow_at_once() {
+    let port = echo();
+    let world = World::new(&policy("allow", "[a.org, b.org]", port), &[port]).await;
+    let (mut a, mut b) = (world.dial("a.org", port).await, world.dial("b.org", port).await);
+    for stream in [&mut a, &mut b] {
+        stream.write_all(b"x").await.unwrap();
+        assert_eq!(soon(stream.read_u8()).await.unwrap(), b'x');
+    }
+    let EgressResponse::Status(shown) = world.ask(EgressRequest::Show).await else { panic!() };
+    assert_eq!((shown.flows.len(), shown.allowed), (2, 2));
+    assert!(shown.ports.contains(&port));
+    assert_eq!(world.ask(set(&policy("allow", "b.org", port))).await, EgressResponse::Done);
+    assert!(soon(a.read_u8()).await.is_err());
+    b.write_all(b"y").await.unwrap();
+    assert_eq!(soon(b.read_u8()).await.unwrap(), b'y');
+    // The warden knows what the next program starts with.
+    let (report, fds) = soon(world.channel.receive::<EgressReport>()).await.unwrap().unwrap();
+    assert!(
+        matches!(report, EgressReport::Changed { policy, .. } if !policy.contains("\"a.org\"],"))
+    );
+    assert_eq!(fds.len(), 1);
+    let refused = world.ask(EgressRequest::Set { policy: "{".into(), secrets: Vec::new() }).await;
+    assert!(matches!(refused, EgressResponse::Refused { .. }), "{refused:?}");
+}
+
+async fn pending(world: &World) -> PendingFlow {
+    soon(async {
+        loop {
+            let EgressResponse::Pending(mut all) = world.ask(EgressRequest::Pending).await else {
+                panic!()
+            };
+            if let Some(first) = all.pop() {
+                return first;
+            }
+            tokio::task::yield_now().await;
+        }
+    })
+    .await
+}
+
+async fn answer(world: &World, id: u64, answer: Answer) {
+    let response = world.ask(EgressRequest::Answer { id, answer }).await;
+    assert_eq!(response, EgressResponse::Done);
+}
+
+#[tokio::test]
+async fn hold_what_somebody_is_asked_about() {
+    let port = echo();
+    let world = World::new(&policy("ask", "'*'", port), &[port]).await;
+    let mut stream = world.dial("a.org", port).await;
+    stream.write_all(b"x").await.unwrap();
+    let waiting = pending(&world).await;
+    assert_eq!((waiting.host.as_str(), waiting.port), ("a.org", port));
+    answer(&world, waiting.id, Answer::Once).await;
+    assert_eq!(soon(stream.read_u8()).await.unwrap(), b'x');
+    // Once is once.
+    let mut stream = world.dial("a.org", port).await;
+    answer(&world, pending(&world).await.id, Answer::Deny).await;
+    assert!(soon(stream.read_u8()).await.is_err());
+    let mut stream = world.dial("a.org", port).await;
+    answer(&world, pending(&world).await.id, Answer::Session).await;
+    stream.write_all(b"y").await.unwrap();
+    assert_eq!(soon(stream.read_u8()).await.unwrap(), b'y');
+    let mut stream = world.dial("a.org", port).await;
+    stream.write_all(b"z").await.unwrap();
+    assert_eq!(soon(stream.read_u8()).await.unwrap(), b'z');
+    let gone = world.ask(EgressRequest::Answer { id: 99, answer: Answer::Once }).await;
+    assert!(matches!(gone, EgressResponse::Refused { .. }), "{gone:?}");
+}
+
+#[tokio::test]
+async fn ask_about_requests_one_by_one() {
+    let port = http();
+    let text = format!(
+        "rules:\n- ask: a.org\n  ports: [{port}]\n  protocol: http\nhosts: {{a.org: 127.0.0.2}}\nask_seconds: 30\n"
+    );
+    let world = World::new(&text, &[port]).await;
+    let stream = world.dial("a.org", port).await;
+    let said = tokio::spawn(async move { talk(stream, &get("a.org", "/q", "")).await });
+    let waiting = pending(&world).await;
+    assert_eq!((waiting.method.as_deref(), waiting.path.as_deref()), (Some("GET"), Some("/q")));
+    answer(&world, waiting.id, Answer::Once).await;
+    assert_eq!(status(&said.await.unwrap()), "200");
+}
