@@ -15,7 +15,6 @@ const TYPED: &[&str] = &[
     "bastide exec demo -- sh -c 'echo \"a day of work\" > notes.txt; id -un; ls'",
     "head -n 1 ~/.ssh/id_ed25519",
     "bastide exec demo -- cat ~/.ssh/id_ed25519",
-    "bastide exec demo -- python3 -c 'import socket; socket.create_connection((\"1.1.1.1\", 80))' 2>&1 | tail -n 1",
     "bastide exec demo -- rm notes.txt",
     "bastide undo demo",
     "bastide exec demo -- cat notes.txt",
@@ -72,7 +71,7 @@ fn draw(lines: &[Line]) -> String {
     let height = TOP + lines.len() * LINE + 14;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 980 {height}\" width=\"980\" height=\"{height}\" role=\"img\" \
-         aria-label=\"A terminal: a session is made, a key cannot be read, nothing is reached, and a removed file comes back\">\n\
+         aria-label=\"A terminal: a session is made, a key cannot be read, and a removed file comes back\">\n\
          <style>\n\
          text {{ font: 14px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; fill: #c9d1d9; white-space: pre; }}\n\
          .typed {{ fill: #7ee787; }}\n\
