@@ -12,7 +12,7 @@ const PICTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/session.s
 /// What is typed.
 const TYPED: &[&str] = &[
     "bastide create --name demo --journal",
-    "bastide exec demo -- sh -c 'echo \"a day of work\" > notes.txt; id -un; ls'",
+    "bastide exec demo -- sh -c 'echo \"a day of work\" > notes.txt; ls'",
     "head -n 1 ~/.ssh/id_ed25519",
     "bastide exec demo -- cat ~/.ssh/id_ed25519",
     "bastide exec demo -- rm notes.txt",
