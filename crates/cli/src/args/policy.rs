@@ -16,6 +16,7 @@ const MAX_BYTES: u64 = 1 << 20;
 
 /// Which places commands reach
 #[derive(Debug, Default, clap::Args)]
+#[command(next_help_heading = "Network")]
 pub(crate) struct PolicyArgs {
     /// Policy of the network: JSON, YAML or TOML
     #[arg(long, value_name = "FILE")]
