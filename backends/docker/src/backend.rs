@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bastide::backend::{Expose, HostMounts};
+use bastide::backend::{Expose, HostMounts, LeaseState, LeaseUpdate, Leases};
 use bastide::host::process_identity::{ProcessIdentity, ended};
 use bastide::host::{make_private, not_connected, remove_folder};
 use bastide::model::manifest::DEFAULT_ROOT;
@@ -77,6 +77,7 @@ impl DockerBackend {
             let message = format!("cannot keep sessions in {}: {error}", home.display());
             Error::new(ErrorKind::Io, message).with_condition(Condition::HomeUnusable)
         };
+        bastide::check_home(&home)?;
         let sessions = home.join("sessions");
         make_private(&sessions).map_err(failed)?;
         // Engines want paths that mean the same to everybody.
@@ -337,6 +338,24 @@ impl Backend for DockerBackend {
 
     fn host_mounts(&self) -> Option<&dyn HostMounts> {
         Some(self)
+    }
+
+    fn leases(&self) -> Option<&dyn Leases> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Leases for DockerBackend {
+    async fn update(&self, machine: &Machine, update: LeaseUpdate) -> Result<LeaseState> {
+        let (_, Some(state)) = own_state(&self.home, machine)? else { return Err(copied(machine)) };
+        if state.warden.is_none() {
+            let message =
+                "containers of a daemon elsewhere have no process here that could keep a lease";
+            return Err(Error::new(ErrorKind::Unsupported, message)
+                .with_hint("leave out the lease, or use a daemon of this machine"));
+        }
+        warden_client::lease(&state.dir, &machine.id, update, ANSWER).await
     }
 }
 

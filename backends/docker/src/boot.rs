@@ -290,6 +290,7 @@ impl Boot<'_> {
             to_stop: vec![own("POST", format!("/containers/{name}/stop?t=1"))],
             to_remove,
             mount_points: mount_points(&self.grants),
+            protocol: self.protocol(self.was_there),
             keeper: rustix::process::geteuid().is_root().then(|| KeeperSpec {
                 session_dir: self.folder.path().to_owned(),
                 workspace: self.spec.root.as_str().to_owned(),
@@ -339,11 +340,18 @@ impl Boot<'_> {
             state,
             receipt,
             environment: self.environment(),
+            protocol: self.protocol(!up.is_new),
         };
         let connection =
             Connection { stream: up.stream, token: token.clone(), side: None, greeted: false };
         let retained = if up.is_new { Retained::Nothing } else { Retained::System };
         Ok(Booted { machine, connection: Some(connection), keep_alive, retained })
+    }
+
+    /// The version of the protocol that the guest speaks: a container that is started again has the guest it was made with.
+    fn protocol(&self, is_its: bool) -> u32 {
+        let before = self.spec.before.as_ref().filter(|_| is_its);
+        before.map_or(bastide_proto::VERSION, |machine| machine.protocol)
     }
 
     /// What commands start with: what engines set, and what the image says, which counts more.

@@ -10,16 +10,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bastide::backend::{EgressNetworks, Expose, HostMounts};
+use bastide::backend::{EgressNetworks, Expose, HostMounts, LeaseState, LeaseUpdate, Leases};
 use bastide::host::process_identity::{ProcessIdentity, ended, kill};
 use bastide::host::{make_private, not_connected};
 use bastide::warden_client::{self, EndMode};
 use bastide::{
     Backend, Booted, Condition, Connection, Error, ErrorKind, GuestPath, Isolation, Machine,
     MachineEnd, MachineSpec, MachineStatus, NetworkAccess, Origin, Orphans, Receipt, Result, Rung,
-    SessionFolder, SweepMode,
+    SessionFolder, SweepMode, check_home,
 };
 use bastide_guest_bin::{GuestBinary, InstalledProgram};
+use bastide_proto::Usage;
 use bastide_proto::boot::{Ids, Resolver};
 use bastide_proto::mounts::MOUNTS_FOLDER;
 use bastide_proto::warden::{END_FILE, GUEST_SOCKET, WardenRequest};
@@ -33,7 +34,7 @@ use crate::descendants::kill_descendants;
 use crate::host::GrantedFile;
 use crate::spares::Spares;
 use crate::user::Identity;
-use crate::{boot, orphans, side_channel, token};
+use crate::{boot, groups, orphans, side_channel, token};
 
 /// The word users choose this backend by.
 pub(crate) const NAME: &str = "local";
@@ -103,6 +104,7 @@ impl LocalBackend {
             let message = format!("cannot keep sessions in {}: {error}", home.display());
             Error::new(ErrorKind::Io, message).with_condition(Condition::HomeUnusable)
         };
+        check_home(&home)?;
         let sessions = home.join("sessions");
         make_private(&sessions).map_err(failed)?;
         let guest = GuestBinary::install(&home.join(GUESTS)).map_err(failed)?;
@@ -241,12 +243,12 @@ impl Backend for LocalBackend {
         let stream = warden_client::connect(&dir, GUEST_SOCKET).await.map_err(lost)?;
         let token = token::load(&dir).map_err(lost)?;
         let connected = stream.into_std();
-        connected.and_then(|stream| side_channel::connection(stream, state.devices, token)).map_err(
-            |error| {
-                let message = format!("cannot connect to session {}: {error}", machine.id);
-                Error::new(ErrorKind::BackendLost, message)
-            },
-        )
+        let greet =
+            |stream| side_channel::connection(stream, state.devices, token, machine.protocol);
+        connected.and_then(greet).map_err(|error| {
+            let message = format!("cannot connect to session {}: {error}", machine.id);
+            Error::new(ErrorKind::BackendLost, message)
+        })
     }
 
     async fn inspect(&self, machine: &Machine) -> Result<MachineStatus> {
@@ -337,6 +339,15 @@ impl Backend for LocalBackend {
         Some(self)
     }
 
+    fn counted(&self, machine: &Machine) -> Option<Usage> {
+        let (dir, Some(_)) = self.own(machine).ok()? else { return None };
+        groups::counted(&dir)
+    }
+
+    fn leases(&self) -> Option<&dyn Leases> {
+        Some(self)
+    }
+
     fn host_mounts(&self) -> Option<&dyn HostMounts> {
         Some(self)
     }
@@ -364,6 +375,14 @@ impl Expose for LocalBackend {
 
     async fn published(&self, machine: &Machine) -> Result<Vec<(u16, u16)>> {
         self.ports(machine, WardenRequest::Ports).await
+    }
+}
+
+#[async_trait]
+impl Leases for LocalBackend {
+    async fn update(&self, machine: &Machine, update: LeaseUpdate) -> Result<LeaseState> {
+        let (dir, Some(_)) = self.own(machine)? else { return Err(copied(machine)) };
+        warden_client::lease(&dir, &machine.id, update, ANSWER).await
     }
 }
 

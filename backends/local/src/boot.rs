@@ -16,6 +16,7 @@ use bastide::{
     Rung, SessionFolder,
 };
 use bastide_guest_bin::GuestBinary;
+use bastide_proto::VERSION;
 use bastide_proto::boot::{BaseSpec, BootFailure, BootReport, BootSpec, Resolver, SandboxUp};
 use bastide_proto::hello::Token;
 use bastide_proto::warden::{END_FILE, RELEASE};
@@ -172,6 +173,7 @@ pub(crate) async fn boot(
         state: serde_json::to_value(state).map_err(|error| failed(error.into()))?,
         receipt: receipt(&ready, spec, &plan),
         environment: plan.environment,
+        protocol: VERSION,
     };
     Ok(Booted {
         machine,
@@ -224,7 +226,7 @@ async fn boot_in(
     let (first, far_first) = StdStream::pair()?;
     let first = match (plan.rung, plan.image.image()) {
         (Rung::Namespaces, None) => {
-            Ok(side_channel::connection(first, plan.devices(None), Token(boot.token))?)
+            Ok(side_channel::connection(first, plan.devices(None), Token(boot.token), VERSION)?)
         }
         // The warden makes what the files are on, and what that is can be seen only then.
         _ => Err(first),
@@ -241,7 +243,8 @@ async fn boot_in(
         BootReport::Ready(ready) => {
             let workspace = ready.image.as_ref().and_then(|image| image.as_ref().ok()).copied();
             let token = Token(boot.token);
-            let late = |first| side_channel::connection(first, plan.devices(workspace), token);
+            let late =
+                |first| side_channel::connection(first, plan.devices(workspace), token, VERSION);
             let connection = first.or_else(late)?;
             Ok(Ok(BootedSandbox { warden, ready, control, connection }))
         }

@@ -7,6 +7,7 @@ mod boot;
 mod descendants;
 mod descriptors;
 mod egress;
+mod groups;
 mod homes;
 mod host;
 mod image;

@@ -61,6 +61,7 @@ impl SbxBackend {
             let message = format!("cannot keep sessions in {}: {error}", home.display());
             Error::new(ErrorKind::Io, message).with_condition(Condition::HomeUnusable)
         };
+        bastide::check_home(&home)?;
         make_private(&home.join("sessions")).map_err(failed)?;
         // Folders are inside at their own paths.
         let home = home.canonicalize().map_err(failed)?;

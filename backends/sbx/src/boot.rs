@@ -140,6 +140,7 @@ impl Boot<'_> {
             state,
             receipt: receipt(self.dialect, self.spec, self.options, &up),
             environment: about.environment,
+            protocol: bastide_proto::VERSION,
         };
         let (stream, token) = (Box::new(stream), token.clone());
         let connection = Some(Connection { stream, token, side: None, greeted: false });

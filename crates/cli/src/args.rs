@@ -2,6 +2,7 @@
 
 pub(crate) mod command;
 pub(crate) mod docker;
+pub(crate) mod lease;
 pub(crate) mod mounts;
 pub(crate) mod policy;
 pub(crate) mod sbx;
@@ -25,6 +26,7 @@ use crate::commands::fork::ForkArgs;
 use crate::commands::init::InitArgs;
 use crate::commands::inspect::InspectArgs;
 use crate::commands::kill::KillArgs;
+use crate::commands::lease::LeaseArgs;
 use crate::commands::log::LogArgs;
 use crate::commands::ls::LsArgs;
 use crate::commands::merge::MergeArgs;
@@ -40,6 +42,7 @@ use crate::commands::run::RunArgs;
 use crate::commands::sbx::SbxTaskArgs;
 use crate::commands::shell::ShellArgs;
 use crate::commands::snapshot::SnapshotArgs;
+use crate::commands::stats::StatsArgs;
 use crate::commands::stop::StopArgs;
 use crate::commands::sweep::SweepArgs;
 use crate::commands::undo::UndoArgs;
@@ -71,6 +74,8 @@ pub(crate) enum Task {
     Audit(AuditArgs),
     Port(PortArgs),
     Mounts(MountsArgs),
+    Lease(LeaseArgs),
+    Stats(StatsArgs),
     Net(NetArgs),
     Stop(StopArgs),
     Resume(ResumeArgs),

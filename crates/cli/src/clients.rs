@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bastide::snapshot::store::{SaveOptions, SaveReport};
 use bastide::{
     Backend, Client, JournalLog, Result, ResumeOptions, Saved, Session, SessionId, SessionInfo,
-    Store, SweepOptions, SweepReport, Swept,
+    Store, SweepOptions, SweepReport, Swept, Usage,
 };
 use bastide_docker::{DockerBackend, DockerOptions};
 use bastide_local::LocalBackend;
@@ -147,6 +147,11 @@ impl Clients {
     /// What is known about one session.
     pub(crate) async fn inspect(&self, id: &SessionId) -> Result<SessionInfo> {
         self.of(id)?.inspect(id).await
+    }
+
+    /// What a session that runs used.
+    pub(crate) async fn usage(&self, id: &SessionId) -> Result<Usage> {
+        self.of(id)?.usage(id).await
     }
 
     /// Saves a session and ends everything in it.

@@ -5,7 +5,7 @@ use std::env;
 use std::path::PathBuf;
 
 use bastide::model::HOST_ENVIRONMENT_ALLOWLIST;
-use bastide::{Error, ErrorKind, Result, runs_home};
+use bastide::{Error, ErrorKind, Result, check_home, runs_home};
 use bastide_docker::EngineAddress;
 use bastide_remote::BucketOptions;
 use bastide_sbx::Sbx;
@@ -20,10 +20,12 @@ pub(crate) fn home() -> Result<PathBuf> {
         let error = Error::new(ErrorKind::InvalidInput, "there is no folder to keep sessions in");
         return Err(error.with_hint("set HOME, or set BASTIDE_HOME to a folder of yours"));
     };
-    std::path::absolute(&home).map_err(|error| {
+    let home = std::path::absolute(&home).map_err(|error| {
         let message = format!("cannot use {} as a home: {error}", home.display());
         Error::new(ErrorKind::InvalidInput, message)
-    })
+    })?;
+    check_home(&home)?;
+    Ok(home)
 }
 
 /// Where runs of agents are kept: beside the home, because no agent may work in the home itself.

@@ -157,6 +157,7 @@ fn silent(process: ProcessId, exit: Exit) -> Output {
         stderr_omitted: 0,
         lost: 0,
         exit,
+        usage: None,
     }
 }
 
@@ -195,6 +196,7 @@ fn report(session: &Session, output: &Output, took: Duration) -> Value {
     if let Some(detail) = &output.exit.detail {
         report.insert("detail".to_owned(), json!(detail));
     }
+    report.insert("usage".to_owned(), json!(output.usage.map(|usage| usage.to_json())));
     report.insert("receipt".to_owned(), json!(session.receipt()));
     Value::Object(report)
 }

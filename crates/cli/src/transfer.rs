@@ -217,7 +217,8 @@ impl CopyEndpoint {
         match text.split_once(':') {
             None if text == "-" => Ok(Self::Stream),
             None if text.is_empty() => Err("expected a path, ID:PATH or -".to_owned()),
-            Some((id, path)) if !id.is_empty() && !id.contains(['/', '.']) => {
+            // Names of sessions may have dots in them, and never begin with one.
+            Some((id, path)) if !id.is_empty() && !id.starts_with('.') && !id.contains('/') => {
                 let path = if path.is_empty() { "." } else { path };
                 Ok(Self::Session { id: id.to_owned(), path: path.to_owned() })
             }
@@ -244,6 +245,8 @@ mod tests {
             ("-", CopyEndpoint::Stream),
             ("abc:src/main.rs", session("abc", "src/main.rs")),
             ("abc:", session("abc", ".")),
+            ("web.1:a", session("web.1", "a")),
+            ("../abc:def", CopyEndpoint::Host("../abc:def".into())),
             ("abc:/workspace/a:b", session("abc", "/workspace/a:b")),
             ("./abc:def", CopyEndpoint::Host("./abc:def".into())),
             ("/tmp/a:b", CopyEndpoint::Host("/tmp/a:b".into())),

@@ -13,13 +13,14 @@ use async_trait::async_trait;
 use bastide_model::Manifest;
 use bastide_model::receipt::{Isolation, NetworkAccess, Receipt};
 use bastide_model::state::BackendState;
-use bastide_proto::GuestPath;
 use bastide_proto::hello::Token;
+use bastide_proto::{GuestPath, Usage};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 pub use bastide_proto::boot::ResourceLimits;
+pub use bastide_proto::warden::{LeaseState, LeaseUpdate};
 pub use host_mounts::{HostMount, HostMountState, HostMountStatus, HostMounts};
 pub(crate) use keep_alive::hold as hold_descriptors;
 pub use keep_alive::{KeepAlive, KeepAliveHandle};
@@ -126,6 +127,17 @@ pub trait Backend: fmt::Debug + Send + Sync {
         None
     }
 
+    /// What others than the guest count of a machine that runs: processors and memory, where they do.
+    fn counted(&self, machine: &Machine) -> Option<Usage> {
+        let _ = machine;
+        None
+    }
+
+    /// How leases of machines are kept, if anybody on this host keeps them alive.
+    fn leases(&self) -> Option<&dyn Leases> {
+        None
+    }
+
     /// Whether programs inside can mount, as root, in sessions whose manifest asks for it.
     fn mounts_inside(&self) -> bool {
         false
@@ -189,6 +201,13 @@ pub trait Expose: Send + Sync {
     async fn published(&self, machine: &Machine) -> Result<Vec<(u16, u16)>>;
 }
 
+/// Machines that end by themselves.
+#[async_trait]
+pub trait Leases: Send + Sync {
+    /// Changes the lease of a machine that runs, and says what it is then.
+    async fn update(&self, machine: &Machine, update: LeaseUpdate) -> Result<LeaseState>;
+}
+
 /// The status of a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -219,7 +238,7 @@ pub struct MachineEnd {
     /// When, in milliseconds since 1970, if that was recorded.
     pub at_ms: Option<u64>,
     /// The reason: `stopped`, `agent_lost`, `backend_lost`, or `abandoned` if its owner was gone
-    /// before it released the machine.
+    /// before it released the machine; `expired` if its lease ran out.
     pub reason: String,
     /// Details for people.
     pub detail: String,
@@ -230,6 +249,12 @@ impl MachineEnd {
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
         self.reason == "abandoned"
+    }
+
+    /// Whether its lease ran out.
+    #[must_use]
+    pub fn is_expired(&self) -> bool {
+        self.reason == "expired"
     }
 
     /// An end that was not recorded.
@@ -384,6 +409,13 @@ pub struct Machine {
     /// The environment that commands have by default.
     #[serde(default)]
     pub environment: Vec<(String, String)>,
+    /// The version of the protocol that its guest speaks. Machines of before did not say.
+    #[serde(default = "first_protocol")]
+    pub protocol: u32,
+}
+
+fn first_protocol() -> u32 {
+    1
 }
 
 /// The result of a boot.

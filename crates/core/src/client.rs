@@ -1,10 +1,12 @@
 //! Making sessions, and finding them again.
 
+mod admission;
 mod create;
 pub(crate) mod dependencies;
 mod egress;
 mod events;
 mod fork;
+mod lease;
 mod lifetime;
 mod options;
 mod removal;
@@ -14,6 +16,7 @@ mod sweep;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bastide_model::paths::WorkspacePathPolicy;
 use bastide_model::policy::Policy;
@@ -36,6 +39,7 @@ use crate::{Error, ErrorClass, ErrorKind, Result};
 pub(crate) use create::uuid_of;
 pub(crate) use events::credentials;
 use fork::ForkSource;
+pub use lease::{LeaseChange, LeaseEnd, LeaseOptions, LeaseStatus};
 pub use lifetime::{SessionInfo, SessionStatus};
 pub(crate) use removal::{Removal, shut_down};
 pub use reserved_paths::runs_home;
@@ -124,6 +128,10 @@ pub struct CreateOptions {
     pub unix_local: bool,
     /// Which points the session makes of itself; by default none but those somebody asks for.
     pub journal: Option<JournalOptions>,
+    /// When the session ends by itself; never by default.
+    pub lease: Option<LeaseOptions>,
+    /// How long to wait for room where the home limits how many sessions run; not at all by default.
+    pub wait: Option<Duration>,
 }
 
 impl CreateOptions {
@@ -246,6 +254,20 @@ impl CreateOptions {
         self.journal = Some(journal);
         self
     }
+
+    /// Has the session end by itself.
+    #[must_use]
+    pub fn lease(mut self, lease: LeaseOptions) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+
+    /// Waits so long for room.
+    #[must_use]
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = Some(wait);
+        self
+    }
 }
 
 impl Default for CreateOptions {
@@ -269,6 +291,8 @@ impl Default for CreateOptions {
             progress: None,
             unix_local: false,
             journal: None,
+            lease: None,
+            wait: None,
         }
     }
 }

@@ -27,8 +27,8 @@ pub use bastide_model::{Condition, Error, ErrorClass, ErrorKind, ExposedPort, Re
 pub use bastide_proto::GuestPath;
 pub use client::dependencies::{Dependencies, Dependency};
 pub use client::{
-    Client, CreateOptions, ResumeOptions, SessionInfo, SessionStatus, SnapshotChoice, SweepOptions,
-    SweepReport, Swept, runs_home,
+    Client, CreateOptions, LeaseChange, LeaseEnd, LeaseOptions, LeaseStatus, ResumeOptions,
+    SessionInfo, SessionStatus, SnapshotChoice, SweepOptions, SweepReport, Swept, runs_home,
 };
 pub use journal::{
     ChangeKind, ChangeSummary, CheckpointReport, DiffReport, FileDiff, JournalLog, JournalOptions,
@@ -44,11 +44,12 @@ pub use session::output::Output;
 pub use session::process::{
     Exit, OutputEvent, Process, ProcessId, ProcessInfo, ProcessWriter, Reason,
 };
+pub use session::usage::{Usage, UsageSource};
 pub use snapshot::store::{SnapshotInfo, Store};
 pub use snapshot::{
     Progress, RemoteSnapshots, Saved, SnapshotKeeper, SnapshotTypes, Workspace, WorkspaceArchive,
 };
-pub use state::{Origin, SessionFolder, SessionName, home_identity};
+pub use state::{Origin, SessionFolder, SessionName, check_home, home_identity};
 pub use tools::{Skill, SkillInfo, SkillSource, Skills, ToolAnswer, Tools};
 pub use workspace::{GitFetch, GitOptions, Materialized, MaterializedFile, MountInfo};
 

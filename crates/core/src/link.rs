@@ -40,6 +40,11 @@ pub trait Link: fmt::Debug + Send + Sync {
     fn side(&self) -> Option<&SideChannel> {
         None
     }
+
+    /// The version of the protocol that the guest understands.
+    fn protocol(&self) -> u32 {
+        bastide_proto::VERSION
+    }
 }
 
 type Wire = Compat<yamux::Stream>;

@@ -12,6 +12,7 @@ mod ports;
 pub(crate) mod process;
 pub(crate) mod retry;
 mod snapshot;
+pub(crate) mod usage;
 
 use std::sync::Arc;
 
@@ -89,7 +90,8 @@ impl Session {
     /// [`AgentLost`](crate::ErrorKind::AgentLost) if its guest does not answer.
     pub async fn reconnect(&self) -> Result<Self> {
         let connection = self.backend.connect(&self.machine).await?;
-        let link: Arc<dyn Link> = Arc::new(MuxLink::connect(connection).await?);
+        let link = MuxLink::connect_at(connection, self.machine.protocol).await?;
+        let link: Arc<dyn Link> = Arc::new(link);
         Ok(Self {
             events: self.recorder_for(&link)?,
             backend: Arc::clone(&self.backend),
@@ -295,7 +297,7 @@ impl Session {
                 Incoming::Item(item) if all.len() < MOST_PROCESSES => {
                     all.push(ProcessInfo::from_record(decode(&item)?)?);
                 }
-                Incoming::End(End::Done) => return Ok(all),
+                Incoming::End(End::Done) => return self.with_usage(all).await,
                 _ => return Err(agent_lost("the guest broke the protocol: not a list")),
             }
         }

@@ -6,7 +6,9 @@
 //! changes what the session is, one on `transition.lock`. The database beside the folders is an index over
 //! them and can be rebuilt at any time.
 
+mod config;
 mod folder;
+mod format;
 mod identity;
 mod index;
 mod names;
@@ -30,10 +32,12 @@ use crate::host::sync_folder;
 use crate::snapshot::store::Store;
 use crate::{Condition, Error, ErrorKind, Result};
 
+pub(crate) use config::HomeConfig;
 pub use folder::SessionFolder;
 pub(crate) use folder::{
     ClaimAttempt, Liveness, Transition, TransitionAttempt, is_unwanted, mark_unwanted,
 };
+pub use format::check_home;
 pub use identity::home_identity;
 pub use names::SessionName;
 pub use origin::Origin;
@@ -93,6 +97,11 @@ impl State {
     /// The store of snapshots and points under this home.
     pub(crate) fn store(&self) -> Result<Store> {
         Store::open(self.home.join(SNAPSHOTS))
+    }
+
+    /// The home itself.
+    pub(crate) fn home(&self) -> &Path {
+        &self.home
     }
 
     fn sessions(&self) -> PathBuf {

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use bastide_proto::egress::{EgressRequest, EgressResponse, MAX_EGRESS_MESSAGE};
 use bastide_proto::mounts::{MAX_MOUNT_MESSAGE, MountRequest, MountResponse};
-use bastide_proto::warden::{CONTROL_SOCKET, MAX_CONTROL_MESSAGE, WardenRequest, WardenResponse};
+use bastide_proto::warden::{
+    CONTROL_SOCKET, LeaseState, LeaseUpdate, MAX_CONTROL_MESSAGE, WardenRequest, WardenResponse,
+};
 use bastide_proto::{LENGTH_BYTES, prefixed_length};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde::Serialize;
@@ -17,7 +19,7 @@ use serde::de::DeserializeOwned;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 
-use crate::{Error, ErrorKind, Result, SessionId};
+use crate::{Condition, Error, ErrorKind, Result, SessionId};
 
 /// Registers a socket with the runtime.
 ///
@@ -103,6 +105,39 @@ pub async fn ports(
             Err(Error::new(ErrorKind::Io, message).with_errno(errno))
         }
         Ok(_) => Err(unexpected_response(id)),
+        Err(error) => {
+            let message = format!("the warden of session {id} does not answer: {error}");
+            Err(Error::new(ErrorKind::BackendLost, message))
+        }
+    }
+}
+
+/// Changes the lease of a session, and says what it is then.
+///
+/// # Errors
+///
+/// [`ErrorKind::Unsupported`] if its warden knows no leases, [`ErrorKind::BackendLost`] if it does not answer in time.
+pub async fn lease(
+    dir: &Path,
+    id: &SessionId,
+    update: LeaseUpdate,
+    most: Duration,
+) -> Result<LeaseState> {
+    match request(dir, WardenRequest::Lease(update), most).await {
+        Ok(WardenResponse::Lease(lease)) => Ok(lease),
+        Ok(WardenResponse::Refused { errno }) => {
+            let system = io::Error::from_raw_os_error(errno);
+            let message = format!("cannot change the lease of session {id}: {system}");
+            Err(Error::new(ErrorKind::Io, message).with_errno(errno))
+        }
+        Ok(_) => Err(unexpected_response(id)),
+        // It listens, and closes on what it does not know.
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            let message =
+                format!("session {id} was started by an earlier version, which keeps no leases");
+            Err(Error::new(ErrorKind::Unsupported, message)
+                .with_condition(Condition::SessionOfEarlierVersion(id.to_string())))
+        }
         Err(error) => {
             let message = format!("the warden of session {id} does not answer: {error}");
             Err(Error::new(ErrorKind::BackendLost, message))

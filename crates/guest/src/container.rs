@@ -375,6 +375,7 @@ fn run_guest(spec: &ContainerSpec, who: &DefaultUser, endpoints: Endpoints) -> !
         disk: spec.limits.disk,
         // The host may be anybody inside; the token tells.
         caller: None,
+        has_own_groups: true,
     };
     let alone = setsid().step(|| "start a session of processes".to_owned());
     let confined = alone.and_then(|_| reduce_guest()).and_then(|()| who.use_files());

@@ -13,4 +13,5 @@ mod removable_walls;
 mod server;
 mod supervisor;
 mod sys;
+mod tree_usage;
 pub mod warden;

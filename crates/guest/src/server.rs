@@ -1,5 +1,6 @@
 //! The guest itself: serves the link to the host.
 
+mod activity;
 mod beneath;
 mod blocking;
 mod call;
@@ -22,6 +23,7 @@ mod put;
 mod side_channel;
 mod terminal;
 mod tree;
+mod usage;
 mod users;
 
 use std::io;
@@ -42,12 +44,14 @@ use crate::packet;
 use crate::removable_walls::{Wall, is_removed};
 use crate::sys::ignore_library_signals;
 
+use activity::Activity;
 use beneath::Roots;
 use log::LogFolder;
 use oom::OomCounter;
 use pipes::Pipes;
 use pool::Pool;
 use processes::Processes;
+use usage::SessionUsage;
 use users::Users;
 
 pub(crate) use users::UserPolicy;
@@ -97,6 +101,8 @@ pub(crate) struct ServerConfig {
     pub(crate) disk: Option<u64>,
     /// Who may connect besides root, where that can be seen.
     pub(crate) caller: Option<u32>,
+    /// Whether the control groups that are seen inside hold this session and nothing else.
+    pub(crate) has_own_groups: bool,
 }
 
 impl From<&BootSpec> for ServerConfig {
@@ -121,6 +127,7 @@ impl From<&BootSpec> for ServerConfig {
             },
             disk: spec.limits.disk,
             caller: spec.caller,
+            has_own_groups: false,
         }
     }
 }
@@ -139,6 +146,20 @@ pub(crate) struct Guest {
     pub(crate) restores: Arc<tokio::sync::RwLock<()>>,
     /// Held alone by whoever keeps everything from running, together by whoever starts a command.
     pub(crate) freezes: Arc<tokio::sync::RwLock<()>>,
+    /// When something was last done here.
+    pub(crate) activity: Activity,
+    /// What commands used.
+    pub(crate) usage: SessionUsage,
+}
+
+impl Guest {
+    /// How long nothing has happened: no command and nothing descended from one lived, and no host did anything.
+    fn idle(&self) -> std::time::Duration {
+        match self.processes.is_any_alive() {
+            true => std::time::Duration::ZERO,
+            false => self.activity.idle(),
+        }
+    }
 }
 
 /// Waits until commands can be run, and tells init.
@@ -214,6 +235,8 @@ pub(crate) fn run(served: &ServerConfig, endpoints: Endpoints) -> io::Result<()>
             pipes: Pipes::default(),
             restores: Arc::default(),
             freezes: Arc::default(),
+            activity: Activity::default(),
+            usage: SessionUsage::new(served.has_own_groups),
         });
         endpoints.listener.set_nonblocking(true)?;
         let listener = tokio::net::UnixListener::from_std(endpoints.listener)?;

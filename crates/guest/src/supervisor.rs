@@ -22,6 +22,7 @@ use serde_bytes::ByteBuf;
 use crate::packet;
 use crate::removable_walls::{Wall, is_removed};
 use crate::sys::{default_sigchld, exec, exit_now, fork_vm, reset_signals};
+use crate::tree_usage::TreeUsage;
 
 /// What a supervisor tells the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +34,9 @@ pub(crate) enum SupervisorMessage {
         /// The command.
         command: i32,
     },
+    /// What of the command and all that descended from it has ended used. It comes before the command's end, and again
+    /// when nothing is left of it.
+    Used(TreeUsage),
     /// The command exited.
     Exited(i32),
     /// A signal ended the command.
@@ -99,10 +103,12 @@ pub(crate) fn run(to_guest: &OwnedFd, to_command: OwnedFd) -> ! {
     if packet::send_brief(to_guest, &ready).is_err() {
         exit_now(1);
     }
+    let mut is_told = true;
     // Lives until nothing that descends from the command does.
     while let Ok(ended) = wait(WaitOptions::empty()) {
         let Some((pid, status)) = ended else { continue };
         if pid != command {
+            is_told = false;
             continue;
         }
         let message = match (status.exit_status(), status.terminating_signal()) {
@@ -110,9 +116,16 @@ pub(crate) fn run(to_guest: &OwnedFd, to_command: OwnedFd) -> ! {
             (None, signal) => SupervisorMessage::Signalled(signal.unwrap_or(libc::SIGKILL)),
         };
         // A command that was killed on its way may have left the heap in the middle of something.
-        if packet::send_brief(to_guest, &message).is_err() {
+        if packet::send_brief(to_guest, &SupervisorMessage::Used(TreeUsage::of_children())).is_err()
+            || packet::send_brief(to_guest, &message).is_err()
+        {
             exit_now(1);
         }
+        is_told = true;
+    }
+    if !is_told {
+        // A guest that is gone has nobody to tell it to.
+        drop(packet::send_brief(to_guest, &SupervisorMessage::Used(TreeUsage::of_children())));
     }
     exit_now(0)
 }

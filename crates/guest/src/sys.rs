@@ -3,8 +3,8 @@
 
 use std::ffi::{CStr, CString};
 use std::io;
-use std::mem;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::mem::{self, MaybeUninit};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
@@ -202,6 +202,32 @@ pub(crate) fn ignore_sigchld() {
 pub(crate) fn default_sigchld() {
     // SAFETY: `SIGCHLD` is a valid signal, and the default disposition runs no code of ours.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+}
+
+/// What descended from this process and was collected has used.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rusage {
+    pub(crate) cpu_us: u64,
+    /// Of the largest process, in bytes.
+    pub(crate) peak_memory: u64,
+    /// What went through devices, in bytes: read and written.
+    pub(crate) blocks: (u64, u64),
+}
+
+/// What descended from this process and was collected has used.
+pub(crate) fn rusage_of_children() -> Rusage {
+    let mut found = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: `found` has room for one, and lives until the call returns.
+    unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, found.as_mut_ptr()) };
+    // SAFETY: every bit pattern is valid for its numbers, and it was zeroed before.
+    let found = unsafe { found.assume_init() };
+    let number = |number: i64| u64::try_from(number).unwrap_or(0);
+    let micros = |time: libc::timeval| number(time.tv_sec) * 1_000_000 + number(time.tv_usec);
+    Rusage {
+        cpu_us: micros(found.ru_utime) + micros(found.ru_stime),
+        peak_memory: number(found.ru_maxrss) * 1024,
+        blocks: (number(found.ru_inblock) * 512, number(found.ru_oublock) * 512),
+    }
 }
 
 /// How many bytes the kernel's set of signals has.
@@ -403,3 +429,18 @@ struct LoopConfig {
 }
 
 const _: () = assert!(mem::size_of::<LoopConfig>() == 304);
+
+/// The process at the other end of a connection; none where this one cannot see it.
+pub(crate) fn peer_pid(socket: BorrowedFd<'_>) -> io::Result<Option<Pid>> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut size = libc::socklen_t::try_from(size_of_val(&peer)).map_err(io::Error::other)?;
+    let (about, length) = ((&raw mut peer).cast(), &raw mut size);
+    // SAFETY: both pointers are to variables of this function, as large as is said.
+    let got = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, about, length)
+    };
+    match got {
+        0 => Ok(Pid::from_raw(peer.pid)),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

@@ -11,6 +11,7 @@ mod engine;
 mod event_loop;
 mod folder;
 mod image;
+mod lease;
 mod limits;
 mod mount_points;
 mod mounts;
@@ -32,7 +33,7 @@ use std::time::Duration;
 use bastide_proto::boot::{
     BaseSpec, BootFailure, BootReport, BootSpec, EgressBoot, Ids, Rung, SandboxUp,
 };
-use bastide_proto::warden::{CONTROL_SOCKET, GUEST_SOCKET, WardenResponse};
+use bastide_proto::warden::{CONTROL_SOCKET, GUEST_SOCKET, LeaseEnd, WardenResponse};
 use rustix::process::{WaitStatus, setsid};
 
 use crate::init::SessionFds;
@@ -44,6 +45,7 @@ use egress::{Egress, EgressFds};
 use event_loop::{Event, EventLoop};
 use folder::{EndNote, Folder};
 use image::Workspace;
+use lease::Lease;
 use limits::Cgroups;
 use mount_points::HeldPlaces;
 use mounts::Mounts;
@@ -238,6 +240,7 @@ impl Sandbox {
             owner: Some(owner),
             ports: Ports::new(self.base.port_channel.try_clone()?, own_network),
             mounts: Mounts::new(self.base.keeper_spec(spec)),
+            lease: Lease::new(true),
             egress: self.egress.take(),
             is_up: true,
             has_ended: false,
@@ -248,6 +251,23 @@ impl Sandbox {
                     self.record_end(how_it_ended(self.end()?));
                     event_loop.end_helpers();
                     // An owner that is still there may want to know; its folder stays as long.
+                    if event_loop.owner.is_none() {
+                        return Ok(());
+                    }
+                }
+                Event::Expired(then) => {
+                    // Where somebody is there to see to what is left of it, its files are theirs to remove.
+                    let removes = then == LeaseEnd::Delete && event_loop.owner.is_none();
+                    if removes {
+                        // An end that is interrupted is finished by a sweep.
+                        drop(self.folder.mark_unwanted());
+                    }
+                    self.end_if_alive(&mut event_loop)?;
+                    if removes {
+                        return self.remove();
+                    }
+                    self.record_end(EndNote::Expired);
+                    event_loop.set_ended();
                     if event_loop.owner.is_none() {
                         return Ok(());
                     }

@@ -200,13 +200,27 @@ impl Keeper {
 
     async fn unmount(&self, path: &str, deadline: Duration) -> Result<(), Refusal> {
         let _taken = self.take(path)?;
-        match self.find(path) {
+        // While a program of a keeper that was killed still stores something, its mount is answered for.
+        let kept = leftovers::take(&self.spec.session_dir.join(MOUNTS_FOLDER)).await;
+        let done = match self.find(path) {
             Some(mount) => self.take_away(&mount, deadline).await,
             None => self.clear(path).await,
+        };
+        if kept.is_empty() {
+            return done;
         }
+        let before = match &done {
+            Ok(()) => format!("{path} is unmounted"),
+            Err(refusal) => refusal.message.clone(),
+        };
+        let message = format!(
+            "{before}; its keeper was killed before, and what could not be stored is in {}",
+            kept.join(", ")
+        );
+        Err(Refusal::new(MountRefusal::NotStored, message))
     }
 
-    /// Takes away what a keeper left at a path that was killed, and tells what its programs could not store.
+    /// Takes away what a keeper left at a path that was killed.
     async fn clear(&self, path: &str) -> Result<(), Refusal> {
         let place = Place {
             device: PathBuf::new(),
@@ -218,24 +232,14 @@ impl Keeper {
         };
         let failed =
             |why: String| Refusal::new(MountRefusal::Io, format!("cannot unmount {path}: {why}"));
-        // While a program of it still stores something, its mount is answered for.
-        let kept = leftovers::take(&self.spec.session_dir.join(MOUNTS_FOLDER)).await;
         match self.namespaces.run(&Errand::Clear(place), &[]).await {
             Ok((Done::Failed { step, errno }, _)) => {
                 let errno = io::Error::from_raw_os_error(errno);
-                return Err(failed(format!("cannot {step}: {errno}")));
+                Err(failed(format!("cannot {step}: {errno}")))
             }
-            Ok(_) => {}
-            Err(error) => return Err(failed(error.to_string())),
+            Ok(_) => Ok(()),
+            Err(error) => Err(failed(error.to_string())),
         }
-        if kept.is_empty() {
-            return Ok(());
-        }
-        let message = format!(
-            "{path} is unmounted; its keeper was killed before, and what could not be stored is in {}",
-            kept.join(", ")
-        );
-        Err(Refusal::new(MountRefusal::NotStored, message))
     }
 
     async fn take_away(&self, mount: &Rc<Mount>, deadline: Duration) -> Result<(), Refusal> {

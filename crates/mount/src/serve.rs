@@ -64,8 +64,9 @@ fn run(start: &Start, fds: Vec<OwnedFd>, channel: &Arc<Channel>) -> io::Result<(
         let (given, wanted) = (fds.len(), start.mounts.len());
         return Err(io::Error::other(format!("{given} descriptors for {wanted} mounts")));
     }
-    let held = File::open(&start.staging)?;
-    // Whoever looks after the session next waits until nothing is stored from here any more.
+    // Whoever looks after the session next waits until nothing is stored from here any more, and then finds the device
+    // closed as well: both go with this process, in this order.
+    let held: &'static File = Box::leak(Box::new(File::open(&start.staging)?));
     held.try_lock_shared().map_err(io::Error::other)?;
     let cache = start.cache.as_ref().map(Cache::open).transpose()?.map(Arc::new);
     let mut mounts = Vec::new();
@@ -95,8 +96,6 @@ fn run(start: &Start, fds: Vec<OwnedFd>, channel: &Arc<Channel>) -> io::Result<(
         drop(tokio::time::timeout(LAST_STORES, stores).await);
     });
     all.iter().for_each(|fs| fs.keep_unstored());
-    // Whoever waits for it finds the device closed as well: both go with this process, in this order.
-    std::mem::forget(held);
     // Reading threads wait in the kernel and cannot be joined.
     runtime.shutdown_background();
     Ok(())

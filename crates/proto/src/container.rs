@@ -117,6 +117,8 @@ pub struct ContainerWardenSpec {
     pub to_remove: Vec<(String, String)>,
     /// What has to be in folders of the host before the container is made, and is removed again after it.
     pub mount_points: Vec<MountPoint>,
+    /// The version of the protocol that the guest speaks: that of a container which is started again may be an earlier one.
+    pub protocol: u32,
     /// What the keeper of mounts from outside is told, where whoever makes the session may mount in containers.
     pub keeper: Option<KeeperSpec>,
 }

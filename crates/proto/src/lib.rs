@@ -15,6 +15,7 @@ pub mod path;
 pub mod reply;
 pub mod request;
 pub mod tree;
+pub mod usage;
 pub mod warden;
 
 pub use frame::{Frame, FrameCodec, FrameError};
@@ -29,5 +30,19 @@ pub use request::{
     PutMessage, Request, Signal, Stdin, TerminalSize,
 };
 
-/// The version of this protocol. Two ends with different versions refuse each other.
+pub use usage::{Usage, UsageRecord, UsageSource};
+
+/// The version of this protocol. Both ends speak the older of their versions; messages of an earlier version keep their
+/// form for good, and what is new in one is never sent to an end that does not know it.
+///
+/// | version | what is new |
+/// |---|---|
+/// | 1 | – |
+/// | 2 | [`Request::Usage`], [`Notice::Usage`], [`FileRequest::SetTime`](files::FileRequest), [`Restore::replaced`](tree::Restore) |
 pub const VERSION: u32 = 2;
+
+/// The oldest version that is spoken.
+pub const MIN_VERSION: u32 = 1;
+
+/// The first version that tells what commands used, sets times of files, and replaces only what was seen.
+pub const USAGE_VERSION: u32 = 2;

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::usage::Usage;
+
 /// The guest does what was asked.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Accepted {
@@ -51,6 +53,8 @@ pub enum End {
 pub enum Notice {
     /// So many bytes of output were said after the log was full, and are lost.
     Lost(u64),
+    /// What it used, all that descended from it and has ended included.
+    Usage(Usage),
 }
 
 /// One process there is a record of.

@@ -51,6 +51,8 @@ pub enum Request {
         /// Whether they are ended.
         end: bool,
     },
+    /// Says what the session and each process of a record used, each as an item: a [`UsageRecord`](crate::UsageRecord).
+    Usage,
 }
 
 /// Nothing of the session runs any more.

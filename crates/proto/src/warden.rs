@@ -43,7 +43,48 @@ pub const MAX_CONTROL_MESSAGE: usize = 4096;
 /// The most ports one sandbox publishes.
 pub const MAX_PORTS: usize = 64;
 
-/// What a host wants of a warden.
+/// Present in a folder whose session somebody is removing, or was: put there before anything goes.
+pub const UNWANTED_FILE: &str = "unwanted";
+
+/// What a lease that ran out does to its session.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LeaseEnd {
+    /// Everything in it ends, and its files stay.
+    #[default]
+    Stop,
+    /// Everything of it goes.
+    Delete,
+}
+
+/// A change to the lease of a session; what is not given stays as it is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseUpdate {
+    /// Whether the lease there is so far is forgotten first.
+    pub forget: bool,
+    /// How many milliseconds are left from now on.
+    pub ttl_ms: Option<u64>,
+    /// Whether that many are left at least: a lease that lasts longer is not shortened.
+    pub at_least: bool,
+    /// After how many milliseconds in which nothing happens the lease ends.
+    pub idle_ms: Option<u64>,
+    /// What happens at its end.
+    pub then: Option<LeaseEnd>,
+}
+
+/// The lease of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseState {
+    /// How many milliseconds are left, if that is limited.
+    pub remaining_ms: Option<u64>,
+    /// After how many milliseconds in which nothing happens it ends, if it does.
+    pub idle_ms: Option<u64>,
+    /// What happens at its end.
+    pub then: LeaseEnd,
+}
+
+/// What a host wants of a warden. Variants are only ever added at the end: a warden lives as long as its session, and
+/// answers hosts of later versions. It closes the connection on what it does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum WardenRequest {
@@ -57,13 +98,15 @@ pub enum WardenRequest {
     /// Hand this connection to the keeper of the session's mounts. It is started if need be, from the program whose
     /// descriptor comes with the request; without one, only a keeper that is there is meant.
     Mounts,
-    /// Hand this connection to the proxy of the session's network.
-    Egress,
     /// End the sandbox.
     End {
         /// Whether its folder goes too.
         remove: bool,
     },
+    /// Change the session's lease, and say what it is. A change of nothing only asks.
+    Lease(LeaseUpdate),
+    /// Hand this connection to the proxy of the session's network.
+    Egress,
 }
 
 /// What a warden answers.
@@ -77,11 +120,6 @@ pub enum WardenResponse {
         /// Whether there is one.
         is_kept: bool,
     },
-    /// The proxy of the session's network hears what is said next, if there is one; else the network is closed.
-    Egress {
-        /// Whether there is one.
-        is_served: bool,
-    },
     /// Every process of the sandbox has ended. If its folder goes too, it is being removed now, and
     /// is gone when the warden has ended.
     Ended,
@@ -89,6 +127,13 @@ pub enum WardenResponse {
     Refused {
         /// The system's error number.
         errno: i32,
+    },
+    /// This is the session's lease.
+    Lease(LeaseState),
+    /// The proxy of the session's network hears what is said next, if there is one; else the network is closed.
+    Egress {
+        /// Whether there is one.
+        is_served: bool,
     },
 }
 

@@ -6,6 +6,7 @@ mod ending;
 mod events;
 mod files;
 mod idle;
+mod leases;
 mod lifecycle;
 mod lifetime;
 mod link;
@@ -17,6 +18,7 @@ mod snapshots;
 mod sources;
 mod terminals;
 mod undo;
+mod usage;
 mod users;
 mod workspace;
 
@@ -32,6 +34,7 @@ pub fn trials() -> Vec<Trial> {
         deletion::TRIALS,
         ending::TRIALS,
         idle::TRIALS,
+        leases::TRIALS,
         lifecycle::TRIALS,
         lifetime::TRIALS,
         mounts::TRIALS,
@@ -43,6 +46,7 @@ pub fn trials() -> Vec<Trial> {
         sources::TRIALS,
         terminals::TRIALS,
         undo::TRIALS,
+        usage::TRIALS,
         users::TRIALS,
         workspace::TRIALS,
     ]

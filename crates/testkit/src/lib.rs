@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+pub mod admission;
 pub mod chaos;
 pub mod conformance;
 pub mod egress;

@@ -3,6 +3,7 @@
 mod bench;
 mod check;
 mod ci;
+mod dist;
 mod docs;
 mod fuzz;
 mod live;
@@ -35,6 +36,8 @@ enum Task {
     Ci,
     /// Measure beside what users would use instead
     Bench(bench::Arguments),
+    /// Build what is shipped: a static program, the wheel, checksums, a list of components
+    Dist(dist::Arguments),
     /// Write the reference pages that are made from the code
     Docs,
     /// Feed inputs nobody would write to whatever reads what strangers send
@@ -56,7 +59,8 @@ fn main() -> ExitCode {
         Task::Engine => shell::finish(test::hold_engine()),
         Task::Ci => shell::finish(ci::run()),
         Task::Bench(arguments) => shell::finish(bench::run(&arguments)),
-        Task::Docs => docs::run(),
+        Task::Dist(arguments) => shell::finish(dist::run(&arguments)),
+        Task::Docs => shell::finish(docs::run()),
         Task::Fuzz(arguments) => shell::finish(fuzz::run(&arguments)),
         Task::Live(arguments) => shell::finish(live::run(&arguments)),
         Task::Python(arguments) => shell::finish(python::run(&arguments)),

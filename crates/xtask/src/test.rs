@@ -5,17 +5,21 @@ mod inside;
 mod packages;
 pub(crate) mod privileges;
 mod stores;
+mod suites;
 
+use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::Value;
 
 use crate::bench::reference;
-use crate::shell::{Outcome, cargo, read, run as run_command, say, step, works};
-use crate::{live, python};
+use crate::shell::{Outcome, cargo, read, run as run_command, say, step, top, works};
+use crate::{dist, live, python};
 use engine::Engine;
-use privileges::{Means, Skipped};
+use privileges::Means;
+use suites::Suites;
 
 /// The package of the local backend.
 const LOCAL: &str = "bastide-local";
@@ -40,13 +44,24 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let missing = packages::missing(arguments.full || arguments.require_all);
     say(&means.announcement(&missing));
     say(&engine::announcement(missing.contains(&"docker.io")));
+    say(&format!("build:   every crate with its tests, below {}", top().join("target").display()));
+    say(
+        "leave:   that folder, with servers and a Python environment for tests; packages that were installed stay",
+    );
+    let nextest = works(&mut cargo(&["nextest", "--version"]));
+    let runner = if nextest { "cargo nextest" } else { "cargo test, as there is no cargo-nextest" };
+    say(&format!("runner:  {runner}"));
     packages::install(&missing, means.is_root())?;
     // Trials that this machine cannot do are named here, by every run of every suite.
     let skipped = tempfile::NamedTempFile::new()?;
-    std::fs::set_permissions(skipped.path(), std::fs::Permissions::from_mode(0o666))?;
+    fs::set_permissions(skipped.path(), fs::Permissions::from_mode(0o666))?;
+    // Whatever tests leave goes at the end. Other users' tests look into it, too.
+    let scratch = tempfile::Builder::new().prefix("bt-").tempdir()?;
+    fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o1777))?;
 
     let seed = arguments.seed.unwrap_or_else(|| u64::from(std::process::id()));
-    let settings = Settings { full: arguments.full, seed, skipped: skipped.path() };
+    let settings =
+        Settings { full: arguments.full, seed, skipped: skipped.path(), scratch: scratch.path() };
     say(&format!("seed:    {seed} (run again with `--seed {seed}`)"));
 
     step("servers of object storage");
@@ -57,55 +72,13 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     if let Err(why) = &engine {
         say(&format!("skipped: {why}"));
     }
-
-    step("unit and integration tests");
-    run_tests(settings, engine.as_ref().ok())?;
-    step("the local suites in a container without privileges");
-    match &engine {
-        Ok(engine) => inside::suites(&local_binary("trials", &[])?, engine, settings)?,
-        Err(why) => say(&format!("skipped: {why}")),
-    }
-    let docker = engine.map(drop);
-    step("examples in the documentation");
-    run_command(&mut cargo(&["test", "--workspace", "--doc", "--quiet"]))?;
-    step("the recorded cases of the reference");
-    run_command(&mut cargo(&["xtask", "vectors"]))?;
-    step("some of the calls that are compared with the reference while it runs");
-    match reference() {
-        Ok(_) => live::run_some()?,
-        Err(why) => {
-            say(&format!("skipped: {why}"));
-            settings.note_skipped("skipped the live comparison: the reference is not installed")?;
-        }
-    }
-
-    step("the Python package");
-    python::run(&python::Arguments::default())?;
-
-    // Whoever runs this has just run the suites as themselves; the other kind of user is missing.
-    let other = means.other();
-    step(&format!("the suites of the local backend and of runs as {other}"));
-    let mut ran: Skipped = Ok(());
-    for (package, name) in [(LOCAL, "trials"), (LOCAL, "leaks"), ("bastide-runs", "runs")] {
-        let program = test_binary(package, name, &[])?;
-        // Once more, as everywhere: what passes then is named, and is a bug to be fixed.
-        let once = means.run_as_other(&program, settings).or_else(|why| {
-            say(&format!("flaky?   {name} as {other} failed ({why}); once more"));
-            means.run_as_other(&program, settings)
-        });
-        ran = ran.and(once?);
-    }
+    let (suites, notes) = run_suites(arguments, &means, settings, engine);
     let mut lines: Vec<_> =
-        std::fs::read_to_string(skipped.path())?.lines().map(str::to_owned).collect();
+        fs::read_to_string(skipped.path())?.lines().map(str::to_owned).collect();
+    lines.extend(notes);
     lines.sort();
     lines.dedup();
-    if let Err(reason) = ran {
-        lines.push(format!("skipped the local suites as {other}: {reason}"));
-    }
-    if let Err(reason) = docker {
-        lines.push(format!("skipped the local suites in a container (T15): {reason}"));
-        lines.push(format!("skipped the suites of Docker: {reason}"));
-    }
+    suites.sum_up()?;
     if lines.is_empty() {
         say("\nall tests passed, nothing was skipped");
         return Ok(());
@@ -118,6 +91,92 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     }
     say(&format!("\nall tests passed; {} skipped:\n{list}", lines.len()));
     Ok(())
+}
+
+/// Runs every suite, whatever became of the ones before; and says which could not be run.
+fn run_suites(
+    arguments: &Arguments,
+    means: &Means,
+    settings: Settings<'_>,
+    engine: Result<Engine, String>,
+) -> (Suites, Vec<String>) {
+    let mut notes = Vec::new();
+    let others = [(LOCAL, "trials"), (LOCAL, "leaks"), ("bastide-runs", "runs")];
+    let mut suites = Suites::of(6 + others.len() + usize::from(arguments.full));
+    suites.run("unit and integration tests", || run_tests(settings, engine.as_ref().ok()));
+    suites.run("the local suites in a container without privileges", || match &engine {
+        Ok(engine) => inside::suites(&local_binary("trials", &[])?, engine, settings),
+        Err(why) => {
+            say(&format!("skipped: {why}"));
+            notes.push(format!("skipped the local suites in a container (T15): {why}"));
+            notes.push(format!("skipped the suites of Docker: {why}"));
+            Ok(())
+        }
+    });
+    // It takes memory, and nothing needs it from here on.
+    drop(engine);
+    suites.run("examples in the documentation", || {
+        run_command(&mut with_signals(cargo(&["test", "--workspace", "--doc", "--quiet"])))
+    });
+    suites.run("the recorded cases of the reference", || {
+        run_command(&mut cargo(&["xtask", "vectors"]))
+    });
+    suites.run("some of the calls that are compared with the reference while it runs", || {
+        match reference() {
+            Ok(_) => live::run_some(),
+            Err(why) => {
+                say(&format!("skipped: {why}"));
+                settings.note_skipped("skipped the live comparison: the reference is not installed")
+            }
+        }
+    });
+    suites.run("the Python package", || python::run(&python::Arguments::default()));
+    // Whoever runs this has just run the suites as themselves; the other kind of user is missing.
+    let other = means.other();
+    for (package, name) in others {
+        suites.run(&format!("{name} of {package} as {other}"), || {
+            let program = test_binary(package, name, &[])?;
+            // Once more, as everywhere: what passes then is named, and is a bug to be fixed.
+            let once = means.run_as_other(&program, settings).or_else(|why| {
+                say(&format!("flaky?   {name} as {other} failed ({why}); once more"));
+                means.run_as_other(&program, settings)
+            });
+            if let Err(reason) = once? {
+                notes.push(format!("skipped the local suites as {other}: {reason}"));
+            }
+            Ok(())
+        });
+    }
+    if arguments.full {
+        suites.run("what is shipped, built twice", || {
+            dist::run(&dist::Arguments { twice: true, no_wheel: false })
+        });
+    }
+    (suites, notes)
+}
+
+/// A command whose programs get signals as from a terminal: under `nohup` or `&` some are ignored, which children
+/// inherit, and tests that send them would wait for ever.
+fn with_signals(command: Command) -> Command {
+    let ignored = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = ignored.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).unwrap_or(0);
+    // HUP, INT, QUIT and TERM, counted from one.
+    const ASKING: u64 = 1 | 1 << 1 | 1 << 2 | 1 << 14;
+    let mut wrapped = Command::new("setsid");
+    // A session of its own: whoever hangs up meant it to go on.
+    wrapped.args(["--wait", "env", "--default-signal=HUP,INT,QUIT,TERM"]);
+    if ignored & ASKING == 0 || !works(Command::new("env").args(["--default-signal=HUP", "true"])) {
+        return command;
+    }
+    wrapped.arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => wrapped.env(name, value),
+            None => wrapped.env_remove(name),
+        };
+    }
+    wrapped
 }
 
 /// Holds a daemon for tests that are run one by one.
@@ -136,6 +195,8 @@ pub(crate) struct Settings<'a> {
     seed: u64,
     /// The file in which trials that are skipped are counted.
     skipped: &'a Path,
+    /// Where temporary files of tests go.
+    scratch: &'a Path,
 }
 
 impl Settings<'_> {
@@ -171,7 +232,8 @@ fn run_tests(settings: Settings<'_>, engine: Option<&Engine>) -> Outcome {
         command
     };
     command.envs(settings.variables()).envs(engine.map(Engine::variable));
-    run_command(&mut command)
+    command.env("TMPDIR", settings.scratch);
+    run_command(&mut with_signals(command))
 }
 
 /// A test program of the local backend, built with these variables.

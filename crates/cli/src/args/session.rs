@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bastide::model::Manifest;
 use bastide::model::environment::Variable;
@@ -15,11 +16,12 @@ use bastide::{
 use rustix::fs::{Access, access};
 
 use super::docker::DockerArgs;
+use super::lease::LeaseArgs;
 use super::mounts::{MountArgs, STDIN};
 use super::policy::PolicyArgs;
 use super::sbx::SbxArgs;
 use super::values::{
-    JournalKeep, PassedVariable, parse_bytes, parse_cpus, parse_keep, parse_variable,
+    JournalKeep, PassedVariable, parse_bytes, parse_cpus, parse_keep, parse_time, parse_variable,
 };
 use crate::clients::{client_of, docker_backend, local_backend, sbx_backend};
 use crate::config;
@@ -49,7 +51,7 @@ pub(crate) struct SessionArgs {
     isolation: IsolationArg,
 
     /// Network commands have: none, unless a policy is given
-    #[arg(help_heading = "Walls", long, value_name = "NETWORK")]
+    #[arg(help_heading = "Network", long, value_name = "NETWORK")]
     network: Option<NetworkArg>,
 
     #[command(flatten)]
@@ -87,6 +89,13 @@ pub(crate) struct SessionArgs {
     /// How many points are kept, or for how long (such as 200, 24h); the oldest go first
     #[arg(help_heading = "Undo", long, value_name = "N|TIME", value_parser = parse_keep)]
     journal_keep: Option<JournalKeep>,
+
+    #[command(flatten)]
+    lease: LeaseArgs,
+
+    /// Wait this long for room, in turn, where the home limits how many sessions run
+    #[arg(help_heading = "Limits", long, value_name = "TIME", value_parser = parse_time)]
+    wait: Option<Duration>,
 
     #[command(flatten)]
     mounts: MountArgs,
@@ -225,6 +234,8 @@ impl SessionArgs {
         options.limits.disk = self.disk;
         options.nested_sandbox = self.nested_sandbox;
         options.journal = journal(self.journal, self.journal_keep);
+        options.lease = self.lease.options();
+        options.wait = self.wait;
         options.base_dir = base_dir(self.manifest.as_deref())?;
         if options.network == NetworkAccess::None {
             options.env = without_retries();

@@ -277,6 +277,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn shows_changes_to_stores_by_the_paths_that_commands_see() {
+        let mut change = serde_json::json!({"mount": "/workspace/data", "path": "d/a", "to": null});
+        assert_eq!(changed(&change), "/workspace/data/d/a");
+        change["to"] = "b".into();
+        assert_eq!(changed(&change), "/workspace/data/d/a -> /workspace/data/b");
+    }
+
+    #[test]
     fn tells_times_as_people_do() {
         let cases = [
             (0.0123, "12 µs"),

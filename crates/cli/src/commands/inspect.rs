@@ -7,8 +7,10 @@ use bastide::egress::EgressStatus;
 use bastide::{NetworkAccess, Result, SessionStatus};
 use serde_json::{Value, json};
 
+use super::lease::rows as lease_rows;
 use super::ls::{ago, object};
 use super::net::status_object;
+use super::stats::{seconds, size};
 use crate::clients::clients;
 use crate::ui::{Table, Ui};
 
@@ -33,8 +35,14 @@ pub(crate) async fn run(ui: &mut Ui, args: InspectArgs) -> Result<ExitCode> {
         true => Some(client.of(&session.id)?.egress_status(&session.id).await),
         false => None,
     };
+    let usage = match session.status {
+        // Sessions of earlier versions do not tell, and one may end at this moment.
+        SessionStatus::Running => client.usage(&session.id).await.ok(),
+        _ => None,
+    };
     if args.json {
         let mut object = object(&session);
+        object["usage"] = json!(usage.map(|usage| usage.to_json()));
         if let (Some(egress), Value::Object(object)) = (&egress, &mut object) {
             object.insert("egress".to_owned(), egress_object(egress));
         }
@@ -56,6 +64,16 @@ pub(crate) async fn run(ui: &mut Ui, args: InspectArgs) -> Result<ExitCode> {
     }
     if let Some(end) = &session.end {
         row("ended", format!("{}: {}", end.reason, end.detail));
+    }
+    if let Some(lease) = &session.lease {
+        lease_rows(lease).into_iter().for_each(|(what, is)| row(what, is));
+    }
+    if let Some(usage) = &usage {
+        row("processors", seconds(usage));
+        row("peak memory", size(usage.peak_memory));
+        row("read", size(usage.read));
+        row("written", size(usage.written));
+        row("counted by", usage.source.as_str().to_owned());
     }
     if let Some(trouble) = &session.trouble {
         row("trouble", trouble.clone());

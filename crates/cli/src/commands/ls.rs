@@ -64,6 +64,7 @@ pub(super) fn object(session: &SessionInfo) -> Value {
         "created_at_ms": session.created_at_ms,
         "tied_to_owner": session.tied_to_owner,
         "end": session.end,
+        "lease": session.lease.as_ref().map(super::lease::object),
         "trouble": session.trouble,
     })
 }

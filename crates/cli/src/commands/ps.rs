@@ -7,6 +7,7 @@ use bastide::{ProcessInfo, Result};
 use serde_json::{Value, json};
 
 use super::ls::ago;
+use super::stats::{seconds, size};
 use crate::clients::clients;
 use crate::ui::{Table, Ui};
 
@@ -30,18 +31,21 @@ pub(crate) async fn run(ui: &mut Ui, args: PsArgs) -> Result<ExitCode> {
         ui.json(&processes.iter().map(object).collect())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut table = Table::new(&["PID", "STATE", "STARTED", "OUTPUT", "COMMAND"]);
+    let mut table = Table::new(&["PID", "STATE", "STARTED", "OUTPUT", "CPU", "MEMORY", "COMMAND"]);
     for process in &processes {
         table.row([
             process.id.to_string(),
             state(process),
             ago(process.started),
             process.output.to_string(),
+            process.usage.map_or_else(String::new, |usage| seconds(&usage)),
+            process.usage.map_or_else(String::new, |usage| size(usage.peak_memory)),
             process.argv.join(" "),
         ]);
         for (_, command) in &process.children {
-            let nothing = String::new;
-            table.row([nothing(), nothing(), nothing(), nothing(), format!("  {command}")]);
+            let mut row: [String; 7] = Default::default();
+            row[6] = format!("  {command}");
+            table.row(row);
         }
     }
     ui.table(&table)?;
@@ -73,5 +77,6 @@ fn object(process: &ProcessInfo) -> Value {
         "output_bytes": process.output,
         "terminal": process.terminal,
         "children": children,
+        "usage": process.usage.map(|usage| usage.to_json()),
     })
 }

@@ -2,10 +2,12 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use bastide::{Result, ResumeOptions};
 
 use crate::args::mounts::MountArgs;
+use crate::args::values::parse_time;
 use crate::clients::clients;
 use crate::ui::Ui;
 
@@ -26,6 +28,10 @@ pub(crate) struct ResumeArgs {
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
 
+    /// Wait this long for room, in turn, where the home limits how many sessions run
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    wait: Option<Duration>,
+
     /// Print an object with the id and the isolation receipt
     #[arg(long)]
     pub(crate) json: bool,
@@ -43,6 +49,7 @@ pub(crate) async fn run(ui: &mut Ui, args: ResumeArgs) -> Result<ExitCode> {
     let id = client.find(&args.id)?;
     let mut options = ResumeOptions::default();
     options.discard_changes = args.discard_changes;
+    options.wait = args.wait;
     if let Some(path) = &args.manifest {
         let manifest = args.mounts.load(ui, path).await?;
         options.manifest = Some(args.mounts.acknowledged(manifest)?);

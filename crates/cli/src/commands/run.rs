@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use bastide::{Result, Session};
+use bastide::{Condition, Result, Session};
 use serde_json::Value;
 
 use crate::args::command::CommandArgs;
@@ -51,7 +51,17 @@ pub(crate) async fn run(ui: &mut Ui, args: RunArgs) -> Result<ExitCode> {
         false => ui.unheld_limits(session.receipt()),
     }
     let notes = args.command.notes(&args.argv).of(&session);
-    let ran = in_session(ui, &session, &args.command, args.argv, args.json).await;
+    let ran = match in_session(ui, &session, &args.command, args.argv, args.json).await {
+        Err(error) => {
+            let error = session.explain(error).await;
+            // Nothing of it is left to be resumed.
+            Err(match error.condition() {
+                Some(Condition::SessionExpired(_)) => error.with_hint("give it more time"),
+                _ => error,
+            })
+        }
+        ran => ran,
+    };
     // Whatever became of the command, nothing of its session stays.
     let deleted = session.delete().await;
     let Ran { streamed, report } = ran?;

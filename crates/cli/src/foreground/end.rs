@@ -47,8 +47,8 @@ impl EndNotes {
             }
             if exit.code != 0 && trouble.seen() && self.network == Some(NetworkAccess::None) {
                 ui.note(
-                    "the network of this session is `none`, so nothing outside can be reached; a session made \
-                     with `--network host` has that of this machine",
+                    "the network of this session is `none`, so nothing outside can be reached; make a session with \
+                     `--allow HOST` for one place, or with `--network host` for that of this machine",
                 );
             }
         }

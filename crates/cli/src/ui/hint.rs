@@ -27,6 +27,13 @@ fn in_own_words(condition: &Condition) -> Option<Cow<'static, str>> {
             "nothing was removed; `bastide snapshot rm` gives up a snapshot that is lost".into()
         }
         Condition::HomeUnusable => "choose another folder with BASTIDE_HOME".into(),
+        Condition::HomeNewer => {
+            "use the version that wrote it, or another folder with BASTIDE_HOME; nothing was changed"
+                .into()
+        }
+        Condition::NoRoom => {
+            "wait with `--wait 1m`, end one with `bastide stop`, or change `config.toml` in the home".into()
+        }
         Condition::RecordDamaged => {
             "`bastide rm` removes the session; what it left in its folder can be copied before"
                 .into()
@@ -44,6 +51,12 @@ fn in_own_words(condition: &Condition) -> Option<Cow<'static, str>> {
             format!("resume it then: `bastide resume {id}`").into()
         }
         Condition::SessionStopped(id) => format!("resume it first: `bastide resume {id}`").into(),
+        Condition::SessionExpired(id) => {
+            format!("resume it first, which begins its lease anew: `bastide resume {id}`").into()
+        }
+        Condition::SessionOfEarlierVersion(id) => {
+            format!("start it anew: `bastide stop {id}`, then `bastide resume {id}`").into()
+        }
         Condition::SessionCopied(id) => {
             format!("go on with the copy: `bastide resume {id}`").into()
         }

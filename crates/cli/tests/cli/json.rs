@@ -23,8 +23,17 @@ fn reports_a_command_as_one_object() {
     let output = home.run(&["run", "--json", "--", "sh", "-c", "echo out; echo err >&2; exit 3"]);
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(3), String::new()));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let want =
-        ["id", "exit_code", "reason", "stdout", "stderr", "truncated", "duration_ms", "receipt"];
+    let want = [
+        "id",
+        "exit_code",
+        "reason",
+        "stdout",
+        "stderr",
+        "truncated",
+        "duration_ms",
+        "usage",
+        "receipt",
+    ];
     assert_eq!(keys(&report), want);
     assert_eq!(report["id"].as_str().unwrap().len(), 32);
     assert_eq!((&report["exit_code"], &report["reason"]), (&json!(3), &json!("exited")));

@@ -7,6 +7,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use bastide::model::document::{Document, Format};
+use bastide::model::{Manifest, Registry};
+
 use crate::harness::{Home, text};
 
 /// The top folder of the repository.
@@ -147,4 +150,37 @@ fn at_most_one_block_in_ten_is_not_run() {
     assert!(all > 30, "only {all} blocks were found");
     assert!(marked.len() * 10 <= all, "{} of {all}: {marked:#?}", marked.len());
     assert!(marked.iter().all(|mark| mark.len() > 20), "a mark without a reason: {marked:?}");
+}
+
+/// Every example of `docs/manifest.md`: laid out, or checked where it needs what a test has not.
+#[test]
+fn the_examples_of_manifests_work() {
+    let home = Home::new();
+    let here = tempfile::tempdir().unwrap();
+    fs::create_dir_all(here.path().join("config")).unwrap();
+    fs::create_dir(here.path().join("assets")).unwrap();
+    fs::write(here.path().join("config/setup.cfg"), "[tool]\n").unwrap();
+    fs::write(here.path().join("assets/a.txt"), "a\n").unwrap();
+    let page = fs::read_to_string(Path::new(TOP).join("docs/manifest.md")).unwrap();
+    let examples = page.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let (mut laid_out, mut checked) = (0, 0);
+    for (number, example) in examples.enumerate() {
+        if example.contains("_mount") || example.contains("git_repo") {
+            // A key by reference stands for a text.
+            let example = example
+                .replace("{from: \"env:S3_ID\"}", "id")
+                .replace("{from: \"env:S3_KEY\"}", "key");
+            let document = Document::parse("manifest.md", &example, Format::Yaml).unwrap();
+            let parsed = Manifest::of_document(&document, Registry::builtin());
+            assert!(parsed.is_ok(), "{example}\n{:?}", parsed.err());
+            checked += 1;
+            continue;
+        }
+        let file = here.path().join(format!("{number}.yaml"));
+        fs::write(&file, example).unwrap();
+        let output = home.run(&["run", "--manifest", file.to_str().unwrap(), "--", "ls", "-A"]);
+        assert_eq!(output.status.code(), Some(0), "{example}\n{}", text(&output.stderr));
+        laid_out += 1;
+    }
+    assert!(laid_out >= 10 && checked >= 10, "{laid_out} laid out, {checked} checked");
 }

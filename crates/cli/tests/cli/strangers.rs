@@ -65,3 +65,78 @@ fn nobody_else_gets_into_a_session_whose_folder_was_opened() {
     );
     assert!(removed.status.success(), "{}", text(&removed.stderr));
 }
+
+/// Two ordinary users and root, each with a home of their own, at the same time on one machine.
+#[test]
+fn users_of_one_machine_never_meet() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can be two others");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let program = folder.path().join("bastide");
+    fs::copy(env!("CARGO_BIN_EXE_bastide"), &program).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let users = [0, OWNER, STRANGER];
+    let homes = users.map(|user| {
+        let home = folder.path().join(user.to_string());
+        fs::create_dir(&home).unwrap();
+        chown(&home, Some(user), Some(user)).unwrap();
+        (user, home)
+    });
+    let program = &program;
+    let say = |user: u32, home: &Path, arguments: &[&str]| {
+        let output = bastide(program, home, user, arguments);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{user} {arguments:?}: {said}");
+        text(&output.stdout)
+    };
+    let say = &say;
+    // All at once: each makes sessions, publishes the same port of them, sweeps, and sees its own only.
+    let ids: Vec<Vec<String>> = std::thread::scope(|scope| {
+        let work = homes.each_ref().map(|(user, home)| {
+            scope.spawn(move || {
+                let make = |_| say(*user, home, &["create"]).trim().to_owned();
+                let ids: Vec<String> = (0..3).map(make).collect();
+                for id in &ids {
+                    let line = format!("echo {user} > owner");
+                    say(*user, home, &["exec", id, "--", "sh", "-c", &line]);
+                    say(*user, home, &["port", id, "8080"]);
+                }
+                // Locks of ids that nobody uses belong to no home.
+                let swept = say(*user, home, &["sweep"]);
+                assert!(swept.lines().all(|line| line.contains("/id-ranges/")), "{user}: {swept}");
+                ids
+            })
+        });
+        work.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    let mut ports = Vec::new();
+    for ((user, home), own) in homes.iter().zip(&ids) {
+        let listed = say(*user, home, &["ls"]);
+        assert_eq!(listed.lines().count(), own.len(), "{listed}");
+        for id in own {
+            assert_eq!(say(*user, home, &["exec", id, "--", "cat", "owner"]), format!("{user}\n"));
+            ports.push(say(*user, home, &["port", id, "8080"]));
+        }
+        // Nobody but root gets into the home of another.
+        for (other, _) in homes.iter().filter(|(other, _)| other != user && *other != 0) {
+            for arguments in [&["ls"][..], &["exec", &own[0], "--", "true"], &["rm", &own[0]]] {
+                let refused = bastide(program, home, *other, arguments);
+                assert_ne!(refused.status.code(), Some(0), "{other} in the home of {user}");
+            }
+        }
+    }
+    let all = ports.len();
+    ports.sort();
+    ports.dedup();
+    assert_eq!(ports.len(), all, "each has a port of its own");
+    for ((user, home), own) in homes.iter().zip(&ids) {
+        for id in own {
+            say(*user, home, &["exec", id, "--", "cat", "owner"]);
+            say(*user, home, &["rm", id]);
+        }
+        assert_eq!(fs::read_dir(home.join("sessions")).unwrap().count(), 0);
+    }
+}

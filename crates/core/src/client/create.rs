@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bastide_model::snapshot::Snapshot;
 use bastide_model::state::BackendState;
@@ -13,8 +14,8 @@ use bastide_proto::GuestPathError;
 use uuid::Uuid;
 
 use super::{
-    Client, CreateOptions, DEFAULT_ROOT, ForkSource, declared, events, grants, path_policy,
-    reserved_paths, storage,
+    Client, CreateOptions, DEFAULT_ROOT, ForkSource, admission, declared, events, grants, lease,
+    path_policy, reserved_paths, storage,
 };
 use crate::backend::{Booted, KeepAlive, Machine, MachineSpec, Retained, SessionId};
 use crate::compat::pty::PtyProcesses;
@@ -83,6 +84,7 @@ impl Client {
         options: CreateOptions,
         starts: bool,
     ) -> Result<Session> {
+        self.check_lease(options.lease.as_ref())?;
         let mut manifest = manifest.clone();
         let id = options.id.unwrap_or_else(SessionId::random);
         let mut owned_root = None;
@@ -128,6 +130,7 @@ impl Client {
         record.concurrency = Some((manifest_entries, local_dir_files));
         record.owned_root = owned_root;
         record.journal = options.journal;
+        record.lease = options.lease;
         let uuid = uuid_of(&record.id)?;
         let snapshot = match options.snapshot {
             Some(choice) => choice.build(&uuid.to_string()),
@@ -148,12 +151,20 @@ impl Client {
             name: options.name,
             origin: None,
         };
-        self.reserve_and_boot(record, start).await
+        self.reserve_and_boot(record, start, options.wait).await
     }
 
     /// Makes the folder of a new session, and its machine.
-    pub(super) async fn reserve_and_boot(&self, record: Record, start: Start) -> Result<Session> {
+    pub(super) async fn reserve_and_boot(
+        &self,
+        mut record: Record,
+        start: Start,
+        wait: Option<Duration>,
+    ) -> Result<Session> {
+        let limits = &mut record.spec.limits;
+        let admitted = admission::admit(&self.state, None, limits, wait).await?;
         let folder = self.state.reserve(&record).await?;
+        drop(admitted);
         let id = record.id.clone();
         if let Some(name) = &start.name
             && let Err(error) = self.state.give_name(name, &id).await
@@ -237,13 +248,16 @@ impl Client {
                 Some(connection) => connection,
                 None => self.backend.connect(&machine).await?,
             };
-            let link: Arc<dyn Link> = Arc::new(MuxLink::connect(connection).await?);
+            let link = MuxLink::connect_at(connection, machine.protocol).await?;
+            let link: Arc<dyn Link> = Arc::new(link);
             let mut session = self.session(record.clone(), machine.clone(), link, start)?;
             match starts {
                 true => session.start().await?,
                 false => session.remember()?,
             }
             let stamp = folder.write(&record)?;
+            // It has all its time left once it is whole.
+            lease::begin(self.backend.as_ref(), &machine, record.lease.as_ref()).await?;
             // Whoever wants the session gone says so first and looks at the record then; so one of
             // both sees the other.
             if folder.is_unwanted() {

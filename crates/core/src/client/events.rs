@@ -193,6 +193,7 @@ pub(super) fn intent(record: &Record, manifest: &Manifest) -> Value {
         "environment": variables,
         "secrets": names,
         "tied_to_owner": record.tied,
+        "lease": record.lease,
     })
 }
 

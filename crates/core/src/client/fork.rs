@@ -182,6 +182,7 @@ impl Client {
         record.git = from.git.clone();
         record.concurrency = from.concurrency;
         record.journal = from.journal;
+        record.lease = from.lease;
         let uuid = uuid_of(&id)?;
         let is_stored = match session.snapshot() {
             Snapshot::Custom(custom) => custom.downcast::<StoreSnapshot>().is_some(),
@@ -208,7 +209,7 @@ impl Client {
             name: None,
             origin: Some(origin),
         };
-        self.reserve_and_boot(record, start).await
+        self.reserve_and_boot(record, start, None).await
     }
 
     /// The points of a session, whether it runs or not.

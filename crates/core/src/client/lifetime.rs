@@ -7,6 +7,7 @@ use bastide_model::receipt::Receipt;
 use serde_json::json;
 
 use super::Client;
+use super::lease::LeaseStatus;
 use super::removal::{
     Removal, Stopped, being_removed, busy, check_backend, finish_removal, never_made, shut_down,
 };
@@ -38,6 +39,8 @@ pub enum SessionStatus {
     Stopped,
     /// Its machine ended or was lost. Its files are kept until it is deleted.
     Ended,
+    /// Its lease ran out. Its files are kept, and it can be resumed.
+    Expired,
     /// Its creation was interrupted; nothing in it is usable.
     Failed,
     /// It is being removed; if that was interrupted, removing it again or a sweep completes it.
@@ -58,6 +61,7 @@ impl SessionStatus {
             Self::Stopping => "stopping",
             Self::Stopped => "stopped",
             Self::Ended => "ended",
+            Self::Expired => "expired",
             Self::Failed => "failed",
             Self::Removing => "removing",
             Self::Unknown => "unknown",
@@ -89,6 +93,8 @@ pub struct SessionInfo {
     pub guest_pid: Option<u32>,
     /// How it ended, if it did.
     pub end: Option<MachineEnd>,
+    /// When it ends by itself, while it runs and if that was asked after.
+    pub lease: Option<LeaseStatus>,
     /// What is wrong with it, or why its state is unknown.
     pub trouble: Option<String>,
 }
@@ -125,7 +131,8 @@ impl Client {
         };
         let connected = async {
             let connection = self.backend.connect(&machine).await?;
-            let link: Arc<dyn Link> = Arc::new(MuxLink::connect(connection).await?);
+            let link = MuxLink::connect_at(connection, machine.protocol).await?;
+            let link: Arc<dyn Link> = Arc::new(link);
             Ok(link)
         };
         let connected = tokio::select! {
@@ -178,6 +185,9 @@ impl Client {
     pub async fn inspect(&self, id: &SessionId) -> Result<SessionInfo> {
         let record = self.record(id)?;
         let mut info = self.describe(Summary::of(&record)).await;
+        if let (SessionStatus::Running, Some(machine)) = (info.status, &record.machine) {
+            info.lease = self.lease_of(machine).await;
+        }
         info.name = self.state.session_names().remove(id);
         Ok(info)
     }
@@ -399,6 +409,7 @@ impl Client {
             receipt: summary.machine.map(|machine| machine.receipt),
             guest_pid,
             end,
+            lease: None,
             trouble,
         }
     }
@@ -416,6 +427,9 @@ impl Client {
             Ok(MachineStatus::Running { guest_pid }) => (SessionStatus::Running, guest_pid, None),
             Ok(MachineStatus::Broken { why }) => {
                 (SessionStatus::Ended, None, Some(MachineEnd::unseen(why)))
+            }
+            Ok(MachineStatus::Ended(end)) if end.is_expired() => {
+                (SessionStatus::Expired, None, Some(end))
             }
             Ok(MachineStatus::Ended(end)) => (SessionStatus::Ended, None, Some(end)),
             // One session that cannot be asked after is no reason to say nothing of the others.
@@ -442,18 +456,6 @@ impl Client {
         let status = self.backend.inspect(machine).await;
         matches!(status, Ok(MachineStatus::Ended(end)) if end.is_abandoned())
     }
-
-    /// Says more than that nobody answers, if more is known.
-    async fn better(&self, machine: &Machine, error: Error) -> Error {
-        let Ok(MachineStatus::Ended(end)) = self.backend.inspect(machine).await else {
-            return error;
-        };
-        let message = format!("session {} has ended: {}", machine.id, end.detail);
-        Error::new(ErrorKind::BackendLost, message)
-            .with_context("reason", end.reason)
-            .with_context("at_ms", end.at_ms)
-            .with_hint("its files are there until it is deleted")
-    }
 }
 
 impl SessionInfo {
@@ -470,6 +472,7 @@ impl SessionInfo {
             receipt: None,
             guest_pid: None,
             end: None,
+            lease: None,
             trouble: Some(error.message().to_owned()),
         }
     }

@@ -5,6 +5,7 @@
 //! for any other it comes from whoever resumes it, and the state must agree.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bastide_model::snapshot::Snapshot;
 use bastide_model::state::BackendState;
@@ -14,7 +15,7 @@ use serde_json::{Value, json};
 use super::create::{Start, uuid_of};
 use super::lifetime::missing;
 use super::removal::{being_removed, busy, hold, never_made};
-use super::{Client, CreateOptions, DEFAULT_ROOT, storage};
+use super::{Client, CreateOptions, DEFAULT_ROOT, admission, storage};
 use crate::backend::{Grant, Machine, MachineStatus, SessionId};
 use crate::compat::raise;
 use crate::link::Link;
@@ -39,6 +40,8 @@ pub struct ResumeOptions {
     pub progress: Option<ProgressListener>,
     /// Whether a machine that is started ends with this process. It does not by default.
     pub tied_to_owner: bool,
+    /// How long to wait for room where the home limits how many sessions run; not at all by default.
+    pub wait: Option<Duration>,
 }
 
 impl ResumeOptions {
@@ -156,7 +159,10 @@ impl Client {
             }
             _ => {}
         }
+        let limits = &mut record.spec.limits;
+        let admitted = admission::admit(&self.state, Some(id), limits, options.wait).await?;
         let folder = hold(&self.state, id, &transition).await?;
+        drop(admitted);
         let folder = folder.ok_or_else(|| missing(id.as_str()))?.under(transition);
         let state = self.remembered_or_nameless(&record, options.manifest.as_ref())?;
         if state.is_mount_authority_redacted() {

@@ -299,6 +299,10 @@ impl Client {
 
 /// One that ended has its files, and somebody may want to go on with it.
 fn verdict_on(end: MachineEnd, record: Record, options: SweepOptions) -> Verdict {
+    // What its lease ended was stopped on purpose.
+    if end.is_expired() {
+        return Verdict::Keep;
+    }
     match options.ended {
         true => Verdict::Remove {
             why: end.detail.clone(),

@@ -6,8 +6,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bastide_proto::hello::{WELCOME_BYTES, check_welcome, hello};
-use bastide_proto::{AcceptWhen, Exec, Request};
+use bastide_proto::hello::{WELCOME_BYTES, check_welcome, hello_at};
+use bastide_proto::{AcceptWhen, Exec, MIN_VERSION, Request, USAGE_VERSION, VERSION};
 use bastide_wire::{CorkedStream, mux_config};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -45,6 +45,7 @@ pub struct MuxLink {
     ahead: Mutex<Option<Opened>>,
     calls: Arc<Semaphore>,
     side: Option<SideChannel>,
+    protocol: u32,
 }
 
 type Opener = oneshot::Sender<Result<yamux::Stream>>;
@@ -57,20 +58,37 @@ impl MuxLink {
     ///
     /// [`ErrorKind::AgentLost`] if nothing answers in time, or not a guest of ours.
     pub async fn connect(connection: Connection) -> Result<Self> {
+        Self::connect_at(connection, VERSION).await
+    }
+
+    /// As [`connect`](Self::connect), to a guest that knows no later version of the protocol than that. A connection
+    /// whose greeting was sent already is one to such a guest.
+    ///
+    /// # Errors
+    ///
+    /// As there; [`ErrorKind::Unsupported`] if this version is not spoken any more.
+    pub async fn connect_at(connection: Connection, protocol: u32) -> Result<Self> {
+        if protocol < MIN_VERSION {
+            let message = format!(
+                "its guest speaks version {protocol} of the protocol, and this program {MIN_VERSION} to {VERSION}"
+            );
+            return Err(Error::new(ErrorKind::Unsupported, message)
+                .with_hint("use the version of Bastide that started it, or stop and resume it"));
+        }
         let Connection { mut stream, token, side, greeted } = connection;
         let greet = async {
             if !greeted {
-                stream.write_all(&hello(&token)).await?;
+                stream.write_all(&hello_at(&token, protocol)).await?;
             }
             let mut welcome = [0; WELCOME_BYTES];
             stream.read_exact(&mut welcome).await?;
             check_welcome(&welcome).map_err(std::io::Error::other)
         };
-        match tokio::time::timeout(GREETING, greet).await {
-            Ok(Ok(())) => {}
+        let protocol = match tokio::time::timeout(GREETING, greet).await {
+            Ok(Ok(protocol)) => protocol,
             Ok(Err(error)) => return Err(agent_lost("the guest did not greet").with_source(error)),
             Err(_) => return Err(agent_lost("the guest did not greet in time")),
-        }
+        };
         let stream = CorkedStream::new(stream);
         let connection =
             yamux::Connection::new(stream.clone().compat(), mux_config(), Mode::Client);
@@ -87,7 +105,7 @@ impl MuxLink {
         tokio::spawn(watch_heart(link, Arc::clone(&calls), driving));
         // Without it everything goes over the link, only slower.
         let side = side.and_then(|side| SideChannel::new(side).ok());
-        Ok(Self { openers, ahead: Mutex::new(None), calls, side })
+        Ok(Self { openers, ahead: Mutex::new(None), calls, side, protocol })
     }
 
     /// A stream for a call. The guest hears of it with the first word on it, so one more costs nothing.
@@ -150,9 +168,21 @@ fn patience(request: &Request) -> Option<Duration> {
     }
 }
 
+/// Refuses what has another form, or is not there, in the version that the guest speaks.
+fn understood(request: &Request, protocol: u32) -> Result<()> {
+    let is_new = matches!(request, Request::Restore(_) | Request::Usage);
+    if is_new && protocol < USAGE_VERSION {
+        let message = "the session was started by an earlier version, which cannot do this";
+        return Err(Error::new(ErrorKind::Unsupported, message)
+            .with_hint("start it anew: stop the session and resume it, which keeps its files"));
+    }
+    Ok(())
+}
+
 #[async_trait]
 impl Link for MuxLink {
     async fn open(&self, request: Request) -> Result<Stream> {
+        understood(&request, self.protocol)?;
         let calls = Arc::clone(&self.calls);
         let late = |_| agent_lost("the guest did not accept the request in time");
         let ready = async {
@@ -168,6 +198,10 @@ impl Link for MuxLink {
             Some(patience) => tokio::time::timeout(patience, start).await.map_err(late)?,
             None => start.await,
         }
+    }
+
+    fn protocol(&self) -> u32 {
+        self.protocol
     }
 
     fn side(&self) -> Option<&SideChannel> {

@@ -1,6 +1,7 @@
 //! What a command said, collected within bounds.
 
 use crate::session::process::{Exit, ProcessId};
+use crate::session::usage::Usage;
 
 /// How much of each stream is kept unless the caller says otherwise.
 pub(crate) const DEFAULT_LIMIT: usize = 64 * 1024 * 1024;
@@ -23,6 +24,9 @@ pub struct Output {
     pub lost: u64,
     /// How it ended.
     pub exit: Exit,
+    /// What it used, with all that descended from it and ended before its end was told; missing where the session was
+    /// started by a version that does not tell.
+    pub usage: Option<Usage>,
 }
 
 impl Output {
@@ -58,11 +62,11 @@ impl OutputCollector {
         self.lost += bytes;
     }
 
-    pub(crate) fn finish(self, process: ProcessId, exit: Exit) -> Output {
+    pub(crate) fn finish(self, process: ProcessId, exit: Exit, usage: Option<Usage>) -> Output {
         let (stdout, stdout_omitted) = self.stdout.finish();
         let (stderr, stderr_omitted) = self.stderr.finish();
         let lost = self.lost;
-        Output { process, stdout, stderr, stdout_omitted, stderr_omitted, lost, exit }
+        Output { process, stdout, stderr, stdout_omitted, stderr_omitted, lost, exit, usage }
     }
 }
 

@@ -15,6 +15,7 @@ use crate::journal::CommandPoint;
 use crate::link::fault::{agent_lost, refused};
 use crate::link::{Incoming, Link, Receiver, Stream, decode};
 use crate::session::output::{Output, OutputCollector};
+use crate::session::usage::Usage;
 use crate::{Input, Result};
 
 pub(crate) use recording::ProcessRecording;
@@ -43,6 +44,8 @@ pub struct Process {
     recording: Option<ProcessRecording>,
     /// The point of the journal that it is, if it is one.
     point: Option<CommandPoint>,
+    /// What it used, once its end is near.
+    usage: Option<Usage>,
     /// Its end, where somebody gave up on hearing it while others were told.
     ended: Option<Exit>,
 }
@@ -138,6 +141,8 @@ pub struct ProcessInfo {
     pub terminal: bool,
     /// What else that descended from it is alive: process id inside, and command line.
     pub children: Vec<(i32, String)>,
+    /// What it used so far, with all that descended from it; missing where the session does not tell.
+    pub usage: Option<Usage>,
 }
 
 impl ProcessInfo {
@@ -159,6 +164,7 @@ impl ProcessInfo {
             output: record.output,
             terminal: record.terminal,
             children: record.children.into_iter().map(|child| (child.pid, child.command)).collect(),
+            usage: None,
         })
     }
 }
@@ -191,6 +197,7 @@ impl Process {
             deadline: None,
             recording: None,
             point: None,
+            usage: None,
             ended: None,
         })
     }
@@ -211,6 +218,13 @@ impl Process {
     #[must_use]
     pub fn id(&self) -> ProcessId {
         self.id
+    }
+
+    /// What the command used, with all that descended from it and has ended; known once its
+    /// [`OutputEvent::Exit`] was here.
+    #[must_use]
+    pub fn usage(&self) -> Option<Usage> {
+        self.usage
     }
 
     /// How many bytes of output lie before what [`next`](Self::next) gives; both streams count
@@ -243,7 +257,7 @@ impl Process {
                 Ok(OutputEvent::Exit(exit)) => {
                     self.ended = Some(exit.clone());
                     if let Some(recording) = self.recording.take() {
-                        recording.finish(self.id, exit).await?;
+                        recording.finish(self.id, exit, self.usage.as_ref()).await?;
                     }
                     self.ended = None;
                 }
@@ -266,30 +280,36 @@ impl Process {
     }
 
     async fn hear(&mut self) -> Result<OutputEvent> {
-        let incoming = match self.deadline {
-            Some(deadline) => tokio::time::timeout_at(deadline, self.from_guest.next())
-                .await
-                .map_err(|_| agent_lost("the guest did not report the end in time"))??,
-            None => self.from_guest.next().await?,
-        };
-        Ok(match incoming {
-            Incoming::Stdout(data) => {
-                self.offset += data.len() as u64;
-                OutputEvent::Stdout(data)
-            }
-            Incoming::Stderr(data) => {
-                self.offset += data.len() as u64;
-                OutputEvent::Stderr(data)
-            }
-            Incoming::Item(notice) => match decode(&notice)? {
-                Notice::Lost(bytes) => OutputEvent::Lost(bytes),
-                _ => return Err(agent_lost("the guest broke the protocol: unknown notice")),
-            },
-            Incoming::End(end) => {
-                self.owned = None;
-                OutputEvent::Exit(exit(end)?)
-            }
-        })
+        loop {
+            let incoming = match self.deadline {
+                Some(deadline) => tokio::time::timeout_at(deadline, self.from_guest.next())
+                    .await
+                    .map_err(|_| agent_lost("the guest did not report the end in time"))??,
+                None => self.from_guest.next().await?,
+            };
+            return Ok(match incoming {
+                Incoming::Stdout(data) => {
+                    self.offset += data.len() as u64;
+                    OutputEvent::Stdout(data)
+                }
+                Incoming::Stderr(data) => {
+                    self.offset += data.len() as u64;
+                    OutputEvent::Stderr(data)
+                }
+                Incoming::Item(notice) => match decode(&notice)? {
+                    Notice::Lost(bytes) => OutputEvent::Lost(bytes),
+                    Notice::Usage(usage) => {
+                        self.usage = Some(usage.into());
+                        continue;
+                    }
+                    _ => return Err(agent_lost("the guest broke the protocol: unknown notice")),
+                },
+                Incoming::End(end) => {
+                    self.owned = None;
+                    OutputEvent::Exit(exit(end)?)
+                }
+            });
+        }
     }
 
     /// Collects what the command says until it ends, at most as much as `limit` bytes of each stream.
@@ -304,7 +324,9 @@ impl Process {
                 OutputEvent::Stdout(data) => collector.stdout(&data),
                 OutputEvent::Stderr(data) => collector.stderr(&data),
                 OutputEvent::Lost(bytes) => collector.lost(bytes),
-                OutputEvent::Exit(exit) => return Ok(collector.finish(self.id, exit)),
+                OutputEvent::Exit(exit) => {
+                    return Ok(collector.finish(self.id, exit, self.usage));
+                }
             }
         }
     }

@@ -8,7 +8,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bastide_proto::warden::{LOCK_FILE, TRANSITION_LOCK_FILE};
+use bastide_proto::warden::{LOCK_FILE, TRANSITION_LOCK_FILE, UNWANTED_FILE};
 use tokio::time::Instant;
 
 use super::origin::{self, Origin};
@@ -16,9 +16,6 @@ use super::record::{self, Record, Stamp};
 use crate::backend::SessionId;
 use crate::host::{is_storage_full, sync_folder};
 use crate::{Error, ErrorKind, Result};
-
-/// Present in a folder whose session somebody is removing, or was: put there before anything goes.
-pub(super) const UNWANTED: &str = "unwanted";
 
 /// How long a folder may be in somebody else's hands before we give up making it ours. Whoever only
 /// looks at it needs microseconds.
@@ -155,7 +152,7 @@ impl SessionFolder {
 /// gives up, and whoever finds what is left of it later may finish. The note is on the disk when this
 /// returns, unless the session ends with its owner anyway. False if there is no such session.
 pub(crate) fn mark_unwanted(path: &Path, is_tied: bool) -> io::Result<bool> {
-    let mark = path.join(UNWANTED);
+    let mark = path.join(UNWANTED_FILE);
     match File::options().create(true).append(true).mode(0o600).open(mark) {
         Ok(_) if is_tied => Ok(true),
         Ok(mark) => {
@@ -175,7 +172,7 @@ pub(crate) fn mark_unwanted(path: &Path, is_tied: bool) -> io::Result<bool> {
 
 /// Whether somebody is removing a session, or was.
 pub(crate) fn is_unwanted(path: &Path) -> bool {
-    path.join(UNWANTED).exists()
+    path.join(UNWANTED_FILE).exists()
 }
 
 /// What somebody finds who wants a session that nobody keeps alive.

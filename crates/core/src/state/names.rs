@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use super::{AGAIN, SESSIONS};
 use crate::backend::SessionId;
+use crate::host::sync_folder;
 use crate::{Error, ErrorKind, Result};
 
 /// The folder of all names.
@@ -92,7 +93,8 @@ pub(super) async fn give(home: &Path, name: &SessionName, id: &SessionId) -> Res
             _ => {}
         }
         symlink(target(id), &new)?;
-        fs::rename(&new, folder.join(name.as_str()))
+        fs::rename(&new, folder.join(name.as_str()))?;
+        sync_folder(&folder)
     };
     place().map_err(|error| failed(&error))
 }

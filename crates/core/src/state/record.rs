@@ -6,11 +6,11 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use bastide_proto::warden::{LOCK_FILE, TRANSITION_LOCK_FILE};
+use bastide_proto::warden::{LOCK_FILE, TRANSITION_LOCK_FILE, UNWANTED_FILE};
 use serde::{Deserialize, Serialize};
 
-use super::folder::UNWANTED;
 use crate::backend::{Machine, MachineSpec, SessionId};
+use crate::client::LeaseOptions;
 use crate::host::sync_folder;
 use crate::journal::JournalOptions;
 use crate::workspace::GitOptions;
@@ -88,6 +88,9 @@ pub(crate) struct Record {
     /// Which points it makes of itself.
     #[serde(default)]
     pub(crate) journal: Option<JournalOptions>,
+    /// When it ends by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) lease: Option<LeaseOptions>,
     pub(crate) machine: Option<Machine>,
 }
 
@@ -109,6 +112,7 @@ impl Record {
             concurrency: None,
             owned_root: None,
             journal: None,
+            lease: None,
             machine: None,
         }
     }
@@ -262,7 +266,7 @@ pub(super) fn backend_in(folder: &Path) -> Option<String> {
 /// Whether a folder holds nothing but what is made before the first record: whoever made it was
 /// interrupted at once. What holds more had a record, and lost it.
 pub(super) fn is_bare(folder: &Path) -> io::Result<bool> {
-    let before = [LOCK_FILE, TRANSITION_LOCK_FILE, UNWANTED, &format!("{NAME}.new")];
+    let before = [LOCK_FILE, TRANSITION_LOCK_FILE, UNWANTED_FILE, &format!("{NAME}.new")];
     for entry in fs::read_dir(folder)? {
         let name = entry?.file_name();
         if !before.iter().any(|known| name == *known) {

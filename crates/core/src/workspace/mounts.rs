@@ -25,6 +25,9 @@ use inside::InsideMount;
 pub(crate) use record::MountRecord;
 use table::MountTable;
 
+/// What to do where a backend has no mounts at all.
+const ELSEWHERE: &str = "use the backend `local` or `docker`";
+
 /// How long the host's program may take to store what was written.
 const FLUSHING: Duration = Duration::from_secs(60);
 
@@ -67,11 +70,19 @@ pub(crate) fn check(backend: &dyn Backend, manifest: &Manifest) -> Result<()> {
         match target.mount.strategy {
             MountStrategy::InContainer { .. } if !backend.mounts_inside() => {
                 let why = format!("nobody inside a sandbox of the backend `{name}` may mount");
-                return refused(why, "use `mount_strategy: {type: host}`, or a container");
+                let hint = match backend.host_mounts().is_some() {
+                    true => "use `mount_strategy: {type: host}`, or a container",
+                    false => ELSEWHERE,
+                };
+                return refused(why, hint);
             }
             MountStrategy::Host { .. } if backend.host_mounts().is_none() => {
                 let why = format!("the backend `{name}` does not mount from outside");
-                return refused(why, "use `in_container` or `docker_volume`");
+                let hint = match backend.mounts_inside() {
+                    true => "use `in_container` or `docker_volume`",
+                    false => ELSEWHERE,
+                };
+                return refused(why, hint);
             }
             _ => {}
         }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use bastide_proto::frame::{ROOM, Tag};
-use bastide_proto::{Accepted, End, Fault, FaultKind, Frame, FrameCodec, FrameError, Request};
+use bastide_proto::{
+    Accepted, End, Fault, FaultKind, Frame, FrameCodec, FrameError, Request, USAGE_VERSION,
+};
 use bytes::Bytes;
 use futures::{FutureExt, SinkExt, StreamExt};
 use serde::Serialize;
@@ -13,15 +15,15 @@ use tokio_util::codec::{FramedRead, FramedWrite};
 use tokio_util::compat::{Compat, FuturesAsyncReadCompatExt};
 
 use super::side_channel::SideChannel;
-use super::{Guest, exec, files, freeze, provision, put, tree};
+use super::{Guest, exec, files, freeze, provision, put, tree, usage};
 
 type Wire = Compat<yamux::Stream>;
 
 /// What the host sends during a call.
 pub(super) struct Inbox(FramedRead<ReadHalf<Wire>, FrameCodec>);
 
-/// What the guest sends during a call.
-pub(super) struct Outbox(FramedWrite<WriteHalf<Wire>, FrameCodec>);
+/// What the guest sends during a call, and the version of the protocol that the host speaks.
+pub(super) struct Outbox(FramedWrite<WriteHalf<Wire>, FrameCodec>, u32);
 
 /// The host is gone, or broke the protocol; either way nobody listens any more.
 #[derive(Debug)]
@@ -55,6 +57,11 @@ impl Inbox {
 }
 
 impl Outbox {
+    /// Whether the host understands what commands used.
+    pub(super) fn takes_usage(&self) -> bool {
+        self.1 >= USAGE_VERSION
+    }
+
     /// Tells the host that the call is accepted.
     pub(super) async fn accept(&mut self, accepted: Accepted) -> Result<(), HostGone> {
         self.message(Tag::Accepted, &accepted).await
@@ -105,12 +112,13 @@ impl Outbox {
 pub(super) async fn serve(
     guest: Arc<Guest>,
     side: Option<Arc<SideChannel>>,
+    version: u32,
     stream: yamux::Stream,
     mut connected: watch::Receiver<()>,
 ) {
     let (read, write) = tokio::io::split(stream.compat());
     let mut inbox = Inbox(FramedRead::with_capacity(read, FrameCodec, ROOM));
-    let mut outbox = Outbox(FramedWrite::new(write, FrameCodec));
+    let mut outbox = Outbox(FramedWrite::new(write, FrameCodec), version);
     let answered = tokio::select! {
         answered = answer(&guest, side.as_deref(), &mut inbox, &mut outbox) => answered,
         // Nothing is ever sent; this is the connection's end.
@@ -134,6 +142,10 @@ async fn answer(
         Tag::Request => bastide_proto::decode::<Request>(&frame.body).ok(),
         _ => None,
     };
+    // Whoever only looks at what goes on keeps nothing going.
+    let is_look =
+        matches!(&request, None | Some(Request::Ping | Request::Processes | Request::Usage));
+    let _going_on = (!is_look).then(|| guest.activity.begin());
     let refused = match request {
         Some(Request::Exec(exec)) => exec::run(guest, exec, inbox, outbox).await,
         Some(Request::Attach(attach)) => exec::attach(guest, attach, inbox, outbox).await,
@@ -146,6 +158,7 @@ async fn answer(
         Some(Request::Accounts(wanted)) => provision::run(guest, wanted, outbox).await,
         Some(Request::Scan(scan)) => tree::scan(guest, &scan, side, inbox, outbox).await,
         Some(Request::Restore(asked)) => tree::restore(guest, &asked, side, inbox, outbox).await,
+        Some(Request::Usage) => usage::tell(guest, outbox).await,
         Some(Request::Freeze { end }) => freeze::run(guest, end, inbox, outbox).await,
         Some(Request::Ping) => {
             outbox.accept(Accepted::default()).await?;

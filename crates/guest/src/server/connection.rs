@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bastide_proto::container::WARDEN_CHANNEL;
-use bastide_proto::hello::{HELLO_BYTES, SIDE_CHANNEL, check_hello, welcome};
+use bastide_proto::hello::{HELLO_BYTES, SIDE_CHANNEL, check_hello, welcome_at};
 use bastide_wire::{CorkedStream, LazyWriteStream, mux_config};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
@@ -27,8 +27,8 @@ const GREETING: Duration = Duration::from_secs(5);
 /// Serves one connection until it closes. A host that does not greet properly gets no word.
 pub(super) async fn serve(guest: Arc<Guest>, mut stream: UnixStream) {
     let greeted = tokio::time::timeout(GREETING, greet(&guest, &mut stream)).await;
-    let side = match greeted {
-        Ok(Ok(Greeting::Host(side))) => side,
+    let (side, version) = match greeted {
+        Ok(Ok(Greeting::Host(side, version))) => (side, version),
         Ok(Ok(Greeting::Warden(port_channel))) => {
             return serve_warden(guest, stream, port_channel).await;
         }
@@ -54,14 +54,15 @@ pub(super) async fn serve(guest: Arc<Guest>, mut stream: UnixStream) {
         if calls.is_multiple_of(16) {
             tokio::task::yield_now().await;
         }
-        tokio::spawn(call::serve(Arc::clone(&guest), side.clone(), stream, gone.clone()));
+        let call = call::serve(Arc::clone(&guest), side.clone(), version, stream, gone.clone());
+        tokio::spawn(call);
     }
 }
 
 /// What a greeting tells.
 enum Greeting {
-    /// Somebody we serve, perhaps with a side channel.
-    Host(Option<SideChannel>),
+    /// Somebody we serve, perhaps with a side channel, in that version of the protocol.
+    Host(Option<SideChannel>, u32),
     /// A warden from outside, and where it asks for ports.
     Warden(OwnedFd),
     /// Somebody else.
@@ -86,14 +87,14 @@ async fn greet(guest: &Guest, stream: &mut UnixStream) -> io::Result<Greeting> {
         hello[0] = first;
     }
     stream.read_exact(&mut hello[have..]).await?;
-    if check_hello(&hello, &guest.token).is_err() {
+    let Ok(version) = check_hello(&hello, &guest.token) else {
         return Ok(Greeting::Unauthenticated);
-    }
-    stream.write_all(&welcome()).await?;
+    };
+    stream.write_all(&welcome_at(version)).await?;
     if first == WARDEN_CHANNEL {
         return Ok(socket.map_or(Greeting::Unauthenticated, Greeting::Warden));
     }
-    Ok(Greeting::Host(socket.map(SideChannel::new).transpose()?))
+    Ok(Greeting::Host(socket.map(SideChannel::new).transpose()?, version))
 }
 
 /// The first byte of a connection, and the descriptor that came with it.

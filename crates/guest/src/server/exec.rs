@@ -9,6 +9,7 @@ use super::Guest;
 use super::call::{HostGone, Inbox, Outbox, Refusal, fault};
 use super::log::Cursor;
 use super::process::Process;
+use super::usage;
 
 /// Answers a request to run a command.
 pub(super) async fn run(
@@ -153,6 +154,10 @@ async fn tell(process: &Process, mut cursor: Cursor, outbox: &mut Outbox) -> Res
     let lost = process.log.lost();
     if lost > 0 {
         outbox.item(&Notice::Lost(lost)).await?;
+    }
+    if outbox.takes_usage() {
+        // Together with the end.
+        outbox.queue_item(&Notice::Usage(usage::of_process(process))).await?;
     }
     outbox.end(&end).await
 }

@@ -22,6 +22,7 @@ use super::kill::send_held;
 use crate::launcher::ForkSupervisor;
 use crate::packet;
 use crate::supervisor::{ExecFailure, ExecOrder, SupervisorMessage};
+use crate::tree_usage::TreeUsage;
 
 /// How many supervisors wait at a time.
 const AHEAD: usize = 2;
@@ -74,6 +75,8 @@ pub(crate) struct StartedCommand {
     /// The command's process.
     pub(crate) command: Pid,
     messages: LazyWriteStream,
+    /// What it used, as far as its supervisor has said.
+    used: TreeUsage,
     /// Not watched: nobody needs to wake when the command is executed.
     execution: StdStream,
 }
@@ -215,20 +218,34 @@ impl ReadySupervisor {
         let fds = [streams[0].as_fd(), streams[1].as_fd(), streams[2].as_fd()];
         send_packet(&spare.command, &packet::encode(orders)?, &fds).await?;
         let (messages, execution) = (spare.supervisor, spare.command);
-        Ok(StartedCommand { supervisor, command, messages, execution })
+        Ok(StartedCommand { supervisor, command, messages, used: TreeUsage::default(), execution })
     }
 }
 
 impl StartedCommand {
     /// Waits until the command has ended; an error means that its supervisor is gone.
     pub(crate) async fn ended(&mut self) -> io::Result<SupervisorMessage> {
-        next_message(&mut self.messages).await
+        loop {
+            match next_message(&mut self.messages).await? {
+                SupervisorMessage::Used(used) => self.used = used,
+                message => return Ok(message),
+            }
+        }
+    }
+
+    /// What it used, as far as its supervisor has said.
+    pub(crate) fn used(&self) -> TreeUsage {
+        self.used
     }
 
     /// Waits until nothing that descended from the command is alive.
     pub(crate) async fn gone(&mut self) {
-        // Nothing more is said; only the end of the supervisor can be noticed.
-        while next_message(&mut self.messages).await.is_ok() {}
+        // Only what it used is still told, and then the end of the supervisor can be noticed.
+        while let Ok(message) = next_message(&mut self.messages).await {
+            if let SupervisorMessage::Used(used) = message {
+                self.used = used;
+            }
+        }
     }
 
     /// Waits until it is clear whether the command could be executed.

@@ -3,8 +3,8 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bastide_proto::frame::{MAX_DATA, Tag};
@@ -30,6 +30,7 @@ use super::pool::{Pool, StartedCommand};
 use super::terminal::Terminal;
 use crate::accounts::Identity;
 use crate::supervisor::{ExecFailure, ExecOrder, SupervisorMessage};
+use crate::tree_usage::TreeUsage;
 
 /// How long the output of a command that has ended is waited for: a background child may hold the
 /// pipe open for ever.
@@ -62,6 +63,8 @@ pub(crate) struct Process {
     cancelled: Notify,
     /// Whether anything of it is alive.
     alive: watch::Sender<bool>,
+    /// What is known of what it used: all that ended by its supervisor's word, and the rest as it was last seen.
+    used: Mutex<TreeUsage>,
     /// Whether it ends with the call that started it.
     owned: AtomicBool,
     /// Whether somebody was told all there is to tell, so that the record may go.
@@ -121,6 +124,7 @@ impl Process {
             end: watch::Sender::new(None),
             cancelled: Notify::new(),
             alive: watch::Sender::new(true),
+            used: Mutex::default(),
             owned: AtomicBool::new(false),
             delivered: AtomicBool::new(false),
         });
@@ -148,6 +152,17 @@ impl Process {
     /// Whether the command or anything descended from it is alive.
     pub(crate) fn is_alive(&self) -> bool {
         *self.alive.borrow()
+    }
+
+    /// What it used, as far as that is known.
+    pub(crate) fn used(&self) -> TreeUsage {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes what it used; what is known already stays.
+    pub(crate) fn note_used(&self, used: TreeUsage) {
+        let mut known = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        *known = known.at_least(used);
     }
 
     /// Waits until nothing of it is alive, but not for ever.
@@ -391,6 +406,7 @@ async fn watch_over(
     let is_by_itself = matches!(end, End::Exited { .. } | End::Signalled { .. });
     let patience = deadline.filter(|_| is_by_itself);
     drain(&process.log, patience).await;
+    process.note_used(started.used());
     process.end.send_replace(Some(end));
     // Whoever waits for the end is told first, and may need this very processor to hear it.
     tokio::task::yield_now().await;
@@ -402,6 +418,9 @@ async fn watch_over(
     drop(guest.pipes.refill());
     // The supervisor lives as long as anything it has to look after does.
     started.gone().await;
+    process.note_used(started.used());
+    guest.usage.add(process.used());
+    guest.activity.touch();
     process.alive.send_replace(false);
     guest.processes.tidy();
 }
@@ -442,7 +461,7 @@ async fn ending(started: &mut StartedCommand) -> End {
     match word {
         Ok(SupervisorMessage::Exited(code)) => End::Exited { code },
         Ok(SupervisorMessage::Signalled(signal)) => End::Signalled { signal },
-        Ok(SupervisorMessage::Ready { .. }) | Err(_) => {
+        Ok(SupervisorMessage::Ready { .. } | SupervisorMessage::Used(_)) | Err(_) => {
             let message = "the command's supervisor was killed from inside";
             End::Failed(Fault::new(FaultKind::Internal, message))
         }

@@ -60,15 +60,25 @@ impl Processes {
         alive.map(|process| process.supervisor).filter(|supervisor| *supervisor != but).collect()
     }
 
+    /// Whether anything is alive.
+    pub(crate) fn is_any_alive(&self) -> bool {
+        self.lock().records.values().any(|process| process.is_alive())
+    }
+
     /// Everything that is alive, oldest first.
     pub(crate) fn alive(&self) -> Vec<Arc<Process>> {
         let table = self.lock();
         table.records.values().filter(|process| process.is_alive()).map(Arc::clone).collect()
     }
 
+    /// Every record, oldest first.
+    pub(crate) fn all(&self) -> Vec<Arc<Process>> {
+        self.lock().records.values().map(Arc::clone).collect()
+    }
+
     /// Every record, oldest first, each with what else of it is alive.
     pub(crate) fn list(&self) -> Vec<ProcessRecord> {
-        let all: Vec<_> = self.lock().records.values().map(Arc::clone).collect();
+        let all = self.all();
         let tree = ProcessTree::scan();
         let with_children = |process: Arc<Process>| {
             let mut record = process.record();

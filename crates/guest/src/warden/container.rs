@@ -11,9 +11,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use bastide_proto::USAGE_VERSION;
 use bastide_proto::container::{ContainerWardenSpec, UP, WARDEN_CHANNEL};
-use bastide_proto::hello::{Token, WELCOME_BYTES, check_welcome, hello};
-use bastide_proto::warden::{CONTROL_SOCKET, GUEST_SOCKET, WardenResponse};
+use bastide_proto::hello::{Token, WELCOME_BYTES, check_welcome, hello_at};
+use bastide_proto::warden::{CONTROL_SOCKET, GUEST_SOCKET, LeaseEnd, WardenResponse};
 use rustix::event::{Timespec, poll};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::setsid;
@@ -22,6 +23,7 @@ use super::control::{self, ControlSocket};
 use super::engine::{EngineOutcome, ask};
 use super::event_loop::{Event, EventLoop};
 use super::folder::{EndNote, Folder};
+use super::lease::Lease;
 use super::mount_points;
 use super::mounts::{HeldProcess, Mounts};
 use super::ports::Ports;
@@ -78,6 +80,8 @@ impl Container {
             owner: Some(owner),
             ports,
             mounts: Mounts::new(None),
+            // Guests of before do not know the question.
+            lease: Lease::new(self.spec.protocol >= USAGE_VERSION),
             egress: None,
             is_up: false,
             has_ended: false,
@@ -87,8 +91,10 @@ impl Container {
             match event_loop.run(control)? {
                 Event::OwnerSaysUp => {
                     let (guest, port_channel) = self.watch_guest()?;
-                    if let Some(keeper) = &self.spec.keeper {
-                        let guest = HeldProcess::peer_of(&guest)?;
+                    // An engine in another namespace of processes has no guest that could be joined.
+                    if let (Some(keeper), Ok(guest)) =
+                        (&self.spec.keeper, HeldProcess::peer_of(&guest))
+                    {
                         event_loop.mounts = Mounts::of_container(Some(keeper.clone()), guest);
                     }
                     event_loop.init = Some(guest.into());
@@ -102,6 +108,21 @@ impl Container {
                     drop(self.folder.note_end(EndNote::GuestEnded));
                     self.end_mounts(&mut event_loop.mounts);
                     // An owner that is still there may want to know; its folder stays as long.
+                    if event_loop.owner.is_none() {
+                        return Ok(());
+                    }
+                }
+                Event::Expired(then) => {
+                    let removes = then == LeaseEnd::Delete && event_loop.owner.is_none();
+                    if self.expire(removes, was_up).is_err() {
+                        // The engine does not answer, and the lease says when to ask it again.
+                        continue;
+                    }
+                    event_loop.mounts.end();
+                    if removes {
+                        return self.folder.remove(None);
+                    }
+                    event_loop.set_ended();
                     if event_loop.owner.is_none() {
                         return Ok(());
                     }
@@ -137,6 +158,16 @@ impl Container {
                 }
             }
         }
+    }
+
+    /// Ends the container because its lease ran out, and says so before: whoever sees the end knows why.
+    fn expire(&self, removes: bool, was_up: bool) -> io::Result<()> {
+        if removes {
+            drop(self.folder.mark_unwanted());
+            return self.remove_container(was_up);
+        }
+        drop(self.folder.note_end(EndNote::Expired));
+        self.ask_for(&self.spec.to_stop).map(drop)
     }
 
     /// Has everything stored that was written to mounts, once no process of the container is left that could write: the
@@ -188,7 +219,7 @@ impl Container {
         }
         let byte = [WARDEN_CHANNEL];
         sendmsg(&guest, &[IoSlice::new(&byte)], &mut ancillary, SendFlags::NOSIGNAL)?;
-        guest.write_all(&hello(&Token(self.spec.token)))?;
+        guest.write_all(&hello_at(&Token(self.spec.token), self.spec.protocol))?;
         let mut welcome = [0; WELCOME_BYTES];
         guest.read_exact(&mut welcome)?;
         check_welcome(&welcome).map_err(io::Error::other)?;

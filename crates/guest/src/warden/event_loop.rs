@@ -8,12 +8,13 @@ use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
 use bastide_proto::container::{GAVE_UP, UP};
-use bastide_proto::warden::{RELEASE, WardenRequest, WardenResponse};
+use bastide_proto::warden::{LeaseEnd, RELEASE, WardenRequest, WardenResponse};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::control::{ControlRequest, ControlSocket, answer};
 use super::egress::Egress;
+use super::lease::Lease;
 use super::mounts::Mounts;
 use super::ports::{Ports, Source};
 
@@ -26,6 +27,8 @@ pub(super) struct EventLoop {
     pub(super) owner: Option<UnixStream>,
     pub(super) ports: Ports,
     pub(super) mounts: Mounts,
+    /// When it ends by itself.
+    pub(super) lease: Lease,
     /// The network, where it has a policy.
     pub(super) egress: Option<Egress>,
     /// Whether the owner has said that the guest is up, where it has to.
@@ -49,6 +52,8 @@ pub(super) enum Event {
     OwnerGaveUp,
     /// Somebody wants the end, and waits for the answer.
     Asked { remove: bool, caller: UnixStream },
+    /// Its lease ran out.
+    Expired(LeaseEnd),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +62,7 @@ enum Ready {
     Owner,
     Listener,
     Caller,
+    Lease,
     Egress,
     Ports(Source),
 }
@@ -67,8 +73,7 @@ impl EventLoop {
         loop {
             let ready = self.wait(control)?;
             if ready.contains(&Ready::Init) {
-                self.init = None;
-                self.has_ended = true;
+                self.set_ended();
                 return Ok(Event::SandboxEnded);
             }
             if ready.contains(&Ready::Owner)
@@ -92,18 +97,31 @@ impl EventLoop {
                 }
             }
             let ports: Vec<_> = ready
-                .into_iter()
+                .iter()
                 .filter_map(|ready| match ready {
-                    Ready::Ports(source) => Some(source),
+                    Ready::Ports(source) => Some(*source),
                     Ready::Init
                     | Ready::Owner
                     | Ready::Listener
                     | Ready::Caller
+                    | Ready::Lease
                     | Ready::Egress => None,
                 })
                 .collect();
             self.ports.handle_ready(&ports);
+            if ready.contains(&Ready::Lease)
+                && let Some(then) = self.lease.check(&self.ports)
+                && !self.has_ended
+            {
+                return Ok(Event::Expired(then));
+            }
         }
+    }
+
+    /// Notes that the sandbox has ended.
+    pub(super) fn set_ended(&mut self) {
+        self.init = None;
+        self.has_ended = true;
     }
 
     /// Ends the processes beside the warden. The sandbox has ended.
@@ -127,6 +145,13 @@ impl EventLoop {
             WardenRequest::Ports => answer(&caller, &WardenResponse::Ports(self.ports.list())),
             WardenRequest::Mounts => {
                 self.mounts.hand_over(&caller, program.as_ref(), self.ports.channel());
+            }
+            WardenRequest::Lease(update) => {
+                let changed = match self.lease.update(&update) {
+                    Ok(lease) => WardenResponse::Lease(lease),
+                    Err(errno) => WardenResponse::Refused { errno: errno.raw_os_error() },
+                };
+                answer(&caller, &changed);
             }
             WardenRequest::Egress => match &self.egress {
                 Some(egress) => egress.hand_over(&caller),
@@ -186,6 +211,9 @@ impl EventLoop {
         }
         for caller in control.callers() {
             add(Ready::Caller, PollFd::new(caller, PollFlags::IN));
+        }
+        for fd in self.lease.waits() {
+            add(Ready::Lease, PollFd::from_borrowed_fd(fd, PollFlags::IN));
         }
         let egress = self.egress.as_ref();
         if let Some(channel) = egress.and_then(Egress::channel) {

@@ -10,7 +10,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use bastide_proto::warden::{END_FILE, GONE_PREFIX, LOCK_FILE, origin_mark};
+use bastide_proto::warden::{END_FILE, GONE_PREFIX, LOCK_FILE, UNWANTED_FILE, origin_mark};
 use rustix::fs::{
     AtFlags, CWD, Mode, OFlags, StatxFlags, openat, renameat, statat, statx, unlinkat,
 };
@@ -66,6 +66,13 @@ impl Folder {
         let mut file = fs::File::from(openat(&self.held, &unfinished, flags, mode)?);
         file.write_all(note.to_json().as_bytes())?;
         Ok(renameat(&self.held, &unfinished, &self.held, END_FILE)?)
+    }
+
+    /// Announces that the session is being removed, on the disk.
+    pub(crate) fn mark_unwanted(&self) -> io::Result<()> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(0o600);
+        fs::File::from(openat(&self.held, UNWANTED_FILE, flags, mode)?).sync_all()
     }
 
     /// Removes the folder and all that is in it. Nothing runs inside any more; `ids` are those that
@@ -287,6 +294,8 @@ pub(crate) enum EndNote {
     Killed { signal: i32 },
     /// Whoever started it was gone before it could live on without.
     Abandoned,
+    /// Its lease ran out.
+    Expired,
 }
 
 impl EndNote {
@@ -300,6 +309,7 @@ impl EndNote {
             Self::Killed { signal } => {
                 ("agent_lost", format!("signal {signal} ended its first process"))
             }
+            Self::Expired => ("expired", "its lease ran out".to_owned()),
             Self::Abandoned => ("abandoned", "whoever started it ended too early".to_owned()),
         };
         format!("{{\"at_ms\":{at_ms},\"reason\":\"{reason}\",\"detail\":\"{detail}\"}}\n")

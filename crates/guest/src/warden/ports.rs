@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{set_socket_linger, set_tcp_nodelay};
 use rustix::net::{RecvFlags, recv};
 
+use super::lease;
 use super::pump::{Closed, Pump};
 use crate::port_channel::{self, CONNECTED};
 
@@ -49,6 +50,8 @@ pub(super) struct Ports {
     waiting: Vec<PendingConnection>,
     pumps: Vec<Pump>,
     rest_until: Option<Instant>,
+    /// When something last went through, by the clock of leases.
+    last_traffic: Duration,
 }
 
 #[derive(Debug)]
@@ -83,7 +86,13 @@ impl Ports {
             waiting: Vec::new(),
             pumps: Vec::new(),
             rest_until: None,
+            last_traffic: Duration::ZERO,
         }
+    }
+
+    /// When something last went through a published port, by the clock of leases.
+    pub(super) fn last_traffic(&self) -> Duration {
+        self.last_traffic
     }
 
     /// Where the guest is asked for things inside.
@@ -147,6 +156,9 @@ impl Ports {
     /// Does what there is to do for everything in `ready`, and for what has waited too long.
     pub(super) fn handle_ready(&mut self, ready: &[Source]) {
         let now = Instant::now();
+        if !ready.is_empty() {
+            self.last_traffic = lease::now();
+        }
         self.rest_until = self.rest_until.filter(|until| *until > now);
         let mut index = 0;
         self.pumps.retain_mut(|pump| {
@@ -252,7 +264,7 @@ mod tests {
             let client = TcpStream::connect(("127.0.0.1", published.host_port)).unwrap();
             ports.handle_ready(&[Source::Listener(0)]);
             let (port, end) = port_channel::receive(&far).unwrap().unwrap();
-            assert_eq!(port, 8080);
+            assert_eq!(port, port_channel::Asked::Port(8080));
             let mut guest = UnixStream::from(end);
             guest.write_all(said).unwrap();
             guest.shutdown(std::net::Shutdown::Write).unwrap();

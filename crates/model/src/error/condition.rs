@@ -18,6 +18,10 @@ pub enum Condition {
     SnapshotUnreadable,
     /// The folder of sessions cannot be used.
     HomeUnusable,
+    /// A later version wrote the home.
+    HomeNewer,
+    /// There is no room for another session.
+    NoRoom,
     /// The record of a session is not what was written.
     RecordDamaged,
     /// A session has files, and no record.
@@ -32,6 +36,10 @@ pub enum Condition {
     SessionBeingStopped(String),
     /// The session of that id is stopped.
     SessionStopped(String),
+    /// The lease of the session of that id ran out.
+    SessionExpired(String),
+    /// The session of that id runs, started by an earlier version that cannot do what is asked for.
+    SessionOfEarlierVersion(String),
     /// The session of that id was copied here, and the machine is the original's.
     SessionCopied(String),
     /// The session of that id has mounts whose keys are not on record.
@@ -77,6 +85,12 @@ impl Condition {
                 "nothing was removed; `Store::remove` gives up a snapshot that is lost"
             }
             Self::HomeUnusable => "choose another folder as the home",
+            Self::HomeNewer => {
+                "use the version that wrote it, or another folder as the home; nothing was changed"
+            }
+            Self::NoRoom => {
+                "wait longer with `CreateOptions::wait`, end a session, or change `config.toml` in the home"
+            }
             Self::RecordDamaged => {
                 "`Client::delete` removes the session; what it left in its folder can be copied before"
             }
@@ -90,6 +104,10 @@ impl Condition {
             Self::SessionNeverMade(_) => "delete it: `Client::delete`",
             Self::SessionBeingStopped(_) => "resume it then: `Client::resume`",
             Self::SessionStopped(_) => "resume it first: `Client::resume`",
+            Self::SessionExpired(_) => "resume it first: `Client::resume`; its lease begins anew",
+            Self::SessionOfEarlierVersion(_) => {
+                "stop it and resume it: `Client::stop`, `Client::resume`"
+            }
             Self::SessionCopied(_) => "go on with the copy: `Client::resume`",
             Self::MountKeysMissing(_) => {
                 "resume it with the manifest it was made with: `ResumeOptions::manifest`"

@@ -1,7 +1,7 @@
 //! What programs of a keeper that was killed could not store. They end by themselves, once they have tried.
 
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -28,9 +28,9 @@ pub(super) async fn take(folder: &Path) -> Vec<String> {
         }
         let staging = entry.path();
         wait_for_program(&staging).await;
-        let is_empty =
-            fs::read_dir(staging.join(UNSTORED)).map_or(true, |mut all| all.next().is_none());
-        if is_empty {
+        let has_any =
+            |folder: &Path| fs::read_dir(folder).is_ok_and(|mut all| all.next().is_some());
+        if !has_any(&staging.join(UNSTORED)) {
             // It may be in use again, or gone.
             drop(fs::remove_dir_all(&staging));
             continue;
@@ -43,7 +43,7 @@ pub(super) async fn take(folder: &Path) -> Vec<String> {
 }
 
 /// Waits until no program stores anything from there any more, for so long.
-async fn wait_for_program(staging: &PathBuf) {
+async fn wait_for_program(staging: &Path) {
     let Ok(held) = File::open(staging) else { return };
     let deadline = Instant::now() + LAST_STORES;
     while held.try_lock().is_err() && Instant::now() < deadline {

@@ -94,7 +94,7 @@ fn reading_on_takes_few_requests_and_stopping_leaves_none_behind() {
     let Some(server) = Server::start(Kind::Moto) else { return };
     let way = proxy(server.port, || Fate::Pass);
     let spec = MountSpec { source: server.source_at(&way.endpoint()), ..server.spec() };
-    let content: Vec<u8> = (0..48_u32 << 20).map(|at| (at >> 12) as u8).collect();
+    let content: Vec<u8> = (0..48_u32 << 20).map(|at| (at >> 12).to_le_bytes()[0]).collect();
     fs::write(Mounted::with_cache(spec.clone(), None).at("large"), &content).unwrap();
     let mount = Mounted::with_cache(MountSpec { id: "r".into(), ..spec }, None);
     let before = way.connections.load(Ordering::SeqCst);

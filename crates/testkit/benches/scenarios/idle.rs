@@ -151,7 +151,7 @@ fn ticks(pid: u32) -> f64 {
 }
 
 /// In MiB.
-fn proportional_memory(pid: u32) -> f64 {
+pub(crate) fn proportional_memory(pid: u32) -> f64 {
     let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
     let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"));
     let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").trim().parse::<f64>().ok());

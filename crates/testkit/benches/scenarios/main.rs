@@ -5,6 +5,7 @@
 mod bare;
 mod bwrap;
 mod chart;
+mod density;
 mod docker_exec;
 mod idle;
 mod instructions;
@@ -34,6 +35,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 
+use density::Density;
 use idle::Idle;
 use instructions::Counted;
 use measured::Measured;
@@ -207,6 +209,16 @@ async fn run(arguments: &Arguments) -> io::Result<bool> {
             println!("{}", idle.text());
         }
         verdicts.add_all(&idle.promises());
+    }
+    if local && arguments.only.as_ref().is_none_or(|part| density::TITLE.contains(part.as_str())) {
+        let sessions = if arguments.quick { 20 } else { 1000 };
+        let density = Density::measure(folder.path(), sessions).await?;
+        if arguments.json {
+            println!("{}", density.json());
+        } else {
+            println!("{}", density.text());
+        }
+        verdicts.add_all(&density.promises());
     }
     if local && arguments.only.as_ref().is_none_or(|part| peak::TITLE.contains(part.as_str())) {
         let peak = Peak::measure(folder.path())?;

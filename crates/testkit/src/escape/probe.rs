@@ -85,6 +85,7 @@ fn attempt(name: &str, arguments: &[String]) -> io::Result<Vec<String>> {
         "room" => Ok(vec![sys::family(number(argument(0))?).to_string()]),
         "processors" => Ok(vec![sys::all_processors().to_string()]),
         "share" => sys::share(number(argument(0))?).map(|()| vec!["had it".to_owned()]),
+        "work" => work(argument(0), argument(1), argument(2)),
         "map" => map(argument(0), argument(1), argument(2)),
         _ => Err(io::Error::other(format!("unknown probe {name:?}"))),
     }
@@ -92,6 +93,31 @@ fn attempt(name: &str, arguments: &[String]) -> io::Result<Vec<String>> {
 
 fn number(text: &str) -> io::Result<usize> {
     text.parse().map_err(io::Error::other)
+}
+
+/// Uses so many seconds of a processor, so much memory at once, and writes so many bytes.
+fn work(seconds: &str, memory: &str, written: &str) -> io::Result<Vec<String>> {
+    let wrong = |_| io::Error::from(io::ErrorKind::InvalidInput);
+    let seconds: f64 = seconds.parse().map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    let (memory, written): (usize, usize) =
+        (memory.parse().map_err(wrong)?, written.parse().map_err(wrong)?);
+    // A page that nobody wrote to is none of the memory's.
+    let mut block = vec![0_u8; memory];
+    block.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
+    let mut file = fs::File::create("work.bin")?;
+    for piece in block.get(..written.min(memory)).unwrap_or_default().chunks(1 << 20) {
+        io::Write::write_all(&mut file, piece)?;
+    }
+    let spent = || {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        std::time::Duration::try_from(now).unwrap_or_default()
+    };
+    let mut sum = 0_u64;
+    while spent().as_secs_f64() < seconds {
+        sum = (0..10_000_u64).fold(sum, |sum, number| sum.wrapping_add(number * number));
+    }
+    fs::remove_file("work.bin")?;
+    Ok(vec![std::hint::black_box(sum & 1).to_string(), block.len().to_string()])
 }
 
 /// Forks many children, says how many, and stays.

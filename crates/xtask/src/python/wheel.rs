@@ -57,18 +57,20 @@ fn build(folder: &Path, python: &Path, profile: &str) -> Outcome<PathBuf> {
     let bin = python.parent().ok_or("an interpreter is in a folder")?;
     let search = std::env::var("PATH")?;
     let search = format!("{}:{search}", bin.display());
-    // The guest and the program that mounts are linked statically, which that linker cannot: they are built first.
+    // What is embedded is linked statically, which that linker cannot: it is built first.
     let release = if profile == "dev" { None } else { Some("--release") };
-    let embedded = ["-p", "bastide-guest-bin", "-p", "bastide-mount-bin", "--locked"];
-    run_command(cargo(&["build"]).args(release).args(embedded))?;
+    let embedded = ["bastide-guest-bin", "bastide-mount-bin", "bastide-egress-bin"];
+    let packages = embedded.iter().flat_map(|name| ["-p", name]);
+    run_command(cargo(&["build", "--locked"]).args(release).args(packages))?;
     let statics = |folder: &str, name: &str| {
         top().join("target").join(folder).join(TARGET).join("release").join(name)
     };
-    let mounts = if profile == "dev" { "mount-debug" } else { "guest" };
+    let others = if profile == "dev" { "mount-debug" } else { "guest" };
     let settings = [
         ("PATH", PathBuf::from(search)),
         ("BASTIDE_GUEST", statics("guest", "bastide-guest")),
-        ("BASTIDE_MOUNT", statics(mounts, "bastide-mount")),
+        ("BASTIDE_MOUNT", statics(others, "bastide-mount")),
+        ("BASTIDE_EGRESS", statics(others, "bastide-egress")),
     ];
     let target = format!("{TARGET}.{LIBC}");
     let program = ["zigbuild", "--locked", "--profile", profile, "-p", "bastide-cli", "--target"];

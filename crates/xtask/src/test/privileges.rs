@@ -180,13 +180,15 @@ fn fuse_device(folder: &Path, uid: u32, gid: u32) -> std::io::Result<PathBuf> {
 /// A program as another user, in a network that has loopback only, where the machine can make one: all of it
 /// has to work with the cable out (T28).
 fn without_network(program: &Path, uid: u32, gid: u32) -> Option<Command> {
-    let line = "ip link set lo up && exec setpriv --reuid=$1 --regid=$2 --clear-groups -- $3";
+    let line = "ip link set lo up && exec setpriv --reuid=$1 --regid=$2 --clear-groups -- \
+                env --default-signal=HUP,INT,QUIT,TERM $3";
     let shell = |line: &str| {
         let mut command = Command::new("unshare");
         command.args(["--net", "sh", "-c", line, "sh"]);
         command
     };
-    if works(&mut shell("ip link set lo up && setpriv --version")) {
+    if works(&mut shell("ip link set lo up && setpriv --version && env --default-signal=HUP true"))
+    {
         let mut command = shell(line);
         command.args([uid.to_string(), gid.to_string()]).arg(program);
         return Some(command);

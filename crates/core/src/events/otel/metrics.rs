@@ -77,6 +77,13 @@ impl Metrics {
                 self.count("bastide.bytes", series, bytes);
             }
         }
+        if event.op == "exec" {
+            self.count("bastide.cpu.time", Vec::new(), bytes("cpu_us").unwrap_or(0));
+            for (direction, key) in [("read", "read_bytes"), ("write", "written_bytes")] {
+                let series = vec![("direction", direction.to_owned())];
+                self.count("bastide.io", series, bytes(key).unwrap_or(0));
+            }
+        }
         let durations = self.durations.entry(event.op.to_owned()).or_default();
         durations.add(finish.duration_ms / 1000.0);
     }
@@ -104,7 +111,11 @@ impl Metrics {
                 point.fixed(6, *count).messages(7, attributes)
             });
             let sum = Message::default().messages(1, points).number(2, CUMULATIVE).number(3, 1);
-            let unit = if name == "bastide.bytes" { "By" } else { "1" };
+            let unit = match name {
+                "bastide.bytes" | "bastide.io" => "By",
+                "bastide.cpu.time" => "us",
+                _ => "1",
+            };
             metrics.push(Message::default().text(1, name).text(3, unit).message(7, sum));
         }
         let points = self.durations.iter().map(|(op, durations)| {

@@ -14,8 +14,18 @@ const INTERNAL: u64 = 1;
 const ERROR: u64 = 2;
 
 /// What of an event's data is said of its span, too.
-const COPIED: &[&str] =
-    &["alive", "exit_code", "process.exit.code", "server.port", "server.address"];
+const COPIED: &[&str] = &[
+    "alive",
+    "exit_code",
+    "process.exit.code",
+    "server.port",
+    "server.address",
+    "cpu_us",
+    "peak_memory_bytes",
+    "read_bytes",
+    "written_bytes",
+    "usage_source",
+];
 
 /// The operations that ended among these events, if any.
 pub(super) fn message(events: &[Arc<Event>], backend: Option<&str>) -> Option<Vec<u8>> {

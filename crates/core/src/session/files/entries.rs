@@ -342,7 +342,8 @@ impl Files<'_> {
         scope.record_unit(work).await
     }
 
-    /// Sets when a file, folder or link was last changed; a link is not followed.
+    /// Sets when a file, folder or link was last changed; a link is not followed. A session that an earlier version
+    /// started cannot, and keeps the time at which it was written.
     ///
     /// # Errors
     ///
@@ -351,6 +352,9 @@ impl Files<'_> {
         let scope = self.extension("set_modified", || json!({"path": path}));
         let work = async {
             let target = Target::new(self.policy, path, raise::workspace_archive_write)?;
+            if self.link.protocol() < bastide_proto::USAGE_VERSION {
+                return Ok(());
+            }
             let (path, modified) = (target.path.clone(), file_time(modified));
             let set = self.quiet(FileOp::SetTime { path, modified }).await;
             set.map_err(|trouble| trouble.into_write_error(self.policy, &target))

@@ -7,6 +7,7 @@ use serde_json::{Map, Number, json};
 use super::{Exit, ProcessId, Reason};
 use crate::compat::raise;
 use crate::events::{Finished, OpenOperation};
+use crate::session::usage::Usage;
 use crate::{Error, Result};
 
 /// The recording of a command: what is kept of its output for sinks.
@@ -77,7 +78,12 @@ impl ProcessRecording {
     }
 
     /// Records its end.
-    pub(super) async fn finish(self, id: ProcessId, exit: &Exit) -> Result<()> {
+    pub(super) async fn finish(
+        self,
+        id: ProcessId,
+        exit: &Exit,
+        usage: Option<&Usage>,
+    ) -> Result<()> {
         // As the reference's client of that backend has it.
         let has_own_system = matches!(self.kind, Kind::Command { has_own_system: true, .. });
         let exit_code = match exit.reason {
@@ -106,8 +112,17 @@ impl ProcessRecording {
                 "late": true,
             })),
         };
-        let finished =
+        let mut finished =
             finished.with("stdout_size", self.stdout.total).with("stderr_size", self.stderr.total);
+        if let Some(usage) = usage {
+            let cpu_us = u64::try_from(usage.cpu.as_micros()).unwrap_or(u64::MAX);
+            finished = finished
+                .with("cpu_us", cpu_us)
+                .with("peak_memory_bytes", usage.peak_memory)
+                .with("read_bytes", usage.read)
+                .with("written_bytes", usage.written)
+                .with("usage_source", usage.source.as_str());
+        }
         self.open.finish(finished).await
     }
 

@@ -1,0 +1,115 @@
+//! Sessions that end by themselves, and what sessions use.
+
+use std::process::Command;
+
+use crate::harness::{Home, text, until};
+
+fn state(home: &Home, id: &str) -> String {
+    let all = home.json(&["ls", "--json"]);
+    let found = all.as_array().unwrap().iter().find(|one| one["id"] == id);
+    found.map_or_else(|| "gone".to_owned(), |one| one["state"].as_str().unwrap().to_owned())
+}
+
+#[test]
+fn expires_with_every_client_killed() {
+    let home = Home::new();
+    // A session of processes of its own, all of which are killed, the maker included.
+    let line = "\"$0\" create --ttl 2s; \"$0\" create --idle 2s --then delete; kill -KILL 0";
+    let mut shell = Command::new("setsid");
+    shell.args(["sh", "-c", line]).arg(env!("CARGO_BIN_EXE_bastide"));
+    let output = home.wrapped(shell, &[]).output().unwrap();
+    let said = text(&output.stdout);
+    let (stopped, deleted) = said.trim().split_once('\n').unwrap();
+    until("it has expired", || state(&home, stopped) == "expired");
+    until("it is gone", || state(&home, deleted) == "gone");
+    assert_eq!(home.json(&["inspect", "--json", stopped])["end"]["reason"], "expired");
+    let refused = home.run(&["exec", stopped, "--", "true"]);
+    assert_eq!(refused.status.code(), Some(125));
+    let said = text(&refused.stderr);
+    assert!(said.contains("has expired") && said.contains("bastide resume"), "{said}");
+    until("nothing of it runs", || home.processes().is_empty());
+    // Neither is garbage.
+    assert_eq!(home.sweep(), Vec::<String>::new());
+    home.say(&["sweep", "--ended"]);
+    assert_eq!(state(&home, stopped), "expired");
+}
+
+#[test]
+fn changes_and_shows_a_lease() {
+    let home = Home::new();
+    let id = home.say(&["create", "--ttl", "1h", "--idle", "30m"]).trim().to_owned();
+    let lease = home.json(&["inspect", "--json", &id])["lease"].clone();
+    assert_eq!((&lease["idle_ms"], &lease["then"]), (&1_800_000.into(), &"stop".into()));
+    let lease = home.json(&["lease", "--json", &id, "30m", "--then", "delete"]);
+    assert!(lease["remaining_ms"].as_u64().unwrap() <= 1_800_000, "{lease}");
+    assert_eq!(lease["then"], "delete");
+    let lease = home.json(&["lease", "--json", &id, "1s", "--at-least"]);
+    assert!(lease["remaining_ms"].as_u64().unwrap() > 60_000, "{lease}");
+    let lease = home.json(&["lease", "--json", "--none", &id]);
+    assert!(lease["remaining_ms"].is_null() && lease["idle_ms"].is_null(), "{lease}");
+    assert!(home.json(&["inspect", "--json", &id])["lease"].is_null());
+    for wrong in [&["create", "--ttl", "0s"][..], &["create", "--idle", "soon"]] {
+        assert_eq!(home.run(wrong).status.code(), Some(125), "{wrong:?}");
+    }
+    let run = home.run(&["run", "--ttl", "1s", "--", "sleep", "7900@"]);
+    assert_eq!(run.status.code(), Some(125));
+    assert!(text(&run.stderr).contains("its lease ran out"), "{}", text(&run.stderr));
+}
+
+#[test]
+fn tells_what_commands_and_sessions_use() {
+    let home = Home::new();
+    let report = home.json(&["run", "--json", "--", "sh", "-c", "head -c 1000000 /dev/zero > f"]);
+    let usage = &report["usage"];
+    assert!(usage["written_bytes"].is_u64() && usage["read_bytes"].is_u64(), "{usage}");
+    assert!(usage["peak_memory_bytes"].as_u64().unwrap() > 0, "{usage}");
+    assert_eq!(usage["source"], "rusage");
+    let id = home.create();
+    home.say(&["exec", &id, "--", "sh", "-c", "head -c 1000000 /dev/zero > f"]);
+    let stats = home.json(&["stats", "--json"]);
+    let own = &stats[&id];
+    assert!(
+        own["written_bytes"].is_u64() && own["peak_memory_bytes"].as_u64() > Some(0),
+        "{stats}"
+    );
+    assert!(own["cpu_seconds"].is_number() && own["source"].is_string(), "{stats}");
+    assert!(home.say(&["stats", &id]).starts_with(&id));
+    assert!(home.json(&["inspect", "--json", &id])["usage"]["read_bytes"].is_number());
+    let process = home.say(&["exec", "-d", &id, "--", "sleep", "7901@"]);
+    let listed = home.json(&["ps", "--json", &id]);
+    let listed = listed.as_array().unwrap().iter();
+    let mut listed = listed.filter(|one| one["process"].to_string() == process.trim());
+    assert!(listed.next().unwrap()["usage"]["cpu_seconds"].is_number());
+    home.say(&["stop", &id]);
+    assert_eq!(home.json(&["stats", "--json"]), serde_json::json!({}));
+    assert_eq!(home.run(&["stats", &id]).status.code(), Some(125));
+}
+
+#[test]
+fn says_how_long_the_queue_is() {
+    let home = Home::new();
+    std::fs::write(home.path().join("config.toml"), "max_sessions = 1\n").unwrap();
+    let id = home.create();
+    let refused = home.run(&["create"]);
+    assert_eq!(refused.status.code(), Some(125));
+    let said = text(&refused.stderr);
+    assert!(said.contains("1 run, and 0 more wait") && said.contains("--wait"), "{said}");
+    // Two who wait; the first is killed, and loses nothing but its place.
+    let mut first = home.command(&["create", "--wait", "1m"]).spawn().unwrap();
+    let tickets = || std::fs::read_dir(home.path().join("queue")).map_or(0, Iterator::count);
+    until("the first waits", || tickets() == 1);
+    let second = home.command(&["create", "--wait", "1m"]).spawn().unwrap();
+    until("the second waits", || tickets() == 2);
+    let said = text(&home.run(&["create", "--wait", "100ms"]).stderr);
+    assert!(said.contains("2 more wait"), "{said}");
+    first.kill().unwrap();
+    first.wait().unwrap();
+    home.say(&["stop", &id]);
+    let output = second.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(tickets(), 0);
+    // What was stopped has no room to go on until there is some.
+    assert_eq!(home.run(&["resume", &id]).status.code(), Some(125));
+    home.say(&["rm", text(&output.stdout).trim()]);
+    home.say(&["resume", &id]);
+}
