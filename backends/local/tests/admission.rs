@@ -1,5 +1,4 @@
 //! A home with room for few sessions, and many who want one.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::sync::Arc;
 
@@ -26,7 +25,8 @@ async fn bounds_who_asks_for_nothing_and_refuses_what_never_fits() {
     let config = home.path().join("config.toml");
     std::fs::write(&config, "memory = \"1g\"\ndefault_memory = \"600m\"\n").unwrap();
     let client = Client::new(Arc::new(LocalBackend::new(home.path()).unwrap()));
-    let create = |options| client.create(&Manifest::default(), options);
+    let manifest = Manifest::default();
+    let create = |options| client.create(&manifest, options);
     let mut large = CreateOptions::default();
     large.limits.memory = Some(2 << 30);
     assert_eq!(create(large).await.unwrap_err().kind(), ErrorKind::LimitExceeded);

@@ -529,8 +529,8 @@ async fn a_folder_whose_name_would_be_an_option_is_refused() {
     let setting = Setting::new("0.45.1");
     let folder = setting.path("ws:ro");
     fs::create_dir(&folder).unwrap();
-    let mut manifest = Manifest::default();
-    manifest.extra_path_grants = vec![granted(&folder, false)];
+    let extra_path_grants = vec![granted(&folder, false)];
+    let manifest = Manifest { extra_path_grants, ..Manifest::default() };
     let client = setting.client(SbxOptions::new());
     let refused = client.create(&manifest, CreateOptions::default()).await.unwrap_err();
     assert!(refused.to_string().contains("colon"), "{refused}");

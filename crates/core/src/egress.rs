@@ -25,9 +25,11 @@ pub use bastide_proto::egress::{
 pub use floor::FLOOR_FILE;
 pub use presets::resolve_presets;
 
+type ReadVariable = dyn Fn(&str) -> Option<String> + Send + Sync;
+
 /// Looks a variable of the caller's environment up, for sources of secrets and settings of package managers.
 #[derive(Clone)]
-pub struct EnvironmentReader(Arc<dyn Fn(&str) -> Option<String> + Send + Sync>);
+pub struct EnvironmentReader(Arc<ReadVariable>);
 
 impl EnvironmentReader {
     /// Reads variables in that way.

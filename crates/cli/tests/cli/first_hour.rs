@@ -27,7 +27,7 @@ fn takes_names_wherever_an_id_goes() {
     let (code, said) = complaint(&home, &["create", "--name", "web"]);
     assert_eq!(code, Some(125));
     assert!(said.contains(&format!("the name web belongs to session {id}")), "{said}");
-    assert_eq!(home.folders(), [id.clone()], "what was refused left a folder");
+    assert_eq!(home.folders(), std::slice::from_ref(&id), "what was refused left a folder");
     home.say(&["stop", "web"]);
     home.say(&["resume", "web"]);
     assert_eq!(home.json(&["rm", "--json", "web"]), json!([{ "id": id, "removed": true }]));

@@ -78,7 +78,7 @@ fn tells_what_commands_and_sessions_use() {
     let process = home.say(&["exec", "-d", &id, "--", "sleep", "7901@"]);
     let listed = home.json(&["ps", "--json", &id]);
     let listed = listed.as_array().unwrap().iter();
-    let mut listed = listed.filter(|one| one["process"].to_string() == process.trim());
+    let mut listed = listed.filter(|one| one["process"] == process.trim().parse::<u64>().unwrap());
     assert!(listed.next().unwrap()["usage"]["cpu_seconds"].is_number());
     home.say(&["stop", &id]);
     assert_eq!(home.json(&["stats", "--json"]), serde_json::json!({}));

@@ -77,6 +77,7 @@ fn pages() -> Vec<String> {
 }
 
 /// Runs the blocks of a page one after the other in one shell, in a folder that has the examples.
+#[expect(clippy::print_stderr, reason = "what is skipped is said")]
 fn run_page(page: &str) {
     let home = Home::new();
     let here = tempfile::tempdir().unwrap();

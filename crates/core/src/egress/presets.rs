@@ -122,7 +122,7 @@ fn pip(said: &str) -> Meaning {
         })
     };
     let more: Vec<&str> = setting("extra-index-url").flat_map(str::split_whitespace).collect();
-    let Some(index) = setting("index-url").last().filter(|index| !index.is_empty()) else {
+    let Some(index) = setting("index-url").next_back().filter(|index| !index.is_empty()) else {
         let mut meaning = Meaning::of(&PIP_DEFAULT);
         meaning.places.extend(Meaning::set(more).places);
         return meaning;

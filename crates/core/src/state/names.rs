@@ -201,7 +201,8 @@ mod tests {
         };
         let ids: Vec<SessionId> = std::iter::repeat_with(session).take(8).collect();
         let given: Vec<_> = std::thread::scope(|scope| {
-            let give = |id| scope.spawn(|| run(give(home.path(), &name, id)));
+            let (folder, name) = (home.path(), &name);
+            let give = |id| scope.spawn(move || run(give(folder, name, id)));
             let threads: Vec<_> = ids.iter().map(give).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });

@@ -1,5 +1,7 @@
 //! Who has no such network, and what is made of it then.
 
+#![expect(clippy::unwrap_used, reason = "a trial fails by its message")]
+
 use bastide::model::Manifest;
 use bastide::{CreateOptions, ErrorKind, NetworkAccess};
 

@@ -1,5 +1,7 @@
 //! Secrets of a policy: outside, and nowhere else.
 
+#![expect(clippy::unwrap_used, reason = "a trial fails by its message")]
+
 use bastide::ErrorKind;
 use bastide::model::Manifest;
 

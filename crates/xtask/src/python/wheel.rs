@@ -55,8 +55,8 @@ fn build(folder: &Path, python: &Path, profile: &str) -> Outcome<PathBuf> {
     let tools = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
     run_command(Command::new(python).args(tools).args(TOOLS))?;
     let bin = python.parent().ok_or("an interpreter is in a folder")?;
-    let search = std::env::var("PATH")?;
-    let search = format!("{}:{search}", bin.display());
+    let search = std::env::var_os("PATH").unwrap_or_default();
+    let search = format!("{}:{}", bin.display(), search.display());
     // What is embedded is linked statically, which that linker cannot: it is built first.
     let release = if profile == "dev" { None } else { Some("--release") };
     let embedded = ["bastide-guest-bin", "bastide-mount-bin", "bastide-egress-bin"];

@@ -65,7 +65,7 @@ pub(crate) fn hold() -> impl Any {
 fn request(request: SyncRequest) {
     let mut thread = THREAD.lock().unwrap_or_else(PoisonError::into_inner);
     let pid = std::process::id();
-    if !thread.as_ref().is_some_and(|(owner, _)| *owner == pid)
+    if thread.as_ref().is_none_or(|(owner, _)| *owner != pid)
         && let Some((_, inherited)) = thread.replace((pid, start()))
     {
         // Its other end is the parent's.
