@@ -197,6 +197,7 @@ fn start(
                 port_channel,
                 logs,
                 oom_events,
+                egress_listeners: None,
             };
             run_guest(spec, &who, endpoints)
         }

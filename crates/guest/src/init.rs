@@ -283,6 +283,7 @@ fn boot_session(
                 port_channel,
                 logs,
                 oom_events,
+                egress_listeners: egress,
             };
             run_guest(plan, endpoints)
         }

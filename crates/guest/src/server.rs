@@ -78,6 +78,8 @@ pub(crate) struct Endpoints {
     pub(crate) logs: OwnedFd,
     /// Where the kernel counts OOM kills, where it does.
     pub(crate) oom_events: Option<OwnedFd>,
+    /// The process that makes listening sockets for the network's policy, a child of init as the guest is.
+    pub(crate) egress_listeners: Option<Pid>,
 }
 
 /// What is served.
@@ -228,6 +230,7 @@ pub(crate) fn run(served: &ServerConfig, endpoints: Endpoints) -> io::Result<()>
                 LazyWriteStream::new(endpoints.init)?,
                 served.user_policy.clone(),
                 Pool::new(endpoints.launcher, launcher)?,
+                endpoints.egress_listeners,
             ),
             processes: Processes::default(),
             logs: LogFolder::new(endpoints.logs, served.disk),

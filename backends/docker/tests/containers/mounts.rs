@@ -244,7 +244,7 @@ async fn keeps_stores_out_of_snapshots(_: Context) -> Outcome {
     let manifest = trying.acknowledged(&json!({"ephemeral": false}))?;
     let session = trying.started(&manifest).await?;
     session.files().write("own", "kept").await?;
-    let store = bastide::Store::open(trying.setting.home.path())?;
+    let store = bastide::Store::open(trying.setting.home.path().join("snapshots"))?;
     session.save_snapshot(&store, "one", None).await?;
     assert_eq!(say(&session, "cat data/seed").await?, "from the store", "it is still mounted");
     say(&session, "rm own; echo more > data/more").await?;

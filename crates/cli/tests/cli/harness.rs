@@ -218,10 +218,19 @@ pub(crate) fn parent(pid: i32) -> i32 {
     rest.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Makes a command line nobody else's: `@` becomes the number of this process, so that the same tests
+/// Makes a command line nobody else's: `@` after a digit becomes the number of this process, so that the same tests
 /// can run beside each other.
 fn mark(text: &str) -> String {
-    text.replace('@', &format!(".{}", std::process::id()))
+    let mut marked = String::new();
+    for letter in text.chars() {
+        match letter {
+            '@' if marked.ends_with(|last: char| last.is_ascii_digit()) => {
+                marked.push_str(&format!(".{}", std::process::id()));
+            }
+            letter => marked.push(letter),
+        }
+    }
+    marked
 }
 
 /// Whether any process has this command line, marked as ours are.

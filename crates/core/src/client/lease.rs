@@ -1,6 +1,6 @@
 //! Leases: sessions that end by themselves, whoever is there or not.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bastide_proto::warden::{LeaseState, LeaseUpdate};
 use serde::{Deserialize, Serialize};
@@ -15,6 +15,9 @@ use crate::link::MuxLink;
 use crate::session::usage::{self, Usage};
 use crate::state::Stage;
 use crate::{Condition, Error, ErrorKind, Result, Session};
+
+/// How long a warden may take to write down why its sandbox ended.
+const END_RECORDED: Duration = Duration::from_secs(2);
 
 /// When a session ends by itself, and what becomes of it then.
 ///
@@ -161,9 +164,16 @@ impl Session {
         if !matches!(error.kind(), ErrorKind::AgentLost | ErrorKind::BackendLost) {
             return error;
         }
-        match self.backend.inspect(&self.machine).await {
-            Ok(MachineStatus::Ended(end)) if end.is_expired() => expired(self.id()),
-            _ => error,
+        // The guest is gone before its warden has written down why.
+        let until = Instant::now() + END_RECORDED;
+        loop {
+            match self.backend.inspect(&self.machine).await {
+                Ok(MachineStatus::Ended(end)) if end.is_expired() => return expired(self.id()),
+                Ok(MachineStatus::Running { .. } | MachineStatus::Broken { .. }) if Instant::now() < until => {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+                _ => return error,
+            }
         }
     }
 }

@@ -65,12 +65,20 @@ pub(crate) struct Users {
     user_policy: UserPolicy,
     /// Those that have run something, the latest last; the default user has no identity.
     pools: Mutex<Vec<(CommandUser, Arc<Pool>)>>,
+    /// A process of ours that no command left behind.
+    egress_listeners: Option<Pid>,
 }
 
 impl Users {
     /// The default user, whose launcher is up.
-    pub(crate) fn new(init: LazyWriteStream, user_policy: UserPolicy, own: Pool) -> Self {
-        Self { init, user_policy, pools: Mutex::new(vec![(None, Arc::new(own))]) }
+    pub(crate) fn new(
+        init: LazyWriteStream,
+        user_policy: UserPolicy,
+        own: Pool,
+        egress_listeners: Option<Pid>,
+    ) -> Self {
+        let pools = Mutex::new(vec![(None, Arc::new(own))]);
+        Self { init, user_policy, pools, egress_listeners }
     }
 
     /// Why there is nobody but the default user, if so.
@@ -165,8 +173,9 @@ impl Users {
     pub(crate) async fn kill_orphans(&self, supervisor: Pid, known: &[Pid]) {
         let pools = self.pools.lock().await;
         let launchers = pools.iter().map(|(_, pool)| pool).filter(|pool| pool.is_alive());
-        let launchers: Vec<_> = launchers.map(|pool| pool.launcher()).collect();
-        kill_orphans(supervisor, &[&launchers, known].concat()).await;
+        let launchers = launchers.map(|pool| pool.launcher());
+        let ours: Vec<_> = launchers.chain(self.egress_listeners).collect();
+        kill_orphans(supervisor, &[&ours, known].concat()).await;
     }
 
     /// Passes a socket of the warden's on to init, which answers there.

@@ -43,6 +43,14 @@ pub(crate) struct Delta {
     pub(crate) new: Option<NewFile>,
 }
 
+/// Whether there are files beneath a path by now.
+fn is_folder_now(path: &[u8], deltas: &[Delta]) -> bool {
+    let is_beneath = |other: &Delta| {
+        other.path.strip_prefix(path).is_some_and(|rest| rest.starts_with(b"/"))
+    };
+    deltas.iter().any(|other| other.new.is_some() && is_beneath(other))
+}
+
 /// A file as it is now.
 #[derive(Debug, Clone)]
 pub(crate) struct NewFile {
@@ -204,6 +212,8 @@ impl Baseline {
         let (mut went, mut came) = ((Vec::new(), Vec::new()), (Vec::new(), Vec::new()));
         for (at, delta) in deltas.iter().enumerate() {
             match (&delta.old, &delta.new) {
+                // `git apply` takes a link for gone only where its own end is in the patch.
+                (Some(old), None) if old.mode.is_link() && is_folder_now(&delta.path, &deltas) => {}
                 (Some(old), None) => {
                     let oid = old.oid;
                     went.0.push(RenameCandidate {

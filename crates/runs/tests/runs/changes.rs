@@ -284,6 +284,24 @@ fn says_what_became_of_each_file() {
 }
 
 #[test]
+fn a_link_that_moved_away_may_leave_a_folder_in_its_place() {
+    let (folder, scratch) = (Folder::new(), Folder::new());
+    let work = folder.join("work");
+    small_repository(&work);
+    symlink("README.md", work.join("place")).unwrap();
+    git(&work, &["add", "-A"]);
+    git(&work, &["commit", "-qm", "link"]);
+    let fresh = folder.join("fresh");
+    copy(&work, &fresh);
+    let base = record(&work, &scratch);
+    fs::rename(work.join("place"), work.join("elsewhere")).unwrap();
+    write(&work, "place/inner", "new\n");
+    let (_, patch) = collect(&base, &scratch);
+    apply(&fresh, &patch).unwrap();
+    assert_eq!(tree(&work), tree(&fresh));
+}
+
+#[test]
 fn is_complete_in_a_folder_that_is_no_repository() {
     let (folder, scratch) = (Folder::new(), Folder::new());
     let work = folder.make("work");

@@ -89,8 +89,12 @@ async fn tar_unpacks_into_a_mount(context: Context) -> Outcome {
     let script = format!(
         "set -eu; mkdir source; n=0; while [ $n -lt {} ]; do mkdir -p source/d$((n % 10)); \
          seq 0 $((n % 50)) > source/d$((n % 10))/f$n; n=$((n + 1)); done
-         tar cf all.tar -C source .; tar xf all.tar -C data; diff -r source data
-         echo 'diff -r source data' > again",
+         tar cf all.tar -C source .; tar xf all.tar -C data
+cat > again <<'END'
+sums() {{ (cd \"$1\"; find . -type f | sort | xargs cksum); }}
+[ \"$(sums source)\" = \"$(sums data)\" ]
+END
+sh ./again",
         context.count(2000)
     );
     run(&context, "tar", &script, None).await
@@ -145,8 +149,8 @@ async fn a_mount_does_as_a_plain_folder_does(context: Context) -> Outcome {
     let seed = uuid::Uuid::new_v4().as_u128() % 1_000_000;
     let steps = if context.full { 100_000 } else { 300 };
     let script = format!(
-        "cat > random.py <<'END'{RANDOM}END
-echo 'python3 random.py 0 0' > again; echo seed {seed}; python3 random.py {seed} {steps}"
+        "cat > steps.py <<'END'{RANDOM}END
+echo 'python3 steps.py 0 0' > again; echo seed {seed}; python3 steps.py {seed} {steps}"
     );
     run(&context, "python3", &script, None).await
 }
