@@ -123,7 +123,17 @@ impl Egress {
         env: &EnvironmentReader,
     ) -> Result<Policy> {
         Ok(match floor::read(home)? {
-            Some(floor) => own.on_floor(&resolve_presets(&floor, env).await?),
+            Some(floor) => {
+                if let Some(name) =
+                    own.secrets.keys().find(|name| floor.secrets.contains_key(*name))
+                {
+                    let message = format!("the secret {name} of the policy is one of this home's");
+                    return Err(
+                        Error::new(ErrorKind::Conflict, message).with_hint("give it another name")
+                    );
+                }
+                own.on_floor(&resolve_presets(&floor, env).await?)
+            }
             None => own.clone(),
         })
     }

@@ -49,7 +49,7 @@ pub use snapshot::store::{SnapshotInfo, Store};
 pub use snapshot::{
     Progress, RemoteSnapshots, Saved, SnapshotKeeper, SnapshotTypes, Workspace, WorkspaceArchive,
 };
-pub use state::{Origin, SessionFolder, SessionName, check_home, home_identity};
+pub use state::{Origin, SessionFolder, SessionName, check_home, home_identity, session_named};
 pub use tools::{Skill, SkillInfo, SkillSource, Skills, ToolAnswer, Tools};
 pub use workspace::{GitFetch, GitOptions, Materialized, MaterializedFile, MountInfo};
 

@@ -39,7 +39,7 @@ pub(crate) use folder::{
 };
 pub use format::check_home;
 pub use identity::home_identity;
-pub use names::SessionName;
+pub use names::{SessionName, session_named};
 pub use origin::Origin;
 pub(crate) use record::{Record, Stage, Stamp, Summary};
 

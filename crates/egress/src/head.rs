@@ -186,7 +186,8 @@ fn check_head(head: &[u8]) -> Result<Ends, &'static str> {
     let mut lines =
         body.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
     let is_old = check_request_line(lines.next().unwrap_or_default())?;
-    let (mut hosts, mut length, mut is_chunked, mut is_upgrade) = (0, None, false, false);
+    let (mut hosts, mut length, mut is_chunked) = (0, None, false);
+    let (mut has_upgrade, mut is_upgrade) = (false, false);
     for (index, line) in lines.enumerate() {
         if index >= MAX_HEADERS {
             return Err("the request has too many headers");
@@ -207,6 +208,9 @@ fn check_head(head: &[u8]) -> Result<Ends, &'static str> {
                 is_chunked = true;
             }
             "upgrade" => {
+                if std::mem::replace(&mut has_upgrade, true) {
+                    return Err("the request has two upgrades");
+                }
                 if value.eq_ignore_ascii_case(b"h2c") {
                     return Err("HTTP/2 is not begun by an upgrade");
                 }

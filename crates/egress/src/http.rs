@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use crate::flow::OpenFlow;
 use crate::state::Shared;
 
-pub(crate) use exchange::explain;
+pub(crate) use exchange::{MAX_SHOWN_PATH, explain};
 pub(crate) use server::{serve_one, serve_two};
 pub(crate) use upstream::Sender;
 

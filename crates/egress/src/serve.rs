@@ -9,7 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bastide_model::policy::{Action, Flow, Host, HostPattern, Policy, PortRange, Rule, Why};
+use bastide_model::policy::{
+    Action, Flow, Host, HostPattern, HttpMatch, HttpRequest, NormalPath, PathGlob, Policy,
+    PortRange, Rule, Why,
+};
 use bastide_proto::egress::{
     Answer, EgressListener, EgressOrder, EgressReport, EgressRequest, EgressResponse, EgressSecret,
     EgressStart, MAX_EGRESS_MESSAGE, MAX_POLICY, PendingFlow, Transport,
@@ -23,6 +26,7 @@ use crate::carry::carry;
 use crate::confine::confine;
 use crate::control::{Channel, sealed, unsealed};
 use crate::dns;
+use crate::http::MAX_SHOWN_PATH;
 use crate::notes::{Note, Notes};
 use crate::secrets::Secrets;
 use crate::state::{Live, Shared};
@@ -93,6 +97,8 @@ fn begin(start: EgressStart, fds: Vec<OwnedFd>) -> Result<Shared, String> {
     let earlier = earlier.map(Authority::restore).transpose()?.map(Arc::new);
     let live = live(&start, &start.policy, secrets, earlier.as_ref())?;
     let mut readable: Vec<&Path> = vec![&start.resolv_conf, &start.hosts];
+    // Libraries of a statically linked program may have no other way to random numbers.
+    readable.extend(["/dev/urandom", "/dev/random"].map(Path::new));
     match &start.roots {
         Some(roots) => readable.push(roots),
         None => readable.extend(ROOTS.map(Path::new)),
@@ -315,14 +321,42 @@ async fn change(
 /// The policy with a rule that allows what waits, just before the one that asks.
 fn with_rule(policy: &Policy, waiting: &PendingFlow) -> Result<Policy, String> {
     let host = Host::parse(&waiting.host)?;
-    let found = policy.explain(&Flow { host: &host, port: waiting.port, http: None });
-    let at = policy.rules.iter().position(|rule| {
-        let about = rule.hosts.iter().any(|pattern| pattern.fits(&host));
-        rule.action == Action::Ask && about && rule.fits_port(waiting.port)
+    let (http, path) = match (&waiting.method, &waiting.path) {
+        (Some(_), Some(path)) if path.contains('*') || path.len() >= MAX_SHOWN_PATH => {
+            return Err("its path cannot be that of a rule; approve it once".to_owned());
+        }
+        (Some(method), Some(path)) => {
+            let only = HttpMatch {
+                methods: vec![method.clone()],
+                paths: vec![PathGlob::parse(path)?],
+                ..HttpMatch::default()
+            };
+            let path = NormalPath::parse(path).map_err(|why| why.as_str().to_owned())?;
+            (vec![only], Some((method, path)))
+        }
+        _ => (Vec::new(), None),
+    };
+    let request = path.as_ref().map(|(method, path)| HttpRequest {
+        method: method.as_str(),
+        path,
+        query: None,
+        headers: &[],
+    });
+    let found = policy.explain(&Flow { host: &host, port: waiting.port, http: request });
+    let asks = |rule: &Rule| rule.action == Action::Ask;
+    // Where the query or the headers decided, it is one of those about the same place.
+    let decided = found.rule.filter(|at| policy.rules.get(*at).is_some_and(asks));
+    let at = decided.or_else(|| {
+        policy.rules.iter().position(|rule| {
+            let about = rule.hosts.iter().any(|pattern| pattern.fits(&host));
+            asks(rule) && about && rule.fits_port(waiting.port)
+        })
     });
     let at = at.ok_or("no rule asks about it any more")?;
     let asking = &policy.rules[at];
     let rule = Rule {
+        // As much as was asked for, and no more.
+        http,
         ports: vec![PortRange::one(waiting.port)],
         protocol: Some(found.protocol),
         private: asking.private,

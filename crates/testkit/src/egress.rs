@@ -1,6 +1,7 @@
 //! Networks that have a policy, against real servers on loopback: what is reached, and that nothing else is.
 
 mod closing;
+mod names;
 mod programs;
 mod reach;
 mod refusals;
@@ -23,7 +24,9 @@ use crate::suite::{Context, Trial, TrialError, with_probe};
 /// Every trial of networks that have a policy.
 #[must_use]
 pub fn trials() -> Vec<Trial> {
-    [closing::TRIALS, programs::TRIALS, reach::TRIALS, refusals::TRIALS, secrets::TRIALS].concat()
+    let names = names::TRIALS;
+    [closing::TRIALS, names, programs::TRIALS, reach::TRIALS, refusals::TRIALS, secrets::TRIALS]
+        .concat()
 }
 
 /// Those that show that a session has such a network, however its base was made.

@@ -8,7 +8,10 @@ use super::values::parse_time;
 
 /// When a new session ends by itself
 #[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Lease")]
+#[command(
+    next_help_heading = "Lease",
+    group = clap::ArgGroup::new("lease_time").args(["ttl", "idle"]).multiple(true)
+)]
 pub(crate) struct LeaseArgs {
     /// End the session after this long (such as 30m, 2h), whoever is there
     #[arg(long, value_name = "TIME", value_parser = parse_lease)]
@@ -18,9 +21,9 @@ pub(crate) struct LeaseArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_lease)]
     idle: Option<Duration>,
 
-    /// What its end by itself leaves: its files, or nothing
-    #[arg(long, value_name = "END", default_value = "stop")]
-    then: ThenArg,
+    /// What its end by itself leaves: its files, or no files; `stop` unless said
+    #[arg(long, value_name = "END", requires = "lease_time")]
+    then: Option<ThenArg>,
 }
 
 /// What becomes of a session whose lease ran out.
@@ -28,7 +31,7 @@ pub(crate) struct LeaseArgs {
 pub(crate) enum ThenArg {
     /// Everything in it ends, and its files stay
     Stop,
-    /// Everything of it goes
+    /// Its files go, too; snapshots of it stay
     Delete,
 }
 
@@ -47,7 +50,8 @@ impl LeaseArgs {
         if self.ttl.is_none() && self.idle.is_none() {
             return None;
         }
-        let mut options = LeaseOptions::default().then(self.then.into());
+        let mut options =
+            LeaseOptions::default().then(self.then.map_or(LeaseEnd::Stop, Into::into));
         (options.ttl, options.idle) = (self.ttl, self.idle);
         Some(options)
     }

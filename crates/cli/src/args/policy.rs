@@ -65,7 +65,11 @@ pub(crate) fn read(path: &Path) -> Result<Policy> {
     let name = path.display().to_string();
     let text = std::fs::File::open(path).and_then(|file| {
         let mut text = String::new();
-        file.take(MAX_BYTES).read_to_string(&mut text).map(|_| text)
+        file.take(MAX_BYTES + 1).read_to_string(&mut text)?;
+        match text.len() as u64 > MAX_BYTES {
+            true => Err(std::io::Error::other("it has more than 1 MiB")),
+            false => Ok(text),
+        }
     });
     let text = text.map_err(|error| {
         Error::new(ErrorKind::NotFound, format!("cannot read the policy {name}: {error}"))

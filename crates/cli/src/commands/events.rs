@@ -102,6 +102,9 @@ pub(super) fn find(home: &std::path::Path, prefix: &str) -> Result<SessionId> {
     if let Ok(id) = prefix.parse() {
         return Ok(id);
     }
+    if let Some(id) = bastide::session_named(home, prefix) {
+        return Ok(id);
+    }
     let all = logs(home)?;
     let mut found = all.iter().filter(|id| !prefix.is_empty() && id.as_str().starts_with(prefix));
     match (found.next(), found.next()) {

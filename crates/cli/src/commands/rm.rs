@@ -10,7 +10,7 @@ use crate::ui::{Failures, Ui};
 
 /// Remove sessions, with everything that runs and lies in them
 ///
-/// Works in every state. That there is no session of a name any more is no failure.
+/// Works in every state. A whole id of which nothing is left is no failure.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RmArgs {
     /// The sessions

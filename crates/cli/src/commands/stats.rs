@@ -53,7 +53,7 @@ pub(crate) async fn run(ui: &mut Ui, args: StatsArgs) -> Result<ExitCode> {
         let rows = look(&clients, &named).await?;
         if is_live {
             // To the top, and nothing of what was there before.
-            ui.line("\u{1b}[H\u{1b}[2J")?;
+            ui.command_out(b"\x1b[H\x1b[2J")?;
         }
         show(ui, rows)?;
         if !is_live {

@@ -12,8 +12,8 @@ use crate::ui::Ui;
 /// Make the workspace of a session what it was before its last command
 ///
 /// Without `--journal`: what it was at the last checkpoint. Processes are ended first. Files come back, processes do
-/// not. In a folder of yours only what commands changed is taken back; what you changed meanwhile stays, and where both
-/// are the same file nothing is done at all. `redo` takes an undo back.
+/// not. In a folder of yours only what changed while commands ran is taken back; what you changed between them stays, and
+/// where both are the same file nothing is done at all. `redo` takes an undo back.
 #[derive(Debug, clap::Args)]
 pub(crate) struct UndoArgs {
     /// How many steps to go back

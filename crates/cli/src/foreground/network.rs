@@ -2,7 +2,7 @@
 //! looked through, and none of it is held back.
 
 /// How programs and libraries say that a name was not resolved, or that nothing was reached.
-const SIGNS: [&str; 15] = [
+const SIGNS: [&str; 14] = [
     "name resolution",
     "name or service not known",
     "nodename nor servname",
@@ -11,7 +11,6 @@ const SIGNS: [&str; 15] = [
     "unable to resolve host",
     "failed to resolve",
     "temporary failure resolving",
-    "getaddrinfo",
     "eai_again",
     "enotfound",
     "network is unreachable",

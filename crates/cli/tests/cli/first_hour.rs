@@ -24,6 +24,7 @@ fn takes_names_wherever_an_id_goes() {
     fs::write(home.path().join("file"), "content\n").unwrap();
     home.say(&["cp", "file", "web:copy"]);
     assert_eq!(home.say(&["files", "cat", "web", "copy"]), "content\n");
+    assert!(home.say(&["events", "web"]).contains("write"), "a name is known there, too");
     let (code, said) = complaint(&home, &["create", "--name", "web"]);
     assert_eq!(code, Some(125));
     assert!(said.contains(&format!("the name web belongs to session {id}")), "{said}");

@@ -48,9 +48,25 @@ fn changes_and_shows_a_lease() {
     let lease = home.json(&["lease", "--json", "--none", &id]);
     assert!(lease["remaining_ms"].is_null() && lease["idle_ms"].is_null(), "{lease}");
     assert!(home.json(&["inspect", "--json", &id])["lease"].is_null());
-    for wrong in [&["create", "--ttl", "0s"][..], &["create", "--idle", "soon"]] {
+    for wrong in [
+        &["create", "--ttl", "0s"][..],
+        &["create", "--idle", "soon"],
+        &["create", "--then", "delete"],
+    ] {
         assert_eq!(home.run(wrong).status.code(), Some(125), "{wrong:?}");
     }
+    let forked = home.say(&["fork", &id]).trim().to_owned();
+    assert!(home.json(&["inspect", "--json", &forked])["lease"].is_null(), "its origin has none");
+    // Whoever stops a session wants it kept.
+    home.say(&["exec", &id, "--", "sh", "-c", "head -c 64m /dev/urandom > f"]);
+    home.json(&["lease", "--json", &id, "100ms", "--then", "delete"]);
+    if home.run(&["stop", &id]).status.code() == Some(0) {
+        home.say(&["resume", &id]);
+        assert_eq!(home.say(&["exec", &id, "--", "sh", "-c", "wc -c < f"]).trim(), "67108864");
+    }
+    let forever = home.say(&["create"]).trim().to_owned();
+    home.say(&["exec", "--timeout", "1e19s", &forever, "--", "true"]);
+    home.say(&["exec", &forever, "--", "true"]);
     let run = home.run(&["run", "--ttl", "1s", "--", "sleep", "7900@"]);
     assert_eq!(run.status.code(), Some(125));
     assert!(text(&run.stderr).contains("its lease ran out"), "{}", text(&run.stderr));

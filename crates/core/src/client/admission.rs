@@ -42,6 +42,9 @@ pub(super) struct Admitted {
     _ticket: Option<Ticket>,
 }
 
+/// The longest that is waited for room.
+const LONGEST_WAIT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
 /// Waits until there is room for a session with these limits, and its turn; limits that it must have are put on it. What it
 /// takes has to be reserved before this is dropped.
 pub(super) async fn admit(
@@ -55,7 +58,7 @@ pub(super) async fn admit(
         return Ok(Admitted { _lock: None, _ticket: None });
     }
     bound(&config, limits)?;
-    let deadline = Instant::now() + wait.unwrap_or_default();
+    let deadline = Instant::now() + wait.unwrap_or_default().min(LONGEST_WAIT);
     let queue = Queue { home: state.home(), folder: state.home().join(QUEUE) };
     let mut ticket = None;
     loop {
@@ -93,19 +96,21 @@ fn bound(config: &HomeConfig, limits: &mut ResourceLimits) -> Result<()> {
             .with_hint("ask for less, or change `config.toml` in the home"))
     };
     if let Some(most) = config.memory {
-        let asked = *limits.memory.get_or_insert(config.memory_of_others());
+        let asked = *limits.memory.get_or_insert(config.memory_of_others().min(most));
         if asked > most {
             return never("memory", asked, most, "bytes");
         }
     }
     if let Some(most) = config.cpus {
-        let asked = *limits.cpu_millis.get_or_insert(config.cpus_of_others());
+        let asked = *limits.cpu_millis.get_or_insert(config.cpus_of_others().min(most));
         if asked > most {
             return never("processors", asked, most, "thousandths");
         }
     }
     if config.max_sessions == Some(0) {
-        return never("its own", 1, 0, "sessions");
+        let message = "this home allows no sessions";
+        return Err(Error::new(ErrorKind::LimitExceeded, message)
+            .with_hint("change `max_sessions` of `config.toml` in the home"));
     }
     Ok(())
 }
@@ -131,8 +136,10 @@ fn taken(state: &State, but: Option<&SessionId>, config: &HomeConfig) -> Result<
         // One that nobody can read takes what anybody does.
         let limits = state.record(&id).ok().flatten().map(|record| record.spec.limits);
         let limits = limits.unwrap_or_default();
-        taken.memory += limits.memory.unwrap_or_else(|| config.memory_of_others());
-        taken.cpu_millis += limits.cpu_millis.unwrap_or_else(|| config.cpus_of_others());
+        let memory = limits.memory.unwrap_or_else(|| config.memory_of_others());
+        taken.memory = taken.memory.saturating_add(memory);
+        let cpu_millis = limits.cpu_millis.unwrap_or_else(|| config.cpus_of_others());
+        taken.cpu_millis = taken.cpu_millis.saturating_add(cpu_millis);
     }
     Ok(taken)
 }
@@ -230,7 +237,8 @@ impl Queue<'_> {
     fn draw(&self) -> Result<Ticket> {
         let draw = || {
             make_private(&self.folder)?;
-            let number = self.numbers()?.last().map_or(1, |last| last + 1);
+            let last = self.numbers()?.last().copied().unwrap_or(0);
+            let number = last.checked_add(1).ok_or(io::ErrorKind::InvalidData)?;
             let path = self.folder.join(format!("{number:020}"));
             // It has its name once it is locked: nobody takes it for one that was left behind.
             let unnamed = path.with_extension(std::process::id().to_string());

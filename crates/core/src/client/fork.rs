@@ -182,7 +182,9 @@ impl Client {
         record.git = from.git.clone();
         record.concurrency = from.concurrency;
         record.journal = from.journal;
-        record.lease = from.lease;
+        // A lease that was taken from the other since is none of this one's.
+        let is_free = session.lease().await.is_ok_and(|lease| !lease.is_limited());
+        record.lease = from.lease.filter(|_| !is_free);
         let uuid = uuid_of(&id)?;
         let is_stored = match session.snapshot() {
             Snapshot::Custom(custom) => custom.downcast::<StoreSnapshot>().is_some(),

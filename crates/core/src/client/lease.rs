@@ -16,6 +16,9 @@ use crate::session::usage::{self, Usage};
 use crate::state::Stage;
 use crate::{Condition, Error, ErrorKind, Result, Session};
 
+/// How much time a session has at least that is about to be saved.
+const WHILE_SAVING: Duration = Duration::from_secs(60 * 60);
+
 /// How long a warden may take to write down why its sandbox ended.
 const END_RECORDED: Duration = Duration::from_secs(2);
 
@@ -169,7 +172,9 @@ impl Session {
         loop {
             match self.backend.inspect(&self.machine).await {
                 Ok(MachineStatus::Ended(end)) if end.is_expired() => return expired(self.id()),
-                Ok(MachineStatus::Running { .. } | MachineStatus::Broken { .. }) if Instant::now() < until => {
+                Ok(MachineStatus::Running { .. } | MachineStatus::Broken { .. })
+                    if Instant::now() < until =>
+                {
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
                 _ => return error,
@@ -242,6 +247,18 @@ pub(super) async fn begin(
     let Some(&LeaseOptions { ttl, idle, then }) = lease else { return Ok(()) };
     let change = LeaseChange { forget: true, ttl, idle, then: Some(then), at_least: false };
     changed(backend, machine, change).await.map(drop)
+}
+
+/// Keeps the lease of a session that is about to be saved and stopped from ending it meanwhile: whoever stops a session
+/// wants its files kept.
+pub(super) async fn hold_off(backend: &dyn Backend, machine: &Machine) {
+    let status = changed(backend, machine, LeaseChange::default()).await;
+    if status.is_ok_and(|status| status.is_limited()) {
+        let (ttl, then) = (Some(WHILE_SAVING), Some(LeaseEnd::Stop));
+        let change = LeaseChange { ttl, then, at_least: true, ..LeaseChange::default() };
+        // Without it the lease runs out as it would have.
+        drop(changed(backend, machine, change).await);
+    }
 }
 
 async fn changed(

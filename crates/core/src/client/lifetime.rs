@@ -7,7 +7,7 @@ use bastide_model::receipt::Receipt;
 use serde_json::json;
 
 use super::Client;
-use super::lease::LeaseStatus;
+use super::lease::{self, LeaseStatus};
 use super::removal::{
     Removal, Stopped, being_removed, busy, check_backend, finish_removal, never_made, shut_down,
 };
@@ -280,6 +280,7 @@ impl Client {
     }
 
     async fn save_to_stop(&self, id: &SessionId, machine: &Machine) -> Result<Saved> {
+        lease::hold_off(self.backend.as_ref(), machine).await;
         let saved = match retry::saving(|| self.attach_if_up(id, machine)).await {
             Ok(Some(session)) => {
                 let saved = session.save().await;

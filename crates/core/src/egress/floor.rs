@@ -20,7 +20,11 @@ pub(super) fn read(home: &Path) -> Result<Option<Policy>> {
     let path = home.join(FLOOR_FILE);
     let read = File::open(&path).and_then(|file| {
         let mut text = String::new();
-        file.take(MAX_BYTES).read_to_string(&mut text).map(|_| text)
+        file.take(MAX_BYTES + 1).read_to_string(&mut text)?;
+        match text.len() as u64 > MAX_BYTES {
+            true => Err(std::io::Error::other("it has more than 1 MiB")),
+            false => Ok(text),
+        }
     });
     match read {
         Ok(text) => Policy::parse(&path.display().to_string(), &text, Format::Yaml).map(Some),

@@ -5,6 +5,7 @@ mod entries;
 mod extract;
 mod files_error;
 mod info;
+mod mount;
 mod path;
 mod read;
 mod spool;

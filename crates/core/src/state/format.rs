@@ -5,7 +5,7 @@
 //! does not say has form 1.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
 
 use crate::{Condition, Error, ErrorKind, Result};
@@ -58,7 +58,9 @@ pub fn check_home(home: &Path) -> Result<()> {
 /// Writes the form down, whole or not at all.
 fn write(path: &Path) -> io::Result<()> {
     let unfinished = path.with_extension(format!("{}.new", std::process::id()));
-    fs::write(&unfinished, format!("{FORMAT}\n"))?;
+    // A process of the same number may have left one; a link there is not followed.
+    drop(fs::remove_file(&unfinished));
+    fs::File::create_new(&unfinished)?.write_all(format!("{FORMAT}\n").as_bytes())?;
     fs::rename(&unfinished, path)
 }
 

@@ -79,7 +79,7 @@ pub(super) async fn give(home: &Path, name: &SessionName, id: &SessionId) -> Res
     };
     let folder = home.join(NAMES);
     let made = DirBuilder::new().mode(0o700).recursive(true).create(&folder);
-    made.map_err(|error| failed(&error))?;
+    made.and_then(|()| check_folder(home)).map_err(|error| failed(&error))?;
     let _lock = lock(&folder).await.map_err(|error| failed(&error))?;
     if let Some(other) = lookup(home, name.as_str()) {
         let message = format!("the name {name} belongs to session {other}");
@@ -97,6 +97,12 @@ pub(super) async fn give(home: &Path, name: &SessionName, id: &SessionId) -> Res
         sync_folder(&folder)
     };
     place().map_err(|error| failed(&error))
+}
+
+/// The session of a home that has a name.
+#[must_use]
+pub fn session_named(home: &Path, name: &str) -> Option<SessionId> {
+    lookup(home, name)
 }
 
 /// The session that has a name.
@@ -120,18 +126,33 @@ pub(super) fn all(home: &Path) -> HashMap<SessionId, SessionName> {
 /// Removes links that lead nowhere. Where that fails they stay, and are in nobody's way.
 pub(super) fn tidy(home: &Path) {
     let folder = home.join(NAMES);
+    if check_folder(home).is_err() {
+        return;
+    }
     let Ok(lock) = File::options().read(true).write(true).open(folder.join(LOCK)) else { return };
     if lock.try_lock().is_err() {
         return;
     }
     for (name, link) in links(home) {
-        if lookup(home, name.as_str()).is_none() {
+        // Whatever else somebody put there is not ours to remove.
+        if named_by(&link).is_some() && lookup(home, name.as_str()).is_none() {
             drop(fs::remove_file(link));
         }
     }
 }
 
+/// A link in the place of the folder would lead to files of others.
+fn check_folder(home: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(home.join(NAMES))?.is_dir() {
+        true => Ok(()),
+        false => Err(io::ErrorKind::NotADirectory.into()),
+    }
+}
+
 fn links(home: &Path) -> Vec<(SessionName, PathBuf)> {
+    if check_folder(home).is_err() {
+        return Vec::new();
+    }
     let Ok(entries) = fs::read_dir(home.join(NAMES)) else { return Vec::new() };
     let links = entries.flatten().filter_map(|entry| {
         let name = entry.file_name().to_str()?.parse().ok()?;
@@ -188,6 +209,25 @@ mod tests {
         for name in ["", "-a", ".a", "_a", "A", "a b", "a/b", "ä", "..", id, longer.as_str()] {
             assert!(name.parse::<SessionName>().is_err(), "{name}");
         }
+    }
+
+    #[test]
+    fn removes_nothing_but_its_own_links_and_follows_none_in_the_place_of_its_folder() {
+        let (home, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (name, id): (SessionName, _) = ("web".parse().unwrap(), SessionId::random());
+        run(give(home.path(), &name, &id)).unwrap();
+        let names = home.path().join(NAMES);
+        fs::write(names.join("readme"), "mine").unwrap();
+        tidy(home.path());
+        assert!(!names.join("web").is_symlink(), "its session is gone");
+        assert!(names.join("readme").exists());
+        fs::write(other.path().join("passwd"), "theirs").unwrap();
+        fs::write(other.path().join(LOCK), "").unwrap();
+        fs::remove_dir_all(&names).unwrap();
+        symlink(other.path(), &names).unwrap();
+        tidy(home.path());
+        assert!(run(give(home.path(), &name, &id)).is_err());
+        assert_eq!(fs::read_dir(other.path()).unwrap().count(), 2);
     }
 
     #[test]

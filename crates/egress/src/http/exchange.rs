@@ -16,11 +16,14 @@ use hyper_util::rt::TokioIo;
 use super::Connection;
 use super::upstream::Way;
 use crate::body::{Body, Inward, empty};
-use crate::flow::InFlight;
+use crate::flow::{InFlight, RequestGuard};
 use crate::notes::Note;
 use crate::problem::Denial;
 use crate::secrets::Sent;
 use crate::state::Live;
+
+/// How much of a path is shown to somebody who is asked.
+pub(crate) const MAX_SHOWN_PATH: usize = 1024;
 
 /// How long a server may take to begin its answer.
 const ANSWER: Duration = Duration::from_secs(600);
@@ -49,6 +52,8 @@ impl Connection {
     pub(super) async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
         let method = request.method().to_string();
         let path = request.uri().path().to_owned();
+        // Nothing that follows one was looked at as requests are.
+        let upgrades = request.headers().contains_key(header::UPGRADE);
         let live = self.shared.live();
         match Arc::clone(&self).exchange(&live, request).await {
             Ok(response) => response,
@@ -61,7 +66,7 @@ impl Connection {
                     denial.status,
                     StatusCode::BAD_REQUEST | StatusCode::MISDIRECTED_REQUEST
                 );
-                if is_malformed && !self.is_two {
+                if (is_malformed || upgrades) && !self.is_two {
                     let close = HeaderValue::from_static("close");
                     response.headers_mut().insert(header::CONNECTION, close);
                 }
@@ -100,6 +105,13 @@ impl Connection {
             return Err(Denial::new(StatusCode::FORBIDDEN, Why::Limit, message));
         }
         let Decided { found, request: in_flight } = self.decide(live, &request).await?;
+        // From here on a new policy ends it; one that came while somebody was asked counts, too.
+        let guard = self.flow.begin(in_flight.clone());
+        let now = self.shared.live();
+        let again = explain(&now, &self.flow.host, self.flow.port, &in_flight);
+        if again.verdict == Verdict::Deny {
+            return Err(Denial::by_policy(&now.policy, again.why, again.rule));
+        }
         let upgrade = wanted_upgrade(&mut request)?;
         let (mut parts, body) = request.into_parts();
         let authority = authority_of(&parts)?;
@@ -116,19 +128,18 @@ impl Connection {
         })?;
         let body = body.map_err(Into::into).boxed();
         let outgoing = outgoing(parts, body, &way, &authority, &target)?;
-        let guard = self.flow.begin(in_flight.clone());
         let answered = tokio::time::timeout(ANSWER, way.send(outgoing)).await;
         let unreachable =
             |message| Denial::new(StatusCode::BAD_GATEWAY, Why::UpstreamUnreachable, message);
-        let (response, sender) = match answered {
+        let (mut response, sender) = match answered {
             Ok(Ok(answered)) => answered,
             Ok(Err(error)) => return Err(unreachable(format!("the server failed: {error}"))),
             Err(_) => return Err(unreachable("the server does not answer in time".to_owned())),
         };
         self.note_allowed(live, &found, &in_flight, response.status());
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            drop(guard);
-            return self.switch(upgrade, response);
+            take_out(response.headers_mut(), &sent)?;
+            return self.switch(upgrade, response, guard);
         }
         let (mut parts, body) = response.into_parts();
         clean(&mut parts.headers, false);
@@ -163,6 +174,10 @@ impl Connection {
         if request.method() == http::Method::CONNECT {
             return Err(bad("CONNECT is not allowed"));
         }
+        // Methods have capital letters; some servers take others for the same.
+        if request.method().as_str().bytes().any(|byte| byte.is_ascii_lowercase()) {
+            return Err(bad("the method has small letters"));
+        }
         self.check_host(request)?;
         let path = NormalPath::parse(request.uri().path()).map_err(|why| bad(why.as_str()))?;
         let headers = request.headers().iter().map(|(name, value)| {
@@ -188,7 +203,7 @@ impl Connection {
                     host: self.flow.host.to_string(),
                     port: self.flow.port,
                     method: Some(request.method.clone()),
-                    path: Some(request.path.as_str().chars().take(1024).collect()),
+                    path: Some(request.path.as_str().chars().take(MAX_SHOWN_PATH).collect()),
                     left_ms: 0,
                 };
                 let patience = Duration::from_secs(live.policy.ask_seconds);
@@ -286,6 +301,7 @@ impl Connection {
         self: &Arc<Self>,
         upgrade: Option<OnUpgrade>,
         mut response: Response<Incoming>,
+        guard: RequestGuard,
     ) -> Result<Response<Body>, Denial> {
         let Some(inside) = upgrade else {
             let message = "the server switches protocols and was not asked to";
@@ -293,6 +309,8 @@ impl Connection {
         };
         let outside = hyper::upgrade::on(&mut response);
         let carried = async move {
+            // As long as bytes are carried, a new policy may end it.
+            let _guard = guard;
             let (Ok(inside), Ok(outside)) = tokio::join!(inside, outside) else { return };
             let (mut inside, mut outside) = (TokioIo::new(inside), TokioIo::new(outside));
             // However it ends, it has ended.

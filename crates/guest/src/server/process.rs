@@ -87,7 +87,8 @@ impl Process {
         let _gate = super::freeze::may_start(guest).await?;
         let (who, home) = guest.users.find_with_home(exec.user.as_deref()).await?;
         let (pool, taken) = guest.users.take(who.as_ref()).await?;
-        let deadline = exec.timeout.map(|timeout| Instant::now() + timeout);
+        // A time beyond what the clock can count is none.
+        let deadline = exec.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let (streams, far) = match exec.terminal {
             Some(size) => terminal_streams(size),
             None => pipe_streams(&guest.pipes, exec.stdin),

@@ -45,9 +45,8 @@ pub(crate) struct Delta {
 
 /// Whether there are files beneath a path by now.
 fn is_folder_now(path: &[u8], deltas: &[Delta]) -> bool {
-    let is_beneath = |other: &Delta| {
-        other.path.strip_prefix(path).is_some_and(|rest| rest.starts_with(b"/"))
-    };
+    let is_beneath =
+        |other: &Delta| other.path.strip_prefix(path).is_some_and(|rest| rest.starts_with(b"/"));
     deltas.iter().any(|other| other.new.is_some() && is_beneath(other))
 }
 

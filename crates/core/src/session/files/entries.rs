@@ -140,22 +140,6 @@ impl Files<'_> {
         scope.record_unit(work).await
     }
 
-    /// Lets files be in what the host has just mounted on a folder.
-    pub(crate) async fn enter_mount(&self, path: &str) -> Result<()> {
-        let target = Target::new(self.policy, path, raise::workspace_archive_write)?;
-        // Files of a session that an earlier version started cannot be in it.
-        if self.link.protocol() < bastide_proto::USAGE_VERSION {
-            return Ok(());
-        }
-        match self.quiet(FileOp::EnterMount { path: target.path.clone() }).await {
-            // There is nothing to be in.
-            Err(FilesError::Fault(fault)) if is_missing(&fault) => Ok(()),
-            entered => {
-                entered.map_err(|trouble| trouble.into_write_error(self.policy, &target))
-            }
-        }
-    }
-
     /// Removes an entry: a file, an empty folder, or a link itself, never what it points to.
     ///
     /// # Errors

@@ -1,0 +1,83 @@
+//! Sandboxes that are made again, and sign-ins that several sessions rely on.
+
+use super::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sign_in_stays_while_another_session_relies_on_it_and_when_somebody_stores_it_to_stay() {
+    let setting = Setting::new("0.45.1");
+    let mut options = SbxOptions::new();
+    options.oauth = vec!["openai".to_owned()];
+    let client = setting.client(options);
+    let manifest = Manifest::default();
+    let made = || client.create(&manifest, CreateOptions::default());
+    let has = || async { global::has_global_secret(&setting.sbx(), "openai", LONG).await.unwrap() };
+    let (first, second) = (made().await.unwrap(), made().await.unwrap());
+    first.delete().await.unwrap();
+    assert!(has().await, "the second one relies on it");
+    second.delete().await.unwrap();
+    assert!(!has().await, "nobody needs it any more");
+    let third = made().await.unwrap();
+    bastide_sbx::keep_secret(&setting.path("home"), "openai").unwrap();
+    global::set_global_secret(&setting.sbx(), "openai", "mine", LONG).await.unwrap();
+    third.delete().await.unwrap();
+    assert!(has().await, "it was stored to stay");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fork_is_made_as_its_origin_was_or_not_at_all() {
+    let setting = Setting::new("0.45.1");
+    let mut options = SbxOptions::new().network_allow(["example.com".to_owned()]);
+    options.template = Some("my/image:1".to_owned());
+    let made = setting.client(options);
+    let mut create = CreateOptions::default();
+    create.network = NetworkAccess::Bridge;
+    let session = made.create(&Manifest::default(), create.clone()).await.unwrap();
+    let other = setting.client(SbxOptions::new());
+    let forks = other.fork(&session, 1, None).await.unwrap();
+    let creates = setting.calls_of("create");
+    assert!(creates.iter().all(|call| call.contains("--template my/image:1")), "{creates:?}");
+    assert_eq!(setting.calls_of("policy allow").len(), 2);
+    for fork in forks {
+        fork.delete().await.unwrap();
+    }
+    session.delete().await.unwrap();
+    let with_secret = setting.client(SbxOptions::new().secret("openai", "hidden"));
+    let session = with_secret.create(&Manifest::default(), create).await.unwrap();
+    let refused = other.fork(&session, 1, None).await.unwrap_err();
+    assert!(refused.to_string().contains("the secret of openai"), "{refused}");
+    session.delete().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_outlives_its_sandbox() {
+    let setting = Setting::new("0.45.1");
+    let client = setting.client(SbxOptions::new());
+    let options = CreateOptions::default().untied();
+    let session = client.create(&Manifest::default(), options).await.unwrap();
+    let id = session.id().clone();
+    session.files().write("f", "kept").await.unwrap();
+    drop(session);
+    for found in setting.sbx().list().await.unwrap() {
+        let removed = std::process::Command::new(setting.stand_in.program())
+            .args(["rm", "--force", &found.name])
+            .output()
+            .unwrap();
+        assert!(removed.status.success(), "{removed:?}");
+    }
+    let session = client.resume(&id).await.unwrap();
+    assert_eq!(&*session.files().read("f").await.unwrap(), b"kept");
+    session.delete().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_whose_name_would_be_an_option_is_refused() {
+    let setting = Setting::new("0.45.1");
+    let folder = setting.path("ws:ro");
+    fs::create_dir(&folder).unwrap();
+    let extra_path_grants = vec![granted(&folder, false)];
+    let manifest = Manifest { extra_path_grants, ..Manifest::default() };
+    let client = setting.client(SbxOptions::new());
+    let refused = client.create(&manifest, CreateOptions::default()).await.unwrap_err();
+    assert!(refused.to_string().contains("colon"), "{refused}");
+    assert_eq!(setting.sbx().list().await.unwrap(), []);
+}
