@@ -126,13 +126,15 @@ class Process:
         self._native = native
         self.exit_code: int | None = None
         self.reason: str | None = None
+        #: What a reader was told in the moment it was cancelled.
+        self._untold: list[Any] = []
 
     def __aiter__(self) -> AsyncIterator[tuple[Literal["stdout", "stderr"], bytes]]:
         return self._read()
 
     async def _read(self) -> AsyncIterator[tuple[Literal["stdout", "stderr"], bytes]]:
         while self.exit_code is None:
-            said = await self._native.next()
+            said = self._untold.pop(0) if self._untold else await self._next()
             if said is None:
                 # Somebody else who listens was told it.
                 continue
@@ -141,6 +143,18 @@ class Process:
                 self.exit_code, self.reason, _detail = data
             else:
                 yield kind, data
+
+    async def _next(self) -> Any:
+        # A future where a loop runs; elsewhere it is waited for at once.
+        answer = self._native.next()
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            # The answer may be there already, and this task not have heard it yet.
+            if isinstance(answer, asyncio.Future) and answer.done() and not answer.cancelled():
+                if answer.exception() is None:
+                    self._untold.append(answer.result())
+            raise
 
     async def write(self, data: bytes | str) -> None:
         """Writes to its standard input, or types on its terminal."""
