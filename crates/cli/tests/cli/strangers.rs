@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use crate::harness::text;
@@ -19,6 +19,16 @@ fn bastide(program: &Path, home: &Path, who: u32, arguments: &[&str]) -> Output 
     command.output().unwrap()
 }
 
+/// A folder that everybody can enter, and a copy of the program in it.
+fn program_for_all() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let program = folder.path().join("bastide");
+    fs::copy(env!("CARGO_BIN_EXE_bastide"), &program).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    (folder, program)
+}
+
 /// On the rung `landlock` commands of an ordinary user are that user, and can change the permissions of what is kept
 /// about sessions. That gives nobody a session.
 #[test]
@@ -27,11 +37,7 @@ fn nobody_else_gets_into_a_session_whose_folder_was_opened() {
         println!("skipped: only root can be two others");
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let program = folder.path().join("bastide");
-    fs::copy(env!("CARGO_BIN_EXE_bastide"), &program).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let (folder, program) = program_for_all();
     let home = folder.path().join("home");
     fs::create_dir(&home).unwrap();
     chown(&home, Some(OWNER), Some(OWNER)).unwrap();
@@ -73,11 +79,7 @@ fn users_of_one_machine_never_meet() {
         println!("skipped: only root can be two others");
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let program = folder.path().join("bastide");
-    fs::copy(env!("CARGO_BIN_EXE_bastide"), &program).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let (folder, program) = program_for_all();
     let users = [0, OWNER, STRANGER];
     let homes = users.map(|user| {
         let home = folder.path().join(user.to_string());
