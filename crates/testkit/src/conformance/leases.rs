@@ -4,10 +4,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bastide::model::Manifest;
 use bastide::{
-    Client, Command, Condition, CreateOptions, ErrorKind, LeaseChange, LeaseEnd, LeaseOptions,
-    Session, SessionId, SessionStatus,
+    Command, Condition, CreateOptions, ErrorKind, LeaseChange, LeaseEnd, LeaseOptions, Session,
+    SessionStatus,
 };
 
+use super::lifetime::until;
 use crate::suite::{Context, Outcome, Trial, TrialError, say, skip, sweeping, unswept};
 use crate::trials;
 
@@ -31,25 +32,6 @@ async fn make(context: &Context, lease: LeaseOptions) -> Result<Session, TrialEr
     Ok(context.client().create(&Manifest::default(), options).await?)
 }
 
-/// Waits until a session is in a state; `None` is "gone".
-async fn until(client: &Client, id: &SessionId, want: Option<SessionStatus>) -> Outcome {
-    let deadline = Instant::now() + SOON;
-    loop {
-        let found = match client.inspect(id).await {
-            Ok(info) => Some(info.status),
-            Err(error) if error.is_not_found() => None,
-            Err(error) => return Err(error.into()),
-        };
-        if found == want {
-            return Ok(());
-        }
-        if Instant::now() > deadline {
-            return Err(format!("session {id} is {found:?}, not {want:?}").into());
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-}
-
 fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
@@ -63,7 +45,7 @@ async fn expires_with_nobody_there_and_begins_anew_when_resumed(context: Context
     let lease = client.inspect(&id).await?.lease.ok_or("it has no lease")?;
     assert!(lease.remaining.is_some_and(|left| left <= millis(3000)), "{lease:?}");
     drop(session);
-    until(&client, &id, Some(SessionStatus::Expired)).await?;
+    until(&client, &id, Some(SessionStatus::Expired), SOON).await?;
     let info = client.inspect(&id).await?;
     assert_eq!(info.status.as_str(), "expired");
     assert_eq!(info.end.map(|end| end.reason).as_deref(), Some("expired"));
@@ -79,7 +61,7 @@ async fn expires_with_nobody_there_and_begins_anew_when_resumed(context: Context
     let left = session.lease().await?.remaining.ok_or("its lease did not begin anew")?;
     assert!(left > Duration::ZERO && left <= millis(3000), "{left:?}");
     drop(session);
-    until(&client, &id, Some(SessionStatus::Expired)).await?;
+    until(&client, &id, Some(SessionStatus::Expired), SOON).await?;
     // Stopping what expired says that it is stopped, as always.
     client.stop(&id).await?;
     assert_eq!(client.inspect(&id).await?.status, SessionStatus::Stopped);
@@ -94,7 +76,7 @@ async fn leaves_nothing_if_its_lease_says_so(context: Context) -> Outcome {
     let session = make(&context, lease).await?;
     let id = session.id().clone();
     drop(session);
-    until(&client, &id, None).await?;
+    until(&client, &id, None, SOON).await?;
     assert!(!context.backend.home().join("sessions").join(id.as_str()).exists());
     assert!(!client.delete(&id).await?, "nothing is left to delete");
     // The same name can be had again.
@@ -120,7 +102,7 @@ async fn lasts_as_long_as_somebody_says(context: Context) -> Outcome {
     // Any client can, also of a session that had none.
     let other = client.attach(session.id()).await?;
     other.extend_lease(millis(200)).await?;
-    until(&client, session.id(), Some(SessionStatus::Expired)).await?;
+    until(&client, session.id(), Some(SessionStatus::Expired), SOON).await?;
     let error = session.exec(Command::shell("true")).await.err().ok_or("it runs commands")?;
     let error = session.explain(error).await;
     assert_eq!(
@@ -140,7 +122,7 @@ async fn is_not_idle_while_anything_runs_in_it(context: Context) -> Outcome {
     say(&session, "sleep 4 >/dev/null 2>&1 & echo begun").await?;
     let id = session.id().clone();
     drop(session);
-    until(&client, &id, Some(SessionStatus::Expired)).await?;
+    until(&client, &id, Some(SessionStatus::Expired), SOON).await?;
     let lasted = begun.elapsed();
     assert!(lasted >= millis(4600), "it ended after {lasted:?}, while something ran");
     assert!(client.delete(&id).await?);
@@ -149,7 +131,7 @@ async fn is_not_idle_while_anything_runs_in_it(context: Context) -> Outcome {
     let session = make(&context, LeaseOptions::default().idle(millis(2000))).await?;
     let begun = Instant::now();
     session.exec(Command::shell("sleep 1")).await?;
-    until(&client, session.id(), Some(SessionStatus::Expired)).await?;
+    until(&client, session.id(), Some(SessionStatus::Expired), SOON).await?;
     assert!(begun.elapsed() >= millis(2900), "{:?}", begun.elapsed());
     Ok(session.delete().await?)
 }
@@ -166,7 +148,7 @@ async fn many_expire_within_a_second_of_their_time(context: Context) -> Outcome 
         due.push((session.id().clone(), before, SystemTime::now()));
     }
     for (id, before, after) in due {
-        until(&client, &id, Some(SessionStatus::Expired)).await?;
+        until(&client, &id, Some(SessionStatus::Expired), SOON).await?;
         let at = client.inspect(&id).await?.end.and_then(|end| end.at_ms);
         let at = UNIX_EPOCH + millis(at.ok_or("nobody noted when")?);
         let earliest = before + millis(4000);

@@ -34,9 +34,14 @@ async fn make(client: &Client, options: CreateOptions) -> bastide::Result<Sessio
     client.create(&Manifest::default(), options).await
 }
 
-/// Waits until a session is in a state; `None` is "gone".
-async fn until(client: &Client, id: &SessionId, want: Option<SessionStatus>) -> Outcome {
-    let deadline = Instant::now() + SOON;
+/// Waits until a session is in a state, for so long; `None` is "gone".
+pub(super) async fn until(
+    client: &Client,
+    id: &SessionId,
+    want: Option<SessionStatus>,
+    patience: Duration,
+) -> Outcome {
+    let deadline = Instant::now() + patience;
     loop {
         let found = match client.inspect(id).await {
             Ok(info) => Some(info.status),
@@ -49,7 +54,7 @@ async fn until(client: &Client, id: &SessionId, want: Option<SessionStatus>) -> 
         if Instant::now() > deadline {
             return Err(format!("session {id} is {found:?}, not {want:?}").into());
         }
-        tokio::task::yield_now().await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
@@ -87,7 +92,7 @@ async fn ends_with_its_owner(context: Context) -> Outcome {
     assert_eq!(client.inspect(&id).await?.status, SessionStatus::Running);
     // What a process that is killed does too: its end of the socket closes.
     drop(session);
-    until(&client, &id, None).await
+    until(&client, &id, None, SOON).await
 }
 
 async fn stops_and_resumes_with_its_files(context: Context) -> Outcome {
@@ -221,7 +226,7 @@ async fn notes_an_end_nobody_saw(context: Context) -> Outcome {
         client.delete(&id).await?;
         return Ok(());
     }
-    until(&client, &id, Some(SessionStatus::Ended)).await?;
+    until(&client, &id, Some(SessionStatus::Ended), SOON).await?;
     let end = client.inspect(&id).await?.end.ok_or("no end was noted")?;
     assert_eq!((end.reason.as_str(), end.at_ms.is_some()), ("agent_lost", true), "{end:?}");
     let attached = client.attach(&id).await.map(drop).map_err(|error| error.kind());
@@ -249,7 +254,7 @@ async fn sweeps_away_what_ended_and_nothing_else(context: Context) -> Outcome {
     let id = ended.id().clone();
     drop(ended);
     if kill_guest(client.inspect(&id).await?.guest_pid)? {
-        until(&client, &id, Some(SessionStatus::Ended)).await?;
+        until(&client, &id, Some(SessionStatus::Ended), SOON).await?;
         let deadline = Instant::now() + SOON;
         // The warden that notes the end lives a moment longer.
         while client.inspect(&id).await.is_ok() {
