@@ -60,7 +60,8 @@ impl Program {
     fn build(&self, out: &Path) -> Result<PathBuf, Box<dyn Error>> {
         let workspace = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../..");
         for source in self.sources.iter().chain(&["Cargo.toml", "Cargo.lock"]) {
-            println!("cargo::rerun-if-changed={}", workspace.join(source).display());
+            // Relative to the package: a tree that moved, or a second checkout over the same target folder, builds nothing anew.
+            println!("cargo::rerun-if-changed=../../{source}");
         }
         let target = env::var("TARGET")?;
         let target_dir = outer_target_dir(out).join(self.folder);
