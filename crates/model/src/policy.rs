@@ -25,6 +25,7 @@
 //! ```
 
 mod address;
+mod approval;
 mod decide;
 mod host;
 mod path;
@@ -158,6 +159,39 @@ impl Policy {
         out.insert("limits".to_owned(), self.limits.to_value());
         out.insert("ask_seconds".to_owned(), self.ask_seconds.into());
         Value::Object(out)
+    }
+
+    /// Whether it can stand on a floor. Secrets of the floor are the home's: nothing that a session says may have them sent
+    /// elsewhere than the home itself would send them.
+    ///
+    /// # Errors
+    ///
+    /// What cannot be said on this floor.
+    pub fn check_floor(&self, floor: &Self) -> Result<(), String> {
+        if let Some(name) = self.secrets.keys().find(|name| floor.secrets.contains_key(*name)) {
+            return Err(format!("the secret {name} of the policy is one of this home's"));
+        }
+        if floor.secrets.is_empty() {
+            return Ok(());
+        }
+        if !self.upstream.is_empty() && self.upstream != floor.upstream {
+            let message = "`upstream` cannot be set: this home's own policy has secrets, which go by the home's way alone";
+            return Err(message.to_owned());
+        }
+        let injecting = floor.rules.iter().filter(|rule| !rule.inject.is_empty());
+        let injected = injecting.flat_map(|rule| &rule.hosts);
+        let filled = floor.secrets.values().flat_map(|secret| &secret.hosts);
+        let patterns: Vec<_> = injected.chain(filled).collect();
+        for (name, addresses) in &self.hosts {
+            let host = Host::Name(name.clone());
+            let is_led = floor.hosts.get(name) == Some(addresses);
+            if !is_led && patterns.iter().any(|pattern| pattern.fits(&host)) {
+                return Err(format!(
+                    "`hosts` cannot say where {name} is: this home's own policy sends it secrets"
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// The same policy with a floor beneath it: the floor's rules come first, what it says of hosts and of the way out

@@ -122,6 +122,8 @@ pub enum Fit {
     OtherProtocol,
     /// It is about other requests.
     OtherRequest,
+    /// A floor's rule that may refuse requests, and nothing of the connection would be read: it is denied by that.
+    Unread,
 }
 
 impl Fit {
@@ -135,6 +137,7 @@ impl Fit {
             Self::OtherPort => "another port",
             Self::OtherProtocol => "another protocol",
             Self::OtherRequest => "another method, path, query or header",
+            Self::Unread => "may refuse what is not read",
         }
     }
 }
@@ -193,6 +196,11 @@ impl Policy {
         for (index, rule) in self.rules.iter().enumerate() {
             let fit = fit_connection(rule, flow, found.protocol);
             found.looked_at.push(fit);
+            if fit == Fit::Unread {
+                (found.verdict, found.rule) = (Verdict::Deny, Some(index));
+                found.why = self.why(found.rule);
+                return;
+            }
             if !matches!(fit, Fit::Decides | Fit::ByRequest) {
                 continue;
             }
@@ -239,6 +247,10 @@ impl Policy {
                 fit = if meant { Fit::Decides } else { Fit::OtherRequest };
             }
             found.looked_at.push(fit);
+            if fit == Fit::Unread {
+                (found.rule, found.why) = (Some(index), self.why(Some(index)));
+                return;
+            }
             if fit == Fit::Decides {
                 found.verdict = match rule.action {
                     Action::Allow => Verdict::Allow,
@@ -349,12 +361,20 @@ fn fits_host(rule: &Rule, host: &Host) -> bool {
     rule.hosts.iter().any(|pattern| pattern.fits(host))
 }
 
+/// Whether a floor's rule may refuse something on a connection, which nobody would see if nothing of it is read.
+fn is_stepped_over_unread(rule: &Rule) -> bool {
+    let speaks = matches!(rule.protocol, Some(Protocol::Tls | Protocol::Http));
+    rule.floor && rule.action != Action::Allow && (rule.is_about_requests() || speaks)
+}
+
 /// Whether a rule decides a connection, leaving requests aside.
 fn fit_connection(rule: &Rule, flow: &Flow<'_>, protocol: Protocol) -> Fit {
     if !fits_host(rule, flow.host) {
         Fit::OtherHost
     } else if !rule.fits_port(flow.port) {
         Fit::OtherPort
+    } else if protocol == Protocol::Tcp && is_stepped_over_unread(rule) {
+        Fit::Unread
     } else if rule.protocol_on(flow.port).is_some_and(|wanted| wanted != protocol) {
         Fit::OtherProtocol
     } else if rule.is_about_requests() && protocol == Protocol::Tcp {

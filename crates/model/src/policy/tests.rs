@@ -128,6 +128,66 @@ fn stands_on_a_floor() {
 }
 
 #[test]
+fn a_floor_is_not_stepped_over_by_reading_nothing() {
+    let floor = parse("rules:\n- deny: a.org\n  http: [{paths: ['/admin/**']}]\n- ask: b.org\n  http: [{methods: [POST]}]\n- deny: c.org\n  protocol: http\n  ports: [8080]\n").unwrap();
+    let own = parse(
+        "rules:\n- allow: [a.org, b.org, c.org]\n  ports: [443, 5432, 8080]\n  protocol: tcp\n",
+    )
+    .unwrap();
+    let of = |own: &Policy, name: &str, port: u16| {
+        let host = Host::parse(name).unwrap();
+        let found = own.on_floor(&floor).explain(&Flow { host: &host, port, http: None });
+        (found.verdict, found.why, found.read)
+    };
+    for (name, port) in [("a.org", 443), ("a.org", 5432), ("c.org", 8080)] {
+        let (verdict, why, _) = of(&own, name, port);
+        assert_eq!((verdict, why), (Verdict::Deny, Why::Floor), "{name}:{port}");
+    }
+    // What a floor asks about is read as the floor understands it.
+    assert_eq!(of(&own, "b.org", 443), (Verdict::Allow, Why::Floor, true));
+    // What a floor's rule is not about is as it was; what is read is decided by what it says.
+    assert_eq!(of(&own, "c.org", 5432), (Verdict::Allow, Why::Rule, false));
+    let read = parse("rules:\n- allow: a.org\n- allow: a.org\n  ports: [8443]\n  protocol: tls\n")
+        .unwrap();
+    for port in [443, 8443] {
+        assert_eq!(of(&read, "a.org", port), (Verdict::Allow, Why::Rule, true));
+    }
+    // Among one's own rules the later one is one's own word, too.
+    let alone = parse("rules:\n- deny: a.org\n  http: [{paths: ['/admin/**']}]\n- allow: a.org\n  ports: [443]\n  protocol: tcp\n").unwrap();
+    let host = Host::parse("a.org").unwrap();
+    let found = alone.explain(&Flow { host: &host, port: 443, http: None });
+    assert_eq!(found.verdict, Verdict::Allow);
+}
+
+#[test]
+fn nobody_leads_the_secrets_of_a_floor_elsewhere() {
+    let floor = parse("rules:\n- allow: git.org\n  inject: [{header: authorization, value: '${GH}'}]\n- allow: free.org\nsecrets:\n  GH: {from: 'env:GH'}\n  KEY: {from: 'env:KEY', env: KEY, hosts: ['*.api.org']}\n").unwrap();
+    for (own, said) in [
+        ("rules: []\nhosts: {git.org: 10.0.0.1}\n", "git.org"),
+        ("rules: []\nhosts: {x.api.org: 10.0.0.1}\n", "x.api.org"),
+        ("rules: []\nupstream: {proxy: 'http://p.org:1'}\n", "upstream"),
+        ("rules: []\nupstream: {dns: '10.0.0.1'}\n", "upstream"),
+        ("rules: []\nupstream: {roots: /tmp/own.pem}\n", "upstream"),
+        ("rules:\n- allow: x.org\nsecrets: {GH: {from: 'env:X', env: X, hosts: [x.org]}}\n", "GH"),
+    ] {
+        let message = parse(own).unwrap().check_floor(&floor).unwrap_err();
+        assert!(message.contains(said), "{own}: {message}");
+    }
+    let apart = parse("rules:\n- allow: free.org\nhosts: {free.org: 10.0.0.1}\n").unwrap();
+    assert_eq!(apart.check_floor(&floor), Ok(()));
+    let plain = parse("rules:\n- allow: git.org\n").unwrap();
+    let own =
+        parse("rules: []\nupstream: {dns: '10.0.0.1'}\nhosts: {git.org: 10.0.0.1}\n").unwrap();
+    assert_eq!(own.check_floor(&plain), Ok(()), "a floor without secrets has nothing to lose");
+    // Where the floor says itself how the outside is reached, that holds.
+    let mut led = floor.clone();
+    led.upstream = parse("upstream: {dns: '10.0.0.53'}\n").unwrap().upstream;
+    let other = parse("upstream: {dns: '10.0.0.1'}\n").unwrap();
+    assert!(other.check_floor(&led).is_err());
+    assert_eq!(parse("rules: []\n").unwrap().on_floor(&led).upstream, led.upstream);
+}
+
+#[test]
 fn takes_presets_for_what_the_machine_says() {
     let policy = parse("rules:\n- allow: ['@pip', own.org]\n").unwrap();
     assert_eq!(policy.presets(), ["pip"]);
