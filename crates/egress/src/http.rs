@@ -2,10 +2,12 @@
 
 mod exchange;
 mod server;
+mod switched;
 mod upstream;
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 
 use crate::flow::OpenFlow;
@@ -24,6 +26,10 @@ pub(crate) struct Connection {
     is_two: bool,
     /// Connections of HTTP/1 that nobody uses now.
     idle: Mutex<Vec<Sender>>,
+    /// One more of them is idle.
+    given_back: Notify,
+    /// Room for the one connection outside that every connection of a program has.
+    own_slot: Arc<Semaphore>,
     /// The one connection of HTTP/2.
     two: tokio::sync::Mutex<upstream::Two>,
     /// Why the program's last request is none.
@@ -45,6 +51,8 @@ impl Connection {
             is_tls,
             is_two,
             idle: Mutex::default(),
+            given_back: Notify::new(),
+            own_slot: Arc::new(Semaphore::new(1)),
             two: tokio::sync::Mutex::default(),
             bad: OnceLock::new(),
             upgraded: Mutex::default(),
@@ -53,13 +61,6 @@ impl Connection {
 
     fn idle(&self) -> MutexGuard<'_, Vec<Sender>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes a connection back whose answer has come.
-    pub(crate) fn give_back(&self, sender: Sender) {
-        if !sender.is_closed() {
-            self.idle().push(sender);
-        }
     }
 
     /// Waits for what goes on after the last request.

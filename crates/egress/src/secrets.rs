@@ -34,6 +34,11 @@ impl Sent {
         }
     }
 
+    /// The same with as many other characters in the place of each.
+    pub(crate) fn masked(&self) -> Self {
+        Self(self.0.iter().map(|(value, _)| (value.clone(), vec![b'*'; value.len()])).collect())
+    }
+
     /// The same header without what was sent.
     pub(crate) fn taken_out(&self, value: &HeaderValue) -> Option<HeaderValue> {
         let mut out = Vec::new();

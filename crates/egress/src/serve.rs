@@ -9,10 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bastide_model::policy::{
-    Action, Flow, Host, HostPattern, HttpMatch, HttpRequest, NormalPath, PathGlob, Policy,
-    PortRange, Rule, Why,
-};
+use bastide_model::policy::{Policy, Why};
 use bastide_proto::egress::{
     Answer, EgressListener, EgressOrder, EgressReport, EgressRequest, EgressResponse, EgressSecret,
     EgressStart, MAX_EGRESS_MESSAGE, MAX_POLICY, PendingFlow, Transport,
@@ -96,6 +93,7 @@ fn begin(start: EgressStart, fds: Vec<OwnedFd>) -> Result<Shared, String> {
     })?;
     let earlier = earlier.map(Authority::restore).transpose()?.map(Arc::new);
     let live = live(&start, &start.policy, secrets, earlier.as_ref())?;
+    check_roots(&start, &live)?;
     let mut readable: Vec<&Path> = vec![&start.resolv_conf, &start.hosts];
     // Libraries of a statically linked program may have no other way to random numbers.
     readable.extend(["/dev/urandom", "/dev/random"].map(Path::new));
@@ -134,6 +132,14 @@ fn live(
         None => Some(Arc::new(Authority::make(&start.session_id, &hosts, start.lease_seconds)?)),
     };
     Ok(Live::new(policy, secrets, authority))
+}
+
+/// Reads the authorities that a policy adds, so that whoever gave it hears of it if that fails.
+fn check_roots(start: &EgressStart, live: &Live) -> Result<(), String> {
+    match live.policy.upstream.roots {
+        Some(_) => live.client(start).map(drop),
+        None => Ok(()),
+    }
 }
 
 /// Notes what was repeated, a second after it began.
@@ -301,6 +307,10 @@ async fn change(
 ) -> Result<(), String> {
     let before = shared.live();
     let next = live(&shared.start, policy, secrets, before.authority.as_ref())?;
+    check_roots(&shared.start, &next).map_err(|error| {
+        // What this program may read was settled when it began.
+        format!("{error}; to give a session other roots, stop it, set its policy, and resume it")
+    })?;
     let failed = |error: io::Error| format!("the warden cannot be told: {error}");
     let mut files = vec![sealed(next.secrets.list()).map_err(failed)?];
     if let Some(authority) = &next.authority {
@@ -318,52 +328,11 @@ async fn change(
     Ok(())
 }
 
-/// The policy with a rule that allows what waits, just before the one that asks.
+/// The policy with a rule that allows what waits.
 fn with_rule(policy: &Policy, waiting: &PendingFlow) -> Result<Policy, String> {
-    let host = Host::parse(&waiting.host)?;
-    let (http, path) = match (&waiting.method, &waiting.path) {
-        (Some(_), Some(path)) if path.contains('*') || path.len() >= MAX_SHOWN_PATH => {
-            return Err("its path cannot be that of a rule; approve it once".to_owned());
-        }
-        (Some(method), Some(path)) => {
-            let only = HttpMatch {
-                methods: vec![method.clone()],
-                paths: vec![PathGlob::parse(path)?],
-                ..HttpMatch::default()
-            };
-            let path = NormalPath::parse(path).map_err(|why| why.as_str().to_owned())?;
-            (vec![only], Some((method, path)))
-        }
-        _ => (Vec::new(), None),
-    };
-    let request = path.as_ref().map(|(method, path)| HttpRequest {
-        method: method.as_str(),
-        path,
-        query: None,
-        headers: &[],
-    });
-    let found = policy.explain(&Flow { host: &host, port: waiting.port, http: request });
-    let asks = |rule: &Rule| rule.action == Action::Ask;
-    // Where the query or the headers decided, it is one of those about the same place.
-    let decided = found.rule.filter(|at| policy.rules.get(*at).is_some_and(asks));
-    let at = decided.or_else(|| {
-        policy.rules.iter().position(|rule| {
-            let about = rule.hosts.iter().any(|pattern| pattern.fits(&host));
-            asks(rule) && about && rule.fits_port(waiting.port)
-        })
-    });
-    let at = at.ok_or("no rule asks about it any more")?;
-    let asking = &policy.rules[at];
-    let rule = Rule {
-        // As much as was asked for, and no more.
-        http,
-        ports: vec![PortRange::one(waiting.port)],
-        protocol: Some(found.protocol),
-        private: asking.private,
-        sni_optional: asking.sni_optional,
-        ..Rule::new(Action::Allow, vec![HostPattern::parse(&waiting.host)?])
-    };
-    let mut policy = policy.clone();
-    policy.rules.insert(at, rule);
-    Ok(policy)
+    let request = waiting.method.as_deref().zip(waiting.path.as_deref());
+    if request.is_some_and(|(_, path)| path.len() >= MAX_SHOWN_PATH) {
+        return Err("its path cannot be that of a rule; approve it once".to_owned());
+    }
+    policy.approve(&waiting.host, waiting.port, request)
 }

@@ -18,8 +18,13 @@ use crate::resolve::Resolver;
 use crate::secrets::Secrets;
 use crate::tls::{self, Authority};
 
+/// How many policies there have been.
+static COUNT: AtomicU64 = AtomicU64::new(0);
+
 /// What holds until the policy is changed.
 pub(crate) struct Live {
+    /// Which one it is, in this program.
+    pub(crate) number: u64,
     pub(crate) policy: Policy,
     pub(crate) secrets: Secrets,
     pub(crate) authority: Option<Arc<Authority>>,
@@ -31,6 +36,7 @@ impl Live {
     pub(crate) fn new(policy: Policy, secrets: Secrets, authority: Option<Arc<Authority>>) -> Self {
         let most = usize::try_from(policy.limits.connections).unwrap_or(1);
         Self {
+            number: COUNT.fetch_add(1, Ordering::Relaxed),
             policy,
             secrets,
             authority,

@@ -38,6 +38,8 @@ fn provider() -> Arc<CryptoProvider> {
 /// An authority on its way from one program of a session to the next.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AuthorityFile {
+    /// The authority's name: another one for every certificate, so that none is taken for another.
+    name: String,
     session: String,
     key: Vec<u8>,
     certificate: Vec<u8>,
@@ -72,10 +74,12 @@ impl Authority {
         key: KeyPair,
         not_after: i64,
     ) -> Result<Self, String> {
-        let mut params = authority_params(session, not_after)?;
+        let name = name_of(session, hosts, &key);
+        let mut params = authority_params(&name, not_after)?;
         params.name_constraints = Some(constraints(hosts));
         let certificate = params.self_signed(&key).map_err(|error| error.to_string())?;
         let file = AuthorityFile {
+            name,
             session: session.to_owned(),
             key: key.serialize_der(),
             certificate: certificate.der().to_vec(),
@@ -88,7 +92,7 @@ impl Authority {
     /// One that an earlier program of the session made.
     pub(crate) fn restore(file: AuthorityFile) -> Result<Self, String> {
         let key = read_key(&file.key)?;
-        let params = authority_params(&file.session, file.not_after)?;
+        let params = authority_params(&file.name, file.not_after)?;
         Self::new(file, params, key)
     }
 
@@ -164,10 +168,22 @@ fn read_key(der: &[u8]) -> Result<KeyPair, String> {
     KeyPair::from_pkcs8_der_and_sign_algo(&der, &PKCS_ECDSA_P256_SHA256).map_err(|e| e.to_string())
 }
 
-fn authority_params(session: &str, not_after: i64) -> Result<CertificateParams, String> {
+/// Programs look for authorities by their names, and an earlier one of this session may still be among them.
+fn name_of(session: &str, hosts: &[HostPattern], key: &KeyPair) -> String {
+    let mut digest = ring::digest::Context::new(&ring::digest::SHA256);
+    digest.update(key.public_key_raw());
+    for host in hosts {
+        digest.update(format!("{host}\n").as_bytes());
+    }
+    let digest = digest.finish();
+    let short: String = digest.as_ref().iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    format!("Bastide session {session} {short}")
+}
+
+fn authority_params(common_name: &str, not_after: i64) -> Result<CertificateParams, String> {
     let mut params = CertificateParams::default();
     let mut name = DistinguishedName::new();
-    name.push(DnType::CommonName, format!("Bastide session {session}"));
+    name.push(DnType::CommonName, common_name);
     params.distinguished_name = name;
     (params.not_before, params.not_after) = (moment(now() - DAY)?, moment(not_after)?);
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));

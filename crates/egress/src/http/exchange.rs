@@ -14,6 +14,7 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
 use super::Connection;
+use super::switched::carry_switched;
 use super::upstream::Way;
 use crate::body::{Body, Inward, empty};
 use crate::flow::{InFlight, RequestGuard};
@@ -104,26 +105,35 @@ impl Connection {
             let message = "the session has had as many bytes as its policy lets it";
             return Err(Denial::new(StatusCode::FORBIDDEN, Why::Limit, message));
         }
-        let Decided { found, request: in_flight } = self.decide(live, &request).await?;
-        // From here on a new policy ends it; one that came while somebody was asked counts, too.
+        // What is not for the other end is gone before anything is decided: what was decided is what is sent.
+        let upgrade = wanted_upgrade(&mut request)?;
+        clean(request.headers_mut(), upgrade.is_some());
+        join_cookies(request.headers_mut());
+        let Decided { mut found, request: in_flight } = self.decide(live, &request).await?;
+        // From here on a new policy ends it; one that came while somebody was asked is what counts.
         let guard = self.flow.begin(in_flight.clone());
         let now = self.shared.live();
-        let again = explain(&now, &self.flow.host, self.flow.port, &in_flight);
-        if again.verdict == Verdict::Deny {
-            return Err(Denial::by_policy(&now.policy, again.why, again.rule));
+        if now.number != live.number {
+            let again = explain(&now, &self.flow.host, self.flow.port, &in_flight);
+            if again.verdict == Verdict::Deny {
+                return Err(Denial::by_policy(&now.policy, again.why, again.rule));
+            }
+            found = again;
         }
-        let upgrade = wanted_upgrade(&mut request)?;
+        let live = &*now;
         let (mut parts, body) = request.into_parts();
         let authority = authority_of(&parts)?;
         let target = match &in_flight.query {
             Some(query) => format!("{}?{query}", in_flight.path.as_str()),
             None => in_flight.path.as_str().to_owned(),
         };
-        clean(&mut parts.headers, upgrade.is_some());
         let sent = self.put_secrets(live, &found, &target, &mut parts.headers)?;
         let way = self.way(live, found.rule, upgrade.is_some()).await.map_err(|error| {
-            let is_private = error.why == Why::Private;
-            let status = if is_private { StatusCode::FORBIDDEN } else { StatusCode::BAD_GATEWAY };
+            let status = match error.why {
+                Why::Private => StatusCode::FORBIDDEN,
+                Why::Limit => StatusCode::SERVICE_UNAVAILABLE,
+                _ => StatusCode::BAD_GATEWAY,
+            };
             Denial { rule: found.rule, ..Denial::new(status, error.why, error.message) }
         })?;
         let body = body.map_err(Into::into).boxed();
@@ -139,7 +149,7 @@ impl Connection {
         self.note_allowed(live, &found, &in_flight, response.status());
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             take_out(response.headers_mut(), &sent)?;
-            return self.switch(upgrade, response, guard);
+            return self.switch(upgrade, response, guard, sent);
         }
         let (mut parts, body) = response.into_parts();
         clean(&mut parts.headers, false);
@@ -292,6 +302,7 @@ impl Connection {
         if !sent.is_empty() {
             // What comes back is looked through.
             headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+            headers.remove(header::SEC_WEBSOCKET_EXTENSIONS);
         }
         Ok(sent)
     }
@@ -302,6 +313,7 @@ impl Connection {
         upgrade: Option<OnUpgrade>,
         mut response: Response<Incoming>,
         guard: RequestGuard,
+        sent: Sent,
     ) -> Result<Response<Body>, Denial> {
         let Some(inside) = upgrade else {
             let message = "the server switches protocols and was not asked to";
@@ -312,9 +324,8 @@ impl Connection {
             // As long as bytes are carried, a new policy may end it.
             let _guard = guard;
             let (Ok(inside), Ok(outside)) = tokio::join!(inside, outside) else { return };
-            let (mut inside, mut outside) = (TokioIo::new(inside), TokioIo::new(outside));
             // However it ends, it has ended.
-            drop(tokio::io::copy_bidirectional(&mut inside, &mut outside).await);
+            drop(carry_switched(TokioIo::new(inside), TokioIo::new(outside), &sent).await);
         };
         self.upgraded.lock().unwrap_or_else(PoisonError::into_inner).spawn(carried);
         let (parts, _) = response.into_parts();
@@ -415,7 +426,6 @@ fn outgoing(
         Uri::builder().scheme("https").authority(authority).path_and_query(target).build()
     } else {
         parts.headers.insert(header::HOST, authority.clone());
-        join_cookies(&mut parts.headers);
         parts.version = Version::HTTP_11;
         Uri::builder().path_and_query(target).build()
     };
@@ -424,7 +434,7 @@ fn outgoing(
     Ok(Request::from_parts(parts, body))
 }
 
-/// HTTP/2 has each cookie in a header of its own, HTTP/1 all of them in one.
+/// HTTP/2 may have each cookie in a header of its own, HTTP/1 has all of them in one: they are decided as they are sent.
 fn join_cookies(headers: &mut HeaderMap) {
     let all: Vec<&[u8]> =
         headers.get_all(header::COOKIE).iter().map(HeaderValue::as_bytes).collect();

@@ -103,3 +103,89 @@ async fn ask_about_requests_one_by_one() {
     answer(&world, waiting.id, Answer::Once).await;
     assert_eq!(status(&said.await.unwrap()), "200");
 }
+
+#[tokio::test]
+async fn approve_no_more_than_was_asked_about() {
+    let port = http();
+    let text = format!(
+        "rules:\n- ask: a.org\n  ports: [{port}]\n  protocol: http\nhosts: {{a.org: 127.0.0.2}}\nask_seconds: 60\n"
+    );
+    let world = World::new(&text, &[port]).await;
+    let ask = async |request: String| {
+        let stream = world.dial("a.org", port).await;
+        tokio::spawn(async move { talk(stream, &request).await })
+    };
+    let said = ask(get("a.org", "/q", "")).await;
+    answer(&world, pending(&world).await.id, Answer::Session).await;
+    world.changed().await;
+    assert_eq!(status(&said.await.unwrap()), "200");
+    let said = ask(get("a.org", "/q", "")).await;
+    assert_eq!(status(&soon(said).await.unwrap()), "200", "the same needs nobody");
+    let post = "POST /q HTTP/1.1\r\nHost: a.org\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+    for other in [get("a.org", "/other", ""), get("a.org", "/q/", ""), post.to_owned()] {
+        let said = ask(other).await;
+        answer(&world, pending(&world).await.id, Answer::Deny).await;
+        assert_eq!(status(&said.await.unwrap()), "403");
+    }
+}
+
+#[tokio::test]
+async fn hold_nothing_past_a_policy_that_forbids_it() {
+    let port = http();
+    let text = |action: &str| {
+        format!(
+            "rules:\n- {action}: a.org\n  ports: [{port}]\n  protocol: http\nhosts: {{a.org: 127.0.0.2}}\nask_seconds: 60\n"
+        )
+    };
+    let world = World::new(&text("ask"), &[port]).await;
+    let stream = world.dial("a.org", port).await;
+    let said = tokio::spawn(async move { talk(stream, &get("a.org", "/held", "")).await });
+    let waiting = pending(&world).await;
+    assert_eq!(world.ask(set(&text("deny"))).await, EgressResponse::Done);
+    world.changed().await;
+    answer(&world, waiting.id, Answer::Once).await;
+    let said = said.await.unwrap();
+    assert!(status(&said) == "403" && !said.contains("body:"), "{said}");
+}
+
+#[tokio::test]
+async fn end_web_sockets_that_a_new_policy_forbids() {
+    let port = http();
+    let text = |path: &str| {
+        format!(
+            "rules:\n- allow: a.org\n  ports: [{port}]\n  protocol: http\n  http: [{{paths: ['{path}']}}]\nhosts: {{a.org: 127.0.0.2}}\n"
+        )
+    };
+    let world = World::new(&text("/ws"), &[port]).await;
+    let mut stream = world.dial("a.org", port).await;
+    let request =
+        "GET /ws HTTP/1.1\r\nHost: a.org\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(soon(stream.read_u8()).await.unwrap());
+    }
+    stream.write_all(b"x").await.unwrap();
+    assert_eq!(soon(stream.read_u8()).await.unwrap(), b'x');
+    assert_eq!(world.ask(set(&text("/other"))).await, EgressResponse::Done);
+    world.changed().await;
+    assert!(soon(stream.read_u8()).await.is_err());
+}
+
+#[tokio::test]
+async fn are_refused_with_roots_that_the_program_cannot_read() {
+    let port = echo();
+    let world = World::new(&policy("allow", "a.org", port), &[port]).await;
+    let outside = tempfile::tempdir().unwrap();
+    let roots = outside.path().join("roots.pem");
+    std::fs::write(&roots, crate::support::Outside::new().pem).unwrap();
+    let text =
+        format!("{}upstream: {{roots: {}}}\n", policy("allow", "b.org", port), roots.display());
+    let refused = world.ask(set(&text)).await;
+    let EgressResponse::Refused { message } = refused else { panic!("{refused:?}") };
+    assert!(message.contains("roots.pem") && message.contains("resume"), "{message}");
+    // And nothing is changed.
+    let mut stream = world.dial("a.org", port).await;
+    stream.write_all(b"x").await.unwrap();
+    assert_eq!(soon(stream.read_u8()).await.unwrap(), b'x');
+}

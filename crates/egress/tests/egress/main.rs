@@ -9,8 +9,10 @@
     reason = "a trial that fails says so"
 )]
 
+mod bounds;
 mod change;
 mod explained;
+mod forms;
 mod names;
 mod opaque;
 mod place;

@@ -96,6 +96,11 @@ async fn is_refused_where_it_can_be_read_in_two_ways() {
         ("GET /x HTTP/1.1\nHost: b.org\n\n", "400"),
         ("GET /x HTTP/1.1\r\nHost: b.org\r\n folded\r\n\r\n", "400"),
         ("GET /x HTTP/1.1\r\nHost: b.org\r\nUpgrade: h2c\r\n\r\n", "400"),
+        ("get /x HTTP/1.1\r\nHost: b.org\r\nConnection: close\r\n\r\n", "400"),
+        (
+            "GET /x HTTP/1.1\r\nHost: b.org\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nUpgrade: x\r\n\r\n",
+            "400",
+        ),
         ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "400"),
         ("SSH-2.0-x\r\n\r\n", "400"),
         (&big, "400"),

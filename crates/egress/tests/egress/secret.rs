@@ -4,7 +4,9 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bastide_proto::egress::EgressSecret;
 
-use crate::support::{Outside, World, get, http, status, talk};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::support::{Outside, World, get, http, soon, status, talk};
 
 const VALUE: &str = "value-of-the-secret-0123456789";
 const PLACEHOLDER: &str = "bst-secret-0123456789abcdef0123456789abcdef";
@@ -101,4 +103,40 @@ async fn go_to_their_hosts_alone() {
     assert!(status(&said) == "403" && said.contains("in the clear"), "{said}");
     let note = world.denied("secret_exfiltration").await;
     assert!(!note.to_string().contains(VALUE), "{note}");
+}
+
+#[tokio::test]
+async fn do_not_come_back_by_a_web_socket() {
+    let outside = Outside::new();
+    let port = outside.https("api.org", &[b"http/1.1"]);
+    let world = World::with(&policy(port, 1), &[port], &secrets(), Some(outside.roots())).await;
+    let roots = world.session_roots();
+    let mut stream = world.dial_tls("api.org", port, roots, &[b"http/1.1"]).await.unwrap();
+    let request = format!(
+        "GET /ws HTTP/1.1\r\nHost: api.org\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Extensions: permessage-deflate\r\nX-Key: {PLACEHOLDER}\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(soon(stream.read_u8()).await.unwrap());
+    }
+    let head = String::from_utf8(head).unwrap();
+    assert!(head.starts_with("HTTP/1.1 101") && !head.contains(VALUE), "{head}");
+    assert!(head.contains(&format!("x-reflected: {PLACEHOLDER}")), "{head}");
+    // What is compressed could not be looked through.
+    assert!(!head.contains("deflate"), "{head}");
+    let mut first = vec![0; VALUE.len()];
+    soon(stream.read_exact(&mut first)).await.unwrap();
+    assert_eq!(first, vec![b'*'; VALUE.len()], "frames stay as long as they say");
+    // Also in pieces, and what only begins like it comes through.
+    let (beginning, rest) = VALUE.split_at(9);
+    for part in [beginning, rest, beginning] {
+        stream.write_all(part.as_bytes()).await.unwrap();
+        stream.flush().await.unwrap();
+    }
+    let mut back = vec![0; VALUE.len() + beginning.len()];
+    soon(stream.read_exact(&mut back)).await.unwrap();
+    let (masked, plain) = back.split_at(VALUE.len());
+    assert_eq!(masked, vec![b'*'; VALUE.len()]);
+    assert_eq!(plain, beginning.as_bytes());
 }

@@ -396,15 +396,26 @@ where
 async fn echo(mut request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
     if request.headers().contains_key("upgrade") {
         let upgrade = hyper::upgrade::on(&mut request);
+        let reflected = request.headers().get("x-key").cloned();
+        let first = reflected.clone();
         tokio::spawn(async move {
             let Ok(io) = upgrade.await else { return };
             let (mut read, mut write) = tokio::io::split(TokioIo::new(io));
+            if let Some(value) = first {
+                drop(write.write_all(value.as_bytes()).await);
+            }
             drop(tokio::io::copy(&mut read, &mut write).await);
         });
-        let response = Response::builder()
+        let mut response = Response::builder()
             .status(101)
             .header("connection", "Upgrade")
             .header("upgrade", "websocket");
+        if let Some(value) = reflected {
+            response = response.header("x-reflected", value);
+        }
+        if let Some(value) = request.headers().get("sec-websocket-extensions") {
+            response = response.header("sec-websocket-extensions", value);
+        }
         return Ok(response.body(Full::default()).unwrap());
     }
     let mut said = format!("{} {} {:?}\n", request.method(), request.uri(), request.version());
