@@ -5,6 +5,7 @@
 
 mod floor;
 mod presets;
+mod words;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,6 +25,7 @@ pub use bastide_proto::egress::{
 };
 pub use floor::FLOOR_FILE;
 pub use presets::resolve_presets;
+pub use words::{WordError, allow_rule, with_words};
 
 type ReadVariable = dyn Fn(&str) -> Option<String> + Send + Sync;
 
@@ -66,6 +68,12 @@ pub struct Egress {
     /// What stands inside for each secret that has a variable there, by the secret's name.
     #[serde(default)]
     pub placeholders: BTreeMap<String, String>,
+    /// What somebody allowed who was asked, for as long as this policy is the session's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approvals: Vec<Approval>,
+    /// Whether the machine was started with certificates inside that have programs trust the session's authority.
+    #[serde(default)]
+    pub trusts_authority: bool,
     /// What package managers inside are told, where presets stand for what this machine's are set to use.
     #[serde(default)]
     pub settings: Vec<(String, String)>,
@@ -89,6 +97,8 @@ impl Egress {
             own,
             settings,
             placeholders: BTreeMap::new(),
+            approvals: Vec::new(),
+            trusts_authority: false,
             policy: Policy::default(),
             secrets: Vec::new(),
         };
@@ -102,7 +112,7 @@ impl Egress {
     ///
     /// Names the first secret that is missing, and never a value.
     pub async fn refresh(&mut self, home: &Path, env: &EnvironmentReader) -> Result<()> {
-        self.policy = Self::in_force(&self.own, home, env).await?;
+        self.policy = self.in_force(home, env).await?;
         let mut secrets = Vec::with_capacity(self.policy.secrets.len());
         for (name, spec) in &self.policy.secrets {
             let value = value_of(name, spec, env).await?;
@@ -112,42 +122,47 @@ impl Egress {
             secrets.push(EgressSecret { name: name.clone(), value, placeholder });
         }
         self.secrets = secrets;
-        self.placeholders.retain(|name, _| self.policy.secrets.contains_key(name));
+        self.trusts_authority = self.reads();
         Ok(())
     }
 
-    /// A policy with the rules of a home before its own.
-    pub(crate) async fn in_force(
-        own: &Policy,
-        home: &Path,
-        env: &EnvironmentReader,
-    ) -> Result<Policy> {
-        Ok(match floor::read(home)? {
+    /// The session's policy with the rules of a home before its own, and what was approved since.
+    pub(crate) async fn in_force(&self, home: &Path, env: &EnvironmentReader) -> Result<Policy> {
+        let mut policy = match floor::read(home)? {
             Some(floor) => {
-                if let Some(name) =
-                    own.secrets.keys().find(|name| floor.secrets.contains_key(*name))
-                {
-                    let message = format!("the secret {name} of the policy is one of this home's");
-                    return Err(
-                        Error::new(ErrorKind::Conflict, message).with_hint("give it another name")
-                    );
-                }
-                own.on_floor(&resolve_presets(&floor, env).await?)
+                let floor = resolve_presets(&floor, env).await?;
+                self.own.check_floor(&floor).map_err(|message| {
+                    Error::new(ErrorKind::Conflict, message)
+                        .with_hint(format!("the policy of this home is {FLOOR_FILE} in it"))
+                })?;
+                self.own.on_floor(&floor)
             }
-            None => own.clone(),
-        })
-    }
-
-    /// Has secrets of the same name stand inside as what they did before.
-    pub(crate) fn keep_placeholders(&mut self, before: &BTreeMap<String, String>) {
-        for secret in &mut self.secrets {
-            if let (Some(placeholder), Some(known)) =
-                (&mut secret.placeholder, before.get(&secret.name))
-            {
-                placeholder.clone_from(known);
-                self.placeholders.insert(secret.name.clone(), known.clone());
+            None => self.own.clone(),
+        };
+        for approval in &self.approvals {
+            let request = approval.method.as_deref().zip(approval.path.as_deref());
+            // What nobody would be asked about any more needs no approval, or has none.
+            if let Ok(approved) = policy.approve(&approval.host, approval.port, request) {
+                policy = approved;
             }
         }
+        Ok(policy)
+    }
+
+    /// Goes on from what a session had before: what stands inside for secrets is in the environment of programs that
+    /// run, also for secrets that a policy in between does not have.
+    pub(crate) fn go_on_from(&mut self, before: &Self) {
+        for (name, known) in &before.placeholders {
+            self.placeholders.insert(name.clone(), known.clone());
+        }
+        for secret in &mut self.secrets {
+            if let (Some(placeholder), Some(known)) =
+                (&mut secret.placeholder, self.placeholders.get(&secret.name))
+            {
+                placeholder.clone_from(known);
+            }
+        }
+        self.trusts_authority = before.trusts_authority;
     }
 
     /// The variables that hold placeholders inside.
@@ -178,6 +193,28 @@ impl Egress {
             hosts => format!("TLS read for {}", counted(hosts, "host")),
         };
         (format!("own network that leads to a proxy alone, {rules}, {read}"), NOT_ENFORCED)
+    }
+}
+
+/// Something that somebody allowed who was asked about it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Approval {
+    /// Whom the program inside dialled.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// The method, where it was a request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<String>,
+    /// The path, where it was a request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+}
+
+impl From<PendingFlow> for Approval {
+    fn from(flow: PendingFlow) -> Self {
+        Self { host: flow.host, port: flow.port, method: flow.method, path: flow.path }
     }
 }
 
@@ -249,6 +286,59 @@ mod tests {
         assert_eq!(read.variables(), made.variables());
         assert_eq!(read.variables()[0].0, "API_KEY");
         assert!(read.variables()[0].1.starts_with(PLACEHOLDER_PREFIX));
+    }
+
+    #[tokio::test]
+    async fn keeps_what_stands_for_a_secret_through_a_policy_without_it() {
+        let home = tempfile::tempdir().unwrap();
+        let made = Egress::new(&policy(WITH_SECRET), home.path(), &env()).await.unwrap();
+        let without = policy("rules:\n- allow: b.example.org\n");
+        let mut between = Egress::new(&without, home.path(), &env()).await.unwrap();
+        between.go_on_from(&made);
+        let stored = serde_json::to_string(&between).unwrap();
+        let mut between: Egress = serde_json::from_str(&stored).unwrap();
+        between.refresh(home.path(), &env()).await.unwrap();
+        let mut again = Egress::new(&policy(WITH_SECRET), home.path(), &env()).await.unwrap();
+        again.go_on_from(&between);
+        assert_eq!(again.variables(), made.variables());
+        assert_eq!(again.secrets, made.secrets);
+    }
+
+    #[tokio::test]
+    async fn remembers_what_was_approved() {
+        let home = tempfile::tempdir().unwrap();
+        let asks = policy("rules:\n- ask: '*'\n");
+        let mut made = Egress::new(&asks, home.path(), &env()).await.unwrap();
+        let host = "a.example.org".to_owned();
+        made.approvals.push(Approval { host, port: 443, method: None, path: None });
+        let stored = serde_json::to_string(&made).unwrap();
+        let mut read: Egress = serde_json::from_str(&stored).unwrap();
+        assert_eq!(read.own.rules.len(), 1);
+        read.refresh(home.path(), &env()).await.unwrap();
+        assert_eq!(read.policy.rules.len(), 2);
+        // A home that denies it has the last word, whatever was approved.
+        std::fs::write(home.path().join(FLOOR_FILE), "rules:\n- deny: a.example.org\n").unwrap();
+        read.refresh(home.path(), &env()).await.unwrap();
+        assert!(!read.policy.could_reach("a.example.org"));
+    }
+
+    #[tokio::test]
+    async fn leads_no_secret_of_the_home_elsewhere() {
+        let home = tempfile::tempdir().unwrap();
+        let floor = "rules:\n- allow: api.example.org\n  inject: [{header: authorization, value: '${KEY}'}]\nsecrets:\n  KEY: \
+                     {from: 'env:TOKEN'}\n";
+        std::fs::write(home.path().join(FLOOR_FILE), floor).unwrap();
+        for (own, said) in [
+            ("hosts: {api.example.org: 127.0.0.1}\n", "api.example.org"),
+            ("upstream: {proxy: 'http://127.0.0.1:1'}\n", "`upstream`"),
+            (WITH_SECRET, "the secret KEY"),
+        ] {
+            let error = Egress::new(&policy(own), home.path(), &env()).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Conflict);
+            assert!(error.message().contains(said), "{error}");
+        }
+        let plain = policy("rules:\n- allow: b.example.org\n");
+        assert!(Egress::new(&plain, home.path(), &env()).await.is_ok());
     }
 
     #[tokio::test]

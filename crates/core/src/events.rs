@@ -46,7 +46,7 @@ pub use sink_delivery::{Report, SinkStats};
 pub use sinks::{CallbackSink, ChainedSink, HttpSink, JsonlOutbox, LineSink, WorkspaceJsonl};
 pub use trace::TraceContext;
 
-pub(crate) use audit::{Auditor, digest_of, hold};
+pub(crate) use audit::{Auditor, digest_of, forget_notes, hold};
 pub(crate) use recorder::{
     Finished, OpenOperation, OperationScope, Recorder, extension, is_storage_full, operation_scope,
 };

@@ -26,7 +26,7 @@ use tokio::time::Instant;
 use crate::backend::{Backend, KeepAlive, Machine, SessionId};
 use crate::client::Removal;
 use crate::compat::pty::PtyProcesses;
-use crate::events::{EventOptions, Finished, Recorder, extension, operation_scope};
+use crate::events::{EventOptions, Finished, Recorder, extension, forget_notes, operation_scope};
 use crate::journal::withdrawn;
 use crate::link::fault::agent_lost;
 use crate::link::{Incoming, LATE, Link, MuxLink, decode};
@@ -344,11 +344,15 @@ impl Session {
         // takes nothing of a store along.
         drop(crate::workspace::mounts::unmount_all(&self).await);
         let Self { backend, state, machine, link, keep_alive, life, events, .. } = self;
+        let (home, id) = (backend.home().to_owned(), machine.id.clone());
         let scope = operation_scope(events.as_ref(), || extension("delete", json!({})));
         let deleted =
             scope.record_unit(remove(backend, state, machine, link, keep_alive, &life)).await;
         if let Some(events) = &events {
             events.close(deleted.is_ok()).await;
+        }
+        if deleted.is_ok() {
+            forget_notes(&home, &id, events.is_some_and(|events| events.has_audit()));
         }
         deleted
     }

@@ -1,11 +1,15 @@
 //! Networks that have a policy, against real servers on loopback: what is reached, and that nothing else is.
 
+mod approvals;
 mod closing;
+mod crowds;
 mod names;
+mod outcomes;
 mod programs;
 mod reach;
 mod refusals;
 mod secrets;
+mod ways_out;
 
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
@@ -24,9 +28,19 @@ use crate::suite::{Context, Trial, TrialError, with_probe};
 /// Every trial of networks that have a policy.
 #[must_use]
 pub fn trials() -> Vec<Trial> {
-    let names = names::TRIALS;
-    [closing::TRIALS, names, programs::TRIALS, reach::TRIALS, refusals::TRIALS, secrets::TRIALS]
-        .concat()
+    [
+        approvals::TRIALS,
+        closing::TRIALS,
+        crowds::TRIALS,
+        names::TRIALS,
+        outcomes::TRIALS,
+        programs::TRIALS,
+        reach::TRIALS,
+        refusals::TRIALS,
+        secrets::TRIALS,
+        ways_out::TRIALS,
+    ]
+    .concat()
 }
 
 /// Those that show that a session has such a network, however its base was made.

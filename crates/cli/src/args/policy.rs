@@ -2,11 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use bastide::egress::EnvironmentReader;
+use bastide::egress::{EnvironmentReader, WordError, allow_rule, with_words};
 use bastide::model::document::Format;
-use bastide::model::policy::{
-    Action, Flow, Host, HostPattern, Policy, PortRange, Rule, SecretSource, SecretSpec, Verdict,
-};
+use bastide::model::policy::{Policy, Rule};
 use bastide::{Error, ErrorKind, Result};
 
 use crate::config;
@@ -43,15 +41,32 @@ impl PolicyArgs {
             None => Policy::default(),
         };
         // What is written on the command line is meant more than what is written in a file.
-        let allowed: Vec<_> = self.allow.iter().map(|text| allow(text)).collect::<Result<_>>()?;
-        policy.rules.splice(0..0, allowed);
-        for text in &self.secret {
-            let (name, spec) = secret(text)?;
-            check_reached(&policy, text, &spec)?;
-            policy.secrets.insert(name, spec);
-        }
-        checked(policy).map(Some)
+        let secrets = self
+            .secret
+            .iter()
+            .map(|text| text.split_once('=').ok_or_else(|| wrong_secret(text, "it has no source")));
+        let secrets: Vec<_> = secrets.collect::<Result<_>>()?;
+        with_words(policy, &self.allow, &secrets).map(Some).map_err(|error| match error {
+            WordError::Allow { text, why } => wrong_place(&text, &why),
+            WordError::Secret { name, why } => wrong_secret(&name, &why),
+            WordError::Policy(error) => error,
+            other => Error::new(ErrorKind::InvalidInput, format!("{other:?}")),
+        })
     }
+}
+
+fn wrong_place(text: &str, why: &str) -> Error {
+    Error::new(ErrorKind::InvalidInput, format!("--allow {text}: {why}"))
+        .with_context("option", "--allow")
+        .with_hint("write HOST, HOST:PORT, *.HOST, an address, or a preset such as @packages")
+}
+
+fn wrong_secret(name: &str, why: &str) -> Error {
+    Error::new(ErrorKind::InvalidInput, format!("--secret {name}: {why}"))
+        .with_context("option", "--secret")
+        .with_hint(
+            "write NAME=env:VARIABLE@HOST, NAME=file:PATH@HOST or NAME=cmd:COMMAND@HOST, and `--allow HOST`",
+        )
 }
 
 /// A policy of this machine, for whoever reads its variables.
@@ -85,58 +100,7 @@ pub(crate) fn checked(policy: Policy) -> Result<Policy> {
 
 /// A rule that allows a place.
 pub(crate) fn allow(text: &str) -> Result<Rule> {
-    let wrong = |why: String| {
-        Error::new(ErrorKind::InvalidInput, format!("--allow {text}: {why}"))
-            .with_context("option", "--allow")
-            .with_hint("write HOST, HOST:PORT, *.HOST, an address, or a preset such as @packages")
-    };
-    let (host, port) = match text.rsplit_once(':') {
-        Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
-            let port: u16 = port.parse().map_err(|_| wrong(format!("{port:?} is no port")))?;
-            (host, Some(port))
-        }
-        _ => (text, None),
-    };
-    let pattern = HostPattern::parse(host).map_err(wrong)?;
-    let mut rule = Rule::new(Action::Allow, vec![pattern]);
-    match port {
-        Some(0) => return Err(wrong("0 is no port".to_owned())),
-        Some(port) => rule.ports = vec![PortRange::one(port)],
-        None => {}
-    }
-    Ok(rule)
-}
-
-fn secret(text: &str) -> Result<(String, SecretSpec)> {
-    let wrong = |why: &str| {
-        // What follows the name may be a key that somebody wrote by mistake.
-        let name = text.split('=').next().unwrap_or_default();
-        Error::new(ErrorKind::InvalidInput, format!("--secret {name}: {why}"))
-            .with_context("option", "--secret")
-            .with_hint("write NAME=env:VARIABLE@HOST, NAME=file:PATH@HOST or NAME=cmd:COMMAND@HOST")
-    };
-    let (name, rest) = text.split_once('=').ok_or_else(|| wrong("it has no source"))?;
-    let (source, host) = rest.rsplit_once('@').ok_or_else(|| wrong("it names no host"))?;
-    let from = SecretSource::parse(source).map_err(|why| wrong(&why))?;
-    let host = HostPattern::parse(host).map_err(|why| wrong(&why))?;
-    Ok((name.to_owned(), SecretSpec { from, env: Some(name.to_owned()), hosts: vec![host] }))
-}
-
-/// A secret for a host that nothing allows would never be of use.
-fn check_reached(policy: &Policy, text: &str, secret: &SecretSpec) -> Result<()> {
-    for pattern in &secret.hosts {
-        let HostPattern::Name(name) = pattern else { continue };
-        let Ok(host) = Host::parse(name) else { continue };
-        let found = policy.explain(&Flow { host: &host, port: 443, http: None });
-        if found.verdict == Verdict::Deny {
-            let secret = text.split('=').next().unwrap_or_default();
-            let message = format!("--secret {secret}: no rule lets commands reach {name}");
-            return Err(Error::new(ErrorKind::InvalidInput, message)
-                .with_context("option", "--secret")
-                .with_hint(format!("add `--allow {name}`")));
-        }
-    }
-    Ok(())
+    allow_rule(text).map_err(|why| wrong_place(text, &why))
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 mod explain;
 mod log;
+mod suggest;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,7 +12,8 @@ use bastide::egress::{Answer, EgressStatus, FlowStatus, PendingFlow};
 use serde_json::{Value, json};
 
 use self::explain::ExplainArgs;
-use self::log::{LogArgs, SuggestArgs};
+use self::log::LogArgs;
+use self::suggest::SuggestArgs;
 use crate::args::policy;
 use crate::clients::clients;
 use crate::ui::{Table, Ui};
@@ -109,7 +111,7 @@ pub(crate) async fn run(ui: &mut Ui, args: NetArgs) -> Result<ExitCode> {
         NetTask::Explain(args) => explain::run(ui, args).await,
         NetTask::Log(args) => log::run(ui, &args).await,
         NetTask::Approve(args) => approve(ui, args).await,
-        NetTask::Suggest(args) => log::suggest(ui, &args),
+        NetTask::Suggest(args) => suggest::run(ui, &args).await,
     }
 }
 

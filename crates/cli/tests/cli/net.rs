@@ -96,10 +96,65 @@ fn shows_and_changes_the_network_of_a_session() {
     assert_eq!(shown["ports"], json!([80, 443, 8443]));
     assert_eq!(home.run(&["net", "log", &id, "--json"]).status.code(), Some(0));
     assert_eq!(home.json(&["net", "suggest", &id, "--json"]), json!([]));
-    assert_ne!(home.run(&["net", "approve", &id, "77"]).status.code(), Some(0));
+    for how in ["--once", "--session", "--deny"] {
+        let output = home.run(&["net", "approve", &id, "77", how]);
+        assert_ne!(output.status.code(), Some(0));
+        let said = text(&output.stderr);
+        assert!(said.contains("nothing waits under number 77"), "{how}: {said}");
+    }
     assert_eq!(home.run(&["rm", &id]).status.code(), Some(0));
     let plain = text(&home.run(&["create"]).stdout).trim().to_owned();
     let output = home.run(&["net", "show", &plain]);
     assert!(text(&output.stderr).contains("has no policy"), "{}", text(&output.stderr));
     assert_eq!(home.run(&["rm", &plain]).status.code(), Some(0));
+}
+
+/// What was refused is on record as refused, and a stopped session can be given what a running one cannot.
+#[test]
+fn says_what_became_of_another_policy() {
+    let home = Home::new();
+    let output = home.run(&["create", "--allow", "api.test"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let id = text(&output.stdout).trim().to_owned();
+    let reads = write(&home, "rules:\n- allow: api.test\n  http: [{methods: [GET]}]\n");
+    let set = || home.run(&["net", "set", &id, reads.to_str().unwrap()]);
+    let output = set();
+    assert_ne!(output.status.code(), Some(0));
+    let said = text(&output.stderr);
+    assert!(said.contains("has TLS read") && said.contains("stop the session"), "{said}");
+    let states = || {
+        let said = text(&home.run(&["events", &id, "--json"]).stdout);
+        let lines = said.lines().filter_map(|line| serde_json::from_str(line).ok());
+        let states = lines
+            .filter_map(|line: serde_json::Value| Some(line.get("state")?.as_str()?.to_owned()));
+        states.collect::<Vec<_>>()
+    };
+    let found = states();
+    assert!(found.iter().any(|state| state == "network_policy_unchanged"), "{found:?}");
+    assert!(!found.iter().any(|state| state == "network_policy"), "{found:?}");
+    assert_eq!(home.run(&["stop", &id]).status.code(), Some(0));
+    let output = home.run(&["net", "show", &id]);
+    let said = text(&output.stderr);
+    assert!(said.contains("does not run") && said.contains("resume"), "{said}");
+    let output = set();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(states().iter().any(|state| state == "network_policy"));
+    let explained = home.run(&["net", "explain", &id, "https://api.test/", "-X", "POST"]);
+    assert_eq!(explained.status.code(), Some(1));
+    assert_eq!(home.run(&["rm", &id]).status.code(), Some(0));
+    assert!(!home.path().join("audit/.egress").join(&id).exists());
+}
+
+#[test]
+fn reads_no_policy_in_part() {
+    let home = Home::new();
+    let long = format!("rules:\n- allow: a.test\n#{}\n- deny: a.test\n", "x".repeat(1 << 20));
+    let path = write(&home, &long);
+    for arguments in
+        [&["create", "--policy"][..], &["net", "explain", "https://a.test/", "--policy"]]
+    {
+        let output = home.run(&[arguments, &[path.to_str().unwrap()]].concat());
+        assert_ne!(output.status.code(), Some(0));
+        assert!(text(&output.stderr).contains("more than 1 MiB"), "{}", text(&output.stderr));
+    }
 }

@@ -8,9 +8,9 @@ use super::Client;
 use super::removal::busy;
 use crate::backend::{MachineSpec, SessionId};
 use crate::egress::{
-    Answer, Egress, EgressRequest, EgressResponse, EgressStatus, PendingFlow, no_policy,
+    Answer, Approval, Egress, EgressRequest, EgressResponse, EgressStatus, PendingFlow, no_policy,
 };
-use crate::state::{Record, TransitionAttempt};
+use crate::state::{Record, Stage, Transition, TransitionAttempt};
 use crate::{Error, ErrorKind, Result};
 
 impl Client {
@@ -71,7 +71,7 @@ impl Client {
     /// [`ErrorKind::Conflict`] if its network has none.
     pub async fn egress_policy(&self, id: &SessionId) -> Result<Policy> {
         let egress = self.record(id)?.spec.egress.ok_or_else(|| no_policy(id))?;
-        Egress::in_force(&egress.own, self.backend.home(), &self.environment).await
+        egress.in_force(self.backend.home(), &self.environment).await
     }
 
     /// How things stand with the network of a running session.
@@ -99,52 +99,102 @@ impl Client {
         }
     }
 
-    /// Answers something that waits.
+    /// Answers something that waits. What is allowed from now on is so as long as the policy is the session's, also after
+    /// it was stopped and resumed.
     ///
     /// # Errors
     ///
     /// As [`egress_status`](Self::egress_status), and if nothing of this number waits.
     pub async fn egress_answer(&self, id: &SessionId, number: u64, answer: Answer) -> Result<()> {
         let request = EgressRequest::Answer { id: number, answer };
-        match self.ask_egress(id, &request).await? {
-            EgressResponse::Done => Ok(()),
-            other => Err(unexpected(id, &other)),
+        if answer != Answer::Session {
+            return self.ask_done(id, &request).await;
         }
+        let turn = self.egress_turn(id).await?;
+        let mut record = self.record(id)?;
+        let waiting = self.egress_pending(id).await?.into_iter().find(|flow| flow.id == number);
+        let waiting = waiting.ok_or_else(|| {
+            let message = format!("nothing waits under number {number} in session {id}");
+            Error::new(ErrorKind::NotFound, message)
+                .with_hint(format!("`bastide net show {id}` says what does"))
+        })?;
+        let egress = record.spec.egress.as_mut().ok_or_else(|| no_policy(id))?;
+        self.ask_done(id, &request).await?;
+        egress.approvals.push(Approval::from(waiting));
+        self.state.write(&record, &turn)
     }
 
-    /// Gives a session another policy. It holds when this returns, and what it no longer allows has ended. Variables
-    /// inside stay as they are.
+    /// Gives a session another policy. Where it runs, the policy holds when this returns, and what it no longer allows has
+    /// ended; variables inside stay as they are. Where it is stopped, the policy holds when it is resumed. What was
+    /// approved before is forgotten.
     ///
     /// # Errors
     ///
     /// As [`egress_status`](Self::egress_status), and if the policy means nothing here; nothing is changed then.
+    /// [`ErrorKind::Conflict`] if programs inside would have to trust the session's authority, and it was started without
+    /// that.
     pub async fn set_egress_policy(&self, id: &SessionId, policy: &Policy) -> Result<()> {
-        let turn = match self.state.lock_transition(id).await? {
-            TransitionAttempt::Ours(turn) => turn,
-            TransitionAttempt::Missing => {
-                let message = format!("there is no session {id}");
-                return Err(Error::new(ErrorKind::NotFound, message));
-            }
-            TransitionAttempt::Taken => return Err(busy(id)),
-        };
+        let turn = self.egress_turn(id).await?;
         let mut record = self.record(id)?;
         let before = record.spec.egress.take().ok_or_else(|| no_policy(id))?;
         let mut egress = Egress::new(policy, self.backend.home(), &self.environment).await?;
-        // What stands for a secret inside is in the environment of programs that run.
-        egress.keep_placeholders(&before.placeholders);
+        egress.go_on_from(&before);
+        let own = egress.own.to_value();
+        // What cannot be put on record is not begun; what came of it is told apart.
+        self.audit(id, "changing_network_policy", || json!({"policy": own})).await?;
+        let set = match record.stage {
+            Stage::Stopped => Ok(()),
+            _ => self.set_running(id, &egress).await,
+        };
+        if let Err(error) = set {
+            let data = || json!({"error": error.message(), "code": error.code()});
+            // It failed already.
+            drop(self.audit(id, "network_policy_unchanged", data).await);
+            return Err(error);
+        }
+        record.spec.egress = Some(egress);
+        self.state.write(&record, &turn)?;
+        self.audit(id, "network_policy", || json!({"policy": own})).await?;
+        if record.stage == Stage::Stopped {
+            return Ok(());
+        }
+        // The warden heard of the change before it hears of this: what the policy newly wants is listened to by then.
+        self.egress_status(id).await.map(drop)
+    }
+
+    /// Has the proxy of a running session go by another policy.
+    async fn set_running(&self, id: &SessionId, egress: &Egress) -> Result<()> {
+        if egress.reads() && !egress.trusts_authority {
+            let message = format!(
+                "the policy has TLS read, and programs in session {id} trust nobody who does: it was started with a policy that reads none"
+            );
+            return Err(Error::new(ErrorKind::Conflict, message)
+                .with_hint("stop the session, set its policy, and resume it"));
+        }
         let request = EgressRequest::Set {
             policy: egress.policy.to_value().to_string(),
             secrets: egress.secrets.clone(),
         };
-        self.audit(id, "network_policy", || json!({"policy": egress.own.to_value()})).await?;
-        match self.ask_egress(id, &request).await? {
-            EgressResponse::Done => {}
-            other => return Err(unexpected(id, &other)),
+        self.ask_done(id, &request).await
+    }
+
+    /// The right to change what is on record about a session.
+    async fn egress_turn(&self, id: &SessionId) -> Result<Transition> {
+        match self.state.lock_transition(id).await? {
+            TransitionAttempt::Ours(turn) => Ok(turn),
+            TransitionAttempt::Missing => {
+                let message = format!("there is no session {id}");
+                Err(Error::new(ErrorKind::NotFound, message))
+            }
+            TransitionAttempt::Taken => Err(busy(id)),
         }
-        record.spec.egress = Some(egress);
-        self.state.write(&record, &turn)?;
-        // The warden heard of the change before it hears of this: what the policy newly wants is listened to by then.
-        self.egress_status(id).await.map(drop)
+    }
+
+    async fn ask_done(&self, id: &SessionId, request: &EgressRequest) -> Result<()> {
+        match self.ask_egress(id, request).await? {
+            EgressResponse::Done => Ok(()),
+            other => Err(unexpected(id, &other)),
+        }
     }
 
     async fn ask_egress(&self, id: &SessionId, request: &EgressRequest) -> Result<EgressResponse> {
@@ -153,8 +203,10 @@ impl Client {
             return Err(no_policy(id));
         }
         let networks = self.backend.egress_networks().ok_or_else(|| no_policy(id))?;
-        let Some(machine) = &record.machine else {
-            return Err(Error::new(ErrorKind::Conflict, format!("session {id} does not run")));
+        let machine = record.machine.as_ref().filter(|_| record.stage == Stage::Running);
+        let Some(machine) = machine else {
+            return Err(Error::new(ErrorKind::Conflict, format!("session {id} does not run"))
+                .with_hint(format!("`bastide resume {id}` has it run again")));
         };
         match networks.ask(machine, request).await? {
             Some(EgressResponse::Refused { message }) => {

@@ -10,7 +10,7 @@ use super::Client;
 use super::removal::shut_down;
 use crate::backend::{Machine, MachineEnd, MachineStatus, SessionId};
 use crate::events::{
-    Auditor, BoundSession, EventOptions, Recorder, Redactor, Secret, is_storage_full,
+    Auditor, BoundSession, EventOptions, Recorder, Redactor, Secret, forget_notes, is_storage_full,
 };
 use crate::session::lifecycle::Lifecycle;
 use crate::state::Record;
@@ -113,9 +113,13 @@ impl Client {
 
     /// Puts on record that a session is gone.
     pub(super) async fn audit_deleted(&self, id: &SessionId, data: Value) -> Result<()> {
-        let Some(auditor) = self.auditor(id) else { return Ok(()) };
+        let Some(auditor) = self.auditor(id) else {
+            forget_notes(self.backend.home(), id, false);
+            return Ok(());
+        };
         auditor.state("deleted", data).await?;
         auditor.sync().await;
+        forget_notes(self.backend.home(), id, true);
         Ok(())
     }
 

@@ -137,6 +137,17 @@ pub fn audited(home: &Path) -> Result<Vec<SessionId>> {
     Ok(ids)
 }
 
+/// Removes what processes beside a session noted, once the session is gone: it is in its log, or nobody wants it there.
+pub(crate) fn forget_notes(home: &Path, id: &SessionId, has_log: bool) {
+    let folder = audit_folder(home, id);
+    if has_log {
+        notes::remove_empty(&folder);
+    } else {
+        // What stays is in nobody's way.
+        drop(notes::remove(&folder));
+    }
+}
+
 /// Removes the audit log of a session.
 ///
 /// # Errors

@@ -323,6 +323,11 @@ impl Recorder {
         }
     }
 
+    /// Whether there is an audit log.
+    pub(crate) fn has_audit(&self) -> bool {
+        self.audit.is_some()
+    }
+
     /// The session is gone, or could not be removed: either way everybody gets the rest.
     pub(crate) async fn close(&self, is_deleted: bool) {
         if let (Some(audit), true) = (&self.audit, is_deleted) {

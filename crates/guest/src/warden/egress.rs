@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::fs::{File, Permissions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
@@ -21,6 +21,7 @@ use bastide_proto::egress::{
 use bastide_proto::warden::WardenResponse;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 use super::control::answer;
 use crate::egress_listeners::{Listened, ListenerMaker};
@@ -36,6 +37,9 @@ const END: Duration = Duration::from_secs(2);
 /// How many proxies may die within how long. One more, and there is no network any more.
 const MAX_DEATHS: usize = 3;
 const DEATHS_WITHIN: Duration = Duration::from_secs(60);
+
+/// What the kernel writes at once.
+const PAGE: usize = 4096;
 
 /// The ports that names are asked for at.
 const NAMES: [EgressListener; 2] = [
@@ -103,12 +107,21 @@ impl Egress {
         };
         loop {
             let Some(Proxy { channel, deadline: Some(deadline), .. }) = &self.proxy else {
-                return Ok(());
+                return self.hide().map_err(|error| step(&error));
             };
             wait_for(channel.as_fd(), *deadline).map_err(|error| step(&error))?;
             let Some(report) = self.next_report().map_err(|error| step(&error))? else { continue };
             self.take_report(report).map_err(|error| step(&error))?;
         }
+    }
+
+    /// Keeps other processes of this user from the descriptors of this one, where secrets are among them. The sandbox is
+    /// built by now: who builds one has to be seen by its user.
+    fn hide(&self) -> io::Result<()> {
+        if self.fds.secrets.is_none() {
+            return Ok(());
+        }
+        Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
     }
 
     /// What to wait for.
@@ -207,6 +220,7 @@ impl Egress {
             EgressReport::Changed { policy, certificate, ports } => {
                 self.start.policy = policy;
                 self.fds.secrets = fds.next().or(self.fds.secrets.take());
+                self.hide()?;
                 self.authority = fds.next().or(self.authority.take());
                 (certificate, ports)
             }
@@ -314,17 +328,41 @@ fn bundle_file(bundle: &TrustBundle) -> io::Result<File> {
 }
 
 /// Has programs inside trust the machine's authorities and that of the session.
+///
+/// Programs may read the file at any time, and it cannot be replaced by another, because it is mounted. So it is only ever
+/// added to: whoever reads it meanwhile finds what was there, and no certificate in part. One that an earlier policy had
+/// stays: it is for fewer hosts, and its key is nowhere else than that of the newer one.
 fn write_bundle(bundle: &TrustBundle, certificate: &str) -> io::Result<()> {
-    let machine = match &bundle.machine {
-        Some(path) => std::fs::read(path)?,
-        None => Vec::new(),
-    };
-    let mut file = bundle_file(bundle)?;
-    file.write_all(&machine)?;
-    if !machine.is_empty() && !machine.ends_with(b"\n") {
-        file.write_all(b"\n")?;
+    let mut file = File::options()
+        .read(true)
+        .append(true)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(&bundle.path)?;
+    let mut known = Vec::new();
+    file.read_to_end(&mut known)?;
+    if known.is_empty() {
+        if let Some(path) = &bundle.machine {
+            known = std::fs::read(path)?;
+        }
+        if !known.is_empty() && !known.ends_with(b"\n") {
+            known.push(b'\n');
+        }
+        file.write_all(&known)?;
     }
-    file.write_all(certificate.as_bytes())
+    let certificate = certificate.as_bytes();
+    if known.windows(certificate.len()).any(|part| part == certificate) {
+        return Ok(());
+    }
+    let mut addition = vec![b'\n'; padding(known.len(), certificate.len())];
+    addition.extend_from_slice(certificate);
+    file.write_all(&addition)
+}
+
+/// How many empty lines put bytes that are added to a file into one page, if they fit into one: the kernel shows what is
+/// written page by page.
+fn padding(length: usize, added: usize) -> usize {
+    let left = PAGE - length % PAGE;
+    if added <= left || added > PAGE { 0 } else { left }
 }
 
 /// Notes for the audit log that the network is closed.
@@ -337,4 +375,42 @@ fn note_loss(start: &EgressStart) -> io::Result<()> {
         file,
         r#"{{"ts_ms":{now},"decision":"deny","why":"egress_lost","protocol":"tcp","host":"","port":0,"intercepted":false}}"#
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    #[test]
+    fn adds_authorities_to_the_same_file_and_takes_nothing_away() {
+        let folder = tempfile::tempdir().unwrap();
+        let machine = folder.path().join("machine.pem");
+        std::fs::write(&machine, "machine").unwrap();
+        let bundle =
+            TrustBundle { path: folder.path().join("trusted.pem"), machine: Some(machine) };
+        bundle_file(&bundle).unwrap();
+        let inode = std::fs::metadata(&bundle.path).unwrap().ino();
+        let mut before = Vec::new();
+        for number in 0..20 {
+            let certificate = format!("<{number}{}>\n", "x".repeat(700));
+            // Twice: a proxy that is started again has the same.
+            write_bundle(&bundle, &certificate).unwrap();
+            write_bundle(&bundle, &certificate).unwrap();
+            let now = std::fs::read(&bundle.path).unwrap();
+            assert!(now.starts_with(b"machine\n") && now.starts_with(&before));
+            let found: Vec<usize> = (0..now.len())
+                .filter(|at| now[*at..].starts_with(certificate.as_bytes()))
+                .collect();
+            let [at] = *found else { panic!("{number}: {found:?}") };
+            assert_eq!(
+                at / PAGE,
+                (at + certificate.len() - 1) / PAGE,
+                "{number} lies in two pages"
+            );
+            before = now;
+        }
+        assert_eq!(std::fs::metadata(&bundle.path).unwrap().ino(), inode);
+    }
 }

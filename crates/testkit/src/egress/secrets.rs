@@ -6,11 +6,11 @@ use bastide::ErrorKind;
 use bastide::model::Manifest;
 
 use super::{SECRET, SECRET_VARIABLE, client, policy, session};
-use crate::suite::{Context, Outcome, Trial, say};
+use crate::suite::{Context, Outcome, Trial, say, skip};
 use crate::trials;
 
 pub(super) const TRIALS: &[Trial] =
-    trials![keeps_values_outside, reads_secrets_again_when_a_session_goes_on];
+    trials![keeps_values_outside, hides_the_warden, reads_secrets_again_when_a_session_goes_on];
 
 fn with_secret() -> String {
     format!(
@@ -32,6 +32,27 @@ async fn keeps_values_outside(context: Context) -> Outcome {
     assert!(record.contains(SECRET_VARIABLE) && !record.contains(SECRET), "{record}");
     let state = std::fs::read_to_string(folder.join("state.json")).unwrap_or_default();
     assert!(!state.contains(SECRET));
+    Ok(session.delete().await?)
+}
+
+/// Neither the proxy nor the warden, which hands the secrets on, can be looked into by others of the same user.
+async fn hides_the_warden(context: Context) -> Outcome {
+    use std::os::unix::fs::MetadataExt;
+    if rustix::process::geteuid().is_root() {
+        return Err(skip("root looks into everything"));
+    }
+    let session = session(&context, policy(&with_secret())?).await?;
+    let proxy = context.client().egress_status(session.id()).await?.pid;
+    let stat = std::fs::read_to_string(format!("/proc/{proxy}/stat"))?;
+    let (_, after) = stat.rsplit_once(')').ok_or("no status")?;
+    let warden: u32 = after.split_whitespace().nth(1).ok_or("no parent")?.parse()?;
+    for process in [proxy, warden] {
+        let owner = std::fs::metadata(format!("/proc/{process}/maps"))?.uid();
+        assert_eq!(owner, 0, "process {process} is its user's to look into");
+        assert!(std::fs::read_dir(format!("/proc/{process}/fd")).is_err());
+    }
+    // It goes on all the same.
+    assert_eq!(say(&session, "echo here").await?, "here\n");
     Ok(session.delete().await?)
 }
 

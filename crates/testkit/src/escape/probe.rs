@@ -64,6 +64,8 @@ fn attempt(name: &str, arguments: &[String]) -> io::Result<Vec<String>> {
         "descriptors" => descriptors(),
         "connect" => Ok(connect(argument(0), argument(1))),
         "dial" => Ok(egress::dial(argument(0), argument(1))),
+        "crowd" => egress::crowd(argument(0), argument(1), argument(2)),
+        "talk" => Ok(egress::talk(argument(0), argument(1), argument(2))),
         "datagram" => egress::datagram(argument(0)),
         "ask-name" => egress::ask_name(argument(0), argument(1)),
         "kill-everybody" => egress::kill_everybody(),

@@ -1,13 +1,12 @@
-//! `bastide net log` and `suggest`
+//! `bastide net log`
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use bastide::events::{AuditReader, egress_notes};
 use bastide::{ErrorKind, Result, SessionId};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::super::events::find;
 use crate::clients::clients;
@@ -37,18 +36,6 @@ pub(super) struct LogArgs {
     pub(super) json: bool,
 }
 
-/// Print rules that would have allowed what was refused
-#[derive(Debug, clap::Args)]
-pub(super) struct SuggestArgs {
-    /// The session
-    #[arg(value_name = "ID")]
-    id: String,
-
-    /// Print an array of rules
-    #[arg(long)]
-    pub(super) json: bool,
-}
-
 pub(super) async fn run(ui: &mut Ui, args: &LogArgs) -> Result<ExitCode> {
     let home = config::home()?;
     let id = session(&home, &args.id)?;
@@ -74,25 +61,8 @@ pub(super) async fn run(ui: &mut Ui, args: &LogArgs) -> Result<ExitCode> {
     }
 }
 
-pub(super) fn suggest(ui: &mut Ui, args: &SuggestArgs) -> Result<ExitCode> {
-    let home = config::home()?;
-    let id = session(&home, &args.id)?;
-    let rules = suggestions(&decisions(&home, &id)?);
-    if args.json {
-        ui.json(&Value::Array(rules))?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    let mut text = String::from("rules:\n");
-    for rule in &rules {
-        // JSON is YAML, and what is in it came from inside.
-        text.push_str(&format!("- {rule}\n"));
-    }
-    text.lines().try_for_each(|line| ui.line(line))?;
-    Ok(ExitCode::SUCCESS)
-}
-
 /// One that is there, or of which something is on record.
-fn session(home: &Path, prefix: &str) -> Result<SessionId> {
+pub(super) fn session(home: &Path, prefix: &str) -> Result<SessionId> {
     match clients()?.find(prefix) {
         Err(error) if error.kind() == ErrorKind::NotFound => find(home, prefix),
         found => found,
@@ -100,7 +70,7 @@ fn session(home: &Path, prefix: &str) -> Result<SessionId> {
 }
 
 /// Everything that was decided, oldest first: what is in the audit log, and what is not there yet.
-fn decisions(home: &Path, id: &SessionId) -> Result<Vec<Value>> {
+pub(super) fn decisions(home: &Path, id: &SessionId) -> Result<Vec<Value>> {
     let mut all = Vec::new();
     match AuditReader::open(home, id) {
         Ok(mut reader) => loop {
@@ -119,11 +89,11 @@ fn decisions(home: &Path, id: &SessionId) -> Result<Vec<Value>> {
     Ok(all)
 }
 
-fn text<'a>(note: &'a Value, key: &str) -> &'a str {
+pub(super) fn text<'a>(note: &'a Value, key: &str) -> &'a str {
     note.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
-fn is_denied(note: &Value) -> bool {
+pub(super) fn is_denied(note: &Value) -> bool {
     text(note, "decision") == "deny"
 }
 
@@ -140,44 +110,4 @@ fn row(note: &Value) -> [String; 5] {
         format!("{}:{port}", text(note, "host")),
         request.join(" "),
     ]
-}
-
-/// The rules that would allow what no rule was for, each once.
-fn suggestions(all: &[Value]) -> Vec<Value> {
-    let denied = all.iter().filter(|note| is_denied(note) && text(note, "why") == "no_rule");
-    let places: BTreeSet<(&str, u64)> = denied
-        .map(|note| (text(note, "host"), note.get("port").and_then(Value::as_u64).unwrap_or(443)))
-        .filter(|(host, _)| !host.is_empty())
-        .collect();
-    let usual = |port: u64| matches!(port, 53 | 80 | 443);
-    let mut rules = Vec::new();
-    for (host, port) in places {
-        let rule = match usual(port) {
-            true => json!({"allow": host}),
-            false => json!({"allow": host, "ports": [port]}),
-        };
-        if !rules.contains(&rule) {
-            rules.push(rule);
-        }
-    }
-    rules
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn suggests_each_place_once_and_nothing_that_a_rule_refused() {
-        let denied = |host: &str, port: u16, why: &str| json!({"decision": "deny", "why": why, "host": host, "port": port});
-        let all = [
-            denied("a.org", 443, "no_rule"),
-            denied("a.org", 53, "no_rule"),
-            denied("a.org", 5432, "no_rule"),
-            denied("b.org", 443, "rule"),
-            json!({"decision": "allow", "why": "rule", "host": "c.org", "port": 443}),
-        ];
-        let rules = suggestions(&all);
-        assert_eq!(rules, [json!({"allow": "a.org"}), json!({"allow": "a.org", "ports": [5432]})]);
-    }
 }

@@ -100,6 +100,17 @@ impl Notes {
     }
 }
 
+/// Removes notes that are in the log, when nobody writes any more: the session is gone.
+pub(super) fn remove_empty(log: &Path) {
+    for kind in NoteKind::ALL {
+        let Ok(Some(notes)) = Notes::take(log, kind) else { continue };
+        if notes.0.metadata().is_ok_and(|found| found.len() == 0) {
+            // One that stays is empty.
+            drop(fs::remove_file(path(log, kind)));
+        }
+    }
+}
+
 /// Removes the notes of a log that is removed.
 pub(super) fn remove(log: &Path) -> io::Result<()> {
     for kind in NoteKind::ALL {

@@ -1,8 +1,8 @@
 //! Attempts to get out of a network that has a policy. Each says what became of it.
 
-use std::io::{self, Read};
+use std::io::{self, BufRead, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long anything may take here that is not to be waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -29,6 +29,57 @@ pub(super) fn dial(host: &str, port: &str) -> Vec<String> {
         Ok(greeting) => format!("heard {:?}", greeting.trim_end()),
         Err(error) => outcome(&error),
     }]
+}
+
+/// Sends a text to a place, in which `\\r`, `\\n` and `\\0` stand for what they mean, and says the first line that comes back.
+pub(super) fn talk(host: &str, port: &str, text: &str) -> Vec<String> {
+    let text = text.replace("\\r", "\r").replace("\\n", "\n").replace("\\0", "\0");
+    let said = || -> io::Result<String> {
+        let address = format!("{host}:{port}").to_socket_addrs()?.next();
+        let address = address.ok_or(io::ErrorKind::NotFound)?;
+        let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.write_all(text.as_bytes())?;
+        let mut line = String::new();
+        io::BufReader::new(stream).read_line(&mut line)?;
+        Ok(line)
+    };
+    vec![match said() {
+        Ok(line) => format!("heard {:?}", line.trim_end()),
+        Err(error) => outcome(&error),
+    }]
+}
+
+/// Opens as many connections to a place as asked for, and says how many are open at once and how many of those are greeted.
+pub(super) fn crowd(host: &str, port: &str, count: &str) -> io::Result<Vec<String>> {
+    let count: usize = count.parse().map_err(io::Error::other)?;
+    let address = format!("{host}:{port}").to_socket_addrs()?.next();
+    let address = address.ok_or(io::ErrorKind::NotFound)?;
+    let mut limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    limit.current = limit.maximum;
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, limit)?;
+    let mut open = Vec::new();
+    while open.len() < count {
+        // Whoever is not accepted in a moment waits in front of a full queue of the kernel's.
+        match TcpStream::connect_timeout(&address, Duration::from_millis(200)) {
+            Ok(stream) => open.push(stream),
+            Err(error) if error.raw_os_error() == Some(libc::EMFILE) => break,
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => break,
+            Err(error) => return Err(error),
+        }
+    }
+    open.iter().try_for_each(|stream| stream.set_nonblocking(true))?;
+    let (mut greeted, mut since) = (0, Instant::now());
+    // Until nobody was greeted for a while.
+    while since.elapsed() < Duration::from_secs(2) {
+        let is_greeted = |stream: &&TcpStream| stream.peek(&mut [0]).is_ok_and(|count| count == 1);
+        let now = open.iter().filter(is_greeted).count();
+        if now > greeted {
+            (greeted, since) = (now, Instant::now());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(vec![format!("{} open, {greeted} greeted", open.len())])
 }
 
 /// Sends a datagram, and says what came back.
