@@ -45,13 +45,19 @@ impl Denial {
         path: &str,
         session: &str,
     ) -> Response<Body> {
-        let hint = format!(
-            "whoever runs this session can allow it: bastide net suggest {session}; do not look for a way around"
-        );
+        // What the policy is not the cause of, no other policy mends.
+        let is_policys =
+            self.status == StatusCode::FORBIDDEN && self.why != Why::SecretExfiltration;
+        let hint = is_policys.then(|| {
+            format!(
+                "whoever runs this session can allow it: bastide net suggest {session}; do not look for a way around"
+            )
+        });
         let title = match self.status {
             StatusCode::FORBIDDEN => "Denied by the policy of this sandbox's network",
             StatusCode::BAD_GATEWAY => "The server could not be used",
             StatusCode::MISDIRECTED_REQUEST => "The request is for another host than was dialled",
+            StatusCode::SERVICE_UNAVAILABLE => "The session has as many connections as it may",
             _ => "The request is not taken",
         };
         let body = json!({

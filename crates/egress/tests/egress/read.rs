@@ -1,11 +1,20 @@
 //! TLS that is read.
 
+use std::convert::Infallible;
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use rcgen::{CertificateParams, KeyPair};
+use rustls::ServerConfig;
+use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio_rustls::TlsAcceptor;
 
-use crate::support::{Outside, World, get, handshake, serve_tls, soon, status, talk};
+use crate::support::{Outside, World, get, handshake, serve, serve_tls, soon, status, talk};
 
 fn policy(port: u16) -> String {
     format!(
@@ -91,6 +100,7 @@ async fn is_never_carried_to_a_server_nobody_vouches_for() {
         (outside.server("a.org", true, &[]), "expired"),
         (outside.server("b.org", false, &[]), "name"),
         (foreign.server("a.org", false, &[]), "invalid peer certificate"),
+        (self_signed("a.org"), "invalid peer certificate"),
     ] {
         let port = serve_tls(config);
         let world = World::with(&policy(port), &[port], &[], Some(outside.roots())).await;
@@ -99,6 +109,74 @@ async fn is_never_carried_to_a_server_nobody_vouches_for() {
         assert_eq!(status(&said), "502", "{what}: {said}");
         assert!(said.contains("upstream_tls") && said.contains(what), "{what}: {said}");
     }
+}
+
+/// A server that vouches for itself.
+fn self_signed(name: &str) -> Arc<ServerConfig> {
+    let key = KeyPair::generate().unwrap();
+    let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+    let own = params.self_signed(&key).unwrap();
+    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth();
+    Arc::new(config.with_single_cert(vec![own.der().clone()], key).unwrap())
+}
+
+type Called = http_body_util::combinators::BoxBody<Bytes, Infallible>;
+
+/// A call of gRPC: what came, said back, and its status behind it.
+async fn call(request: http::Request<Incoming>) -> Result<http::Response<Called>, Infallible> {
+    let te = request.headers().get("te").cloned();
+    let body = request.into_body().collect().await.map(http_body_util::Collected::to_bytes);
+    let mut trailers = http::HeaderMap::new();
+    trailers.insert("grpc-status", http::HeaderValue::from_static("0"));
+    if let Some(te) = te {
+        trailers.insert("x-te", te);
+    }
+    let body = Full::new(body.unwrap_or_default()).with_trailers(async { Some(Ok(trailers)) });
+    let response = http::Response::builder().header("content-type", "application/grpc");
+    Ok(response.body(body.boxed()).unwrap())
+}
+
+#[tokio::test]
+async fn carries_calls_of_grpc_with_their_trailers() {
+    let outside = Outside::new();
+    let config = outside.server("a.org", false, &[b"h2"]);
+    let port = serve(move |stream| {
+        let config = Arc::clone(&config);
+        async move {
+            let Ok(stream) = TlsAcceptor::from(config).accept(stream).await else { return };
+            let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+            drop(server.serve_connection(TokioIo::new(stream), service_fn(call)).await);
+        }
+    });
+    let world = World::with(&policy(port), &[port], &[], Some(outside.roots())).await;
+    let stream = world.dial_tls("a.org", port, world.session_roots(), &[b"h2"]).await.unwrap();
+    let client = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+    let (mut sender, connection) = client.handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let message = Bytes::from_static(b"\0\0\0\0\x05hello");
+    let request = http::Request::post("https://a.org/ok/Greeter/Greet")
+        .header("te", "trailers")
+        .header("content-type", "application/grpc")
+        .body(Full::new(message.clone()))
+        .unwrap();
+    let response = soon(sender.send_request(request)).await.unwrap();
+    assert_eq!(response.headers()["content-type"], "application/grpc");
+    let body = soon(response.into_body().collect()).await.unwrap();
+    let trailers = body.trailers().cloned().unwrap();
+    assert_eq!(
+        (&trailers["grpc-status"], &trailers["x-te"]),
+        (&"0".parse().unwrap(), &"trailers".parse().unwrap())
+    );
+    assert_eq!(body.to_bytes(), message);
+    // What is denied is no call.
+    let request = http::Request::post("https://a.org/no/Greeter/Greet");
+    let response = soon(sender.send_request(request.body(Full::default()).unwrap())).await.unwrap();
+    assert_eq!(response.status().as_u16(), 403);
 }
 
 #[tokio::test]
