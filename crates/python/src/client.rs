@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use bastide::egress::EnvironmentReader;
 use bastide::events::{AuditOptions, EventOptions};
 use bastide::{
     Backend, Client, Error, ErrorKind, Result, ResumeOptions, Session, SessionId, SessionInfo,
@@ -29,7 +30,7 @@ pub(crate) struct NativeClient {
 impl NativeClient {
     /// A client for the sessions in `home`. With an image they are containers of the daemon at `engine`.
     #[new]
-    #[pyo3(signature = (home, *, image=None, docker=false, engine=None, certificates=None, audit=false, secrets=None))]
+    #[pyo3(signature = (home, *, image=None, docker=false, engine=None, certificates=None, audit=false, secrets=None, environment=None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
         py: Python<'_>,
@@ -40,6 +41,7 @@ impl NativeClient {
         certificates: Option<PathBuf>,
         audit: bool,
         secrets: Option<Vec<(String, String)>>,
+        environment: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let wanted = docker.then(|| (image.unwrap_or_default(), engine, certificates));
         let events = secrets.into_iter().flatten();
@@ -53,6 +55,10 @@ impl NativeClient {
         let client = py
             .detach(|| open(home, wanted, events))
             .map_err(|error| errors::raise(py, &error, "create"))?;
+        let client = match environment {
+            Some(read) => client.with_environment(reader(read)),
+            None => client,
+        };
         Ok(Self { client: Held::new("client", client) })
     }
 
@@ -191,4 +197,11 @@ fn open(
     };
     let client = Store::open(home.join("snapshots"))?.known_to(Client::new(backend))?;
     Ok(client.with_events(events))
+}
+
+/// Reads variables by a function of Python's. What that cannot tell is not set.
+fn reader(read: Py<PyAny>) -> EnvironmentReader {
+    EnvironmentReader::new(move |name| {
+        Python::attach(|py| read.call1(py, (name,)).ok()?.extract::<Option<String>>(py).ok()?)
+    })
 }

@@ -4,8 +4,10 @@ use std::num::NonZero;
 use std::path::PathBuf;
 
 use bastide::compat::raise;
+use bastide::egress::{WordError, with_words};
 use bastide::model::document::Format;
 use bastide::model::error::CLASSES;
+use bastide::model::policy::Policy;
 use bastide::model::{Manifest, Registry, lax};
 use bastide::{CreateOptions, GitFetch, GitOptions, Isolation, NetworkAccess, Result, SessionId};
 use pyo3::prelude::*;
@@ -30,6 +32,7 @@ impl Settings {
         };
         let mut options = CreateOptions::default();
         options.network = word(&value, "network")?.unwrap_or(NetworkAccess::None);
+        options.policy = policy(&value)?;
         options.isolation = word(&value, "isolation")?.unwrap_or(Isolation::Auto);
         options.nested_sandbox = word(&value, "nested_sandbox")?.unwrap_or(false);
         options.limits.memory = limit(&value, "memory")?;
@@ -63,6 +66,30 @@ fn manifest_of(name: &str, text: &str) -> Result<Manifest> {
         );
     };
     Ok(Manifest::load(name, text, format, Registry::builtin())?.value)
+}
+
+/// The policy of its network: a document or an object, and what is added to it in a few words.
+fn policy(value: &Value) -> Result<Option<Policy>> {
+    let allow: Vec<String> = word(value, "allow")?.unwrap_or_default();
+    let secrets = pairs(value, "secrets")?;
+    let policy = match (&value["policy_text"], value["policy_name"].as_str(), &value["policy"]) {
+        (Value::String(text), Some(name), _) => {
+            Policy::parse(name, text, Format::of_file(name).unwrap_or(Format::Yaml))?
+        }
+        (_, _, Value::Null) if allow.is_empty() && secrets.is_empty() => return Ok(None),
+        (_, _, Value::Null) => Policy::default(),
+        (_, _, said) => Policy::from_value(said)?,
+    };
+    let refused = |error: WordError| match error {
+        WordError::Allow { text, why } => raise::value_error(format!("allow {text:?}: {why}")),
+        WordError::Secret { name, why } => raise::value_error(format!("secrets {name:?}: {why}"))
+            .with_hint("write SOURCE@HOST, with env:VARIABLE, file:PATH or cmd:COMMAND for SOURCE"),
+        WordError::Policy(error) => error,
+        other => raise::value_error(format!("policy: {other:?}")),
+    };
+    let secrets: Vec<_> =
+        secrets.iter().map(|(name, source)| (name.as_str(), source.as_str())).collect();
+    with_words(policy, &allow, &secrets).map(Some).map_err(refused)
 }
 
 fn git(value: &Value) -> GitOptions {

@@ -72,6 +72,8 @@ def native_client(
                 certificates=certificates,
                 audit=audit,
                 secrets=secrets,
+                # Asked each time: a policy may name a variable that is set later.
+                environment=os.environ.get,
             )
         return client
 

@@ -1,4 +1,4 @@
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from os import PathLike
 from typing import Any, final
 
@@ -50,6 +50,7 @@ class Client:
         certificates: str | PathLike[str] | None = None,
         audit: bool = False,
         secrets: Sequence[tuple[str, str]] | None = None,
+        environment: Callable[[str], str | None] | None = None,
     ) -> Client: ...
     def create(self, settings: str) -> Awaitable[Session]: ...
     def resume(

@@ -74,6 +74,9 @@ def _settings(
     disk: int | str | None,
     env: Mapping[str, str] | None,
     workspace: PathLike | None,
+    policy: PathLike | Mapping[str, Any] | None,
+    allow: Sequence[str],
+    secrets: Mapping[str, str] | None,
     keep: bool,
 ) -> str:
     if backend not in ("local", "docker"):
@@ -96,6 +99,18 @@ def _settings(
         "manifest": {},
         "base_dir": os.getcwd(),
     }
+    if isinstance(allow, str):
+        raise InvalidInput("allow is a list of places", hint=f"write allow=[{allow!r}]")
+    if policy is not None or allow or secrets:
+        settings["network"] = "policy" if network == "none" else network
+        settings["allow"] = list(allow)
+        settings["secrets"] = dict(secrets or {})
+    if isinstance(policy, Mapping):
+        settings["policy"] = dict(policy)
+    elif policy is not None:
+        path = Path(policy).absolute()
+        settings["policy_name"] = os.fspath(path)
+        settings["policy_text"] = path.read_text()
     if isinstance(manifest, Mapping):
         settings["manifest"] = dict(manifest)
     elif manifest is not None:
@@ -195,7 +210,10 @@ class Sandbox:
         *,
         backend: Literal["local", "docker"] = "local",
         image: str | None = None,
-        network: Literal["none", "bridge", "host"] = "none",
+        network: Literal["none", "bridge", "host", "policy"] = "none",
+        policy: PathLike | Mapping[str, Any] | None = None,
+        allow: Sequence[str] = (),
+        secrets: Mapping[str, str] | None = None,
         isolation: Literal["auto", "namespaces", "landlock", "unconfined"] = "auto",
         nested_sandbox: bool = False,
         memory: int | str | None = None,
@@ -208,7 +226,13 @@ class Sandbox:
         keep: bool = False,
         audit: bool = False,
     ) -> Sandbox:
-        """Makes a sandbox. Unless it is to be kept, it ends with this program and goes when closed."""
+        """Makes a sandbox. Unless it is to be kept, it ends with this program and goes when closed.
+
+        Its commands have no network, or with `policy` (a file, or its content) or `allow` (`["example.org",
+        "db.example.org:5432", "@packages"]`) one that leads there and nowhere else. `secrets` stay outside and go to
+        one host each: `{"OPENAI_API_KEY": "env:OPENAI_API_KEY@api.openai.com"}`; inside, the variable holds a
+        placeholder.
+        """
         settings = _settings(
             manifest,
             backend=backend,
@@ -222,6 +246,9 @@ class Sandbox:
             disk=disk,
             env=env,
             workspace=workspace,
+            policy=policy,
+            allow=allow,
+            secrets=secrets,
             keep=keep,
         )
         folder = home_folder(home)
