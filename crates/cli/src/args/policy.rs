@@ -36,7 +36,7 @@ impl PolicyArgs {
         if self.policy.is_none() && self.allow.is_empty() && self.secret.is_empty() {
             return Ok(None);
         }
-        let mut policy = match &self.policy {
+        let policy = match &self.policy {
             Some(path) => read(path)?,
             None => Policy::default(),
         };

@@ -42,6 +42,9 @@ fn explains_a_policy_and_answers_by_exit_status() {
     let output = explain(&["https://api.test/v1/things", "--json"]);
     let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&found["decision"], &found["read"]), (&json!("allow"), &json!(true)));
+    let output = explain(&["https://bad.test/", "--json"]);
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&found["decision"], &found["read"]), (&json!("deny"), &json!(false)));
     for bad in ["https://", "ftp://a.test/", "a.test", "https://a.test:0/", "https://a.test/%00"] {
         let output = explain(&[bad]);
         assert!(text(&output.stderr).contains("is no place"), "{bad}: {}", text(&output.stderr));

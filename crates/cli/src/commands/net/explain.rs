@@ -59,7 +59,10 @@ pub(super) async fn run(ui: &mut Ui, args: ExplainArgs) -> Result<ExitCode> {
         query: target.query.as_deref(),
         headers: &[],
     });
-    let found = policy.explain(&Flow { host: &target.host, port: target.port, http });
+    let (host, port) = (&target.host, target.port);
+    let mut found = policy.explain(&Flow { host, port, http });
+    // Whether anybody reads it is settled for the connection, before there is a request.
+    found.read = policy.explain(&Flow { host, port, http: None }).read;
     if args.json {
         ui.json(&object(&policy, &found))?;
     } else {

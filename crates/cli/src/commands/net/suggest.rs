@@ -95,7 +95,11 @@ fn suggestions(all: &[Value], now: Option<&Policy>) -> Vec<Value> {
         !known && !now.is_some_and(|policy| policy.could_reach(name))
     });
     let by_name = names.into_iter().map(|name| json!({"allow": name}));
-    let rules = places.iter().map(|(place, requests)| rule(place, requests)).chain(by_name);
+    // Where another port is suggested besides, each rule is for its own.
+    let is_alone =
+        |place: &Place<'_>| places.keys().filter(|other| other.host == place.host).count() == 1;
+    let rules = places.iter().map(|(place, requests)| rule(place, requests, is_alone(place)));
+    let rules = rules.chain(by_name);
     // Whatever is no rule, as an address that stood for a name, helps nobody.
     let is_rule = |rule: &Value| {
         let is_ours = rule["allow"].as_str().is_some_and(is_stand_in);
@@ -104,11 +108,11 @@ fn suggestions(all: &[Value], now: Option<&Policy>) -> Vec<Value> {
     rules.filter(is_rule).collect()
 }
 
-fn rule(place: &Place<'_>, requests: &BTreeSet<(&str, &str)>) -> Value {
+fn rule(place: &Place<'_>, requests: &BTreeSet<(&str, &str)>, is_alone: bool) -> Value {
     let mut rule = json!({"allow": place.host});
     let usual = u16::try_from(place.port).map(Protocol::usual);
     let http = http(requests);
-    if !http.is_empty() || !matches!(place.port, 80 | 443) {
+    if !is_alone || !http.is_empty() || !matches!(place.port, 80 | 443) {
         rule["ports"] = json!([place.port]);
     }
     if usual.is_ok_and(|usual| usual.as_str() != place.protocol) {
@@ -184,7 +188,7 @@ mod tests {
         assert_eq!(
             suggestions(&all, None),
             [
-                json!({"allow": "a.org"}),
+                json!({"allow": "a.org", "ports": [443]}),
                 json!({"allow": "a.org", "ports": [5432]}),
                 json!({"allow": "late.org"}),
                 json!({"allow": "only-asked.org"}),
