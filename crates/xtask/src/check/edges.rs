@@ -28,7 +28,16 @@ const ALLOWED: [(&str, &[&str]); 21] = [
             "bastide-wire",
         ],
     ),
-    ("bastide-docker", &["bastide", "bastide-guest-bin", "bastide-mount-bin", "bastide-proto"]),
+    (
+        "bastide-docker",
+        &[
+            "bastide",
+            "bastide-egress-bin",
+            "bastide-guest-bin",
+            "bastide-mount-bin",
+            "bastide-proto",
+        ],
+    ),
     ("bastide-sbx", &["bastide", "bastide-guest-bin", "bastide-proto"]),
     ("bastide-sbx-stand-in", &["bastide", "bastide-local"]),
     ("bastide-remote", &["bastide"]),
