@@ -2,10 +2,12 @@
 
 mod closing;
 mod names;
+mod packages;
 mod programs;
 mod reach;
 mod refusals;
 mod secrets;
+mod servers;
 
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
@@ -21,12 +23,14 @@ use bastide::{Client, CreateOptions, Session};
 
 use crate::suite::{Context, Trial, TrialError, with_probe};
 
+pub use servers::PackageServer;
+
 /// Every trial of networks that have a policy.
 #[must_use]
 pub fn trials() -> Vec<Trial> {
     let names = names::TRIALS;
-    [closing::TRIALS, names, programs::TRIALS, reach::TRIALS, refusals::TRIALS, secrets::TRIALS]
-        .concat()
+    let programs = [packages::TRIALS, programs::TRIALS].concat();
+    [closing::TRIALS, names, &programs, reach::TRIALS, refusals::TRIALS, secrets::TRIALS].concat()
 }
 
 /// Those that show that a session has such a network, however its base was made.
