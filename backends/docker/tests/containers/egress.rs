@@ -86,7 +86,7 @@ async fn has_the_image_trust_the_sessions_authority_alone(_: Context) -> Outcome
     let refused = "(echo x >> /.bastide/trust/trusted.pem || echo refused) 2>/dev/null";
     assert_eq!(say(&session, refused).await?, "refused\n");
     let prepare = format!(
-        "rm -rf /etc/ssl; mkdir -p /etc/ssl/certs; echo own > {bundle}; ln -s /etc/passwd /etc/ssl/cert.pem; cksum /etc/passwd"
+        "rm -rf /etc/ssl; mkdir -p /etc/ssl/certs; echo own > {bundle}; ln -s /etc/passwd /etc/ssl/cert.pem; cat /etc/passwd"
     );
     let before = say(&session, &prepare).await?;
     drop(session);
@@ -97,7 +97,7 @@ async fn has_the_image_trust_the_sessions_authority_alone(_: Context) -> Outcome
         assert_eq!(said, "own\n1\n");
         let both = "[ \"$(grep -v '^#' /etc/ssl/certs/ca-certificates.crt)\" = \"$(cat $SSL_CERT_FILE)\" ] && echo same";
         assert_eq!(say(&session, both).await?, "same\n");
-        assert_eq!(say(&session, "cksum /etc/passwd").await?, before);
+        assert_eq!(say(&session, "cat /etc/passwd").await?, before);
     }
     client.delete(&id).await?;
     Ok(())
