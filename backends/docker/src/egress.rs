@@ -1,7 +1,6 @@
 //! Networks with a policy: the warden beside the container joins its network namespace and leads it to a proxy, so no
 //! capability for that is ever inside. That takes root of the machine that containers run on.
 
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,11 +10,9 @@ use bastide::backend::EgressNetworks;
 use bastide::egress::{EgressRequest, EgressResponse};
 use bastide::host::egress::{ask_proxy, machine_bundle, proxy_start, seal_secrets};
 use bastide::{Backend, Error, ErrorKind, Machine, MachineSpec, Result, SessionId};
-use bastide_egress_bin::EGRESS;
 use bastide_guest_bin::InstalledProgram;
 use bastide_proto::boot::{EgressBoot, TrustBundle};
 
-use crate::backend::GUESTS;
 use crate::boot::is_own_kernel;
 use crate::ownership::{copied, own_state};
 use crate::receipt::EngineInfo;
@@ -119,20 +116,7 @@ impl DockerBackend {
     ) -> Result<Option<EgressHandout>> {
         let Some(egress) = &spec.egress else { return Ok(None) };
         let secrets = seal_secrets(self.home(), id, egress)?;
-        Ok(Some(EgressHandout { program: self.egress_program().await?, secrets }))
-    }
-
-    /// The program, put into the home with the first network that needs it.
-    async fn egress_program(&self) -> Result<Arc<InstalledProgram>> {
-        let installed = self.egress_program.get_or_try_init(|| async {
-            let guests = self.home().join(GUESTS);
-            let installed = tokio::task::spawn_blocking(move || EGRESS.install(&guests)).await;
-            installed.map_err(io::Error::other)?.map(Arc::new)
-        });
-        installed.await.cloned().map_err(|error: io::Error| {
-            let message = format!("cannot put the proxy of networks into the home: {error}");
-            Error::new(ErrorKind::Io, message).with_source(error)
-        })
+        Ok(Some(EgressHandout { program: self.sidecar().await?, secrets }))
     }
 }
 

@@ -1,6 +1,5 @@
 //! Networks with a policy: what the warden is handed to serve one, what of it is inside, and how its proxy is asked.
 
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -14,12 +13,11 @@ use bastide::host::egress::{
 use bastide::{
     Backend, Error, ErrorKind, Isolation, Machine, MachineSpec, Result, Rung, SessionId,
 };
-use bastide_egress_bin::EGRESS;
 use bastide_guest_bin::InstalledProgram;
 use bastide_proto::boot::{EgressBoot, RootStep, TrustBundle};
 
 use crate::LocalBackend;
-use crate::backend::{GUESTS, copied};
+use crate::backend::copied;
 use crate::layout::ACCOUNTS;
 use crate::plan::PlanInput;
 
@@ -50,20 +48,7 @@ impl LocalBackend {
     ) -> Result<Option<EgressHandout>> {
         let Some(egress) = &spec.egress else { return Ok(None) };
         let secrets = seal_secrets(self.home(), id, egress)?;
-        Ok(Some(EgressHandout { program: self.egress_program().await?, secrets }))
-    }
-
-    /// The program, put into the home with the first network that needs it.
-    async fn egress_program(&self) -> Result<Arc<InstalledProgram>> {
-        let installed = self.egress_program.get_or_try_init(|| async {
-            let guests = self.home().join(GUESTS);
-            let installed = tokio::task::spawn_blocking(move || EGRESS.install(&guests)).await;
-            installed.map_err(io::Error::other)?.map(Arc::new)
-        });
-        installed.await.cloned().map_err(|error: io::Error| {
-            let message = format!("cannot put the proxy of networks into the home: {error}");
-            Error::new(ErrorKind::Io, message).with_source(error)
-        })
+        Ok(Some(EgressHandout { program: self.sidecar().await?, secrets }))
     }
 }
 

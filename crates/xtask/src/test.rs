@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::bench::reference;
 use crate::shell::{Outcome, cargo, read, run as run_command, say, step, top, works};
-use crate::{dist, live, python};
+use crate::{dist, first_hour, live, python};
 use engine::Engine;
 use privileges::Means;
 use suites::Suites;
@@ -102,7 +102,7 @@ fn run_suites(
 ) -> (Suites, Vec<String>) {
     let mut notes = Vec::new();
     let others = [(LOCAL, "trials"), (LOCAL, "leaks"), ("bastide-runs", "runs")];
-    let mut suites = Suites::of(6 + others.len() + usize::from(arguments.full));
+    let mut suites = Suites::of(6 + others.len() + 2 * usize::from(arguments.full));
     suites.run("unit and integration tests", || run_tests(settings, engine.as_ref().ok()));
     suites.run("the local suites in a container without privileges", || match &engine {
         Ok(engine) => inside::suites(&local_binary("trials", &[])?, engine, settings),
@@ -151,6 +151,9 @@ fn run_suites(
         suites.run("what is shipped, built twice", || {
             dist::run(&dist::Arguments { twice: true, no_wheel: false })
         });
+        if means.is_root() {
+            suites.run("the first hour in a fresh system", first_hour::run);
+        }
     }
     (suites, notes)
 }
