@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bastide::backend::{Expose, HostMounts, LeaseState, LeaseUpdate, Leases};
+use bastide::backend::{EgressNetworks, Expose, HostMounts, LeaseState, LeaseUpdate, Leases};
 use bastide::host::process_identity::{ProcessIdentity, ended};
 use bastide::host::{make_private, not_connected, remove_folder};
 use bastide::model::manifest::DEFAULT_ROOT;
@@ -33,7 +33,7 @@ use crate::ownership::{COPIED, HomeLabel, copied, own_state, remove, session_of}
 use crate::receipt::EngineInfo;
 use crate::state::{State, Transport, load_engine, load_token, run_dir, state_of, store_engine};
 use crate::storage::Storage;
-use crate::{DockerOptions, EngineAddress, guest_install, image, network, socket, sweep};
+use crate::{DockerOptions, EngineAddress, egress, guest_install, image, network, socket, sweep};
 
 /// The word users choose this backend by.
 pub(crate) const NAME: &str = "docker";
@@ -53,11 +53,11 @@ type Report = Box<dyn Fn(&str) + Send + Sync>;
 pub struct DockerBackend {
     home: PathBuf,
     guest: GuestBinary,
-    address: EngineAddress,
-    options: DockerOptions,
+    pub(crate) address: EngineAddress,
+    pub(crate) options: DockerOptions,
     progress: Option<Report>,
     engines: Engines,
-    /// Put into the home when the first store is mounted from outside.
+    /// Put into the home with the first store that is mounted from outside, or network with a policy.
     sidecar: Sidecar,
 }
 
@@ -171,7 +171,13 @@ impl Backend for DockerBackend {
         // A session stays where it was made, whoever resumes it.
         let address = load_engine(folder.path()).or_else(|| load_engine(like.as_deref()?));
         let address = address.unwrap_or_else(|| self.address.clone());
+        if spec.egress.is_some() {
+            egress::check(&options, &address)?;
+        }
         let (engine, about) = self.engine(&address).await?;
+        if spec.egress.is_some() {
+            egress::check_engine(&about)?;
+        }
         network::check(&engine, spec.network).await?;
         let progress = self.progress.as_deref();
         let progress = progress.map(|report| report as &(dyn Fn(&str) + Send + Sync));
@@ -179,6 +185,7 @@ impl Backend for DockerBackend {
         let spec = &rooted(spec, &image)?;
         let storage = Storage::of(spec, folder.id(), &options)?;
         let grants = host_grants(spec)?;
+        let egress = self.egress_handout(folder.id(), spec).await?;
         if !was_there {
             let noted = guest_install::note_use(&self.home)
                 .and_then(|()| store_engine(folder.path(), &address))
@@ -200,6 +207,7 @@ impl Backend for DockerBackend {
             image,
             storage,
             grants,
+            egress,
             was_there,
         };
         boot.run().await
@@ -322,7 +330,9 @@ impl Backend for DockerBackend {
         let state = state_of(machine).ok();
         let own = |state: State| (state.image, state.container, state.labels);
         let (image, container_id, labels) = state.map(own).unwrap_or_default();
-        let is_closed = machine.receipt.network == NetworkAccess::None;
+        // The engine has none for a network with a policy: it is made beside it.
+        let closed = [NetworkAccess::None, NetworkAccess::Policy];
+        let is_closed = closed.contains(&machine.receipt.network);
         let network_mode = is_closed.then_some(NetworkMode::None);
         let labels = labels.into_iter().collect();
         BackendState::Docker { image, container_id, network_mode, labels }
@@ -346,6 +356,10 @@ impl Backend for DockerBackend {
     }
 
     fn host_mounts(&self) -> Option<&dyn HostMounts> {
+        Some(self)
+    }
+
+    fn egress_networks(&self) -> Option<&dyn EgressNetworks> {
         Some(self)
     }
 

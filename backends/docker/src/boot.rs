@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
 
 use bastide::backend::{Duplex, KeepAlive, Retained};
+use bastide::host::egress::trust_variables;
 use bastide::host::process_identity::ProcessIdentity;
 use bastide::{
     Booted, Condition, Connection, Error, ErrorKind, Machine, MachineSpec, NetworkAccess, Result,
@@ -26,6 +27,7 @@ use tokio::time::Instant;
 use crate::backend::NAME;
 use crate::container::{Plan, hostname, transport_of};
 use crate::dial::dial;
+use crate::egress::EgressHandout;
 use crate::engine::{Engine, LARGE, SMALL};
 use crate::grants::{HostGrant, mount_points};
 use crate::image::Image;
@@ -36,7 +38,7 @@ use crate::state::{
 };
 use crate::storage::Storage;
 use crate::warden::Warden;
-use crate::{DockerOptions, guest_install, mounts};
+use crate::{DockerOptions, egress, guest_install, mounts};
 
 /// How long to wait before trying a name again.
 const AGAIN: Duration = Duration::from_millis(20);
@@ -57,6 +59,8 @@ pub(crate) struct Boot<'a> {
     pub(crate) image: Image,
     pub(crate) storage: Storage,
     pub(crate) grants: Vec<HostGrant>,
+    /// What the warden is handed for a network with a policy.
+    pub(crate) egress: Option<EgressHandout>,
     /// Whether the session was there before.
     pub(crate) was_there: bool,
 }
@@ -119,10 +123,14 @@ impl Boot<'_> {
         let dir = self.folder.path();
         let run = run_dir(dir);
         Self::make_run_dir(&run).map_err(|error| self.failed(&error))?;
-        let warden = Warden::start(self.guest, self.folder, &self.warden_spec(token, &run)).await;
-        let warden = warden.map_err(|error| self.failed(&error))?;
+        if self.egress.is_some() {
+            make_shown(&egress::trust_dir(&run)).map_err(|error| self.failed(&error))?;
+        }
+        let spec = self.warden_spec(token, &run);
+        let warden = Warden::start(self.guest, self.folder, &spec, self.egress.as_ref()).await;
+        let mut warden = warden.map_err(|error| self.failed(&error))?;
         let identity = warden.identity.clone();
-        match self.start_guest(Transport::Socket, token, &run).await {
+        match self.start_guest(Some(&mut warden), token, &run).await {
             Ok(up) => {
                 let noted = store_user(dir, up.report.user);
                 noted.map_err(|error| self.failed(&error))?;
@@ -143,9 +151,12 @@ impl Boot<'_> {
         if self.storage.by_host {
             return Err(mounts::elsewhere());
         }
+        if self.egress.is_some() {
+            return Err(egress::elsewhere());
+        }
         let home = &self.home.identity;
         guest_install::fill_volume(&self.engine, &self.image.id, self.guest, home).await?;
-        match self.start_guest(Transport::Dial, token, Path::new("")).await {
+        match self.start_guest(None, token, Path::new("")).await {
             Ok(up) => self.booted(Transport::Dial, up, token, None, None),
             Err(error) => {
                 self.undo().await;
@@ -154,12 +165,14 @@ impl Boot<'_> {
         }
     }
 
+    /// Starts what there is to start in a container: with a warden beside it by a shared folder, else by `dial`.
     async fn start_guest(
         &self,
-        transport: Transport,
+        warden: Option<&mut Warden>,
         token: &Token,
         run: &Path,
     ) -> Result<RunningContainer> {
+        let transport = if warden.is_some() { Transport::Socket } else { Transport::Dial };
         let MadeContainer { container, disk_by_driver, is_new } = self.make(transport, run).await?;
         if transport == Transport::Socket
             && !guest_install::is_known(&self.home.path, &self.about.id)
@@ -177,9 +190,9 @@ impl Boot<'_> {
         }
         let message = self.message(token, transport, disk_by_driver);
         let message = message.map_err(|error| self.failed(&error))?;
-        let (mut stream, rest) = match transport {
-            Transport::Socket => self.rendezvous(&container, run, &message).await?,
-            Transport::Dial => {
+        let (mut stream, rest) = match warden {
+            Some(warden) => self.rendezvous(warden, &container, run, &message).await?,
+            None => {
                 self.start(&container).await?;
                 (dial(&self.engine, &container).await?, &message[..])
             }
@@ -291,6 +304,7 @@ impl Boot<'_> {
             to_remove,
             mount_points: mount_points(&self.grants),
             protocol: self.protocol(self.was_there),
+            egress: egress::boot(&self.home.path, id, self.spec, run),
             keeper: rustix::process::geteuid().is_root().then(|| KeeperSpec {
                 session_dir: self.folder.path().to_owned(),
                 workspace: self.spec.root.as_str().to_owned(),
@@ -360,6 +374,10 @@ impl Boot<'_> {
         if !all.iter().any(|(key, _)| key == "HOSTNAME") {
             all.push(("HOSTNAME".to_owned(), hostname(self.folder.id())));
         }
+        // The image knows nothing of the session's authority.
+        let trust = trust_variables(self.spec, &egress::bundle_inside());
+        all.retain(|(key, _)| !trust.iter().any(|(own, _)| own == key));
+        all.extend(trust);
         all
     }
 
@@ -392,6 +410,16 @@ impl Boot<'_> {
         let message = format!("cannot start session {id} in {}: {error}", dir.display());
         Error::new(ErrorKind::Io, message).with_context("path", dir.display().to_string())
     }
+}
+
+/// Makes a folder that everybody inside may look into, unless it is there.
+fn make_shown(folder: &Path) -> io::Result<()> {
+    match fs::DirBuilder::new().mode(0o755).create(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    // Whatever the mask of whoever makes the session.
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o755))
 }
 
 /// Removes a folder that was shared, if there is nothing in it but what our guest makes.
@@ -452,7 +480,7 @@ fn says_no_quota(error: &Error) -> bool {
 }
 
 /// Whether a runtime brings a kernel of its own, with which no socket is shared.
-fn is_own_kernel(runtime: Option<&str>) -> bool {
+pub(crate) fn is_own_kernel(runtime: Option<&str>) -> bool {
     runtime.is_some_and(|name| name.contains("runsc") || name.contains("kata"))
 }
 

@@ -6,13 +6,14 @@ use std::path::Path;
 use bastide::model::docker::DockerMount;
 use bastide::{Error, ErrorKind, MachineSpec, NetworkAccess, Result, SessionId};
 use bastide_guest_bin::HASH;
-use bastide_proto::container::{BIN_PATH, CALLS, GUEST_PATH, HOST_PATH, RUN_PATH};
+use bastide_proto::container::{BIN_PATH, CALLS, GUEST_PATH, HOST_PATH, RUN_PATH, TRUST_PATH};
 use bollard::models::{
     ContainerCreateBody, ContainerInspectResponse, HostConfig, HostConfigLogConfig, Mount,
     MountType, MountVolumeOptions, PortBinding,
 };
 
 use crate::DockerOptions;
+use crate::egress::{NAME_OPTIONS, NAME_SERVER, trust_dir};
 use crate::engine::named;
 use crate::grants::HostGrant;
 use crate::image::Image;
@@ -132,6 +133,11 @@ impl Plan<'_> {
         self.spec.network == NetworkAccess::Bridge && !self.spec.exposed_ports.is_empty()
     }
 
+    /// Whether its network has a policy.
+    fn has_policy(&self) -> bool {
+        self.spec.network == NetworkAccess::Policy
+    }
+
     fn host_config(&self) -> Result<HostConfig> {
         let limits = &self.spec.limits;
         let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
@@ -152,6 +158,8 @@ impl Plan<'_> {
         Ok(HostConfig {
             mounts: Some(self.mounts()?),
             network_mode: Some(network_mode(self.spec.network)?.to_owned()),
+            dns: self.has_policy().then(|| vec![NAME_SERVER.to_owned()]),
+            dns_options: self.has_policy().then(|| NAME_OPTIONS.map(str::to_owned).to_vec()),
             port_bindings: self.publishes().then(|| self.port_bindings()),
             cap_drop: Some(vec!["ALL".to_owned()]),
             devices: Some(self.storage.devices()),
@@ -217,6 +225,9 @@ impl Plan<'_> {
                 vec![Mount { volume_options: None, ..volume(guest_volume(), BIN_PATH, true) }]
             }
         };
+        if self.has_policy() {
+            mounts.push(bind(&trust_dir(self.run), TRUST_PATH, true)?);
+        }
         let root = self.spec.root.as_str();
         let has_volume = self.image.volumes.iter().any(|path| path.trim_end_matches('/') == root);
         if self.options.read_only_root && !has_volume {
@@ -308,7 +319,8 @@ fn bind(source: &Path, target: &str, read_only: bool) -> Result<Mount> {
 
 fn network_mode(network: NetworkAccess) -> Result<&'static str> {
     match network {
-        NetworkAccess::None => Ok("none"),
+        // The warden leads it on from there.
+        NetworkAccess::None | NetworkAccess::Policy => Ok("none"),
         NetworkAccess::Bridge => Ok("bridge"),
         NetworkAccess::Host => Ok("host"),
         other => {

@@ -8,6 +8,7 @@ mod boot;
 mod checkup;
 mod container;
 mod dial;
+mod egress;
 mod end;
 mod engine;
 mod engines;

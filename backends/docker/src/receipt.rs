@@ -62,7 +62,7 @@ pub(crate) fn receipt(
     let mut receipt = Receipt::new(Rung::Container, spec.network, user);
     let runtime = options.runtime.as_deref().unwrap_or(&about.runtime);
     receipt.walls.push(format!("container by {runtime} (Docker {})", about.version));
-    network(&mut receipt, spec.network);
+    network(&mut receipt, spec);
     users(&mut receipt, about, options, up);
     filters(&mut receipt, about, options, up);
     if options.read_only_root {
@@ -84,8 +84,14 @@ pub(crate) fn receipt(
     receipt
 }
 
-fn network(receipt: &mut Receipt, network: NetworkAccess) {
-    match network {
+fn network(receipt: &mut Receipt, spec: &MachineSpec) {
+    if let Some(egress) = &spec.egress {
+        let (wall, open) = egress.receipt_lines();
+        receipt.walls.push(wall);
+        receipt.not_enforced.extend(open.map(str::to_owned));
+        return;
+    }
+    match spec.network {
         NetworkAccess::None => receipt.walls.push("own network namespace".to_owned()),
         NetworkAccess::Bridge => {
             receipt.walls.push("own network namespace".to_owned());

@@ -2,6 +2,7 @@
 //! session is.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use bastide_proto::container::{ContainerReport, ContainerSpec, ContainerUp, MAX_
 use bastide_proto::hello::Token;
 use bastide_proto::{LENGTH_BYTES, prefixed_length};
 use bollard::query_parameters::StartContainerOptions;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::Instant;
@@ -20,8 +22,9 @@ use tokio::time::Instant;
 use crate::boot::{Boot, inspect};
 use crate::engine::LARGE;
 use crate::grants::HostGrant;
-use crate::socket;
 use crate::state::Transport;
+use crate::warden::Warden;
+use crate::{egress, socket};
 
 /// How long the guest may take to call, once its container was started.
 const ARRIVAL: Duration = Duration::from_secs(30);
@@ -43,6 +46,7 @@ impl Boot<'_> {
     /// called with the beginning of the message; the rest is still to be said.
     pub(crate) async fn rendezvous<'a>(
         &self,
+        warden: &mut Warden,
         container: &str,
         run: &Path,
         message: &'a [u8],
@@ -50,12 +54,25 @@ impl Boot<'_> {
         let listener = socket::listen(run).map_err(|error| self.failed(&error))?;
         self.start(container).await?;
         let stream = self.accept_guest(container, &listener).await?;
+        if self.egress.is_some() {
+            // Before it hears a word: nothing of the session runs in there.
+            warden.make_network(&self.process_of(&stream)?).await?;
+        }
         let handed = async {
             socket::close_folder(run)?;
             socket::hand_over(&stream, &listener, message).await
         };
         let sent = handed.await.map_err(|error| self.failed(&error))?;
         Ok((Box::new(stream), message.get(sent..).unwrap_or_default()))
+    }
+
+    /// The process that called, as a descriptor.
+    fn process_of(&self, stream: &UnixStream) -> Result<OwnedFd> {
+        let called = socket::peer(stream).map_err(|error| self.failed(&error))?;
+        let pid = called.and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
+        // An engine in another namespace of processes has none that could be joined.
+        let pid = pid.ok_or_else(egress::elsewhere)?;
+        pidfd_open(pid, PidfdFlags::empty()).map_err(|errno| self.failed(&errno.into()))
     }
 
     /// Waits until the guest calls, or its container has ended.

@@ -2,6 +2,8 @@
 
 #[path = "containers/daemons.rs"]
 mod daemons;
+#[path = "containers/egress.rs"]
+mod egress;
 #[path = "containers/images.rs"]
 mod images;
 #[path = "containers/lifetime.rs"]
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
     let all = [
         walls::TRIALS,
         images::TRIALS,
+        egress::TRIALS,
         lifetime::TRIALS,
         daemons::TRIALS,
         storage::TRIALS,

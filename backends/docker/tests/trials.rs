@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bastide_docker::{DockerBackend, DockerOptions, EngineAddress};
 use bastide_testkit::engine::{self, images};
 use bastide_testkit::suite::{self, Context};
-use bastide_testkit::{chaos, conformance, escape, mounts};
+use bastide_testkit::{chaos, conformance, egress, escape, mounts};
 
 fn main() -> ExitCode {
     if let Some(code) = escape::probe::run_if_asked() {
@@ -35,7 +35,17 @@ fn main() -> ExitCode {
         elsewhere = conformance::trials();
         elsewhere.retain(|trial| BEHIND_ANOTHER_KERNEL.contains(&trial.name));
     }
-    suite::run(&[("docker", &plain, trials), ("runsc", &other, elsewhere)])
+    let with_policy = match rustix::process::geteuid().is_root() {
+        true => egress::trials(),
+        false => egress::trials_without(),
+    };
+    let kernel = if elsewhere.is_empty() { Vec::new() } else { egress::trials_without() };
+    suite::run(&[
+        ("docker", &plain, trials),
+        ("egress", &plain, with_policy),
+        ("runsc", &other, elsewhere),
+        ("runsc-egress", &other, kernel),
+    ])
 }
 
 /// What is tried behind a kernel that is not Linux as well: that commands, streams, terminals, users and

@@ -1,5 +1,6 @@
 //! What backends on this host share: private folders, identifying processes, and following paths.
 
+pub mod egress;
 mod fork;
 mod git;
 pub mod mounts;

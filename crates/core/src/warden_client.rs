@@ -159,7 +159,8 @@ pub async fn mounts(
 ) -> io::Result<Option<MountResponse>> {
     let answered = async {
         let mut keeper = connect(dir, CONTROL_SOCKET).await?;
-        send_with(&keeper, &WardenRequest::Mounts, program).await?;
+        let program: Vec<_> = program.into_iter().collect();
+        send_with(&keeper, &WardenRequest::Mounts, &program).await?;
         match receive(&mut keeper, MAX_CONTROL_MESSAGE).await? {
             WardenResponse::Mounts { is_kept: true } => {}
             WardenResponse::Mounts { is_kept: false } => return Ok(None),
@@ -198,23 +199,40 @@ pub async fn egress(
     tokio::time::timeout(most, answered).await.map_err(|_| io::ErrorKind::TimedOut)?
 }
 
-/// Sends one short message, and a descriptor with it.
-async fn send_with<T: Serialize>(
+/// Sends one short message, and a few descriptors with it.
+///
+/// # Errors
+///
+/// Fails if the peer is gone, or reads nothing.
+pub async fn send_with<T: Serialize>(
     to: &UnixStream,
     message: &T,
-    descriptor: Option<BorrowedFd<'_>>,
+    descriptors: &[BorrowedFd<'_>],
 ) -> io::Result<()> {
     let bytes = bastide_proto::encode_prefixed(message).map_err(io::Error::other)?;
-    let descriptors: Vec<_> = descriptor.into_iter().collect();
+    send_bytes_with(to, &bytes, descriptors).await
+}
+
+/// Sends a few bytes, and a few descriptors with the first of them.
+///
+/// # Errors
+///
+/// Fails if the peer is gone, or reads nothing.
+pub async fn send_bytes_with(
+    to: &UnixStream,
+    bytes: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<()> {
     let sent = to.async_io(Interest::WRITABLE, || {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        if !descriptors.is_empty() {
-            ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+        if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors))
+        {
+            return Err(io::ErrorKind::InvalidInput.into());
         }
-        Ok(sendmsg(to, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL)?)
+        Ok(sendmsg(to, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL)?)
     });
-    // It is the first thing that is sent, and shorter than any socket is deep.
+    // What was sent before was read, and this is shorter than any socket is deep.
     if sent.await? == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 

@@ -111,6 +111,12 @@ impl ListenerMaker {
         Ok((Self(near), far.into()))
     }
 
+    /// Has the process end.
+    pub(crate) fn close(&self) {
+        // One that is gone already is what is wanted.
+        drop(self.0.shutdown(std::net::Shutdown::Both));
+    }
+
     /// Has sockets made, all or none. What comes from inside is looked at before it is believed to be what was asked for.
     pub(crate) fn make(&self, wanted: &[Listened]) -> io::Result<Vec<OwnedFd>> {
         let mut made = Vec::with_capacity(wanted.len());

@@ -5,6 +5,7 @@
 //! It is told of the sandbox's base first and builds that; the session may come much later.
 
 pub mod container;
+mod container_net;
 mod control;
 mod egress;
 mod engine;
@@ -186,14 +187,7 @@ impl Streams {
         let mut fds = fds.into_iter();
         let mut next = || fds.next().ok_or(io::ErrorKind::InvalidData);
         let (first, lock) = (next()?.into(), next()?);
-        let egress = match &spec.egress {
-            Some(egress) => {
-                let program = next()?;
-                let secrets = if egress.start.has_secrets { Some(next()?) } else { None };
-                Some(EgressFds { program, secrets })
-            }
-            None => None,
-        };
+        let egress = spec.egress.as_ref().map(|boot| EgressFds::new(boot, &mut fds)).transpose()?;
         Ok(Self { first, lock, egress })
     }
 }
@@ -273,7 +267,10 @@ impl Sandbox {
                     }
                 }
                 Event::Released => return Ok(()),
-                Event::OwnerGone | Event::OwnerGaveUp | Event::OwnerSaysUp => {
+                Event::OwnerGone
+                | Event::OwnerGaveUp
+                | Event::OwnerSaysUp
+                | Event::OwnerWantsNetwork(_) => {
                     self.end_if_alive(&mut event_loop)?;
                     if !spec.keep_folder {
                         return self.remove();

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::boot::{
-    BootFailure, Enforced, InodeId, MountPoint, Resolver, ResourceLimits, UserAndGroup,
+    BootFailure, EgressBoot, Enforced, InodeId, MountPoint, Resolver, ResourceLimits, UserAndGroup,
 };
 use crate::hello::TOKEN_BYTES;
 use crate::mounts::KeeperSpec;
@@ -32,6 +32,10 @@ pub const RUN_PATH: &str = "/.bastide/run";
 
 /// The folder that the host shares with a container, for reading only. The guest's socket is in it.
 pub const HOST_PATH: &str = "/.bastide/host";
+
+/// The folder of the file that says which authorities programs inside trust, where the network has a policy. The host
+/// writes it; inside it can only be read.
+pub const TRUST_PATH: &str = "/.bastide/trust";
 
 /// The word that tells the first process of a container to call the host in the folder they share,
 /// instead of waiting for it.
@@ -121,10 +125,18 @@ pub struct ContainerWardenSpec {
     pub protocol: u32,
     /// What the keeper of mounts from outside is told, where whoever makes the session may mount in containers.
     pub keeper: Option<KeeperSpec>,
+    /// What serves the network, where it has a policy. A packet with the program of the proxy, and the secrets if there are
+    /// any, follows.
+    pub egress: Option<EgressBoot>,
 }
 
 /// What the owner says to a container's warden once the guest has answered: now watch over it.
 pub const UP: u8 = b'U';
+
+/// What the owner says to a container's warden whose network has a policy, once the first process has called and before
+/// that hears anything: make its network. A descriptor of the process comes along. The answer is a message:
+/// `Result<(), BootFailure>`.
+pub const NETWORK: u8 = b'N';
 
 /// What the owner says to a container's warden when it could not make the container, and has removed
 /// what there was of it.

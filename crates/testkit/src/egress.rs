@@ -5,10 +5,12 @@ mod closing;
 mod crowds;
 mod names;
 mod outcomes;
+mod packages;
 mod programs;
 mod reach;
 mod refusals;
 mod secrets;
+mod servers;
 mod ways_out;
 
 use std::io::Write;
@@ -25,6 +27,8 @@ use bastide::{Client, CreateOptions, Session};
 
 use crate::suite::{Context, Trial, TrialError, with_probe};
 
+pub use servers::PackageServer;
+
 /// Every trial of networks that have a policy.
 #[must_use]
 pub fn trials() -> Vec<Trial> {
@@ -34,6 +38,7 @@ pub fn trials() -> Vec<Trial> {
         crowds::TRIALS,
         names::TRIALS,
         outcomes::TRIALS,
+        packages::TRIALS,
         programs::TRIALS,
         reach::TRIALS,
         refusals::TRIALS,

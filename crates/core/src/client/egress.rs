@@ -47,7 +47,7 @@ impl Client {
                 let name = self.backend.name();
                 let message = format!("the backend `{name}` has no networks with a policy");
                 Err(Error::new(ErrorKind::Unsupported, message)
-                    .with_hint("the backend `local` has them"))
+                    .with_hint("the backends `local` and `docker` have them"))
             }
         }
     }

@@ -12,6 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use bastide_proto::USAGE_VERSION;
+use bastide_proto::boot::{BootFailure, EgressBoot};
 use bastide_proto::container::{ContainerWardenSpec, UP, WARDEN_CHANNEL};
 use bastide_proto::hello::{Token, WELCOME_BYTES, check_welcome, hello_at};
 use bastide_proto::warden::{CONTROL_SOCKET, GUEST_SOCKET, LeaseEnd, WardenResponse};
@@ -19,7 +20,9 @@ use rustix::event::{Timespec, poll};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::setsid;
 
+use super::container_net::ContainerProcess;
 use super::control::{self, ControlSocket};
+use super::egress::{Egress, EgressFds};
 use super::engine::{EngineOutcome, ask};
 use super::event_loop::{Event, EventLoop};
 use super::folder::{EndNote, Folder};
@@ -28,6 +31,7 @@ use super::mount_points;
 use super::mounts::{HeldProcess, Mounts};
 use super::ports::Ports;
 use super::{BOOT, close_standard_streams, take_owner};
+use crate::jail::StepContext;
 use crate::sys::close_inherited;
 use crate::{packet, port_channel};
 
@@ -48,7 +52,10 @@ pub fn run() -> io::Result<()> {
     let lock = io::stderr().as_fd().try_clone_to_owned()?;
     close_standard_streams()?;
     owner.set_read_timeout(Some(BOOT))?;
-    let Some((spec, _)) = packet::receive::<ContainerWardenSpec>(&owner)? else { return Ok(()) };
+    let Some((mut spec, _)) = packet::receive::<ContainerWardenSpec>(&owner)? else {
+        return Ok(());
+    };
+    let network = spec.egress.take().map(|boot| ContainerNetwork::start(boot, &owner));
     rustix::process::chdir("/")?;
     let folder = Folder::open(&spec.session_dir)?;
     // What cannot be made the engine makes, or says why it cannot.
@@ -58,10 +65,39 @@ pub fn run() -> io::Result<()> {
     owner.set_nonblocking(true)?;
     let container = Container { spec, folder, _lock: lock };
     // If this fails the container may live, and what is mounted in it would go with its mount points.
-    container.run_until_end(owner, &mut control)?;
+    container.run_until_end(owner, network, &mut control)?;
     drop(places);
     drop(mount_points::remove(&container.folder.held_path()));
     Ok(())
+}
+
+/// The network of a container, while that is being made. Its proxy gets ready meanwhile.
+struct ContainerNetwork {
+    egress: Egress,
+    /// Where the process that makes listening sockets will be asked.
+    asked: OwnedFd,
+}
+
+impl ContainerNetwork {
+    /// Starts the proxy, with what the owner sends for it.
+    fn start(boot: EgressBoot, owner: &UnixStream) -> io::Result<Self> {
+        let (_, fds) = packet::receive::<()>(owner)?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        let fds = EgressFds::new(&boot, &mut fds.into_iter())?;
+        let (egress, asked) = Egress::start(boot, fds)?;
+        Ok(Self { egress, asked })
+    }
+
+    /// Leads the network of a container to the proxy.
+    fn join(self, first: OwnedFd) -> Result<Egress, BootFailure> {
+        let Self { mut egress, asked } = self;
+        match egress.join_container(ContainerProcess::new(first), asked) {
+            Ok(()) => Ok(egress),
+            Err(failure) => {
+                egress.end();
+                Err(failure)
+            }
+        }
+    }
 }
 
 struct Container {
@@ -72,7 +108,12 @@ struct Container {
 }
 
 impl Container {
-    fn run_until_end(&self, owner: UnixStream, control: &mut ControlSocket) -> io::Result<()> {
+    fn run_until_end(
+        &self,
+        owner: UnixStream,
+        mut network: Option<io::Result<ContainerNetwork>>,
+        control: &mut ControlSocket,
+    ) -> io::Result<()> {
         let nobody = port_channel::pair()?.0;
         let ports = Ports::new(nobody, self.spec.own_network);
         let mut event_loop = EventLoop {
@@ -104,9 +145,20 @@ impl Container {
                         owner.write_all(&[UP])?;
                     }
                 }
+                Event::OwnerWantsNetwork(first) => {
+                    let failed = || "start the proxy of the network".to_owned();
+                    let network = network.take().unwrap_or(Err(io::ErrorKind::Unsupported.into()));
+                    let made = network.step(failed).map_err(BootFailure::from);
+                    let made = made.and_then(|network| network.join(first));
+                    let told = made.map(|egress| event_loop.egress = Some(egress));
+                    if let Some(owner) = &event_loop.owner {
+                        packet::send_now(owner, &packet::encode(&told)?, &[])?;
+                    }
+                }
                 Event::SandboxEnded => {
                     drop(self.folder.note_end(EndNote::GuestEnded));
                     self.end_mounts(&mut event_loop.mounts);
+                    event_loop.end_helpers();
                     // An owner that is still there may want to know; its folder stays as long.
                     if event_loop.owner.is_none() {
                         return Ok(());
@@ -118,7 +170,7 @@ impl Container {
                         // The engine does not answer, and the lease says when to ask it again.
                         continue;
                     }
-                    event_loop.mounts.end();
+                    event_loop.end_helpers();
                     if removes {
                         return self.folder.remove(None);
                     }
@@ -127,15 +179,18 @@ impl Container {
                         return Ok(());
                     }
                 }
-                Event::OwnerGaveUp | Event::Released => return Ok(()),
+                Event::OwnerGaveUp | Event::Released => {
+                    event_loop.end_helpers();
+                    return Ok(());
+                }
                 Event::OwnerGone if self.spec.keep_folder => {
                     self.ask_for(&self.spec.to_stop)?;
-                    event_loop.mounts.end();
+                    event_loop.end_helpers();
                     return Ok(());
                 }
                 Event::OwnerGone => {
                     self.remove_container(was_up)?;
-                    event_loop.mounts.end();
+                    event_loop.end_helpers();
                     return self.folder.remove(None);
                 }
                 Event::Asked { remove, caller } => {
@@ -148,7 +203,7 @@ impl Container {
                         control::answer(&caller, &WardenResponse::Refused { errno });
                         continue;
                     }
-                    event_loop.mounts.end();
+                    event_loop.end_helpers();
                     if !remove && event_loop.init.is_some() {
                         drop(self.folder.note_end(EndNote::Stopped));
                     }

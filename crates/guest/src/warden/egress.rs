@@ -14,15 +14,16 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use bastide_proto::boot::{EgressBoot, TrustBundle};
+use bastide_proto::boot::{BootFailure, EgressBoot, TrustBundle};
 use bastide_proto::egress::{
     EgressListener, EgressOrder, EgressReport, EgressStart, MAX_EGRESS_PACKET, Transport,
 };
 use bastide_proto::warden::WardenResponse;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use rustix::process::{DumpableBehavior, Pid, WaitOptions, set_dumpable_behavior, waitpid};
 
+use super::container_net::ContainerProcess;
 use super::control::answer;
 use crate::egress_listeners::{Listened, ListenerMaker};
 use crate::jail::StepError;
@@ -56,6 +57,19 @@ pub(super) struct EgressFds {
     pub(super) secrets: Option<OwnedFd>,
 }
 
+impl EgressFds {
+    /// What came with a session, in that order.
+    pub(super) fn new(
+        boot: &EgressBoot,
+        fds: &mut impl Iterator<Item = OwnedFd>,
+    ) -> io::Result<Self> {
+        let mut next = || fds.next().ok_or(io::ErrorKind::InvalidData);
+        let program = next()?;
+        let secrets = if boot.start.has_secrets { Some(next()?) } else { None };
+        Ok(Self { program, secrets })
+    }
+}
+
 /// The network of a session.
 #[derive(Debug)]
 pub(super) struct Egress {
@@ -69,6 +83,8 @@ pub(super) struct Egress {
     proxy: Option<Proxy>,
     /// When proxies died.
     deaths: VecDeque<Instant>,
+    /// The container that it is the network of, if it is one's, and the process in its egress namespace.
+    container: Option<(ContainerProcess, Pid)>,
 }
 
 /// What a proxy says, and what comes along.
@@ -92,11 +108,30 @@ impl Egress {
             bundle_file(bundle)?;
         }
         let (maker, far) = ListenerMaker::pair()?;
-        let (authority, listeners, deaths) = (None, Vec::new(), VecDeque::new());
-        let mut egress =
-            Self { start, bundle, fds, authority, maker, listeners, proxy: None, deaths };
+        let mut egress = Self {
+            start,
+            bundle,
+            fds,
+            authority: None,
+            maker,
+            listeners: Vec::new(),
+            proxy: None,
+            deaths: VecDeque::new(),
+            container: None,
+        };
         egress.proxy = Some(egress.start_proxy()?);
         Ok((egress, far))
+    }
+
+    /// Leads the network of a container to the proxy. Nothing of the session runs in it yet.
+    pub(super) fn join_container(
+        &mut self,
+        first: ContainerProcess,
+        asked: OwnedFd,
+    ) -> Result<(), BootFailure> {
+        let listeners = first.join_egress(asked)?;
+        self.container = Some((first, listeners));
+        Ok(self.finish_start()?)
     }
 
     /// Waits until the proxy can answer, and hands it the sockets of the sandbox, which is built by now.
@@ -169,6 +204,11 @@ impl Egress {
             proxy.end();
         }
         self.listeners.clear();
+        if let Some((_, listeners)) = self.container.take() {
+            // It ends when nobody can ask it any more.
+            self.maker.close();
+            while let Err(Errno::INTR) = waitpid(Some(listeners), WaitOptions::empty()) {}
+        }
     }
 
     fn start_proxy(&self) -> io::Result<Proxy> {
@@ -228,7 +268,10 @@ impl Egress {
             _ => return Ok(()),
         };
         if let (Some(bundle), Some(certificate)) = (&self.bundle, certificate) {
-            write_bundle(bundle, &certificate)?;
+            match &self.container {
+                Some((first, _)) => first.add_authority(bundle, &certificate)?,
+                None => write_bundle(bundle, &certificate)?,
+            }
         }
         self.listen(ports)
     }
@@ -318,7 +361,7 @@ fn wait_for(channel: BorrowedFd<'_>, deadline: Instant) -> io::Result<()> {
 }
 
 /// The file that holds which authorities programs inside trust. It stays the same file: it is mounted.
-fn bundle_file(bundle: &TrustBundle) -> io::Result<File> {
+pub(super) fn bundle_file(bundle: &TrustBundle) -> io::Result<File> {
     let mut options = File::options();
     options.write(true).create(true).truncate(true).mode(0o644).custom_flags(libc::O_NOFOLLOW);
     let file = options.open(&bundle.path)?;

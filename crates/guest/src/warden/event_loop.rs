@@ -2,12 +2,12 @@
 //!
 //! One thread, one wait for everything. Nothing here blocks on any single party.
 
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
-use bastide_proto::container::{GAVE_UP, UP};
+use bastide_proto::container::{GAVE_UP, NETWORK, UP};
 use bastide_proto::warden::{LeaseEnd, RELEASE, WardenRequest, WardenResponse};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -17,6 +17,7 @@ use super::egress::Egress;
 use super::lease::Lease;
 use super::mounts::Mounts;
 use super::ports::{Ports, Source};
+use crate::packet;
 
 /// What is watched over.
 #[derive(Debug)]
@@ -46,6 +47,8 @@ pub(super) enum Event {
     OwnerGone,
     /// The owner says that the guest is up.
     OwnerSaysUp,
+    /// The owner wants a network for the first process of a container, which it has a descriptor of.
+    OwnerWantsNetwork(OwnedFd),
     /// The owner let go of a sandbox that had ended: nobody is left to wait for.
     Released,
     /// The owner could not make the sandbox, and left nothing of it.
@@ -168,9 +171,16 @@ impl EventLoop {
 
     /// What the owner says, or that it is gone; if it lets go, it is not watched any more.
     fn read_owner(&mut self) -> Option<Event> {
-        let owner = self.owner.as_mut()?;
+        let owner = self.owner.as_ref()?;
         let mut word = [0; 1];
-        match owner.read(&mut word) {
+        let (read, descriptor) = match packet::receive_some(owner, &mut word) {
+            Ok((read, descriptor)) => (Ok(read), descriptor),
+            Err(errno) => (Err(io::Error::from(errno)), None),
+        };
+        match read {
+            Ok(1..) if word == [NETWORK] && !self.is_up => {
+                Some(descriptor.map_or(Event::OwnerGone, Event::OwnerWantsNetwork))
+            }
             Ok(1..) if word == [RELEASE] => {
                 self.owner = None;
                 self.has_ended.then_some(Event::Released)

@@ -57,6 +57,8 @@ async fn refuses_a_policy_where_no_rung_holds_it(context: Context) -> Outcome {
     let options = CreateOptions::default().policy(policy_for(&allowed)?);
     let error = context.client().create(&Manifest::default(), options).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert!(error.message().contains("needs the rung `namespaces`"), "{error}");
+    let (local, container) = ("needs the rung `namespaces`", "cannot be had in this container");
+    assert!([local, container].iter().any(|why| error.message().contains(why)), "{error}");
+    assert!(error.hint().is_some());
     Ok(())
 }
