@@ -2,6 +2,7 @@
 
 pub mod admission;
 pub mod chaos;
+pub mod cluster;
 pub mod conformance;
 pub mod egress;
 pub mod engine;
