@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bastide_model::Manifest;
@@ -454,6 +455,8 @@ pub struct Connection {
     pub side: Option<SideSocket>,
     /// Whether the host's greeting was sent already, before the guest was there to answer.
     pub greeted: bool,
+    /// For how long the stream may stand still without being lost; not at all, where nothing brings it back.
+    pub outage: Duration,
 }
 
 /// A socket that passes file descriptors from the guest to the host.

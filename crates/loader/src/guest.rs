@@ -159,9 +159,10 @@ fn write_all(file: impl AsFd, mut bytes: &[u8]) -> Result<(), Errno> {
 
 #[cfg(test)]
 mod tests {
+    use std::borrow::ToOwned;
     use std::fs;
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
-    use std::path::{Path, PathBuf};
+    use std::path::PathBuf;
     use std::string::ToString;
     use std::vec::Vec;
 
@@ -195,7 +196,8 @@ mod tests {
     }
 
     fn program() -> (Vec<u8>, Vec<u8>, String) {
-        let bytes: Vec<u8> = (0..700_000_u32).flat_map(|n| (n * n / 7).to_le_bytes()).collect();
+        let bytes: Vec<u8> =
+            (0..700_000_u32).flat_map(|n| (n.wrapping_mul(n) / 7).to_le_bytes()).collect();
         let packed = zstd::bulk::compress(&bytes, 3).unwrap();
         let hash = blake3::hash(&bytes).to_hex().to_string();
         (bytes, packed, hash)
@@ -275,6 +277,5 @@ mod tests {
         let found = folders("/.bastide/bin/loader").unwrap();
         assert_eq!(found, ("/.bastide/bin".into(), "/.bastide/run".into()));
         assert_eq!(folders("loader"), None);
-        assert!(Path::new("/").exists());
     }
 }
