@@ -8,6 +8,7 @@ pub mod egress;
 pub mod engine;
 pub mod escape;
 pub mod fuzz;
+pub mod kubernetes;
 pub mod live;
 pub mod mounts;
 pub mod suite;

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::shell::{Outcome, cargo, read, say};
 
 /// Every crate, and the crates of ours it may depend on. Tests may use the test kit besides.
-const ALLOWED: [(&str, &[&str]); 22] = [
+const ALLOWED: [(&str, &[&str]); 23] = [
     ("bastide-archive", &["bastide-model"]),
     ("bastide-model", &[]),
     ("bastide-proto", &[]),
@@ -31,6 +31,7 @@ const ALLOWED: [(&str, &[&str]); 22] = [
     ),
     ("bastide-docker", &["bastide", "bastide-guest-bin", "bastide-mount-bin", "bastide-proto"]),
     ("bastide-sbx", &["bastide", "bastide-guest-bin", "bastide-proto"]),
+    ("bastide-kubernetes", &["bastide", "bastide-guest-bin", "bastide-proto", "bastide-wire"]),
     ("bastide-sbx-stand-in", &["bastide", "bastide-local"]),
     ("bastide-remote", &["bastide"]),
     ("bastide-runs", &["bastide", "bastide-model"]),
@@ -39,6 +40,7 @@ const ALLOWED: [(&str, &[&str]); 22] = [
         &[
             "bastide",
             "bastide-docker",
+            "bastide-kubernetes",
             "bastide-local",
             "bastide-remote",
             "bastide-runs",
