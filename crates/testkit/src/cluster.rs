@@ -1,6 +1,7 @@
 //! A Kubernetes cluster for tests: real programs on loopback, two nodes, with the images of the tests. Nothing is installed
 //! into the system, and `down` leaves nothing but what was fetched.
 
+mod enforcer;
 mod images;
 mod node;
 mod process;
@@ -112,8 +113,9 @@ impl Cluster {
     ///
     /// Fails if there is none.
     pub fn of(folder: &Path) -> io::Result<Self> {
-        let text = fs::read_to_string(folder.join("run/place"))
-            .map_err(|error| io::Error::new(error.kind(), format!("no cluster runs in {}", folder.display())))?;
+        let text = fs::read_to_string(folder.join("run/place")).map_err(|error| {
+            io::Error::new(error.kind(), format!("no cluster runs in {}", folder.display()))
+        })?;
         Ok(Self { folder: folder.to_owned(), place: serde_json::from_str(&text)? })
     }
 
@@ -167,9 +169,15 @@ impl Cluster {
     /// Keys, tokens and the files that name them.
     fn write_access(&self) -> io::Result<()> {
         let run = self.run();
-        run_quietly(Command::new("openssl").args(["genrsa", "-out"]).arg(run.join("sa.key")).arg("2048"))?;
+        run_quietly(
+            Command::new("openssl").args(["genrsa", "-out"]).arg(run.join("sa.key")).arg("2048"),
+        )?;
         let mut tokens = String::new();
-        for (number, (name, group)) in [("admin", "system:masters"), ("node", "system:masters"), ("user", "")].iter().enumerate() {
+        for (number, (name, group)) in
+            [("admin", "system:masters"), ("node", "system:masters"), ("user", "")]
+                .iter()
+                .enumerate()
+        {
             let token = read(Command::new("openssl").args(["rand", "-hex", "16"]))?;
             let token = token.trim();
             tokens.push_str(&format!("{token},{name},{number},{group}\n"));
@@ -195,15 +203,31 @@ impl Cluster {
         store.arg(format!("--initial-cluster=default={peers}"));
         process::start(&run, "etcd", &store)?;
         let mut server = Command::new(self.program("kube-apiserver"));
-        server.arg(format!("--etcd-servers={etcd}")).arg(format!("--secure-port={}", place.port(10)));
-        server.arg(format!("--cert-dir={}", path("certs"))).arg(format!("--token-auth-file={}", path("tokens.csv")));
+        server
+            .arg(format!("--etcd-servers={etcd}"))
+            .arg(format!("--secure-port={}", place.port(10)));
+        server
+            .arg(format!("--cert-dir={}", path("certs")))
+            .arg(format!("--token-auth-file={}", path("tokens.csv")));
         for option in ["--service-account-key-file", "--service-account-signing-key-file"] {
             server.arg(format!("{option}={}", path("sa.key")));
         }
         server.arg(format!("--service-cluster-ip-range={}", place.services()));
-        server.args(["--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--authorization-mode=Node,RBAC"]);
-        server.args(["--service-account-issuer=https://kubernetes.default.svc", "--api-audiences=api", "--event-ttl=10m"]);
-        server.args(["--endpoint-reconciler-type=none", "--allow-privileged=true", "--kubelet-preferred-address-types=Hostname"]);
+        server.args([
+            "--bind-address=127.0.0.1",
+            "--advertise-address=127.0.0.1",
+            "--authorization-mode=Node,RBAC",
+        ]);
+        server.args([
+            "--service-account-issuer=https://kubernetes.default.svc",
+            "--api-audiences=api",
+            "--event-ttl=10m",
+        ]);
+        server.args([
+            "--endpoint-reconciler-type=none",
+            "--allow-privileged=true",
+            "--kubelet-preferred-address-types=Hostname",
+        ]);
         server.arg("--enable-admission-plugins=ResourceQuota");
         server.arg(format!("--audit-log-path={}", path("audit.log")));
         server.arg(format!("--audit-policy-file={}", path("audit.json")));
@@ -213,11 +237,19 @@ impl Cluster {
         self.wait("apiserver", || self.answers())?;
         let mut manager = Command::new(self.program("kube-controller-manager"));
         manager.arg(format!("--service-account-private-key-file={}", path("sa.key")));
-        manager.arg(format!("--cert-dir={}", path("certs-kcm"))).arg(format!("--secure-port={}", place.port(11)));
-        manager.args(["--use-service-account-credentials=false", "--node-monitor-period=1s", "--node-monitor-grace-period=8s"]);
+        manager
+            .arg(format!("--cert-dir={}", path("certs-kcm")))
+            .arg(format!("--secure-port={}", place.port(11)));
+        manager.args([
+            "--use-service-account-credentials=false",
+            "--node-monitor-period=1s",
+            "--node-monitor-grace-period=8s",
+        ]);
         manager.arg("--controllers=*,-cloud-node-lifecycle-controller,-service-lb-controller,-node-route-controller");
         let mut scheduler = Command::new(self.program("kube-scheduler"));
-        scheduler.arg(format!("--cert-dir={}", path("certs-ks"))).arg(format!("--secure-port={}", place.port(12)));
+        scheduler
+            .arg(format!("--cert-dir={}", path("certs-ks")))
+            .arg(format!("--secure-port={}", place.port(12)));
         for (name, mut command) in [("kcm", manager), ("scheduler", scheduler)] {
             command.arg(format!("--kubeconfig={}", self.kubeconfig().display()));
             command.args(["--leader-elect=false", "--bind-address=127.0.0.1"]);
@@ -260,14 +292,26 @@ impl Cluster {
             rest();
         }
         process::start_again(&self.run(), &name)?;
-        let number = name.trim_start_matches(|letter: char| !letter.is_ascii_digit()).parse().unwrap_or(0);
+        let number =
+            name.trim_start_matches(|letter: char| !letter.is_ascii_digit()).parse().unwrap_or(0);
         if name.starts_with("containerd") {
             return self.wait(&name, || node::engine_answers(self, number));
         }
         if name.starts_with("kubelet") {
-            return self.wait(&name, || node::is_ready(self, number));
+            return self.wait(&name, || {
+                node::kubelet_answers(self, number) && node::is_ready(self, number)
+            });
         }
         self.wait(&name, || self.answers())
+    }
+
+    /// Has the network keep pods closed that are labelled so, or not any more.
+    ///
+    /// # Errors
+    ///
+    /// Fails where there is no `nft`, or if it is so already.
+    pub fn enforce(&self, is_enforced: bool) -> io::Result<()> {
+        if is_enforced { enforcer::start(self) } else { enforcer::end(self) }
     }
 
     /// Kills a process of the cluster for good.
@@ -286,6 +330,7 @@ impl Cluster {
     /// Fails if files cannot be removed.
     pub fn down(&self) -> io::Result<()> {
         let run = self.run();
+        drop(enforcer::end(self));
         node::end_all(self);
         for name in ["scheduler", "kcm", "apiserver", "etcd"] {
             drop(process::kill(&run, name));

@@ -31,6 +31,12 @@ enum What {
     Up(Named),
     /// End that cluster, and remove what it left on this machine
     Down,
+    /// Start or end the tests' own enforcer of closed networks: the bridge of the cluster keeps no policy by itself
+    Enforce {
+        /// End it
+        #[arg(long)]
+        off: bool,
+    },
     /// Kill a process of that cluster and start it again: apiserver, etcd, kcm, scheduler, kubelet, containerd
     Restart {
         /// Which
@@ -63,6 +69,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
             Ok(())
         }
         What::Down => Ok(Cluster::of(&folder())?.down()?),
+        What::Enforce { off } => Ok(Cluster::of(&folder())?.enforce(!off)?),
         What::Restart { name, pause } => {
             Ok(Cluster::of(&folder())?.restart(name, Duration::from_secs(*pause))?)
         }
@@ -160,9 +167,16 @@ fn prepare_with(kubectl: &dyn Fn(&[&str]) -> Command, file: &Path) -> Outcome<Pa
         return Err("kubectl did not apply the manifest".into());
     }
     let token = read(&mut kubectl(&[
-        "create", "token", USER, "--namespace", NAMESPACE, "--duration", "24h",
+        "create",
+        "token",
+        USER,
+        "--namespace",
+        NAMESPACE,
+        "--duration",
+        "24h",
     ]))?;
-    let shown = read(&mut kubectl(&["config", "view", "--minify", "--flatten", "--output", "json"]))?;
+    let shown =
+        read(&mut kubectl(&["config", "view", "--minify", "--flatten", "--output", "json"]))?;
     let mut shown: Value = serde_json::from_str(&shown)?;
     shown["users"] = json!([{"name": USER, "user": {"token": token.trim()}}]);
     let server = shown["clusters"][0]["name"].clone();

@@ -2,9 +2,11 @@
 //! of their pods are seen by nobody else, and two kubelets on one machine leave each other's alone.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::json;
 
@@ -80,6 +82,20 @@ pub(super) fn start(cluster: &Cluster, number: u8) -> io::Result<()> {
 /// Whether the engine of a node answers.
 pub(super) fn engine_answers(cluster: &Cluster, number: u8) -> bool {
     run_quietly(ctr(cluster, number).arg("version")).is_ok()
+}
+
+/// Whether the kubelet of a node answers: what the API says of it may be of before.
+pub(super) fn kubelet_answers(cluster: &Cluster, number: u8) -> bool {
+    let ask = || -> io::Result<String> {
+        let (host, port) = (cluster.place.node(number), cluster.place.port(15));
+        let mut stream = TcpStream::connect((host.as_str(), port))?;
+        stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+        stream.write_all(b"GET /healthz HTTP/1.0\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    };
+    ask().is_ok_and(|answer| answer.contains(" 200 "))
 }
 
 /// Whether a node says that it is ready.
@@ -206,7 +222,8 @@ pub(super) fn end_all(cluster: &Cluster) {
         // Whatever is gone already is what is wanted, here and below.
         drop(process::kill(&cluster.run(), &format!("kubelet{number}")));
         for _ in 0..20 {
-            let tasks = read(ctr(cluster, number).args(["tasks", "list", "--quiet"])).unwrap_or_default();
+            let tasks =
+                read(ctr(cluster, number).args(["tasks", "list", "--quiet"])).unwrap_or_default();
             if tasks.trim().is_empty() {
                 break;
             }
@@ -259,7 +276,9 @@ pub(super) fn clear_away(cluster: &Cluster) {
 /// Ends what watches over containers of this cluster alone: engines leave it running.
 fn end_shims(run: &Path) {
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
         let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
         let line = String::from_utf8_lossy(&line).into_owned();
         let is_ours = line.contains("containerd-shim") && line.contains(&run.display().to_string());

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process};
 
 use super::rest;
 
@@ -24,9 +24,11 @@ pub(super) fn start(run: &Path, name: &str, command: &Command) -> io::Result<()>
 
 /// Starts a process as it was started before.
 pub(super) fn start_again(run: &Path, name: &str) -> io::Result<()> {
-    let words: Vec<String> = serde_json::from_slice(&fs::read(run.join(format!("{name}.command")))?)?;
+    let words: Vec<String> =
+        serde_json::from_slice(&fs::read(run.join(format!("{name}.command")))?)?;
     let (program, arguments) = words.split_first().ok_or(io::ErrorKind::InvalidData)?;
-    let log = fs::File::options().create(true).append(true).open(run.join(format!("{name}.log")))?;
+    let log =
+        fs::File::options().create(true).append(true).open(run.join(format!("{name}.log")))?;
     // By a shell in between, which ends at once: whoever starts it has no child to collect.
     let mut command = Command::new("setsid");
     command.args(["--fork", "sh", "-c", "echo $$ > \"$0\" && exec \"$@\""]);
@@ -57,13 +59,15 @@ pub(super) fn is_alive(run: &Path, name: &str) -> bool {
 }
 
 fn is_zombie(pid: Pid) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+    let stat =
+        fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
     stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z'))
 }
 
 /// Kills a process, and waits until it is gone.
 pub(super) fn kill(run: &Path, name: &str) -> io::Result<()> {
-    let pid = find(run, name).ok_or_else(|| io::Error::other(format!("the cluster has no {name}")))?;
+    let pid =
+        find(run, name).ok_or_else(|| io::Error::other(format!("the cluster has no {name}")))?;
     // One that has ended is what is wanted.
     let _ = kill_process(pid, Signal::KILL);
     let deadline = Instant::now() + GONE;
@@ -74,6 +78,15 @@ pub(super) fn kill(run: &Path, name: &str) -> io::Result<()> {
         rest();
     }
     fs::remove_file(run.join(format!("{name}.pid")))
+}
+
+/// As [`kill`], with every process that it started.
+pub(super) fn kill_session(run: &Path, name: &str) -> io::Result<()> {
+    if let Some(pid) = find(run, name) {
+        // It leads a session and a group of its own.
+        let _ = kill_process_group(pid, Signal::KILL);
+    }
+    kill(run, name)
 }
 
 pub(super) fn last_words(run: &Path, name: &str) -> String {

@@ -87,9 +87,13 @@ fn unpack(bin: &Path, archive: &Path) -> io::Result<()> {
 /// Fetches packages with lists of our own: the system's stay as they are.
 fn fetch(folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder.join("lists/partial"))?;
-    let mirror = mirror().ok_or_else(|| io::Error::other("no package source of Debian is set up here"))?;
+    let mirror =
+        mirror().ok_or_else(|| io::Error::other("no package source of Debian is set up here"))?;
     let list = folder.join("sources.list");
-    fs::write(&list, ["bookworm", "trixie"].map(|release| format!("deb {mirror} {release} main\n")).concat())?;
+    fs::write(
+        &list,
+        ["bookworm", "trixie"].map(|release| format!("deb {mirror} {release} main\n")).concat(),
+    )?;
     let apt = || {
         let mut apt = Command::new("apt-get");
         for (option, value) in [
