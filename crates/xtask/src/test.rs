@@ -112,7 +112,8 @@ fn run_suites(
         notes.push(format!("skipped the suites of Kubernetes: {why}"));
     }
     let others = [(LOCAL, "trials"), (LOCAL, "leaks"), ("bastide-runs", "runs")];
-    let mut suites = Suites::of(6 + others.len() + usize::from(arguments.full));
+    let mut suites =
+        Suites::of(6 + others.len() + usize::from(cluster.is_ok()) + usize::from(arguments.full));
     suites.run("unit and integration tests", || {
         run_tests(settings, engine.as_ref().ok(), cluster.as_ref().ok())
     });
@@ -125,6 +126,16 @@ fn run_suites(
             Ok(())
         }
     });
+    if let Ok(cluster) = &cluster {
+        // Everything else that uses it is over.
+        suites.run("a cluster whose parts are killed", || {
+            let mut command = cargo(&["test", "--workspace", "--test", "faults"]);
+            command.envs(settings.variables()).env("BASTIDE_TEST_FAULTS", "1");
+            command.envs([cluster.variable()]).env("TMPDIR", settings.scratch);
+            command.args(["--", "--test-threads=1"]);
+            run_command(&mut with_signals(command))
+        });
+    }
     // It takes memory, and nothing needs it from here on.
     drop((engine, cluster));
     suites.run("examples in the documentation", || {
