@@ -21,9 +21,9 @@ use crate::boot::Boot;
 use crate::cluster::{Call, Cluster};
 use crate::end::{PodState, end, state};
 use crate::guest_parts::GuestParts;
+use crate::link::is_gone;
 use crate::objects::{Pod, Version};
 use crate::options::MadeWith;
-use crate::pod::guest_command;
 use crate::removal::{remove_claim, remove_job, remove_own_job};
 use crate::rights::{self, Need};
 use crate::sightings::Sightings;
@@ -284,11 +284,9 @@ impl Backend for KubernetesBackend {
         };
         let token = load_token(&state.dir).map_err(|error| not_connected(&machine.id, error))?;
         let cluster = self.cluster_of(&state).await?;
-        let words = guest_command("dial");
-        let words: Vec<_> = words.iter().map(String::as_str).collect();
         let opened =
-            cluster.exec(&state.pod, &words).await.map_err(|error| match error.status() {
-                Some(404) => {
+            cluster.dial(&state.pod).await.map_err(|error| match is_gone(&error, &state.pod) {
+                true => {
                     let message = format!(
                         "session {} is not running: its pod {} is gone",
                         machine.id, state.pod
@@ -296,9 +294,9 @@ impl Backend for KubernetesBackend {
                     Error::new(ErrorKind::BackendLost, message)
                         .with_context("reason", "backend_lost")
                 }
-                _ => error,
+                false => error,
             })?;
-        Ok(Connection { stream: opened.stream, token, side: None, greeted: false })
+        cluster.link(&state.pod, opened.stream, &token).await
     }
 
     async fn inspect(&self, machine: &Machine) -> Result<MachineStatus> {
@@ -385,6 +383,10 @@ impl Backend for KubernetesBackend {
             }
         }
         Ok(orphans)
+    }
+
+    fn lets_go_by_link(&self) -> bool {
+        true
     }
 
     /// What is stored of a session is what is stored of one on this machine: it is believed about nothing.

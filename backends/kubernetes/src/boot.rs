@@ -3,13 +3,10 @@
 use std::io;
 use std::time::Duration;
 
-use bastide::backend::{Duplex, Retained};
-use bastide::{Booted, Connection, Error, ErrorKind, Machine, MachineSpec, Result, SessionFolder};
-use bastide_proto::boot::{Resolver, ResourceLimits};
-use bastide_proto::container::{ContainerReport, ContainerSpec, ContainerUp, MAX_SPEC};
+use bastide::backend::{KeepAlive, Retained};
+use bastide::{Booted, Error, ErrorKind, Machine, MachineSpec, Result, SessionFolder};
 use bastide_proto::hello::Token;
-use bastide_proto::{LENGTH_BYTES, prefixed_length};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use bastide_proto::pod::PodUp;
 use tokio::time::Instant;
 
 use crate::backend::NAME;
@@ -17,32 +14,17 @@ use crate::cluster::{Call, Cluster};
 use crate::end::{PodState, cannot_begin, late, state};
 use crate::failure::shortened;
 use crate::guest_parts::GuestParts;
+use crate::link::TiedByLink;
+use crate::meeting::{Called, RunningPod};
 use crate::objects::{Job, NamedObject, Pod, Version};
 use crate::options::MadeWith;
-use crate::pod::{Plan, SESSION_LABEL, guest_command, object_name};
+use crate::pod::{Plan, SESSION_LABEL, object_name};
+use crate::progress::Progress;
+use crate::proof;
 use crate::receipt::receipt;
 use crate::removal::{remove_claim, remove_job};
 use crate::state::{State, forget_end, make_token};
 use crate::watch::{PodEvent, PodWatch};
-
-/// When the guest is called for the first time after a node has its pod: most are there by then, and the cluster says
-/// so later.
-const FIRST_CALL: Duration = Duration::from_millis(400);
-
-/// When it is called again. After the last of these the cluster's word is waited for.
-const NEXT_CALL: Duration = Duration::from_millis(350);
-
-/// How often it is called before the cluster says that its container runs.
-const EARLY_CALLS: u32 = 2;
-
-/// When it is called again that runs and does not answer.
-const LATE_CALL: Duration = Duration::from_millis(250);
-
-/// How often a guest whose container runs is called.
-const LATE_CALLS: u32 = 40;
-
-/// How long the guest may take to start what it starts.
-const REPORT: Duration = Duration::from_secs(30);
 
 /// How long to wait before a watch that broke is opened again, at first and at most.
 const WATCH_AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -64,20 +46,6 @@ pub(crate) struct Boot<'a> {
     pub(crate) progress: Option<&'a (dyn Fn(&str) + Send + Sync)>,
 }
 
-/// A pod whose guest has answered.
-struct RunningPod {
-    pod: Pod,
-    report: ContainerUp,
-    stream: Box<dyn Duplex>,
-}
-
-/// How a call of the guest went.
-enum Called {
-    Up(Box<RunningPod>),
-    /// It is not there yet, and what was said instead.
-    NotYet(String),
-}
-
 impl Boot<'_> {
     /// Brings the pod of a session up. When this fails, nothing of it is left in the cluster.
     pub(crate) async fn run(self) -> Result<Booted> {
@@ -91,8 +59,8 @@ impl Boot<'_> {
                 return Err(error);
             }
         };
-        match self.start(&job, &token).await {
-            Ok(up) => self.booted(&job, up, &token, kept),
+        match self.start(&job, &token, kept).await {
+            Ok(booted) => Ok(booted),
             Err(error) => {
                 // The first failure is the one to tell; what stays is found by a sweep.
                 drop(remove_job(self.cluster, self.folder.id(), &job.metadata.uid).await);
@@ -150,16 +118,18 @@ impl Boot<'_> {
         })
     }
 
-    /// Watches the pod until its guest has answered.
-    async fn start(&self, job: &Job, token: &Token) -> Result<RunningPod> {
+    /// Watches the pod until its guest has answered, and opens the link.
+    async fn start(&self, job: &Job, token: &Token, kept: bool) -> Result<Booted> {
         let most = self.made_with.options.boot_time();
         let message = self.message(token).map_err(|error| self.failed(&error))?;
         let mut progress = Progress::new(self.progress);
         let waiting = self.wait(job, &message, &mut progress);
-        match tokio::time::timeout(most, waiting).await {
-            Ok(done) => done,
-            Err(_) => Err(late(progress.pod.as_ref(), most)),
-        }
+        let up = match tokio::time::timeout(most, waiting).await {
+            Ok(up) => up?,
+            Err(_) => return Err(late(progress.pod.as_ref(), most)),
+        };
+        proof::check(self.spec.network, &self.made_with.options, &up.report)?;
+        self.booted(job, up, token, kept).await
     }
 
     async fn wait(
@@ -263,74 +233,7 @@ impl Boot<'_> {
         shortened(&log.unwrap_or_default())
     }
 
-    /// Calls the guest, and tells it what the session is.
-    async fn call(&self, pod: Pod, message: &[u8]) -> Result<Called> {
-        let words = guest_command("dial");
-        let words: Vec<_> = words.iter().map(String::as_str).collect();
-        let opened = match self.cluster.exec(&pod.metadata.name, &words).await {
-            Ok(opened) => opened,
-            // The node does not know the container yet, or does not answer for a moment.
-            Err(error)
-                if matches!(error.status(), Some(400 | 404 | 429 | 500 | 502 | 503 | 504)) =>
-            {
-                return Ok(Called::NotYet(error.message().to_owned()));
-            }
-            Err(error) if error.kind() == ErrorKind::BackendLost => {
-                return Ok(Called::NotYet(error.message().to_owned()));
-            }
-            Err(error) => return Err(error),
-        };
-        let mut stream = opened.stream;
-        match tokio::time::timeout(REPORT, exchange(&mut stream, message)).await {
-            Ok(Ok(ContainerReport::Up(report))) => {
-                Ok(Called::Up(Box::new(RunningPod { pod, report, stream })))
-            }
-            Ok(Ok(ContainerReport::Failed(failure))) => {
-                let system = io::Error::from_raw_os_error(failure.errno);
-                let message = format!("cannot {}: {system}", shortened(&failure.step));
-                Err(Error::new(ErrorKind::Unsupported, message))
-            }
-            Ok(Err(error)) => Ok(Called::NotYet(format!("{error} {}", opened.end.reason()))),
-            Err(_) => {
-                let message =
-                    format!("the guest of session {} did not start in time", self.folder.id());
-                Err(Error::new(ErrorKind::AgentLost, message))
-            }
-        }
-    }
-
-    fn message(&self, token: &Token) -> io::Result<Vec<u8>> {
-        bastide_proto::encode_prefixed(&self.container_spec(token)).map_err(io::Error::other)
-    }
-
-    fn container_spec(&self, token: &Token) -> ContainerSpec {
-        let grants = |read_only: bool| {
-            let kept = self.spec.grants.iter().filter(move |grant| grant.read_only == read_only);
-            kept.map(|grant| grant.path.as_str().to_owned())
-        };
-        let root = self.spec.root.as_str().to_owned();
-        let limits = &self.spec.limits;
-        ContainerSpec {
-            token: token.0,
-            user: None,
-            limits: ResourceLimits {
-                memory: None,
-                pids: limits.pids,
-                cpu_millis: limits.cpu_millis,
-                disk: limits.disk,
-            },
-            writable: std::iter::once(root).chain(grants(false)).collect(),
-            readable: grants(true).collect(),
-            identities: Vec::new(),
-            writes_to_host: false,
-            resolver: Resolver::default(),
-            filtered: true,
-            new_privileges: false,
-            mounts: false,
-        }
-    }
-
-    fn booted(&self, job: &Job, up: RunningPod, token: &Token, kept: bool) -> Result<Booted> {
+    async fn booted(&self, job: &Job, up: RunningPod, token: &Token, kept: bool) -> Result<Booted> {
         let options = &self.made_with.options;
         let container = up.pod.container();
         let state = State {
@@ -352,13 +255,13 @@ impl Boot<'_> {
             backend: NAME.to_owned(),
             state,
             receipt: receipt(self.version, self.spec, options, &up.pod, &up.report),
-            environment: Vec::new(),
+            environment: environment(&up.report),
             protocol: bastide_proto::VERSION,
         };
-        let connection =
-            Connection { stream: up.stream, token: token.clone(), side: None, greeted: false };
+        let connection = self.cluster.link(&up.pod.metadata.name, up.stream, token).await?;
+        let keep_alive = Some(KeepAlive::new(TiedByLink));
         let retained = if kept { Retained::Files } else { Retained::Nothing };
-        Ok(Booted { machine, connection: Some(connection), keep_alive: None, retained })
+        Ok(Booted { machine, connection: Some(connection), keep_alive, retained })
     }
 
     fn failed(&self, error: &io::Error) -> Error {
@@ -368,68 +271,10 @@ impl Boot<'_> {
     }
 }
 
-/// How far a pod has come.
-struct Progress<'a> {
-    pod: Option<Pod>,
-    /// When the guest is called next, once its pod is on a node.
-    next_call: Option<Instant>,
-    early: u32,
-    late: u32,
-    tell: Option<&'a (dyn Fn(&str) + Send + Sync)>,
-    told: String,
-}
-
-impl<'a> Progress<'a> {
-    fn new(tell: Option<&'a (dyn Fn(&str) + Send + Sync)>) -> Self {
-        Self { pod: None, next_call: None, early: 0, late: 0, tell, told: String::new() }
-    }
-
-    /// Notes how the pod is now, and when to call its guest.
-    fn see(&mut self, pod: Pod) {
-        let now = Instant::now();
-        let was_placed = self.pod.as_ref().is_some_and(|before| !before.spec.node_name.is_empty());
-        let was_running = self.pod.as_ref().is_some_and(Pod::is_running);
-        if pod.is_running() && !was_running {
-            self.next_call = Some(now);
-        } else if !pod.spec.node_name.is_empty() && !was_placed {
-            self.next_call = Some(now + FIRST_CALL);
-        }
-        let said = match (pod.spec.node_name.as_str(), pod.condition("PodScheduled")) {
-            ("", Some(scheduled)) if scheduled.status == "False" => shortened(&scheduled.message),
-            ("", _) => String::new(),
-            (node, _) => format!("the pod is on node {node}"),
-        };
-        if let Some(tell) = self.tell
-            && !said.is_empty()
-            && said != self.told
-        {
-            tell(&said);
-            self.told = said;
-        }
-        self.pod = Some(pod);
-    }
-
-    /// Notes that the guest did not answer, and when to call it again.
-    fn called(&mut self, why: String) -> Result<()> {
-        let is_running = self.pod.as_ref().is_some_and(Pod::is_running);
-        let wait = match is_running {
-            true => {
-                self.late += 1;
-                (self.late < LATE_CALLS).then_some(LATE_CALL)
-            }
-            false => {
-                self.early += 1;
-                (self.early < EARLY_CALLS).then_some(NEXT_CALL)
-            }
-        };
-        self.next_call = wait.map(|wait| Instant::now() + wait);
-        if is_running && wait.is_none() {
-            let message =
-                format!("the container runs, but its guest cannot be reached: {}", shortened(&why));
-            return Err(Error::new(ErrorKind::BackendLost, message));
-        }
-        Ok(())
-    }
+/// What commands start with: what the image says, as far as it is text.
+fn environment(up: &PodUp) -> Vec<(String, String)> {
+    let text = |bytes: &[u8]| std::str::from_utf8(bytes).ok().map(str::to_owned);
+    up.environment.iter().filter_map(|(key, value)| Some((text(key)?, text(value)?))).collect()
 }
 
 /// Waits until then, or for ever.
@@ -442,15 +287,4 @@ async fn until(when: Option<Instant>) {
 
 fn is_of(pod: &Pod, job: &Job) -> bool {
     pod.metadata.owner_references.iter().any(|owner| owner.uid == job.metadata.uid)
-}
-
-async fn exchange(stream: &mut Box<dyn Duplex>, message: &[u8]) -> io::Result<ContainerReport> {
-    stream.write_all(message).await?;
-    stream.flush().await?;
-    let mut prefix = [0; LENGTH_BYTES];
-    stream.read_exact(&mut prefix).await?;
-    let length = prefixed_length(prefix, MAX_SPEC).ok_or(io::ErrorKind::InvalidData)?;
-    let mut body = vec![0; length];
-    stream.read_exact(&mut body).await?;
-    bastide_proto::decode::<ContainerReport>(&body).map_err(io::Error::other)
 }

@@ -3,6 +3,7 @@
 use bastide::{MachineSpec, NetworkAccess, Result, SessionId};
 use bastide_guest_bin::HASH;
 use bastide_proto::container::{BIN_PATH, RUN_PATH};
+use bastide_proto::pod::POD;
 use serde_json::{Map, Value, json};
 
 use crate::KubernetesOptions;
@@ -51,8 +52,9 @@ pub(crate) fn object_name(id: &SessionId) -> String {
 }
 
 /// The words that start a program of the guest in a pod.
-pub(crate) fn guest_command(word: &str) -> [String; 3] {
-    [format!("{BIN_PATH}/loader"), HASH.to_owned(), word.to_owned()]
+pub(crate) fn guest_command(words: &[&str]) -> Vec<String> {
+    let loader = format!("{BIN_PATH}/loader");
+    [loader.as_str(), HASH].iter().chain(words).map(|word| (*word).to_owned()).collect()
 }
 
 impl Plan<'_> {
@@ -165,7 +167,7 @@ impl Plan<'_> {
             "name": CONTAINER,
             "image": options.image,
             "imagePullPolicy": pull,
-            "command": guest_command("container"),
+            "command": guest_command(&["container", POD]),
             "securityContext": {
                 "allowPrivilegeEscalation": false,
                 "readOnlyRootFilesystem": options.read_only_root,

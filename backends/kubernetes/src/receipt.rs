@@ -4,6 +4,7 @@ use bastide::MachineSpec;
 use bastide::backend::ResourceLimits;
 use bastide::model::receipt::{Limit, Limits, NetworkAccess, Receipt, Rung};
 use bastide_proto::container::ContainerUp;
+use bastide_proto::pod::PodUp;
 
 use crate::KubernetesOptions;
 use crate::objects::{Pod, Version};
@@ -17,15 +18,22 @@ pub(crate) fn receipt(
     spec: &MachineSpec,
     options: &KubernetesOptions,
     pod: &Pod,
-    up: &ContainerUp,
+    report: &PodUp,
 ) -> Receipt {
+    let up = &report.container;
     let name = up.user_name.as_deref().unwrap_or("user");
     let user = format!("{name} ({})", up.user.uid);
     let mut receipt = Receipt::new(Rung::Container, spec.network, user);
     receipt.walls.push(machine(version, pod));
-    receipt.walls.push("no token of a service account, and no variables of services".to_owned());
+    match report.has_cluster_token {
+        false => receipt.walls.push("no token of a service account".to_owned()),
+        true => {
+            let open = "a token of the cluster's, which something in the cluster put into the pod";
+            receipt.not_enforced.push(open.to_owned());
+        }
+    }
     network(&mut receipt, spec.network, options);
-    users(&mut receipt, options, pod, up);
+    users(&mut receipt, options, pod, report);
     filters(&mut receipt, up);
     if options.read_only_root {
         receipt.walls.push("own root, read-only but for the workspace and /tmp".to_owned());
@@ -74,9 +82,13 @@ fn network(receipt: &mut Receipt, network: NetworkAccess, options: &KubernetesOp
     }
 }
 
-fn users(receipt: &mut Receipt, options: &KubernetesOptions, pod: &Pod, up: &ContainerUp) {
+fn users(receipt: &mut Receipt, options: &KubernetesOptions, pod: &Pod, report: &PodUp) {
+    let up = &report.container;
     match pod.spec.host_users {
-        Some(false) => receipt.walls.push("user namespace of the pod".to_owned()),
+        // What the cluster says counts if the kernel says so too.
+        Some(false) if is_mapped(&report.uid_map) => {
+            receipt.walls.push("user namespace of the pod".to_owned())
+        }
         _ => {
             let open = "ids: those inside are the node's own, without a user namespace between";
             receipt.not_enforced.push(open.to_owned());
@@ -95,6 +107,12 @@ fn users(receipt: &mut Receipt, options: &KubernetesOptions, pod: &Pod, up: &Con
         let only = "users: commands run as one user only, and the guest with them";
         receipt.not_enforced.push(only.to_owned());
     }
+}
+
+/// Whether ids inside are others than those of the node.
+fn is_mapped(uid_map: &str) -> bool {
+    let mut first = uid_map.split_whitespace();
+    matches!((first.next(), first.next()), (Some("0"), Some(outside)) if outside != "0")
 }
 
 fn filters(receipt: &mut Receipt, up: &ContainerUp) {

@@ -134,6 +134,11 @@ pub trait Backend: fmt::Debug + Send + Sync {
         None
     }
 
+    /// Whether a machine ends by a clock of its own, unless its guest is told to go on without whoever made it.
+    fn lets_go_by_link(&self) -> bool {
+        false
+    }
+
     /// How leases of machines are kept, if anybody on this host keeps them alive.
     fn leases(&self) -> Option<&dyn Leases> {
         None

@@ -61,7 +61,7 @@ pub struct PodUp {
     pub folder: String,
     /// Whom it was started as.
     pub started_as: UserAndGroup,
-    /// What became of each address that was to be tried, in that order.
+    /// What became of each address that was to be tried, in that order; then of the API server's, where the cluster told it.
     pub probes: Vec<ProbeResult>,
     /// Whether a token of the cluster's lies inside.
     pub has_cluster_token: bool,

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
@@ -37,8 +38,10 @@ pub(super) fn wait(patience: Patience) -> io::Result<Option<HostConnection>> {
         Patience::Endless => None,
     };
     let (host, PodSpec { container, lease, probes }) = await_host(&listener, most)?;
-    let probes = probe(&probes);
-    let environment = of_image(&fs::read("/proc/self/environ").unwrap_or_default());
+    let variables = fs::read("/proc/self/environ").unwrap_or_default();
+    let tried: Vec<_> = probes.into_iter().chain(api_server(&variables)).collect();
+    let probes = probe(&tried);
+    let environment = of_image(&variables);
     let pod = Some(PodPlan { lease, probes, environment });
     Ok(Some(HostConnection { host, spec: container, pod, listener }))
 }
@@ -70,6 +73,18 @@ impl PodPlan {
             uid_map: fs::read_to_string("/proc/self/uid_map").unwrap_or_default(),
         }))
     }
+}
+
+/// Where the cluster says that its API server is, which every pod is told. It must be no more reachable than the addresses
+/// that the host names.
+fn api_server(environment: &[u8]) -> Option<SocketAddr> {
+    let value = |name: &str| {
+        let mut all = environment.split(|byte| *byte == 0);
+        let text = all.find_map(|variable| variable.strip_prefix(name.as_bytes()))?;
+        std::str::from_utf8(text).ok()
+    };
+    let host = value("KUBERNETES_SERVICE_HOST=")?.parse().ok()?;
+    Some(SocketAddr::new(host, value("KUBERNETES_SERVICE_PORT=")?.parse().ok()?))
 }
 
 /// The variables of an environment, less what a cluster says about its services.
@@ -120,6 +135,17 @@ mod tests {
             ("A", "b=c"),
         ];
         assert_eq!(kept, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    }
+
+    #[test]
+    fn finds_the_api_server_in_what_every_pod_is_told() {
+        let told = b"A=b\0KUBERNETES_SERVICE_HOST=10.96.0.1\0KUBERNETES_SERVICE_PORT=443\0";
+        assert_eq!(api_server(told), Some("10.96.0.1:443".parse().unwrap()));
+        for nothing in
+            [&b"A=b\0"[..], b"KUBERNETES_SERVICE_HOST=name\0KUBERNETES_SERVICE_PORT=443\0"]
+        {
+            assert_eq!(api_server(nothing), None);
+        }
     }
 
     #[test]

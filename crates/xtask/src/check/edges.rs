@@ -31,7 +31,7 @@ const ALLOWED: [(&str, &[&str]); 23] = [
     ),
     ("bastide-docker", &["bastide", "bastide-guest-bin", "bastide-mount-bin", "bastide-proto"]),
     ("bastide-sbx", &["bastide", "bastide-guest-bin", "bastide-proto"]),
-    ("bastide-kubernetes", &["bastide", "bastide-guest-bin", "bastide-proto", "bastide-wire"]),
+    ("bastide-kubernetes", &["bastide", "bastide-guest-bin", "bastide-proto"]),
     ("bastide-sbx-stand-in", &["bastide", "bastide-local"]),
     ("bastide-remote", &["bastide"]),
     ("bastide-runs", &["bastide", "bastide-model"]),
