@@ -11,7 +11,7 @@ use bastide_testkit::cluster::{Cluster, find_program};
 use bastide_testkit::kubernetes::KUBECONFIG;
 use serde_json::{Value, json};
 
-use crate::shell::{Outcome, cargo, read, say, top};
+use crate::shell::{Outcome, cargo, read, run as command, say, top};
 
 /// The namespace of the tests, which takes only pods that keep to Pod Security `restricted`.
 const NAMESPACE: &str = "bastide-test";
@@ -157,9 +157,10 @@ fn prepare_named(named: &Named) -> Outcome<PathBuf> {
 
 /// Makes the namespace with all an administrator is told to apply, and a file that has the rights of a user there.
 fn prepare_with(kubectl: &dyn Fn(&[&str]) -> Command, file: &Path) -> Outcome<PathBuf> {
-    let manifest =
-        cargo(&["run", "--quiet", "--", "kubernetes", "manifest", "--namespace", NAMESPACE]);
-    let manifest = read(&mut { manifest })?;
+    // With the features that everything is tested with.
+    command(&mut cargo(&["build", "--quiet", "--workspace", "--bin", "bastide"]))?;
+    let mut program = Command::new(top().join("target/debug/bastide"));
+    let manifest = read(program.args(["kubernetes", "manifest", "--namespace", NAMESPACE]))?;
     let mut apply = kubectl(&["apply", "-f", "-"]);
     let mut apply = apply.stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
     apply.stdin.take().ok_or("no input of kubectl")?.write_all(manifest.as_bytes())?;
