@@ -174,7 +174,7 @@ fn remove_group(group: &Path) -> bool {
 fn write_settings(cluster: &Cluster, number: u8) -> io::Result<()> {
     let (folder, place) = (folder(cluster, number), cluster.place);
     let network = json!({"cniVersion": "0.4.0", "name": "bastide-test", "plugins": [{
-        "type": "bridge", "bridge": format!("{}b0", place.tag()), "isGateway": true, "ipMasq": false,
+        "type": "bridge", "bridge": format!("{}b0", place.tag()), "isDefaultGateway": true, "ipMasq": false,
         "ipam": {"type": "host-local", "dataDir": cluster.run().join("ipam"), "ranges": [[{"subnet": place.pods()}]]},
     }]});
     fs::write(folder.join("cni/10-bastide-test.conflist"), network.to_string())?;
