@@ -20,7 +20,7 @@ use bastide::{
 use bastide_guest_bin::{GuestBinary, InstalledProgram};
 use bastide_proto::GuestPath;
 use bastide_proto::warden::WardenRequest;
-use tokio::sync::OnceCell;
+use bastide_sidecar_bin::Sidecar;
 
 use crate::boot::{Boot, inspect, stop};
 use crate::dial::{connection, dial, direct};
@@ -57,7 +57,8 @@ pub struct DockerBackend {
     options: DockerOptions,
     progress: Option<Report>,
     engines: Engines,
-    pub(crate) mount_program: OnceCell<Arc<InstalledProgram>>,
+    /// Put into the home when the first store is mounted from outside.
+    sidecar: Sidecar,
 }
 
 impl DockerBackend {
@@ -84,8 +85,8 @@ impl DockerBackend {
         let home = home.canonicalize().map_err(failed)?;
         let guest = GuestBinary::install(&home.join(GUESTS)).map_err(failed)?;
         let engines = Engines::default();
-        let mount_program = OnceCell::new();
-        Ok(Self { home, guest, address, options, progress: None, engines, mount_program })
+        let sidecar = Sidecar::default();
+        Ok(Self { home, guest, address, options, progress: None, engines, sidecar })
     }
 
     /// Sets what receives the progress of pulling an image.
@@ -122,6 +123,14 @@ impl DockerBackend {
         let state = state_of(machine)?;
         let (engine, _) = self.engine(&state.engine).await?;
         Ok(inspect(&engine, &state.container).await?.is_some())
+    }
+
+    /// The program that works beside sessions, put into the home when it is first needed.
+    pub(crate) async fn sidecar(&self) -> Result<Arc<InstalledProgram>> {
+        self.sidecar.install(self.home.join(GUESTS)).await.map_err(|error| {
+            let message = format!("cannot put the sidecar program into the home: {error}");
+            Error::new(ErrorKind::Io, message).with_source(error)
+        })
     }
 
     /// An engine that answered before is believed to be there; whoever asks it finds out.

@@ -1,22 +1,17 @@
 //! Cloud storage that is mounted from outside: the keeper beside the warden joins the container's namespace of mounts,
 //! so neither the capability nor the device is ever inside. That takes root of the machine that containers run on.
 
-use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bastide::backend::{HostMount, HostMountStatus, HostMounts};
 use bastide::host::mounts::MountKeeper;
 use bastide::{Backend, Error, ErrorKind, Result, SessionFolder};
-use bastide_guest_bin::InstalledProgram;
-use bastide_mount_bin::MOUNT;
 use bastide_proto::warden::CONTROL_SOCKET;
 
 use crate::DockerBackend;
-use crate::backend::GUESTS;
 use crate::state::load_user;
 
 /// The device of FUSE on this machine.
@@ -60,7 +55,7 @@ impl HostMounts for DockerBackend {
         }
         // The keeper is root, whoever commands run as.
         mount.owner = mount.owner.or_else(|| load_user(folder.path()));
-        let program = self.mount_program().await?;
+        let program = self.sidecar().await?;
         keeper(folder).mount(self.home(), program.as_fd(), Path::new(FUSE), mount).await
     }
 
@@ -69,7 +64,7 @@ impl HostMounts for DockerBackend {
         if !has_warden(folder) {
             return Ok(());
         }
-        let program = if keeper.was_there() { Some(self.mount_program().await?) } else { None };
+        let program = if keeper.was_there() { Some(self.sidecar().await?) } else { None };
         let program = program.as_ref().map(|program| program.as_fd());
         keeper.unmount(program, path, deadline).await
     }
@@ -79,20 +74,5 @@ impl HostMounts for DockerBackend {
             true => keeper(folder).status().await,
             false => Ok(Vec::new()),
         }
-    }
-}
-
-impl DockerBackend {
-    /// The program, put into the home with the first mount.
-    async fn mount_program(&self) -> Result<Arc<InstalledProgram>> {
-        let installed = self.mount_program.get_or_try_init(|| async {
-            let guests = self.home().join(GUESTS);
-            let installed = tokio::task::spawn_blocking(move || MOUNT.install(&guests)).await;
-            installed.map_err(io::Error::other)?.map(Arc::new)
-        });
-        installed.await.cloned().map_err(|error: io::Error| {
-            let message = format!("cannot put the mount program into the home: {error}");
-            Error::new(ErrorKind::Io, message).with_source(error)
-        })
     }
 }

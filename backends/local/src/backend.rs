@@ -24,10 +24,10 @@ use bastide_proto::Usage;
 use bastide_proto::boot::{Ids, Resolver};
 use bastide_proto::mounts::MOUNTS_FOLDER;
 use bastide_proto::warden::{END_FILE, GUEST_SOCKET, WardenRequest};
+use bastide_sidecar_bin::Sidecar;
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
-use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
 use crate::descendants::kill_descendants;
@@ -66,10 +66,8 @@ pub struct LocalBackend {
     pub(crate) isolation: Isolation,
     spares: Option<Arc<Spares>>,
     pub(crate) fuse_device: PathBuf,
-    /// Put into the home when the first network has a policy.
-    pub(crate) egress_program: OnceCell<Arc<InstalledProgram>>,
-    /// Put into the home when the first store is mounted from outside.
-    pub(crate) mount_program: OnceCell<Arc<InstalledProgram>>,
+    /// Put into the home when the first network has a policy, or the first store is mounted from outside.
+    sidecar: Sidecar,
 }
 
 /// What is needed to find a local machine again.
@@ -115,8 +113,7 @@ impl LocalBackend {
             isolation: Isolation::Auto,
             spares: Some(Arc::default()),
             fuse_device: PathBuf::from("/dev/fuse"),
-            egress_program: OnceCell::new(),
-            mount_program: OnceCell::new(),
+            sidecar: Sidecar::default(),
         })
     }
 
@@ -157,6 +154,14 @@ impl LocalBackend {
     pub fn for_many(mut self) -> Self {
         self.spares = Some(Arc::new(Spares::for_many()));
         self
+    }
+
+    /// The program that works beside sessions, put into the home when it is first needed.
+    pub(crate) async fn sidecar(&self) -> Result<Arc<InstalledProgram>> {
+        self.sidecar.install(self.home.join(GUESTS)).await.map_err(|error| {
+            let message = format!("cannot put the sidecar program into the home: {error}");
+            Error::new(ErrorKind::Io, message).with_source(error)
+        })
     }
 
     /// A machine on record with its session's folder in this home; `None` for the machine if it is that of

@@ -16,7 +16,6 @@ use bastide::{
     Backend, Error, ErrorKind, Isolation, Machine, MachineSpec, Result, Rung, SessionId,
     warden_client,
 };
-use bastide_egress_bin::EGRESS;
 use bastide_guest_bin::InstalledProgram;
 use bastide_proto::boot::{EgressBoot, RootStep, TrustBundle};
 use bastide_proto::egress::{EgressStart, NAME_RANGE};
@@ -24,7 +23,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::Errno;
 
 use crate::LocalBackend;
-use crate::backend::{GUESTS, copied};
+use crate::backend::copied;
 use crate::layout::ACCOUNTS;
 use crate::plan::PlanInput;
 
@@ -85,20 +84,7 @@ impl LocalBackend {
             make_private(folder).map_err(failed)?;
         }
         let secrets = sealed_secrets(egress).map_err(failed)?;
-        Ok(Some(EgressHandout { program: self.egress_program().await?, secrets }))
-    }
-
-    /// The program, put into the home with the first network that needs it.
-    async fn egress_program(&self) -> Result<Arc<InstalledProgram>> {
-        let installed = self.egress_program.get_or_try_init(|| async {
-            let guests = self.home().join(GUESTS);
-            let installed = tokio::task::spawn_blocking(move || EGRESS.install(&guests)).await;
-            installed.map_err(io::Error::other)?.map(Arc::new)
-        });
-        installed.await.cloned().map_err(|error: io::Error| {
-            let message = format!("cannot put the proxy of networks into the home: {error}");
-            Error::new(ErrorKind::Io, message).with_source(error)
-        })
+        Ok(Some(EgressHandout { program: self.sidecar().await?, secrets }))
     }
 }
 

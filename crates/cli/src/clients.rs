@@ -1,12 +1,12 @@
 //! The sessions of this home, wherever they run: the record of each says where.
 
 use std::cell::OnceCell;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bastide::snapshot::store::{SaveOptions, SaveReport};
 use bastide::{
-    Backend, Client, JournalLog, Result, ResumeOptions, Saved, Session, SessionId, SessionInfo,
-    Store, SweepOptions, SweepReport, Swept, Usage,
+    Backend, Client, Error, ErrorKind, JournalLog, Result, ResumeOptions, Saved, Session,
+    SessionId, SessionInfo, Store, SweepOptions, SweepReport, Swept, Usage,
 };
 use bastide_docker::{DockerBackend, DockerOptions};
 use bastide_kubernetes::{ClusterAccess, KubernetesBackend, KubernetesOptions};
@@ -83,6 +83,23 @@ pub(crate) fn store() -> Result<Store> {
     Store::open(config::home()?.join("snapshots"))
 }
 
+/// The sessions this command went on with.
+static ATTACHED: Mutex<Vec<SessionId>> = Mutex::new(Vec::new());
+
+/// What a command failed with, said better where one of its sessions ended meanwhile.
+pub(crate) async fn explained(error: Error) -> Error {
+    let lost = matches!(error.kind(), ErrorKind::AgentLost | ErrorKind::BackendLost);
+    let attached = ATTACHED.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let (true, Ok(clients)) = (lost, clients()) else { return error };
+    let mut error = error;
+    for id in attached {
+        if let Ok(client) = clients.of(&id) {
+            error = client.explain(&id, error).await;
+        }
+    }
+    error
+}
+
 impl Clients {
     /// The client for sessions on this machine.
     pub(crate) fn local(self) -> Client {
@@ -149,7 +166,9 @@ impl Clients {
 
     /// Goes on with a session that runs.
     pub(crate) async fn attach(&self, id: &SessionId) -> Result<Session> {
-        self.of(id)?.attach(id).await
+        let session = self.of(id)?.attach(id).await?;
+        ATTACHED.lock().unwrap_or_else(PoisonError::into_inner).push(id.clone());
+        Ok(session)
     }
 
     /// Makes sessions that begin with the files of another.

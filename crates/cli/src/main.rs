@@ -36,7 +36,12 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return ui.failure(&Error::new(ErrorKind::Io, error.to_string())),
     };
-    let done = runtime.block_on(args.task.perform(&mut ui));
+    let done = runtime.block_on(async {
+        match args.task.perform(&mut ui).await {
+            Err(error) => Err(clients::explained(error).await),
+            done => done,
+        }
+    });
     // What happened is on record and with whoever is to hear of it before we end.
     runtime.block_on(bastide::events::settle());
     // Nothing that still waits somewhere, such as for input nobody will type, is worth waiting for.

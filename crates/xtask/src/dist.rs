@@ -95,7 +95,7 @@ fn check_static(program: &Path) -> Outcome {
 /// Every package that is linked into the program, with its version and licence.
 fn components() -> Outcome<String> {
     let mut all = BTreeMap::new();
-    for package in ["bastide-cli", "bastide-guest", "bastide-mount"] {
+    for package in ["bastide-cli", "bastide-guest", "bastide-sidecar"] {
         let tree =
             ["tree", "--locked", "--edges", "normal", "--prefix", "none", "--target", TARGET];
         let mut tree = cargo(&tree);

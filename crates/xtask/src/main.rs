@@ -6,6 +6,7 @@ mod ci;
 mod cluster;
 mod dist;
 mod docs;
+mod first_hour;
 mod fuzz;
 mod live;
 mod python;
@@ -43,6 +44,8 @@ enum Task {
     Dist(dist::Arguments),
     /// Write the reference pages that are made from the code
     Docs,
+    /// Do in a fresh Debian what a new user does with the README; as root
+    FirstHour,
     /// Feed inputs nobody would write to whatever reads what strangers send
     Fuzz(fuzz::Arguments),
     /// Make the same calls on the reference's clients and on ours, and compare
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
         Task::Bench(arguments) => shell::finish(bench::run(&arguments)),
         Task::Dist(arguments) => shell::finish(dist::run(&arguments)),
         Task::Docs => shell::finish(docs::run()),
+        Task::FirstHour => shell::finish(first_hour::run()),
         Task::Fuzz(arguments) => shell::finish(fuzz::run(&arguments)),
         Task::Live(arguments) => shell::finish(live::run(&arguments)),
         Task::Python(arguments) => shell::finish(python::run(&arguments)),

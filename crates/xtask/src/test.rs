@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::bench::reference;
 use crate::shell::{Outcome, cargo, read, run as run_command, say, step, top, works};
-use crate::{cluster, dist, live, python};
+use crate::{cluster, dist, first_hour, live, python};
 use engine::Engine;
 use privileges::Means;
 use suites::Suites;
@@ -112,8 +112,9 @@ fn run_suites(
         notes.push(format!("skipped the suites of Kubernetes: {why}"));
     }
     let others = [(LOCAL, "trials"), (LOCAL, "leaks"), ("bastide-runs", "runs")];
-    let mut suites =
-        Suites::of(6 + others.len() + usize::from(cluster.is_ok()) + usize::from(arguments.full));
+    let mut suites = Suites::of(
+        6 + others.len() + usize::from(cluster.is_ok()) + 2 * usize::from(arguments.full),
+    );
     suites.run("unit and integration tests", || {
         run_tests(settings, engine.as_ref().ok(), cluster.as_ref().ok())
     });
@@ -174,6 +175,9 @@ fn run_suites(
         suites.run("what is shipped, built twice", || {
             dist::run(&dist::Arguments { twice: true, no_wheel: false })
         });
+        if means.is_root() {
+            suites.run("the first hour in a fresh system", first_hour::run);
+        }
     }
     (suites, notes)
 }

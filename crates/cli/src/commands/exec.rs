@@ -63,15 +63,10 @@ pub(crate) async fn run(ui: &mut Ui, args: ExecArgs) -> Result<ExitCode> {
     }
     let streams = args.command.streams();
     if args.json {
-        let (exit, report) = match foreground::collect(&session, command, streams).await {
-            Ok(ran) => ran,
-            Err(error) => return Err(session.explain(error).await),
-        };
+        let (exit, report) = foreground::collect(&session, command, streams).await?;
         ui.json(&report)?;
         return Ok(notes.finish(ui, &exit, &NetworkTrouble::default()));
     }
-    match foreground::stream(ui, &session, command, streams).await {
-        Ok(streamed) => Ok(notes.finish_streamed(ui, &streamed)),
-        Err(error) => Err(session.explain(error).await),
-    }
+    let streamed = foreground::stream(ui, &session, command, streams).await?;
+    Ok(notes.finish_streamed(ui, &streamed))
 }

@@ -126,6 +126,37 @@ fn says_how_long_the_queue_is() {
     assert_eq!(tickets(), 0);
     // What was stopped has no room to go on until there is some.
     assert_eq!(home.run(&["resume", &id]).status.code(), Some(125));
+    // Whoever waits to resume a session keeps nobody from what they want of it.
+    let waits = home.command(&["resume", "--wait", "1m", &id]).spawn().unwrap();
+    until("it waits", || tickets() == 1);
+    home.say(&["stop", &id]);
     home.say(&["rm", text(&output.stdout).trim()]);
-    home.say(&["resume", &id]);
+    assert_eq!(waits.wait_with_output().unwrap().status.code(), Some(0));
+    let waits = home.command(&["create", "--wait", "1m"]).spawn().unwrap();
+    until("it waits", || tickets() == 1);
+    home.say(&["stop", &id]);
+    assert_eq!(waits.wait_with_output().unwrap().status.code(), Some(0));
+    let waits = home.command(&["resume", "--wait", "1m", &id]).spawn().unwrap();
+    until("it waits", || tickets() == 1);
+    home.say(&["rm", &id]);
+    let output = waits.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(125), "it is gone, and waits no longer");
+    assert_eq!(tickets(), 0);
+}
+
+#[test]
+fn every_command_says_that_its_session_expired() {
+    let home = Home::new();
+    let id = home.say(&["create", "--ttl", "1h"]).trim().to_owned();
+    let process = home.say(&["exec", "-d", &id, "--", "sleep", "7902@"]);
+    let attached = home.command(&["attach", &id, process.trim()]).spawn().unwrap();
+    let line = "echo here > f; sleep 7903@";
+    let runs = home.command(&["exec", &id, "--", "sh", "-c", line]).spawn().unwrap();
+    until("it runs", || home.run(&["files", "cat", &id, "f"]).status.success());
+    home.say(&["lease", &id, "1ms"]);
+    for command in [attached, runs] {
+        let output = command.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(125));
+        assert!(text(&output.stderr).contains("its lease ran out"), "{}", text(&output.stderr));
+    }
 }

@@ -7,7 +7,7 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::host::make_private;
 use crate::state::{HomeConfig, Liveness, State};
 use crate::{Condition, Error, ErrorKind, Result};
 
-/// Locked while room is counted and taken.
+/// Locked while room is counted and taken. In it: the last number that was on a ticket.
 const LOCK: &str = "admission.lock";
 
 /// The folder of tickets.
@@ -49,40 +49,77 @@ const LONGEST_WAIT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// takes has to be reserved before this is dropped.
 pub(super) async fn admit(
     state: &State,
-    own: Option<&SessionId>,
     limits: &mut ResourceLimits,
     wait: Option<Duration>,
 ) -> Result<Admitted> {
-    let config = HomeConfig::load(state.home())?;
-    if !config.is_limited() {
-        return Ok(Admitted { _lock: None, _ticket: None });
-    }
-    bound(&config, limits)?;
-    let deadline = Instant::now() + wait.unwrap_or_default().min(LONGEST_WAIT);
-    let queue = Queue { home: state.home(), folder: state.home().join(QUEUE) };
-    let mut ticket = None;
+    let mut turn = Turn::new(state, wait)?;
     loop {
-        let ahead = queue.ahead_of(ticket.as_ref())?;
-        if ahead == 0 {
+        match turn.look(None, limits).await? {
+            Some(admitted) => return Ok(admitted),
+            None => turn.pause().await,
+        }
+    }
+}
+
+/// Somebody who wants room, for as long as this is held.
+#[derive(Debug)]
+pub(super) struct Turn<'a> {
+    state: &'a State,
+    config: HomeConfig,
+    queue: Queue<'a>,
+    ticket: Option<Ticket>,
+    wait: Option<Duration>,
+    deadline: Instant,
+    ahead: usize,
+}
+
+impl<'a> Turn<'a> {
+    pub(super) fn new(state: &'a State, wait: Option<Duration>) -> Result<Self> {
+        let config = HomeConfig::load(state.home())?;
+        let deadline = Instant::now() + wait.unwrap_or_default().min(LONGEST_WAIT);
+        let queue = Queue { home: state.home(), folder: state.home().join(QUEUE) };
+        Ok(Self { state, config, queue, ticket: None, wait, deadline, ahead: 0 })
+    }
+
+    /// Looks once whether there is room and nobody came before; whoever has to wait gets a place in the queue. Fails when
+    /// the time to wait is over.
+    pub(super) async fn look(
+        &mut self,
+        own: Option<&SessionId>,
+        limits: &mut ResourceLimits,
+    ) -> Result<Option<Admitted>> {
+        let Self { state, config, queue, ticket, .. } = self;
+        if !config.is_limited() {
+            return Ok(Some(Admitted { _lock: None, _ticket: None }));
+        }
+        bound(config, limits)?;
+        self.ahead = queue.ahead_of(ticket.as_ref())?;
+        let is_over = Instant::now() >= self.deadline;
+        if self.ahead == 0 {
             let lock = queue.lock().await?;
             // Somebody may have come while the lock was waited for.
-            if queue.ahead_of(ticket.as_ref())? == 0 && has_room(state, own, &config, limits)? {
-                return Ok(Admitted { _lock: Some(lock), _ticket: ticket });
+            if queue.ahead_of(ticket.as_ref())? == 0 && has_room(state, own, config, limits)? {
+                return Ok(Some(Admitted { _lock: Some(lock), _ticket: ticket.take() }));
             }
-            if ticket.is_none() && Instant::now() < deadline {
-                ticket = Some(queue.draw()?);
+            if ticket.is_none() && !is_over {
+                *ticket = Some(queue.draw(&lock)?);
             }
-        } else if ticket.is_none() && Instant::now() < deadline {
-            let _lock = queue.lock().await?;
-            ticket = Some(queue.draw()?);
+        } else if ticket.is_none() && !is_over {
+            let lock = queue.lock().await?;
+            *ticket = Some(queue.draw(&lock)?);
         }
-        let now = Instant::now();
-        if now >= deadline {
-            return Err(no_room(state, &config, queue.ahead_of(None)?, ticket.is_some(), wait)?);
+        if is_over {
+            let waiting = queue.ahead_of(None)?;
+            return Err(no_room(state, config, waiting, ticket.is_some(), self.wait)?);
         }
-        let pause =
-            LOOK.saturating_mul(u32::try_from(ahead + 1).unwrap_or(u32::MAX)).min(MOST_LOOK);
-        tokio::time::sleep_until(deadline.min(now + pause)).await;
+        Ok(None)
+    }
+
+    /// Waits until it is worth looking again: the longer, the more came before.
+    pub(super) async fn pause(&self) {
+        let looks = u32::try_from(self.ahead + 1).unwrap_or(u32::MAX);
+        let pause = LOOK.saturating_mul(looks).min(MOST_LOOK);
+        tokio::time::sleep_until(self.deadline.min(Instant::now() + pause)).await;
     }
 }
 
@@ -216,7 +253,7 @@ impl Queue<'_> {
     /// Takes the lock under which room is counted and taken.
     async fn lock(&self) -> Result<File> {
         let mut options = File::options();
-        options.create(true).truncate(false).write(true).mode(0o600);
+        options.create(true).truncate(false).read(true).write(true).mode(0o600);
         let lock = options.open(self.home.join(LOCK)).map_err(|error| self.failed(&error))?;
         let deadline = Instant::now() + BUSY;
         loop {
@@ -233,12 +270,19 @@ impl Queue<'_> {
         }
     }
 
-    /// Takes a ticket. Whoever does so holds the lock.
-    fn draw(&self) -> Result<Ticket> {
+    /// Takes a ticket. Its number was never another's: whoever finds one that nobody holds removes it by its number.
+    fn draw(&self, lock: &File) -> Result<Ticket> {
         let draw = || {
             make_private(&self.folder)?;
-            let last = self.numbers()?.last().copied().unwrap_or(0);
-            let number = last.checked_add(1).ok_or(io::ErrorKind::InvalidData)?;
+            let waiting = self.numbers()?.last().copied().unwrap_or(0);
+            let mut drawn = [0; 8];
+            let drawn = match lock.read_exact_at(&mut drawn, 0) {
+                Ok(()) => u64::from_le_bytes(drawn),
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => 0,
+                Err(error) => return Err(error),
+            };
+            let number = waiting.max(drawn).checked_add(1).ok_or(io::ErrorKind::InvalidData)?;
+            lock.write_all_at(&number.to_le_bytes(), 0)?;
             let path = self.folder.join(format!("{number:020}"));
             // It has its name once it is locked: nobody takes it for one that was left behind.
             let unnamed = path.with_extension(std::process::id().to_string());
@@ -292,14 +336,14 @@ impl Queue<'_> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn serves_tickets_in_order_and_passes_over_those_nobody_holds() {
+    #[tokio::test]
+    async fn serves_tickets_in_order_and_passes_over_those_nobody_holds() {
         let home = tempfile::tempdir().unwrap();
         let queue = Queue { home: home.path(), folder: home.path().join(QUEUE) };
         assert_eq!(queue.ahead_of(None).unwrap(), 0);
-        let first = queue.draw().unwrap();
-        let second = queue.draw().unwrap();
-        let third = queue.draw().unwrap();
+        let lock = queue.lock().await.unwrap();
+        let draw = || queue.draw(&lock).unwrap();
+        let (first, second, third) = (draw(), draw(), draw());
         assert_eq!(queue.ahead_of(Some(&first)).unwrap(), 0);
         assert_eq!(queue.ahead_of(Some(&third)).unwrap(), 2);
         assert_eq!(queue.ahead_of(None).unwrap(), 3);
@@ -311,8 +355,12 @@ mod tests {
         assert!(!path.exists());
         drop(first);
         assert_eq!(queue.ahead_of(Some(&third)).unwrap(), 0);
-        let later = queue.draw().unwrap();
+        let later = draw();
         assert!(later.number > third.number, "nobody who comes later gets an earlier number");
+        let (last, path) = (later.number, later.path.clone());
+        drop((third, later));
+        assert!(draw().number > last, "nor one that somebody had, who may still be looked for");
+        assert!(!path.exists());
     }
 
     #[test]

@@ -162,7 +162,7 @@ impl Client {
         wait: Option<Duration>,
     ) -> Result<Session> {
         let limits = &mut record.spec.limits;
-        let admitted = admission::admit(&self.state, None, limits, wait).await?;
+        let admitted = admission::admit(&self.state, limits, wait).await?;
         let folder = self.state.reserve(&record).await?;
         drop(admitted);
         let id = record.id.clone();

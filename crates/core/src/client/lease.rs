@@ -13,7 +13,7 @@ use crate::backend::{Backend, Machine, MachineStatus, SessionId};
 use crate::events::Finished;
 use crate::link::MuxLink;
 use crate::session::usage::{self, Usage};
-use crate::state::Stage;
+use crate::state::{Record, Stage};
 use crate::{Condition, Error, ErrorKind, Result, Session};
 
 /// How much time a session has at least that is about to be saved.
@@ -164,22 +164,7 @@ impl Session {
 
     /// What an error really says: a guest that does not answer any more may have ended with the lease of its session.
     pub async fn explain(&self, error: Error) -> Error {
-        if !matches!(error.kind(), ErrorKind::AgentLost | ErrorKind::BackendLost) {
-            return error;
-        }
-        // The guest is gone before its warden has written down why.
-        let until = Instant::now() + END_RECORDED;
-        loop {
-            match self.backend.inspect(&self.machine).await {
-                Ok(MachineStatus::Ended(end)) if end.is_expired() => return expired(self.id()),
-                Ok(MachineStatus::Running { .. } | MachineStatus::Broken { .. })
-                    if Instant::now() < until =>
-                {
-                    tokio::time::sleep(Duration::from_millis(20)).await;
-                }
-                _ => return error,
-            }
-        }
+        explain(self.backend.as_ref(), &self.machine, error).await
     }
 }
 
@@ -216,6 +201,21 @@ impl Client {
         }
     }
 
+    /// As [`Session::explain`], for a session that this process attached to.
+    pub async fn explain(&self, id: &SessionId, error: Error) -> Error {
+        match self.record(id) {
+            Ok(Record { machine: Some(machine), .. }) => {
+                explain(self.backend.as_ref(), &machine, error).await
+            }
+            Err(missing) if missing.kind() == ErrorKind::NotFound => {
+                let message =
+                    format!("session {id} was deleted meanwhile, by its lease or by somebody");
+                Error::new(ErrorKind::Conflict, message).with_source(error)
+            }
+            _ => error,
+        }
+    }
+
     /// Says more than that nobody answers, if more is known.
     pub(super) async fn better(&self, machine: &Machine, error: Error) -> Error {
         let Ok(MachineStatus::Ended(end)) = self.backend.inspect(machine).await else {
@@ -235,6 +235,25 @@ impl Client {
     pub(super) async fn lease_of(&self, machine: &Machine) -> Option<LeaseStatus> {
         let asked = changed(self.backend.as_ref(), machine, LeaseChange::default()).await;
         asked.ok().filter(LeaseStatus::is_limited)
+    }
+}
+
+async fn explain(backend: &dyn Backend, machine: &Machine, error: Error) -> Error {
+    if !matches!(error.kind(), ErrorKind::AgentLost | ErrorKind::BackendLost) {
+        return error;
+    }
+    // The guest is gone before its warden has written down why.
+    let until = Instant::now() + END_RECORDED;
+    loop {
+        match backend.inspect(machine).await {
+            Ok(MachineStatus::Ended(end)) if end.is_expired() => return expired(&machine.id),
+            Ok(MachineStatus::Running { .. } | MachineStatus::Broken { .. })
+                if Instant::now() < until =>
+            {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            _ => return error,
+        }
     }
 }
 

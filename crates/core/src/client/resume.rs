@@ -20,7 +20,7 @@ use crate::backend::{Grant, Machine, MachineStatus, SessionId};
 use crate::compat::raise;
 use crate::link::Link;
 use crate::session::lifecycle::{Preserved, ProgressListener};
-use crate::state::{Record, Stage, TransitionAttempt, is_unwanted};
+use crate::state::{Record, Stage, Transition, TransitionAttempt, is_unwanted};
 use crate::{Condition, Error, ErrorKind, Result, Session, workspace};
 
 /// The options of resuming a session.
@@ -81,6 +81,14 @@ impl ResumeOptions {
     }
 }
 
+/// What is found of a session that is to be resumed.
+enum Prepared {
+    /// Its machine runs.
+    Running,
+    /// Its machine is to be started.
+    Down(Transition, Box<Record>),
+}
+
 impl Client {
     /// Resumes a session, whichever process created it. If it runs, this attaches to it; else its
     /// machine is started again with the files it has, or with the snapshot if it has none. It does
@@ -123,46 +131,21 @@ impl Client {
         options: ResumeOptions,
         starts: bool,
     ) -> Result<Session> {
-        let transition = match self.state.lock_transition(id).await? {
-            TransitionAttempt::Ours(transition) => transition,
-            TransitionAttempt::Missing => return Err(missing(id.as_str())),
-            TransitionAttempt::Taken => return Err(busy(id)),
+        let mut turn = admission::Turn::new(&self.state, options.wait)?;
+        // While room is waited for, others may stop, delete or resume it.
+        let (transition, mut record, folder) = loop {
+            let (transition, mut record) = match self.prepare_resume(id).await? {
+                Prepared::Running => return self.attach_with_mounts(id, options.manifest).await,
+                Prepared::Down(transition, record) => (transition, *record),
+            };
+            if let Some(admitted) = turn.look(Some(id), &mut record.spec.limits).await? {
+                let folder = hold(&self.state, id, &transition).await?;
+                drop(admitted);
+                break (transition, record, folder);
+            }
+            drop(transition);
+            turn.pause().await;
         };
-        if is_unwanted(&self.state.path_of(id)) {
-            return Err(being_removed(id));
-        }
-        let mut record = self.record(id)?;
-        record.spec.before = record.machine.clone().map(Box::new);
-        match (record.stage, &record.machine) {
-            (Stage::Starting, _) => return Err(never_made(id)),
-            // A copy of a session begins with the files that were copied, and has nothing of the original's.
-            (_, Some(machine)) if !self.backend.is_own(machine)? => {
-                record.stage = Stage::Stopped;
-                record.machine = None;
-                record.owned_root = None;
-                self.state.write(&record, &transition)?;
-            }
-            (Stage::Running | Stage::Stopping, Some(machine)) => {
-                match self.backend.inspect(machine).await? {
-                    MachineStatus::Running { .. } | MachineStatus::Paused { .. } => {
-                        // Whoever was stopping it is gone, and did not come to it.
-                        if record.stage == Stage::Stopping {
-                            record.stage = Stage::Running;
-                            self.state.write(&record, &transition)?;
-                        }
-                        drop(transition);
-                        return self.attach_with_mounts(id, options.manifest).await;
-                    }
-                    MachineStatus::Broken { .. } => self.backend.stop(machine).await?,
-                    MachineStatus::Ended(_) => {}
-                }
-            }
-            _ => {}
-        }
-        let limits = &mut record.spec.limits;
-        let admitted = admission::admit(&self.state, Some(id), limits, options.wait).await?;
-        let folder = hold(&self.state, id, &transition).await?;
-        drop(admitted);
         let folder = folder.ok_or_else(|| missing(id.as_str()))?.under(transition);
         let state = self.remembered_or_nameless(&record, options.manifest.as_ref())?;
         if state.is_mount_authority_redacted() {
@@ -190,6 +173,46 @@ impl Client {
         self.audit(id, "resuming", || json!({})).await?;
         let started = self.boot_machine(folder, record, start).await;
         self.audit_resumed(id, started).await
+    }
+
+    /// Looks whether a session runs; if not, whoever resumes it has it for themselves.
+    async fn prepare_resume(&self, id: &SessionId) -> Result<Prepared> {
+        let transition = match self.state.lock_transition(id).await? {
+            TransitionAttempt::Ours(transition) => transition,
+            TransitionAttempt::Missing => return Err(missing(id.as_str())),
+            TransitionAttempt::Taken => return Err(busy(id)),
+        };
+        if is_unwanted(&self.state.path_of(id)) {
+            return Err(being_removed(id));
+        }
+        let mut record = self.record(id)?;
+        record.spec.before = record.machine.clone().map(Box::new);
+        match (record.stage, &record.machine) {
+            (Stage::Starting, _) => return Err(never_made(id)),
+            // A copy of a session begins with the files that were copied, and has nothing of the original's.
+            (_, Some(machine)) if !self.backend.is_own(machine)? => {
+                record.stage = Stage::Stopped;
+                record.machine = None;
+                record.owned_root = None;
+                self.state.write(&record, &transition)?;
+            }
+            (Stage::Running | Stage::Stopping, Some(machine)) => {
+                match self.backend.inspect(machine).await? {
+                    MachineStatus::Running { .. } | MachineStatus::Paused { .. } => {
+                        // Whoever was stopping it is gone, and did not come to it.
+                        if record.stage == Stage::Stopping {
+                            record.stage = Stage::Running;
+                            self.state.write(&record, &transition)?;
+                        }
+                        return Ok(Prepared::Running);
+                    }
+                    MachineStatus::Broken { .. } => self.backend.stop(machine).await?,
+                    MachineStatus::Ended(_) => {}
+                }
+            }
+            _ => {}
+        }
+        Ok(Prepared::Down(transition, Box::new(record)))
     }
 
     /// Goes on with a session that runs, and mounts what is missing of the manifest that its caller vouches for.

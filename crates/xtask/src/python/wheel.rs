@@ -59,18 +59,17 @@ fn build(folder: &Path, python: &Path, profile: &str) -> Outcome<PathBuf> {
     let search = format!("{}:{}", bin.display(), search.display());
     // What is embedded is linked statically, which that linker cannot: it is built first.
     let release = if profile == "dev" { None } else { Some("--release") };
-    let embedded = ["bastide-guest-bin", "bastide-mount-bin", "bastide-egress-bin"];
+    let embedded = ["bastide-guest-bin", "bastide-sidecar-bin"];
     let packages = embedded.iter().flat_map(|name| ["-p", name]);
     run_command(cargo(&["build", "--locked"]).args(release).args(packages))?;
     let statics = |folder: &str, name: &str| {
         top().join("target").join(folder).join(TARGET).join("release").join(name)
     };
-    let others = if profile == "dev" { "mount-debug" } else { "guest" };
+    let others = if profile == "dev" { "sidecar-debug" } else { "guest" };
     let settings = [
         ("PATH", PathBuf::from(search)),
         ("BASTIDE_GUEST", statics("guest", "bastide-guest")),
-        ("BASTIDE_MOUNT", statics(others, "bastide-mount")),
-        ("BASTIDE_EGRESS", statics(others, "bastide-egress")),
+        ("BASTIDE_SIDECAR", statics(others, "bastide-sidecar")),
     ];
     let target = format!("{TARGET}.{LIBC}");
     let program = ["zigbuild", "--locked", "--profile", profile, "-p", "bastide-cli", "--target"];

@@ -1,5 +1,7 @@
 //! What is said of a store that cannot be used, before anything is mounted.
 
+use std::os::unix::process::CommandExt;
+
 use bastide_mount::{Channel, Command, MountSpec, ProbeError, Report, Source};
 
 use crate::hostile;
@@ -8,7 +10,8 @@ use crate::servers::{Kind, Server, free_port};
 /// As a warden asks: by the program.
 fn probe(spec: MountSpec) -> Option<ProbeError> {
     let (channel, theirs) = Channel::pair().unwrap();
-    let mut program = std::process::Command::new(env!("CARGO_BIN_EXE_bastide-mount"))
+    let mut program = std::process::Command::new(env!("CARGO_BIN_EXE_bastide-sidecar"))
+        .arg0("bastide-mount")
         .stdin(std::process::Stdio::from(theirs))
         .env_clear()
         .spawn()

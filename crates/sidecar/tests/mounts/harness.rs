@@ -75,7 +75,7 @@ impl Mounted {
     fn start(&mut self) -> Result<(), String> {
         let (channel, theirs) = Channel::pair().unwrap();
         let mut command = Command::new(program());
-        command.stdin(Stdio::from(theirs)).env_clear().process_group(0);
+        command.arg0("bastide-mount").stdin(Stdio::from(theirs)).env_clear().process_group(0);
         let child = command.spawn().unwrap();
         let staging = self.folder.path().join("staging");
         let start = Start {
@@ -173,7 +173,7 @@ pub(crate) fn drop_pages() {
 /// The program; another one, built for speed, where the benchmark says so.
 fn program() -> std::ffi::OsString {
     let given = std::env::var_os("BASTIDE_TEST_MOUNT_PROGRAM");
-    given.unwrap_or_else(|| env!("CARGO_BIN_EXE_bastide-mount").into())
+    given.unwrap_or_else(|| env!("CARGO_BIN_EXE_bastide-sidecar").into())
 }
 
 /// Whether the big counts are wanted.

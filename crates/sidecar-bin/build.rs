@@ -1,4 +1,4 @@
-//! Builds the mount program statically.
+//! Builds the sidecar program statically.
 #![expect(
     clippy::disallowed_methods,
     reason = "a build script is told everything through its environment"
@@ -28,14 +28,20 @@ const DEBUG: &[&str] = &[
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed=../guest-bin/static_program.rs");
-    // It has a client of HTTPS in it: whoever builds to try something out does not wait for its optimization.
+    // It has a client and a server of HTTPS in it: whoever builds to try something out does not wait for its optimization.
     let is_debug = std::env::var("PROFILE").is_ok_and(|profile| profile == "debug");
-    let mount = Program {
-        package: "bastide-mount",
-        variable: "BASTIDE_MOUNT",
-        sources: &["crates/mount", "crates/proto"],
-        folder: if is_debug { "mount-debug" } else { "guest" },
+    let sidecar = Program {
+        package: "bastide-sidecar",
+        variable: "BASTIDE_SIDECAR",
+        sources: &[
+            "crates/sidecar",
+            "crates/mount",
+            "crates/egress",
+            "crates/model",
+            "crates/proto",
+        ],
+        folder: if is_debug { "sidecar-debug" } else { "guest" },
         profile: if is_debug { DEBUG } else { RELEASE },
     };
-    mount.embed()
+    sidecar.embed()
 }
