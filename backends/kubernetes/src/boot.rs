@@ -10,13 +10,13 @@ use bastide_proto::pod::PodUp;
 use tokio::time::Instant;
 
 use crate::backend::NAME;
-use crate::cluster::{Call, Cluster};
+use crate::cluster::{Call, Cluster, encoded};
 use crate::end::{PodState, cannot_begin, late, state};
-use crate::failure::shortened;
+use crate::failure::{ApiStatus, refused, shortened};
 use crate::guest_parts::GuestParts;
 use crate::link::TiedByLink;
 use crate::meeting::{Called, RunningPod};
-use crate::objects::{Job, NamedObject, Pod, Version};
+use crate::objects::{Event, Job, NamedObject, Page, Pod, Version};
 use crate::options::MadeWith;
 use crate::pod::{Plan, SESSION_LABEL, object_name};
 use crate::progress::Progress;
@@ -25,6 +25,9 @@ use crate::receipt::receipt;
 use crate::removal::{remove_claim, remove_job};
 use crate::state::{State, forget_end, make_token};
 use crate::watch::{PodEvent, PodWatch};
+
+/// How long a job may be without a pod before somebody looks why.
+const NO_POD: Duration = Duration::from_secs(1);
 
 /// How long to wait before a watch that broke is opened again, at first and at most.
 const WATCH_AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -140,6 +143,7 @@ impl Boot<'_> {
     ) -> Result<RunningPod> {
         let mut watch: Option<PodWatch> = None;
         let mut again = WATCH_AGAIN.0;
+        let mut look_at = Instant::now() + NO_POD;
         loop {
             let Some(open) = &mut watch else {
                 watch = match self.open_watch().await {
@@ -157,7 +161,12 @@ impl Boot<'_> {
                 continue;
             };
             let call_at = progress.next_call;
+            let look = progress.pod.is_none().then_some(look_at);
             tokio::select! {
+                () = until(look) => {
+                    self.check_refusal(job).await?;
+                    look_at = Instant::now() + NO_POD;
+                }
                 event = open.next() => match event {
                     Ok(Some(event)) => {
                         again = WATCH_AGAIN.0;
@@ -179,6 +188,23 @@ impl Boot<'_> {
                     }
                 }
             }
+        }
+    }
+
+    /// Fails if the cluster refuses to make the pod: a job is taken by admission whose pod is not, and only events say so.
+    async fn check_refusal(&self, job: &Job) -> Result<()> {
+        let path = self.cluster.path("/api/v1", "events");
+        let selector = encoded(&format!("involvedObject.uid={}", job.metadata.uid));
+        let path = format!("{path}?limit=20&fieldSelector={selector}");
+        // Who may not look at events waits until the end.
+        let events = self.cluster.ask::<Page<Event>>(Call::get(path, "look at events")).await;
+        let events = events.map(|page| page.items).unwrap_or_default();
+        match events.into_iter().find(|event| event.reason == "FailedCreate") {
+            Some(event) => {
+                let said = ApiStatus { message: event.message, ..ApiStatus::default() };
+                Err(refused("make the pod", 403, &said))
+            }
+            None => Ok(()),
         }
     }
 

@@ -51,6 +51,12 @@ fn ended(pod: &Pod, terminated: Option<&Terminated>) -> MachineEnd {
         ("DeadlineExceeded", _) => "expired",
         (_, Some("OOMKilled")) => "oom",
         _ if disrupted.is_some() => "evicted",
+        // A guest ends well only when nobody was heard of for too long.
+        _ if terminated.is_some_and(|end| end.exit_code == 0)
+            && pod.metadata.deletion_timestamp.is_none() =>
+        {
+            "abandoned"
+        }
         _ => "backend_lost",
     };
     let code = terminated.map_or(0, |end| end.exit_code);
@@ -65,6 +71,10 @@ fn ended(pod: &Pod, terminated: Option<&Terminated>) -> MachineEnd {
         ("expired", _) => "its lifetime is over, which the cluster kept".to_owned(),
         ("evicted", Some(told)) => format!("its pod was evicted: {told}"),
         ("evicted", None) => "its pod was evicted".to_owned(),
+        ("abandoned", _) => "nobody was heard of for longer than its guest waits".to_owned(),
+        ("backend_lost", _) if pod.metadata.deletion_timestamp.is_some() => {
+            "its pod was deleted".to_owned()
+        }
         (_, Some(told)) => format!("its container ended with {code}: {told}"),
         (_, None) => format!("its container ended with {code}"),
     };
@@ -207,7 +217,17 @@ mod tests {
                 "ended with 3",
             ),
             (
+                r#"{"status":{"phase":"Succeeded","containerStatuses":[{"state":{"terminated":{"exitCode":0}}}]}}"#,
+                "abandoned",
+                "nobody",
+            ),
+            (
                 r#"{"metadata":{"deletionTimestamp":"x"},"status":{"phase":"Running"}}"#,
+                "backend_lost",
+                "deleted",
+            ),
+            (
+                r#"{"metadata":{"deletionTimestamp":"x"},"status":{"phase":"Failed","containerStatuses":[{"state":{"terminated":{"exitCode":137}}}]}}"#,
                 "backend_lost",
                 "deleted",
             ),

@@ -49,6 +49,9 @@ pub(crate) fn refused(what: &str, status: u16, said: &ApiStatus) -> Error {
         403 if says("admission webhook") || says("is forbidden: error looking up") => {
             (ErrorKind::PermissionDenied, None)
         }
+        403 if says("no PriorityClass") || says("RuntimeClass") => {
+            (ErrorKind::NotFound, Some("does the cluster have a class of that name?"))
+        }
         403 => (ErrorKind::PermissionDenied, Some(APPLY)),
         404 => (ErrorKind::NotFound, None),
         409 => (ErrorKind::Conflict, None),

@@ -66,39 +66,44 @@ impl GuestParts {
         format!("bastide-guest-{}-{number}", self.version)
     }
 
-    /// Makes what is missing, and refuses what has our name and is something else.
+    /// Makes what is missing, and refuses what has our name and is something else. The first part is made last, so where it
+    /// is, all are.
     pub(crate) async fn ensure(&self, cluster: &Cluster) -> Result<()> {
-        for (number, part) in self.parts.iter().enumerate() {
-            let name = self.name(number);
-            let path = cluster.path("/api/v1", "configmaps");
-            let what = format!("look at the ConfigMap {name}");
-            let call = Call::get(format!("{path}/{name}"), what).metadata();
-            match cluster.find::<NamedObject>(call).await? {
-                Some(found) => part.check(&name, &found)?,
-                None => part.make(cluster, &path, &name, &self.version).await?,
-            }
+        if let Some(first) = self.parts.first()
+            && first.is_there(cluster, &self.name(0)).await?
+        {
+            return Ok(());
+        }
+        for (number, part) in self.parts.iter().enumerate().rev() {
+            part.make(cluster, &self.name(number), &self.version).await?;
         }
         Ok(())
     }
 }
 
 impl GuestPart {
-    fn check(&self, name: &str, found: &NamedObject) -> Result<()> {
+    async fn is_there(&self, cluster: &Cluster, name: &str) -> Result<bool> {
+        let path = cluster.path("/api/v1", "configmaps");
+        let what = format!("look at the ConfigMap {name}");
+        let call = Call::get(format!("{path}/{name}"), what).metadata();
+        let Some(found) = cluster.find::<NamedObject>(call).await? else { return Ok(false) };
         if found.metadata.annotations.get(DIGEST) == Some(&self.digest) {
-            return Ok(());
+            return Ok(true);
         }
         let message = format!("the ConfigMap {name} is not the one this version makes");
         Err(Error::new(ErrorKind::Conflict, message)
             .with_hint("somebody in the namespace made it; look at it and remove it"))
     }
 
-    async fn make(&self, cluster: &Cluster, path: &str, name: &str, version: &str) -> Result<()> {
+    async fn make(&self, cluster: &Cluster, name: &str, version: &str) -> Result<()> {
+        let path = cluster.path("/api/v1", "configmaps");
         let what = format!("make the ConfigMap {name}");
-        let made =
-            cluster.ask::<NamedObject>(Call::post(path, &self.object(name, version), what)).await;
-        match made {
-            // Somebody else made the same.
-            Err(error) if error.status() == Some(409) => Ok(()),
+        let call = Call::post(path, &self.object(name, version), what);
+        match cluster.ask::<NamedObject>(call).await {
+            // Somebody else made the same, if it is the same.
+            Err(error) if error.status() == Some(409) => {
+                self.is_there(cluster, name).await.map(drop)
+            }
             Err(error) if error.kind() == ErrorKind::LimitExceeded => Err(error.with_hint(
                 "the guest of a version takes two ConfigMaps a namespace; raise count/configmaps",
             )),

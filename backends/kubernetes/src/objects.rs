@@ -145,6 +145,14 @@ impl Pod {
     }
 }
 
+/// What somebody in the cluster noted about an object.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Event {
+    pub(crate) reason: String,
+    pub(crate) message: String,
+}
+
 /// A job.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]

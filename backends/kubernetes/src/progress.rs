@@ -8,15 +8,9 @@ use tokio::time::Instant;
 use crate::failure::shortened;
 use crate::objects::Pod;
 
-/// When the guest is called for the first time after a node has its pod: most are there by then, and the cluster says
-/// so later.
-const FIRST_CALL: Duration = Duration::from_millis(400);
-
-/// When it is called again. After the last of these the cluster's word is waited for.
-const NEXT_CALL: Duration = Duration::from_millis(350);
-
-/// How often it is called before the cluster says that its container runs.
-const EARLY_CALLS: u32 = 2;
+/// When the guest is called for the first time after a node has its pod: most are there by then, and the cluster says so
+/// later. One that is not is called when the cluster says that its container runs: each call is a request to the server.
+const FIRST_CALL: Duration = Duration::from_millis(600);
 
 /// When it is called again that runs and does not answer.
 const LATE_CALL: Duration = Duration::from_millis(250);
@@ -29,7 +23,6 @@ pub(crate) struct Progress<'a> {
     pub(crate) pod: Option<Pod>,
     /// When the guest is called next, once its pod is on a node.
     pub(crate) next_call: Option<Instant>,
-    early: u32,
     late: u32,
     tell: Option<&'a (dyn Fn(&str) + Send + Sync)>,
     told: String,
@@ -37,7 +30,7 @@ pub(crate) struct Progress<'a> {
 
 impl<'a> Progress<'a> {
     pub(crate) fn new(tell: Option<&'a (dyn Fn(&str) + Send + Sync)>) -> Self {
-        Self { pod: None, next_call: None, early: 0, late: 0, tell, told: String::new() }
+        Self { pod: None, next_call: None, late: 0, tell, told: String::new() }
     }
 
     /// Notes how the pod is now, and when to call its guest.
@@ -73,10 +66,7 @@ impl<'a> Progress<'a> {
                 self.late += 1;
                 (self.late < LATE_CALLS).then_some(LATE_CALL)
             }
-            false => {
-                self.early += 1;
-                (self.early < EARLY_CALLS).then_some(NEXT_CALL)
-            }
+            false => None,
         };
         self.next_call = wait.map(|wait| Instant::now() + wait);
         if is_running && wait.is_none() {
