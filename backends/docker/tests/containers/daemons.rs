@@ -279,8 +279,7 @@ async fn goes_on_when_the_way_to_its_daemon_is_cut(_: Context) -> Outcome {
     let session = client.create(&Manifest::default(), CreateOptions::default()).await?;
     let line = "i=0; while [ $i -lt 3000 ]; do i=$((i+1)); echo line $i; \
                 [ $((i % 100)) -ne 0 ] || sleep 0.1; done; exit 7";
-    let speaking = session.exec(sh(line));
-    tokio::pin!(speaking);
+    let mut speaking = Box::pin(session.exec(sh(line)));
     let mut times = tokio::time::interval(Duration::from_millis(700));
     let output = loop {
         tokio::select! {
@@ -288,6 +287,7 @@ async fn goes_on_when_the_way_to_its_daemon_is_cut(_: Context) -> Outcome {
             _ = times.tick() => way.cuts.send_modify(|cuts| *cuts += 1),
         }
     };
+    drop(speaking);
     assert!(*way.cuts.borrow() > 3, "it was not cut");
     let expected: String = (1..=3000).map(|number| format!("line {number}\n")).collect();
     assert!(output.stdout == expected.as_bytes(), "{} bytes", output.stdout.len());
