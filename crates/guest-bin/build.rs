@@ -1,4 +1,4 @@
-//! Builds the guest as one static program; see README.md for what is easy to get wrong here.
+//! Builds the guest and its loader, each as one static program; see README.md for what is easy to get wrong here.
 #![expect(
     clippy::disallowed_methods,
     reason = "a build script is told everything through its environment"
@@ -24,5 +24,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             "profile.release.strip=\"debuginfo\"",
         ],
     };
-    guest.embed()
+    guest.embed()?;
+    let loader = Program {
+        package: "bastide-loader",
+        variable: "BASTIDE_LOADER",
+        sources: &["crates/loader"],
+        folder: "guest",
+        profile: &[
+            "profile.release.opt-level=\"s\"",
+            "profile.release.lto=true",
+            "profile.release.codegen-units=1",
+            "profile.release.panic=\"abort\"",
+            "profile.release.strip=true",
+        ],
+    };
+    // Nothing is there that could move a program to where it was loaded.
+    loader.embed_with(&["-Crelocation-model=static"], &["--features", "bare"])
 }

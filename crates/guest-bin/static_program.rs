@@ -36,6 +36,11 @@ pub(crate) struct Program {
 impl Program {
     /// Builds and compresses it, and tells the crate where it is.
     pub(crate) fn embed(&self) -> Result<(), Box<dyn Error>> {
+        self.embed_with(&[], &[])
+    }
+
+    /// As [`embed`](Self::embed), with further flags of the compiler and further words for cargo.
+    pub(crate) fn embed_with(&self, flags: &[&str], words: &[&str]) -> Result<(), Box<dyn Error>> {
         let Self { package, variable, .. } = self;
         println!("cargo::rerun-if-env-changed={variable}");
         let out = PathBuf::from(env::var("OUT_DIR")?);
@@ -47,7 +52,7 @@ impl Program {
             }
             // A program this script writes itself is always newer than the script's last run: watched, it
             // would be built again every time.
-            None => self.build(&out)?,
+            None => self.build(&out, flags, words)?,
         };
         let bytes = fs::read(&program)?;
         let compressed = zstd::bulk::compress(&bytes, LEVEL)?;
@@ -57,7 +62,7 @@ impl Program {
         Ok(())
     }
 
-    fn build(&self, out: &Path) -> Result<PathBuf, Box<dyn Error>> {
+    fn build(&self, out: &Path, flags: &[&str], words: &[&str]) -> Result<PathBuf, Box<dyn Error>> {
         let workspace = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../..");
         for source in self.sources.iter().chain(&["Cargo.toml", "Cargo.lock"]) {
             // Relative to the package: a tree that moved, or a second checkout over the same target folder, builds nothing anew.
@@ -70,8 +75,12 @@ impl Program {
         for name in OUTER {
             cargo.env_remove(name);
         }
-        cargo.env("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-feature=+crt-static");
-        cargo.args(["build", "--quiet", "--locked", "--release", "--package", self.package]);
+        // Flags are kept apart by this.
+        let flags = [&["-Ctarget-feature=+crt-static"], flags].concat().join("\u{1f}");
+        cargo.env("CARGO_ENCODED_RUSTFLAGS", flags);
+        cargo
+            .args(["build", "--quiet", "--locked", "--release", "--package", self.package])
+            .args(words);
         cargo.arg("--target").arg(&target).arg("--target-dir").arg(&target_dir);
         for setting in self.profile {
             cargo.arg("--config").arg(setting);

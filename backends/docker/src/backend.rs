@@ -23,7 +23,7 @@ use bastide_proto::warden::WardenRequest;
 use bastide_sidecar_bin::Sidecar;
 
 use crate::boot::{Boot, inspect, stop};
-use crate::dial::dial;
+use crate::dial::{connection, dial, direct};
 use crate::end::{how_it_ended, noted};
 use crate::engine::{Engine, is_silence};
 use crate::engines::Engines;
@@ -217,18 +217,18 @@ impl Backend for DockerBackend {
         let (_, Some(state)) = own_state(&self.home, machine)? else { return Err(copied(machine)) };
         let lost = |error| not_connected(&machine.id, error);
         let token = load_token(&state.dir).map_err(lost)?;
-        let stream = match state.transport {
+        match state.transport {
             Transport::Socket => {
                 let run = run_dir(&state.dir);
                 let stream = socket::connect_to(&run, state.guest.as_ref()).await;
-                Box::new(stream.map_err(lost)?)
+                Ok(direct(Box::new(stream.map_err(lost)?), token))
             }
             Transport::Dial => {
                 let (engine, _) = self.engine(&state.engine).await?;
-                dial(&engine, &state.container).await?
+                let stream = dial(&engine, &state.container).await?;
+                connection(stream, token, &engine, &state.container, machine.protocol).await
             }
-        };
-        Ok(Connection { stream, token, side: None, greeted: false })
+        }
     }
 
     async fn inspect(&self, machine: &Machine) -> Result<MachineStatus> {

@@ -26,7 +26,7 @@ use tokio::time::Instant;
 
 use crate::backend::NAME;
 use crate::container::{Plan, hostname, transport_of};
-use crate::dial::dial;
+use crate::dial::{connection, dial, direct};
 use crate::egress::EgressHandout;
 use crate::engine::{Engine, LARGE, SMALL};
 use crate::grants::{HostGrant, mount_points};
@@ -156,8 +156,19 @@ impl Boot<'_> {
         }
         let home = &self.home.identity;
         guest_install::fill_volume(&self.engine, &self.image.id, self.guest, home).await?;
-        match self.start_guest(None, token, Path::new("")).await {
-            Ok(up) => self.booted(Transport::Dial, up, token, None, None),
+        let boot = async {
+            let up = self.start_guest(None, token, Path::new("")).await?;
+            let container = up.container.clone();
+            let mut booted = self.booted(Transport::Dial, up, token, None, None)?;
+            if let Some(Connection { stream, token, .. }) = booted.connection.take() {
+                let protocol = booted.machine.protocol;
+                let made = connection(stream, token, &self.engine, &container, protocol).await?;
+                booted.connection = Some(made);
+            }
+            Ok(booted)
+        };
+        match boot.await {
+            Ok(booted) => Ok(booted),
             Err(error) => {
                 self.undo().await;
                 Err(error)
@@ -356,8 +367,7 @@ impl Boot<'_> {
             environment: self.environment(),
             protocol: self.protocol(!up.is_new),
         };
-        let connection =
-            Connection { stream: up.stream, token: token.clone(), side: None, greeted: false };
+        let connection = direct(up.stream, token.clone());
         let retained = if up.is_new { Retained::Nothing } else { Retained::System };
         Ok(Booted { machine, connection: Some(connection), keep_alive, retained })
     }

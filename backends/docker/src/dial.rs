@@ -1,10 +1,14 @@
 //! A stream to the guest where no socket can be shared: the streams of one command in the container.
 
 use std::io;
+use std::time::Duration;
 
-use bastide::Result;
-use bastide::backend::Duplex;
+use bastide::backend::{Connection, Duplex};
+use bastide::link::conduit::resumable;
+use bastide::{Error, ErrorKind, Result};
+use bastide_proto::CONDUIT_VERSION;
 use bastide_proto::container::GUEST_PATH;
+use bastide_proto::hello::Token;
 use bollard::container::LogOutput;
 use bollard::exec::{StartExecOptions, StartExecResults};
 use bollard::models::ExecConfig;
@@ -12,6 +16,40 @@ use futures::{StreamExt, future};
 use tokio_util::io::StreamReader;
 
 use crate::engine::{Engine, LARGE};
+
+/// A connection over a stream that `dial` gave, and over others where that breaks: there is a network between. Guests of
+/// before know only one stream.
+pub(crate) async fn connection(
+    stream: Box<dyn Duplex>,
+    token: Token,
+    engine: &Engine,
+    container: &str,
+    protocol: u32,
+) -> Result<Connection> {
+    if protocol < CONDUIT_VERSION {
+        return Ok(direct(stream, token));
+    }
+    let (engine, container) = (engine.clone(), container.to_owned());
+    let again = move || {
+        let (engine, container) = (engine.clone(), container.clone());
+        async move { dial(&engine, &container).await.map_err(unreached) }
+    };
+    resumable(stream, &token, again).await
+}
+
+/// A connection that ends with its stream.
+pub(crate) fn direct(stream: Box<dyn Duplex>, token: Token) -> Connection {
+    Connection { stream, token, side: None, greeted: false, outage: Duration::ZERO }
+}
+
+/// A container that is gone, or has ended, is not waited for.
+fn unreached(error: Error) -> io::Error {
+    let kind = match error.kind() {
+        ErrorKind::NotFound | ErrorKind::Conflict => io::ErrorKind::NotFound,
+        _ => io::ErrorKind::Other,
+    };
+    io::Error::new(kind, error)
+}
 
 /// Starts `dial` in a container and gives its streams.
 pub(crate) async fn dial(engine: &Engine, container: &str) -> Result<Box<dyn Duplex>> {

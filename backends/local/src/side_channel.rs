@@ -29,5 +29,5 @@ pub(crate) fn connection(
     // Nothing else was sent on it yet, so there is room for a few bytes.
     rustix::net::send(&stream, &hello_at(&token, protocol), SendFlags::NOSIGNAL)?;
     let stream = Box::new(LazyWriteStream::new(stream)?);
-    Ok(Connection { stream, token, side, greeted: true })
+    Ok(Connection { stream, token, side, greeted: true, outage: std::time::Duration::ZERO })
 }

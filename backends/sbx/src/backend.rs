@@ -130,7 +130,13 @@ impl Backend for SbxBackend {
             return Err(lost("its guest ended".to_owned()));
         }
         let stream = dial(&Sbx::new(&state.program), &state.sandbox)?;
-        Ok(Connection { stream: Box::new(stream), token, side: None, greeted: false })
+        Ok(Connection {
+            stream: Box::new(stream),
+            token,
+            side: None,
+            greeted: false,
+            outage: std::time::Duration::ZERO,
+        })
     }
 
     async fn inspect(&self, machine: &Machine) -> Result<MachineStatus> {

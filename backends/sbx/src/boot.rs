@@ -143,7 +143,13 @@ impl Boot<'_> {
             protocol: bastide_proto::VERSION,
         };
         let (stream, token) = (Box::new(stream), token.clone());
-        let connection = Some(Connection { stream, token, side: None, greeted: false });
+        let connection = Some(Connection {
+            stream,
+            token,
+            side: None,
+            greeted: false,
+            outage: std::time::Duration::ZERO,
+        });
         let retained = match (was_there, &self.root) {
             (true, _) => Retained::System,
             // The workspace is on this host, and outlives any sandbox.

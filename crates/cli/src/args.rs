@@ -2,6 +2,7 @@
 
 pub(crate) mod command;
 pub(crate) mod docker;
+pub(crate) mod kubernetes;
 pub(crate) mod lease;
 pub(crate) mod mounts;
 pub(crate) mod policy;
@@ -26,6 +27,7 @@ use crate::commands::fork::ForkArgs;
 use crate::commands::init::InitArgs;
 use crate::commands::inspect::InspectArgs;
 use crate::commands::kill::KillArgs;
+use crate::commands::kubernetes::KubernetesTaskArgs;
 use crate::commands::lease::LeaseArgs;
 use crate::commands::log::LogArgs;
 use crate::commands::ls::LsArgs;
@@ -92,6 +94,7 @@ pub(crate) enum Task {
     Bisect(BisectArgs),
     Sweep(SweepArgs),
     Sbx(SbxTaskArgs),
+    Kubernetes(KubernetesTaskArgs),
     Doctor(DoctorArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),

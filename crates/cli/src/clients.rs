@@ -9,6 +9,7 @@ use bastide::{
     SessionId, SessionInfo, Store, SweepOptions, SweepReport, Swept, Usage,
 };
 use bastide_docker::{DockerBackend, DockerOptions};
+use bastide_kubernetes::{ClusterAccess, KubernetesBackend, KubernetesOptions};
 use bastide_local::LocalBackend;
 use bastide_runs::RunHome;
 use bastide_sbx::{SbxBackend, SbxOptions};
@@ -22,12 +23,14 @@ pub(crate) struct Clients {
     local: Client,
     docker: OnceCell<Client>,
     sbx: OnceCell<Client>,
+    kubernetes: OnceCell<Client>,
 }
 
 /// Clients for the sessions of this home.
 pub(crate) fn clients() -> Result<Clients> {
     let local = client_of(&local_backend()?)?;
-    Ok(Clients { local, docker: OnceCell::new(), sbx: OnceCell::new() })
+    let (docker, sbx, kubernetes) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
+    Ok(Clients { local, docker, sbx, kubernetes })
 }
 
 /// Sessions on this machine.
@@ -47,6 +50,16 @@ pub(crate) fn docker_backend(
 /// Sessions in microVMs like this.
 pub(crate) fn sbx_backend(options: SbxOptions) -> Result<Arc<dyn Backend>> {
     Ok(Arc::new(SbxBackend::new(config::home()?, config::sbx(), options)?))
+}
+
+/// Sessions in pods like this.
+pub(crate) fn kubernetes_backend(
+    access: ClusterAccess,
+    options: KubernetesOptions,
+    progress: impl Fn(&str) + Send + Sync + 'static,
+) -> Result<Arc<dyn Backend>> {
+    let backend = KubernetesBackend::new(config::home()?, access, options)?;
+    Ok(Arc::new(backend.with_progress(progress)))
 }
 
 /// A client that knows the snapshots of this home, and tells whoever is to hear of it.
@@ -109,6 +122,17 @@ impl Clients {
         Ok(self.sbx.get_or_init(|| client))
     }
 
+    fn kubernetes(&self) -> Result<&Client> {
+        if let Some(client) = self.kubernetes.get() {
+            return Ok(client);
+        }
+        // Where a session is, its own record says.
+        let access = ClusterAccess::new(config::kubeconfig());
+        let backend = kubernetes_backend(access, KubernetesOptions::default(), |_| {})?;
+        let client = client_of(&backend)?;
+        Ok(self.kubernetes.get_or_init(|| client))
+    }
+
     /// The clients of other backends that this home has had sessions on.
     fn others(&self) -> Result<Vec<&Client>> {
         let home = config::home()?;
@@ -119,6 +143,9 @@ impl Clients {
         if bastide_sbx::was_used(&home) {
             others.push(self.sbx()?);
         }
+        if bastide_kubernetes::was_used(&home) {
+            others.push(self.kubernetes()?);
+        }
         Ok(others)
     }
 
@@ -127,6 +154,7 @@ impl Clients {
         match self.local.backend_of(id).as_deref() {
             Some("docker") => self.docker(),
             Some("sbx") => self.sbx(),
+            Some("kubernetes") => self.kubernetes(),
             _ => Ok(&self.local),
         }
     }

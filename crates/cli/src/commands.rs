@@ -17,6 +17,7 @@ pub(crate) mod fork;
 pub(crate) mod init;
 pub(crate) mod inspect;
 pub(crate) mod kill;
+pub(crate) mod kubernetes;
 pub(crate) mod lease;
 pub(crate) mod log;
 pub(crate) mod ls;

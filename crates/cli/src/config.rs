@@ -45,6 +45,21 @@ pub(crate) fn engine() -> Result<EngineAddress> {
     EngineAddress::parse(&host.to_string_lossy(), certificates)
 }
 
+/// The files that say which Kubernetes clusters there are: what `KUBECONFIG` says, else `kubectl`'s own place for it. None where
+/// there is neither, as inside a pod.
+pub(crate) fn kubeconfig() -> Vec<PathBuf> {
+    let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
+    if let Some(list) = set("KUBECONFIG") {
+        let given = env::split_paths(&list).filter(|path| !path.as_os_str().is_empty());
+        let files: Vec<_> = given.filter_map(|path| std::path::absolute(path).ok()).collect();
+        // One of a list that is not there is left out, as `kubectl` does; one alone is said to be missing.
+        let found: Vec<_> = files.iter().filter(|path| path.exists()).cloned().collect();
+        return if found.is_empty() { files } else { found };
+    }
+    let own = set("HOME").map(|home| PathBuf::from(home).join(".kube/config"));
+    own.filter(|path| path.exists()).into_iter().collect()
+}
+
 /// The program that drives Docker's microVMs: `sbx` on the search path.
 pub(crate) fn sbx() -> Sbx {
     Sbx::new("sbx")

@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bastide_model::Manifest;
@@ -131,6 +132,11 @@ pub trait Backend: fmt::Debug + Send + Sync {
     fn counted(&self, machine: &Machine) -> Option<Usage> {
         let _ = machine;
         None
+    }
+
+    /// Whether a machine ends by a clock of its own, unless its guest is told to go on without whoever made it.
+    fn lets_go_by_link(&self) -> bool {
+        false
     }
 
     /// How leases of machines are kept, if anybody on this host keeps them alive.
@@ -454,6 +460,8 @@ pub struct Connection {
     pub side: Option<SideSocket>,
     /// Whether the host's greeting was sent already, before the guest was there to answer.
     pub greeted: bool,
+    /// For how long the stream may stand still without being lost; not at all, where nothing brings it back.
+    pub outage: Duration,
 }
 
 /// A socket that passes file descriptors from the guest to the host.

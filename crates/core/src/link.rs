@@ -1,5 +1,6 @@
 //! The connection to a guest: one request in, one stream out.
 
+pub mod conduit;
 pub(crate) mod fault;
 mod mux;
 mod side_channel;

@@ -113,8 +113,13 @@ async fn meet(
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
     tokio::spawn(guest(far, far_socket, Arc::new(pass)));
     let side = Some(SideSocket { socket, devices });
-    let connection =
-        Connection { stream: Box::new(host), token: Token([7; TOKEN_BYTES]), side, greeted: false };
+    let connection = Connection {
+        stream: Box::new(host),
+        token: Token([7; TOKEN_BYTES]),
+        side,
+        greeted: false,
+        outage: std::time::Duration::ZERO,
+    };
     let link = MuxLink::connect(connection).await.unwrap();
     let policy = WorkspacePathPolicy::new("/workspace", Vec::new()).unwrap();
     let files = Files::new(&link, &policy, None);

@@ -24,6 +24,7 @@ fn connection() -> (Connection, DuplexStream) {
             token: Token([7; TOKEN_BYTES]),
             side: None,
             greeted: false,
+            outage: std::time::Duration::ZERO,
         },
         guest,
     )

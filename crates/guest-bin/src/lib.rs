@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod pod;
 mod program;
 mod stamp;
 mod unfinished;
@@ -9,6 +10,7 @@ mod unfinished;
 use std::io;
 use std::path::{Path, PathBuf};
 
+pub use pod::{PodFile, pod_files};
 pub use program::{EmbeddedProgram, InstalledProgram};
 
 /// The BLAKE3 hash of the guest program, in hexadecimal.

@@ -35,6 +35,11 @@ impl EmbeddedProgram {
         Self { name, compressed, length, hash, unpacked: OnceLock::new() }
     }
 
+    /// The program as it is embedded, by zstd.
+    pub(crate) fn compressed(&self) -> &'static [u8] {
+        self.compressed
+    }
+
     /// The program, unpacked at its first use in a process.
     ///
     /// # Errors

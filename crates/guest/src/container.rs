@@ -4,6 +4,8 @@
 //! The container is the jail; what is built here are only the walls between commands and guest.
 
 mod identity;
+mod pod;
+mod probe;
 
 use std::fs;
 use std::io::{self, Write};
@@ -17,10 +19,12 @@ use bastide_proto::boot::{BootFailure, Enforced, InodeId, UserAndGroup};
 use bastide_proto::container::{
     ContainerReport, ContainerSpec, ContainerUp, FOLDER, HOST_PATH, RUN_PATH,
 };
+use bastide_proto::pod::{OWN_PATH, PodLease, PodReport};
 use bastide_proto::warden::GUEST_SOCKET;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, getpid, set_child_subreaper, setsid};
+use serde::de::DeserializeOwned;
 
 use crate::accounts::{Identity, UnnamedGroup};
 use crate::init::ToInit;
@@ -64,12 +68,25 @@ pub enum Rendezvous {
     Calls,
     /// It waits for the host, which comes by `dial`.
     Waits,
+    /// As well, in a pod, where it may do so only once.
+    Pod(Patience),
+}
+
+/// For how long the first process of a pod waits for a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Patience {
+    /// As long as it takes to boot.
+    Short,
+    /// Until somebody comes.
+    Endless,
 }
 
 /// A host that has said what the session is.
 struct HostConnection {
     host: UnixStream,
     spec: ContainerSpec,
+    /// What else a pod is told.
+    pod: Option<pod::PodPlan>,
     /// Where other hosts connect.
     listener: UnixListener,
 }
@@ -87,30 +104,61 @@ pub fn run(rendezvous: Rendezvous) -> io::Result<()> {
     // What loses its supervisor falls to this process, also where it is not the first of all: in a microVM
     // somebody else is. A kernel that knows no reapers says so when a supervisor asks.
     let _ = set_child_subreaper(Some(getpid()));
-    let HostConnection { host, spec, listener } = match rendezvous {
+    let HostConnection { host, spec, pod, listener } = match rendezvous {
         Rendezvous::Calls => call()?,
         Rendezvous::Waits => wait()?,
+        Rendezvous::Pod(patience) => match pod::wait(patience)? {
+            Some(connection) => connection,
+            // The session that was here has ended; its files are not for another one.
+            None => return Ok(()),
+        },
     };
     let mut told = host.try_clone()?;
-    match start(&spec, listener, host) {
+    match start(&spec, pod.as_ref(), listener, host) {
         Ok(StartedContainer { up, to_guest, who, others }) => {
-            told.write_all(&packet::encode(&ContainerReport::Up(up))?)?;
+            told.write_all(&match &pod {
+                Some(pod) => packet::encode(&pod.report(up))?,
+                None => packet::encode(&ContainerReport::Up(up))?,
+            })?;
             drop(told);
-            start_launchers(&spec, &who, to_guest, &others);
-            Ok(())
+            match start_launchers(&spec, &who, to_guest, &others) {
+                // A container's end is told by who is left, and that of a pod by its code alone.
+                GuestEnd::Unexpected if pod.is_some() => Err(io::ErrorKind::BrokenPipe.into()),
+                GuestEnd::Unexpected | GuestEnd::Over => Ok(()),
+            }
         }
         Err(failure) => {
-            told.write_all(&packet::encode(&ContainerReport::Failed(failure))?)?;
+            told.write_all(&match &pod {
+                Some(_) => packet::encode(&PodReport::Failed(failure))?,
+                None => packet::encode(&ContainerReport::Failed(failure))?,
+            })?;
             Err(io::ErrorKind::Other.into())
         }
     }
 }
 
+/// How a guest ended.
+enum GuestEnd {
+    /// Its lease ran out.
+    Over,
+    /// It was ended, or it failed.
+    Unexpected,
+}
+
 /// Starts launchers as the guest asks for them, until it ends: its socket closes then. With this
 /// process the kernel ends every other one of the container.
-fn start_launchers(spec: &ContainerSpec, default: &DefaultUser, to_guest: OwnedFd, others: &[Pid]) {
+fn start_launchers(
+    spec: &ContainerSpec,
+    default: &DefaultUser,
+    to_guest: OwnedFd,
+    others: &[Pid],
+) -> GuestEnd {
     while let Ok(Some((word, mut sockets))) = packet::receive(&to_guest) {
-        let (ToInit::Launch(who), Some(requests)) = (word, sockets.pop()) else { continue };
+        let (who, requests) = match (word, sockets.pop()) {
+            (ToInit::Launch(who), Some(requests)) => (who, requests),
+            (ToInit::Over, _) => return GuestEnd::Over,
+            (ToInit::Up(_) | ToInit::Launch(_) | ToInit::Namespaces, _) => continue,
+        };
         match fork() {
             Ok(Fork::Child) => {
                 drop((to_guest, sockets));
@@ -121,6 +169,7 @@ fn start_launchers(spec: &ContainerSpec, default: &DefaultUser, to_guest: OwnedF
             Ok(Fork::Parent(_)) | Err(_) => {}
         }
     }
+    GuestEnd::Unexpected
 }
 
 /// Calls the host, which says what the session is and hands over the socket it listens on. So nothing
@@ -131,20 +180,34 @@ fn call() -> io::Result<HostConnection> {
     let (spec, mut sockets) = packet::receive(&host)?.ok_or(io::ErrorKind::UnexpectedEof)?;
     let listener = sockets.pop().ok_or(io::ErrorKind::InvalidData)?;
     host.set_read_timeout(None)?;
-    Ok(HostConnection { host, spec, listener: listener.into() })
+    Ok(HostConnection { host, spec, pod: None, listener: listener.into() })
 }
 
 /// Listens, and waits for the host. Nobody else is here yet.
 fn wait() -> io::Result<HostConnection> {
-    let path = Path::new(RUN_PATH).join(GUEST_SOCKET);
+    let listener = listen(Path::new(RUN_PATH))?;
+    let (host, spec) = await_host(&listener, Some(ARRIVAL))?;
+    Ok(HostConnection { host, spec, pod: None, listener })
+}
+
+fn listen(folder: &Path) -> io::Result<UnixListener> {
+    let path = folder.join(GUEST_SOCKET);
     let listener = UnixListener::bind(&path)?;
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
-    let deadline = Instant::now() + ARRIVAL;
+    Ok(listener)
+}
+
+/// Waits for the first host that says what the session is.
+fn await_host<T: DeserializeOwned>(
+    listener: &UnixListener,
+    most: Option<Duration>,
+) -> io::Result<(UnixStream, T)> {
+    let deadline = most.map(|most| Instant::now() + most);
     loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let most = Timespec::try_from(left).map_err(io::Error::other)?;
-        let mut wait = [PollFd::new(&listener, PollFlags::IN)];
-        if left.is_zero() || poll(&mut wait, Some(&most))? == 0 {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let most = left.map(Timespec::try_from).transpose().map_err(io::Error::other)?;
+        let mut wait = [PollFd::new(listener, PollFlags::IN)];
+        if left.is_some_and(|left| left.is_zero()) || poll(&mut wait, most.as_ref())? == 0 {
             return Err(io::ErrorKind::TimedOut.into());
         }
         let (host, _) = listener.accept()?;
@@ -152,7 +215,7 @@ fn wait() -> io::Result<HostConnection> {
         // One that only looks whether somebody listens says nothing.
         if let Ok(Some((spec, _))) = packet::receive(&host) {
             host.set_read_timeout(None)?;
-            return Ok(HostConnection { host, spec, listener });
+            return Ok((host, spec));
         }
     }
 }
@@ -168,6 +231,7 @@ struct StartedContainer {
 
 fn start(
     spec: &ContainerSpec,
+    pod: Option<&pod::PodPlan>,
     listener: UnixListener,
     first: UnixStream,
 ) -> Result<StartedContainer, BootFailure> {
@@ -178,7 +242,8 @@ fn start(
         make_workspace(root, &who)?;
     }
     make_granted(spec, &who)?;
-    let logs = open_logs(spec.writable.first(), &who)?;
+    let own = Path::new(if pod.is_some() { OWN_PATH } else { FOLDER });
+    let logs = open_logs(own, spec.writable.first(), &who)?;
     let oom_events = open_oom_events();
     let pair = || UnixStream::pair().step(|| "make a pair of sockets".to_owned());
     let (launcher, launcher_end) = pair()?;
@@ -199,7 +264,7 @@ fn start(
                 oom_events,
                 egress_listeners: None,
             };
-            run_guest(spec, &who, endpoints)
+            run_guest(spec, pod.map(|pod| pod.lease), &who, endpoints)
         }
         Fork::Parent(guest) => guest,
     };
@@ -293,8 +358,12 @@ fn is_nobodys(folder: &Path) -> bool {
 
 /// The folder for what commands say. Where the container's own files cannot be written to, it is the
 /// workspace: the files have no names.
-fn open_logs(workspace: Option<&String>, who: &DefaultUser) -> Result<OwnedFd, StepError> {
-    let logs = make_logs(who).or_else(|error| match workspace {
+fn open_logs(
+    own: &Path,
+    workspace: Option<&String>,
+    who: &DefaultUser,
+) -> Result<OwnedFd, StepError> {
+    let logs = make_logs(own, who).or_else(|error| match workspace {
         Some(workspace) => open_folder(Path::new(workspace)),
         None => Err(error),
     });
@@ -302,8 +371,8 @@ fn open_logs(workspace: Option<&String>, who: &DefaultUser) -> Result<OwnedFd, S
 }
 
 /// A folder of ours in the container's own files, which only the first process's user may enter.
-fn make_logs(who: &DefaultUser) -> io::Result<OwnedFd> {
-    let path = Path::new(FOLDER).join("logs");
+fn make_logs(own: &Path, who: &DefaultUser) -> io::Result<OwnedFd> {
+    let path = own.join("logs");
     match fs::DirBuilder::new().mode(0o700).create(&path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
@@ -358,7 +427,12 @@ fn shared_by(spec: &ContainerSpec) -> Shared {
     if spec.mounts { Shared::Mounting } else { Shared::Nothing }
 }
 
-fn run_guest(spec: &ContainerSpec, who: &DefaultUser, endpoints: Endpoints) -> ! {
+fn run_guest(
+    spec: &ContainerSpec,
+    lease: Option<PodLease>,
+    who: &DefaultUser,
+    endpoints: Endpoints,
+) -> ! {
     let served = ServerConfig {
         token: spec.token,
         writable: spec.writable.clone(),
@@ -377,6 +451,7 @@ fn run_guest(spec: &ContainerSpec, who: &DefaultUser, endpoints: Endpoints) -> !
         // The host may be anybody inside; the token tells.
         caller: None,
         has_own_groups: true,
+        lease,
     };
     let alone = setsid().step(|| "start a session of processes".to_owned());
     let confined = alone.and_then(|_| reduce_guest()).and_then(|()| who.use_files());

@@ -101,6 +101,8 @@ pub(crate) enum ToInit {
     /// To hand out the namespaces of users and mounts on the socket that comes along, whose other end the warden has:
     /// nobody outside may look at a process inside, not even its own user.
     Namespaces,
+    /// That the lease of the session ran out, and nothing went wrong.
+    Over,
 }
 
 /// The life of init.
@@ -149,7 +151,7 @@ pub(crate) fn run(arguments: InitArguments) -> ! {
                 drop(hand_out_namespaces(&asker));
                 continue;
             }
-            (ToInit::Up(_), _) | (_, None) => continue,
+            (ToInit::Up(_) | ToInit::Over, _) | (_, None) => continue,
         };
         match fork() {
             Ok(Fork::Child) => {

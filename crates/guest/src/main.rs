@@ -6,10 +6,11 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
-use bastide_guest::container::{self, Rendezvous};
+use bastide_guest::container::{self, Patience, Rendezvous};
 use bastide_guest::warden::Removed;
 use bastide_guest::{dial, warden};
 use bastide_proto::container::CALLS;
+use bastide_proto::pod::{POD, POOL};
 
 fn main() -> ExitCode {
     // The first word tells it who it is.
@@ -23,6 +24,8 @@ fn main() -> ExitCode {
         Some("container") => match words.next() {
             None => container::run(Rendezvous::Waits),
             Some(word) if word == CALLS => container::run(Rendezvous::Calls),
+            Some(word) if word == POD => container::run(Rendezvous::Pod(Patience::Short)),
+            Some(word) if word == POOL => container::run(Rendezvous::Pod(Patience::Endless)),
             Some(_) => Err(io::ErrorKind::InvalidInput.into()),
         },
         Some("container-warden") => warden::container::run(),

@@ -10,6 +10,7 @@ mod exec;
 mod files;
 mod freeze;
 pub(crate) mod kill;
+mod lease;
 mod log;
 mod modes;
 mod oom;
@@ -33,7 +34,9 @@ use std::sync::Arc;
 
 use bastide_proto::boot::{BootSpec, InodeId, Resolver};
 use bastide_proto::hello::{TOKEN_BYTES, Token};
+use bastide_proto::pod::PodLease;
 use bastide_wire::LazyWriteStream;
+use bastide_wire::conduit::Conduits;
 use rustix::process::Pid;
 
 use crate::accounts::{Identity, UnnamedGroup};
@@ -46,6 +49,7 @@ use crate::sys::ignore_library_signals;
 
 use activity::Activity;
 use beneath::Roots;
+use lease::Lease;
 use log::LogFolder;
 use oom::OomCounter;
 use pipes::Pipes;
@@ -105,6 +109,8 @@ pub(crate) struct ServerConfig {
     pub(crate) caller: Option<u32>,
     /// Whether the control groups that are seen inside hold this session and nothing else.
     pub(crate) has_own_groups: bool,
+    /// When it ends by itself, where nobody else ends it.
+    pub(crate) lease: Option<PodLease>,
 }
 
 impl From<&BootSpec> for ServerConfig {
@@ -130,6 +136,7 @@ impl From<&BootSpec> for ServerConfig {
             disk: spec.limits.disk,
             caller: spec.caller,
             has_own_groups: false,
+            lease: None,
         }
     }
 }
@@ -152,6 +159,10 @@ pub(crate) struct Guest {
     pub(crate) activity: Activity,
     /// What commands used.
     pub(crate) usage: SessionUsage,
+    /// When it ends by itself.
+    pub(crate) lease: Lease,
+    /// Links that outlive the streams they go over.
+    pub(crate) conduits: Conduits<tokio::net::UnixStream>,
 }
 
 impl Guest {
@@ -222,6 +233,7 @@ pub(crate) fn run(served: &ServerConfig, endpoints: Endpoints) -> io::Result<()>
     let (roots, runtime) = prepared.map_err(|error| give_up(&endpoints.init, error))?;
     // All of the above was done while the launcher went behind its walls.
     let launcher = await_launcher(&endpoints)?;
+    let init = endpoints.init.try_clone()?;
     runtime.block_on(async {
         let guest = Arc::new(Guest {
             token: Token(served.token),
@@ -240,6 +252,8 @@ pub(crate) fn run(served: &ServerConfig, endpoints: Endpoints) -> io::Result<()>
             freezes: Arc::default(),
             activity: Activity::default(),
             usage: SessionUsage::new(served.has_own_groups),
+            lease: Lease::new(served.lease),
+            conduits: Conduits::default(),
         });
         endpoints.listener.set_nonblocking(true)?;
         let listener = tokio::net::UnixListener::from_std(endpoints.listener)?;
@@ -261,6 +275,9 @@ pub(crate) fn run(served: &ServerConfig, endpoints: Endpoints) -> io::Result<()>
                     }
                 }
                 gone = &mut gone => return gone,
+                () = guest.lease.over() => {
+                    return packet::send_now(&init, &packet::encode(&ToInit::Over)?, &[]);
+                }
             }
         }
     })

@@ -22,6 +22,10 @@ pub const WELCOME_BYTES: usize = 8 + 4;
 /// little endian) that the host gave for it in a request. The host sends nothing over it.
 pub const SIDE_CHANNEL: u8 = b'+';
 
+/// What a host sends ahead of its greeting where it wants a conduit: a stream that outlives the one it begins on. After the
+/// greetings comes which conduit that is, as `bastide-wire` says; it carries a link with greetings of its own.
+pub const CONDUIT: u8 = b'=';
+
 const HELLO: &[u8; 8] = b"BASTIDE>";
 const WELCOME: &[u8; 8] = b"BASTIDE<";
 

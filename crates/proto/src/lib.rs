@@ -12,6 +12,7 @@ pub mod hello;
 mod message;
 pub mod mounts;
 pub mod path;
+pub mod pod;
 pub mod reply;
 pub mod request;
 pub mod tree;
@@ -39,10 +40,14 @@ pub use usage::{Usage, UsageRecord, UsageSource};
 /// |---|---|
 /// | 1 | – |
 /// | 2 | [`Request::Usage`], [`Notice::Usage`], [`FileRequest::SetTime`](files::FileRequest), [`Restore::replaced`](tree::Restore) |
-pub const VERSION: u32 = 2;
+/// | 3 | [`Request::LetGo`], [`CONDUIT`](hello::CONDUIT) |
+pub const VERSION: u32 = 3;
 
 /// The oldest version that is spoken.
 pub const MIN_VERSION: u32 = 1;
 
 /// The first version that tells what commands used, sets times of files, and replaces only what was seen.
 pub const USAGE_VERSION: u32 = 2;
+
+/// The first version whose guests go on with a link on another stream, and end by their own clock.
+pub const CONDUIT_VERSION: u32 = 3;

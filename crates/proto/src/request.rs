@@ -53,6 +53,8 @@ pub enum Request {
     },
     /// Says what the session and each process of a record used, each as an item: a [`UsageRecord`](crate::UsageRecord).
     Usage,
+    /// Lets the session live on without whoever made it, for as long as [its lease](crate::pod::PodLease) says.
+    LetGo,
 }
 
 /// Nothing of the session runs any more.

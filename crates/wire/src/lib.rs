@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod conduit;
 mod corked_stream;
 mod mux;
 

@@ -3,6 +3,7 @@
 mod bench;
 mod check;
 mod ci;
+mod cluster;
 mod dist;
 mod docs;
 mod first_hour;
@@ -33,6 +34,8 @@ enum Task {
     Test(test::Arguments),
     /// Start a Docker daemon with the images of the tests, until its input ends
     Engine,
+    /// Start, end or disturb a Kubernetes cluster on loopback with the images of the tests; as root
+    Cluster(cluster::Arguments),
     /// Do what CI does: `check`, then `test` with nothing skipped
     Ci,
     /// Measure beside what users would use instead
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         Task::Check => shell::finish(check::run()),
         Task::Test(arguments) => shell::finish(test::run(&arguments)),
         Task::Engine => shell::finish(test::hold_engine()),
+        Task::Cluster(arguments) => shell::finish(cluster::run(&arguments)),
         Task::Ci => shell::finish(ci::run()),
         Task::Bench(arguments) => shell::finish(bench::run(&arguments)),
         Task::Dist(arguments) => shell::finish(dist::run(&arguments)),

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::bench::reference;
 use crate::shell::{Outcome, cargo, read, run as run_command, say, step, top, works};
-use crate::{dist, first_hour, live, python};
+use crate::{cluster, dist, first_hour, live, python};
 use engine::Engine;
 use privileges::Means;
 use suites::Suites;
@@ -44,6 +44,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let missing = packages::missing(arguments.full || arguments.require_all);
     say(&means.announcement(&missing));
     say(&engine::announcement(missing.contains(&"docker.io")));
+    say(&cluster::announcement());
     say(&format!("build:   every crate with its tests, below {}", top().join("target").display()));
     say(
         "leave:   that folder, with servers and a Python environment for tests; packages that were installed stay",
@@ -72,7 +73,12 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     if let Err(why) = &engine {
         say(&format!("skipped: {why}"));
     }
-    let (suites, notes) = run_suites(arguments, &means, settings, engine);
+    step("a Kubernetes cluster");
+    let cluster = cluster::Held::prepare();
+    if let Err(why) = &cluster {
+        say(&format!("skipped: {why}"));
+    }
+    let (suites, notes) = run_suites(arguments, &means, settings, engine, cluster);
     let mut lines: Vec<_> =
         fs::read_to_string(skipped.path())?.lines().map(str::to_owned).collect();
     lines.extend(notes);
@@ -99,11 +105,19 @@ fn run_suites(
     means: &Means,
     settings: Settings<'_>,
     engine: Result<Engine, String>,
+    cluster: Result<cluster::Held, String>,
 ) -> (Suites, Vec<String>) {
     let mut notes = Vec::new();
+    if let Err(why) = &cluster {
+        notes.push(format!("skipped the suites of Kubernetes: {why}"));
+    }
     let others = [(LOCAL, "trials"), (LOCAL, "leaks"), ("bastide-runs", "runs")];
-    let mut suites = Suites::of(6 + others.len() + 2 * usize::from(arguments.full));
-    suites.run("unit and integration tests", || run_tests(settings, engine.as_ref().ok()));
+    let mut suites = Suites::of(
+        6 + others.len() + usize::from(cluster.is_ok()) + 2 * usize::from(arguments.full),
+    );
+    suites.run("unit and integration tests", || {
+        run_tests(settings, engine.as_ref().ok(), cluster.as_ref().ok())
+    });
     suites.run("the local suites in a container without privileges", || match &engine {
         Ok(engine) => inside::suites(&local_binary("trials", &[])?, engine, settings),
         Err(why) => {
@@ -113,8 +127,18 @@ fn run_suites(
             Ok(())
         }
     });
+    if let Ok(cluster) = &cluster {
+        // Everything else that uses it is over.
+        suites.run("a cluster whose parts are killed", || {
+            let mut command = cargo(&["test", "--workspace", "--test", "faults"]);
+            command.envs(settings.variables()).env("BASTIDE_TEST_FAULTS", "1");
+            command.envs([cluster.variable()]).env("TMPDIR", settings.scratch);
+            command.args(["--", "--test-threads=1"]);
+            run_command(&mut with_signals(command))
+        });
+    }
     // It takes memory, and nothing needs it from here on.
-    drop(engine);
+    drop((engine, cluster));
     suites.run("examples in the documentation", || {
         run_command(&mut with_signals(cargo(&["test", "--workspace", "--doc", "--quiet"])))
     });
@@ -223,7 +247,11 @@ impl Settings<'_> {
     }
 }
 
-fn run_tests(settings: Settings<'_>, engine: Option<&Engine>) -> Outcome {
+fn run_tests(
+    settings: Settings<'_>,
+    engine: Option<&Engine>,
+    cluster: Option<&cluster::Held>,
+) -> Outcome {
     // Nextest runs every test in a process of its own, and all of them at once.
     let nextest = works(&mut cargo(&["nextest", "--version"]));
     let mut command = if nextest {
@@ -235,6 +263,7 @@ fn run_tests(settings: Settings<'_>, engine: Option<&Engine>) -> Outcome {
         command
     };
     command.envs(settings.variables()).envs(engine.map(Engine::variable));
+    command.envs(cluster.map(cluster::Held::variable));
     command.env("TMPDIR", settings.scratch);
     run_command(&mut with_signals(command))
 }

@@ -9,7 +9,7 @@ use bastide::model::Manifest;
 use bastide::{Client, CreateOptions, ErrorKind, NetworkAccess, SessionStatus};
 use bastide_docker::{DockerBackend, DockerOptions, EngineAddress};
 use bastide_testkit::engine::{self, Daemon, DaemonOptions, images};
-use bastide_testkit::suite::{Context, Outcome, Trial, TrialError, say, skip};
+use bastide_testkit::suite::{Context, Outcome, Trial, TrialError, say, sh, skip};
 use bastide_testkit::trials;
 
 use super::setting::{Setting, base};
@@ -20,6 +20,7 @@ pub(crate) const TRIALS: &[Trial] = trials![
     reaches_a_daemon_over_tcp_with_tls,
     pulls_from_a_registry,
     resumes_on_a_daemon_that_does_not_see_this_hosts_files,
+    goes_on_when_the_way_to_its_daemon_is_cut,
     refuses_a_bridge_its_daemon_does_not_have,
 ];
 
@@ -235,6 +236,65 @@ async fn resumes_on_a_daemon_that_does_not_see_this_hosts_files(_: Context) -> O
     assert_eq!(say(&session, "echo up").await?, "up\n");
     session.delete().await?;
     assert_eq!(engine::docker(&daemon.host(), &["ps", "--all", "--quiet"])?, "");
+    Ok(())
+}
+
+/// Carries connections to a daemon, and cuts all of them when it is told to.
+struct Way {
+    cuts: tokio::sync::watch::Sender<u32>,
+    carrying: tokio::task::JoinHandle<()>,
+}
+
+impl Way {
+    fn open(path: &Path, daemon: std::path::PathBuf) -> std::io::Result<Self> {
+        let listener = tokio::net::UnixListener::bind(path)?;
+        let (cuts, cut) = tokio::sync::watch::channel(0);
+        let carrying = tokio::spawn(async move {
+            while let Ok((mut near, _)) = listener.accept().await {
+                let (daemon, mut cut) = (daemon.clone(), cut.clone());
+                cut.mark_unchanged();
+                tokio::spawn(async move {
+                    let Ok(mut far) = tokio::net::UnixStream::connect(daemon).await else { return };
+                    tokio::select! {
+                        _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
+                        _ = cut.changed() => {}
+                    }
+                });
+            }
+        });
+        Ok(Self { cuts, carrying })
+    }
+}
+
+async fn goes_on_when_the_way_to_its_daemon_is_cut(_: Context) -> Outcome {
+    let (folder, home) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    let options =
+        DaemonOptions { hidden: Some(home.path().to_owned()), ..DaemonOptions::default() };
+    let daemon = own_daemon(&folder.path().join("daemon"), &options)?;
+    let socket = folder.path().join("daemon/docker.sock");
+    let path = folder.path().join("way.sock");
+    let way = Way::open(&path, socket)?;
+    let address = EngineAddress::parse(&format!("unix://{}", path.display()), None)?;
+    let client = Client::new(Arc::new(DockerBackend::new(home.path(), address, base())?));
+    let session = client.create(&Manifest::default(), CreateOptions::default()).await?;
+    let line = "i=0; while [ $i -lt 3000 ]; do i=$((i+1)); echo line $i; \
+                [ $((i % 100)) -ne 0 ] || sleep 0.1; done; exit 7";
+    let mut speaking = Box::pin(session.exec(sh(line)));
+    let mut times = tokio::time::interval(Duration::from_millis(700));
+    let output = loop {
+        tokio::select! {
+            output = &mut speaking => break output?,
+            _ = times.tick() => way.cuts.send_modify(|cuts| *cuts += 1),
+        }
+    };
+    drop(speaking);
+    assert!(*way.cuts.borrow() > 3, "it was not cut");
+    let expected: String = (1..=3000).map(|number| format!("line {number}\n")).collect();
+    assert!(output.stdout == expected.as_bytes(), "{} bytes", output.stdout.len());
+    assert_eq!(output.exit.code, 7);
+    session.delete().await?;
+    way.carrying.abort();
+    drop(daemon);
     Ok(())
 }
 

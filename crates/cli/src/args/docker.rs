@@ -46,15 +46,27 @@ pub(crate) struct DockerArgs {
     new_privileges: bool,
 }
 
+/// What containers of every backend can be asked for.
+#[derive(Debug)]
+pub(crate) struct ContainerChoice {
+    pub(crate) image: String,
+    pub(crate) no_pull: bool,
+    pub(crate) labels: Vec<(String, String)>,
+    pub(crate) read_only: bool,
+    pub(crate) only_user: Option<String>,
+}
+
+fn no_image(backend: &str) -> Error {
+    let message = format!("--backend {backend}: no image is given");
+    Error::new(ErrorKind::InvalidInput, message)
+        .with_context("option", "--image")
+        .with_hint("name one with --image")
+}
+
 impl DockerArgs {
     /// The options of the container.
     pub(crate) fn options(self) -> Result<DockerOptions> {
-        let Some(image) = self.image else {
-            let message = "--backend docker: no image is given";
-            return Err(Error::new(ErrorKind::InvalidInput, message)
-                .with_context("option", "--image")
-                .with_hint("name one with --image"));
-        };
+        let Some(image) = self.image else { return Err(no_image("docker")) };
         let mut options = DockerOptions::new(image);
         if self.no_pull {
             options.pull = PullPolicy::Never;
@@ -67,6 +79,24 @@ impl DockerArgs {
         options.seccomp_unconfined = self.seccomp_unconfined;
         options.new_privileges = self.new_privileges;
         Ok(options)
+    }
+
+    /// What containers of every backend can be asked for.
+    pub(crate) fn choice(self, backend: &str) -> Result<ContainerChoice> {
+        let Self { image, no_pull, labels, read_only, only_user, .. } = self;
+        let image = image.ok_or_else(|| no_image(backend))?;
+        Ok(ContainerChoice { image, no_pull, labels, read_only, only_user })
+    }
+
+    /// The first option that only a Docker daemon has and that was given.
+    pub(crate) fn given_to_engine(&self) -> Option<&'static str> {
+        let all = [
+            ("--runtime", self.runtime.is_some()),
+            ("--cap-add", !self.cap_add.is_empty()),
+            ("--seccomp-unconfined", self.seccomp_unconfined),
+            ("--new-privileges", self.new_privileges),
+        ];
+        all.into_iter().find(|(_, given)| *given).map(|(option, _)| option)
     }
 
     /// The first option that was given, where none can be had.

@@ -16,6 +16,7 @@ use bastide::{
 use rustix::fs::{Access, access};
 
 use super::docker::DockerArgs;
+use super::kubernetes::KubernetesArgs;
 use super::lease::LeaseArgs;
 use super::mounts::{MountArgs, STDIN};
 use super::policy::PolicyArgs;
@@ -23,7 +24,7 @@ use super::sbx::SbxArgs;
 use super::values::{
     JournalKeep, PassedVariable, parse_bytes, parse_cpus, parse_keep, parse_time, parse_variable,
 };
-use crate::clients::{client_of, docker_backend, local_backend, sbx_backend};
+use crate::clients::{client_of, docker_backend, kubernetes_backend, local_backend, sbx_backend};
 use crate::config;
 use crate::ui::Ui;
 
@@ -105,6 +106,9 @@ pub(crate) struct SessionArgs {
 
     #[command(flatten)]
     sbx: SbxArgs,
+
+    #[command(flatten)]
+    kubernetes: KubernetesArgs,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -115,9 +119,8 @@ enum BackendArg {
     Docker,
     /// A Docker microVM
     Sbx,
-    /// A pod
-    #[value(hide = true)]
-    Kube,
+    /// A pod of a Kubernetes cluster
+    Kubernetes,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -142,6 +145,10 @@ enum NetworkArg {
     Host,
     /// Places that a policy names
     Policy,
+    /// A network that leads out of the cluster, in pods
+    Egress,
+    /// As `none`, in pods whose cluster was not seen to keep it closed
+    Unproved,
 }
 
 /// A session that is not made yet.
@@ -218,8 +225,8 @@ impl SessionArgs {
         options.policy = self.policy.policy()?;
         options.network = match (self.network, &options.policy) {
             (Some(NetworkArg::Policy), _) | (None, Some(_)) => NetworkAccess::Policy,
-            (Some(NetworkArg::None) | None, _) => NetworkAccess::None,
-            (Some(NetworkArg::Bridge), _) => NetworkAccess::Bridge,
+            (Some(NetworkArg::None | NetworkArg::Unproved) | None, _) => NetworkAccess::None,
+            (Some(NetworkArg::Bridge | NetworkArg::Egress), _) => NetworkAccess::Bridge,
             (Some(NetworkArg::Host), _) => NetworkAccess::Host,
         };
         options.isolation = match self.isolation {
@@ -250,8 +257,15 @@ impl SessionArgs {
                 provided = self.sbx.provided();
                 sbx_backend(self.sbx.options()?)?
             }
+            BackendArg::Kubernetes => {
+                let unproved = self.network == Some(NetworkArg::Unproved);
+                let chosen = self.docker.choice("kubernetes")?;
+                let (access, asked) = self.kubernetes.options(chosen, unproved)?;
+                let progress = ui.notices();
+                kubernetes_backend(access, asked, move |said| progress.say(said))?
+            }
             // Programs of this machine see what the reference lets them see of the environment.
-            BackendArg::Local | BackendArg::Kube => {
+            BackendArg::Local => {
                 options.env.extend(config::shared_environment());
                 local_backend()?
             }
@@ -263,23 +277,44 @@ impl SessionArgs {
 
     /// Whoever asks for something and gets less than that would be misled.
     fn refuse_what_cannot_be_had(&self) -> Result<()> {
-        if matches!(self.backend, BackendArg::Docker | BackendArg::Sbx) && self.workspace.is_some()
-        {
-            let why = "a folder of the host cannot be the workspace of a container or microVM; grant \
-                       it beside the workspace, by `extra_path_grants` of a manifest";
-            return refuse("--workspace", why);
+        if self.workspace.is_some() {
+            match self.backend {
+                BackendArg::Local => {}
+                BackendArg::Docker | BackendArg::Sbx => {
+                    let why = "a folder of the host cannot be the workspace of a container or microVM; grant \
+                               it beside the workspace, by `extra_path_grants` of a manifest";
+                    return refuse("--workspace", why);
+                }
+                BackendArg::Kubernetes => {
+                    let why =
+                        "a folder of this host cannot be in a pod; copy it in with `bastide cp`";
+                    return refuse("--workspace", why);
+                }
+            }
         }
         self.refuse_of_backend()
     }
 
     fn refuse_of_backend(&self) -> Result<()> {
-        if self.backend == BackendArg::Kube {
-            return refuse("--backend", "this build has the backends `local`, `docker` and `sbx`");
+        let (option, why) = match self.backend {
+            BackendArg::Docker => (None, ""),
+            BackendArg::Kubernetes => {
+                (self.docker.given_to_engine(), "only the backend `docker` has that")
+            }
+            _ => {
+                (self.docker.given(), "only the backends `docker` and `kubernetes` have containers")
+            }
+        };
+        if let Some(option) = option {
+            return refuse(option, why);
         }
-        if self.backend != BackendArg::Docker
-            && let Some(option) = self.docker.given()
-        {
-            return refuse(option, "only the backend `docker` has containers");
+        if self.backend != BackendArg::Kubernetes {
+            if let Some(option) = self.kubernetes.given() {
+                return refuse(option, "only the backend `kubernetes` has pods");
+            }
+            if matches!(self.network, Some(NetworkArg::Egress | NetworkArg::Unproved)) {
+                return refuse("--network", "`egress` and `unproved` are networks of pods");
+            }
         }
         if self.backend != BackendArg::Sbx
             && let Some(option) = self.sbx.given()

@@ -1,6 +1,7 @@
 //! `bastide doctor`
 
 mod docker;
+mod kubernetes;
 mod mounts;
 
 use std::process::ExitCode;
@@ -12,7 +13,9 @@ use bastide::{Client, Command, CreateOptions, Error, ErrorKind, Isolation, Recei
 use serde_json::{Value, json};
 
 use docker::DockerFinding;
+use kubernetes::ClusterFinding;
 
+use crate::args::kubernetes::ClusterArgs;
 use crate::clients::clients;
 use crate::ui::{Ui, hint};
 
@@ -34,9 +37,22 @@ const DELEGATE: &str = "systemd-run --user --scope --property=Delegate=yes -- $S
 /// what is missing, and the command that would change that.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DoctorArgs {
+    /// Look at a Kubernetes cluster instead, and name each right that is missing there
+    #[arg(long, value_name = "BACKEND")]
+    backend: Option<ExaminedBackend>,
+
+    #[command(flatten)]
+    cluster: ClusterArgs,
+
     /// Print an object
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum ExaminedBackend {
+    /// A Kubernetes cluster
+    Kubernetes,
 }
 
 /// What one rung is like here.
@@ -53,6 +69,14 @@ struct UsableRung {
 }
 
 pub(crate) async fn run(ui: &mut Ui, args: DoctorArgs) -> Result<ExitCode> {
+    if args.backend == Some(ExaminedBackend::Kubernetes) {
+        let finding = ClusterFinding::look(args.cluster.access()).await;
+        match args.json {
+            true => ui.json(&json!({ "kubernetes": finding.object() }))?,
+            false => finding.lines().iter().try_for_each(|line| ui.line(line))?,
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     let client = clients()?.local();
     let mut findings = Vec::new();
     for rung in RUNGS {

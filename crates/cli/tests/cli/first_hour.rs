@@ -198,10 +198,12 @@ fn ends_its_examination_with_what_to_do() {
 }
 
 #[test]
-fn offers_no_backend_that_it_refuses() {
+fn offers_every_backend() {
     let home = Home::new();
     let help = home.say(&["run", "--help"]);
-    assert!(help.contains("docker") && !help.contains("kube"), "{help}");
+    for backend in ["local", "docker", "sbx", "kubernetes"] {
+        assert!(help.contains(&format!("- {backend}")), "{backend}: {help}");
+    }
 }
 
 /// Written by `cargo xtask docs`.

@@ -137,7 +137,7 @@ fn reports_failures_as_objects() {
 fn refuses_what_it_cannot_do_by_name() {
     let home = Home::new();
     let cases: &[&[&str]] =
-        &[&["--backend", "kube"], &["--image", "debian"], &["--sbx-allow", "a.example"]];
+        &[&["--namespace", "x"], &["--image", "debian"], &["--sbx-allow", "a.example"]];
     for case in cases {
         for task in ["run", "create"] {
             let mut arguments = vec![task, "--json"];

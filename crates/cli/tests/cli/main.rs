@@ -16,6 +16,7 @@ mod hostile;
 mod inject;
 mod interleavings;
 mod json;
+mod kubernetes;
 mod ladder;
 mod leases;
 mod lifetime;

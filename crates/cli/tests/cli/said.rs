@@ -35,7 +35,7 @@ const LINES: &[&str] = &[
     "run --workspace /proc/no/such -- true",
     "run --workspace /etc -- true",
     "run --image debian -- true",
-    "run --backend kube -- true",
+    "run --backend kubernetes -- true",
     "run --backend docker -- true",
     "run -t --json -- true",
     "run --snapshot nobody -- true",

@@ -267,6 +267,7 @@ impl Client {
             // From here on the session does not need this process any more.
             session.keep_alive = match keep_alive.take() {
                 Some(keep_alive) if !record.tied => {
+                    session.let_go_by_link().await?;
                     keep_alive.release()?;
                     None
                 }

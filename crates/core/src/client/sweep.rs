@@ -303,7 +303,8 @@ fn verdict_on(end: MachineEnd, record: Record, options: SweepOptions) -> Verdict
     if end.is_expired() {
         return Verdict::Keep;
     }
-    match options.ended {
+    // One that was to end with its owner, and did, is nobody's.
+    match options.ended || (record.tied && end.is_abandoned()) {
         true => Verdict::Remove {
             why: end.detail.clone(),
             end: Some(end),

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bastide_proto::hello::{WELCOME_BYTES, check_welcome, hello_at};
-use bastide_proto::{AcceptWhen, Exec, MIN_VERSION, Request, USAGE_VERSION, VERSION};
+use bastide_proto::{
+    AcceptWhen, CONDUIT_VERSION, Exec, MIN_VERSION, Request, USAGE_VERSION, VERSION,
+};
 use bastide_wire::{CorkedStream, mux_config};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -46,6 +48,8 @@ pub struct MuxLink {
     calls: Arc<Semaphore>,
     side: Option<SideChannel>,
     protocol: u32,
+    /// How long a guest may take to accept a request.
+    patience: Duration,
 }
 
 type Opener = oneshot::Sender<Result<yamux::Stream>>;
@@ -75,7 +79,7 @@ impl MuxLink {
             return Err(Error::new(ErrorKind::Unsupported, message)
                 .with_hint("use the version of Bastide that started it, or stop and resume it"));
         }
-        let Connection { mut stream, token, side, greeted } = connection;
+        let Connection { mut stream, token, side, greeted, outage } = connection;
         let greet = async {
             if !greeted {
                 stream.write_all(&hello_at(&token, protocol)).await?;
@@ -102,10 +106,11 @@ impl MuxLink {
             calls: Arc::clone(&calls),
         }));
         let link = openers.downgrade();
-        tokio::spawn(watch_heart(link, Arc::clone(&calls), driving));
+        let patience = ACCEPTANCE.saturating_add(outage);
+        tokio::spawn(watch_heart(link, Arc::clone(&calls), driving, patience));
         // Without it everything goes over the link, only slower.
         let side = side.and_then(|side| SideChannel::new(side).ok());
-        Ok(Self { openers, ahead: Mutex::new(None), calls, side, protocol })
+        Ok(Self { openers, ahead: Mutex::new(None), calls, side, protocol, patience })
     }
 
     /// A stream for a call. The guest hears of it with the first word on it, so one more costs nothing.
@@ -140,6 +145,7 @@ async fn watch_heart(
     link: mpsc::WeakSender<Opener>,
     calls: Arc<Semaphore>,
     driving: JoinHandle<()>,
+    patience: Duration,
 ) {
     while !driving.is_finished() {
         tokio::time::sleep(HEARTBEAT).await;
@@ -152,26 +158,32 @@ async fn watch_heart(
             let stream = open_stream(&openers).await?;
             Stream::start(stream, None, &Request::Ping).await?.finish().await
         };
-        if !matches!(tokio::time::timeout(ACCEPTANCE, ping).await, Ok(Ok(()))) {
+        if !matches!(tokio::time::timeout(patience, ping).await, Ok(Ok(()))) {
             driving.abort();
         }
     }
 }
 
 /// How long a guest may take to accept; as long as it is alive where that comes with what a command says.
-fn patience(request: &Request) -> Option<Duration> {
+fn patience(request: &Request, usual: Duration) -> Option<Duration> {
     match request {
         Request::Exec(Exec { answer: AcceptWhen::Together, timeout, .. }) => {
-            timeout.map(|timeout| timeout.saturating_add(LATE))
+            timeout.map(|timeout| {
+                timeout.saturating_add(usual.saturating_sub(ACCEPTANCE)).saturating_add(LATE)
+            })
         }
-        _ => Some(ACCEPTANCE),
+        _ => Some(usual),
     }
 }
 
 /// Refuses what has another form, or is not there, in the version that the guest speaks.
 fn understood(request: &Request, protocol: u32) -> Result<()> {
-    let is_new = matches!(request, Request::Restore(_) | Request::Usage);
-    if is_new && protocol < USAGE_VERSION {
+    let needed = match request {
+        Request::Restore(_) | Request::Usage => USAGE_VERSION,
+        Request::LetGo => CONDUIT_VERSION,
+        _ => MIN_VERSION,
+    };
+    if protocol < needed {
         let message = "the session was started by an earlier version, which cannot do this";
         return Err(Error::new(ErrorKind::Unsupported, message)
             .with_hint("start it anew: stop the session and resume it, which keeps its files"));
@@ -192,9 +204,9 @@ impl Link for MuxLink {
                 .map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
             Ok((self.stream().await?, permit))
         };
-        let (stream, permit) = tokio::time::timeout(ACCEPTANCE, ready).await.map_err(late)??;
+        let (stream, permit) = tokio::time::timeout(self.patience, ready).await.map_err(late)??;
         let start = Stream::start(stream, Some(permit), &request);
-        match patience(&request) {
+        match patience(&request, self.patience) {
             Some(patience) => tokio::time::timeout(patience, start).await.map_err(late)?,
             None => start.await,
         }

@@ -1,5 +1,7 @@
 //! Letting go of a session that ends with this process.
 
+use bastide_proto::Request;
+
 use super::Session;
 use crate::state::TransitionAttempt;
 use crate::{Error, ErrorKind, Result};
@@ -24,11 +26,20 @@ impl Session {
         // First on record: a session that lives on must be found by others.
         let was_tied = std::mem::replace(&mut record.tied, false);
         self.state.write(&record, &transition)?;
-        if let Err(error) = keep_alive.let_go() {
+        let told = self.let_go_by_link().await;
+        if let Err(error) = told.and_then(|()| keep_alive.let_go()) {
             record.tied = was_tied;
             self.state.write(&record, &transition)?;
             return Err(error);
         }
         Ok(())
+    }
+
+    /// Tells the guest to go on without this process, where it would end by a clock of its own.
+    pub(crate) async fn let_go_by_link(&self) -> Result<()> {
+        match self.backend.lets_go_by_link() {
+            true => self.link.open(Request::LetGo).await?.finish().await,
+            false => Ok(()),
+        }
     }
 }

@@ -143,8 +143,10 @@ async fn answer(
         _ => None,
     };
     // Whoever only looks at what goes on keeps nothing going.
-    let is_look =
-        matches!(&request, None | Some(Request::Ping | Request::Processes | Request::Usage));
+    let is_look = matches!(
+        &request,
+        None | Some(Request::Ping | Request::Processes | Request::Usage | Request::LetGo)
+    );
     let _going_on = (!is_look).then(|| guest.activity.begin());
     let refused = match request {
         Some(Request::Exec(exec)) => exec::run(guest, exec, inbox, outbox).await,
@@ -160,6 +162,11 @@ async fn answer(
         Some(Request::Restore(asked)) => tree::restore(guest, &asked, side, inbox, outbox).await,
         Some(Request::Usage) => usage::tell(guest, outbox).await,
         Some(Request::Freeze { end }) => freeze::run(guest, end, inbox, outbox).await,
+        Some(Request::LetGo) => {
+            guest.lease.let_go();
+            outbox.accept(Accepted::default()).await?;
+            return outbox.end(&End::Done).await;
+        }
         Some(Request::Ping) => {
             outbox.accept(Accepted::default()).await?;
             return outbox.end(&End::Done).await;

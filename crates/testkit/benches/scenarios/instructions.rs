@@ -131,7 +131,13 @@ async fn round_trips(rounds: u32) -> io::Result<()> {
     let (host, guest) = duplex(1 << 16);
     let answering = tokio::spawn(answer(guest));
     let token = Token([0; TOKEN_BYTES]);
-    let connection = Connection { stream: Box::new(host), token, side: None, greeted: false };
+    let connection = Connection {
+        stream: Box::new(host),
+        token,
+        side: None,
+        greeted: false,
+        outage: std::time::Duration::ZERO,
+    };
     let link = MuxLink::connect(connection).await.map_err(io::Error::other)?;
     for _ in 0..rounds {
         let mut call = link.open(Request::Ping).await.map_err(io::Error::other)?;

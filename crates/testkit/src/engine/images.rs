@@ -7,6 +7,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use serde_json::{Value, json};
+
 use super::docker;
 
 /// A shell and the usual tools, with the C library: what the trials need.
@@ -102,29 +104,47 @@ const TOOLS: &[&str] = &[
 /// Fails if something of this machine cannot be read, or the daemon does not take it.
 pub fn make(host: &str) -> io::Result<()> {
     let folder = tempfile::tempdir()?;
-    let base = folder.path().join("base");
-    lay_out_base(&base)?;
-    import(host, &base, BASE, &[])?;
-    import(
-        host,
-        &base,
-        SETTINGS,
-        &[
-            "USER app",
-            "WORKDIR /srv",
-            "ENV GREETING=hello",
-            "ENV PATH=/opt/own:/bin",
-            "VOLUME /data",
-        ],
-    )?;
-    let empty = folder.path().join("empty");
-    fs::create_dir(&empty)?;
-    import(host, &empty, EMPTY, &[])?;
-    let busybox = folder.path().join("busybox");
-    if lay_out_busybox(&busybox)? {
-        import(host, &busybox, BUSYBOX, &[])?;
+    for Tree { name, path, .. } in trees(folder.path())? {
+        let changes: &[&str] = match name {
+            SETTINGS => &[
+                "USER app",
+                "WORKDIR /srv",
+                "ENV GREETING=hello",
+                "ENV PATH=/opt/own:/bin",
+                "VOLUME /data",
+            ],
+            _ => &[],
+        };
+        import(host, &path, name, changes)?;
     }
     Ok(())
+}
+
+/// The files of an image, and what it says about itself, as an engine has it.
+pub(crate) struct Tree {
+    pub(crate) name: &'static str,
+    pub(crate) path: PathBuf,
+    pub(crate) config: Value,
+}
+
+/// Lays out the files of every image in a folder.
+pub(crate) fn trees(folder: &Path) -> io::Result<Vec<Tree>> {
+    let [base, empty, busybox] = ["base", "empty", "busybox"].map(|name| folder.join(name));
+    lay_out_base(&base)?;
+    fs::create_dir(&empty)?;
+    let settings = json!({
+        "User": "app", "WorkingDir": "/srv", "Env": ["GREETING=hello", "PATH=/opt/own:/bin"],
+        "Volumes": {"/data": {}},
+    });
+    let mut trees = vec![
+        Tree { name: BASE, path: base.clone(), config: json!({}) },
+        Tree { name: SETTINGS, path: base, config: settings },
+        Tree { name: EMPTY, path: empty, config: json!({}) },
+    ];
+    if lay_out_busybox(&busybox)? {
+        trees.push(Tree { name: BUSYBOX, path: busybox, config: json!({}) });
+    }
+    Ok(trees)
 }
 
 /// Makes [`BASE`] with further programs of this machine in it, each as what it shall be called there; and
@@ -293,7 +313,7 @@ fn import(host: &str, top: &Path, name: &str, changes: &[&str]) -> io::Result<()
     Ok(())
 }
 
-fn pack(top: &Path, archive: &Path) -> io::Result<()> {
+pub(crate) fn pack(top: &Path, archive: &Path) -> io::Result<()> {
     let mut tar = Command::new("tar");
     tar.arg("--create").arg("--numeric-owner").arg("--file").arg(archive);
     if !tar.arg("--directory").arg(top).arg(".").status()?.success() {

@@ -5,13 +5,14 @@ use serde_json::Value;
 use crate::shell::{Outcome, cargo, read, say};
 
 /// Every crate, and the crates of ours it may depend on. Tests may use the test kit besides.
-const ALLOWED: [(&str, &[&str]); 21] = [
+const ALLOWED: [(&str, &[&str]); 23] = [
     ("bastide-archive", &["bastide-model"]),
     ("bastide-model", &[]),
     ("bastide-proto", &[]),
     ("bastide-wire", &[]),
     ("bastide-guest", &["bastide-proto", "bastide-wire"]),
     ("bastide-guest-bin", &[]),
+    ("bastide-loader", &[]),
     ("bastide-egress", &["bastide-model", "bastide-proto"]),
     ("bastide-mount", &["bastide-proto"]),
     ("bastide-sidecar", &["bastide-egress", "bastide-mount"]),
@@ -23,6 +24,7 @@ const ALLOWED: [(&str, &[&str]); 21] = [
     ),
     ("bastide-docker", &["bastide", "bastide-guest-bin", "bastide-proto", "bastide-sidecar-bin"]),
     ("bastide-sbx", &["bastide", "bastide-guest-bin", "bastide-proto"]),
+    ("bastide-kubernetes", &["bastide", "bastide-guest-bin", "bastide-proto"]),
     ("bastide-sbx-stand-in", &["bastide", "bastide-local"]),
     ("bastide-remote", &["bastide"]),
     ("bastide-runs", &["bastide", "bastide-model"]),
@@ -31,6 +33,7 @@ const ALLOWED: [(&str, &[&str]); 21] = [
         &[
             "bastide",
             "bastide-docker",
+            "bastide-kubernetes",
             "bastide-local",
             "bastide-remote",
             "bastide-runs",

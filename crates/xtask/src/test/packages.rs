@@ -30,6 +30,7 @@ const PACKAGES: &[Package] = &[
     light("python3", "python3-venv"),
     light("dockerd", "docker.io"),
     light("ip", "iproute2"),
+    light("nft", "nftables"),
     light("openssl", "openssl"),
     light("busybox", "busybox-static"),
     light("mkfs.ext4", "e2fsprogs"),

@@ -1,0 +1,461 @@
+//! What a backend does, done by a cluster.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bastide::host::{make_private, not_connected, remove_folder};
+use bastide::{
+    Backend, Booted, Condition, Connection, Error, ErrorKind, Isolation, Machine, MachineEnd,
+    MachineSpec, MachineStatus, NetworkAccess, Orphans, Result, Rung, SessionFolder, SweepMode,
+    home_identity,
+};
+use bastide_guest_bin::GuestBinary;
+use tokio::sync::{Mutex, Semaphore};
+
+use crate::boot::Boot;
+use crate::cluster::{Call, Cluster};
+use crate::end::{PodState, end, state};
+use crate::guest_parts::GuestParts;
+use crate::link::is_gone;
+use crate::objects::{Pod, Version};
+use crate::options::MadeWith;
+use crate::removal::{remove_claim, remove_job, remove_own_job};
+use crate::rights::{self, Need};
+use crate::sightings::Sightings;
+use crate::state::{
+    COPIED, State, load_end, load_record, load_token, note_use, own_state, session_of, store_end,
+    store_record,
+};
+use crate::{ClusterAccess, KubernetesOptions, sweep};
+
+/// The word users choose this backend by.
+pub(crate) const NAME: &str = "kubernetes";
+
+/// The folder of programs in a home.
+const GUESTS: &str = "guests";
+
+/// How long the removal of a folder may take.
+const REMOVAL: Duration = Duration::from_secs(120);
+
+/// How many pods one process starts at a time.
+const BOOTS: usize = 64;
+
+type Report = Box<dyn Fn(&str) + Send + Sync>;
+
+/// Runs sessions in pods.
+pub struct KubernetesBackend {
+    home: PathBuf,
+    guest: GuestBinary,
+    access: ClusterAccess,
+    options: KubernetesOptions,
+    progress: Option<Report>,
+    clusters: Mutex<HashMap<ClusterAccess, Arc<KnownCluster>>>,
+    parts: OnceLock<GuestParts>,
+    sightings: Sightings,
+    boots: Semaphore,
+}
+
+/// A cluster, and what was found out about it.
+struct KnownCluster {
+    cluster: Cluster,
+    ready: Mutex<Option<Readiness>>,
+}
+
+/// What is asked once before sessions are made.
+#[derive(Clone)]
+struct Readiness {
+    version: Version,
+    namespace_uid: Option<String>,
+    with_volumes: bool,
+}
+
+impl KubernetesBackend {
+    /// A backend that keeps its sessions in the folder `home`, and creates new ones on the cluster that `access` leads to
+    /// with `options`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the folder cannot be written to.
+    pub fn new(
+        home: impl Into<PathBuf>,
+        access: ClusterAccess,
+        options: KubernetesOptions,
+    ) -> Result<Self> {
+        let home = home.into();
+        let failed = |error: io::Error| {
+            let message = format!("cannot keep sessions in {}: {error}", home.display());
+            Error::new(ErrorKind::Io, message).with_condition(Condition::HomeUnusable)
+        };
+        bastide::check_home(&home)?;
+        make_private(&home.join("sessions")).map_err(failed)?;
+        let home = home.canonicalize().map_err(failed)?;
+        let guest = GuestBinary::install(&home.join(GUESTS)).map_err(failed)?;
+        Ok(Self {
+            home,
+            guest,
+            access,
+            options,
+            progress: None,
+            clusters: Mutex::default(),
+            parts: OnceLock::new(),
+            sightings: Sightings::default(),
+            boots: Semaphore::new(BOOTS),
+        })
+    }
+
+    /// Sets what receives what a pod waits for.
+    #[must_use]
+    pub fn with_progress(mut self, progress: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        self.progress = Some(Box::new(progress));
+        self
+    }
+
+    /// The name of a session's pod.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidInput`] if it is a session of another backend.
+    pub fn pod_name(&self, machine: &Machine) -> Result<String> {
+        crate::state::state_of(machine).map(|state| state.pod)
+    }
+
+    async fn cluster(&self, access: &ClusterAccess) -> Result<Arc<KnownCluster>> {
+        let mut known = self.clusters.lock().await;
+        if let Some(found) = known.get(access) {
+            return Ok(Arc::clone(found));
+        }
+        let cluster = Cluster::at(access).await?;
+        let made = Arc::new(KnownCluster { cluster, ready: Mutex::new(None) });
+        known.insert(access.clone(), Arc::clone(&made));
+        Ok(made)
+    }
+
+    /// The cluster that a session's pod is on. One that is somewhere else than it was is not asked.
+    async fn cluster_of(&self, state: &State) -> Result<Cluster> {
+        let cluster = self.cluster(&state.access).await?.cluster.clone();
+        if cluster.server != state.server {
+            let uid = cluster.namespace_uid().await?;
+            if uid.is_none() || uid != state.namespace_uid {
+                return Err(another(
+                    &cluster,
+                    &format!(
+                        "it leads to {}, and the session is at {}",
+                        cluster.server, state.server
+                    ),
+                ));
+            }
+        }
+        Ok(cluster)
+    }
+
+    /// Asks what has to be asked before the first session in a namespace.
+    async fn ready(&self, known: &KnownCluster, options: &KubernetesOptions) -> Result<Readiness> {
+        let mut ready = known.ready.lock().await;
+        let with_volumes = options.volume.is_some();
+        if let Some(found) = ready.as_ref().filter(|found| found.with_volumes || !with_volumes) {
+            return Ok(found.clone());
+        }
+        let cluster = &known.cluster;
+        let namespace_uid = cluster.namespace_uid().await?;
+        let wanted = |need: Need| need == Need::Always || (need == Need::Volume && with_volumes);
+        rights::check(cluster, &rights::missing(cluster, wanted).await?)?;
+        let version =
+            cluster.ask(Call::get("/version", "ask for the version of the cluster")).await?;
+        self.parts()?.ensure(cluster).await?;
+        let found = Readiness { version, namespace_uid, with_volumes };
+        *ready = Some(found.clone());
+        Ok(found)
+    }
+
+    fn parts(&self) -> Result<&GuestParts> {
+        if let Some(parts) = self.parts.get() {
+            return Ok(parts);
+        }
+        let parts = GuestParts::embedded()?;
+        Ok(self.parts.get_or_init(|| parts))
+    }
+
+    /// How the pod of a session is. A pod of the same name that is another's is none.
+    async fn look(&self, state: &State) -> Result<Option<Pod>> {
+        let cluster = self.cluster_of(state).await?;
+        let home = home_identity(&self.home)?;
+        let found = self.sightings.look(&cluster, &home, &state.pod).await?;
+        let found = found.filter(|pod| pod.metadata.uid == state.pod_uid);
+        if found.is_none() && state.namespace_uid.is_some() {
+            // It is gone, or this is another cluster, which says nothing about it.
+            let uid = cluster.namespace_uid().await.or_else(|error| match error.status() {
+                Some(404) => Ok(None),
+                _ => Err(error),
+            })?;
+            if uid.is_some() && uid != state.namespace_uid {
+                return Err(another(&cluster, "its namespace is another one of the same name"));
+            }
+        }
+        Ok(found)
+    }
+
+    async fn end_pod(&self, state: &State, machine: &Machine) -> Result<()> {
+        let cluster = self.cluster_of(state).await?;
+        remove_job(&cluster, &machine.id, &state.job_uid).await
+    }
+
+    /// Removes a folder, whatever is in it: a session's (`remove`), or any (`remove-tree`).
+    async fn remove_folder(&self, dir: &Path, how: &str) -> Result<()> {
+        remove_folder(&self.guest.checked_path(), how, dir, REMOVAL).await
+    }
+}
+
+#[async_trait]
+impl Backend for KubernetesBackend {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn home(&self) -> &Path {
+        &self.home
+    }
+
+    async fn boot(&self, folder: &SessionFolder, spec: &MachineSpec) -> Result<Booted> {
+        let kept = load_record(folder.path())?;
+        let was_there = kept.is_some();
+        // A fork is what it was forked from.
+        let like = spec.like.as_ref().map(|id| folder.path().with_file_name(id.as_str()));
+        let alike = like.as_deref().map(load_record).transpose()?.flatten();
+        let before = kept.or(alike);
+        let options = before.as_ref().map_or(&self.options, |before| &before.options);
+        options.check()?;
+        check(spec, options)?;
+        // A session stays where it was made, whoever resumes it.
+        let access = before.as_ref().map_or(&self.access, |before| &before.access);
+        let known = self.cluster(access).await?;
+        let cluster = &known.cluster;
+        let ready = self.ready(&known, options).await?;
+        let made_with = MadeWith {
+            access: cluster.access.clone(),
+            server: cluster.server.clone(),
+            namespace_uid: ready.namespace_uid.clone(),
+            options: options.clone(),
+        };
+        if let Some(before) = &before
+            && before.namespace_uid.is_some()
+            && before.namespace_uid != made_with.namespace_uid
+        {
+            return Err(another(cluster, "its namespace is another one of the same name"));
+        }
+        let noted = note_use(&self.home, &cluster.access)
+            .and_then(|()| store_record(folder.path(), &made_with));
+        noted.map_err(|error| {
+            let message = format!("cannot start session {}: {error}", folder.id());
+            Error::new(ErrorKind::Io, message)
+        })?;
+        let _turn = self
+            .boots
+            .acquire()
+            .await
+            .map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
+        let (parts, home) = (self.parts()?, &home_identity(&self.home)?);
+        let progress =
+            self.progress.as_deref().map(|report| report as &(dyn Fn(&str) + Send + Sync));
+        let version = &ready.version;
+        let boot = Boot {
+            cluster,
+            version,
+            parts,
+            home,
+            folder,
+            spec,
+            made_with: &made_with,
+            was_there,
+            progress,
+        };
+        boot.run().await
+    }
+
+    async fn connect(&self, machine: &Machine) -> Result<Connection> {
+        let (_, Some(state)) = own_state(&self.home, machine)? else {
+            let message = format!("session {} is not running: {COPIED}", machine.id);
+            return Err(Error::new(ErrorKind::BackendLost, message)
+                .with_hint("use the original, or make a fresh session"));
+        };
+        let token = load_token(&state.dir).map_err(|error| not_connected(&machine.id, error))?;
+        let cluster = self.cluster_of(&state).await?;
+        let opened =
+            cluster.dial(&state.pod).await.map_err(|error| match is_gone(&error, &state.pod) {
+                true => {
+                    let message = format!(
+                        "session {} is not running: its pod {} is gone",
+                        machine.id, state.pod
+                    );
+                    Error::new(ErrorKind::BackendLost, message)
+                        .with_context("reason", "backend_lost")
+                }
+                false => error,
+            })?;
+        cluster.link(&state.pod, opened.stream, &token).await
+    }
+
+    async fn inspect(&self, machine: &Machine) -> Result<MachineStatus> {
+        let (_, Some(own)) = own_state(&self.home, machine)? else {
+            return Ok(MachineStatus::Ended(MachineEnd::unseen(COPIED)));
+        };
+        // Whoever ended it, or saw why, noted it.
+        if let Some(end) = load_end(&own.dir) {
+            return Ok(MachineStatus::Ended(end));
+        }
+        let found = match self.look(&own).await? {
+            None => end("backend_lost", "its pod is gone".to_owned()),
+            Some(pod) => match state(&pod) {
+                PodState::Alive => return Ok(MachineStatus::Running { guest_pid: None }),
+                PodState::Lost(why) => {
+                    // It may come back, so nothing is decided about it.
+                    let message = format!("session {} cannot be reached: {why}", machine.id);
+                    return Err(Error::new(ErrorKind::BackendLost, message)
+                        .with_context("node", pod.spec.node_name.clone())
+                        .with_hint("wait for the node, or for the cluster to give it up"));
+                }
+                PodState::Ended(end) => end,
+            },
+        };
+        store_end(&own.dir, &found);
+        Ok(MachineStatus::Ended(found))
+    }
+
+    async fn stop(&self, machine: &Machine) -> Result<()> {
+        let (_, Some(own)) = own_state(&self.home, machine)? else { return Ok(()) };
+        store_end(&own.dir, &end("stopped", "it was stopped".to_owned()));
+        self.end_pod(&own, machine).await
+    }
+
+    async fn destroy(&self, machine: &Machine) -> Result<()> {
+        let (dir, own) = own_state(&self.home, machine)?;
+        if let Some(own) = own {
+            // What is not there says nothing where this is another cluster.
+            self.end_pod(&own, machine).await?;
+            if own.volume {
+                let cluster = self.cluster_of(&own).await?;
+                remove_claim(&cluster, &home_identity(&self.home)?, &machine.id).await?;
+            }
+        }
+        self.remove_folder(&dir, "remove").await
+    }
+
+    async fn discard(&self, folder: &Path) -> Result<()> {
+        if let (Some(id), Ok(Some(record))) = (session_of(&self.home, folder), load_record(folder))
+        {
+            let known = self.cluster(&record.access).await?;
+            let home = home_identity(&self.home)?;
+            remove_own_job(&known.cluster, &home, &id).await?;
+            if record.options.volume.is_some() {
+                remove_claim(&known.cluster, &home, &id).await?;
+            }
+        }
+        self.remove_folder(folder, "remove").await
+    }
+
+    fn is_own(&self, machine: &Machine) -> Result<bool> {
+        Ok(own_state(&self.home, machine)?.1.is_some())
+    }
+
+    async fn remove_tree(&self, folder: &Path) -> Result<()> {
+        self.remove_folder(folder, "remove-tree").await
+    }
+
+    async fn sweep(&self, mode: SweepMode) -> Result<Orphans> {
+        let mut all = crate::state::used(&self.home);
+        if all.is_empty() {
+            all.push(self.access.clone());
+        }
+        let (home, mut orphans) = (home_identity(&self.home)?, Orphans::default());
+        for access in all {
+            let swept = async {
+                let known = self.cluster(&access).await?;
+                sweep::sweep(&known.cluster, &self.home, &home, mode).await
+            };
+            match swept.await {
+                Ok(found) => orphans.removed.extend(found),
+                // What one cluster has can be swept whether or not another answers.
+                Err(error) => orphans.unclear.push((access.described(), error.to_string())),
+            }
+        }
+        Ok(orphans)
+    }
+
+    fn lets_go_by_link(&self) -> bool {
+        true
+    }
+
+    /// What is stored of a session is what is stored of one on this machine: it is believed about nothing.
+    fn state_types(&self) -> Vec<&'static str> {
+        vec!["local"]
+    }
+}
+
+fn another(cluster: &Cluster, why: &str) -> Error {
+    let message =
+        format!("{} is not the cluster this session is on: {why}", cluster.access.described());
+    Error::new(ErrorKind::Conflict, message)
+        .with_hint("give the context its former cluster back, or remove the session's folder by hand if that is gone")
+}
+
+/// Refuses what pods do not have, before anything of one is made.
+fn check(spec: &MachineSpec, options: &KubernetesOptions) -> Result<()> {
+    let refuse = |what: &str, hint: &str| {
+        Err(Error::new(ErrorKind::Unsupported, what.to_owned()).with_hint(hint))
+    };
+    match spec.isolation {
+        Isolation::Exactly(rung) if rung != Rung::Container => {
+            let what = format!("a pod is not confined by `{}`", rung.as_str());
+            return refuse(&what, "leave the isolation to the backend");
+        }
+        _ => {}
+    }
+    if spec.nested_sandbox {
+        return refuse("pods have no option for sandboxes inside them", "use the backend `local`");
+    }
+    match spec.network {
+        NetworkAccess::None | NetworkAccess::Bridge => {}
+        NetworkAccess::Policy => {
+            return refuse(
+                "pods have no network with a policy of Bastide",
+                "use `none` or `egress`, or the backend `local`",
+            );
+        }
+        other => {
+            let what = format!("pods have no network `{}`", other.as_str());
+            return refuse(&what, "use `none` or `egress`");
+        }
+    }
+    if options.unproved_network && spec.network != NetworkAccess::None {
+        return refuse(
+            "only a network that is closed can be taken for closed",
+            "leave out `unproved`",
+        );
+    }
+    if spec.storage.is_some() {
+        return refuse(
+            "pods have no mounts: they take a capability that Pod Security forbids",
+            "use another backend for these mounts",
+        );
+    }
+    if spec.grants.iter().any(|grant| !grant.host.as_os_str().is_empty()) {
+        return refuse(
+            "files of this host cannot be granted to a pod on another",
+            "copy them in with `bastide cp`, or put them into the manifest",
+        );
+    }
+    Ok(())
+}
+
+impl fmt::Debug for KubernetesBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KubernetesBackend")
+            .field("home", &self.home)
+            .field("access", &self.access)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,59 @@
+//! Links to guests: each goes on over another stream when one breaks, as when the API server is started again.
+
+use std::io;
+
+use bastide::backend::{Duplex, KeepAliveHandle};
+use bastide::link::conduit::resumable;
+use bastide::{Connection, Error, Result};
+use bastide_proto::hello::Token;
+
+use crate::cluster::Cluster;
+use crate::pod::guest_command;
+use crate::stream::ExecStream;
+
+impl Cluster {
+    /// Starts the program in a pod that joins its streams to the guest's socket.
+    pub(crate) async fn dial(&self, pod: &str) -> Result<ExecStream> {
+        let words = guest_command(&["dial"]);
+        let words: Vec<_> = words.iter().map(String::as_str).collect();
+        self.exec(pod, &words).await
+    }
+
+    /// A link over this stream, and over others to the same pod when it breaks.
+    pub(crate) async fn link(
+        &self,
+        pod: &str,
+        first: Box<dyn Duplex>,
+        token: &Token,
+    ) -> Result<Connection> {
+        let (cluster, pod) = (self.clone(), pod.to_owned());
+        let again = move || {
+            let (cluster, pod) = (cluster.clone(), pod.clone());
+            async move {
+                match cluster.dial(&pod).await {
+                    Ok(opened) => Ok(opened.stream),
+                    Err(error) if is_gone(&error, &pod) => {
+                        Err(io::Error::new(io::ErrorKind::NotFound, error))
+                    }
+                    Err(error) => Err(io::Error::other(error)),
+                }
+            }
+        };
+        resumable(first, token, again).await
+    }
+}
+
+/// Whether the API server knows no such pod: one that is gone never comes back under its name. A node that was just started
+/// again may say something like it for a moment, and a server that was may refuse everybody.
+pub(crate) fn is_gone(error: &Error, pod: &str) -> bool {
+    error.status() == Some(404) && error.message().contains(&format!("pods \"{pod}\" not found"))
+}
+
+/// A pod lives for as long as its maker is heard of, until its guest is told otherwise over the link.
+pub(crate) struct TiedByLink;
+
+impl KeepAliveHandle for TiedByLink {
+    fn release(&self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,328 @@
+//! What a pod is made of.
+
+use bastide::{MachineSpec, NetworkAccess, Result, SessionId};
+use bastide_guest_bin::HASH;
+use bastide_proto::container::{BIN_PATH, RUN_PATH};
+use bastide_proto::pod::POD;
+use serde_json::{Map, Value, json};
+
+use crate::KubernetesOptions;
+use crate::options::{PodPull, Toleration};
+
+/// The container of the session.
+pub(crate) const CONTAINER: &str = "sandbox";
+
+/// The label that says whose session something is.
+pub(crate) const SESSION_LABEL: &str = "bastide.session";
+
+/// The label that says where that session is remembered.
+pub(crate) const HOME_LABEL: &str = "bastide.home";
+
+/// The label by which policies of the network select pods.
+pub(crate) const NETWORK_LABEL: &str = "bastide.network";
+
+/// What is on everything that is made here.
+pub(crate) const MANAGED: (&str, &str) = ("app.kubernetes.io/managed-by", "bastide");
+
+/// What the guest uses, and what commands of root have besides, where there are several users.
+pub(crate) const CAPABILITIES: [&str; 8] =
+    ["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETGID", "SETUID"];
+
+/// How long an object that ended stays, so that somebody sees why.
+const KEPT_SECONDS: u64 = 600;
+
+/// How long a node may be gone before its pods are.
+const NODE_SECONDS: u64 = 60;
+
+/// Everything that decides what a pod is made of.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Plan<'a> {
+    pub(crate) id: &'a SessionId,
+    /// What is on everything of this home.
+    pub(crate) home: &'a str,
+    pub(crate) spec: &'a MachineSpec,
+    pub(crate) options: &'a KubernetesOptions,
+    /// The ConfigMaps of the guest.
+    pub(crate) parts: &'a [String],
+}
+
+/// The name of everything that a session has in the cluster.
+pub(crate) fn object_name(id: &SessionId) -> String {
+    format!("bastide-{id}")
+}
+
+/// The words that start a program of the guest in a pod.
+pub(crate) fn guest_command(words: &[&str]) -> Vec<String> {
+    let loader = format!("{BIN_PATH}/loader");
+    [loader.as_str(), HASH].iter().chain(words).map(|word| (*word).to_owned()).collect()
+}
+
+impl Plan<'_> {
+    fn labels(&self) -> Map<String, Value> {
+        let network = match self.spec.network {
+            NetworkAccess::None => "none",
+            _ => "egress",
+        };
+        let own = [
+            (SESSION_LABEL, self.id.as_str()),
+            (HOME_LABEL, self.home),
+            (NETWORK_LABEL, network),
+            MANAGED,
+        ];
+        let asked = self.options.labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        let queue = self.options.queue.as_deref().map(|queue| ("kueue.x-k8s.io/queue-name", queue));
+        // Ours count more than what was asked for.
+        let all = asked.chain(queue).chain(own);
+        all.map(|(key, value)| (key.to_owned(), Value::from(value))).collect()
+    }
+
+    /// The one object of a session: a job of one pod that is never started again, and goes by itself.
+    pub(crate) fn job(&self) -> Result<Value> {
+        let labels = self.labels();
+        let mut spec = json!({
+            "parallelism": 1,
+            "completions": 1,
+            "backoffLimit": 0,
+            "ttlSecondsAfterFinished": KEPT_SECONDS,
+            "template": { "metadata": { "labels": labels.clone() }, "spec": self.pod()? },
+        });
+        put(&mut spec, "activeDeadlineSeconds", self.options.lifetime_seconds);
+        put(&mut spec, "suspend", self.options.queue.as_ref().map(|_| true));
+        Ok(json!({
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": { "name": object_name(self.id), "labels": labels },
+            "spec": spec,
+        }))
+    }
+
+    /// The claim of the volume that is the workspace, if there is one.
+    pub(crate) fn claim(&self) -> Option<Value> {
+        let volume = self.options.volume.as_ref()?;
+        let mut spec = json!({
+            "accessModes": ["ReadWriteOnce"],
+            "resources": { "requests": { "storage": volume.size } },
+        });
+        put(&mut spec, "storageClassName", volume.class.clone());
+        Some(json!({
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": { "name": object_name(self.id), "labels": self.labels() },
+            "spec": spec,
+        }))
+    }
+
+    fn pod(&self) -> Result<Value> {
+        let options = self.options;
+        let mut pod = json!({
+            "automountServiceAccountToken": false,
+            "enableServiceLinks": false,
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 1,
+            "hostname": hostname(self.id),
+            "securityContext": self.pod_security()?,
+            "nodeSelector": self.node_selector(),
+            "tolerations": self.tolerations()?,
+            "containers": [self.container()?],
+            "volumes": self.volumes(),
+        });
+        put(&mut pod, "hostUsers", options.own_users.then_some(false));
+        put(&mut pod, "runtimeClassName", options.runtime_class.clone());
+        put(&mut pod, "priorityClassName", options.priority_class.clone());
+        let secrets: Vec<_> =
+            options.pull_secrets.iter().map(|name| json!({ "name": name })).collect();
+        put(&mut pod, "imagePullSecrets", (!secrets.is_empty()).then_some(secrets));
+        Ok(pod)
+    }
+
+    fn pod_security(&self) -> Result<Value> {
+        let (user, group) = self.options.ids()?;
+        let mut security = json!({
+            "runAsUser": user,
+            "runAsGroup": group,
+            "fsGroup": group,
+            "seccompProfile": { "type": "RuntimeDefault" },
+        });
+        put(&mut security, "runAsNonRoot", (!self.options.many_users).then_some(true));
+        Ok(security)
+    }
+
+    fn container(&self) -> Result<Value> {
+        let options = self.options;
+        let pull = match options.pull {
+            PodPull::Missing => "IfNotPresent",
+            PodPull::Never => "Never",
+        };
+        let mut capabilities = json!({ "drop": ["ALL"] });
+        put(&mut capabilities, "add", options.many_users.then_some(CAPABILITIES));
+        let mount = |name: &str, path: &str| json!({ "name": name, "mountPath": path });
+        let mut bin = mount("bin", BIN_PATH);
+        put(&mut bin, "readOnly", Some(true));
+        let mut mounts =
+            vec![bin, mount("run", RUN_PATH), mount("workspace", self.spec.root.as_str())];
+        if self.has_own_tmp() {
+            mounts.push(mount("tmp", "/tmp"));
+        }
+        Ok(json!({
+            "name": CONTAINER,
+            "image": options.image,
+            "imagePullPolicy": pull,
+            "command": guest_command(&["container", POD]),
+            "securityContext": {
+                "allowPrivilegeEscalation": false,
+                "readOnlyRootFilesystem": options.read_only_root,
+                "capabilities": capabilities,
+            },
+            "resources": self.resources(),
+            "volumeMounts": mounts,
+        }))
+    }
+
+    fn resources(&self) -> Value {
+        let limits = &self.spec.limits;
+        let mut all = json!({});
+        put(&mut all, "memory", limits.memory.map(|bytes| bytes.to_string()));
+        put(&mut all, "cpu", limits.cpu_millis.map(|millis| format!("{millis}m")));
+        put(&mut all, "ephemeral-storage", limits.disk.map(|bytes| bytes.to_string()));
+        json!({ "limits": all, "requests": all })
+    }
+
+    fn volumes(&self) -> Value {
+        let sources: Vec<_> =
+            self.parts.iter().map(|name| json!({ "configMap": { "name": name } })).collect();
+        let mut folder = json!({});
+        put(&mut folder, "sizeLimit", self.spec.limits.disk.map(|bytes| bytes.to_string()));
+        let workspace = match &self.options.volume {
+            Some(_) => {
+                json!({ "name": "workspace", "persistentVolumeClaim": { "claimName": object_name(self.id) } })
+            }
+            None => json!({ "name": "workspace", "emptyDir": folder }),
+        };
+        let mut all = vec![
+            json!({ "name": "bin", "projected": { "defaultMode": 0o555, "sources": sources } }),
+            json!({ "name": "run", "emptyDir": {} }),
+            workspace,
+        ];
+        if self.has_own_tmp() {
+            all.push(json!({ "name": "tmp", "emptyDir": folder }));
+        }
+        Value::from(all)
+    }
+
+    /// Whether `/tmp` is a folder of the pod's own: images need not have one, and one user alone could not make it. A
+    /// folder of the cluster's has no sticky bit, which several users need.
+    fn has_own_tmp(&self) -> bool {
+        self.options.read_only_root || !self.options.many_users
+    }
+
+    /// The guest is a program of one architecture.
+    fn node_selector(&self) -> Value {
+        let mut all: Map<String, Value> = self
+            .options
+            .node_selector
+            .iter()
+            .map(|(key, value)| (key.clone(), value.as_str().into()))
+            .collect();
+        all.insert("kubernetes.io/arch".to_owned(), architecture().into());
+        all.insert("kubernetes.io/os".to_owned(), "linux".into());
+        Value::Object(all)
+    }
+
+    fn tolerations(&self) -> Result<Value> {
+        let mut all = Vec::new();
+        for key in ["node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"] {
+            all.push(json!({ "key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": NODE_SECONDS }));
+        }
+        for asked in &self.options.tolerations {
+            let Toleration { key, value, effect } = Toleration::parse(asked)?;
+            let mut toleration =
+                json!({ "key": key, "operator": if value.is_some() { "Equal" } else { "Exists" } });
+            put(&mut toleration, "value", value);
+            put(&mut toleration, "effect", effect);
+            all.push(toleration);
+        }
+        Ok(Value::from(all))
+    }
+}
+
+/// The name of a session's pod as a machine.
+fn hostname(id: &SessionId) -> String {
+    format!("bastide-{}", id.as_str().get(..8).unwrap_or_default())
+}
+
+/// The architecture of the guest, in the cluster's words.
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+/// Adds a field that has a value.
+fn put(object: &mut Value, key: &str, value: Option<impl serde::Serialize>) {
+    if let (Value::Object(fields), Some(value)) = (object, value) {
+        fields.insert(key.to_owned(), json!(value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(options: &KubernetesOptions) -> Value {
+        let (id, parts) = (SessionId::random(), vec!["a".to_owned(), "b".to_owned()]);
+        let mut spec = MachineSpec::new("/workspace".parse().unwrap());
+        spec.limits.memory = Some(1 << 30);
+        spec.limits.cpu_millis = Some(1500);
+        let plan = Plan { id: &id, home: "h", spec: &spec, options, parts: &parts };
+        plan.job().unwrap()
+    }
+
+    #[test]
+    fn is_restricted_unless_more_is_asked_for() {
+        let job = made(&KubernetesOptions::new("debian"));
+        let pod = &job["spec"]["template"]["spec"];
+        assert_eq!(pod["automountServiceAccountToken"], false);
+        assert_eq!(pod["enableServiceLinks"], false);
+        assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
+        assert_eq!(pod["securityContext"]["runAsUser"], 1000);
+        assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
+        let container = &pod["containers"][0];
+        assert_eq!(container["securityContext"]["allowPrivilegeEscalation"], false);
+        assert_eq!(container["securityContext"]["capabilities"], json!({ "drop": ["ALL"] }));
+        assert_eq!(
+            container["resources"]["limits"],
+            json!({ "memory": "1073741824", "cpu": "1500m" })
+        );
+        for open in ["hostNetwork", "hostPID", "hostIPC", "hostUsers"] {
+            assert!(pod.get(open).is_none(), "{open}");
+        }
+        assert_eq!(job["spec"]["backoffLimit"], 0);
+        assert_eq!(pod["restartPolicy"], "Never");
+    }
+
+    #[test]
+    fn keeps_its_own_labels_whatever_was_asked_for() {
+        let mut options = KubernetesOptions::new("debian");
+        options.labels.insert(HOME_LABEL.to_owned(), "another".to_owned());
+        options.labels.insert("team".to_owned(), "red".to_owned());
+        let labels = &made(&options)["spec"]["template"]["metadata"]["labels"];
+        assert_eq!(labels[HOME_LABEL], "h");
+        assert_eq!(labels["team"], "red");
+        assert_eq!(labels[NETWORK_LABEL], "none");
+    }
+
+    #[test]
+    fn has_capabilities_only_for_several_users() {
+        let options = KubernetesOptions { many_users: true, ..KubernetesOptions::new("debian") };
+        let job = made(&options);
+        let pod = &job["spec"]["template"]["spec"];
+        assert_eq!(pod["securityContext"]["runAsUser"], 0);
+        assert!(pod["securityContext"].get("runAsNonRoot").is_none());
+        assert_eq!(
+            pod["containers"][0]["securityContext"]["capabilities"]["add"],
+            json!(CAPABILITIES)
+        );
+    }
+}

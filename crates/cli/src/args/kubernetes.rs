@@ -1,0 +1,175 @@
+//! What can be asked of pods of a Kubernetes cluster.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bastide::{Error, ErrorKind, Result};
+use bastide_kubernetes::{ClusterAccess, KubernetesOptions, PodPull, VolumeRequest};
+
+use super::docker::ContainerChoice;
+use super::values::{parse_pair, parse_time};
+use crate::config;
+
+/// Which cluster, and as whom
+#[derive(Debug, Clone, Default, clap::Args)]
+#[command(next_help_heading = "Kubernetes")]
+pub(crate) struct ClusterArgs {
+    /// File that says which clusters there are; unless given, as kubectl finds it
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+
+    /// Context of that file
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+
+    /// Namespace sessions are in; unless given, that of the context
+    #[arg(long, value_name = "NAME")]
+    namespace: Option<String>,
+}
+
+impl ClusterArgs {
+    /// How the cluster is found.
+    pub(crate) fn access(&self) -> Result<ClusterAccess> {
+        let files = match &self.kubeconfig {
+            Some(file) => vec![std::path::absolute(file).map_err(|error| {
+                let message = format!("--kubeconfig: {}: {error}", file.display());
+                Error::new(ErrorKind::InvalidInput, message).with_context("option", "--kubeconfig")
+            })?],
+            None => config::kubeconfig(),
+        };
+        Ok(ClusterAccess::new(files)
+            .context(self.context.clone())
+            .namespace(self.namespace.clone()))
+    }
+
+    fn given(&self) -> Option<&'static str> {
+        let all = [
+            ("--kubeconfig", self.kubeconfig.is_some()),
+            ("--context", self.context.is_some()),
+            ("--namespace", self.namespace.is_some()),
+        ];
+        all.into_iter().find(|(_, given)| *given).map(|(option, _)| option)
+    }
+}
+
+/// What a new pod shall be like
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Kubernetes")]
+pub(crate) struct KubernetesArgs {
+    #[command(flatten)]
+    cluster: ClusterArgs,
+
+    /// Runtime class of the pod, such as gvisor or kata
+    #[arg(long, value_name = "NAME")]
+    runtime_class: Option<String>,
+
+    /// Label of the nodes the pod may be on (can be repeated)
+    #[arg(long = "node-selector", value_name = "KEY=VALUE", value_parser = parse_pair)]
+    node_selector: Vec<(String, String)>,
+
+    /// Taint of nodes that the pod tolerates (can be repeated)
+    #[arg(long = "toleration", value_name = "KEY[=VALUE][:EFFECT]")]
+    tolerations: Vec<String>,
+
+    /// Priority class of the pod
+    #[arg(long, value_name = "NAME")]
+    priority_class: Option<String>,
+
+    /// Secret of the namespace by which the image may be pulled (can be repeated)
+    #[arg(long = "pull-secret", value_name = "NAME")]
+    pull_secrets: Vec<String>,
+
+    /// Let commands run as several users, root among them: not in namespaces that are `restricted`
+    #[arg(long)]
+    many_users: bool,
+
+    /// Give the pod a user namespace of its own, where nodes can
+    #[arg(long)]
+    own_users: bool,
+
+    /// Workspace on a volume that outlives the pod
+    #[arg(long, value_name = "SIZE[,CLASS]")]
+    volume: Option<String>,
+
+    /// How long the pod may take to be there (5m unless given)
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    boot_timeout: Option<Duration>,
+
+    /// How long the session lasts at most, kept by the cluster
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    lifetime: Option<Duration>,
+
+    /// Local queue of Kueue that admits the session
+    #[arg(long, value_name = "NAME")]
+    queue: Option<String>,
+
+    /// Image the guest comes from, instead of ConfigMaps
+    #[arg(long, value_name = "IMAGE", hide = true)]
+    guest_image: Option<String>,
+}
+
+impl KubernetesArgs {
+    /// Where the pod is, and what it is like.
+    pub(crate) fn options(
+        self,
+        chosen: ContainerChoice,
+        unproved: bool,
+    ) -> Result<(ClusterAccess, KubernetesOptions)> {
+        let access = self.cluster.access()?;
+        let mut options = KubernetesOptions::new(chosen.image);
+        if chosen.no_pull {
+            options.pull = PodPull::Never;
+        }
+        options.labels = chosen.labels.into_iter().collect();
+        options.read_only_root = chosen.read_only;
+        options.user = chosen.only_user;
+        options.runtime_class = self.runtime_class;
+        options.node_selector = self.node_selector.into_iter().collect();
+        options.tolerations = self.tolerations;
+        options.priority_class = self.priority_class;
+        options.pull_secrets = self.pull_secrets;
+        options.many_users = self.many_users;
+        options.own_users = self.own_users;
+        options.unproved_network = unproved;
+        options.volume = self.volume.as_deref().map(parse_volume);
+        options.boot_seconds = self.boot_timeout.map(whole_seconds);
+        options.lifetime_seconds = self.lifetime.map(whole_seconds);
+        options.queue = self.queue;
+        options.guest_image = self.guest_image;
+        Ok((access, options))
+    }
+
+    /// The first option that was given, where none can be had.
+    pub(crate) fn given(&self) -> Option<&'static str> {
+        let all = [
+            ("--runtime-class", self.runtime_class.is_some()),
+            ("--node-selector", !self.node_selector.is_empty()),
+            ("--toleration", !self.tolerations.is_empty()),
+            ("--priority-class", self.priority_class.is_some()),
+            ("--pull-secret", !self.pull_secrets.is_empty()),
+            ("--many-users", self.many_users),
+            ("--own-users", self.own_users),
+            ("--volume", self.volume.is_some()),
+            ("--boot-timeout", self.boot_timeout.is_some()),
+            ("--lifetime", self.lifetime.is_some()),
+            ("--queue", self.queue.is_some()),
+            ("--guest-image", self.guest_image.is_some()),
+        ];
+        let own = all.into_iter().find(|(_, given)| *given).map(|(option, _)| option);
+        self.cluster.given().or(own)
+    }
+}
+
+fn parse_volume(text: &str) -> VolumeRequest {
+    match text.split_once(',') {
+        Some((size, class)) => {
+            VolumeRequest { size: size.to_owned(), class: Some(class.to_owned()) }
+        }
+        None => VolumeRequest { size: text.to_owned(), class: None },
+    }
+}
+
+/// A cluster counts seconds; one that is begun counts.
+fn whole_seconds(time: Duration) -> u64 {
+    time.as_secs() + u64::from(time.subsec_nanos() > 0)
+}

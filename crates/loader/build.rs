@@ -1,0 +1,14 @@
+//! Links the program without a C library.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a build script is told everything through its environment"
+)]
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    if std::env::var_os("CARGO_FEATURE_BARE").is_some() {
+        for argument in ["-nostartfiles", "-nostdlib", "-static"] {
+            println!("cargo::rustc-link-arg-bins={argument}");
+        }
+    }
+}

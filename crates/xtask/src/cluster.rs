@@ -1,0 +1,190 @@
+//! `cargo xtask cluster`: the Kubernetes cluster that tests use: the one that is named, else one of our own.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use bastide_testkit::cluster::{Cluster, find_program};
+use bastide_testkit::kubernetes::KUBECONFIG;
+use serde_json::{Value, json};
+
+use crate::shell::{Outcome, cargo, read, run as command, say, top};
+
+/// The namespace of the tests, which takes only pods that keep to Pod Security `restricted`.
+const NAMESPACE: &str = "bastide-test";
+
+/// Whom the tests are in the cluster: they have the rights of a user of Bastide, and no others.
+const USER: &str = "bastide-host";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Start a cluster with two nodes below `target/cluster`, and prepare a namespace for the tests
+    Up(Named),
+    /// End that cluster, and remove what it left on this machine
+    Down,
+    /// Start or end the tests' own enforcer of closed networks: the bridge of the cluster keeps no policy by itself
+    Enforce {
+        /// End it
+        #[arg(long)]
+        off: bool,
+    },
+    /// Kill a process of that cluster and start it again: apiserver, etcd, kcm, scheduler, kubelet, containerd
+    Restart {
+        /// Which
+        name: String,
+        /// How many seconds it stays away
+        #[arg(long, default_value_t = 0)]
+        pause: u64,
+    },
+}
+
+/// A cluster that is there already.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct Named {
+    /// Use the cluster of this file instead; its nodes need the images `bastide-test/*`
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// The context of that file, if not its current one
+    #[arg(long, value_name = "NAME", requires = "kubeconfig")]
+    context: Option<String>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Outcome {
+    match &arguments.what {
+        What::Up(named) => {
+            let file = match &named.kubeconfig {
+                Some(_) => prepare_named(named)?,
+                None => prepare(&start()?)?,
+            };
+            say(&format!("export {KUBECONFIG}={}", file.display()));
+            Ok(())
+        }
+        What::Down => Ok(Cluster::of(&folder())?.down()?),
+        What::Enforce { off } => Ok(Cluster::of(&folder())?.enforce(!off)?),
+        What::Restart { name, pause } => {
+            Ok(Cluster::of(&folder())?.restart(name, Duration::from_secs(*pause))?)
+        }
+    }
+}
+
+/// Where a cluster of our own keeps everything.
+fn folder() -> PathBuf {
+    let target = top().join("target");
+    target.canonicalize().unwrap_or(target).join("cluster")
+}
+
+fn start() -> Outcome<Cluster> {
+    Ok(Cluster::up(&folder(), &find_program()?)?)
+}
+
+/// A cluster for as long as tests run.
+#[derive(Debug)]
+pub(crate) struct Held {
+    cluster: Option<Cluster>,
+    kubeconfig: PathBuf,
+}
+
+/// What this would start.
+pub(crate) fn announcement() -> String {
+    match (given(), find_program()) {
+        (Some(file), _) => format!("cluster: the one of {}", file.display()),
+        (None, Ok(_)) if rustix::process::geteuid().is_root() => {
+            format!("cluster: one of its own with two nodes, in {}", folder().display())
+        }
+        (None, _) => "cluster: nothing".to_owned(),
+    }
+}
+
+fn given() -> Option<PathBuf> {
+    std::env::var_os(KUBECONFIG).filter(|file| !file.is_empty()).map(PathBuf::from)
+}
+
+impl Held {
+    /// Finds or starts a cluster; or says why there is none.
+    pub(crate) fn prepare() -> Result<Self, String> {
+        if let Some(kubeconfig) = given() {
+            return Ok(Self { cluster: None, kubeconfig });
+        }
+        let started = start().map_err(|error| error.to_string())?;
+        // From here on it is ended whatever happens.
+        let mut held = Self { cluster: Some(started.clone()), kubeconfig: PathBuf::new() };
+        held.kubeconfig = prepare(&started).map_err(|error| error.to_string())?;
+        Ok(held)
+    }
+
+    /// The variable that tells tests how it is reached.
+    pub(crate) fn variable(&self) -> (&'static str, String) {
+        (KUBECONFIG, self.kubeconfig.display().to_string())
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(Err(error)) = self.cluster.as_ref().map(Cluster::down) {
+            say(&format!("the cluster in {} was not removed: {error}", folder().display()));
+        }
+    }
+}
+
+/// Prepares a cluster of our own for the tests; the file by which they reach it.
+fn prepare(cluster: &Cluster) -> Outcome<PathBuf> {
+    prepare_with(&|arguments| cluster.kubectl(arguments), &folder().join("run/kubeconfig.test"))
+}
+
+/// The same for one that is there.
+fn prepare_named(named: &Named) -> Outcome<PathBuf> {
+    let kubectl = |arguments: &[&str]| {
+        let mut command = Command::new("kubectl");
+        command.arg("--kubeconfig").args(&named.kubeconfig);
+        if let Some(context) = &named.context {
+            command.arg("--context").arg(context);
+        }
+        command.args(arguments).stdin(Stdio::null());
+        command
+    };
+    fs::create_dir_all(folder())?;
+    prepare_with(&kubectl, &folder().join("kubeconfig.named"))
+}
+
+/// Makes the namespace with all an administrator is told to apply, and a file that has the rights of a user there.
+fn prepare_with(kubectl: &dyn Fn(&[&str]) -> Command, file: &Path) -> Outcome<PathBuf> {
+    // With the features that everything is tested with.
+    command(&mut cargo(&["build", "--quiet", "--workspace", "--bin", "bastide"]))?;
+    let mut program = Command::new(top().join("target/debug/bastide"));
+    let manifest = read(program.args(["kubernetes", "manifest", "--namespace", NAMESPACE]))?;
+    let mut apply = kubectl(&["apply", "-f", "-"]);
+    let mut apply = apply.stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
+    apply.stdin.take().ok_or("no input of kubectl")?.write_all(manifest.as_bytes())?;
+    if !apply.wait()?.success() {
+        return Err("kubectl did not apply the manifest".into());
+    }
+    let token = read(&mut kubectl(&[
+        "create",
+        "token",
+        USER,
+        "--namespace",
+        NAMESPACE,
+        "--duration",
+        "24h",
+    ]))?;
+    let shown =
+        read(&mut kubectl(&["config", "view", "--minify", "--flatten", "--output", "json"]))?;
+    let mut shown: Value = serde_json::from_str(&shown)?;
+    shown["users"] = json!([{"name": USER, "user": {"token": token.trim()}}]);
+    let server = shown["clusters"][0]["name"].clone();
+    let context = json!({"cluster": server, "user": USER, "namespace": NAMESPACE});
+    shown["contexts"] = json!([{"name": USER, "context": context}]);
+    shown["current-context"] = json!(USER);
+    fs::write(file, shown.to_string())?;
+    fs::set_permissions(file, fs::Permissions::from_mode(0o600))?;
+    Ok(file.to_owned())
+}
