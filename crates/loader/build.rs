@@ -1,8 +1,4 @@
 //! Links the program without a C library.
-#![expect(
-    clippy::disallowed_methods,
-    reason = "a build script is told everything through its environment"
-)]
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

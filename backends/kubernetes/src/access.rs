@@ -69,7 +69,7 @@ impl ClusterAccess {
     pub(crate) async fn load(&self) -> Result<LoadedAccess> {
         let (mut config, context) = match self.kubeconfig.is_empty() {
             true => (self.in_cluster()?, String::new()),
-            false => self.from_files().await?,
+            false => self.by_files().await?,
         };
         config.connect_timeout = Some(CONNECT);
         config.read_timeout = None;
@@ -89,7 +89,7 @@ impl ClusterAccess {
         })
     }
 
-    async fn from_files(&self) -> Result<(Config, String)> {
+    async fn by_files(&self) -> Result<(Config, String)> {
         let mut all: Option<Kubeconfig> = None;
         for path in &self.kubeconfig {
             let read = Kubeconfig::read_from(path).map_err(|error| match error {

@@ -301,7 +301,7 @@ pub(crate) fn encoded(text: &str) -> String {
     for byte in text.bytes() {
         match byte {
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
-                out.push(char::from(byte))
+                out.push(char::from(byte));
             }
             _ => out.push_str(&format!("%{byte:02X}")),
         }

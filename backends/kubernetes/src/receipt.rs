@@ -87,7 +87,7 @@ fn users(receipt: &mut Receipt, options: &KubernetesOptions, pod: &Pod, report: 
     match pod.spec.host_users {
         // What the cluster says counts if the kernel says so too.
         Some(false) if is_mapped(&report.uid_map) => {
-            receipt.walls.push("user namespace of the pod".to_owned())
+            receipt.walls.push("user namespace of the pod".to_owned());
         }
         _ => {
             let open = "ids: those inside are the node's own, without a user namespace between";

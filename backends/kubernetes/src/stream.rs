@@ -174,11 +174,8 @@ async fn receive(
         };
         let Some((channel, body)) = data.split_first() else { continue };
         match *channel {
-            STDOUT => {
-                if host.write_all(body).await.is_err() {
-                    break;
-                }
-            }
+            STDOUT if host.write_all(body).await.is_err() => break,
+            STDOUT => {}
             STDERR => end.with(|said| {
                 said.error.extend_from_slice(body);
                 let old = said.error.len().saturating_sub(MOST_ERROR);

@@ -57,7 +57,7 @@ async fn server(dir: &Path, answer: &'static [u8], repeated: usize) -> PathBuf {
         while let Ok((mut stream, _)) = listener.accept().await {
             tokio::spawn(async move {
                 let mut request = [0; 4096];
-                let _ = stream.read(&mut request).await;
+                drop(stream.read(&mut request).await);
                 for _ in 0..repeated {
                     if stream.write_all(answer).await.is_err() {
                         return;

@@ -1,5 +1,7 @@
 //! The loader as a pod runs it: from a folder with the parts of the guest, in an empty environment.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot be prepared fails")]
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;

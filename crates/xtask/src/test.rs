@@ -24,6 +24,9 @@ use suites::Suites;
 /// The package of the local backend.
 const LOCAL: &str = "bastide-local";
 
+/// Why there is no cluster by default: its suites take longer than all the others.
+const NOT_ASKED: &str = "the suites of Kubernetes are run with --kubernetes";
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Run the big counts, not a tenth of them
@@ -32,6 +35,9 @@ pub(crate) struct Arguments {
     /// Where random tests start, to run them again as they were
     #[arg(long)]
     pub(crate) seed: Option<u64>,
+    /// Start a Kubernetes cluster, and run the suites in its pods
+    #[arg(long)]
+    pub(crate) kubernetes: bool,
     /// Fail where a suite had to be skipped that this machine could run
     #[arg(long)]
     pub(crate) require_all: bool,
@@ -44,7 +50,9 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let missing = packages::missing(arguments.full || arguments.require_all);
     say(&means.announcement(&missing));
     say(&engine::announcement(missing.contains(&"docker.io")));
-    say(&cluster::announcement());
+    if arguments.full || arguments.kubernetes {
+        say(&cluster::announcement());
+    }
     say(&format!("build:   every crate with its tests, below {}", top().join("target").display()));
     say(
         "leave:   that folder, with servers and a Python environment for tests; packages that were installed stay",
@@ -74,7 +82,10 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         say(&format!("skipped: {why}"));
     }
     step("a Kubernetes cluster");
-    let cluster = cluster::Held::prepare();
+    let cluster = match arguments.full || arguments.kubernetes {
+        true => cluster::Held::prepare(),
+        false => Err(NOT_ASKED.to_owned()),
+    };
     if let Err(why) = &cluster {
         say(&format!("skipped: {why}"));
     }
@@ -108,7 +119,9 @@ fn run_suites(
     cluster: Result<cluster::Held, String>,
 ) -> (Suites, Vec<String>) {
     let mut notes = Vec::new();
-    if let Err(why) = &cluster {
+    if let Err(why) = &cluster
+        && why != NOT_ASKED
+    {
         notes.push(format!("skipped the suites of Kubernetes: {why}"));
     }
     let others = [(LOCAL, "trials"), (LOCAL, "leaks"), ("bastide-runs", "runs")];

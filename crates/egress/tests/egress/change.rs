@@ -111,6 +111,8 @@ async fn approve_no_more_than_was_asked_about() {
         "rules:\n- ask: a.org\n  ports: [{port}]\n  protocol: http\nhosts: {{a.org: 127.0.0.2}}\nask_seconds: 60\n"
     );
     let world = World::new(&text, &[port]).await;
+    // Asks, and gives what waits for the answer.
+    #[expect(clippy::async_yields_async, reason = "what is waited for here is the connection")]
     let ask = async |request: String| {
         let stream = world.dial("a.org", port).await;
         tokio::spawn(async move { talk(stream, &request).await })

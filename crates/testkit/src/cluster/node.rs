@@ -180,6 +180,7 @@ fn write_settings(cluster: &Cluster, number: u8) -> io::Result<()> {
     fs::write(folder.join("cni/10-bastide-test.conflist"), network.to_string())?;
     let path = |name: &str| folder.join(name).display().to_string();
     let cri = "[plugins.\"io.containerd.grpc.v1.cri\"";
+    let pause = format!("docker.io/{}:latest", images::PAUSE);
     let engine = format!(
         "version = 2\nroot = \"{root}\"\nstate = \"{state}\"\noom_score = 0\n\
          disabled_plugins = [\"io.containerd.snapshotter.v1.aufs\", \"io.containerd.snapshotter.v1.btrfs\", \"io.containerd.snapshotter.v1.devmapper\", \"io.containerd.snapshotter.v1.zfs\", \"io.containerd.internal.v1.tracing\"]\n\
@@ -194,7 +195,7 @@ fn write_settings(cluster: &Cluster, number: u8) -> io::Result<()> {
         state = path("engine-state"),
         socket = path("containerd.sock"),
         opt = path("opt"),
-        pause = format!("docker.io/{}:latest", images::PAUSE),
+        pause = pause,
         runc = cluster.package("usr/sbin/runc").display(),
         plugins = cluster.package("usr/lib/cni").display(),
         cni = path("cni"),
