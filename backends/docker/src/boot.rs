@@ -10,8 +10,7 @@ use bastide::backend::{Duplex, KeepAlive, Retained};
 use bastide::host::egress::trust_variables;
 use bastide::host::process_identity::ProcessIdentity;
 use bastide::{
-    Booted, Condition, Connection, Error, ErrorKind, Machine, MachineSpec, NetworkAccess, Result,
-    SessionFolder,
+    Booted, Condition, Error, ErrorKind, Machine, MachineSpec, NetworkAccess, Result, SessionFolder,
 };
 use bastide_guest_bin::GuestBinary;
 use bastide_proto::container::{ContainerUp, ContainerWardenSpec};
@@ -26,7 +25,7 @@ use tokio::time::Instant;
 
 use crate::backend::NAME;
 use crate::container::{Plan, hostname, transport_of};
-use crate::dial::{connection, dial, direct};
+use crate::dial::{dial, direct, resumable_boot};
 use crate::egress::EgressHandout;
 use crate::engine::{Engine, LARGE, SMALL};
 use crate::grants::{HostGrant, mount_points};
@@ -159,21 +158,14 @@ impl Boot<'_> {
         let boot = async {
             let up = self.start_guest(None, token, Path::new("")).await?;
             let container = up.container.clone();
-            let mut booted = self.booted(Transport::Dial, up, token, None, None)?;
-            if let Some(Connection { stream, token, .. }) = booted.connection.take() {
-                let protocol = booted.machine.protocol;
-                let made = connection(stream, token, &self.engine, &container, protocol).await?;
-                booted.connection = Some(made);
-            }
-            Ok(booted)
+            let booted = self.booted(Transport::Dial, up, token, None, None)?;
+            resumable_boot(booted, &self.engine, &container).await
         };
-        match boot.await {
-            Ok(booted) => Ok(booted),
-            Err(error) => {
-                self.undo().await;
-                Err(error)
-            }
+        let booted = boot.await;
+        if booted.is_err() {
+            self.undo().await;
         }
+        booted
     }
 
     /// Starts what there is to start in a container: with a warden beside it by a shared folder, else by `dial`.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bastide::backend::{Connection, Duplex};
 use bastide::link::conduit::resumable;
-use bastide::{Error, ErrorKind, Result};
+use bastide::{Booted, Error, ErrorKind, Result};
 use bastide_proto::CONDUIT_VERSION;
 use bastide_proto::container::GUEST_PATH;
 use bastide_proto::hello::Token;
@@ -35,6 +35,19 @@ pub(crate) async fn connection(
         async move { dial(&engine, &container).await.map_err(unreached) }
     };
     resumable(stream, &token, again).await
+}
+
+/// A machine whose connection goes on over another stream where the one it was booted by breaks.
+pub(crate) async fn resumable_boot(
+    mut booted: Booted,
+    engine: &Engine,
+    container: &str,
+) -> Result<Booted> {
+    if let Some(Connection { stream, token, .. }) = booted.connection.take() {
+        let protocol = booted.machine.protocol;
+        booted.connection = Some(connection(stream, token, engine, container, protocol).await?);
+    }
+    Ok(booted)
 }
 
 /// A connection that ends with its stream.
