@@ -101,7 +101,10 @@ fn says_what_is_wrong_with_a_container_before_it_is_made() {
     let Some(docker) = Docker::new() else { return };
     let cases: &[(&[&str], &str)] = &[
         (&["run", "--backend", "docker", "--", "true"], "no image is given"),
-        (&["run", "--image", IMAGE, "--", "true"], "only the backend `docker` has containers"),
+        (
+            &["run", "--image", IMAGE, "--", "true"],
+            "only the backends `docker` and `kubernetes` have containers",
+        ),
         (
             &[
                 "run",

@@ -59,7 +59,7 @@ fn refuses_by_name_before_anything_is_made() {
     for (arguments, said) in [
         (&["--allow", "a.test", "--isolation", "landlock"][..], "needs the rung `namespaces`"),
         (&["--allow", "a.test", "--isolation", "unconfined"], "needs the rung `namespaces`"),
-        (&["--allow", "a.test", "--backend", "docker", "--image", "none"], "the backend `docker`"),
+        (&["--allow", "a.test", "--backend", "kubernetes", "--image", "none"], "kubernetes"),
         (&["--allow", "a.test", "--network", "host"], "not for `host`"),
         (&["--network", "policy"], "needs a policy"),
         (&["--policy", wrong], "rules.0.ports"),
