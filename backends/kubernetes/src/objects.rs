@@ -167,9 +167,9 @@ pub(crate) struct JobStatus {
     pub(crate) conditions: Vec<Condition>,
 }
 
-/// What an API server says about itself.
+/// What an API server says about itself. Whoever does not say it is none.
 #[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct Version {
     pub(crate) git_version: String,
 }
