@@ -122,7 +122,7 @@ fn shows_what_is_hostile_and_lets_none_of_it_act() {
         &["sbx", "check"],
         &["sbx", "secret", "has", NAME],
         &["sbx", "secret", "check", NAME],
-        &["kubernetes", "manifest", "--namespace", NAME],
+        &["kubernetes", "manifest"],
         &["lease", NAME],
         &["lease", "--json", id, "1h"],
         &["stats", NAME],
