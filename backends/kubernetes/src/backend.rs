@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bastide::host::{make_private, not_connected, remove_folder};
+use bastide::host::{make_private, not_connected, remove_folder, session_of_folder, token};
 use bastide::{
     Backend, Booted, Condition, Connection, Error, ErrorKind, Isolation, Machine, MachineEnd,
     MachineSpec, MachineStatus, NetworkAccess, Orphans, Result, Rung, SessionFolder, SweepMode,
@@ -24,12 +24,11 @@ use crate::guest_parts::GuestParts;
 use crate::link::is_gone;
 use crate::objects::{Pod, Version};
 use crate::options::MadeWith;
+use crate::pod_cache::PodCache;
 use crate::removal::{remove_claim, remove_job, remove_own_job};
 use crate::rights::{self, Need};
-use crate::sightings::Sightings;
 use crate::state::{
-    COPIED, State, load_end, load_record, load_token, note_use, own_state, session_of, store_end,
-    store_record,
+    COPIED, State, load_end, load_record, note_use, own_state, store_end, store_record,
 };
 use crate::{ClusterAccess, KubernetesOptions, sweep};
 
@@ -56,7 +55,7 @@ pub struct KubernetesBackend {
     progress: Option<Report>,
     clusters: Mutex<HashMap<ClusterAccess, Arc<KnownCluster>>>,
     parts: OnceLock<GuestParts>,
-    sightings: Sightings,
+    pod_cache: PodCache,
     boots: Semaphore,
 }
 
@@ -103,7 +102,7 @@ impl KubernetesBackend {
             progress: None,
             clusters: Mutex::default(),
             parts: OnceLock::new(),
-            sightings: Sightings::default(),
+            pod_cache: PodCache::default(),
             boots: Semaphore::new(BOOTS),
         })
     }
@@ -184,7 +183,7 @@ impl KubernetesBackend {
     async fn look(&self, state: &State) -> Result<Option<Pod>> {
         let cluster = self.cluster_of(state).await?;
         let home = home_identity(&self.home)?;
-        let found = self.sightings.look(&cluster, &home, &state.pod).await?;
+        let found = self.pod_cache.look(&cluster, &home, &state.pod).await?;
         let found = found.filter(|pod| pod.metadata.uid == state.pod_uid);
         if found.is_none() && state.namespace_uid.is_some() {
             // It is gone, or this is another cluster, which says nothing about it.
@@ -282,7 +281,7 @@ impl Backend for KubernetesBackend {
             return Err(Error::new(ErrorKind::BackendLost, message)
                 .with_hint("use the original, or make a fresh session"));
         };
-        let token = load_token(&state.dir).map_err(|error| not_connected(&machine.id, error))?;
+        let token = token::load(&state.dir).map_err(|error| not_connected(&machine.id, error))?;
         let cluster = self.cluster_of(&state).await?;
         let opened =
             cluster.dial(&state.pod).await.map_err(|error| match is_gone(&error, &state.pod) {
@@ -345,7 +344,8 @@ impl Backend for KubernetesBackend {
     }
 
     async fn discard(&self, folder: &Path) -> Result<()> {
-        if let (Some(id), Ok(Some(record))) = (session_of(&self.home, folder), load_record(folder))
+        if let (Some(id), Ok(Some(record))) =
+            (session_of_folder(&self.home, folder), load_record(folder))
         {
             let known = self.cluster(&record.access).await?;
             let home = home_identity(&self.home)?;

@@ -4,6 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use bastide::backend::{KeepAlive, Retained};
+use bastide::host::token;
 use bastide::{Booted, Error, ErrorKind, Machine, MachineSpec, Result, SessionFolder};
 use bastide_proto::hello::Token;
 use bastide_proto::pod::PodUp;
@@ -14,8 +15,8 @@ use crate::cluster::{Call, Cluster, encoded};
 use crate::end::{PodState, cannot_begin, late, state};
 use crate::failure::{ApiStatus, refused, shortened};
 use crate::guest_parts::GuestParts;
+use crate::handshake::{Called, RunningPod};
 use crate::link::TiedByLink;
-use crate::meeting::{Called, RunningPod};
 use crate::objects::{Event, Job, NamedObject, Page, Pod, Version};
 use crate::options::MadeWith;
 use crate::pod::{Plan, SESSION_LABEL, object_name};
@@ -23,7 +24,7 @@ use crate::progress::Progress;
 use crate::proof;
 use crate::receipt::receipt;
 use crate::removal::{remove_claim, remove_job};
-use crate::state::{State, forget_end, make_token};
+use crate::state::{State, forget_end};
 use crate::watch::{PodEvent, PodWatch};
 
 /// How long a job may be without a pod before somebody looks why.
@@ -52,7 +53,7 @@ pub(crate) struct Boot<'a> {
 impl Boot<'_> {
     /// Brings the pod of a session up. When this fails, nothing of it is left in the cluster.
     pub(crate) async fn run(self) -> Result<Booted> {
-        let token = make_token(self.folder.path()).map_err(|error| self.failed(&error))?;
+        let token = token::load_or_make(self.folder.path()).map_err(|error| self.failed(&error))?;
         forget_end(self.folder.path()).map_err(|error| self.failed(&error))?;
         let kept = self.make_claim().await?;
         let job = match self.make_job().await {

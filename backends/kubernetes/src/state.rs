@@ -5,16 +5,13 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use bastide::{Error, ErrorKind, Machine, MachineEnd, Origin, Result, SessionId};
-use bastide_proto::hello::{TOKEN_BYTES, Token};
-use bastide_proto::warden::{END_FILE, GONE_PREFIX};
+use bastide::host::own_folder;
+use bastide::{Error, ErrorKind, Machine, MachineEnd, Result};
+use bastide_proto::warden::END_FILE;
 use serde::{Deserialize, Serialize};
 
 use crate::ClusterAccess;
 use crate::options::MadeWith;
-
-/// The file of a session's folder that its token is in. No path inside leads to it.
-const TOKEN_NAME: &str = "token";
 
 /// The file of a session's folder that says what it was made with, and where.
 const RECORD_NAME: &str = "kubernetes.json";
@@ -68,24 +65,8 @@ fn is_plain(name: &str) -> bool {
 /// another home, whose machine that is.
 pub(crate) fn own_state(home: &Path, machine: &Machine) -> Result<(PathBuf, Option<State>)> {
     let state = state_of(machine)?;
-    let dir = home.join("sessions").join(machine.id.as_str());
-    let is_own = Origin::is_original(&dir, &state.dir).map_err(|error| {
-        let message = format!("cannot tell whose session {} is: {error}", machine.id);
-        Error::new(ErrorKind::Io, message).with_context("path", dir.display().to_string())
-    })?;
+    let (dir, is_own) = own_folder(home, machine, &state.dir)?;
     Ok((dir.clone(), is_own.then_some(State { dir, ..state })))
-}
-
-/// The session whose objects go with a folder, if any do: not with a copy, and not with what is left of a session whose
-/// name another one has by now.
-pub(crate) fn session_of(home: &Path, folder: &Path) -> Option<SessionId> {
-    let name = folder.file_name()?.to_str()?;
-    let id = name.strip_prefix(GONE_PREFIX).unwrap_or(name);
-    let id: SessionId = id.split('.').next()?.parse().ok()?;
-    let place = home.join("sessions").join(id.as_str());
-    let is_taken = name.starts_with(GONE_PREFIX) && place.try_exists().unwrap_or(true);
-    let is_copy = !Origin::of(folder).is_ok_and(|origin| origin != Origin::Copied);
-    (!is_taken && !is_copy).then_some(id)
 }
 
 /// What a session was made with; `None` if nothing was made of it yet.
@@ -108,28 +89,6 @@ pub(crate) fn load_record(folder: &Path) -> Result<Option<MadeWith>> {
 /// Notes what a session is made with, before anything is made.
 pub(crate) fn store_record(folder: &Path, record: &MadeWith) -> io::Result<()> {
     write_private(&folder.join(RECORD_NAME), &serde_json::to_vec(record)?)
-}
-
-/// Makes a token for a session that has none.
-pub(crate) fn make_token(dir: &Path) -> io::Result<Token> {
-    if let Ok(token) = load_token(dir) {
-        return Ok(token);
-    }
-    let mut bytes = [0; TOKEN_BYTES];
-    let mut filled = 0;
-    while filled < bytes.len() {
-        let rest = bytes.get_mut(filled..).unwrap_or_default();
-        filled += rustix::rand::getrandom(rest, rustix::rand::GetRandomFlags::empty())?;
-    }
-    write_private(&dir.join(TOKEN_NAME), &bytes)?;
-    Ok(Token(bytes))
-}
-
-/// The token of a session.
-pub(crate) fn load_token(dir: &Path) -> io::Result<Token> {
-    let bytes = fs::read(dir.join(TOKEN_NAME))?;
-    let bytes = bytes.try_into().map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
-    Ok(Token(bytes))
 }
 
 /// How a session ended, if that was noted.

@@ -17,7 +17,7 @@ const FRESH: Duration = Duration::from_secs(1);
 
 /// What was seen of the pods of this home lately.
 #[derive(Debug, Default)]
-pub(crate) struct Sightings {
+pub(crate) struct PodCache {
     last: Mutex<HashMap<String, Sighting>>,
 }
 
@@ -28,7 +28,7 @@ struct Sighting {
     pods: Option<HashMap<String, Option<Pod>>>,
 }
 
-impl Sightings {
+impl PodCache {
     /// How a pod is; `None` if there is none of that name.
     pub(crate) async fn look(
         &self,
