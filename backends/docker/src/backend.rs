@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bastide::backend::{EgressNetworks, Expose, HostMounts, LeaseState, LeaseUpdate, Leases};
 use bastide::host::process_identity::{ProcessIdentity, ended};
-use bastide::host::{make_private, not_connected, remove_folder};
+use bastide::host::{make_private, not_connected, remove_folder, session_of_folder, token};
 use bastide::model::manifest::DEFAULT_ROOT;
 use bastide::model::state::{BackendState, NetworkMode};
 use bastide::warden_client::{self, EndMode};
@@ -29,9 +29,9 @@ use crate::engine::{Engine, is_silence};
 use crate::engines::Engines;
 use crate::grants::{check_grants, host_grants};
 use crate::image::Image;
-use crate::ownership::{COPIED, HomeLabel, copied, own_state, remove, session_of};
+use crate::ownership::{COPIED, HomeLabel, copied, own_state, remove};
 use crate::receipt::EngineInfo;
-use crate::state::{State, Transport, load_engine, load_token, run_dir, state_of, store_engine};
+use crate::state::{State, Transport, load_engine, run_dir, state_of, store_engine};
 use crate::storage::Storage;
 use crate::{DockerOptions, EngineAddress, egress, guest_install, image, network, socket, sweep};
 
@@ -216,7 +216,7 @@ impl Backend for DockerBackend {
     async fn connect(&self, machine: &Machine) -> Result<Connection> {
         let (_, Some(state)) = own_state(&self.home, machine)? else { return Err(copied(machine)) };
         let lost = |error| not_connected(&machine.id, error);
-        let token = load_token(&state.dir).map_err(lost)?;
+        let token = token::load(&state.dir).map_err(lost)?;
         match state.transport {
             Transport::Socket => {
                 let run = run_dir(&state.dir);
@@ -306,7 +306,7 @@ impl Backend for DockerBackend {
         {
             let address = load_engine(folder).unwrap_or_else(|| self.address.clone());
             let (engine, _) = self.engine(&address).await?;
-            if let Some(id) = session_of(&self.home, folder) {
+            if let Some(id) = session_of_folder(&self.home, folder) {
                 remove(&engine, &HomeLabel::of(&self.home)?, &id, &[]).await?;
             }
         }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use bastide::backend::{Duplex, KeepAlive, Retained};
 use bastide::host::egress::trust_variables;
 use bastide::host::process_identity::ProcessIdentity;
+use bastide::host::token;
 use bastide::{
     Booted, Condition, Error, ErrorKind, Machine, MachineSpec, NetworkAccess, Result, SessionFolder,
 };
@@ -32,9 +33,7 @@ use crate::grants::{HostGrant, mount_points};
 use crate::image::Image;
 use crate::ownership::{HomeLabel, find, remove};
 use crate::receipt::{EngineInfo, receipt};
-use crate::state::{
-    State, Transport, container_name, make_token, run_dir, store_user, workspace_volume,
-};
+use crate::state::{State, Transport, container_name, run_dir, store_user, workspace_volume};
 use crate::storage::Storage;
 use crate::warden::Warden;
 use crate::{DockerOptions, egress, guest_install, mounts};
@@ -89,7 +88,7 @@ impl Boot<'_> {
             // A container of that name which is another home's is not touched, also not by a warden.
             find(&self.engine, self.home, self.folder.id()).await?;
         }
-        let token = make_token(self.folder.path()).map_err(|error| self.failed(&error))?;
+        let token = token::load_or_make(self.folder.path()).map_err(|error| self.failed(&error))?;
         forget_end(self.folder.path()).map_err(|error| self.failed(&error))?;
         match self.transport().await? {
             Transport::Socket => match self.with_warden(&token).await {

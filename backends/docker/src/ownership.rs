@@ -5,8 +5,8 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use bastide::{Error, ErrorKind, Machine, Origin, Result, SessionId, home_identity};
-use bastide_proto::warden::GONE_PREFIX;
+use bastide::host::own_folder;
+use bastide::{Error, ErrorKind, Machine, Result, SessionId, home_identity};
 use bollard::query_parameters::{RemoveContainerOptionsBuilder, RemoveVolumeOptions};
 
 use crate::boot::inspect;
@@ -55,24 +55,8 @@ impl HomeLabel {
 /// machine is that of another home, from which the folder was copied.
 pub(crate) fn own_state(home: &Path, machine: &Machine) -> Result<(PathBuf, Option<State>)> {
     let state = state_of(machine)?;
-    let dir = home.join("sessions").join(machine.id.as_str());
-    let is_own = Origin::is_original(&dir, &state.dir).map_err(|error| {
-        let message = format!("cannot tell whose session {} is: {error}", machine.id);
-        Error::new(ErrorKind::Io, message).with_context("path", dir.display().to_string())
-    })?;
+    let (dir, is_own) = own_folder(home, machine, &state.dir)?;
     Ok((dir.clone(), is_own.then_some(State { dir, ..state })))
-}
-
-/// The session whose engine's things go with a folder, if any do: not with a copy, and not with what is
-/// left of a session whose name another one has by now.
-pub(crate) fn session_of(home: &Path, folder: &Path) -> Option<SessionId> {
-    let name = folder.file_name()?.to_str()?;
-    let id = name.strip_prefix(GONE_PREFIX).unwrap_or(name);
-    let id: SessionId = id.split('.').next()?.parse().ok()?;
-    let place = home.join("sessions").join(id.as_str());
-    let is_taken = name.starts_with(GONE_PREFIX) && place.try_exists().unwrap_or(true);
-    let is_copy = !Origin::of(folder).is_ok_and(|origin| origin != Origin::Copied);
-    (!is_taken && !is_copy).then_some(id)
 }
 
 /// The container of a session; `None` if there is none, a failure if what has its name is not this home's.

@@ -10,7 +10,6 @@ use bastide::host::process_identity::ProcessIdentity;
 use bastide::{Error, ErrorKind, Machine, Result, SessionId};
 use bastide_proto::GuestPath;
 use bastide_proto::boot::UserAndGroup;
-use bastide_proto::hello::{TOKEN_BYTES, Token};
 use serde::{Deserialize, Serialize};
 
 use crate::EngineAddress;
@@ -20,9 +19,6 @@ pub(crate) const SESSION_LABEL: &str = "bastide.session";
 
 /// The label that says where that session is remembered.
 pub(crate) const HOME_LABEL: &str = "bastide.home";
-
-/// The file of a session's folder that its token is in. No path inside leads to it.
-const TOKEN_NAME: &str = "token";
 
 /// The file of a session's folder that says which engine it is on.
 const ENGINE_NAME: &str = "engine";
@@ -88,23 +84,6 @@ pub(crate) fn run_dir(dir: &Path) -> PathBuf {
     dir.join("run")
 }
 
-/// Makes a token for a session that has none.
-pub(crate) fn make_token(dir: &Path) -> io::Result<Token> {
-    if let Ok(token) = load_token(dir) {
-        return Ok(token);
-    }
-    let mut bytes = [0; TOKEN_BYTES];
-    let mut filled = 0;
-    while filled < bytes.len() {
-        filled +=
-            rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())?;
-    }
-    let mut options = fs::File::options();
-    let file = options.write(true).create(true).truncate(true).mode(0o600);
-    file.open(dir.join(TOKEN_NAME))?.write_all(&bytes)?;
-    Ok(Token(bytes))
-}
-
 /// Notes which engine a session is on, before anything is made there.
 pub(crate) fn store_engine(dir: &Path, address: &EngineAddress) -> io::Result<()> {
     let mut options = fs::File::options();
@@ -127,11 +106,4 @@ pub(crate) fn store_user(dir: &Path, user: UserAndGroup) -> io::Result<()> {
 /// Whom commands run as, if that was noted.
 pub(crate) fn load_user(dir: &Path) -> Option<(u32, u32)> {
     serde_json::from_slice(&fs::read(dir.join(USER_NAME)).ok()?).ok()
-}
-
-/// The token of a session.
-pub(crate) fn load_token(dir: &Path) -> io::Result<Token> {
-    let bytes = fs::read(dir.join(TOKEN_NAME))?;
-    let bytes = bytes.try_into().map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
-    Ok(Token(bytes))
 }

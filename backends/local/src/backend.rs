@@ -12,11 +12,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bastide::backend::{EgressNetworks, Expose, HostMounts, LeaseState, LeaseUpdate, Leases};
 use bastide::host::process_identity::{ProcessIdentity, ended, kill};
-use bastide::host::{make_private, not_connected};
+use bastide::host::{make_private, not_connected, own_folder, token};
 use bastide::warden_client::{self, EndMode};
 use bastide::{
     Backend, Booted, Condition, Connection, Error, ErrorKind, GuestPath, Isolation, Machine,
-    MachineEnd, MachineSpec, MachineStatus, NetworkAccess, Origin, Orphans, Receipt, Result, Rung,
+    MachineEnd, MachineSpec, MachineStatus, NetworkAccess, Orphans, Receipt, Result, Rung,
     SessionFolder, SweepMode, check_home,
 };
 use bastide_guest_bin::{GuestBinary, InstalledProgram};
@@ -34,7 +34,7 @@ use crate::descendants::kill_descendants;
 use crate::host::GrantedFile;
 use crate::spares::Spares;
 use crate::user::Identity;
-use crate::{boot, groups, orphans, side_channel, token};
+use crate::{boot, groups, orphans, side_channel};
 
 /// The word users choose this backend by.
 pub(crate) const NAME: &str = "local";
@@ -168,11 +168,7 @@ impl LocalBackend {
     /// another home, from which the folder was copied.
     pub(crate) fn own(&self, machine: &Machine) -> Result<(PathBuf, Option<State>)> {
         let state = state_of(machine)?;
-        let dir = self.home.join("sessions").join(machine.id.as_str());
-        let is_own = Origin::is_original(&dir, &state.dir).map_err(|error| {
-            let message = format!("cannot tell whose session {} is: {error}", machine.id);
-            Error::new(ErrorKind::Io, message).with_context("path", dir.display().to_string())
-        })?;
+        let (dir, is_own) = own_folder(&self.home, machine, &state.dir)?;
         Ok((dir, is_own.then_some(state)))
     }
 

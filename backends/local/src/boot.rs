@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use bastide::backend::{KeepAlive, KeepAliveHandle, Retained};
 use bastide::host::process_identity::ProcessIdentity;
+use bastide::host::token;
 use bastide::{
     Booted, Connection, Error, ErrorKind, Isolation, Machine, MachineSpec, NetworkAccess, Result,
     Rung, SessionFolder,
@@ -28,7 +29,7 @@ use crate::receipt::receipt;
 use crate::refusal::because;
 use crate::spares::{IdleWarden, Spares};
 use crate::warden::Warden;
-use crate::{host, ladder, layout, side_channel, token};
+use crate::{host, ladder, layout, side_channel};
 
 /// How long a sandbox may take to come up.
 const BOOT: Duration = Duration::from_secs(10);

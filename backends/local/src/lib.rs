@@ -22,7 +22,6 @@ mod refusal;
 mod side_channel;
 mod spares;
 mod subordinate;
-mod token;
 mod toolchains;
 mod user;
 mod warden;

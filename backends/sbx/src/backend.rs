@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bastide::host::process_identity::ended;
-use bastide::host::{make_private, remove_folder};
+use bastide::host::{make_private, remove_folder, token};
 use bastide::model::manifest::DEFAULT_ROOT;
 use bastide::{
     Backend, Booted, Condition, Connection, Error, ErrorKind, Isolation, Machine, MachineEnd,
@@ -25,7 +25,7 @@ use crate::dialect::Dialect;
 use crate::journal::{Journal, remove, stop};
 use crate::options::SbxOptions;
 use crate::program::Sbx;
-use crate::state::{State, load_token, note_use, own_prefix, own_state, sandbox_name, state_of};
+use crate::state::{State, note_use, own_prefix, own_state, sandbox_name, state_of};
 
 /// The word users choose this backend by.
 pub(crate) const NAME: &str = "sbx";
@@ -124,7 +124,7 @@ impl Backend for SbxBackend {
             let message = format!("session {} is not running: {why}", machine.id);
             Error::new(ErrorKind::BackendLost, message)
         };
-        let token = load_token(&state.dir).map_err(|error| lost(error.to_string()))?;
+        let token = token::load(&state.dir).map_err(|error| lost(error.to_string()))?;
         // A call in a sandbox that was stopped would start it, without its guest.
         if state.keeper.open().is_ok_and(|keeper| keeper.is_none()) {
             return Err(lost("its guest ended".to_owned()));

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bastide::backend::Retained;
 use bastide::host::process_identity::{ProcessIdentity, kill};
+use bastide::host::token;
 use bastide::{
     Booted, Connection, Error, ErrorKind, Machine, MachineSpec, NetworkAccess, Result,
     SessionFolder,
@@ -33,7 +34,7 @@ use crate::journal::{Journal, MadeWith, stop};
 use crate::options::SbxOptions;
 use crate::program::{Call, Sbx};
 use crate::receipt::receipt;
-use crate::state::{State, make_token};
+use crate::state::State;
 
 /// How long a sandbox may take to be made: its image may have to be fetched first.
 const MAKE: Duration = Duration::from_secs(900);
@@ -80,7 +81,7 @@ struct About {
 impl Boot<'_> {
     /// Brings the sandbox of a session up.
     pub(crate) async fn run(self) -> Result<Booted> {
-        let token = make_token(self.folder.path()).map_err(|error| self.failed(&error))?;
+        let token = token::load_or_make(self.folder.path()).map_err(|error| self.failed(&error))?;
         let journal = Journal::load(self.folder.path())?;
         let was_there = match &journal {
             Some(_) => self.sbx.find(&self.sandbox).await?.is_some(),

@@ -5,14 +5,11 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use bastide::host::own_folder;
 use bastide::host::process_identity::ProcessIdentity;
-use bastide::{Error, ErrorKind, Machine, Origin, Result, SessionId, home_identity};
+use bastide::{Error, ErrorKind, Machine, Result, SessionId, home_identity};
 use bastide_proto::GuestPath;
-use bastide_proto::hello::{TOKEN_BYTES, Token};
 use serde::{Deserialize, Serialize};
-
-/// The file of a session's folder that its token is in. No path inside leads to it.
-const TOKEN_NAME: &str = "token";
 
 /// How the names of our sandboxes begin.
 const PREFIX: &str = "bastide-";
@@ -47,11 +44,7 @@ pub(crate) fn state_of(machine: &Machine) -> Result<State> {
 /// copied from another home, whose machine that is.
 pub(crate) fn own_state(home: &Path, machine: &Machine) -> Result<(PathBuf, Option<State>)> {
     let state = state_of(machine)?;
-    let dir = home.join("sessions").join(machine.id.as_str());
-    let is_own = Origin::is_original(&dir, &state.dir).map_err(|error| {
-        let message = format!("cannot tell whose session {} is: {error}", machine.id);
-        Error::new(ErrorKind::Io, message).with_context("path", dir.display().to_string())
-    })?;
+    let (dir, is_own) = own_folder(home, machine, &state.dir)?;
     Ok((dir.clone(), is_own.then_some(State { dir, ..state })))
 }
 
@@ -65,30 +58,6 @@ pub(crate) fn own_prefix(home: &Path) -> Result<String> {
 /// The name of a session's sandbox.
 pub(crate) fn sandbox_name(home: &Path, id: &SessionId) -> Result<String> {
     Ok(format!("{}{id}", own_prefix(home)?))
-}
-
-/// Makes a token for a session that has none.
-pub(crate) fn make_token(dir: &Path) -> io::Result<Token> {
-    if let Ok(token) = load_token(dir) {
-        return Ok(token);
-    }
-    let mut bytes = [0; TOKEN_BYTES];
-    let mut filled = 0;
-    while filled < bytes.len() {
-        let rest = bytes.get_mut(filled..).unwrap_or_default();
-        filled += rustix::rand::getrandom(rest, rustix::rand::GetRandomFlags::empty())?;
-    }
-    let mut options = fs::File::options();
-    let file = options.write(true).create(true).truncate(true).mode(0o600);
-    file.open(dir.join(TOKEN_NAME))?.write_all(&bytes)?;
-    Ok(Token(bytes))
-}
-
-/// The token of a session.
-pub(crate) fn load_token(dir: &Path) -> io::Result<Token> {
-    let bytes = fs::read(dir.join(TOKEN_NAME))?;
-    let bytes = bytes.try_into().map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
-    Ok(Token(bytes))
 }
 
 /// Whether this home has ever had sessions in sandboxes.

@@ -4,8 +4,10 @@ pub mod egress;
 mod fork;
 mod git;
 pub mod mounts;
+mod ownership;
 pub mod process_identity;
 pub mod resolve;
+pub mod token;
 
 use std::fs::{DirBuilder, File};
 use std::io;
@@ -21,6 +23,7 @@ use crate::{Error, ErrorKind, Result, SessionId};
 
 pub use fork::ForkGuard;
 pub use git::isolated_git;
+pub use ownership::{own_folder, session_of_folder};
 
 /// Creates a folder that only its owner can access, with missing parents, unless it exists. Returns
 /// whether it was created.
