@@ -1,20 +1,13 @@
 // Builds a program of this workspace statically, and compresses it for a crate that embeds it.
 
 use std::error::Error;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-/// What the outer cargo or a tool around it says that must not reach the inner one.
-const OUTER: [&str; 7] = [
-    "CARGO_ENCODED_RUSTFLAGS",
-    "RUSTFLAGS",
-    "RUSTC",
-    "RUSTC_WRAPPER",
-    "RUSTC_WORKSPACE_WRAPPER",
-    "CARGO_BUILD_TARGET",
-    "CARGO_TARGET_DIR",
-];
+/// What a tool around the outer cargo says that must not reach the inner one.
+const OUTER: [&str; 4] = ["RUSTFLAGS", "RUSTC", "RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER"];
 
 /// How hard a program is compressed: it takes seconds, once for each build of it.
 const LEVEL: i32 = 19;
@@ -72,7 +65,7 @@ impl Program {
         let target_dir = outer_target_dir(out).join(self.folder);
         let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         cargo.current_dir(&workspace);
-        for name in OUTER {
+        for (name, _) in env::vars_os().filter(|(name, _)| is_outer(name)) {
             cargo.env_remove(name);
         }
         // Flags are kept apart by this.
@@ -91,6 +84,13 @@ impl Program {
         }
         Ok(target_dir.join(target).join("release").join(self.package))
     }
+}
+
+/// Whether a variable is about the outer build alone. What cargo tells build scripts counts too: some of a program's
+/// dependencies (`ring`) are built anew whenever one of those variables changes, as it does from one crate to the next.
+fn is_outer(name: &OsStr) -> bool {
+    let Some(name) = name.to_str() else { return false };
+    OUTER.contains(&name) || (name.starts_with("CARGO_") && name != "CARGO_HOME")
 }
 
 /// The folder of the outer build; `OUT_DIR` is `target/PROFILE/build/NAME/out`. Programs are built beside its
