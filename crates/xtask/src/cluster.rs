@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use bastide_testkit::cluster::{Cluster, find_program};
-use bastide_testkit::kubernetes::KUBECONFIG;
+use bastide_test_servers::cluster::{Cluster, find_program};
+use bastide_test_servers::kubernetes::KUBECONFIG;
 use serde_json::{Value, json};
 
-use crate::shell::{Outcome, cargo, read, run as command, say, top};
+use crate::shell::{Outcome, built_program, read, say, top};
 
 /// The namespace of the tests, which takes only pods that keep to Pod Security `restricted`.
 const NAMESPACE: &str = "bastide-test";
@@ -157,9 +157,7 @@ fn prepare_named(named: &Named) -> Outcome<PathBuf> {
 
 /// Makes the namespace with all an administrator is told to apply, and a file that has the rights of a user there.
 fn prepare_with(kubectl: &dyn Fn(&[&str]) -> Command, file: &Path) -> Outcome<PathBuf> {
-    // With the features that everything is tested with.
-    command(&mut cargo(&["build", "--quiet", "--workspace", "--bin", "bastide"]))?;
-    let mut program = Command::new(top().join("target/debug/bastide"));
+    let mut program = Command::new(built_program()?);
     let manifest = read(program.args(["kubernetes", "manifest", "--namespace", NAMESPACE]))?;
     let mut apply = kubectl(&["apply", "-f", "-"]);
     let mut apply = apply.stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;

@@ -1,15 +1,7 @@
 //! `cargo xtask live`: the same calls on the reference's clients and on ours.
 
-use std::sync::Arc;
-
-use bastide::Backend;
-use bastide_docker::{DockerBackend, DockerOptions, EngineAddress};
-use bastide_local::LocalBackend;
-use bastide_testkit::engine::images;
-use bastide_testkit::live::{Options, Side, run as run_scenarios};
-
 use crate::bench::reference;
-use crate::shell::{Outcome, say, step};
+use crate::shell::{Outcome, built_task, run as run_command};
 use crate::test::engine::Engine;
 
 /// Which of the scenarios `cargo xtask test` runs: each of this many.
@@ -20,8 +12,8 @@ pub(crate) struct Arguments {
     /// Only scenarios whose name holds this
     #[arg(long)]
     only: Option<String>,
-    /// Only this backend: local or docker
-    #[arg(long)]
+    /// Only this backend
+    #[arg(long, value_parser = ["local", "docker"])]
     backend: Option<String>,
     /// Scripts of calls that this number makes, instead of the scenarios
     #[arg(long)]
@@ -42,40 +34,24 @@ pub(crate) fn run_some() -> Outcome {
 
 /// Runs the scenarios on each backend.
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
-    let python = reference()?;
-    let home = tempfile::tempdir()?;
     let is_wanted = |name: &str| arguments.backend.as_deref().is_none_or(|wanted| wanted == name);
-    if let Some(other) =
-        arguments.backend.as_deref().filter(|name| !["local", "docker"].contains(name))
+    let mut command = built_task("live")?;
+    command.arg("--python").arg(reference()?).args(["--jobs", &arguments.jobs.to_string()]);
+    command.args(arguments.only.iter().flat_map(|only| ["--only", only.as_str()]));
+    for (option, number) in
+        [("--seed", arguments.seed), ("--every", arguments.every.map(u64::from))]
     {
-        return Err(format!("there is no backend `{other}`: `local` or `docker`").into());
+        if let Some(number) = number {
+            command.args([option, &number.to_string()]);
+        }
     }
-    let mut failed = false;
-    let mut compare = |side: Side, backend: Arc<dyn Backend>| -> Outcome {
-        step(&format!("live, {}", side.name()));
-        let Arguments { seed, jobs, .. } = *arguments;
-        let (only, python) = (arguments.only.clone(), python.clone());
-        let every = arguments.every.map(|every| every as usize);
-        let options = Options { side, only, every, seed, jobs, python, backend };
-        let report = run_scenarios(&options, say)?;
-        say(&report.text());
-        failed |= !report.is_success();
-        Ok(())
-    };
     if is_wanted("local") {
-        let backend =
-            LocalBackend::new(home.path().join("local")).map_err(|error| error.to_string())?;
-        compare(Side::Local, Arc::new(backend))?;
+        command.arg("--local");
     }
-    if is_wanted("docker") {
-        let engine = Engine::prepare()??;
-        let host = engine.variable().1;
-        let address = EngineAddress::parse(&host, None).map_err(|error| error.to_string())?;
-        let options = DockerOptions::new(images::BASE);
-        let backend = DockerBackend::new(home.path().join("docker"), address, options);
-        let backend = backend.map_err(|error| error.to_string())?;
-        let image = images::BASE.to_owned();
-        compare(Side::Docker { host, image }, Arc::new(backend))?;
+    // It stays until the scenarios are over.
+    let engine = if is_wanted("docker") { Some(Engine::prepare()??) } else { None };
+    if let Some(engine) = &engine {
+        command.arg("--docker").arg(engine.variable().1);
     }
-    if failed { Err("the two sides differ".into()) } else { Ok(()) }
+    run_command(&mut command)
 }

@@ -7,14 +7,13 @@ mod cluster;
 mod dist;
 mod docs;
 mod first_hour;
-mod fuzz;
 mod live;
 mod python;
 mod shell;
 mod test;
-mod vectors;
 mod walls;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -47,15 +46,30 @@ enum Task {
     /// Do in a fresh Debian what a new user does with the README; as root
     FirstHour,
     /// Feed inputs nobody would write to whatever reads what strangers send
-    Fuzz(fuzz::Arguments),
+    #[command(disable_help_flag = true)]
+    Fuzz(Words),
     /// Make the same calls on the reference's clients and on ours, and compare
     Live(live::Arguments),
     /// Build the Python package and run its tests, and the SDK's own ones on it
     Python(python::Arguments),
     /// Run the recorded cases of the reference
-    Vectors(vectors::Arguments),
+    #[command(disable_help_flag = true)]
+    Vectors(Words),
     /// Take walls away, and see that trials notice; as root, with a user that is removed at the end
     Walls,
+}
+
+/// Words for a task that needs Bastide itself, and has a program of its own.
+#[derive(clap::Args)]
+struct Words {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    words: Vec<OsString>,
+}
+
+impl Words {
+    fn hand_on(&self, task: &str) -> shell::Outcome {
+        shell::run(shell::built_task(task)?.args(&self.words))
+    }
 }
 
 fn main() -> ExitCode {
@@ -69,10 +83,10 @@ fn main() -> ExitCode {
         Task::Dist(arguments) => shell::finish(dist::run(&arguments)),
         Task::Docs => shell::finish(docs::run()),
         Task::FirstHour => shell::finish(first_hour::run()),
-        Task::Fuzz(arguments) => shell::finish(fuzz::run(&arguments)),
+        Task::Fuzz(words) => shell::finish(words.hand_on("fuzz")),
         Task::Live(arguments) => shell::finish(live::run(&arguments)),
         Task::Python(arguments) => shell::finish(python::run(&arguments)),
-        Task::Vectors(arguments) => vectors::run(&arguments),
+        Task::Vectors(words) => shell::finish(words.hand_on("vectors")),
         Task::Walls => shell::finish(walls::walk()),
     }
 }

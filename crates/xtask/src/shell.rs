@@ -67,6 +67,27 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
+/// The program `bastide`, built. Not by itself: with the features that everything is tested with, or most of what it depends
+/// on would be compiled once more.
+pub(crate) fn built_program() -> Outcome<PathBuf> {
+    build(&["--bin", "bastide"])?;
+    Ok(top().join("target/debug/bastide"))
+}
+
+/// A task that needs Bastide itself, which this program does not: it is built in seconds.
+pub(crate) fn built_task(name: &str) -> Outcome<Command> {
+    build(&[])?;
+    let mut command = Command::new(top().join("target/debug/examples/tasks"));
+    command.arg(name);
+    Ok(command)
+}
+
+/// Builds the program of those tasks, and others. An example makes it a build with the features of tests.
+fn build(others: &[&str]) -> Outcome {
+    let mut command = cargo(&["build", "--quiet", "--workspace", "--example", "tasks"]);
+    run(command.args(others))
+}
+
 fn show(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")

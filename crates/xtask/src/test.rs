@@ -286,9 +286,9 @@ pub(crate) fn local_binary(name: &str, variables: &[(&str, &Path)]) -> Outcome<P
     test_binary(LOCAL, name, variables)
 }
 
-/// A test program of some package, built.
+/// A test program of some package, built: as all are, with the features of the whole workspace.
 fn test_binary(package: &str, name: &str, variables: &[(&str, &Path)]) -> Outcome<PathBuf> {
-    let build = ["test", "--package", package, "--test", name, "--no-run"];
+    let build = ["test", "--workspace", "--test", name, "--no-run"];
     let mut build = cargo(&build);
     build.envs(variables.iter().copied());
     let messages = read(build.arg("--message-format=json"))?;
@@ -296,7 +296,9 @@ fn test_binary(package: &str, name: &str, variables: &[(&str, &Path)]) -> Outcom
         .lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok())
         .find_map(|message| {
-            let is_it = message["target"]["name"] == name;
+            let id = message["package_id"].as_str().unwrap_or_default();
+            let is_its = id.contains(&format!("#{package}@"));
+            let is_it = is_its && message["target"]["name"] == name;
             message["executable"].as_str().filter(|_| is_it).map(PathBuf::from)
         })
         .ok_or_else(|| format!("cargo built no test program {name} of {package}").into())

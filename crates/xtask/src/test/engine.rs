@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use bastide_testkit::engine::{Daemon, DaemonOptions, HOST, answers, images};
+use bastide_test_servers::engine::{Daemon, DaemonOptions, HOST, answers, images};
 
 use crate::shell::{Outcome, say, works};
 

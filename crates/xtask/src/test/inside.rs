@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use bastide_testkit::engine::docker;
+use bastide_test_servers::engine::docker;
 
 use super::Settings;
 use super::engine::Engine;

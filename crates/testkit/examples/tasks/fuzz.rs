@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz`: feeds inputs nobody would write to everything that reads what strangers send.
+//! Feeds inputs nobody would write to everything that reads what strangers send.
 //!
 //! Where a nightly toolchain and `cargo-fuzz` are installed, it searches by coverage; anywhere else
 //! it mutates recorded inputs at random. Each target runs in a process of its own with little
@@ -11,10 +11,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use bastide_testkit::fuzz::{self, TARGETS, Target, Verdict};
-use clap::Args;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-use crate::shell::{self, Outcome, say, step, top, works};
+use crate::{Outcome, say, step, top};
 
 /// Address space of a target, far more than any input it is given is worth.
 const MEMORY: u64 = 2 << 30;
@@ -22,7 +21,7 @@ const MEMORY: u64 = 2 << 30;
 /// How long a target may go on after its time is up: longer than any one input should take.
 const GRACE: Duration = Duration::from_secs(20);
 
-#[derive(Args)]
+#[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// How long to search, all targets together
     #[arg(long, default_value_t = 60)]
@@ -53,7 +52,8 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     if let (true, [target]) = (arguments.here, targets.as_slice()) {
         return search_here(target, arguments.seed, each);
     }
-    let guided = !arguments.random && works(&mut cargo_fuzz(&["--version"]));
+    let asked = cargo_fuzz(&["--version"]).output();
+    let guided = !arguments.random && asked.is_ok_and(|output| output.status.success());
     say(match guided {
         true => "searching by coverage: a nightly toolchain and cargo-fuzz are here",
         false => "searching at random (coverage needs a nightly toolchain and cargo-fuzz)",
@@ -157,7 +157,8 @@ fn search_by_coverage(target: &Target, time: Duration) -> Outcome {
     let mut command =
         cargo_fuzz(&["run", "--target-dir", "target/fuzz/build", "any", &corpus, "--"]);
     command.arg(time).args(limits).env("FUZZ_TARGET", target.name);
-    shell::run(&mut command)
+    let status = command.current_dir(top()).status()?;
+    if status.success() { Ok(()) } else { Err(format!("cargo fuzz: {status}").into()) }
 }
 
 fn cargo_fuzz(arguments: &[&str]) -> Command {

@@ -1,8 +1,9 @@
 //! The page of every field of a manifest, from its schema.
 
-use serde_json::{Map, Value};
+mod examples;
 
-use super::examples;
+use bastide_model::schema;
+use serde_json::{Map, Value};
 
 const HEAD: &str = "# Manifests\n\nA manifest says what is in a workspace: JSON, YAML or TOML. `bastide init` writes one to start from, and \
                     `reference/manifest.schema.json` is its schema, for editors. Every example here is laid out by a test, but for those \
@@ -43,7 +44,9 @@ const PARTS: [(&str, &str); 28] = [
 ];
 
 /// The page.
-pub(super) fn page(schema: &Value) -> String {
+#[must_use]
+pub fn page() -> String {
+    let schema = &schema::manifest();
     let mut text = HEAD.to_owned();
     for (title, name) in PARTS {
         let part = if name.is_empty() { schema } else { &schema["$defs"][name] };
@@ -103,5 +106,21 @@ fn kind(field: &Value) -> String {
             kinds.collect::<Vec<_>>().join(" or ")
         }
         _ => "anything".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn the_page_of_manifests_is_up_to_date() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/manifest.md");
+        if std::env::var_os("BASTIDE_TEST_UPDATE").is_some() {
+            fs::write(path, page()).unwrap();
+        }
+        assert!(fs::read_to_string(path).unwrap() == page(), "run `cargo xtask docs`");
     }
 }
