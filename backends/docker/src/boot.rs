@@ -433,8 +433,10 @@ fn is_cleared(run: &Path) -> bool {
 /// The daemon's process, where this host can see it.
 pub(crate) fn daemon_of(engine: &Engine) -> Option<ProcessIdentity> {
     let socket = std::os::unix::net::UnixStream::connect(engine.address.socket()?).ok()?;
-    let pid = rustix::net::sockopt::socket_peercred(&socket).ok()?.pid;
-    ProcessIdentity::of(pid.as_raw_pid().unsigned_abs()).ok()
+    socket.set_nonblocking(true).ok()?;
+    // One that this host cannot see has the number 0.
+    let pid = tokio::net::UnixStream::from_std(socket).ok()?.peer_cred().ok()?.pid()?;
+    ProcessIdentity::of(u32::try_from(pid).ok().filter(|pid| *pid > 0)?).ok()
 }
 
 /// What an engine knows about a container; `None` if there is none.

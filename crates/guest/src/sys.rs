@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
-use rustix::process::Pid;
+use rustix::process::{Pid, Uid};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -430,8 +430,15 @@ struct LoopConfig {
 
 const _: () = assert!(mem::size_of::<LoopConfig>() == 304);
 
-/// The process at the other end of a connection; none where this one cannot see it.
-pub(crate) fn peer_pid(socket: BorrowedFd<'_>) -> io::Result<Option<Pid>> {
+/// Who is at the other end of a connection.
+pub(crate) struct Peer {
+    /// The process; none where this one cannot see it.
+    pub(crate) pid: Option<Pid>,
+    pub(crate) uid: Uid,
+}
+
+/// Who connected a socket. Libraries that take the kernel's 0, for a process of another pid namespace, as a pid cannot be asked.
+pub(crate) fn peer(socket: BorrowedFd<'_>) -> io::Result<Peer> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut size = libc::socklen_t::try_from(size_of_val(&peer)).map_err(io::Error::other)?;
     let (about, length) = ((&raw mut peer).cast(), &raw mut size);
@@ -440,7 +447,7 @@ pub(crate) fn peer_pid(socket: BorrowedFd<'_>) -> io::Result<Option<Pid>> {
         libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, about, length)
     };
     match got {
-        0 => Ok(Pid::from_raw(peer.pid)),
+        0 => Ok(Peer { pid: Pid::from_raw(peer.pid), uid: Uid::from_raw(peer.uid) }),
         _ => Err(io::Error::last_os_error()),
     }
 }

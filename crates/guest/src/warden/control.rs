@@ -1,7 +1,7 @@
 //! Hosts that connect to the warden. Each sends one request and gets one response.
 
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
@@ -9,9 +9,8 @@ use bastide_proto::prefixed_length;
 use bastide_proto::warden::{MAX_CONTROL_MESSAGE, WardenRequest, WardenResponse};
 
 use rustix::io::Errno;
-use rustix::net::sockopt::socket_peercred;
 
-use crate::packet;
+use crate::{packet, sys};
 
 /// The most hosts at a time; further ones wait to be accepted.
 const MAX_CALLERS: usize = 16;
@@ -101,7 +100,7 @@ impl ControlSocket {
 /// folder the socket lies in to everybody.
 fn is_ours(stream: &UnixStream) -> bool {
     let own = rustix::process::geteuid();
-    socket_peercred(stream).is_ok_and(|peer| peer.uid == own || peer.uid.is_root())
+    sys::peer(stream.as_fd()).is_ok_and(|peer| peer.uid == own || peer.uid.is_root())
 }
 
 impl Client {

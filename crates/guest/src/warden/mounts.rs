@@ -20,7 +20,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use super::control::answer;
 use crate::packet;
 use crate::port_channel::{self, NAMESPACES};
-use crate::sys::peer_pid;
+use crate::sys::peer;
 
 /// How long the keeper may take to have everything stored that was written: longer than its programs may.
 const LAST_STORES: Duration = Duration::from_secs(45);
@@ -48,7 +48,7 @@ pub(super) struct HeldProcess {
 impl HeldProcess {
     /// The process at the other end of a connection that it answered on just now.
     pub(super) fn peer_of(connection: &UnixStream) -> io::Result<Self> {
-        let pid = peer_pid(connection.as_fd())?.ok_or(io::ErrorKind::NotFound)?;
+        let pid = peer(connection.as_fd())?.pid.ok_or(io::ErrorKind::NotFound)?;
         Ok(Self { pid, held: pidfd_open(pid, PidfdFlags::empty())? })
     }
 
