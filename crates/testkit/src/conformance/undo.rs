@@ -5,6 +5,7 @@ mod folders;
 mod forks;
 mod model;
 mod refusals;
+mod terminals;
 
 use std::fs;
 use std::time::Duration;
@@ -30,6 +31,7 @@ use forks::{
 };
 use model::goes_wherever_a_model_in_memory_goes;
 use refusals::{keeps_as_many_points_as_it_should, says_what_is_wrong_with_a_point};
+use terminals::makes_points_of_lines_on_a_terminal;
 
 pub(super) const TRIALS: &[Trial] = trials![
     t10_undo_takes_back_what_commands_did,
@@ -57,6 +59,7 @@ pub(super) const TRIALS: &[Trial] = trials![
     keeps_as_many_points_as_it_should,
     is_before_or_after_when_its_processes_are_killed,
     a_model_can_take_back_what_it_did,
+    makes_points_of_lines_on_a_terminal,
 ];
 
 /// A session that makes a point of every command.
