@@ -1,5 +1,6 @@
 //! Workspaces that go back to what they were: checkpoints, undo, forks and merges.
 
+mod at_once;
 mod crashes;
 mod folders;
 mod forks;
@@ -19,6 +20,7 @@ use bastide::{
 use crate::suite::{Context, Outcome, Trial, TrialError, say, sh, skip};
 use crate::trials;
 
+use at_once::several_at_once_leave_one_history;
 use crashes::is_before_or_after_when_its_processes_are_killed;
 use folders::{
     ends_nothing_where_nothing_is_undone, leaves_history_alone_where_nothing_happened,
@@ -60,6 +62,7 @@ pub(super) const TRIALS: &[Trial] = trials![
     is_before_or_after_when_its_processes_are_killed,
     a_model_can_take_back_what_it_did,
     makes_points_of_lines_on_a_terminal,
+    several_at_once_leave_one_history,
 ];
 
 /// A session that makes a point of every command.
