@@ -168,3 +168,22 @@ fn is_before_or_after_when_the_tool_is_killed() {
         assert_eq!(names(&home, &other), full);
     }
 }
+
+/// Points that were removed, and sessions that are gone, leave their content on the disk for a while only.
+#[test]
+fn what_points_had_goes_from_the_disk_with_them() {
+    let home = Home::new();
+    let id = home.say(&["create", "--journal", "--journal-keep", "2"]).trim().to_owned();
+    for _ in 0..45 {
+        home.say(&["exec", &id, "--", "sh", "-c", "head -c 200000 /dev/urandom > noise"]);
+    }
+    let sizes = |folder: &str| -> u64 {
+        let folder = home.path().join("snapshots").join(folder);
+        let entries = fs::read_dir(folder).unwrap().map(Result::unwrap);
+        entries.map(|entry| entry.metadata().unwrap().len()).sum()
+    };
+    let (packs, aside) = (sizes("packs"), sizes("aside"));
+    assert!(packs + aside < 45 * 200_000 / 2, "{packs} + {aside} bytes of points that are gone");
+    home.say(&["undo", &id, "-n", "2"]);
+    home.say(&["snapshot", "verify"]);
+}

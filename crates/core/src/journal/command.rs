@@ -62,6 +62,12 @@ impl CommandPoint {
 
     /// Puts on record what was done until now.
     pub(super) async fn close(&self, code: Option<i32>) -> Result<()> {
+        let closed = self.close_point(code).await;
+        self.context.tidy().await;
+        closed
+    }
+
+    async fn close_point(&self, code: Option<i32>) -> Result<()> {
         let (_lock, mut journal) = self.context.locked().await?;
         let number = self.number;
         let Some(index) = journal.points.iter().position(|point| point.number == number) else {
