@@ -94,9 +94,10 @@ impl TerminalLines {
         let (saved, frozen, _) = context.save().await?;
         let now = saved.fingerprint;
         let ends = |number: Option<u64>| {
-            journal.active().iter().find(|point| {
-                Some(point.number) == number && point.after.is_none() && !point.aside
-            })
+            journal
+                .active()
+                .iter()
+                .find(|point| Some(point.number) == number && point.after.is_none() && !point.aside)
         };
         let last = ends(lines.open).map(|point| (point.number, point.before.clone()));
         if let Some((number, before)) = last {
@@ -230,7 +231,10 @@ mod tests {
     #[test]
     fn says_where_a_line_may_be_another() {
         // The last one of a history, and a name that the shell completes.
-        assert_eq!(labels(&[b"\x1b[A\r", b"cat no\t\r", b"\x1bOA", b"x\r"]), ["…", "cat no…", "x…"]);
+        assert_eq!(
+            labels(&[b"\x1b[A\r", b"cat no\t\r", b"\x1bOA", b"x\r"]),
+            ["…", "cat no…", "x…"]
+        );
         assert_eq!(labels(&[b"\x1b", b"[", b"A", b"\r"]), ["…"], "a key in pieces is a key");
     }
 

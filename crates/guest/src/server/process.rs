@@ -263,7 +263,8 @@ impl Process {
 
     /// Who has the command's terminal.
     pub(crate) fn terminal_state(&self) -> Result<TerminalState, Fault> {
-        let none = || Fault::new(FaultKind::Invalid, format!("process {} has no terminal", self.id));
+        let none =
+            || Fault::new(FaultKind::Invalid, format!("process {} has no terminal", self.id));
         let terminal = self.terminal.as_ref().ok_or_else(none)?;
         let state = terminal.state(self.command);
         state.map_err(|error| fault("cannot look at the terminal", &error))

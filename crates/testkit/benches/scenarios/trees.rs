@@ -42,7 +42,9 @@ impl Trees {
                     walk(&tree)?;
                 }
             }
-            Subject::Tar => run(Command::new("tar").arg("-cf").arg(&archive).arg("-C").arg(&tree).arg("."))?,
+            Subject::Tar => {
+                run(Command::new("tar").arg("-cf").arg(&archive).arg("-C").arg(&tree).arg("."))?
+            }
             Subject::Git => commit(&tree)?,
             Subject::CopyAll => run(Command::new("cp").arg("-a").arg(&tree).arg(&copy))?,
             Subject::Reflink => {

@@ -381,12 +381,8 @@ mod tests {
             changed: time,
             settled: true,
         };
-        let told = |depth, name: &str, kind| ScannedEntry {
-            depth,
-            name: ByteBuf::from(name),
-            kind,
-            stat,
-        };
+        let told =
+            |depth, name: &str, kind| ScannedEntry { depth, name: ByteBuf::from(name), kind, stat };
         let dir = || ScannedKind::Dir { attributes: Vec::new() };
         let told = vec![
             told(0, "", dir()),

@@ -8,10 +8,18 @@ use crate::suite::{Context, Outcome, TrialError, say};
 
 const PROMPT: &str = "ready> ";
 
+/// A program that reads, and says when it begins to.
+const READER: &str = "sh -c 'echo up; exec cat > typed'";
+
 /// Waits until the shell asks for the next line.
 async fn prompted(shell: &mut Process) -> Result<(), TrialError> {
+    heard(shell, PROMPT).await
+}
+
+/// Waits until what is said ends with this.
+async fn heard(shell: &mut Process, ending: &str) -> Result<(), TrialError> {
     let mut said = String::new();
-    while !said.ends_with(PROMPT) {
+    while !said.ends_with(ending) {
         match tokio::time::timeout(SOON, shell.next()).await?? {
             OutputEvent::Stdout(data) => said.push_str(&String::from_utf8_lossy(&data)),
             other => return Err(format!("{other:?} after {said:?}").into()),
@@ -35,11 +43,8 @@ pub(super) async fn makes_points_of_lines_on_a_terminal(context: Context) -> Out
     shell.write(&b"echo unseen > quiet; stty echo\r"[..]).await?;
     prompted(&mut shell).await?;
     // What a program reads is no line of the shell's.
-    shell.write(&b"cat > typed\r"[..]).await?;
-    let deadline = tokio::time::Instant::now() + SOON;
-    while session.files().read("typed").await.is_err() && tokio::time::Instant::now() < deadline {
-        tokio::task::yield_now().await;
-    }
+    shell.write(format!("{READER}\r").into_bytes()).await?;
+    heard(&mut shell, "\nup\r\n").await?;
     shell.write(&b"for the program\r"[..]).await?;
     shell.write(&b"\x04"[..]).await?;
     prompted(&mut shell).await?;
@@ -52,8 +57,15 @@ pub(super) async fn makes_points_of_lines_on_a_terminal(context: Context) -> Out
     assert_eq!(exit.code, 3);
     let log = context.client().log(session.id())?;
     let labels: Vec<&str> = log.points.iter().map(|point| point.label.as_str()).collect();
-    let lines =
-        ["sh", "echo 1 > one", "mkdir sub; echo 2 > sub/two", "stty -echo", "(hidden input)", "cat > typed", "exit 3"];
+    let lines = [
+        "sh",
+        "echo 1 > one",
+        "mkdir sub; echo 2 > sub/two",
+        "stty -echo",
+        "(hidden input)",
+        READER,
+        "exit 3",
+    ];
     assert_eq!(labels, lines);
     assert_eq!(log.points[0].exit, Some(3), "the shell's own point says how it ended");
     let changed: Vec<_> = log.points.iter().map(|point| point.changes.added).collect();
