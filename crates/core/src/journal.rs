@@ -20,6 +20,7 @@ mod lines;
 mod merge;
 mod names;
 mod recovery;
+mod terminal_lines;
 mod transition;
 
 use std::time::Duration;
@@ -33,6 +34,7 @@ pub use diff::{ChangeKind, DiffReport, FileDiff};
 pub(crate) use file::ForkOrigin;
 pub use merge::MergeReport;
 pub(crate) use merge::begin_fork;
+pub(crate) use terminal_lines::TerminalLines;
 pub use transition::TransitionReport;
 
 /// Which points a session makes, and how many are kept.

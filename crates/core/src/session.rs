@@ -120,13 +120,18 @@ impl Session {
     }
 
     async fn start_command(&self, command: Command, answer: AcceptWhen) -> Result<Process> {
+        let is_terminal = command.terminal.is_some();
         let point = self.begin_point(&command).await?;
         let recording = match self.record_command(&command).await {
             Ok(recording) => recording,
             Err(error) => return Err(withdrawn(point, error).await),
         };
         match self.start_command_unrecorded(command, answer).await {
-            Ok(process) => Ok(process.with_recording(recording).with_point(point)),
+            Ok(process) => {
+                let lines = point.as_ref().filter(|_| is_terminal);
+                let lines = lines.map(|point| point.lines(process.id()));
+                Ok(process.with_recording(recording).with_point(point).with_lines(lines))
+            }
             Err(error) => {
                 let error = withdrawn(point, error).await;
                 if let Some(recording) = recording {
@@ -256,7 +261,10 @@ impl Session {
             Err(error) => Err(error),
         };
         match (attached, recording) {
-            (Ok(process), recording) => Ok(process.with_recording(recording)),
+            (Ok(process), recording) => {
+                let lines = if only_so_far { None } else { self.typed_lines(process.id())? };
+                Ok(process.with_recording(recording).with_lines(lines))
+            }
             (Err(error), Some(recording)) => recording.fail(&error).await.and(Err(error)),
             (Err(error), None) => Err(error),
         }

@@ -55,6 +55,20 @@ pub enum Request {
     Usage,
     /// Lets the session live on without whoever made it, for as long as [its lease](crate::pod::PodLease) says.
     LetGo,
+    /// Says who has the terminal of a process: the guest answers with a [`TerminalState`].
+    Terminal {
+        /// Its record.
+        process: u64,
+    },
+}
+
+/// Who has the terminal of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TerminalState {
+    /// Whether the process itself is in the foreground, and nothing that it started.
+    pub is_own: bool,
+    /// Whether the terminal reads a line and shows nothing of it, as for a password.
+    pub is_hidden: bool,
 }
 
 /// Nothing of the session runs any more.

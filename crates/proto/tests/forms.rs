@@ -3,8 +3,8 @@
 
 use bastide_proto::warden::{LeaseUpdate, WardenRequest, WardenResponse};
 use bastide_proto::{
-    AcceptWhen, Accepted, Attach, End, Exec, Notice, ProcessRecord, Request, Signal, Stdin, Usage,
-    encode,
+    AcceptWhen, Accepted, Attach, End, Exec, Notice, ProcessRecord, Request, Signal, Stdin,
+    TerminalState, Usage, encode,
 };
 use serde::Serialize;
 use serde_bytes::ByteBuf;
@@ -68,6 +68,12 @@ fn requests_to_wardens_have_the_form_they_had() {
     is(&WardenRequest::Egress, &[5]);
     is(&WardenResponse::Ended, &[2]);
     is(&WardenResponse::Refused { errno: 1 }, &[3, 2]);
+}
+
+#[test]
+fn what_version_4_added_has_the_form_it_has() {
+    is(&Request::Terminal { process: 5 }, &[15, 5]);
+    is(&TerminalState { is_own: true, is_hidden: false }, &[1, 0]);
 }
 
 #[test]

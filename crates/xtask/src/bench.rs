@@ -27,7 +27,7 @@ pub(crate) struct Arguments {
     /// Only scenarios of these backends of ours: local, docker
     #[arg(long, value_name = "BACKENDS")]
     backend: Option<String>,
-    /// Only these peers: reference, reference-docker, docker-exec, bwrap, posix_spawn, host
+    /// Only these peers: reference, reference-docker, docker-exec, bwrap, posix_spawn, host, lstat-walk, tar, git-commit, cp-a
     #[arg(long, value_name = "PEERS")]
     against: Option<String>,
     /// Fail where a promise of SPECIFICATION.md does not hold, or could not be measured

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::{Duration, UNIX_EPOCH};
 
 use bastide::egress::EgressStatus;
-use bastide::{NetworkAccess, Result, SessionStatus};
+use bastide::{Mechanism, NetworkAccess, Result, SessionStatus};
 use serde_json::{Value, json};
 
 use super::lease::rows as lease_rows;
@@ -84,7 +84,7 @@ pub(crate) async fn run(ui: &mut Ui, args: InspectArgs) -> Result<ExitCode> {
         row("user", receipt.user.clone());
         receipt.walls.iter().for_each(|wall| row("wall", wall.clone()));
         receipt.not_enforced.iter().for_each(|open| row("open", open.clone()));
-        row("points", receipt.points.as_str().to_owned());
+        row("points", points(receipt.points));
     }
     match &egress {
         Some(Ok(egress)) => row("proxy", format!("process {}", egress.pid)),
@@ -93,6 +93,16 @@ pub(crate) async fn run(ui: &mut Ui, args: InspectArgs) -> Result<ExitCode> {
     }
     ui.table(&table)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// How points are made, and why not otherwise.
+fn points(mechanism: Mechanism) -> String {
+    match mechanism {
+        Mechanism::Store => "store (files that changed are read; layers would part the names of a file, and clones of \
+                             all files take longer)"
+            .to_owned(),
+        other => other.as_str().to_owned(),
+    }
 }
 
 /// What programs are told of the network; why nothing is known, where its proxy does not answer.

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 /// An ordinary user that nothing on a machine belongs to.
-const SOMEBODY: u32 = 57_411;
+pub(crate) const SOMEBODY: u32 = 57_411;
 
 /// A home. Whatever a test left in it ends with it.
 pub(crate) struct Home {

@@ -1,4 +1,4 @@
-//! The picture of the README: `docs/session.svg`, drawn from what the tool really says.
+//! The pictures of the README: `docs/session.svg` and `docs/bisect.svg`, drawn from what the tool really says.
 //! `BASTIDE_TEST_UPDATE=1` draws it anew.
 
 use std::fs;
@@ -6,11 +6,39 @@ use std::process::Command;
 
 use crate::harness::{Home, text};
 
-/// The picture.
-const PICTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/session.svg");
+/// A picture.
+struct Picture {
+    /// Its file among the documents.
+    name: &'static str,
+    /// What it shows, for those who cannot see it.
+    about: &'static str,
+    /// What is typed.
+    typed: &'static [&'static str],
+}
 
-/// What is typed.
-const TYPED: &[&str] = &[
+const SESSION: Picture = Picture {
+    name: "session.svg",
+    about: "A terminal: a session is made, a key cannot be read, and a removed file comes back",
+    typed: SESSION_TYPED,
+};
+
+const BISECT: Picture = Picture {
+    name: "bisect.svg",
+    about: "A terminal: of four commands, bisect names the one that broke a test, and an undo takes it back",
+    typed: &[
+        "bastide create --name demo --journal",
+        "bastide exec demo -- sh -c 'echo \"price: 42\" > config'",
+        "bastide exec demo -- sh -c 'seq 1000 > data'",
+        "bastide exec demo -- sed -i s/42/24/ config",
+        "bastide exec demo -- sh -c 'echo done > report'",
+        "bastide bisect demo -- sh -c '! grep -q 24 config'",
+        "bastide diff demo 2..3",
+        "bastide undo demo -n 2",
+        "bastide rm demo",
+    ],
+};
+
+const SESSION_TYPED: &[&str] = &[
     "bastide create --name demo --journal",
     "bastide exec demo -- sh -c 'echo \"a day of work\" > notes.txt; ls'",
     "head -n 1 ~/.ssh/id_ed25519",
@@ -38,8 +66,23 @@ fn the_picture_shows_what_happens() {
     let keys = home.path().join(".ssh");
     fs::create_dir(&keys).unwrap();
     fs::write(keys.join("id_ed25519"), "-----BEGIN OPENSSH PRIVATE KEY-----\nsecret\n").unwrap();
+    let lines = record(&home, &SESSION);
+    assert!(lines.iter().any(|line| line.text.contains("No such file")), "the key was read");
+    compare(&SESSION, &lines);
+}
+
+#[test]
+fn the_picture_of_bisect_shows_what_happens() {
+    let lines = record(&Home::new(), &BISECT);
+    let found = "3\t0\tsed -i s/42/24/ config";
+    assert!(lines.iter().any(|line| line.text == found), "the command is named");
+    compare(&BISECT, &lines);
+}
+
+/// What the tool says to all that is typed.
+fn record(home: &Home, picture: &Picture) -> Vec<Line> {
     let (mut lines, mut at) = (Vec::new(), 5);
-    for typed in TYPED {
+    for typed in picture.typed {
         lines.push(Line { text: format!("$ {typed}"), is_typed: true, at });
         at += 9;
         let mut shell = Command::new("sh");
@@ -57,21 +100,26 @@ fn the_picture_shows_what_happens() {
         }
         at += 9;
     }
-    assert!(lines.iter().any(|line| line.text.contains("No such file")), "the key was read");
-    let drawn = draw(&lines);
-    if std::env::var_os("BASTIDE_TEST_UPDATE").is_some() {
-        fs::write(PICTURE, &drawn).unwrap();
-    }
-    let held = fs::read_to_string(PICTURE).unwrap_or_default();
-    let differs = held.lines().zip(drawn.lines()).find(|(held, drawn)| held != drawn);
-    assert!(held == drawn, "docs/session.svg is not what happens: {differs:?}");
+    lines
 }
 
-fn draw(lines: &[Line]) -> String {
+/// Compares a picture with the one that is held.
+fn compare(picture: &Picture, lines: &[Line]) {
+    let drawn = draw(picture.about, lines);
+    let place = format!("{}/../../docs/{}", env!("CARGO_MANIFEST_DIR"), picture.name);
+    if std::env::var_os("BASTIDE_TEST_UPDATE").is_some() {
+        fs::write(&place, &drawn).unwrap();
+    }
+    let held = fs::read_to_string(&place).unwrap_or_default();
+    let differs = held.lines().zip(drawn.lines()).find(|(held, drawn)| held != drawn);
+    assert!(held == drawn, "docs/{} is not what happens: {differs:?}", picture.name);
+}
+
+fn draw(about: &str, lines: &[Line]) -> String {
     let height = TOP + lines.len() * LINE + 14;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 980 {height}\" width=\"980\" height=\"{height}\" role=\"img\" \
-         aria-label=\"A terminal: a session is made, a key cannot be read, and a removed file comes back\">\n\
+         aria-label=\"{about}\">\n\
          <style>\n\
          text {{ font: 14px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; fill: #c9d1d9; white-space: pre; }}\n\
          .typed {{ fill: #7ee787; }}\n\
@@ -99,5 +147,6 @@ fn draw(lines: &[Line]) -> String {
 }
 
 fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    // The picture has no stops for tabs.
+    text.replace('\t', "    ").replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

@@ -1,13 +1,14 @@
 //! Points of a session from the command line.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use crate::chaos::random;
-use crate::harness::{Home, count, pass, text};
+use crate::harness::{Home, SOMEBODY, count, pass, text};
 
 fn journaled(home: &Home) -> String {
     home.say(&["create", "--journal"]).trim().to_owned()
@@ -167,4 +168,46 @@ fn is_before_or_after_when_the_tool_is_killed() {
     for other in home.folders().into_iter().filter(|other| *other != id && *other != fork) {
         assert_eq!(names(&home, &other), full);
     }
+}
+
+/// Points that were removed, and sessions that are gone, leave their content on the disk for a while only.
+#[test]
+fn what_points_had_goes_from_the_disk_with_them() {
+    let home = Home::new();
+    let id = home.say(&["create", "--journal", "--journal-keep", "2"]).trim().to_owned();
+    for _ in 0..45 {
+        home.say(&["exec", &id, "--", "sh", "-c", "head -c 200000 /dev/urandom > noise"]);
+    }
+    let sizes = |folder: &str| -> u64 {
+        let folder = home.path().join("snapshots").join(folder);
+        let entries = fs::read_dir(folder).unwrap().map(Result::unwrap);
+        entries.map(|entry| entry.metadata().unwrap().len()).sum()
+    };
+    let (packs, aside) = (sizes("packs"), sizes("aside"));
+    assert!(packs + aside < 45 * 200_000 / 2, "{packs} + {aside} bytes of points that are gone");
+    home.say(&["undo", &id, "-n", "2"]);
+    home.say(&["snapshot", "verify"]);
+}
+
+/// A folder may hold what only somebody else can read: it stays, and keeps nobody from going back.
+#[test]
+fn goes_back_around_what_may_not_be_read() {
+    let Some(home) = Home::of_somebody() else { return };
+    let folder = home.path().join("project");
+    let at = |name: &str| folder.join(name);
+    fs::create_dir_all(at("inner")).unwrap();
+    for path in [folder.clone(), at("inner")] {
+        std::os::unix::fs::chown(path, Some(SOMEBODY), Some(SOMEBODY)).unwrap();
+    }
+    fs::write(at("inner/closed"), "of root").unwrap();
+    fs::set_permissions(at("inner/closed"), fs::Permissions::from_mode(0o600)).unwrap();
+    let workspace = folder.display().to_string();
+    let id = home.say(&["create", "--journal", "--workspace", &workspace]).trim().to_owned();
+    let made = home.run(&["checkpoint", &id]);
+    let said = text(&made.stderr);
+    assert!(said.contains("left out inner/closed: it may not be read"), "{said}");
+    home.say(&["exec", &id, "--", "sh", "-c", "echo made > inner/made"]);
+    home.say(&["undo", &id]);
+    assert!(!at("inner/made").exists());
+    assert_eq!(fs::read_to_string(at("inner/closed")).unwrap(), "of root");
 }

@@ -12,8 +12,8 @@ const LABEL: usize = 300;
 /// A command whose end is to be put on record.
 #[derive(Debug, Clone)]
 pub(crate) struct CommandPoint {
-    context: Arc<JournalContext>,
-    number: u64,
+    pub(super) context: Arc<JournalContext>,
+    pub(super) number: u64,
 }
 
 /// The reason why a command was not started, once nothing is on record of it.
@@ -54,9 +54,20 @@ impl CommandPoint {
 
     /// Puts on record what the command did.
     pub(crate) async fn finish(&self, exit: &Exit) -> Result<()> {
-        if exit.reason == Reason::Detached {
-            return Ok(());
+        match exit.reason {
+            Reason::Detached => Ok(()),
+            _ => self.close(Some(exit.code)).await,
         }
+    }
+
+    /// Puts on record what was done until now.
+    pub(super) async fn close(&self, code: Option<i32>) -> Result<()> {
+        let closed = self.close_point(code).await;
+        self.context.tidy().await;
+        closed
+    }
+
+    async fn close_point(&self, code: Option<i32>) -> Result<()> {
         let (_lock, mut journal) = self.context.locked().await?;
         let number = self.number;
         let Some(index) = journal.points.iter().position(|point| point.number == number) else {
@@ -65,7 +76,7 @@ impl CommandPoint {
         let point = &mut journal.points[index];
         if index >= journal.applied || point.aside || point.after.is_some() {
             // Whoever took it back ended it, and has on record what it had done by then.
-            point.exit = Some(exit.code);
+            point.exit = code.or(point.exit);
             return self.context.commit(&mut journal);
         }
         let before = point.before.clone();
@@ -76,7 +87,7 @@ impl CommandPoint {
             journal.last = Some(saved.fingerprint.clone());
         }
         if let Some(point) = journal.points.iter_mut().find(|point| point.number == number) {
-            point.exit = Some(exit.code);
+            point.exit = code;
             point.frozen += frozen;
             point.changes = changes;
             point.after = Some(saved.fingerprint);
@@ -89,11 +100,16 @@ impl JournalContext {
     /// A command line without secrets, bounded.
     fn label(&self, command: &Command) -> String {
         let words: Vec<_> = command.argv.iter().map(|word| String::from_utf8_lossy(word)).collect();
-        let mut line = match words.as_slice() {
+        let line = match words.as_slice() {
             // What somebody wrote for a shell is what they know it by.
             [_, _, line] if command.is_shell => line.to_string(),
             _ => words.join(" "),
         };
+        self.bounded(line)
+    }
+
+    /// A line without secrets, bounded.
+    pub(super) fn bounded(&self, mut line: String) -> String {
         self.redactor.text(&mut line);
         match line.char_indices().nth(LABEL) {
             Some((end, _)) => format!("{}…", &line[..end]),

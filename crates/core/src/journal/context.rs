@@ -20,6 +20,9 @@ use crate::{Error, ErrorKind, Result, Session};
 /// How often a tree is looked through that changes meanwhile.
 const ATTEMPTS: usize = 3;
 
+/// How long the disk is tidied at most before whoever made a point goes on.
+const TIDYING: Duration = Duration::from_secs(2);
+
 /// How many changed paths a point names.
 const NAMED: usize = 8;
 
@@ -160,8 +163,31 @@ impl JournalContext {
         Ok(summarize(&from.tree, &to.tree))
     }
 
+    /// Removes what no point needs any more from the disk, if that may be much. Nobody waits for long: what is not
+    /// done by then goes on while this process lives, or is done another time.
+    pub(super) async fn tidy(&self) {
+        let store = self.store.clone();
+        let (done, wait) = tokio::sync::oneshot::channel();
+        let work = move || {
+            // Whatever it could not remove stays, and is looked at again.
+            drop(store.tidy());
+            // Somebody may not have waited.
+            let _ = done.send(());
+        };
+        // Not a thread of the runtime, which would be waited for at its end.
+        if std::thread::Builder::new().name("tidy".to_owned()).spawn(work).is_ok() {
+            drop(tokio::time::timeout(TIDYING, wait).await);
+        }
+    }
+
     /// Makes a point.
     pub(crate) async fn checkpoint(&self, name: Option<&str>) -> Result<CheckpointReport> {
+        let made = self.make_checkpoint(name).await;
+        self.tidy().await;
+        made
+    }
+
+    async fn make_checkpoint(&self, name: Option<&str>) -> Result<CheckpointReport> {
         let (_lock, mut journal) = self.locked().await?;
         if let Some(name) = name {
             names::check_new(&journal, name)?;

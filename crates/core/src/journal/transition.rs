@@ -221,6 +221,7 @@ impl JournalContext {
         };
         let error = Error::new(ErrorKind::NotFound, message);
         Err(match journal.thinned {
+            0 if count > 0 => error.with_hint(format!("`-n {count}` goes to the beginning")),
             0 => error.with_hint(
                 "`bastide checkpoint` makes a point; `--journal` makes one of every command",
             ),

@@ -6,10 +6,11 @@ use serde_json::json;
 
 use super::Session;
 use crate::events::Finished;
-use crate::journal::{CommandPoint, JournalContext};
+use crate::journal::{CommandPoint, JournalContext, TerminalLines};
 use crate::snapshot::store::SnapshotInfo;
 use crate::{
-    CheckpointReport, Command, DiffReport, Error, ErrorKind, MergeReport, Result, TransitionReport,
+    CheckpointReport, Command, DiffReport, Error, ErrorKind, MergeReport, ProcessId, Result,
+    TransitionReport,
 };
 
 impl Session {
@@ -148,6 +149,15 @@ impl Session {
             return Ok(None);
         }
         Box::pin(CommandPoint::begin(JournalContext::of(self)?, command)).await.map(Some)
+    }
+
+    /// What makes points of the lines somebody types on the terminal of a process that was started before.
+    pub(super) fn typed_lines(&self, process: ProcessId) -> Result<Option<TerminalLines>> {
+        let is_wanted = self.life.terms.journal.is_some_and(|journal| journal.commands);
+        match is_wanted {
+            true => Ok(Some(TerminalLines::of(JournalContext::of(self)?, process))),
+            false => Ok(None),
+        }
     }
 
     /// Finishes what was under way when the last machine of the session ended.

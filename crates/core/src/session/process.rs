@@ -11,7 +11,7 @@ use bastide_proto::{Control, End, FaultKind, Notice, ProcessRecord, Request, Ter
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use crate::journal::CommandPoint;
+use crate::journal::{CommandPoint, TerminalLines};
 use crate::link::fault::{agent_lost, refused};
 use crate::link::{Incoming, Link, Receiver, Stream, decode};
 use crate::session::output::{Output, OutputCollector};
@@ -44,6 +44,8 @@ pub struct Process {
     recording: Option<ProcessRecording>,
     /// The point of the journal that it is, if it is one.
     point: Option<CommandPoint>,
+    /// What is typed on its terminal, where lines are points.
+    lines: Option<Arc<TerminalLines>>,
     /// What it used, once its end is near.
     usage: Option<Usage>,
     /// Its end, where somebody gave up on hearing it while others were told.
@@ -197,6 +199,7 @@ impl Process {
             deadline: None,
             recording: None,
             point: None,
+            lines: None,
             usage: None,
             ended: None,
         })
@@ -211,6 +214,12 @@ impl Process {
     /// The same process; its end is put into the journal.
     pub(crate) fn with_point(mut self, point: Option<CommandPoint>) -> Self {
         self.point = point;
+        self
+    }
+
+    /// The same process; lines typed on its terminal are put into the journal.
+    pub(crate) fn with_lines(mut self, lines: Option<TerminalLines>) -> Self {
+        self.lines = lines.map(Arc::new);
         self
     }
 
@@ -276,6 +285,13 @@ impl Process {
             drop(Box::pin(point.finish(exit)).await);
             self.ended = None;
         }
+        if let Ok(OutputEvent::Exit(exit)) = &next
+            && let Some(lines) = self.lines.take()
+        {
+            self.ended = Some(exit.clone());
+            drop(Box::pin(lines.end()).await);
+            self.ended = None;
+        }
         next
     }
 
@@ -335,7 +351,7 @@ impl Process {
     /// the command alive.
     #[must_use]
     pub fn writer(&self) -> ProcessWriter {
-        ProcessWriter { input_sender: self.input_sender.clone() }
+        ProcessWriter { input_sender: self.input_sender.clone(), lines: self.lines.clone() }
     }
 
     /// Writes to the command's standard input, or types on its terminal.
@@ -389,6 +405,7 @@ impl Process {
 #[derive(Debug, Clone)]
 pub struct ProcessWriter {
     input_sender: InputSender,
+    lines: Option<Arc<TerminalLines>>,
 }
 
 impl ProcessWriter {
@@ -399,6 +416,9 @@ impl ProcessWriter {
     /// As [`Process::write`].
     pub async fn write(&self, data: impl Into<Bytes>) -> Result<()> {
         let mut rest: Bytes = data.into();
+        if let Some(lines) = &self.lines {
+            Box::pin(lines.typed(&rest)).await;
+        }
         while !rest.is_empty() {
             let piece = rest.split_to(rest.len().min(MAX_DATA));
             self.input_sender.send(InputMessage::Input(piece)).await?;

@@ -162,6 +162,7 @@ async fn answer(
         Some(Request::Restore(asked)) => tree::restore(guest, &asked, side, inbox, outbox).await,
         Some(Request::Usage) => usage::tell(guest, outbox).await,
         Some(Request::Freeze { end }) => freeze::run(guest, end, inbox, outbox).await,
+        Some(Request::Terminal { process }) => exec::terminal(guest, process, outbox).await,
         Some(Request::LetGo) => {
             guest.lease.let_go();
             outbox.accept(Accepted::default()).await?;

@@ -76,6 +76,19 @@ pub(super) async fn signal(
     Ok(outbox.end(&End::Done).await?)
 }
 
+/// Answers a request about who has the terminal of a process.
+pub(super) async fn terminal(
+    guest: &Guest,
+    process: u64,
+    outbox: &mut Outbox,
+) -> Result<(), Refusal> {
+    let process = guest.processes.find(process)?;
+    let state = process.terminal_state()?;
+    outbox.accept(Accepted { process: Some(process.id), from: 0 }).await?;
+    outbox.item(&state).await?;
+    Ok(outbox.end(&End::Done).await?)
+}
+
 /// Answers a request to end a process that nobody wants any more.
 pub(super) async fn cancel(
     guest: &Guest,

@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bastide_proto::frame::{MAX_DATA, Tag};
-use bastide_proto::{End, Exec, Fault, FaultKind, ProcessRecord, Stdin, TerminalSize};
+use bastide_proto::{
+    End, Exec, Fault, FaultKind, ProcessRecord, Stdin, TerminalSize, TerminalState,
+};
 use bytes::BytesMut;
 use rustix::fs::{FileType, Gid, Uid, fchown, fstat};
 use rustix::io::Errno;
@@ -257,6 +259,15 @@ impl Process {
             // A terminal whose command has ended has no size; nobody looks at it any more.
             drop(terminal.resize(size));
         }
+    }
+
+    /// Who has the command's terminal.
+    pub(crate) fn terminal_state(&self) -> Result<TerminalState, Fault> {
+        let none =
+            || Fault::new(FaultKind::Invalid, format!("process {} has no terminal", self.id));
+        let terminal = self.terminal.as_ref().ok_or_else(none)?;
+        let state = terminal.state(self.command);
+        state.map_err(|error| fault("cannot look at the terminal", &error))
     }
 
     /// The record, without what else is alive of it.

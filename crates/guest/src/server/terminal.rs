@@ -3,11 +3,12 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use bastide_proto::TerminalSize;
+use bastide_proto::{TerminalSize, TerminalState};
 use rustix::fs::{FileType, Mode, OFlags, fcntl_getfl, fcntl_setfl, fstat, major, minor};
 use rustix::io::Errno;
+use rustix::process::Pid;
 use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, ptsname, unlockpt};
-use rustix::termios::{Winsize, tcsetwinsize};
+use rustix::termios::{LocalModes, Winsize, tcgetattr, tcgetpgrp, tcsetwinsize};
 
 /// The device number of the far ends of terminals.
 const FAR_ENDS: u32 = 136;
@@ -37,6 +38,20 @@ impl Terminal {
     pub(crate) fn resize(&self, size: TerminalSize) -> io::Result<()> {
         let size = Winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
         Ok(tcsetwinsize(&self.0, size)?)
+    }
+
+    /// Whether the command that was started on the terminal is in its foreground, and whether what is typed is shown.
+    pub(crate) fn state(&self, command: Pid) -> io::Result<TerminalState> {
+        let modes = tcgetattr(&self.0)?.local_modes;
+        // Whoever edits lines itself reads keys, not lines, and shows what it wants to.
+        let is_hidden = modes.contains(LocalModes::ICANON) && !modes.contains(LocalModes::ECHO);
+        let is_own = match tcgetpgrp(&self.0) {
+            Ok(group) => group == command,
+            // It has not taken the terminal yet, or has ended.
+            Err(Errno::OPNOTSUPP | Errno::NOTTY) => false,
+            Err(errno) => return Err(errno.into()),
+        };
+        Ok(TerminalState { is_own, is_hidden })
     }
 
     /// Another handle to the near end.

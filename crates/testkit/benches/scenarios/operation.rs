@@ -40,6 +40,18 @@ pub(crate) enum Operation {
     Events(usize),
     /// Three hundred packages installed from a folder.
     Install,
+    /// A point of a workspace that has not changed since the last one.
+    Checkpoint(Workload),
+    /// A point of a workspace of which a hundredth of the files changed since the last one.
+    CheckpointChanged(Workload),
+    /// A command of which a journal makes a point, in this workspace.
+    JournaledExec(Workload),
+    /// One changed file taken back, in this workspace.
+    UndoFile(Workload),
+    /// A fork with this workspace.
+    Fork(Workload),
+    /// So many forks at once, up to the first output of the last.
+    Forks(usize),
 }
 
 impl Operation {
@@ -49,7 +61,12 @@ impl Operation {
             Self::FolderIn(work)
             | Self::Save(work)
             | Self::SaveAgain(work)
-            | Self::Restore(work) => Some(work),
+            | Self::Restore(work)
+            | Self::Checkpoint(work)
+            | Self::CheckpointChanged(work)
+            | Self::JournaledExec(work)
+            | Self::UndoFile(work)
+            | Self::Fork(work) => Some(work),
             _ => None,
         }
     }
@@ -57,7 +74,28 @@ impl Operation {
     /// Whether it is measured on a disk: files in memory (tmpfs) are read at every save, because their
     /// times do not show what is written through a mapping.
     pub(crate) fn is_on_disk(self) -> bool {
-        matches!(self, Self::SaveAgain(_))
+        matches!(self, Self::SaveAgain(_)) || self.is_of_points()
+    }
+
+    /// The same of one thing, where it is about many.
+    pub(crate) fn once(self) -> Self {
+        match self {
+            Self::Forks(_) => Self::Forks(1),
+            other => other,
+        }
+    }
+
+    /// Whether it is about points of a workspace.
+    pub(crate) fn is_of_points(self) -> bool {
+        matches!(
+            self,
+            Self::Checkpoint(_)
+                | Self::CheckpointChanged(_)
+                | Self::JournaledExec(_)
+                | Self::UndoFile(_)
+                | Self::Fork(_)
+                | Self::Forks(_)
+        )
     }
 }
 
@@ -81,6 +119,12 @@ impl fmt::Display for Operation {
             Self::Restore(work) => write!(f, "restore {}", work.folder().display()),
             Self::Events(count) => write!(f, "events {count}"),
             Self::Install => f.write_str("install"),
+            Self::Checkpoint(work) => write!(f, "checkpoint {work}"),
+            Self::CheckpointChanged(work) => write!(f, "checkpoint_changed {work}"),
+            Self::JournaledExec(work) => write!(f, "journaled_exec {work}"),
+            Self::UndoFile(work) => write!(f, "undo_file {work}"),
+            Self::Fork(work) => write!(f, "fork {work}"),
+            Self::Forks(count) => write!(f, "forks {count}"),
         }
     }
 }

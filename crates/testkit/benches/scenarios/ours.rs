@@ -19,6 +19,7 @@ use futures::future::try_join_all;
 
 use crate::operation::Operation;
 use crate::packages;
+use crate::points::Points;
 use crate::snapshots::Snapshots;
 use crate::workload::Workload;
 
@@ -34,6 +35,7 @@ pub(crate) struct Ours {
     made: HashSet<String>,
     python: Option<PathBuf>,
     snapshots: Snapshots,
+    points: Points,
 }
 
 impl Ours {
@@ -61,13 +63,15 @@ impl Ours {
         let audited = new_session(&client.clone().with_events(events)).await?;
         let python = python.map(Path::to_owned);
         let snapshots = Snapshots::new(client.clone(), stores);
+        let points = Points::new(client.clone());
         let made = HashSet::new();
-        Ok(Self { client, live, audited, terminal: None, made, python, snapshots })
+        Ok(Self { client, live, audited, terminal: None, made, python, snapshots, points })
     }
 
     pub(crate) async fn end(mut self) -> io::Result<()> {
         drop(self.terminal.take());
         self.snapshots.end().await?;
+        self.points.end().await?;
         self.audited.delete().await.map_err(failed)?;
         self.live.delete().await.map_err(failed)
     }
@@ -98,6 +102,12 @@ impl Ours {
             Operation::Restore(work) => self.snapshots.restore(work).await,
             Operation::Events(count) => events(count).await,
             Operation::Install => self.install().await,
+            Operation::Checkpoint(work) => self.points.checkpoint(work).await,
+            Operation::CheckpointChanged(work) => self.points.checkpoint_changed(work).await,
+            Operation::JournaledExec(work) => self.points.exec(work).await,
+            Operation::UndoFile(work) => self.points.undo_file(work).await,
+            Operation::Fork(work) => self.points.fork(work).await,
+            Operation::Forks(count) => self.points.forks(count).await,
         }
     }
 
@@ -270,11 +280,19 @@ async fn events(count: usize) -> io::Result<Duration> {
 
 /// A session with a folder of the host in its workspace.
 pub(crate) async fn session_with(client: &Client, work: Workload) -> io::Result<Session> {
+    session_as(client, work, CreateOptions::default()).await
+}
+
+/// The same, made as these options say.
+pub(crate) async fn session_as(
+    client: &Client,
+    work: Workload,
+    mut options: CreateOptions,
+) -> io::Result<Session> {
     let folder = work.make()?;
     let entry = serde_json::json!({"type": "local_dir", "src": folder.to_string_lossy()});
     let manifest = serde_json::json!({"entries": {"project": entry}});
     let manifest: Manifest = bastide::model::lax::read(&manifest).map_err(failed)?;
-    let mut options = CreateOptions::default();
     options.base_dir = folder.parent().map(Path::to_owned);
     client.create(&manifest, options).await.map_err(failed)
 }

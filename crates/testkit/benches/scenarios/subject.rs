@@ -12,6 +12,7 @@ use crate::docker_exec::DockerExec;
 use crate::operation::Operation;
 use crate::ours::Ours;
 use crate::reference::Reference as ReferenceProcess;
+use crate::trees::Trees;
 pub(crate) use crate::who::Subject;
 
 /// What is there to measure with.
@@ -35,6 +36,8 @@ pub(crate) struct Available {
 #[derive(Debug)]
 struct OnDisk {
     ours: Ours,
+    /// Who would be used instead of points.
+    trees: Trees,
     reference: Option<ReferenceProcess>,
 }
 
@@ -61,6 +64,7 @@ impl Subjects {
         let on_disk = match &available.disk {
             Some(disk) => Some(OnDisk {
                 ours: Ours::start(disk, None).await?,
+                trees: Trees::new(disk),
                 reference: python
                     .map(|python| ReferenceProcess::start(python, disk, None))
                     .transpose()?,
@@ -93,6 +97,12 @@ impl Subjects {
     pub(crate) fn has(&self, subject: Subject) -> bool {
         match subject {
             Subject::Local | Subject::Audited | Subject::Spawn | Subject::Copy => true,
+            Subject::Walk
+            | Subject::Tar
+            | Subject::Git
+            | Subject::CopyAll
+            | Subject::Reflink
+            | Subject::Once => self.on_disk.is_some(),
             Subject::Host => self.available.python.is_some(),
             Subject::Cli => self.available.cli.is_some(),
             Subject::Reference => self.reference.is_some(),
@@ -121,6 +131,17 @@ impl Subjects {
         let on_disk = self.on_disk.as_mut().filter(|_| operation.is_on_disk());
         match (subject, on_disk) {
             (Subject::Local, Some(disk)) => return disk.ours.measure(operation).await,
+            (Subject::Once, Some(disk)) => return disk.ours.measure(operation.once()).await,
+            (Subject::Walk, Some(disk)) => {
+                let exec = match operation {
+                    Operation::JournaledExec(_) => disk.ours.measure(Operation::Exec).await?,
+                    _ => Duration::ZERO,
+                };
+                return Ok(exec + disk.trees.measure(subject, operation)?);
+            }
+            (_, Some(disk)) if operation.is_of_points() => {
+                return disk.trees.measure(subject, operation);
+            }
             (Subject::Reference, Some(OnDisk { reference: Some(reference), .. })) => {
                 return reference.measure(operation);
             }
@@ -141,6 +162,12 @@ impl Subjects {
             }
             Subject::DockerExec => self.docker_exec.as_ref().ok_or_else(missing)?.run(),
             Subject::Bwrap => bwrap::run(&self.available.folder),
+            Subject::Walk
+            | Subject::Tar
+            | Subject::Git
+            | Subject::CopyAll
+            | Subject::Reflink
+            | Subject::Once => Err(missing()),
         }
     }
 

@@ -25,6 +25,18 @@ pub(crate) enum Subject {
     Host,
     /// A plain copy of the file, on this machine.
     Copy,
+    /// `lstat` of everything in the workspace; of a command, the command and two of those.
+    Walk,
+    /// `tar` of the workspace.
+    Tar,
+    /// `git add -A && git commit` of the workspace.
+    Git,
+    /// `cp -a` of the workspace.
+    CopyAll,
+    /// `cp -a --reflink=auto` of the workspace.
+    Reflink,
+    /// The same of ours, once.
+    Once,
 }
 
 impl Subject {
@@ -42,6 +54,12 @@ impl Subject {
             Self::Spawn => "posix_spawn",
             Self::Host => "host",
             Self::Copy => "copy",
+            Self::Walk => "lstat-walk",
+            Self::Tar => "tar",
+            Self::Git => "git-commit",
+            Self::CopyAll => "cp-a",
+            Self::Reflink => "cp-reflink",
+            Self::Once => "bastide-once",
         }
     }
 

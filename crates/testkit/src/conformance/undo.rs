@@ -1,10 +1,12 @@
 //! Workspaces that go back to what they were: checkpoints, undo, forks and merges.
 
+mod at_once;
 mod crashes;
 mod folders;
 mod forks;
 mod model;
 mod refusals;
+mod terminals;
 
 use std::fs;
 use std::time::Duration;
@@ -18,6 +20,7 @@ use bastide::{
 use crate::suite::{Context, Outcome, Trial, TrialError, say, sh, skip};
 use crate::trials;
 
+use at_once::several_at_once_leave_one_history;
 use crashes::is_before_or_after_when_its_processes_are_killed;
 use folders::{
     ends_nothing_where_nothing_is_undone, leaves_history_alone_where_nothing_happened,
@@ -30,6 +33,7 @@ use forks::{
 };
 use model::goes_wherever_a_model_in_memory_goes;
 use refusals::{keeps_as_many_points_as_it_should, says_what_is_wrong_with_a_point};
+use terminals::makes_points_of_lines_on_a_terminal;
 
 pub(super) const TRIALS: &[Trial] = trials![
     t10_undo_takes_back_what_commands_did,
@@ -57,6 +61,8 @@ pub(super) const TRIALS: &[Trial] = trials![
     keeps_as_many_points_as_it_should,
     is_before_or_after_when_its_processes_are_killed,
     a_model_can_take_back_what_it_did,
+    makes_points_of_lines_on_a_terminal,
+    several_at_once_leave_one_history,
 ];
 
 /// A session that makes a point of every command.

@@ -9,8 +9,9 @@ use std::process::Command;
 
 use crate::shell::{Outcome, run};
 
-/// How large it may get: two workspaces of 512 MiB, what they are saved in, and room.
-const BYTES: u64 = 6 << 30;
+/// How large it may get: two workspaces of 512 MiB and what they are saved in, one of 1 GiB with its fork, its copies
+/// and what it is saved in, and room. It takes what is in it.
+const BYTES: u64 = 12 << 30;
 
 /// A mounted image, gone when this is dropped.
 #[derive(Debug)]

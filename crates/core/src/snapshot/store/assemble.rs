@@ -45,6 +45,8 @@ pub(crate) struct Assembler {
     /// The first entry of every file that has several names, by its number on the device.
     shared: HashMap<u64, u64>,
     seen: u64,
+    /// The folders that lead to what is added to the list; what the guest told last may be further on.
+    above: Vec<Vec<u8>>,
     pub(crate) report: Report,
 }
 
@@ -124,6 +126,7 @@ impl Assembler {
             outside: None,
             shared: HashMap::new(),
             seen: 0,
+            above: Vec::new(),
             report: Report::default(),
         }
     }
@@ -245,6 +248,7 @@ impl Assembler {
             let (stat, attributes, pieces) = match (state, kind) {
                 (ItemState::Out, _) => continue,
                 (ItemState::Known, ScannedKind::Dir { attributes }) => {
+                    self.enter(depth, &name);
                     self.after.dir(depth, &name)?;
                     self.list.add(entry(Kind::Dir, &stat, attributes))?;
                     continue;
@@ -266,13 +270,14 @@ impl Assembler {
                         self.report.files_read += 1;
                         self.report.bytes_read += stat.size;
                         if changed && self.report.changed.len() < MAX_LEFT_OUT {
-                            self.report.changed.push(String::from_utf8_lossy(&name).into_owned());
+                            let path = self.path_of(depth, &name);
+                            self.report.changed.push(path);
                         }
                         (stat, attributes, pieces)
                     }
                     Some(FetchOutcome::Gone) => continue,
                     Some(FetchOutcome::Closed(errno)) => {
-                        self.closed(&name, errno)?;
+                        self.closed(self.path_of(depth, &name), errno)?;
                         continue;
                     }
                     None => return Err(broken("files are missing")),
@@ -297,10 +302,24 @@ impl Assembler {
         Ok(())
     }
 
+    /// Takes note of a folder that is added to the list.
+    fn enter(&mut self, depth: u32, name: &[u8]) {
+        let Some(above) = depth.checked_sub(1) else { return };
+        self.above.truncate(usize::try_from(above).unwrap_or(usize::MAX));
+        self.above.push(name.to_vec());
+    }
+
+    /// The path of something that is added to the list, as text.
+    fn path_of(&self, depth: u32, name: &[u8]) -> String {
+        let above = usize::try_from(depth.saturating_sub(1)).unwrap_or(usize::MAX);
+        let above = self.above.iter().take(above).map(Vec::as_slice);
+        let names: Vec<&[u8]> = above.chain([name]).collect();
+        String::from_utf8_lossy(&names.join(&b'/')).into_owned()
+    }
+
     /// A file that may not be read is left out, and said; one that cannot be is a failure.
-    fn closed(&mut self, name: &[u8], errno: i32) -> Result<()> {
+    fn closed(&mut self, name: String, errno: i32) -> Result<()> {
         let error = std::io::Error::from_raw_os_error(errno);
-        let name = String::from_utf8_lossy(name).into_owned();
         if error.kind() == std::io::ErrorKind::PermissionDenied {
             self.report.left_out_count += 1;
             if self.report.left_out.len() < MAX_LEFT_OUT {
@@ -335,3 +354,48 @@ pub(crate) fn check_stat(stat: &ScannedStat) -> Result<()> {
 
 /// From this size on a file is asked for by itself.
 pub(crate) const WORTH_A_TICKET: u64 = LARGE;
+
+#[cfg(test)]
+mod tests {
+    use bastide_proto::files::FileTime;
+    use serde_bytes::ByteBuf;
+
+    use super::*;
+    use crate::snapshot::store::Store;
+
+    /// Where an undo leaves alone what it cannot read, it has to know where that is.
+    #[test]
+    fn names_what_may_not_be_read_by_its_whole_path() {
+        let home = tempfile::tempdir().unwrap();
+        let store = Store::open(home.path().join("store")).unwrap();
+        let mut assembler = Assembler::new(Arc::new(store.writer().unwrap()), None);
+        let time = FileTime { seconds: 0, nanos: 0 };
+        let stat = ScannedStat {
+            mode: 0o600,
+            uid: 0,
+            gid: 0,
+            size: 0,
+            names: 1,
+            inode: 1,
+            modified: time,
+            changed: time,
+            settled: true,
+        };
+        let told =
+            |depth, name: &str, kind| ScannedEntry { depth, name: ByteBuf::from(name), kind, stat };
+        let dir = || ScannedKind::Dir { attributes: Vec::new() };
+        let told = vec![
+            told(0, "", dir()),
+            told(1, "a", dir()),
+            told(2, "b", dir()),
+            told(1, "d", dir()),
+            told(2, "closed", ScannedKind::File),
+            told(1, "last", ScannedKind::File),
+        ];
+        let batch = assembler.decide(told).unwrap();
+        let denied = || FetchOutcome::Closed(rustix::io::Errno::ACCESS.raw_os_error());
+        assembler.finish(batch, vec![denied(), denied()]).unwrap();
+        let left_out: Vec<_> = assembler.report.left_out.iter().map(|(path, _)| path).collect();
+        assert_eq!(left_out, ["d/closed", "last"]);
+    }
+}

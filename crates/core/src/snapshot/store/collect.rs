@@ -26,6 +26,12 @@ use crate::{Condition, Error, Result};
 /// Packs of which less than this part is needed are written anew, in percent.
 const WORTH_KEEPING: u64 = 60;
 
+/// What says how many packs the last collection left.
+const COLLECTED: &str = "collected";
+
+/// How many packs may come beyond as many as the last collection left before they are worth another one.
+const MANY: usize = 32;
+
 /// The result of a garbage collection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -76,7 +82,27 @@ impl Store {
         let before = self.empty(&own, &mut report)?;
         self.clear_temporary(&before, &own)?;
         self.clear_caches()?;
+        // Without it the next collection comes sooner.
+        let left = packs_in(&self.packs())?.len();
+        drop(fs::write(self.home().join(COLLECTED), left.to_string()));
         Ok(report)
+    }
+
+    /// Removes chunks that no snapshot needs if there may be many: there are more than twice as many packs as the
+    /// last collection left. Says whether it did.
+    pub(crate) fn tidy(&self) -> Result<bool> {
+        let left = fs::read_to_string(self.home().join(COLLECTED)).unwrap_or_default();
+        let left: usize = left.trim().parse().unwrap_or(0);
+        let now = packs_in(&self.packs())?.len();
+        if now <= left.saturating_mul(2).saturating_add(MANY) {
+            return Ok(false);
+        }
+        let collected = self.collect();
+        if collected.is_err() {
+            // Where it cannot be done, it is not tried again at once.
+            drop(fs::write(self.home().join(COLLECTED), now.to_string()));
+        }
+        collected.map(|_| true)
     }
 
     /// Finds what the snapshots need that were not looked at before.
