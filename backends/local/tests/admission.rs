@@ -1,6 +1,7 @@
 //! A home with room for few sessions, and many who want one.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bastide::model::Manifest;
 use bastide::{Client, CreateOptions, ErrorKind};
@@ -17,6 +18,37 @@ async fn serves_all_who_wait_and_never_has_more_than_there_is_room_for() {
     storm(&client, many, room).await.unwrap();
     let left = std::fs::read_dir(home.path().join("queue")).unwrap().count();
     assert_eq!(left, 0, "no ticket is left behind");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn serves_those_who_wait_in_the_order_in_which_they_came() {
+    const WAITERS: usize = 8;
+    let home = tempfile::tempdir().unwrap();
+    std::fs::write(home.path().join("config.toml"), "max_sessions = 1\n").unwrap();
+    let client = Client::new(Arc::new(LocalBackend::new(home.path()).unwrap()));
+    let first = client.create(&Manifest::default(), CreateOptions::default()).await.unwrap();
+    let tickets = || std::fs::read_dir(home.path().join("queue")).map_or(0, Iterator::count);
+    let (served, mut order) = tokio::sync::mpsc::unbounded_channel();
+    for number in 0..WAITERS {
+        let (client, served) = (client.clone(), served.clone());
+        tokio::spawn(async move {
+            let options = CreateOptions::default().wait(Duration::from_secs(600));
+            let made = client.create(&Manifest::default(), options).await;
+            drop(served.send((number, made)));
+        });
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while tickets() <= number {
+            assert!(Instant::now() < deadline, "number {number} never waits");
+            tokio::task::yield_now().await;
+        }
+    }
+    first.delete().await.unwrap();
+    for number in 0..WAITERS {
+        let (came, made) = order.recv().await.unwrap();
+        assert_eq!(came, number, "somebody was served before their turn");
+        made.unwrap().delete().await.unwrap();
+    }
+    assert_eq!(tickets(), 0);
 }
 
 #[tokio::test]

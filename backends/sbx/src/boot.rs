@@ -9,7 +9,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use bastide::backend::Retained;
-use bastide::host::process_identity::{ProcessIdentity, kill};
+use bastide::host::process_identity::{ProcessIdentity, kill, note_keeper};
 use bastide::host::token;
 use bastide::{
     Booted, Connection, Error, ErrorKind, Machine, MachineSpec, NetworkAccess, Result,
@@ -119,6 +119,10 @@ impl Boot<'_> {
         self.check_read_only().await?;
         let about = self.about().await?;
         let keeper = self.keep_guest()?;
+        if let Err(error) = note_keeper(self.folder.path(), &keeper) {
+            end(&keeper);
+            return Err(self.failed(&error));
+        }
         let met = self.meet(&about, token, &keeper).await;
         let (stream, up) = match met {
             Ok(met) => met,

@@ -234,6 +234,12 @@ impl Clients {
         Ok(deleted)
     }
 
+    /// Does what is left to do about sessions that their leases deleted.
+    pub(crate) async fn settle_deletions(&self) {
+        // Whichever backend they were on.
+        self.local.settle_deletions().await;
+    }
+
     /// Every session there is, the oldest first.
     pub(crate) async fn list(&self) -> Result<Vec<SessionInfo>> {
         let mut all = self.local.list().await?;

@@ -57,14 +57,13 @@ pub(crate) async fn stream(
 ) -> Result<Streamed> {
     if streams.terminal && streams.reads {
         let mut process = session.spawn(command).await?;
-        return match terminal::lend(ui, &mut process, false).await? {
-            terminal::AttachEnd::Ended(exit) => {
-                Ok(Streamed::Ended(exit, NetworkTrouble::default()))
-            }
+        let mut trouble = NetworkTrouble::default();
+        return match terminal::lend(ui, &mut process, false, &mut trouble).await? {
+            terminal::AttachEnd::Ended(exit) => Ok(Streamed::Ended(exit, trouble)),
             terminal::AttachEnd::Left => {
                 // Nobody is left to type.
                 let exit = Exit { reason: Reason::Detached, code: 0, detail: None };
-                Ok(Streamed::Ended(exit, NetworkTrouble::default()))
+                Ok(Streamed::Ended(exit, trouble))
             }
             terminal::AttachEnd::Signalled(number) => Ok(Streamed::Signalled(number)),
         };
@@ -101,7 +100,8 @@ pub(crate) async fn follow(ui: &mut Ui, process: &mut Process) -> Result<Exit> {
     follow_with(ui, process, |_| {}).await
 }
 
-async fn follow_with(
+/// The same, and has each piece looked at.
+pub(crate) async fn follow_with(
     ui: &mut Ui,
     process: &mut Process,
     mut look: impl FnMut(&[u8]),

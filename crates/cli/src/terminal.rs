@@ -8,7 +8,7 @@ use bastide::{Error, ErrorKind, Exit, Process, Result};
 use rustix::termios::tcgetwinsize;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::foreground::follow;
+use crate::foreground::{NetworkTrouble, follow_with};
 use crate::stdin::Stdin;
 use crate::ui::Ui;
 use guard::{Guard, TerminalSignal};
@@ -40,8 +40,13 @@ pub(crate) enum AttachEnd {
 }
 
 /// Gives a process on a terminal the use of ours until it ends, or a signal ends us. With `may_leave`,
-/// Ctrl-] lets go of it before.
-pub(crate) async fn lend(ui: &mut Ui, process: &mut Process, may_leave: bool) -> Result<AttachEnd> {
+/// Ctrl-] lets go of it before. What it says is looked through for `trouble`.
+pub(crate) async fn lend(
+    ui: &mut Ui,
+    process: &mut Process,
+    may_leave: bool,
+    trouble: &mut NetworkTrouble,
+) -> Result<AttachEnd> {
     let failed = |error: io::Error| Error::new(ErrorKind::Io, format!("the terminal: {error}"));
     let mut resized = signal(SignalKind::window_change()).map_err(failed)?;
     let mut guard = Guard::enter().map_err(failed)?;
@@ -73,7 +78,7 @@ pub(crate) async fn lend(ui: &mut Ui, process: &mut Process, may_leave: bool) ->
         }
     };
     tokio::select! {
-        exit = follow(ui, process) => exit.map(AttachEnd::Ended),
+        exit = follow_with(ui, process, |piece| trouble.look(piece)) => exit.map(AttachEnd::Ended),
         returned = typing => returned,
     }
 }

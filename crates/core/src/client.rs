@@ -2,6 +2,7 @@
 
 mod admission;
 mod create;
+mod deleted;
 pub(crate) mod dependencies;
 mod egress;
 mod events;

@@ -7,6 +7,7 @@
 //! them and can be rebuilt at any time.
 
 mod config;
+mod deletion;
 mod folder;
 mod format;
 mod identity;
@@ -33,6 +34,7 @@ use crate::snapshot::store::Store;
 use crate::{Condition, Error, ErrorKind, Result};
 
 pub(crate) use config::HomeConfig;
+pub(crate) use deletion::Deletion;
 pub use folder::SessionFolder;
 pub(crate) use folder::{
     ClaimAttempt, Liveness, Transition, TransitionAttempt, is_unwanted, mark_unwanted,
@@ -297,6 +299,16 @@ impl State {
     pub(crate) fn forget(&self, id: &SessionId) {
         self.index().forget(id.clone());
         self.tidy_names();
+    }
+
+    /// Sessions that their leases deleted with nobody there, and how they ended, as far as nobody has put that on record.
+    pub(crate) fn deletions(&self) -> io::Result<Vec<Deletion>> {
+        deletion::all(&self.home)
+    }
+
+    /// Forgets that a session was deleted by its lease.
+    pub(crate) fn forget_deletion(&self, id: &SessionId) {
+        deletion::forget(&self.home, id);
     }
 
     /// Gives a session a name that no other session has.

@@ -10,6 +10,7 @@ use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
 
+use crate::cache::Keeping;
 use crate::flow::RequestGuard;
 use crate::http::{Connection, Sender};
 use crate::secrets::Sent;
@@ -29,6 +30,38 @@ pub(crate) fn empty() -> Body {
     Empty::new().map_err(|never| match never {}).boxed()
 }
 
+/// A body that is here, of an answer to a request that is under way until it has passed.
+pub(crate) struct WithGuard {
+    body: Body,
+    _guard: RequestGuard,
+}
+
+impl WithGuard {
+    pub(crate) fn new(body: Body, guard: RequestGuard) -> Self {
+        Self { body, _guard: guard }
+    }
+}
+
+impl HttpBody for WithGuard {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
 /// The body of a response, on its way inside.
 pub(crate) struct Inward {
     body: Incoming,
@@ -42,6 +75,8 @@ pub(crate) struct Inward {
     is_over: bool,
     /// The connection outside, which can be used again once all has come.
     way: Option<(Arc<Connection>, Sender)>,
+    /// What keeps it as it passes.
+    keeping: Option<Keeping>,
 }
 
 impl Inward {
@@ -51,7 +86,22 @@ impl Inward {
         sent: Sent,
         way: Option<(Arc<Connection>, Sender)>,
     ) -> Self {
-        Self { body, _guard: guard, sent, pending: Vec::new(), held: None, is_over: false, way }
+        Self {
+            body,
+            _guard: guard,
+            sent,
+            pending: Vec::new(),
+            held: None,
+            is_over: false,
+            way,
+            keeping: None,
+        }
+    }
+
+    /// Has it kept as it passes.
+    pub(crate) fn kept(mut self, keeping: Option<Keeping>) -> Self {
+        self.keeping = keeping;
+        self
     }
 
     /// What is left in the end.
@@ -72,6 +122,13 @@ impl Inward {
 
     /// A piece without what was sent; none if all of it has to wait.
     fn passed(&mut self, frame: Frame<Bytes>) -> Option<Frame<Bytes>> {
+        if let (Some(keeping), Some(data)) = (&mut self.keeping, frame.data_ref()) {
+            keeping.add(data);
+        }
+        // Whoever knows the length does not ask for the end.
+        if let Some(keeping) = self.keeping.take_if(|keeping| keeping.is_whole()) {
+            keeping.finish();
+        }
         if self.sent.is_empty() {
             return Some(frame);
         }

@@ -202,12 +202,32 @@ async fn named(
     match (&flow.host, said) {
         (Host::Name(name), Some(said)) if normal_name(&said).as_ref() == Ok(name) => Ok(()),
         (Host::Address(_), None) => Ok(()),
-        (Host::Address(_), Some(_)) | (Host::Name(_), None) if is_optional => Ok(()),
+        (Host::Name(_), None) if is_optional => Ok(()),
+        (Host::Address(_), Some(said)) if is_optional => may_name(live, flow, found, &said),
         (Host::Name(_), None) => Err(refuse(Why::NoSni)),
         (_, Some(said)) => {
             let said: String = said.chars().take(253).collect();
             Err(refuse(Why::SniMismatch).with(format!("it names {said}")))
         }
+    }
+}
+
+/// Whether a connection to an address may name a host: not one that a rule denies which comes before the one that allows
+/// the address.
+fn may_name(live: &Live, flow: &OpenFlow, found: &Explanation, said: &str) -> Result<(), Refusal> {
+    let shown = || said.chars().take(253).collect::<String>();
+    let Ok(name) = normal_name(said) else {
+        let refusal = Refusal::new(Why::SniMismatch, found.rule);
+        return Err(refusal.with(format!("it names {}", shown())));
+    };
+    let host = Host::Name(name);
+    let of_name = live.policy.explain(&Flow { host: &host, port: flow.port, http: None });
+    let comes_before = of_name.rule.is_some_and(|rule| found.rule.is_none_or(|own| rule < own));
+    match of_name.verdict {
+        Verdict::Deny if comes_before => {
+            Err(Refusal::new(of_name.why, of_name.rule).with(format!("it names {}", shown())))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -10,8 +10,8 @@ use landlock::{
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
-/// Leaves this thread, and all it will start, with reading these and with connections outwards.
-pub(crate) fn confine(readable: &[&Path]) -> io::Result<()> {
+/// Leaves this thread, and all it will start, with reading these, with files of one folder and with connections outwards.
+pub(crate) fn confine(readable: &[&Path], writable: Option<&Path>) -> io::Result<()> {
     // Keys are in memory: not in a core dump, and not for a debugger.
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     let none = Rlimit { current: Some(0), maximum: Some(0) };
@@ -22,7 +22,7 @@ pub(crate) fn confine(readable: &[&Path]) -> io::Result<()> {
     let sets = CapabilitySets { effective: empty, permitted: empty, inheritable: empty };
     rustix::thread::clear_ambient_capability_set()?;
     rustix::thread::set_capabilities(None, sets)?;
-    restrict(readable).map_err(io::Error::other)
+    restrict(readable, writable).map_err(io::Error::other)
 }
 
 /// As many descriptors as the system lets it have: listeners, connections and pipes.
@@ -33,7 +33,10 @@ fn raise_descriptors() {
     let _ = rustix::process::setrlimit(Resource::Nofile, raised);
 }
 
-fn restrict(readable: &[&Path]) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+fn restrict(
+    readable: &[&Path],
+    writable: Option<&Path>,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let newest = ABI::V6;
     let mut rules = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
@@ -50,6 +53,15 @@ fn restrict(readable: &[&Path]) -> Result<(), Box<dyn std::error::Error + Send +
             AccessFs::ReadFile.into()
         };
         rules = rules.add_rule(PathBeneath::new(opened, access))?;
+    }
+    if let Some(folder) = writable {
+        // Files, and nothing that is found in one: no folders, links, sockets or devices.
+        let access = AccessFs::ReadFile
+            | AccessFs::ReadDir
+            | AccessFs::WriteFile
+            | AccessFs::MakeReg
+            | AccessFs::RemoveFile;
+        rules = rules.add_rule(PathBeneath::new(PathFd::new(folder)?, access))?;
     }
     let status = rules.restrict_self()?;
     if status.ruleset == RulesetStatus::NotEnforced {
@@ -69,11 +81,19 @@ mod tests {
     #[test]
     fn leaves_what_it_reads_and_connections_outwards() {
         let folder = tempfile::tempdir().unwrap();
+        let packages = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("roots.pem"), "x").unwrap();
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                confine(&[folder.path(), Path::new("/nowhere")]).unwrap();
+                confine(&[folder.path(), Path::new("/nowhere")], Some(packages.path())).unwrap();
+                let (one, two) = (packages.path().join("one"), packages.path().join("two"));
+                fs::write(&one, "x").unwrap();
+                fs::rename(&one, &two).unwrap();
+                assert_eq!(fs::read(&two).unwrap(), b"x");
+                assert!(fs::create_dir(&one).is_err());
+                assert!(std::os::unix::fs::symlink("/etc", &one).is_err());
+                fs::remove_file(&two).unwrap();
                 assert_eq!(fs::read(folder.path().join("roots.pem")).unwrap(), b"x");
                 assert!(fs::write(folder.path().join("other"), "x").is_err());
                 assert!(fs::read("/etc/passwd").is_err());

@@ -2,6 +2,7 @@
 
 mod ask;
 mod body;
+mod cache;
 mod carry;
 mod confine;
 mod control;

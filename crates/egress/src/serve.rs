@@ -19,6 +19,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, UdpSocket, UnixStream};
 use tokio::sync::Semaphore;
 
+use crate::cache::PackageCache;
 use crate::carry::carry;
 use crate::confine::confine;
 use crate::control::{Channel, sealed, unsealed};
@@ -102,8 +103,11 @@ fn begin(start: EgressStart, fds: Vec<OwnedFd>) -> Result<Shared, String> {
         None => readable.extend(ROOTS.map(Path::new)),
     }
     readable.extend(live.policy.upstream.roots.as_deref().map(Path::new));
-    confine(&readable).map_err(|error| format!("the program cannot be confined: {error}"))?;
-    Ok(Shared::new(start, notes, live))
+    let cache = start.package_cache.as_deref().map(PackageCache::open).transpose();
+    let cache = cache.map_err(|error| format!("packages cannot be kept: {error}"))?;
+    confine(&readable, start.package_cache.as_deref())
+        .map_err(|error| format!("the program cannot be confined: {error}"))?;
+    Ok(Shared::new(start, notes, live, cache))
 }
 
 /// What holds with a policy.
@@ -222,7 +226,7 @@ async fn accept(shared: Arc<Shared>, listener: TcpListener, names: Option<Arc<Se
             tokio::time::sleep(PAUSE).await;
             continue;
         };
-        let slots = names.clone().unwrap_or_else(|| Arc::clone(&shared.live().slots));
+        let slots = names.clone().unwrap_or_else(|| Arc::clone(&shared.slots));
         shared.waiting.fetch_add(1, Ordering::Relaxed);
         let slot = slots.acquire_owned().await;
         shared.waiting.fetch_sub(1, Ordering::Relaxed);
@@ -307,6 +311,10 @@ async fn change(
 ) -> Result<(), String> {
     let before = shared.live();
     let next = live(&shared.start, policy, secrets, before.authority.as_ref())?;
+    if next.policy.rules.iter().any(|rule| rule.cache) && shared.cache.is_none() {
+        // What this program may write to was settled when it began.
+        return Err("packages are not kept by this session; to have them kept, stop it, set its policy, and resume it".to_owned());
+    }
     check_roots(&shared.start, &next).map_err(|error| {
         // What this program may read was settled when it began.
         format!("{error}; to give a session other roots, stop it, set its policy, and resume it")

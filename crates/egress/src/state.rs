@@ -11,6 +11,7 @@ use rustls::ClientConfig;
 use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::ask::Asks;
+use crate::cache::PackageCache;
 use crate::flow::OpenFlow;
 use crate::names::Names;
 use crate::notes::{Note, Notes};
@@ -28,21 +29,23 @@ pub(crate) struct Live {
     pub(crate) policy: Policy,
     pub(crate) secrets: Secrets,
     pub(crate) authority: Option<Arc<Authority>>,
-    pub(crate) slots: Arc<Semaphore>,
     client: OnceLock<Result<Arc<ClientConfig>, String>>,
 }
 
 impl Live {
     pub(crate) fn new(policy: Policy, secrets: Secrets, authority: Option<Arc<Authority>>) -> Self {
-        let most = usize::try_from(policy.limits.connections).unwrap_or(1);
         Self {
             number: COUNT.fetch_add(1, Ordering::Relaxed),
             policy,
             secrets,
             authority,
-            slots: Arc::new(Semaphore::new(most)),
             client: OnceLock::new(),
         }
+    }
+
+    /// How many connections there may be at a time.
+    fn connections(&self) -> usize {
+        usize::try_from(self.policy.limits.connections).unwrap_or(1)
     }
 
     /// How servers outside are spoken to and verified; made when it is first needed.
@@ -60,6 +63,10 @@ pub(crate) struct Shared {
     pub(crate) names: Mutex<Names>,
     pub(crate) resolver: Resolver,
     pub(crate) asks: Asks,
+    /// Packages that are kept, if they are.
+    pub(crate) cache: Option<PackageCache>,
+    /// Room for connections: one number for all, whichever policy they were opened by.
+    pub(crate) slots: Arc<Semaphore>,
     live: Mutex<Arc<Live>>,
     changes: watch::Sender<u64>,
     flows: Mutex<(u64, HashMap<u64, Arc<OpenFlow>>)>,
@@ -74,7 +81,12 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(start: EgressStart, notes: Notes, live: Live) -> Self {
+    pub(crate) fn new(
+        start: EgressStart,
+        notes: Notes,
+        live: Live,
+        cache: Option<PackageCache>,
+    ) -> Self {
         let names = Mutex::new(Names::new(&start.session_id, start.name_range));
         let resolver = Resolver::new(&start.resolv_conf, &start.hosts);
         Self {
@@ -83,6 +95,8 @@ impl Shared {
             names,
             resolver,
             asks: Asks::default(),
+            cache,
+            slots: Arc::new(Semaphore::new(live.connections())),
             live: Mutex::new(Arc::new(live)),
             changes: watch::Sender::new(0),
             flows: Mutex::default(),
@@ -102,7 +116,25 @@ impl Shared {
 
     /// Another policy holds from now on, for what is open too.
     pub(crate) fn set_live(&self, live: Live) {
-        *self.live.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(live);
+        let now = live.connections();
+        let before = {
+            let mut held = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *held, Arc::new(live)).connections()
+        };
+        self.slots.add_permits(now.saturating_sub(before));
+        let mut too_many = before.saturating_sub(now);
+        too_many -= self.slots.forget_permits(too_many);
+        if too_many > 0 {
+            // What is open stays open; as it ends, nothing comes in its place.
+            let slots = Arc::clone(&self.slots);
+            tokio::spawn(async move {
+                for _ in 0..too_many {
+                    if let Ok(slot) = slots.acquire().await {
+                        slot.forget();
+                    }
+                }
+            });
+        }
         self.changes.send_modify(|count| *count += 1);
     }
 

@@ -255,6 +255,7 @@ impl Sandbox {
                     if removes {
                         // An end that is interrupted is finished by a sweep.
                         drop(self.folder.mark_unwanted());
+                        drop(self.folder.note_deletion());
                     }
                     self.end_if_alive(&mut event_loop)?;
                     if removes {

@@ -81,6 +81,8 @@ pub struct Policy {
     pub limits: Limits,
     /// How long something that is asked about waits for an answer.
     pub ask_seconds: u64,
+    /// Whether packages that come from what presets stand for are kept for other sessions.
+    pub package_cache: bool,
 }
 
 impl Default for Policy {
@@ -92,6 +94,7 @@ impl Default for Policy {
             upstream: Upstream::default(),
             limits: Limits::default(),
             ask_seconds: 60,
+            package_cache: false,
         }
     }
 }
@@ -158,6 +161,9 @@ impl Policy {
         }
         out.insert("limits".to_owned(), self.limits.to_value());
         out.insert("ask_seconds".to_owned(), self.ask_seconds.into());
+        if self.package_cache {
+            out.insert("package_cache".to_owned(), true.into());
+        }
         Value::Object(out)
     }
 
@@ -234,7 +240,7 @@ impl Policy {
     pub fn read_hosts(&self) -> Vec<HostPattern> {
         let reads = |rule: &&Rule| {
             let tls = rule.protocol != Some(Protocol::Http);
-            tls && (rule.is_about_requests() || !rule.inject.is_empty())
+            tls && rule.is_read()
         };
         let by_rule = self.rules.iter().filter(reads).flat_map(|rule| &rule.hosts);
         let by_secret = self.secrets.values().flat_map(|secret| &secret.hosts);
@@ -325,6 +331,7 @@ impl FromInput for Policy {
         let upstream = fields.or_default("upstream");
         let limits = fields.or_default("limits");
         let ask = fields.or_with("ask_seconds", usual.ask_seconds, settings::bounded(1, MAX_ASK));
+        let package_cache = fields.or("package_cache", false);
         let policy = fields.build(|| {
             version?;
             Some(Self {
@@ -334,6 +341,7 @@ impl FromInput for Policy {
                 upstream: upstream?,
                 limits: limits?,
                 ask_seconds: ask?,
+                package_cache: package_cache?,
             })
         })?;
         policy.check().map_err(|(path, message)| Invalid::Refused { path, message })?;

@@ -71,6 +71,8 @@ pub struct EgressStart {
     pub roots: Option<PathBuf>,
     /// Addresses that stand for names, and the length of their prefix: [`NAME_RANGE`].
     pub name_range: (Ipv4Addr, u8),
+    /// The folder in which packages are kept, if they are; it exists.
+    pub package_cache: Option<PathBuf>,
     /// How many seconds from now the session may live at most; the certificate of its authority lasts a day longer.
     pub lease_seconds: u64,
 }

@@ -46,6 +46,10 @@ pub const MAX_PORTS: usize = 64;
 /// Present in a folder whose session somebody is removing, or was: put there before anything goes.
 pub const UNWANTED_FILE: &str = "unwanted";
 
+/// The folder of a home in which wardens note the sessions that their leases deleted, a file for each: nobody was there to
+/// put that on record.
+pub const DELETED_FOLDER: &str = "deleted";
+
 /// What a lease that ran out does to its session.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -11,6 +11,7 @@ mod reach;
 mod refusals;
 mod secrets;
 mod servers;
+mod upstream;
 mod ways_out;
 
 use std::io::Write;
@@ -43,6 +44,7 @@ pub fn trials() -> Vec<Trial> {
         reach::TRIALS,
         refusals::TRIALS,
         secrets::TRIALS,
+        upstream::TRIALS,
         ways_out::TRIALS,
     ]
     .concat()

@@ -13,6 +13,41 @@ use image::Image;
 /// The reference, as users install it.
 const REFERENCE: &str = "openai-agents[docker]==0.24.0";
 
+/// A tool of somebody else's that is built here, once.
+struct Peer {
+    name: &'static str,
+    package: &'static str,
+    version: &'static str,
+}
+
+/// Those that are measured beside ours.
+const PEERS: [Peer; 2] = [
+    Peer { name: "sandlock", package: "sandlock-cli", version: "0.9.0" },
+    Peer { name: "nono", package: "nono-cli", version: "0.81.0" },
+];
+
+impl Peer {
+    /// The program, built by the first who needs it and kept in `target/peers`.
+    fn install(&self) -> Outcome<PathBuf> {
+        let folder = top().join("target/peers");
+        let program = folder.join("bin").join(self.name);
+        let has_version = Command::new(&program).arg("--version").output();
+        let version =
+            has_version.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+        if version.is_ok_and(|version| version.contains(self.version)) {
+            return Ok(program);
+        }
+        say(&format!("building {} {} in target/peers", self.package, self.version));
+        let package = format!("{}@{}", self.package, self.version);
+        let mut install = cargo(&["install", "--quiet", "--locked", "--force", "--root"]);
+        install.arg(&folder).arg(package);
+        // Nothing of theirs is to be built again for what we build, nor the other way round.
+        install.env("CARGO_TARGET_DIR", folder.join("build"));
+        run_command(&mut install)?;
+        Ok(program)
+    }
+}
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Few rounds: for a first impression
@@ -27,7 +62,7 @@ pub(crate) struct Arguments {
     /// Only scenarios of these backends of ours: local, docker
     #[arg(long, value_name = "BACKENDS")]
     backend: Option<String>,
-    /// Only these peers: reference, reference-docker, docker-exec, bwrap, posix_spawn, host, lstat-walk, tar, git-commit, cp-a
+    /// Only these peers: reference, reference-docker, docker-exec, bwrap, sandlock, nono, posix_spawn, host, lstat-walk, tar, git-commit, cp-a
     #[arg(long, value_name = "PEERS")]
     against: Option<String>,
     /// Fail where a promise of SPECIFICATION.md does not hold, or could not be measured
@@ -64,6 +99,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     if let Err(why) = &engine {
         say(&format!("no Docker daemon, its rows stay empty: {why}"));
     }
+    let others: Vec<_> = PEERS.iter().map(|peer| (peer, peer.install())).collect();
     step("scenarios");
     let mut command = cargo(&["bench", "--quiet", "--package", "bastide-testkit"]);
     command.args(["--bench", "scenarios", "--"]).arg("--python").arg(python);
@@ -74,6 +110,16 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     }
     if let Ok(disk) = &disk {
         command.arg("--disk").arg(disk.folder());
+    }
+    for (peer, installed) in &others {
+        match installed {
+            Ok(program) => {
+                command.arg(format!("--{}", peer.name)).arg(program);
+            }
+            Err(why) => {
+                say(&format!("{} cannot be built, its column stays empty: {why}", peer.name))
+            }
+        }
     }
     let flags = [
         ("--bwrap", bwrap),

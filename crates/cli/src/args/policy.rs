@@ -28,18 +28,29 @@ pub(crate) struct PolicyArgs {
     /// inside, the variable NAME holds a placeholder
     #[arg(long, value_name = "NAME=SOURCE@HOST")]
     secret: Vec<String>,
+
+    /// Keep packages that come from presets for other sessions of this home; their TLS is read
+    #[arg(long)]
+    package_cache: bool,
 }
 
 impl PolicyArgs {
     /// The policy; none if none is asked for.
     pub(crate) fn policy(&self) -> Result<Option<Policy>> {
         if self.policy.is_none() && self.allow.is_empty() && self.secret.is_empty() {
+            if self.package_cache {
+                let message = "--package-cache: packages come from presets, and none is allowed";
+                return Err(Error::new(ErrorKind::InvalidInput, message)
+                    .with_context("option", "--package-cache")
+                    .with_hint("give `--allow @packages` besides, or one of its parts"));
+            }
             return Ok(None);
         }
-        let policy = match &self.policy {
+        let mut policy = match &self.policy {
             Some(path) => read(path)?,
             None => Policy::default(),
         };
+        policy.package_cache |= self.package_cache;
         // What is written on the command line is meant more than what is written in a file.
         let secrets = self
             .secret
@@ -109,7 +120,8 @@ mod tests {
 
     fn args(allow: &[&str], secret: &[&str]) -> PolicyArgs {
         let owned = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect();
-        PolicyArgs { policy: None, allow: owned(allow), secret: owned(secret) }
+        let (policy, package_cache) = (None, false);
+        PolicyArgs { policy, allow: owned(allow), secret: owned(secret), package_cache }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use bastide::events::{AUDIT_FOLDER, AuditReader, AuditRecord};
 use bastide::{Error, ErrorKind, Result, SessionId};
 use serde_json::Value;
 
+use crate::clients::clients;
 use crate::config;
 use crate::ui::{Table, Ui};
 
@@ -41,6 +42,8 @@ pub(crate) struct EventsArgs {
 
 pub(crate) async fn run(ui: &mut Ui, args: EventsArgs) -> Result<ExitCode> {
     let home = config::home()?;
+    // Ends that nobody was there to put on record.
+    clients()?.settle_deletions().await;
     let is_wanted = |record: &AuditRecord| {
         let is_mount = record.text("kind").filter(|kind| *kind == "mount");
         let op = record.text("op").or_else(|| record.text("state")).or(is_mount);

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use bastide::{Command, Result};
 
 use crate::clients::clients;
-use crate::foreground::{EndNotes, Streams};
+use crate::foreground::{EndNotes, NetworkTrouble, Streams};
 use crate::ui::Ui;
 use crate::{foreground, terminal};
 
@@ -31,6 +31,7 @@ pub(crate) async fn run(ui: &mut Ui, args: ShellArgs) -> Result<ExitCode> {
     }
     let (rows, columns) = terminal::size();
     let mut process = session.spawn(command.terminal(rows, columns)).await?;
-    let returned = terminal::lend(ui, &mut process, false).await?;
-    Ok(foreground::finish_lent(ui, &returned))
+    let mut trouble = NetworkTrouble::default();
+    let returned = terminal::lend(ui, &mut process, false, &mut trouble).await?;
+    Ok(foreground::finish_lent(ui, &returned, &EndNotes::default().of(&session), &trouble))
 }

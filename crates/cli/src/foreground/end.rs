@@ -110,9 +110,14 @@ pub(crate) fn finish(ui: &Ui, exit: &Exit) -> ExitCode {
 }
 
 /// Tells how a command stopped having our terminal, by our own end.
-pub(crate) fn finish_lent(ui: &Ui, returned: &AttachEnd) -> ExitCode {
+pub(crate) fn finish_lent(
+    ui: &Ui,
+    returned: &AttachEnd,
+    notes: &EndNotes,
+    trouble: &NetworkTrouble,
+) -> ExitCode {
     match returned {
-        AttachEnd::Ended(exit) => finish(ui, exit),
+        AttachEnd::Ended(exit) => notes.finish(ui, exit, trouble),
         AttachEnd::Left => ExitCode::SUCCESS,
         AttachEnd::Signalled(number) => {
             ExitCode::from(u8::try_from(128 + number).unwrap_or(u8::MAX))

@@ -77,6 +77,17 @@ fn runs_a_command_in_a_container_and_leaves_nothing() {
 }
 
 #[test]
+fn many_containers_expire_in_time_with_every_client_killed() {
+    let Some(docker) = Docker::new() else { return };
+    let create = format!("--backend docker --image {IMAGE}");
+    crate::leases::many_expire_in_time(&docker.home, &create);
+    for id in docker.home.folders() {
+        docker.say(&["rm", &id]);
+    }
+    assert_eq!(docker.containers(), "");
+}
+
+#[test]
 fn finds_a_container_again_by_its_name_alone() {
     let Some(docker) = Docker::new() else { return };
     let id = docker.say(&["create", "--backend", "docker", "--image", IMAGE]);

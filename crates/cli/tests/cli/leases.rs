@@ -2,7 +2,9 @@
 
 use std::process::Command;
 
-use crate::harness::{Home, text, until};
+use serde_json::Value;
+
+use crate::harness::{Home, count, text, until};
 
 fn state(home: &Home, id: &str) -> String {
     let all = home.json(&["ls", "--json"]);
@@ -32,6 +34,92 @@ fn expires_with_every_client_killed() {
     assert_eq!(home.sweep(), Vec::<String>::new());
     home.say(&["sweep", "--ended"]);
     assert_eq!(state(&home, stopped), "expired");
+}
+
+#[test]
+fn a_session_that_its_lease_deletes_is_on_record_and_leaves_nothing() {
+    let home = Home::new();
+    let id = home.say(&["create", "--ttl", "1h", "--then", "delete"]).trim().to_owned();
+    home.say(&["exec", &id, "--", "sh", "-c", "echo kept > file"]);
+    home.say(&["checkpoint", &id]);
+    // What is kept of it while it is stopped stays when it goes on.
+    home.say(&["stop", &id]);
+    home.say(&["resume", &id]);
+    assert!(home.say(&["snapshot", "ls"]).contains(&id));
+    let points = home.path().join("snapshots/points").join(&id);
+    assert!(points.is_dir(), "it has a point");
+    home.say(&["lease", &id, "1ms"]);
+    let folder = home.path().join("sessions").join(&id);
+    until("its folder is gone", || !folder.exists());
+    // Who looks without putting anything on record leaves that to whoever does.
+    let mut unrecorded = home.command(&["ls"]);
+    assert!(unrecorded.env("BASTIDE_AUDIT", "off").output().unwrap().status.success());
+    let ends = |said: &str| {
+        let records = said.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let states = records.filter_map(|record| {
+            let data = &record["data"];
+            let word = |name: &str| data[name].as_str().unwrap_or_default().to_owned();
+            Some((record["state"].as_str()?.to_owned(), word("reason"), word("by")))
+        });
+        let last = ["ended", "deleted"];
+        states.filter(|(state, ..)| last.contains(&state.as_str())).collect::<Vec<_>>()
+    };
+    let want = [
+        ("ended".to_owned(), "expired".to_owned(), String::new()),
+        ("deleted".to_owned(), String::new(), "lease".to_owned()),
+    ];
+    assert_eq!(ends(&home.say(&["events", "--json", &id])), want);
+    assert_eq!(ends(&home.say(&["events", "--json", &id])), want, "once");
+    assert!(home.say(&["audit", "verify", &id]).contains("good"));
+    assert!(!home.say(&["snapshot", "ls"]).contains(&id));
+    assert!(!points.exists());
+    assert_eq!(std::fs::read_dir(home.path().join("deleted")).unwrap().count(), 0);
+}
+
+/// Sessions of their own process group, all clients of which are killed: each with the milliseconds between which it was
+/// made, and when it ended.
+fn ends_of_many(home: &Home, sessions: usize, create: &str) -> Vec<(u64, u64, u64)> {
+    let line = format!(
+        "for i in $(seq {sessions}); do
+           b=$(date +%s%3N); id=$(\"$0\" create {create}) || exit 1; echo \"$b $(date +%s%3N) $id\"
+         done; kill -KILL 0"
+    );
+    let mut shell = Command::new("setsid");
+    shell.args(["sh", "-c", &line]).arg(env!("CARGO_BIN_EXE_bastide"));
+    let mut shell = home.wrapped(shell, &[]);
+    if let Some(host) = std::env::var_os("BASTIDE_TEST_DOCKER") {
+        shell.env("DOCKER_HOST", host);
+    }
+    let said = text(&shell.output().unwrap().stdout);
+    let made: Vec<Vec<&str>> = said.lines().map(|line| line.split(' ').collect()).collect();
+    assert_eq!(made.len(), sessions, "{said}");
+    let number = |text: &str| text.parse::<u64>().unwrap();
+    let ended = |id: &str| {
+        until("it has expired", || state(home, id) == "expired");
+        let end = home.json(&["inspect", "--json", id])["end"].clone();
+        assert_eq!(end["reason"], "expired", "{end}");
+        end["at_ms"].as_u64().unwrap()
+    };
+    made.iter().map(|made| (number(made[0]), number(made[1]), ended(made[2]))).collect()
+}
+
+/// As many sessions as asked for end within a second of their time, with nobody there.
+pub(crate) fn many_expire_in_time(home: &Home, create: &str) {
+    const TTL: u64 = 4000;
+    // A machine that does much else is late with everything.
+    let (sessions, late) = match count(10) {
+        10 => (50, 1000),
+        _ => (5, 10_000),
+    };
+    for (before, after, end) in ends_of_many(home, sessions, &format!("--ttl 4s {create}")) {
+        let due = before + TTL..=after + TTL + late;
+        assert!(due.contains(&end), "{end} is not in {due:?}");
+    }
+}
+
+#[test]
+fn many_expire_in_time_with_every_client_killed() {
+    many_expire_in_time(&Home::new(), "");
 }
 
 #[test]

@@ -104,6 +104,22 @@ fn a_session_lives_as_anywhere_else() {
 }
 
 #[test]
+fn a_session_takes_room_until_it_is_stopped() {
+    let scene = Scene::new();
+    fs::write(scene.home.path().join("config.toml"), "max_sessions = 1\n").unwrap();
+    let id = scene.say(&["create", "--backend", "sbx"]);
+    let refused = scene.run(&["create"]);
+    assert_eq!(refused.status.code(), Some(125));
+    assert!(text(&refused.stderr).contains("1 run"), "{}", text(&refused.stderr));
+    scene.say(&["stop", &id]);
+    let other = scene.say(&["create"]);
+    assert_eq!(scene.run(&["resume", &id]).status.code(), Some(125), "there is one already");
+    scene.say(&["rm", &other]);
+    scene.say(&["resume", &id]);
+    scene.say(&["rm", &id]);
+}
+
+#[test]
 fn sbx_that_is_missing_is_said_with_how_to_install_it() {
     let home = Home::new();
     for arguments in [&["run", "--backend", "sbx", "--", "true"][..], &["sbx", "check"]] {

@@ -23,6 +23,13 @@ struct Terminal {
 
 impl Terminal {
     fn with_shell(home: &Home, id: &str) -> Self {
+        let this = Self::with(home, &["shell", id]);
+        until("the terminal is raw", || this.is_raw());
+        this
+    }
+
+    /// One with any command of the tool on it.
+    fn with(home: &Home, arguments: &[&str]) -> Self {
         let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&controller).unwrap();
         unlockpt(&controller).unwrap();
@@ -30,13 +37,11 @@ impl Terminal {
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
         let terminal = openat(CWD, &name, flags, Mode::empty()).unwrap();
         let before = tcgetattr(&terminal).unwrap();
-        let mut command = home.command(&["shell", id]);
+        let mut command = home.command(arguments);
         let copy = || terminal.try_clone().unwrap();
         command.stdin(copy()).stdout(copy()).stderr(copy());
         let tool = command.spawn().unwrap();
-        let this = Self { controller: controller.into(), terminal, before, tool };
-        until("the terminal is raw", || this.is_raw());
-        this
+        Self { controller: controller.into(), terminal, before, tool }
     }
 
     fn is_raw(&self) -> bool {
@@ -129,4 +134,18 @@ fn gives_the_terminal_back_though_nobody_reads_from_it() {
     terminal.signal(Signal::TERM);
     until("the terminal is given back", || terminal.is_restored());
     assert_eq!(end(&mut terminal.tool).code(), Some(128 + Signal::TERM.as_raw()));
+}
+
+#[test]
+fn says_on_a_terminal_too_that_there_is_no_network() {
+    let home = Home::new();
+    let id = home.create();
+    let line = "echo 'curl: (6) Could not resolve host: example.org'; exit 6";
+    let mut terminal = Terminal::with(&home, &["exec", "-it", &id, "--", "sh", "-c", line]);
+    terminal.read_until("the network of this session is `none`");
+    assert_eq!(end(&mut terminal.tool).code(), Some(6));
+    let mut terminal = Terminal::with_shell(&home, &id);
+    terminal.controller.write_all(b"echo 'Network is' unreachable; exit 7\n").unwrap();
+    terminal.read_until("the network of this session is `none`");
+    assert_eq!(end(&mut terminal.tool).code(), Some(7));
 }

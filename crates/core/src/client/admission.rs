@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use crate::backend::SessionId;
 use crate::host::make_private;
+use crate::host::process_identity::has_keeper;
 use crate::state::{HomeConfig, Liveness, State};
 use crate::{Condition, Error, ErrorKind, Result};
 
@@ -163,7 +164,7 @@ struct Taken {
 fn taken(state: &State, but: Option<&SessionId>, config: &HomeConfig) -> Result<Taken> {
     let mut taken = Taken::default();
     for id in state.ids()? {
-        if Some(&id) == but || state.liveness(&id) != Liveness::Kept {
+        if Some(&id) == but || !is_kept(state, &id) {
             continue;
         }
         taken.sessions += 1;
@@ -179,6 +180,11 @@ fn taken(state: &State, but: Option<&SessionId>, config: &HomeConfig) -> Result<
         taken.cpu_millis = taken.cpu_millis.saturating_add(cpu_millis);
     }
     Ok(taken)
+}
+
+/// Whether anybody keeps a session running: a warden, or whatever other process of this host does.
+fn is_kept(state: &State, id: &SessionId) -> bool {
+    state.liveness(id) == Liveness::Kept || has_keeper(&state.path_of(id))
 }
 
 fn has_room(

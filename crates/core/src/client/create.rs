@@ -86,7 +86,14 @@ impl Client {
     ) -> Result<Session> {
         self.check_lease(options.lease.as_ref())?;
         let mut manifest = manifest.clone();
-        let id = options.id.unwrap_or_else(SessionId::random);
+        let id = match options.id {
+            Some(id) => {
+                // A session of this name that its lease deleted must be on record as gone before there is another.
+                self.settle_deletions().await;
+                id
+            }
+            None => SessionId::random(),
+        };
         let mut owned_root = None;
         if options.unix_local && manifest.root == DEFAULT_ROOT {
             let root = std::env::temp_dir().join(format!("sandbox-local-{id}"));

@@ -36,9 +36,13 @@ impl Client {
         state: &str,
         data: impl FnOnce() -> Value,
     ) -> Result<()> {
-        match self.auditor(id) {
-            Some(auditor) => auditor.state(state, data()).await,
-            None => Ok(()),
+        let auditor = self.auditor(id);
+        // Before the log takes it over, and nobody else hears of it.
+        let told =
+            Recorder::tell_network_of(&self.events, self.backend.home(), id, auditor.clone()).await;
+        match auditor {
+            Some(auditor) => auditor.state(state, data()).await.and(told),
+            None => told,
         }
     }
 

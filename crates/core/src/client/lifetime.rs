@@ -156,6 +156,7 @@ impl Client {
     ///
     /// Fails if the home cannot be read.
     pub async fn list(&self) -> Result<Vec<SessionInfo>> {
+        self.settle_deletions().await;
         let mut found = Vec::new();
         let (summaries, unread) = self.state.summaries().await?;
         for summary in summaries {
@@ -361,8 +362,9 @@ impl Client {
                 self.audit(id, "deleting", || json!({ "late": true })).await?;
             }
         }
-        if found {
-            self.audit_deleted(id, json!({})).await?;
+        match found {
+            true => self.audit_deleted(id, json!({})).await?,
+            false => self.settle_deletions().await,
         }
         Ok(found)
     }

@@ -180,6 +180,8 @@ impl<'a> Removal<'a> {
         }
         // Where that fails, the next collection of garbage finds them.
         drop(self.state.store().and_then(|store| store.forget_points(self.id.as_str())));
+        // Whoever removes it puts that on record.
+        self.state.forget_deletion(self.id);
         // Only sessions that outlive their owners are in the index.
         if !self.is_tied {
             self.state.forget(self.id);

@@ -104,6 +104,9 @@ impl Client {
     /// As `sweep`.
     pub async fn sweep_with(&self, options: SweepOptions) -> Result<SweepReport> {
         let mut report = SweepReport::default();
+        if !options.dry_run {
+            self.settle_deletions().await;
+        }
         for id in self.state.ids()? {
             if let Err(error) = self.sweep_session(&id, options, &mut report).await {
                 report.unclear(&id, error.to_string());

@@ -137,6 +137,22 @@ pub fn audited(home: &Path) -> Result<Vec<SessionId>> {
     Ok(ids)
 }
 
+/// Takes over what the proxy of a session's network noted, where nobody keeps a log.
+pub(super) fn take_egress_notes(home: &Path, id: &SessionId) -> std::io::Result<Vec<Value>> {
+    match Notes::take(&audit_folder(home, id), NoteKind::Egress)? {
+        Some(notes) => {
+            let all = notes.read();
+            notes.empty().map(|()| all)
+        }
+        None => Ok(Vec::new()),
+    }
+}
+
+/// Whether the proxy of a session's network noted anything that nobody has taken over yet.
+pub(super) fn has_egress_notes(home: &Path, id: &SessionId) -> bool {
+    std::fs::metadata(egress_notes(home, id)).is_ok_and(|notes| notes.len() > 0)
+}
+
 /// Removes what processes beside a session noted, once the session is gone: it is in its log, or nobody wants it there.
 pub(crate) fn forget_notes(home: &Path, id: &SessionId, has_log: bool) {
     let folder = audit_folder(home, id);
@@ -227,26 +243,31 @@ impl Auditor {
 
     /// Puts a change of the session's state on record.
     pub(crate) async fn state(&self, state: &str, data: Value) -> Result<()> {
-        self.take_notes().await?;
+        drop(self.take_notes().await?);
         let fields = Fields::default().with("state", state).with("data", Bounded::value(&data));
         self.put("state", fields).await
     }
 
-    /// Puts on record what processes beside the session have only noted.
-    async fn take_notes(&self) -> Result<()> {
+    /// Puts on record what processes beside the session have only noted; gives what its network's proxy did.
+    pub(super) async fn take_notes(&self) -> Result<Vec<Value>> {
+        let mut of_network = Vec::new();
         for kind in NoteKind::ALL {
             let notes = match Notes::take(self.log.folder(), kind) {
                 Ok(notes) => notes,
-                Err(error) => return self.judge(Err(error)),
+                Err(error) => return self.judge(Err(error)).map(|()| of_network),
             };
             let Some(notes) = notes else { continue };
-            for note in notes.read() {
-                let fields = Fields::default().with("data", Bounded::value(&note));
+            let all = notes.read();
+            for note in &all {
+                let fields = Fields::default().with("data", Bounded::value(note));
                 self.put(kind.record(), fields).await?;
             }
             self.judge(notes.empty())?;
+            if kind == NoteKind::Egress {
+                of_network = all;
+            }
         }
-        Ok(())
+        Ok(of_network)
     }
 
     /// Has a change of the session's state put on record, late, before anything else is.

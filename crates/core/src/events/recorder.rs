@@ -1,6 +1,9 @@
 //! What a session says about each of its operations.
 
+mod egress;
+
 use std::future::Future;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -36,6 +39,8 @@ pub(crate) struct Recorder {
     redactor: Redactor,
     trace: Option<TraceContext>,
     audit: Option<Auditor>,
+    /// The session and its home, where its network notes what it decides.
+    network: Option<(PathBuf, SessionId)>,
 }
 
 /// What came of an operation, for its finish event.
@@ -196,7 +201,9 @@ impl Recorder {
         if options.sinks.is_empty() && audit.is_none() {
             return Ok(None);
         }
-        Self::of(options, session.id(), Some(session), audit, redactor).map(Some)
+        let mut recorder = Self::of(options, session.id(), Some(session), audit, redactor)?;
+        recorder.network = session.network();
+        Ok(Some(Arc::new(recorder)))
     }
 
     fn of(
@@ -205,11 +212,11 @@ impl Recorder {
         session: Option<&BoundSession>,
         audit: Option<Auditor>,
         redactor: Redactor,
-    ) -> Result<Arc<Self>> {
+    ) -> Result<Self> {
         let report = options.report.as_ref();
         let deliveries =
             options.sinks.iter().map(|sink| SinkDelivery::bind(sink, session, report, false));
-        Ok(Arc::new(Self {
+        Ok(Self {
             session: Uuid::parse_str(id.as_str()).unwrap_or_default(),
             seq: AtomicU64::new(0),
             seq_of_all: AtomicU64::new(0),
@@ -218,7 +225,8 @@ impl Recorder {
             redactor,
             trace: options.trace,
             audit,
-        }))
+            network: None,
+        })
     }
 
     /// Another one for the same session, which counts from the start.
@@ -330,6 +338,8 @@ impl Recorder {
 
     /// The session is gone, or could not be removed: either way everybody gets the rest.
     pub(crate) async fn close(&self, is_deleted: bool) {
+        // It is gone, whoever cannot hear it.
+        drop(self.tell_network().await);
         if let (Some(audit), true) = (&self.audit, is_deleted) {
             // It is gone, whoever cannot hear it.
             drop(audit.state("deleted", Value::Object(Map::new())).await);
@@ -364,7 +374,7 @@ impl EventSource {
     /// Fails if a sink cannot serve it.
     pub fn new(options: &EventOptions, session: &SessionId) -> Result<Self> {
         let redactor = Redactor::new(options.secrets.iter().cloned());
-        Recorder::of(options, session, None, None, redactor).map(Self)
+        Recorder::of(options, session, None, None, redactor).map(Arc::new).map(Self)
     }
 
     /// Runs an operation and emits its start and finish events; `result` derives the finish event
@@ -425,14 +435,16 @@ impl OpenOperation {
             Ok(result) => self.recorded_event(Ok(result), finished.extra),
             Err(error) => self.recorded_event(Err(&error), finished.extra),
         };
-        self.recorder.emit(&recorded).await
+        self.recorder.emit(&recorded).await?;
+        self.recorder.tell_network().await
     }
 
     /// Records that it failed.
     pub(crate) async fn fail(mut self, error: &Error) -> Result<()> {
         self.is_over = true;
         let recorded = self.recorded_event(Err(error), Map::new());
-        self.recorder.emit(&recorded).await
+        self.recorder.emit(&recorded).await?;
+        self.recorder.tell_network().await
     }
 
     fn recorded_event(

@@ -1,12 +1,14 @@
 //! What hears of events, and how it wants them.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use bastide_model::PosixPath;
 use bastide_model::events::{Event, PayloadPolicy};
 use bastide_model::paths::WorkspacePathPolicy;
+use bastide_model::receipt::NetworkAccess;
 
 use crate::backend::{Backend, Machine, MachineStatus, SessionId};
 use crate::link::Link;
@@ -189,6 +191,12 @@ impl BoundSession {
     #[must_use]
     pub fn root(&self) -> &GuestPath {
         &self.root
+    }
+
+    /// Its home, and itself, if its network has a policy: what that decides is noted there.
+    pub(crate) fn network(&self) -> Option<(PathBuf, SessionId)> {
+        let has_policy = self.machine.receipt.network == NetworkAccess::Policy;
+        has_policy.then(|| (self.backend.home().to_owned(), self.id().clone()))
     }
 
     /// The name of the backend it runs on.

@@ -68,7 +68,16 @@ pub fn proxy_start(home: &Path, id: &SessionId, egress: &Egress) -> EgressStart 
         roots: None,
         name_range: NAME_RANGE,
         lease_seconds: LEASE_SECONDS,
+        package_cache: keeps_packages(egress).then(|| home.join(PACKAGE_CACHE)),
     }
+}
+
+/// The folder of a home in which packages are kept for other sessions.
+const PACKAGE_CACHE: &str = "package-cache";
+
+/// Whether packages that a session fetches are kept.
+fn keeps_packages(egress: &Egress) -> bool {
+    egress.policy.rules.iter().any(|rule| rule.cache)
 }
 
 /// The secrets of a network in memory that nobody can change; none if it has none. The folder for what its proxy notes is
@@ -81,6 +90,9 @@ pub fn seal_secrets(home: &Path, id: &SessionId, egress: &Egress) -> Result<Opti
     let sealed = || -> io::Result<Option<OwnedFd>> {
         if let Some(folder) = egress_notes(home, id).parent() {
             make_private(folder)?;
+        }
+        if keeps_packages(egress) {
+            make_private(&home.join(PACKAGE_CACHE))?;
         }
         if egress.secrets.is_empty() {
             return Ok(None);

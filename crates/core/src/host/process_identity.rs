@@ -4,6 +4,7 @@
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -61,6 +62,30 @@ impl ProcessIdentity {
         };
         // A process that has ended but was not collected yet keeps its id.
         Ok((same && !has_ended(&held)?).then_some(held))
+    }
+}
+
+/// Where a session's folder says which process of this host keeps the session running, if no warden does: whoever counts
+/// the sessions that run finds it there.
+const KEEPER: &str = "keeper.json";
+
+/// Notes which process of this host keeps a session running.
+///
+/// # Errors
+///
+/// Fails if the folder cannot be written to.
+pub fn note_keeper(folder: &Path, keeper: &ProcessIdentity) -> io::Result<()> {
+    let unfinished = folder.join(format!("{KEEPER}.new"));
+    fs::write(&unfinished, serde_json::to_vec(keeper)?)?;
+    fs::rename(&unfinished, folder.join(KEEPER))
+}
+
+/// Whether a process of this host that keeps a session running is noted and lives. Where that cannot be told, it may.
+pub(crate) fn has_keeper(folder: &Path) -> bool {
+    match fs::read(folder.join(KEEPER)) {
+        Ok(noted) => serde_json::from_slice::<ProcessIdentity>(&noted)
+            .is_ok_and(|keeper| !matches!(keeper.open(), Ok(None))),
+        Err(_) => false,
     }
 }
 
@@ -133,5 +158,17 @@ mod tests {
         assert!(earlier.open().unwrap().is_none());
         let last_boot = ProcessIdentity { boot_id: "another".to_owned(), ..own };
         assert!(last_boot.open().unwrap().is_none());
+    }
+
+    #[test]
+    fn finds_the_process_that_keeps_a_session_running() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(!has_keeper(folder.path()), "nobody is noted");
+        let own = ProcessIdentity::of(std::process::id()).unwrap();
+        note_keeper(folder.path(), &own).unwrap();
+        assert!(has_keeper(folder.path()));
+        let earlier = ProcessIdentity { start_time: own.start_time - 1, ..own };
+        note_keeper(folder.path(), &earlier).unwrap();
+        assert!(!has_keeper(folder.path()), "it has ended");
     }
 }

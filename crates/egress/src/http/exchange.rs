@@ -16,7 +16,8 @@ use hyper_util::rt::TokioIo;
 use super::Connection;
 use super::switched::carry_switched;
 use super::upstream::Way;
-use crate::body::{Body, Inward, empty};
+use crate::body::{Body, Inward, WithGuard, empty};
+use crate::cache::{Key, PackageCache, is_kept, plain_headers};
 use crate::flow::{InFlight, RequestGuard};
 use crate::notes::Note;
 use crate::problem::Denial;
@@ -128,6 +129,15 @@ impl Connection {
             None => in_flight.path.as_str().to_owned(),
         };
         let sent = self.put_secrets(live, &found, &target, &mut parts.headers)?;
+        let package = self.package(live, &found, &in_flight, &parts.headers, &sent);
+        if let Some((cache, key)) = &package {
+            if let Some(response) = cache.find(key).await {
+                self.note_allowed(live, &found, &in_flight, response.status(), true);
+                let kept = response.map(|body| WithGuard::new(body, guard).boxed());
+                return Ok(kept);
+            }
+            plain_headers(&mut parts.headers);
+        }
         let way = self.way(live, found.rule, upgrade.is_some()).await.map_err(|error| {
             let status = match error.why {
                 Why::Private => StatusCode::FORBIDDEN,
@@ -146,12 +156,14 @@ impl Connection {
             Ok(Err(error)) => return Err(unreachable(format!("the server failed: {error}"))),
             Err(_) => return Err(unreachable("the server does not answer in time".to_owned())),
         };
-        self.note_allowed(live, &found, &in_flight, response.status());
+        self.note_allowed(live, &found, &in_flight, response.status(), false);
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             take_out(response.headers_mut(), &sent)?;
             return self.switch(upgrade, response, guard, sent);
         }
         let (mut parts, body) = response.into_parts();
+        let keeping =
+            package.and_then(|(cache, key)| cache.keep(key, parts.status, &parts.headers));
         clean(&mut parts.headers, false);
         take_out(&mut parts.headers, &sent)?;
         if upgrade.is_some() && !self.is_two {
@@ -160,7 +172,28 @@ impl Connection {
         }
         parts.version = Version::HTTP_11;
         let way = sender.map(|sender| (Arc::clone(&self), sender));
-        Ok(Response::from_parts(parts, Inward::new(body, guard, sent, way).boxed()))
+        let body = Inward::new(body, guard, sent, way).kept(keeping);
+        Ok(Response::from_parts(parts, body.boxed()))
+    }
+
+    /// Where a package is kept, if a request is for one.
+    fn package(
+        &self,
+        live: &Live,
+        found: &Explanation,
+        request: &InFlight,
+        headers: &HeaderMap,
+        sent: &Sent,
+    ) -> Option<(&PackageCache, Key)> {
+        let cache = self.shared.cache.as_ref()?;
+        let rule = found.rule.and_then(|index| live.policy.rules.get(index))?;
+        let path = request.path.as_str();
+        let is_kept = rule.cache
+            && self.is_tls
+            && sent.is_empty()
+            && is_kept(&request.method, path, request.query.as_deref(), headers);
+        let key = || Key::new(&live.policy, &self.flow.host, self.flow.port, path);
+        is_kept.then(|| (cache, key()))
     }
 
     fn note_allowed(
@@ -169,12 +202,14 @@ impl Connection {
         found: &Explanation,
         request: &InFlight,
         status: StatusCode,
+        is_kept: bool,
     ) {
         let mut note = self.noted("allow", found.why, found.rule, &request.method);
         note = note.with_path(request.path.as_str());
         note.status = Some(status.as_u16());
         note.secrets = if self.is_tls { found.secrets.clone() } else { Vec::new() };
         note.secrets.retain(|name| live.policy.secrets.contains_key(name));
+        note.detail = is_kept.then(|| "from the package cache".to_owned());
         self.shared.note(note);
     }
 

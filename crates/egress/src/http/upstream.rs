@@ -164,7 +164,7 @@ impl Connection {
             let slot = tokio::select! {
                 biased;
                 slot = Arc::clone(&self.own_slot).acquire_owned() => slot,
-                slot = Arc::clone(&live.slots).acquire_owned() => slot,
+                slot = Arc::clone(&self.shared.slots).acquire_owned() => slot,
                 () = self.given_back.notified() => continue,
                 () = &mut late => {
                     let message = "the session has as many connections as its policy lets it, and none became free";

@@ -1,7 +1,10 @@
 //! Policies that change while the session lives, and what somebody is asked about.
 
+use std::time::Duration;
+
 use bastide_proto::egress::{Answer, EgressReport, EgressRequest, EgressResponse, PendingFlow};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use crate::support::{World, get, http, serve, set, soon, status, talk};
 
@@ -42,6 +45,45 @@ async fn end_what_they_no_longer_allow_at_once() {
     assert_eq!(fds.len(), 1);
     let refused = world.ask(EgressRequest::Set { policy: "{".into(), secrets: Vec::new() }).await;
     assert!(matches!(refused, EgressResponse::Refused { .. }), "{refused:?}");
+}
+
+#[tokio::test]
+async fn count_what_was_open_before() {
+    let port = echo();
+    let limited = |most: u32| {
+        let limits = format!("limits: {{connections: {most}}}\n");
+        policy("allow", "a.org", port) + &limits
+    };
+    let world = World::new(&limited(2), &[port]).await;
+    let is_carried = async |stream: &mut TcpStream| {
+        stream.write_all(b"x").await.unwrap();
+        let heard = tokio::time::timeout(Duration::from_millis(300), stream.read_u8()).await;
+        heard.is_ok_and(|heard| heard.is_ok())
+    };
+    let mut open = Vec::new();
+    for _ in 0..2 {
+        let mut stream = world.dial("a.org", port).await;
+        assert!(is_carried(&mut stream).await);
+        open.push(stream);
+    }
+    // Another policy with the same number is no room for as many again.
+    assert_eq!(world.ask(set(&limited(2))).await, EgressResponse::Done);
+    world.changed().await;
+    let mut third = world.dial("a.org", port).await;
+    assert!(!is_carried(&mut third).await, "it waits for one of those before to end");
+    // One more is room for one.
+    assert_eq!(world.ask(set(&limited(3))).await, EgressResponse::Done);
+    world.changed().await;
+    assert_eq!(soon(third.read_u8()).await.unwrap(), b'x');
+    // With fewer, what is open goes on, and what comes waits until enough of it has ended.
+    assert_eq!(world.ask(set(&limited(1))).await, EgressResponse::Done);
+    world.changed().await;
+    assert!(is_carried(&mut third).await);
+    drop(open);
+    let mut fourth = world.dial("a.org", port).await;
+    assert!(!is_carried(&mut fourth).await);
+    drop(third);
+    assert_eq!(soon(fourth.read_u8()).await.unwrap(), b'x');
 }
 
 async fn pending(world: &World) -> PendingFlow {

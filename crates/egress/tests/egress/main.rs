@@ -15,6 +15,7 @@ mod explained;
 mod forms;
 mod names;
 mod opaque;
+mod packages;
 mod place;
 mod plain;
 mod read;

@@ -1,6 +1,10 @@
 //! Connections that nobody reads.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use crate::support::{Outside, World, get, handshake, serve, soon, talk};
 
@@ -119,4 +123,29 @@ async fn of_tls_hear_an_alert_where_they_are_denied() {
     let error = handshake(stream, "a.org", "", &[]).await.unwrap_err();
     assert!(error.to_string().contains("AccessDenied"), "{error}");
     world.denied("ask_timeout").await;
+}
+
+#[tokio::test]
+async fn of_tls_to_an_address_name_no_host_that_is_denied_before_it() {
+    let port = banner();
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    // Whoever is carried is asked of the proxy.
+    let proxy = serve(move |mut stream| {
+        count.fetch_add(1, Ordering::SeqCst);
+        async move { drop(stream.shutdown().await) }
+    });
+    let policy = format!(
+        "rules:\n- deny: b.org\n- allow: 127.0.0.5\n  ports: [{port}]\n  protocol: tls\n  sni: optional\n- deny: '*'\n\
+         upstream: {{proxy: 'http://127.0.0.2:{proxy}'}}\n"
+    );
+    let world = World::new(&policy, &[port]).await;
+    // By its address, as a program dials that learned it elsewhere.
+    for (name, is_carried) in [("b.org", 0), ("B.ORG", 0), ("c.org", 1)] {
+        let stream = TcpStream::connect(("127.0.0.5", port)).await.unwrap();
+        assert!(handshake(stream, name, "", &[]).await.is_err());
+        assert_eq!(asked.swap(0, Ordering::SeqCst), is_carried, "{name}");
+    }
+    let note = world.denied("rule").await;
+    assert_eq!((note["rule"].as_u64(), note["detail"].as_str()), (Some(1), Some("it names b.org")));
 }

@@ -97,6 +97,17 @@ impl World {
         secrets: &[EgressSecret],
         roots: Option<PathBuf>,
     ) -> Self {
+        Self::with_packages(policy, ports, secrets, roots, None).await
+    }
+
+    /// One that keeps packages in a folder.
+    pub(crate) async fn with_packages(
+        policy: &str,
+        ports: &[u16],
+        secrets: &[EgressSecret],
+        roots: Option<PathBuf>,
+        package_cache: Option<PathBuf>,
+    ) -> Self {
         let (ours, theirs) = rustix::net::socketpair(
             AddressFamily::UNIX,
             SocketType::SEQPACKET,
@@ -120,6 +131,7 @@ impl World {
             roots,
             name_range: (Ipv4Addr::new(127, 64, 0, 0), 15),
             lease_seconds: 3600,
+            package_cache,
         };
         let memory = sealed(&secrets.to_vec()).unwrap();
         channel.send(&EgressOrder::Start(Box::new(start)), &[memory.as_fd()]).await.unwrap();

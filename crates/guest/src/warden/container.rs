@@ -219,6 +219,7 @@ impl Container {
     fn expire(&self, removes: bool, was_up: bool) -> io::Result<()> {
         if removes {
             drop(self.folder.mark_unwanted());
+            drop(self.folder.note_deletion());
             return self.remove_container(was_up);
         }
         drop(self.folder.note_end(EndNote::Expired));

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, WaitOptions, waitpid};
 use rustix::thread::{ThreadNameSpaceType, move_into_thread_name_spaces};
 
-use super::egress::bundle_file;
+use super::egress::{add_certificate, bundle_file, open_bundle};
 use crate::jail::{StepContext, StepError, join};
 use crate::sys::{Fork, close_inherited, exit_now, fork, fork_into};
 use crate::{egress_listeners, packet};
@@ -92,20 +92,50 @@ impl ContainerProcess {
     }
 
     /// Has programs of the image trust the session's authority, where they look by themselves, and puts all that they trust
-    /// into the file that variables point to.
-    pub(super) fn add_authority(&self, bundle: &TrustBundle, certificate: &str) -> io::Result<()> {
+    /// into the file that variables point to. Before anything of the session runs (`is_first`) what an earlier start left is
+    /// taken out; later on files are only added to, as on this machine.
+    pub(super) fn add_authority(
+        &self,
+        bundle: &TrustBundle,
+        certificate: &str,
+        is_first: bool,
+    ) -> io::Result<()> {
+        if !is_first {
+            add_certificate(&mut open_bundle(bundle)?, certificate.as_bytes())?;
+            return self.in_mounts(|| add_another(certificate.as_bytes()));
+        }
         let machine = match &bundle.machine {
             Some(path) => std::fs::read(path)?,
             None => Vec::new(),
         };
         let all = bundle_file(bundle)?;
-        let added = in_child(|| {
+        self.in_mounts(|| add_inside(all, machine, certificate.as_bytes()))
+    }
+
+    /// Does something in the mounts of the container.
+    fn in_mounts(&self, work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        let done = in_child(|| {
             let step = || "tell programs of the image whom to trust".to_owned();
             move_into_thread_name_spaces(self.0.as_fd(), ThreadNameSpaceType::MOUNT).step(step)?;
-            add_inside(all, machine, certificate.as_bytes()).step(step)
+            work().step(step)
         });
-        added.map_err(|failure| io::Error::from_raw_os_error(failure.errno))
+        done.map_err(|failure| io::Error::from_raw_os_error(failure.errno))
     }
+}
+
+/// In the mounts of the container, while programs may read what is there.
+fn add_another(certificate: &[u8]) -> io::Result<()> {
+    for path in IMAGE_BUNDLES {
+        if let Ok(mut file) = open_inside(path, OFlags::RDWR | OFlags::APPEND) {
+            add_certificate(&mut file, &block(certificate))?;
+        }
+    }
+    Ok(())
+}
+
+/// An authority with what is around it in the files of an image.
+fn block(certificate: &[u8]) -> Vec<u8> {
+    [BEGIN, certificate, b"\n", END].concat()
 }
 
 /// In the mounts of the container. What cannot be written to there the variables make up for.
@@ -115,9 +145,8 @@ fn add_inside(mut all: File, machine: Vec<u8>, certificate: &[u8]) -> io::Result
         let Some(own) = read_bundle(path) else { continue };
         let own = without_authority(&own);
         if let Ok(mut file) = open_inside(path, OFlags::WRONLY) {
-            let block = [BEGIN, certificate, b"\n", END].concat();
             file.set_len(0)?;
-            file.write_all(&[&own[..], &block].concat())?;
+            file.write_all(&[&own[..], &block(certificate)].concat())?;
         }
         trusted.get_or_insert(own);
     }
@@ -151,14 +180,13 @@ fn read_bundle(path: &str) -> Option<Vec<u8>> {
 /// Takes out what an earlier start of this container put there.
 fn without_authority(bundle: &[u8]) -> Vec<u8> {
     let find = |within: &[u8], what: &[u8]| within.windows(what.len()).position(|at| at == what);
-    let mut kept = match find(bundle, BEGIN) {
-        Some(begin) => {
-            let rest = &bundle[begin..];
-            let after = find(rest, END).map_or(rest.len(), |end| end + END.len());
-            [&bundle[..begin], &rest[after..]].concat()
-        }
-        None => bundle.to_vec(),
-    };
+    let (mut kept, mut rest) = (Vec::new(), bundle);
+    while let Some(begin) = find(rest, BEGIN) {
+        kept.extend_from_slice(&rest[..begin]);
+        rest = &rest[begin..];
+        rest = &rest[find(rest, END).map_or(rest.len(), |end| end + END.len())..];
+    }
+    kept.extend_from_slice(rest);
     end_line(&mut kept);
     kept
 }
@@ -218,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_authority_takes_the_place_of_the_one_before() {
+    fn takes_out_what_an_earlier_start_added() {
         let own = b"-----BEGIN CERTIFICATE-----\nA\n-----END CERTIFICATE-----";
         let block = [BEGIN, b"first\n", END].concat();
         let with = [&own[..], b"\n", &block, b"later\n"].concat();
@@ -227,6 +255,9 @@ mod tests {
         // One that was cut off goes to the end.
         let cut = [&own[..], b"\n", &block[..block.len() - 4]].concat();
         assert_eq!(without_authority(&cut), [&own[..], b"\n"].concat());
+        // Each policy that read other hosts added one.
+        let several = [&with[..], &block, b"last\n"].concat();
+        assert_eq!(without_authority(&several), [&own[..], b"\nlater\nlast\n"].concat());
         assert!(without_authority(b"").is_empty());
     }
 

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::fs::{File, Permissions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
@@ -75,6 +75,8 @@ impl EgressFds {
 pub(super) struct Egress {
     start: EgressStart,
     bundle: Option<TrustBundle>,
+    /// Whether programs inside were told of an authority of this session.
+    is_trusted: bool,
     fds: EgressFds,
     /// What the certificates of a session's authority are signed with, for the next proxy.
     authority: Option<OwnedFd>,
@@ -111,6 +113,7 @@ impl Egress {
         let mut egress = Self {
             start,
             bundle,
+            is_trusted: false,
             fds,
             authority: None,
             maker,
@@ -269,9 +272,12 @@ impl Egress {
         };
         if let (Some(bundle), Some(certificate)) = (&self.bundle, certificate) {
             match &self.container {
-                Some((first, _)) => first.add_authority(bundle, &certificate)?,
+                Some((first, _)) => {
+                    first.add_authority(bundle, &certificate, !self.is_trusted)?;
+                }
                 None => write_bundle(bundle, &certificate)?,
             }
+            self.is_trusted = true;
         }
         self.listen(ports)
     }
@@ -376,23 +382,31 @@ pub(super) fn bundle_file(bundle: &TrustBundle) -> io::Result<File> {
 /// added to: whoever reads it meanwhile finds what was there, and no certificate in part. One that an earlier policy had
 /// stays: it is for fewer hosts, and its key is nowhere else than that of the newer one.
 fn write_bundle(bundle: &TrustBundle, certificate: &str) -> io::Result<()> {
-    let mut file = File::options()
-        .read(true)
-        .append(true)
-        .custom_flags(libc::O_NOFOLLOW)
-        .open(&bundle.path)?;
-    let mut known = Vec::new();
-    file.read_to_end(&mut known)?;
-    if known.is_empty() {
-        if let Some(path) = &bundle.machine {
-            known = std::fs::read(path)?;
-        }
+    let mut file = open_bundle(bundle)?;
+    if file.metadata()?.len() == 0 {
+        let mut known = match &bundle.machine {
+            Some(path) => std::fs::read(path)?,
+            None => Vec::new(),
+        };
         if !known.is_empty() && !known.ends_with(b"\n") {
             known.push(b'\n');
         }
         file.write_all(&known)?;
+        file.rewind()?;
     }
-    let certificate = certificate.as_bytes();
+    add_certificate(&mut file, certificate.as_bytes())
+}
+
+/// Opens the file that holds which authorities programs inside trust, to be added to.
+pub(super) fn open_bundle(bundle: &TrustBundle) -> io::Result<File> {
+    let mut options = File::options();
+    options.read(true).append(true).custom_flags(libc::O_NOFOLLOW).open(&bundle.path)
+}
+
+/// Adds a certificate to a file that programs may read meanwhile, unless it is there.
+pub(super) fn add_certificate(file: &mut File, certificate: &[u8]) -> io::Result<()> {
+    let mut known = Vec::new();
+    file.read_to_end(&mut known)?;
     if known.windows(certificate.len()).any(|part| part == certificate) {
         return Ok(());
     }

@@ -10,7 +10,9 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use bastide_proto::warden::{END_FILE, GONE_PREFIX, LOCK_FILE, UNWANTED_FILE, origin_mark};
+use bastide_proto::warden::{
+    DELETED_FOLDER, END_FILE, GONE_PREFIX, LOCK_FILE, UNWANTED_FILE, origin_mark,
+};
 use rustix::fs::{
     AtFlags, CWD, Mode, OFlags, StatxFlags, openat, renameat, statat, statx, unlinkat,
 };
@@ -73,6 +75,27 @@ impl Folder {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(0o600);
         fs::File::from(openat(&self.held, UNWANTED_FILE, flags, mode)?).sync_all()
+    }
+
+    /// Notes in the home that the session's lease deletes it: the note of the end would go with the folder. Whoever comes
+    /// next puts it on record, and removes what is kept of the session elsewhere.
+    pub(crate) fn note_deletion(&self) -> io::Result<()> {
+        let (Some(home), Some(name)) = (self.path.ancestors().nth(2), self.path.file_name()) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let notes = home.join(DELETED_FOLDER);
+        match fs::DirBuilder::new().mode(0o700).create(&notes) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        // Not the id of any session until it is whole.
+        let unfinished = notes.join(OsStr::from_bytes(&[b".", name.as_bytes()].concat()));
+        let mut options = fs::File::options();
+        let mut note =
+            options.write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
+        note.write_all(EndNote::Expired.to_json().as_bytes())?;
+        note.sync_all()?;
+        fs::rename(&unfinished, notes.join(name))
     }
 
     /// Removes the folder and all that is in it. Nothing runs inside any more; `ids` are those that

@@ -204,7 +204,9 @@ impl Policy {
             if !matches!(fit, Fit::Decides | Fit::ByRequest) {
                 continue;
             }
-            found.read |= rule.is_about_requests() || !rule.inject.is_empty();
+            found.read |= rule.is_read() && (found.protocol == Protocol::Tls || !rule.cache)
+                || rule.is_about_requests()
+                || !rule.inject.is_empty();
             if fit == Fit::ByRequest {
                 if rule.action != Action::Deny {
                     could = could.or(Some(index));

@@ -2,7 +2,7 @@
 
 use super::Policy;
 use super::host::HostPattern;
-use super::rule::{PortRange, Protocol, Rule};
+use super::rule::{Action, PortRange, Protocol, Rule};
 use crate::{Error, ErrorKind, Result};
 
 /// The presets, and what each is about. `packages` is all of them.
@@ -80,7 +80,7 @@ impl Policy {
             if !plain.is_empty() {
                 rules.push(Rule { hosts: plain, ..rule.clone() });
             }
-            rules.extend(rules_of(rule, places));
+            rules.extend(rules_of(rule, places, self.package_cache));
         }
         Ok(Self { rules, ..self.clone() })
     }
@@ -99,7 +99,7 @@ impl Policy {
 }
 
 /// One rule for all places that are alike.
-fn rules_of(rule: &Rule, places: Vec<PresetPlace>) -> Vec<Rule> {
+fn rules_of(rule: &Rule, places: Vec<PresetPlace>, is_kept: bool) -> Vec<Rule> {
     let mut rules: Vec<(PresetPlace, Rule)> = Vec::new();
     for place in places {
         let alike = rules.iter_mut().find(|(first, _)| {
@@ -119,6 +119,10 @@ fn rules_of(rule: &Rule, places: Vec<PresetPlace>) -> Vec<Rule> {
             made.ports = vec![PortRange::one(port)];
             made.protocol = rule.protocol.or(place.protocol);
         }
+        // Bytes, and what comes in the clear, are anybody's word.
+        let is_read = made.action == Action::Allow
+            && !matches!(made.protocol, Some(Protocol::Tcp | Protocol::Http));
+        made.cache |= is_kept && is_read;
         rules.push((place, made));
     }
     rules.into_iter().map(|(_, rule)| rule).collect()

@@ -259,6 +259,9 @@ pub struct Rule {
     pub private: bool,
     /// Whether a connection with TLS may leave out the name.
     pub sni_optional: bool,
+    /// Whether packages that come from there are kept for other sessions; what presets stand for is, where a policy says
+    /// `package_cache`.
+    pub cache: bool,
     /// Whether it is of the floor, which nobody's own rules come before.
     pub floor: bool,
     /// The line of the document it stands in; 0 if it stands in none.
@@ -279,6 +282,7 @@ impl Rule {
             reason: None,
             private: false,
             sni_optional: false,
+            cache: false,
             floor: false,
             line: 0,
         }
@@ -314,6 +318,12 @@ impl Rule {
         !self.http.is_empty()
     }
 
+    /// Whether connections of TLS that it may allow are read.
+    #[must_use]
+    pub fn is_read(&self) -> bool {
+        self.is_about_requests() || !self.inject.is_empty() || self.cache
+    }
+
     /// The rule as JSON.
     #[must_use]
     pub fn to_value(&self) -> Value {
@@ -343,6 +353,9 @@ impl Rule {
         }
         if self.sni_optional {
             put("sni", "optional".into());
+        }
+        if self.cache {
+            put("cache", true.into());
         }
         if self.floor {
             put("floor", true.into());
@@ -405,6 +418,7 @@ impl FromInput for Rule {
         let sni = fields.or_with("sni", false, |input| {
             input.one_of(&[("required", false), ("optional", true)])
         });
+        let cache = fields.or("cache", false);
         let floor = fields.or("floor", false);
         let line = fields.or_with("line", 0, |input| {
             usize::try_from(input.int()?).map_err(|_| input.value_error("a line is a number"))
@@ -427,6 +441,7 @@ impl FromInput for Rule {
                 reason: reason?,
                 private: private?,
                 sni_optional: sni?,
+                cache: cache?,
                 floor: floor?,
                 line: line?,
             })
@@ -455,9 +470,13 @@ impl Rule {
         if !self.inject.is_empty() && self.action != Action::Allow {
             return Err("only a rule that allows can inject".to_owned());
         }
-        if self.protocol == Some(Protocol::Tcp) && reads {
+        if self.cache && self.action != Action::Allow {
+            return Err("only what a rule allows can be kept".to_owned());
+        }
+        if self.protocol == Some(Protocol::Tcp) && (reads || self.cache) {
             return Err(
-                "with `protocol: tcp` nothing is read; leave out `http` and `inject`".to_owned()
+                "with `protocol: tcp` nothing is read; leave out `http`, `inject` and `cache`"
+                    .to_owned(),
             );
         }
         if self.protocol.is_none() && reads && self.action != Action::Deny {

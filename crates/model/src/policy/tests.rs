@@ -211,6 +211,44 @@ fn takes_presets_for_what_the_machine_says() {
 }
 
 #[test]
+fn keeps_packages_of_presets_that_come_by_tls_and_reads_them() {
+    let text = "package_cache: true\nrules:\n- allow: ['@pip', own.org]\n- deny: '@pip'\n";
+    let policy = parse(text).unwrap();
+    let place = |url: &str| PresetPlace::of_url(url, true).unwrap();
+    let resolve = |policy: &Policy| {
+        let places = vec![place("https://mirror.corp/simple"), place("http://plain.corp:8081/x")];
+        policy.with_presets(|_| Some(places.clone())).unwrap()
+    };
+    let found = resolve(&policy);
+    let kept: Vec<_> =
+        found.rules.iter().map(|rule| (rule.hosts[0].to_string(), rule.cache)).collect();
+    let host = |name: &str, cache: bool| (name.to_owned(), cache);
+    let want = [
+        host("own.org", false),
+        host("mirror.corp", true),
+        host("plain.corp", false),
+        host("mirror.corp", false),
+        host("plain.corp", false),
+    ];
+    assert_eq!(kept, want);
+    assert_eq!(Policy::from_json(&found.to_value().to_string()).unwrap(), found);
+    let read: Vec<_> = found.read_hosts().iter().map(ToString::to_string).collect();
+    assert_eq!(read, ["mirror.corp"]);
+    let reads = |policy: &Policy, host: &str, port: u16| {
+        let host = Host::parse(host).unwrap();
+        policy.explain(&Flow { host: &host, port, http: None }).read
+    };
+    assert!(reads(&found, "mirror.corp", 443) && !reads(&found, "own.org", 443));
+    let plain = resolve(&Policy { package_cache: false, ..policy });
+    assert!(!reads(&plain, "mirror.corp", 443) && plain.read_hosts().is_empty());
+    assert!(refusal("rules:\n- deny: a.org\n  cache: true\n").contains("can be kept"));
+    assert!(
+        refusal("rules:\n- allow: a.org\n  protocol: tcp\n  cache: true\n")
+            .contains("nothing is read")
+    );
+}
+
+#[test]
 fn leads_names_to_private_places_only_where_somebody_says_so() {
     let policy = parse(
         "rules:\n- allow: [a.org, 10.0.0.0/8, 169.254.0.0/16]\n- allow: b.org\n  private: true\n- allow: c.org\nhosts: {c.org: 127.0.0.1}\n",

@@ -11,6 +11,7 @@ use bastide_local::LocalBackend;
 use serde_json::{Value, json};
 
 use crate::idle::{families, proportional_memory};
+use crate::peers::Peer;
 use crate::statistics::percentile;
 use crate::verdict;
 
@@ -34,6 +35,8 @@ pub(crate) struct Density {
     among: Percentiles,
     /// Each of many creations at the same moment.
     burst: Percentiles,
+    /// As many runs of sandlock at the same moment, if it is here.
+    peer_burst: Option<Percentiles>,
     /// A listing of all of them.
     listing: f64,
 }
@@ -80,7 +83,11 @@ async fn execs(session: &Session, count: usize) -> io::Result<Percentiles> {
 }
 
 impl Density {
-    pub(crate) async fn measure(folder: &Path, sessions: usize) -> io::Result<Self> {
+    pub(crate) async fn measure(
+        folder: &Path,
+        sessions: usize,
+        peer: Option<&Peer>,
+    ) -> io::Result<Self> {
         let backend = LocalBackend::new(folder.join("density")).map_err(failed)?.for_many();
         let client = Client::new(Arc::new(backend));
         let count = EXECS.min(sessions.max(20));
@@ -103,6 +110,7 @@ impl Density {
             times.push(took);
             all.push(session);
         }
+        let peer_burst = peer.map(|peer| peer.burst(many)).transpose()?;
         while all.len() < sessions {
             all.push(create(&client).await?);
         }
@@ -121,6 +129,7 @@ impl Density {
             alone,
             among,
             burst: Percentiles::of(&times),
+            peer_burst: peer_burst.as_deref().map(Percentiles::of),
             listing,
         };
         for session in all {
@@ -130,27 +139,32 @@ impl Density {
     }
 
     /// What is promised, and whether it holds.
-    pub(crate) fn promises(&self) -> [(&'static str, bool); 6] {
-        [
+    pub(crate) fn promises(&self) -> Vec<(&'static str, bool)> {
+        let beside = self.peer_burst.map(|peer| {
+            ("100 creations at once: p99 ≤ 1 × sandlock's", self.burst.p99 <= peer.p99)
+        });
+        let own = [
             ("≤ 1.5 MiB a session", self.memory <= 1.5),
             ("≤ 6 processes a session", self.processes <= 6.0),
             ("exec p99 ≤ 2 × its median, alone", self.alone.p99 <= 2.0 * self.alone.median),
             ("exec p99 ≤ 5 × its median, among many", self.among.p99 <= 5.0 * self.among.median),
             ("100 creations at once: p99 ≤ 500 ms", self.burst.p99 <= 500.0),
             ("all listed in ≤ 100 ms", self.listing <= 100.0),
-        ]
+        ];
+        own.into_iter().chain(beside).collect()
     }
 
     pub(crate) fn text(&self) -> String {
         let mut text = format!(
-            "{TITLE} ({}): {:.2} MiB in {:.1} processes each; exec alone {}, among many {}; creations at once {}; \
-             listed in {:.1} ms (median / p95 / p99)\n",
+            "{TITLE} ({}): {:.2} MiB in {:.1} processes each; exec alone {}, among many {}; creations at once {}, \
+             of sandlock {}; listed in {:.1} ms (median / p95 / p99)\n",
             self.sessions,
             self.memory,
             self.processes,
             self.alone.text(),
             self.among.text(),
             self.burst.text(),
+            self.peer_burst.map_or_else(|| "not here".to_owned(), Percentiles::text),
             self.listing
         );
         text.push_str(&verdict::lines(&self.promises()));
@@ -166,6 +180,7 @@ impl Density {
             "exec_alone": self.alone.json(),
             "exec_among": self.among.json(),
             "creations_at_once": self.burst.json(),
+            "creations_at_once_of_sandlock": self.peer_burst.map(Percentiles::json),
             "listing_ms": self.listing,
         })
     }

@@ -10,11 +10,13 @@ mod docker_exec;
 mod idle;
 mod instructions;
 mod measured;
+mod network;
 mod operation;
 mod ours;
 mod packages;
 mod peak;
 mod points;
+mod peers;
 mod random;
 mod record;
 mod reference;
@@ -41,6 +43,7 @@ use density::Density;
 use idle::Idle;
 use instructions::Counted;
 use measured::Measured;
+use network::Network;
 use peak::Peak;
 use scenario::{SCENARIOS, Scenario};
 use subject::{Available, Subject, Subjects};
@@ -74,6 +77,12 @@ struct Arguments {
     /// bubblewrap is installed
     #[arg(long)]
     bwrap: bool,
+    /// The program `sandlock`
+    #[arg(long)]
+    sandlock: Option<PathBuf>,
+    /// The program `nono`
+    #[arg(long)]
+    nono: Option<PathBuf>,
     /// A Docker daemon that has the images of the tests
     #[arg(long)]
     docker: Option<String>,
@@ -178,6 +187,8 @@ async fn run(arguments: &Arguments) -> io::Result<bool> {
         python: arguments.python.clone(),
         cli: arguments.cli.clone(),
         bwrap: arguments.bwrap,
+        sandlock: arguments.sandlock.clone(),
+        nono: arguments.nono.clone(),
         docker: arguments.docker.clone(),
     })
     .await?;
@@ -214,13 +225,24 @@ async fn run(arguments: &Arguments) -> io::Result<bool> {
     }
     if local && arguments.only.as_ref().is_none_or(|part| density::TITLE.contains(part.as_str())) {
         let sessions = if arguments.quick { 20 } else { 1000 };
-        let density = Density::measure(folder.path(), sessions).await?;
+        let sandlock = subjects.sandlock.as_ref();
+        let density = Density::measure(folder.path(), sessions, sandlock).await?;
         if arguments.json {
             println!("{}", density.json());
         } else {
             println!("{}", density.text());
         }
         verdicts.add_all(&density.promises());
+    }
+    if local && arguments.only.as_ref().is_none_or(|part| network::TITLE.contains(part.as_str())) {
+        let docker = arguments.docker.as_deref();
+        let network = Network::measure(folder.path(), docker, arguments.quick).await?;
+        if arguments.json {
+            println!("{}", network.json());
+        } else {
+            println!("{}", network.text());
+        }
+        verdicts.add_all(&network.promises());
     }
     if local && arguments.only.as_ref().is_none_or(|part| peak::TITLE.contains(part.as_str())) {
         let peak = Peak::measure(folder.path())?;

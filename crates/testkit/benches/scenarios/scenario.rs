@@ -107,7 +107,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         title: "local: create → first output",
         operation: Create,
         ours: Local,
-        peers: &[Bwrap, Reference],
+        peers: &[Bwrap, Sandlock, Nono, Reference],
         promises: &[
             Promise::Times(1.0, Bwrap),
             Promise::Times(1.0, Reference),
@@ -119,7 +119,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         title: "CLI: `bastide run -- true`",
         operation: Create,
         ours: Cli,
-        peers: &[Bwrap],
+        peers: &[Bwrap, Sandlock, Nono],
         promises: &[Promise::Times(3.0, Bwrap)],
         pace: Pace::Fast,
     },

@@ -11,6 +11,7 @@ use crate::bwrap;
 use crate::docker_exec::DockerExec;
 use crate::operation::Operation;
 use crate::ours::Ours;
+use crate::peers::Peer;
 use crate::reference::Reference as ReferenceProcess;
 use crate::trees::Trees;
 pub(crate) use crate::who::Subject;
@@ -28,6 +29,10 @@ pub(crate) struct Available {
     pub(crate) cli: Option<PathBuf>,
     /// Whether bubblewrap is installed.
     pub(crate) bwrap: bool,
+    /// The command line of sandlock.
+    pub(crate) sandlock: Option<PathBuf>,
+    /// That of nono.
+    pub(crate) nono: Option<PathBuf>,
     /// Where a Docker daemon is that has the images of the tests.
     pub(crate) docker: Option<String>,
 }
@@ -52,6 +57,8 @@ pub(crate) struct Subjects {
     docker: Option<Ours>,
     docker_reference: Option<ReferenceProcess>,
     docker_exec: Option<DockerExec>,
+    pub(crate) sandlock: Option<Peer>,
+    nono: Option<Peer>,
 }
 
 impl Subjects {
@@ -81,7 +88,14 @@ impl Subjects {
         let start = |(python, docker)| ReferenceProcess::start(python, &available.folder, docker);
         let docker_reference = in_containers.map(start).transpose()?;
         let docker_exec = available.docker.as_deref().map(DockerExec::start).transpose()?;
+        let folder = &available.folder;
+        let sandlock = available.sandlock.as_deref();
+        let sandlock = sandlock.map(|program| Peer::sandlock(program, folder)).transpose()?;
+        let nono = available.nono.as_deref();
+        let nono = nono.map(|program| Peer::nono(program, folder)).transpose()?;
         Ok(Self {
+            sandlock,
+            nono,
             available,
             ours,
             bare,
@@ -110,6 +124,8 @@ impl Subjects {
             Subject::DockerReference => self.docker_reference.is_some(),
             Subject::DockerExec => self.docker_exec.is_some(),
             Subject::Bwrap => self.available.bwrap,
+            Subject::Sandlock => self.sandlock.is_some(),
+            Subject::Nono => self.nono.is_some(),
         }
     }
 
@@ -168,6 +184,8 @@ impl Subjects {
             | Subject::CopyAll
             | Subject::Reflink
             | Subject::Once => Err(missing()),
+            Subject::Sandlock => self.sandlock.as_ref().ok_or_else(missing)?.run(),
+            Subject::Nono => self.nono.as_ref().ok_or_else(missing)?.run(),
         }
     }
 

@@ -19,6 +19,10 @@ pub(crate) enum Subject {
     DockerExec,
     /// bubblewrap.
     Bwrap,
+    /// `sandlock run`.
+    Sandlock,
+    /// `nono run`.
+    Nono,
     /// Starting a program and waiting for it.
     Spawn,
     /// The same on this machine, without a sandbox.
@@ -51,6 +55,8 @@ impl Subject {
             Self::DockerReference => "reference-docker",
             Self::DockerExec => "docker-exec",
             Self::Bwrap => "bwrap",
+            Self::Sandlock => "sandlock",
+            Self::Nono => "nono",
             Self::Spawn => "posix_spawn",
             Self::Host => "host",
             Self::Copy => "copy",

@@ -11,6 +11,7 @@ use crate::trials;
 pub(super) const TRIALS: &[Trial] = trials![
     counts_what_a_command_used,
     counts_what_is_killed_and_what_still_runs,
+    counts_what_a_fork_bomb_uses,
     looks_at_usage_without_using_anything,
 ];
 
@@ -91,6 +92,33 @@ async fn counts_what_is_killed_and_what_still_runs(context: Context) -> Outcome 
         after.cpu >= before.cpu.saturating_sub(Duration::from_millis(50)),
         "{before:?} {after:?}"
     );
+    Ok(session.delete().await?)
+}
+
+/// Every process forks two and ends without waiting for them, so none but the first has a parent when it works.
+async fn counts_what_a_fork_bomb_uses(context: Context) -> Outcome {
+    /// Processes that work, and for how long each does: those of seven generations.
+    const WORKERS: u32 = 127;
+    const EACH: Duration = Duration::from_millis(20);
+    let session = session(&context).await?;
+    let line = format!(
+        "mkfifo ended; work() {{ (d=$(mktemp -d ./w.XXXXXX); cd $d && ../probe {} work {} 0 0 > /dev/null); echo x >&3; }}
+         bomb() {{ if [ $1 -gt 0 ]; then bomb $(($1 - 1)) & bomb $(($1 - 1)) & fi; work; }}
+         exec 3<> ended; bomb 6 & head -c {} <&3 > /dev/null; echo all",
+        probe::FLAG,
+        EACH.as_secs_f64(),
+        2 * WORKERS
+    );
+    let output = session.exec(Command::shell(&line).timeout(SOON)).await?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.exit.code, &output.stdout[..]), (0, &b"all\n"[..]), "{said}");
+    let usage = output.usage.ok_or("nobody told what it used")?;
+    let done = EACH * WORKERS;
+    assert!(usage.cpu >= done.mul_f64(0.9), "{usage:?} instead of {done:?}");
+    // Starting so many programs takes time, too, and the work is most of it.
+    assert!(usage.cpu <= done * 10, "{usage:?} instead of {done:?}");
+    let all = session.usage().await?;
+    assert!(all.cpu >= done.mul_f64(0.9), "{all:?} instead of {done:?}");
     Ok(session.delete().await?)
 }
 

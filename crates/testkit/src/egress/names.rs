@@ -3,13 +3,16 @@
 use std::net::UdpSocket;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
-use super::{Greeter, policy, session};
+use super::crowds::{MEMORY, highest_memory};
+use super::{Greeter, PATIENCE, policy, session};
 use crate::escape::attempt;
 use crate::suite::{Context, Outcome, Trial, TrialError};
 use crate::trials;
 
-pub(super) const TRIALS: &[Trial] = trials![asks_for_names_only_when_somebody_connects];
+pub(super) const TRIALS: &[Trial] =
+    trials![asks_for_names_only_when_somebody_connects, bounds_a_million_names,];
 
 /// How many bytes of a question come before its name.
 const HEADER: usize = 12;
@@ -67,5 +70,32 @@ async fn asks_for_names_only_when_somebody_connects(context: Context) -> Outcome
     }
     assert!(names.asked.load(Ordering::SeqCst) >= 4);
     assert_eq!(context.client().egress_status(session.id()).await?.pid, proxy, "none has died");
+    Ok(session.delete().await?)
+}
+
+/// As many names as somebody likes to think of, all of which a rule could allow.
+async fn bounds_a_million_names(context: Context) -> Outcome {
+    let server = Greeter::start()?;
+    let text = format!(
+        "rules:\n- allow: ['**.wild.test', host.test]\n  ports: [{}]\nhosts: {{host.test: 127.0.0.1}}\n",
+        server.port
+    );
+    let (session, neighbour) =
+        (session(&context, policy(&text)?).await?, session(&context, policy(&text)?).await?);
+    let proxy = context.client().egress_status(session.id()).await?.pid;
+    let many = if context.full { "1000000" } else { "50000" };
+    let said = attempt(&session, "ask-many", &["wild.test", many]).await?;
+    assert!(said.starts_with(&format!("{many} asked, ")), "{said}");
+    let memory = highest_memory(proxy)?;
+    assert!(memory <= MEMORY, "{memory} KiB after {said}");
+    // Whoever else has a network is served as before; and so is this one, once it has calmed down.
+    let port = server.port.to_string();
+    assert_eq!(attempt(&neighbour, "dial", &["host.test", &port]).await?, "heard \"welcome\"\n");
+    let deadline = Instant::now() + PATIENCE;
+    while attempt(&session, "dial", &["host.test", &port]).await? != "heard \"welcome\"\n" {
+        assert!(Instant::now() < deadline, "it is never served again");
+    }
+    assert_eq!(context.client().egress_status(session.id()).await?.pid, proxy, "none has died");
+    neighbour.delete().await?;
     Ok(session.delete().await?)
 }

@@ -25,6 +25,7 @@ pub(super) const TRIALS: &[Trial] = trials![
     go_fetches_by_tls,
     a_static_program_fetches,
     npm_outlives_proxies_that_are_killed,
+    npm_gets_packages_that_an_earlier_session_fetched,
 ];
 
 /// How long a program may take on a machine that does other things, too.
@@ -240,4 +241,31 @@ async fn npm_outlives_proxies_that_are_killed(context: Context) -> Outcome {
     assert!(said?.ends_with(&format!("{}\n", context.count(300))));
     assert_eq!(canary.count(), 0);
     Ok(session.delete().await?)
+}
+
+/// The second session gets every package from this machine, and can neither see nor change what is kept.
+async fn npm_gets_packages_that_an_earlier_session_fetched(context: Context) -> Outcome {
+    const PACKAGES: usize = 10;
+    let server = PackageServer::start(PACKAGES)?;
+    let kept = server.policy(false).replacen("protocol: tls", "protocol: tls\n  cache: true", 1);
+    let folder = context.backend.home().join("package-cache");
+    for round in 0..2 {
+        let mut options = CreateOptions::default().policy(policy(&kept)?);
+        if let (Some(path), "local") = (std::env::var_os("PATH"), context.backend.name()) {
+            options.env = vec![("PATH".to_owned(), path.to_string_lossy().into_owned())];
+        }
+        let session = client(&context).create(&Manifest::default(), options).await?;
+        let found = "command -v npm > /dev/null || echo SKIP there is no npm";
+        script(&session, &server, true, found).await?;
+        let said = script(&session, &server, true, &format!("{NPM}{NPM_CI}")).await?;
+        assert_eq!(said.trim_end(), PACKAGES.to_string());
+        let notes = bastide::events::egress_notes(context.backend.home(), session.id());
+        let notes = std::fs::read_to_string(notes)?;
+        let served = notes.matches("from the package cache").count();
+        assert_eq!(served, if round == 0 { 0 } else { PACKAGES }, "{notes}");
+        let lines = format!("ls -d '{}' 2> /dev/null || echo none", folder.display());
+        assert_eq!(script(&session, &server, true, &lines).await?.trim_end(), "none");
+        session.delete().await?;
+    }
+    Ok(())
 }

@@ -105,7 +105,8 @@ impl PackageServer {
     }
 
     /// A policy that leads to it: its TLS is passed through, or read.
-    pub(super) fn policy(&self, reads: bool) -> String {
+    #[must_use]
+    pub fn policy(&self, reads: bool) -> String {
         let read = if reads { "\n  http: [{methods: [GET, HEAD, POST]}]" } else { "" };
         format!(
             "rules:\n- allow: packages.test\n  ports: [{}]\n  protocol: tls{read}\n- allow: packages.test\n  ports: [{}]\n  \

@@ -146,23 +146,56 @@ async fn lets_nobody_out_while_the_proxy_stands_still(context: Context) -> Outco
     let proxy = context.client().egress_status(session.id()).await?.pid;
     let proxy = i32::try_from(proxy).ok().and_then(Pid::from_raw).ok_or("no process")?;
     kill_process(proxy, Signal::STOP)?;
-    // What is accepted by nobody takes its time, so these are few.
-    let own = own_address().map_or_else(|| "192.0.2.1".to_owned(), |own| own.ip().to_string());
-    let mut heard = Vec::new();
-    for host in [own.as_str(), "203.0.113.7"] {
-        let port = canary.port.to_string();
-        heard.push(attempt(&session, "dial", &[host, &port]).await);
-        heard.push(attempt(&session, "dial", &[host, "8080"]).await);
-        heard.push(attempt(&session, "datagram", &[&format!("{host}:{port}")]).await);
-    }
-    heard.push(attempt(&session, "raw-sockets", &[]).await);
-    heard.push(say(&session, "cat /proc/net/route | wc -l").await);
+    let sent = while_stopped(&context, &session, &pages, &canary).await;
     let counts = (canary.count(), pages.heard.load(Ordering::SeqCst));
     kill_process(proxy, Signal::CONT)?;
-    for said in heard {
-        let said = said?;
+    for said in sent? {
         assert!(!said.contains("welcome") && !said.contains("heard"), "{said}");
     }
     assert_eq!(counts, (0, 0));
     Ok(session.delete().await?)
+}
+
+/// What every way out comes to while nobody accepts anything.
+async fn while_stopped(
+    context: &Context,
+    session: &Session,
+    pages: &Pages,
+    canary: &Greeter,
+) -> Result<Vec<String>, TrialError> {
+    let own = own_address().map_or_else(|| "192.0.2.1".to_owned(), |own| own.ip().to_string());
+    let mut said = Vec::new();
+    let port = canary.port.to_string();
+    // Ports that nobody listens to, addresses of every kind, other protocols: refused at once.
+    for host in [own.as_str(), "203.0.113.7", "127.0.0.1", "169.254.169.254"] {
+        for port in ["22", "853", "8080"] {
+            said.push(attempt(session, "dial", &[host, port]).await?);
+        }
+        said.push(attempt(session, "datagram", &[&format!("{host}:{port}")]).await?);
+    }
+    for host in [format!("[::ffff:{own}]"), "[::1]".to_owned(), "[2001:db8::1]".to_owned()] {
+        said.push(attempt(session, "dial", &[&host, "8080"]).await?);
+    }
+    said.push(attempt(session, "raw-sockets", &[]).await?);
+    let families = attempt(session, "families", &[]).await?;
+    assert!(families.ends_with("netlink: done\n"), "{families}");
+    said.push(say(session, "cat /proc/net/route | wc -l").await?);
+    // What a socket listens to that nobody accepts on takes its time, so these are few.
+    let host = format!("Host: front.test:{}\\r\\n", pages.port);
+    let mut requests = vec![format!("GET /ok/x HTTP/1.1\\r\\n{host}\\r\\n")];
+    if context.full {
+        requests.push(format!("CONNECT 127.0.0.1:{port} HTTP/1.1\\r\\n{host}\\r\\n"));
+        requests.push(format!("GET /ok/../no HTTP/1.1\\r\\n{host}\\r\\n"));
+        requests.push("GET /ok/x HTTP/1.1\\r\\nHost: other.test\\r\\n\\r\\n".to_owned());
+        said.push(attempt(session, "dial", &[&own, "443"]).await?);
+        said.push(attempt(session, "dial", &[&own, &port]).await?);
+    }
+    // By an address that may stand for a name: nobody answers for names now.
+    for request in requests {
+        let pages = pages.port.to_string();
+        said.push(attempt(session, "talk", &["198.18.0.77", &pages, &request]).await?);
+    }
+    let asked = attempt(session, "ask-name", &["198.18.0.1", "s3cret.evil.test"]).await;
+    said.push(asked.unwrap_or_default());
+    Ok(said)
 }

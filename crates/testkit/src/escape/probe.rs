@@ -68,6 +68,7 @@ fn attempt(name: &str, arguments: &[String]) -> io::Result<Vec<String>> {
         "talk" => Ok(egress::talk(argument(0), argument(1), argument(2))),
         "datagram" => egress::datagram(argument(0)),
         "ask-name" => egress::ask_name(argument(0), argument(1)),
+        "ask-many" => egress::ask_many(argument(0), argument(1)),
         "kill-everybody" => egress::kill_everybody(),
         "raw-sockets" => Ok(sys::not_refused(&sys::raw_sockets())),
         "loopback" => loopback(),

@@ -77,6 +77,9 @@ impl Metrics {
                 self.count("bastide.bytes", series, bytes);
             }
         }
+        if event.op == "egress" {
+            self.add_decision(event, &bytes);
+        }
         if event.op == "exec" {
             self.count("bastide.cpu.time", Vec::new(), bytes("cpu_us").unwrap_or(0));
             for (direction, key) in [("read", "read_bytes"), ("write", "written_bytes")] {
@@ -86,6 +89,26 @@ impl Metrics {
         }
         let durations = self.durations.entry(event.op.to_owned()).or_default();
         durations.add(finish.duration_ms / 1000.0);
+    }
+
+    /// Counts what a session's network decided, or a connection that ended.
+    fn add_decision(&mut self, event: &Event, number: &impl Fn(&str) -> Option<u64>) {
+        let word = |name: &str| {
+            let word = event.data.get(name).and_then(serde_json::Value::as_str);
+            word.unwrap_or_default().to_owned()
+        };
+        let decision = word("decision");
+        if decision != "end" {
+            // Equal ones within a second are one, with how many more there were.
+            let many = number("count").unwrap_or(1);
+            let series = vec![("decision", decision), ("why", word("why"))];
+            return self.count("bastide.egress.decisions", series, many);
+        }
+        self.count("bastide.egress.flows", vec![("protocol", word("protocol"))], 1);
+        for (direction, key) in [("out", "bytes_out"), ("in", "bytes_in")] {
+            let series = vec![("direction", direction.to_owned())];
+            self.count("bastide.egress.bytes", series, number(key).unwrap_or(0));
+        }
     }
 
     fn count(&mut self, name: &'static str, series: Series, by: u64) {
@@ -112,7 +135,7 @@ impl Metrics {
             });
             let sum = Message::default().messages(1, points).number(2, CUMULATIVE).number(3, 1);
             let unit = match name {
-                "bastide.bytes" | "bastide.io" => "By",
+                "bastide.bytes" | "bastide.io" | "bastide.egress.bytes" => "By",
                 "bastide.cpu.time" => "us",
                 _ => "1",
             };
@@ -148,4 +171,44 @@ impl Durations {
 fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use bastide_model::events::{Operation, OperationResult, Span};
+    use serde_json::json;
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn counts_decisions_flows_and_bytes_of_networks() {
+        let mut metrics = Metrics::new();
+        let notes = [
+            json!({"decision": "deny", "why": "no_rule"}),
+            json!({"decision": "deny", "why": "no_rule", "count": 4}),
+            json!({"decision": "allow", "why": "rule"}),
+            json!({"decision": "end", "why": "rule", "protocol": "tls", "bytes_out": 3, "bytes_in": 7}),
+            json!({"decision": "end", "why": "rule", "protocol": "tls", "bytes_out": 1}),
+        ];
+        for note in notes {
+            let data = note.as_object().cloned().unwrap_or_default();
+            let operation = Operation::Extension { op: "egress", data };
+            let stamp = (Uuid::nil(), bastide_model::events::EventTime::from_unix_micros(0));
+            let span = Span::untraced(Uuid::nil());
+            let done = Ok(OperationResult::Done);
+            metrics.add(&operation.finish_event(Uuid::nil(), 0, &span, stamp, 0.0, done));
+        }
+        let count = |name: &'static str, series: &[(&'static str, &str)]| {
+            let series = series.iter().map(|(key, value)| (*key, (*value).to_owned())).collect();
+            metrics.counts.get(&(name, series)).copied()
+        };
+        let denied = [("decision", "deny"), ("why", "no_rule")];
+        assert_eq!(count("bastide.egress.decisions", &denied), Some(5));
+        let allowed = [("decision", "allow"), ("why", "rule")];
+        assert_eq!(count("bastide.egress.decisions", &allowed), Some(1));
+        assert_eq!(count("bastide.egress.flows", &[("protocol", "tls")]), Some(2));
+        assert_eq!(count("bastide.egress.bytes", &[("direction", "out")]), Some(4));
+        assert_eq!(count("bastide.egress.bytes", &[("direction", "in")]), Some(7));
+    }
 }

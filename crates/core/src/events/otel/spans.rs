@@ -25,6 +25,17 @@ const COPIED: &[&str] = &[
     "read_bytes",
     "written_bytes",
     "usage_source",
+    "decision",
+    "why",
+    "rule",
+    "protocol",
+    "host",
+    "port",
+    "method",
+    "status",
+    "bytes_in",
+    "bytes_out",
+    "intercepted",
 ];
 
 /// The operations that ended among these events, if any.
