@@ -452,6 +452,8 @@ fn run_guest(
         caller: None,
         has_own_groups: true,
         lease,
+        // Root of the container can, by its own rights.
+        overrides_modes: false,
     };
     let alone = setsid().step(|| "start a session of processes".to_owned());
     let confined = alone.and_then(|_| reduce_guest()).and_then(|()| who.use_files());

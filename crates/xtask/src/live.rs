@@ -1,5 +1,10 @@
 //! `cargo xtask live`: the same calls on the reference's clients and on ours.
 
+use std::env;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
 use std::sync::Arc;
 
 use bastide::Backend;
@@ -9,8 +14,9 @@ use bastide_testkit::engine::images;
 use bastide_testkit::live::{Options, Side, run as run_scenarios};
 
 use crate::bench::reference;
-use crate::shell::{Outcome, say, step};
+use crate::shell::{Outcome, run as run_command, say, step};
 use crate::test::engine::Engine;
+use crate::test::privileges::Account;
 
 /// Which of the scenarios `cargo xtask test` runs: each of this many.
 const SOME: u32 = 16;
@@ -32,17 +38,55 @@ pub(crate) struct Arguments {
     /// How many scenarios are run at once
     #[arg(long, default_value_t = 3)]
     jobs: usize,
+    /// Run those of this machine as an ordinary user, whom root makes for that; nobody else has to
+    #[arg(long)]
+    as_user: bool,
 }
 
 /// Runs some of the scenarios on the local backend: enough to see that both sides still do the same.
 pub(crate) fn run_some() -> Outcome {
-    let backend = Some("local".to_owned());
-    run(&Arguments { only: None, backend, seed: None, every: Some(SOME), jobs: 3 })
+    let some = |as_user, only: Option<&str>, every| {
+        let (backend, only) = (Some("local".to_owned()), only.map(str::to_owned));
+        run(&Arguments { only, backend, seed: None, every, jobs: 3, as_user })
+    };
+    some(false, None, Some(SOME))?;
+    // What a user may do is the same for root and different for anybody else.
+    some(true, Some("permissions/"), None)
+}
+
+/// Runs them as somebody who is not root.
+fn run_as_user(arguments: &Arguments) -> Outcome {
+    let account = Account::create()?;
+    // The build folder may lie where the user cannot look.
+    let folder = tempfile::Builder::new().prefix("bastide-live-user-").tempdir()?;
+    let program = folder.path().join("xtask");
+    fs::copy(env::current_exe()?, &program)?;
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+    chown(folder.path(), Some(account.uid), Some(account.gid))?;
+    let mut command = Command::new(&program);
+    command.args(["live", "--backend", "local", "--jobs", &arguments.jobs.to_string()]);
+    if let Some(only) = &arguments.only {
+        command.args(["--only", only]);
+    }
+    if let Some(seed) = arguments.seed {
+        command.args(["--seed", &seed.to_string()]);
+    }
+    if let Some(every) = arguments.every {
+        command.args(["--every", &every.to_string()]);
+    }
+    command.env_clear().env("HOME", folder.path()).env("TMPDIR", folder.path());
+    command.env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin");
+    command.uid(account.uid).gid(account.gid);
+    run_command(&mut command)
 }
 
 /// Runs the scenarios on each backend.
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let python = reference()?;
+    if arguments.as_user && rustix::process::geteuid().is_root() {
+        step("live, as an ordinary user");
+        return run_as_user(arguments);
+    }
     let home = tempfile::tempdir()?;
     let is_wanted = |name: &str| arguments.backend.as_deref().is_none_or(|wanted| wanted == name);
     if let Some(other) =

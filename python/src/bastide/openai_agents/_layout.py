@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.sandbox.entries import BaseEntry, Mount, resolve_workspace_path
-from agents.sandbox.errors import MountConfigError
+from agents.sandbox.errors import MountConfigError, WorkspaceArchiveWriteError
 from agents.sandbox.manifest import Manifest
 from agents.sandbox.materialization import MaterializationResult, MaterializedFile
 from agents.sandbox.session import manifest_ops, snapshot_lifecycle
@@ -151,7 +151,10 @@ class LayoutSession(FilesSession):
     async def hydrate_workspace(self, data: io.IOBase) -> None:
         native = self._native or await self._up("hydrate_workspace")
         root = self.state.manifest.root
-        content, held = await source(root, data)
+        try:
+            content, held = await source(root, data)
+        except OSError as error:
+            raise WorkspaceArchiveWriteError(path=Path(root), cause=error) from error
         try:
             await native.hydrate(content)
         except BastideError as error:
