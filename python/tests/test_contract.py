@@ -612,6 +612,33 @@ async def test_a_caller_keeps_the_folder_that_was_the_workspace(tmp_path):
 # -- bad input ------------------------------------------------------------------------------------
 
 
+async def test_a_folder_that_is_as_it_was_saved_is_used(tmp_path):
+    client = unix_local.UnixLocalSandboxClient()
+    root = tmp_path / "project"
+    root.mkdir()
+    snapshot = LocalSnapshotSpec(base_path=tmp_path / "snaps")
+    session = await client.create(manifest=Manifest(root=str(root)), snapshot=snapshot)
+    await session.start()
+    await session.exec("printf kept > a; mkdir d; ln -s a d/l")
+    await session.stop()
+    await session.shutdown()
+    stored = client.serialize_session_state(session.state)
+    await client.delete(session)
+    back = await client.resume(client.deserialize_session_state(stored))
+    await back.start()
+    assert (await back.exec("cat a; readlink d/l")).stdout == b"kepta\n"
+    await back.shutdown()
+    await client.delete(back)
+    # What changed since is the caller's, and not given up.
+    (root / "a").write_text("changed")
+    other = await client.resume(client.deserialize_session_state(stored))
+    with pytest.raises(upstream.SandboxError):
+        await other.start()
+    assert (root / "a").read_text() == "changed"
+    await other.shutdown()
+    await client.delete(other)
+
+
 def test_options_that_cannot_be():
     for bad in (
         {"unknown": 1},
