@@ -4,6 +4,7 @@ use std::env;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use bastide_testkit::engine::images;
 use bastide_testkit::live::{Options, Side, run as run_scenarios};
 
 use crate::bench::reference;
-use crate::shell::{Outcome, run as run_command, say, step};
+use crate::shell::{Outcome, run as run_command, say, step, works};
 use crate::test::engine::Engine;
 use crate::test::privileges::Account;
 
@@ -54,9 +55,31 @@ pub(crate) fn run_some() -> Outcome {
     some(true, Some("permissions/"), None)
 }
 
+/// The variable that tells a run which interpreter has the reference.
+const PYTHON: &str = "BASTIDE_LIVE_PYTHON";
+
+/// An interpreter that has the reference and that a user can execute: the virtual environment's own may be in root's folder. With it comes
+/// where it finds the reference.
+fn interpreter(python: &Path, account: &Account) -> Outcome<(PathBuf, PathBuf)> {
+    let library = python.ancestors().nth(2).unwrap_or(python).join("lib");
+    let mut versions = fs::read_dir(&library)?.filter_map(|found| found.ok().map(|it| it.path()));
+    let packages = versions.next().unwrap_or(library).join("site-packages");
+    for candidate in [python, Path::new("/usr/bin/python3")] {
+        let mut command = Command::new(candidate);
+        command.args(["-c", "import agents.sandbox.sandboxes.unix_local"]);
+        command.env("PYTHONPATH", &packages).uid(account.uid).gid(account.gid);
+        if works(&mut command) {
+            return Ok((candidate.to_owned(), packages));
+        }
+    }
+    let place = packages.display();
+    Err(format!("no interpreter that an ordinary user can execute has the reference of {place}; install python3").into())
+}
+
 /// Runs them as somebody who is not root.
-fn run_as_user(arguments: &Arguments) -> Outcome {
+fn run_as_user(arguments: &Arguments, python: &Path) -> Outcome {
     let account = Account::create()?;
+    let (python, packages) = interpreter(python, &account)?;
     // The build folder may lie where the user cannot look.
     let folder = tempfile::Builder::new().prefix("bastide-live-user-").tempdir()?;
     let program = folder.path().join("xtask");
@@ -76,16 +99,20 @@ fn run_as_user(arguments: &Arguments) -> Outcome {
     }
     command.env_clear().env("HOME", folder.path()).env("TMPDIR", folder.path());
     command.env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin");
+    command.env(PYTHON, python).env("PYTHONPATH", packages);
     command.uid(account.uid).gid(account.gid);
     run_command(&mut command)
 }
 
 /// Runs the scenarios on each backend.
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
-    let python = reference()?;
+    let python = match env::var_os(PYTHON) {
+        Some(python) => PathBuf::from(python),
+        None => reference()?,
+    };
     if arguments.as_user && rustix::process::geteuid().is_root() {
         step("live, as an ordinary user");
-        return run_as_user(arguments);
+        return run_as_user(arguments, &python);
     }
     let home = tempfile::tempdir()?;
     let is_wanted = |name: &str| arguments.backend.as_deref().is_none_or(|wanted| wanted == name);
