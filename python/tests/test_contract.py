@@ -15,8 +15,10 @@ from agents.sandbox import errors as upstream
 from agents.sandbox.entries import BaseEntry, Dir, File, LocalDir, LocalFile
 from agents.sandbox.manifest import Environment, EnvValue, Manifest
 from agents.sandbox.materialization import MaterializedFile
+from agents.sandbox.session.manager import Instrumentation
 from agents.sandbox.session.sandbox_client import BaseSandboxClientOptions
 from agents.sandbox.session.sandbox_session_state import SandboxSessionState
+from agents.sandbox.session.sinks import CallbackSink
 from agents.sandbox.snapshot import LocalSnapshotSpec, NoopSnapshot, RemoteSnapshotSpec, SnapshotBase
 from agents.sandbox.types import Permissions, User
 from agents.sandbox.workspace_paths import SandboxPathGrant
@@ -286,16 +288,106 @@ async def test_receipts(client):
         assert client.receipt(session)["network"] == "none"
 
 
+class Telling:
+    """A client whose sinks hear of every operation."""
+
+    def __init__(self, kind):
+        self.heard = []
+        sink = CallbackSink(lambda event, _: self.heard.append(event), mode="sync")
+        self.client = kind(instrumentation=Instrumentation(sinks=[sink]))
+
+    def taken(self):
+        events, self.heard = self.heard, []
+        return [json.loads(event.model_dump_json()) for event in events]
+
+
 async def test_extract_tells_of_one_write(client):
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tar:
         info = tarfile.TarInfo("in/a.txt")
         info.size = 3
         tar.addfile(info, io.BytesIO(b"abc"))
+    size = archive.tell()
     archive.seek(0)
-    async with Live(client) as session:
+    telling = Telling(type(client))
+    async with Live(telling.client) as session:
+        place = f"{session.state.manifest.root}/d/x.tar"
+        telling.taken()
         await session.extract("d/x.tar", archive)
+        events = telling.taken()
+        wanted = {"path": place, "user": None, "bytes": size}
+        assert [(event["op"], event["phase"]) for event in events] == [
+            ("write", "start"),
+            ("write", "finish"),
+        ]
+        assert all(event["data"] == wanted for event in events)
         assert (await session.exec("cat d/in/a.txt")).stdout == b"abc"
+        # An archive that is damaged was written all the same.
+        telling.taken()
+        with pytest.raises(upstream.WorkspaceArchiveWriteError):
+            await session.extract("bad.tar", io.BytesIO(b"no archive"))
+        assert [event.get("ok") for event in telling.taken()] == [None, True]
+        # What is refused before anything happens is told to nobody.
+        with pytest.raises(upstream.InvalidCompressionSchemeError):
+            await session.extract("x.rar", io.BytesIO(b""))
+        with pytest.raises(upstream.InvalidManifestPathError):
+            await session.extract("../x.tar", io.BytesIO(b""))
+        assert telling.taken() == []
+
+
+class Failing(io.RawIOBase):
+    """A stream that says a little and then fails."""
+
+    def __init__(self, error):
+        self.error, self.pieces = error, [b"part"]
+
+    def readable(self):
+        return True
+
+    def read(self, size=-1):
+        if self.pieces:
+            return self.pieces.pop()
+        raise self.error
+
+
+async def test_streams_that_fail(client):
+    async with Live(client) as session:
+        with pytest.raises(upstream.WorkspaceArchiveWriteError) as raised:
+            await session.write(Path("a"), Failing(OSError(5, "gone")))
+        assert raised.value.context["path"] == f"{session.state.manifest.root}/a"
+        assert isinstance(raised.value.cause, OSError)
+        with pytest.raises(upstream.WorkspaceArchiveWriteError):
+            await session.hydrate_workspace(Failing(OSError(5, "gone")))
+        with pytest.raises(ValueError, match="own"):
+            await session.write(Path("a"), Failing(ValueError("its own")))
+        with pytest.raises(upstream.WorkspaceReadNotFoundError):
+            await session.read(Path("a"))
+
+
+async def test_numbers_that_are_none(client):
+    async with Live(client) as session:
+        for number in (None, "12", 1.5, 1 << 70, -1):
+            with pytest.raises(upstream.PtySessionNotFoundError) as missing:
+                await session.pty_write_stdin(session_id=number, chars="x")
+            assert missing.value.context == {"session_id": number}
+        # Nothing is later than what is no number.
+        assert (await session.exec("echo on", timeout=float("nan"))).stdout == b"on\n"
+        with pytest.raises(upstream.ExecTimeoutError) as late:
+            await session.exec("sleep 9", timeout=-1)
+        assert late.value.context["timeout_s"] == -1
+        with pytest.raises(upstream.ExecTransportError):
+            await session.exec("echo on", timeout="3")
+        with pytest.raises(ValueError):
+            await session.pty_exec_start("echo on", yield_time_s=float("nan"))
+        with pytest.raises(OverflowError):
+            await session.pty_exec_start("echo on", yield_time_s=float("inf"))
+
+
+async def test_a_folder_is_not_moved_and_the_error_says_so(client):
+    async with Live(client) as session:
+        await session.mkdir("d")
+        with pytest.raises(upstream.ExecNonZeroError, match="must be a regular file or symlink"):
+            await session.mv("d", "e")
 
 
 # -- manifests ------------------------------------------------------------------------------------
@@ -518,6 +610,33 @@ async def test_a_caller_keeps_the_folder_that_was_the_workspace(tmp_path):
 
 
 # -- bad input ------------------------------------------------------------------------------------
+
+
+async def test_a_folder_that_is_as_it_was_saved_is_used(tmp_path):
+    client = unix_local.UnixLocalSandboxClient()
+    root = tmp_path / "project"
+    root.mkdir()
+    snapshot = LocalSnapshotSpec(base_path=tmp_path / "snaps")
+    session = await client.create(manifest=Manifest(root=str(root)), snapshot=snapshot)
+    await session.start()
+    await session.exec("printf kept > a; mkdir d; ln -s a d/l")
+    await session.stop()
+    await session.shutdown()
+    stored = client.serialize_session_state(session.state)
+    await client.delete(session)
+    back = await client.resume(client.deserialize_session_state(stored))
+    await back.start()
+    assert (await back.exec("cat a; readlink d/l")).stdout == b"kepta\n"
+    await back.shutdown()
+    await client.delete(back)
+    # What changed since is the caller's, and not given up.
+    (root / "a").write_text("changed")
+    other = await client.resume(client.deserialize_session_state(stored))
+    with pytest.raises(upstream.SandboxError):
+        await other.start()
+    assert (root / "a").read_text() == "changed"
+    await other.shutdown()
+    await client.delete(other)
 
 
 def test_options_that_cannot_be():

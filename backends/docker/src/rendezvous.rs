@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use bastide::backend::Duplex;
+use bastide::compat::raise;
 use bastide::host::process_identity::ProcessIdentity;
 use bastide::{Error, ErrorKind, Result};
 use bastide_proto::boot::{Resolver, ResourceLimits};
@@ -34,6 +35,9 @@ const LOOK: Duration = Duration::from_millis(200);
 
 /// How long the guest may take to start what it starts.
 const REPORT: Duration = Duration::from_secs(20);
+
+/// How the guest names the step that makes the workspace.
+const WORKSPACE: &str = "make the workspace ";
 
 impl Boot<'_> {
     pub(crate) async fn start(&self, container: &str) -> Result<()> {
@@ -129,6 +133,11 @@ impl Boot<'_> {
             Ok(Ok(ContainerReport::Failed(failure))) => {
                 let system = io::Error::from_raw_os_error(failure.errno);
                 let message = format!("cannot {}: {system}", failure.step);
+                if failure.step.starts_with(WORKSPACE) {
+                    // A root that is a file, or lies below one: the reference's client runs this there.
+                    let command = ["mkdir", "-p", self.spec.root.as_str()];
+                    return Err(raise::exec_nonzero(command, 1, Vec::new(), message));
+                }
                 Err(Error::new(ErrorKind::Unsupported, message))
             }
             Ok(Err(error)) => Err(lost(format!("did not start: {error}"))),

@@ -77,6 +77,8 @@ pub struct UnpackStep<'a> {
     pub existing: Existing,
     /// What to make.
     pub action: Action<'a>,
+    /// The permissions that the archive of a workspace has for it, for executors that keep all of them.
+    pub archived_mode: Option<u32>,
     member: Vec<u8>,
     origin: Origin,
 }

@@ -54,7 +54,7 @@ pub struct Session {
     pub(crate) env: Vec<(Vec<u8>, Vec<u8>)>,
     pub(crate) policy: WorkspacePathPolicy,
     pub(crate) exposed_ports: Vec<u16>,
-    pub(crate) keep_alive: Option<KeepAlive>,
+    pub(crate) keep_alive: Option<Arc<KeepAlive>>,
     pub(crate) ptys: PtyProcesses,
     pub(crate) life: Arc<Lifecycle>,
     /// Records what happens here, if there is a sink.
@@ -382,7 +382,7 @@ async fn remove(
     state: Arc<State>,
     machine: Machine,
     link: Arc<dyn Link>,
-    keep_alive: Option<KeepAlive>,
+    keep_alive: Option<Arc<KeepAlive>>,
     life: &Lifecycle,
 ) -> Result<()> {
     drop(link);

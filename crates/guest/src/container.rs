@@ -305,7 +305,8 @@ fn make_workspace(root: &str, who: &DefaultUser) -> Result<(), StepError> {
     if who.many_users && is_nobodys(root) {
         return chown(root, Some(who.who.uid), Some(who.who.gid)).step(step);
     }
-    make_folder(root, Some(who)).step(step)
+    make_folder(root, Some(who)).step(step)?;
+    if root.is_dir() { Ok(()) } else { Err(StepError::from_errno(&step(), libc::ENOTDIR)) }
 }
 
 /// Refuses what the engine bound in if it is another file than the host meant: the engine follows a path of the host by
@@ -452,6 +453,8 @@ fn run_guest(
         caller: None,
         has_own_groups: true,
         lease,
+        // Root of the container can, by its own rights.
+        overrides_modes: false,
     };
     let alone = setsid().step(|| "start a session of processes".to_owned());
     let confined = alone.and_then(|_| reduce_guest()).and_then(|()| who.use_files());

@@ -5,7 +5,9 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 
-use bastide_proto::boot::{BaseSpec, BootFailure, BootReport, BootSpec, Enforced, Rung, SandboxUp};
+use bastide_proto::boot::{
+    BaseSpec, BootFailure, BootReport, BootSpec, Enforced, HostIds, Ids, Rung, SandboxUp,
+};
 use bastide_proto::warden::HOST_INIT;
 use rustix::process::{Pid, PidfdFlags, pidfd_open, set_child_subreaper, setsid};
 use serde::{Deserialize, Serialize};
@@ -18,7 +20,7 @@ use crate::jail::{
 };
 use crate::launcher::{CommandCgroups, LauncherJob};
 use crate::server::kill::end_session;
-use crate::server::{self, Endpoints};
+use crate::server::{self, Endpoints, ServerConfig};
 use crate::sys::{Fork, block_signals, exit_now, fork, fork_into, ignore_sigchld};
 use crate::warden::logs_of;
 use crate::{egress_listeners, launcher, packet};
@@ -378,6 +380,17 @@ fn receive<T: serde::de::DeserializeOwned>(from: &OwnedFd, step: &str) -> Result
     }
 }
 
+/// Whether the one user inside stands for root, who writes to files whatever their permissions say, and could not do that
+/// inside.
+fn stands_for_root(ids: &Ids) -> bool {
+    match ids {
+        Ids::Range { only, .. } => only.is_some(),
+        Ids::Own { outside, .. } => outside.uid == 0,
+        Ids::Host(HostIds::Caller) => rustix::process::geteuid().is_root(),
+        Ids::Host(_) | Ids::Subordinate { .. } => false,
+    }
+}
+
 fn run_guest(plan: &SandboxSpec, endpoints: Endpoints) -> ! {
     // A group of its own, so that no signal to somebody's group reaches it.
     let alone = setsid().step(|| "start a session of processes".to_owned());
@@ -388,7 +401,11 @@ fn run_guest(plan: &SandboxSpec, endpoints: Endpoints) -> ! {
         }
     });
     let served = match reduced {
-        Ok(()) => server::run(&(&plan.session).into(), endpoints),
+        Ok(()) => {
+            let overrides_modes = stands_for_root(&plan.base_spec.ids);
+            let served = ServerConfig { overrides_modes, ..(&plan.session).into() };
+            server::run(&served, endpoints)
+        }
         Err(error) => Err(server::give_up(&endpoints.init, error)),
     };
     exit_now(i32::from(served.is_err()))

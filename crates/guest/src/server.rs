@@ -111,6 +111,8 @@ pub(crate) struct ServerConfig {
     pub(crate) has_own_groups: bool,
     /// When it ends by itself, where nobody else ends it.
     pub(crate) lease: Option<PodLease>,
+    /// Whether files that do not allow it are written to all the same.
+    pub(crate) overrides_modes: bool,
 }
 
 impl From<&BootSpec> for ServerConfig {
@@ -137,6 +139,7 @@ impl From<&BootSpec> for ServerConfig {
             caller: spec.caller,
             has_own_groups: false,
             lease: None,
+            overrides_modes: false,
         }
     }
 }
@@ -218,6 +221,9 @@ fn prepare(
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     if served.writes_to_host && !is_removed(Wall::SetIdModes) {
         modes::forbid_set_id();
+    }
+    if served.overrides_modes {
+        modes::override_permissions();
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()

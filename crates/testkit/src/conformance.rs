@@ -14,6 +14,7 @@ mod mounts;
 mod output;
 mod ports;
 mod processes;
+mod reference;
 mod snapshots;
 mod sources;
 mod terminals;
@@ -42,6 +43,7 @@ pub fn trials() -> Vec<Trial> {
         output::TRIALS,
         ports::TRIALS,
         processes::TRIALS,
+        reference::TRIALS,
         snapshots::TRIALS,
         sources::TRIALS,
         terminals::TRIALS,

@@ -107,7 +107,11 @@ pub fn run(options: &Options, mut tell: impl FnMut(&str)) -> io::Result<Report> 
         scenarios
             .retain(|_| number.next().is_some_and(|number: usize| number.is_multiple_of(every)));
     }
-    let is_whole = options.only.is_none() && options.seed.is_none() && options.every.is_none();
+    // Some rules are about what only root does.
+    let is_whole = options.only.is_none()
+        && options.seed.is_none()
+        && options.every.is_none()
+        && rustix::process::geteuid().is_root();
     let mut report = Report::new(options.side.name(), rules, is_whole);
     let ours = Ours::new(Arc::clone(&options.backend), options.side.clone());
     let next = AtomicUsize::new(0);

@@ -1,8 +1,15 @@
 //! `cargo xtask live`: the same calls on the reference's clients and on ours.
 
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
 use crate::bench::reference;
-use crate::shell::{Outcome, built_task, run as run_command};
+use crate::shell::{Outcome, built_task, run as run_command, step, works};
 use crate::test::engine::Engine;
+use crate::test::privileges::Account;
 
 /// Which of the scenarios `cargo xtask test` runs: each of this many.
 const SOME: u32 = 16;
@@ -24,27 +31,33 @@ pub(crate) struct Arguments {
     /// How many scenarios are run at once
     #[arg(long, default_value_t = 3)]
     jobs: usize,
+    /// Run those of this machine as an ordinary user, whom root makes for that; nobody else has to
+    #[arg(long)]
+    as_user: bool,
 }
 
 /// Runs some of the scenarios on the local backend: enough to see that both sides still do the same.
 pub(crate) fn run_some() -> Outcome {
-    let backend = Some("local".to_owned());
-    run(&Arguments { only: None, backend, seed: None, every: Some(SOME), jobs: 3 })
+    let some = |as_user, only: Option<&str>, every| {
+        let (backend, only) = (Some("local".to_owned()), only.map(str::to_owned));
+        run(&Arguments { only, backend, seed: None, every, jobs: 3, as_user })
+    };
+    some(false, None, Some(SOME))?;
+    // What a user may do is the same for root and different for anybody else.
+    some(true, Some("permissions/"), None)
 }
 
 /// Runs the scenarios on each backend.
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
-    let is_wanted = |name: &str| arguments.backend.as_deref().is_none_or(|wanted| wanted == name);
-    let mut command = built_task("live")?;
-    command.arg("--python").arg(reference()?).args(["--jobs", &arguments.jobs.to_string()]);
-    command.args(arguments.only.iter().flat_map(|only| ["--only", only.as_str()]));
-    for (option, number) in
-        [("--seed", arguments.seed), ("--every", arguments.every.map(u64::from))]
-    {
-        if let Some(number) = number {
-            command.args([option, &number.to_string()]);
-        }
+    let python = reference()?;
+    let task = built_task("live")?;
+    if arguments.as_user && rustix::process::geteuid().is_root() {
+        step("live, as an ordinary user");
+        return run_as_user(arguments, &task, &python);
     }
+    let is_wanted = |name: &str| arguments.backend.as_deref().is_none_or(|wanted| wanted == name);
+    let mut command = task;
+    pass_on(arguments, &python, &mut command);
     if is_wanted("local") {
         command.arg("--local");
     }
@@ -54,4 +67,53 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         command.arg("--docker").arg(engine.variable().1);
     }
     run_command(&mut command)
+}
+
+/// Tells the task what it was asked for here.
+fn pass_on(arguments: &Arguments, python: &Path, command: &mut Command) {
+    command.arg("--python").arg(python).args(["--jobs", &arguments.jobs.to_string()]);
+    command.args(arguments.only.iter().flat_map(|only| ["--only", only.as_str()]));
+    let numbers = [("--seed", arguments.seed), ("--every", arguments.every.map(u64::from))];
+    for (option, number) in numbers {
+        if let Some(number) = number {
+            command.args([option, &number.to_string()]);
+        }
+    }
+}
+
+/// Runs them as somebody who is not root.
+fn run_as_user(arguments: &Arguments, task: &Command, python: &Path) -> Outcome {
+    let account = Account::create()?;
+    let (python, packages) = interpreter(python, &account)?;
+    // The build folder may lie where the user cannot look.
+    let folder = tempfile::Builder::new().prefix("bastide-live-user-").tempdir()?;
+    let program = folder.path().join("tasks");
+    fs::copy(task.get_program(), &program)?;
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+    chown(folder.path(), Some(account.uid), Some(account.gid))?;
+    let mut command = Command::new(&program);
+    command.args(["live", "--local"]);
+    pass_on(arguments, &python, &mut command);
+    command.env_clear().env("HOME", folder.path()).env("TMPDIR", folder.path());
+    command.env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin");
+    command.env("PYTHONPATH", packages).uid(account.uid).gid(account.gid);
+    run_command(&mut command)
+}
+
+/// An interpreter that has the reference and that a user can execute: the virtual environment's own may be in root's folder. With it comes
+/// where it finds the reference.
+fn interpreter(python: &Path, account: &Account) -> Outcome<(PathBuf, PathBuf)> {
+    let library = python.ancestors().nth(2).unwrap_or(python).join("lib");
+    let mut versions = fs::read_dir(&library)?.filter_map(|found| found.ok().map(|it| it.path()));
+    let packages = versions.next().unwrap_or(library).join("site-packages");
+    for candidate in [python, Path::new("/usr/bin/python3")] {
+        let mut command = Command::new(candidate);
+        command.args(["-c", "import agents.sandbox.sandboxes.unix_local"]);
+        command.env("PYTHONPATH", &packages).uid(account.uid).gid(account.gid);
+        if works(&mut command) {
+            return Ok((candidate.to_owned(), packages));
+        }
+    }
+    let place = packages.display();
+    Err(format!("no interpreter that an ordinary user can execute has the reference of {place}; install python3").into())
 }

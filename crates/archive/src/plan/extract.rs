@@ -120,6 +120,7 @@ impl<R: Read + Seek> Extraction<R> {
                     path,
                     existing,
                     action,
+                    archived_mode: None,
                     member: member.name,
                     origin,
                 }));
@@ -143,7 +144,15 @@ impl<R: Read + Seek> Extraction<R> {
                         }
                     },
                 };
-                return Ok(Some(UnpackStep { path, existing, action, member, origin }));
+                let archived_mode = None;
+                return Ok(Some(UnpackStep {
+                    path,
+                    existing,
+                    action,
+                    archived_mode,
+                    member,
+                    origin,
+                }));
             },
         }
     }

@@ -92,8 +92,14 @@ impl<R: Read + Seek> TarRestore<R> {
                 },
             };
             let origin = Origin::Restore { folder: self.folder.clone() };
-            let existing = Existing::Replaced;
-            return Ok(Some(UnpackStep { path, existing, action, member: member.name, origin }));
+            return Ok(Some(UnpackStep {
+                path,
+                existing: Existing::Replaced,
+                action,
+                archived_mode: Some(member.mode & 0o7777),
+                member: member.name,
+                origin,
+            }));
         }
         let Some((member, path, target)) = self.links.pop() else { return Ok(None) };
         if path.is_root() {
@@ -101,8 +107,9 @@ impl<R: Read + Seek> TarRestore<R> {
         }
         let (existing, action) = (Existing::Replaced, Action::Link { target });
         let origin = Origin::Restore { folder: self.folder.clone() };
-        Ok(Some(UnpackStep { path, existing, action, member, origin }))
+        Ok(Some(UnpackStep { path, existing, action, archived_mode: None, member, origin }))
     }
+
     fn refuse_root(&self) -> Error {
         unsafe_tar_member(self.folder.as_bytes(), "path escapes root after resolution")
     }

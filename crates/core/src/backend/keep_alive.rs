@@ -1,15 +1,20 @@
 //! What ties machines to this process.
 
 use std::any::Any;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::os::fd::RawFd;
-use std::sync::{Mutex, PoisonError};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::{Error, ErrorKind, Result};
 
 /// The descriptors of every [`KeepAlive`] of this process.
 static DESCRIPTORS: Mutex<BTreeSet<RawFd>> = Mutex::new(BTreeSet::new());
+
+/// The machines that this process keeps up, by the folders of their sessions: whoever resumes a session here, by whichever
+/// client, keeps it up as whoever made it does.
+static SHARED: Mutex<BTreeMap<PathBuf, Weak<KeepAlive>>> = Mutex::new(BTreeMap::new());
 
 /// Ties a machine to this process: when this is dropped, or the process ends in any way, the
 /// machine ends and is removed, unless it was released before.
@@ -56,6 +61,25 @@ impl KeepAlive {
             Error::new(ErrorKind::BackendLost, "the machine ended while it was made")
                 .with_source(error)
         })
+    }
+
+    /// Lets whoever resumes the session of this folder, in this process, keep its machine up, too.
+    pub(crate) fn share(self, folder: &Path) -> Arc<Self> {
+        let held = Arc::new(self);
+        // A folder that cannot be named is found by nobody either.
+        if let Ok(folder) = folder.canonicalize() {
+            let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+            shared.retain(|_, held| held.strong_count() > 0);
+            shared.insert(folder, Arc::downgrade(&held));
+        }
+        held
+    }
+
+    /// What this process keeps the machine of a session up with, if it does.
+    pub(crate) fn of(folder: &Path) -> Option<Arc<Self>> {
+        let folder = folder.canonicalize().ok()?;
+        let shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.get(&folder).and_then(Weak::upgrade)
     }
 
     /// The descriptors that keep machines up as long as any process has a copy. A process that was
@@ -107,6 +131,18 @@ mod tests {
         fn descriptor(&self) -> Option<RawFd> {
             Some(self.0.as_raw_fd())
         }
+    }
+
+    #[test]
+    fn is_shared_by_whoever_comes_to_the_same_session_while_somebody_has_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (near, _far) = UnixStream::pair().unwrap();
+        let held = KeepAlive::new(Socket(near)).share(folder.path());
+        let detour = folder.path().join("../").join(folder.path().file_name().unwrap());
+        let other = KeepAlive::of(&detour).unwrap();
+        assert!(Arc::ptr_eq(&held, &other));
+        drop((held, other));
+        assert!(KeepAlive::of(folder.path()).is_none());
     }
 
     #[test]

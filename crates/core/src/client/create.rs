@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bastide_model::snapshot::Snapshot;
+use bastide_model::snapshot::{FingerprintRecord, Snapshot};
 use bastide_model::state::BackendState;
 use bastide_model::{Manifest, SessionState};
 use bastide_proto::GuestPathError;
@@ -17,7 +17,7 @@ use super::{
     Client, CreateOptions, DEFAULT_ROOT, ForkSource, admission, declared, events, grants, lease,
     path_policy, reserved_paths, storage,
 };
-use crate::backend::{Booted, KeepAlive, Machine, MachineSpec, Retained, SessionId};
+use crate::backend::{Booted, Machine, MachineSpec, Retained, SessionId};
 use crate::compat::pty::PtyProcesses;
 use crate::compat::raise;
 use crate::events::BoundSession;
@@ -61,7 +61,7 @@ impl Client {
     ///   machine does not boot; or if the manifest cannot be laid out.
     pub async fn create(&self, manifest: &Manifest, options: CreateOptions) -> Result<Session> {
         // On the heap: it is large, and callers may be deep in a small stack.
-        Box::pin(self.make(manifest, options, true)).await
+        Box::pin(self.make(manifest, options, true, None)).await
     }
 
     /// Like [`create`](Self::create), but does not touch the workspace until
@@ -75,14 +75,16 @@ impl Client {
         manifest: &Manifest,
         options: CreateOptions,
     ) -> Result<Session> {
-        Box::pin(self.make(manifest, options, false)).await
+        Box::pin(self.make(manifest, options, false, None)).await
     }
 
-    async fn make(
+    /// Makes a session. `saved` is what its workspace looked like when its snapshot was made, where that is known.
+    pub(super) async fn make(
         &self,
         manifest: &Manifest,
         options: CreateOptions,
         starts: bool,
+        saved: Option<FingerprintRecord>,
     ) -> Result<Session> {
         self.check_lease(options.lease.as_ref())?;
         let mut manifest = manifest.clone();
@@ -147,6 +149,10 @@ impl Client {
         self.types.keeper(&snapshot)?;
         let mut state = SessionState::new(uuid, snapshot, manifest, stored);
         state.exposed_ports.clone_from(&record.exposed_ports);
+        if let Some(FingerprintRecord { fingerprint, version }) = saved {
+            state.snapshot_fingerprint = Some(fingerprint);
+            state.snapshot_fingerprint_version = Some(version);
+        }
         let start = Start {
             state,
             preserved: Preserved::default(),
@@ -278,7 +284,7 @@ impl Client {
                     keep_alive.release()?;
                     None
                 }
-                keep_alive => keep_alive,
+                keep_alive => keep_alive.map(|held| held.share(folder.path())),
             };
             Ok((session, stamp))
         };
@@ -359,7 +365,6 @@ impl Client {
         };
         let is_started = !start.starts && state.workspace_root_ready;
         let life = Lifecycle::new(terms, state, start.preserved, is_started);
-        let keep_alive: Option<KeepAlive> = None;
         let bound = BoundSession {
             backend: Arc::clone(&self.backend),
             machine: machine.clone(),
@@ -378,7 +383,7 @@ impl Client {
             root: record.spec.root,
             policy,
             exposed_ports: record.exposed_ports,
-            keep_alive,
+            keep_alive: None,
             ptys: PtyProcesses::default(),
             life: Arc::new(life),
         })

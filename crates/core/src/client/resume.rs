@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bastide_model::snapshot::Snapshot;
+use bastide_model::snapshot::{FingerprintRecord, Snapshot};
 use bastide_model::state::BackendState;
 use bastide_model::{EntryKind, Manifest, PathGrant, PosixPath, SessionState};
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ use super::create::{Start, uuid_of};
 use super::lifetime::missing;
 use super::removal::{being_removed, busy, hold, never_made};
 use super::{Client, CreateOptions, DEFAULT_ROOT, admission, storage};
-use crate::backend::{Grant, Machine, MachineStatus, SessionId};
+use crate::backend::{Grant, KeepAlive, Machine, MachineStatus, SessionId};
 use crate::compat::raise;
 use crate::link::Link;
 use crate::session::lifecycle::{Preserved, ProgressListener};
@@ -135,7 +135,7 @@ impl Client {
         // While room is waited for, others may stop, delete or resume it.
         let (transition, mut record, folder) = loop {
             let (transition, mut record) = match self.prepare_resume(id).await? {
-                Prepared::Running => return self.attach_with_mounts(id, options.manifest).await,
+                Prepared::Running => return self.attach_to_resume(id, options).await,
                 Prepared::Down(transition, record) => (transition, *record),
             };
             if let Some(admitted) = turn.look(Some(id), &mut record.spec.limits).await? {
@@ -215,15 +215,17 @@ impl Client {
         Ok(Prepared::Down(transition, Box::new(record)))
     }
 
-    /// Goes on with a session that runs, and mounts what is missing of the manifest that its caller vouches for.
-    async fn attach_with_mounts(
-        &self,
-        id: &SessionId,
-        manifest: Option<Manifest>,
-    ) -> Result<Session> {
-        let session = self.attach(id).await?;
-        if let Some(manifest) = manifest {
+    /// Goes on with a session that runs, and mounts what is missing of the manifest that its caller vouches for. If this
+    /// process keeps it up, it does not end any more with whoever has it so far: it lives on, or ends with the last of both.
+    async fn attach_to_resume(&self, id: &SessionId, options: ResumeOptions) -> Result<Session> {
+        let mut session = self.attach(id).await?;
+        session.keep_alive = KeepAlive::of(&self.state.path_of(id));
+        if let Some(manifest) = options.manifest {
             workspace::mounts::mount_all(&session, &manifest).await?;
+        }
+        if !options.tied_to_owner {
+            session.detach().await?;
+            session.keep_alive = None;
         }
         Ok(session)
     }
@@ -311,7 +313,11 @@ impl Client {
             unix_local: options.create.unix_local || is_unix_local,
             ..options.create
         };
-        self.create(&state.manifest, create).await
+        // A folder of the caller's is still as it was saved, or is not: it is compared, and nothing else comes of what the
+        // state says here.
+        let saved = state.snapshot_fingerprint.zip(state.snapshot_fingerprint_version);
+        let saved = saved.map(|(fingerprint, version)| FingerprintRecord { fingerprint, version });
+        Box::pin(self.make(&state.manifest, create, true, saved)).await
     }
 
     /// The session of a live machine.

@@ -5,7 +5,7 @@ use serde_json::Number;
 
 use super::ReferenceSession;
 use crate::compat::raise;
-use crate::{Command, Error, ErrorKind, Output, Reason, Result};
+use crate::{Command, Error, ErrorClass, ErrorKind, Output, Reason, Result};
 
 /// What a command said, and how it ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,7 +80,10 @@ impl ReferenceSession<'_> {
 /// What keeps a command from running is `ExecTransportError` with the reference, whatever it is.
 fn not_run(argv: &[String], error: Error) -> Error {
     match error.class() {
-        Some(_) => error,
-        None => raise::exec_transport(argv).with_source(error),
+        // A guest that is gone knows of no command.
+        None | Some(ErrorClass::ExecTransportError) if error.command().is_none() => {
+            raise::exec_transport(argv).with_source(error)
+        }
+        _ => error,
     }
 }

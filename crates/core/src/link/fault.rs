@@ -2,11 +2,15 @@
 
 use bastide_proto::{Fault, FaultKind};
 
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorClass, ErrorKind};
 
-/// The guest is gone, or not to be believed any more.
+/// The guest is gone, or not to be believed any more. Whatever was asked of it, the reference's word for that is the one
+/// for a command that cannot be run.
 pub(crate) fn agent_lost(what: &str) -> Error {
     Error::new(ErrorKind::AgentLost, what)
+        .with_class(ErrorClass::ExecTransportError)
+        .with_code("exec_transport_error")
+        .with_op("exec")
 }
 
 /// The error of a request the guest refused, or of a call that failed on the way.

@@ -131,7 +131,8 @@ impl MuxLink {
 }
 
 fn gone() -> Error {
-    agent_lost("the link is closed")
+    agent_lost("the session does not answer any more: it was shut down or removed, or has ended")
+        .with_hint("resume it, or look what became of it with `bastide list`")
 }
 
 async fn open_stream(openers: &mpsc::Sender<Opener>) -> Result<yamux::Stream> {
@@ -265,8 +266,7 @@ impl Driver {
                 && let Poll::Ready(opened) = self.connection.poll_new_outbound(context)
                 && let Some(opener) = self.next.take()
             {
-                let opened =
-                    opened.map_err(|error| agent_lost("the link is closed").with_source(error));
+                let opened = opened.map_err(|error| gone().with_source(error));
                 // The caller may have given up waiting; its stream then closes again.
                 drop(opener.send(opened));
                 continue;

@@ -81,10 +81,11 @@ impl Command {
         self
     }
 
-    /// Runs the command as this user of the sandbox, by name or number, instead of the session's own.
+    /// Runs the command as this user of the sandbox, by name or number, instead of the session's own; an empty name is the
+    /// session's own.
     #[must_use]
     pub fn user(mut self, user: impl Into<String>) -> Self {
-        self.user = Some(user.into());
+        self.user = Some(user.into()).filter(|user| !user.is_empty());
         self
     }
 

@@ -72,10 +72,11 @@ impl Session {
         files.recorded_by(self.events.as_ref())
     }
 
-    /// The files of the session, as one of its users: a name or a number of the sandbox.
+    /// The files of the session, as one of its users: a name or a number of the sandbox. An empty name is its default user.
     #[must_use]
     pub fn files_as(&self, user: impl Into<String>) -> Files<'_> {
-        let files = Files::new(self.link.as_ref(), &self.policy, Some(user.into()));
+        let user = Some(user.into()).filter(|user| !user.is_empty());
+        let files = Files::new(self.link.as_ref(), &self.policy, user);
         files.recorded_by(self.events.as_ref())
     }
 }

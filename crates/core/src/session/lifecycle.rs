@@ -29,7 +29,7 @@ use crate::events::Finished;
 use crate::journal::JournalOptions;
 use crate::snapshot::{Saved, SnapshotKeeper, Workspace};
 use crate::workspace::{self, GitOptions, Sources};
-use crate::{Condition, Error, ErrorKind, Result, Session};
+use crate::{Condition, Error, ErrorClass, ErrorKind, Result, Session};
 
 use decision::{Plan, StartState, decide};
 pub(crate) use hooks::Hooks;
@@ -210,7 +210,8 @@ impl Session {
 
     async fn start_unrecorded(&self) -> Result<()> {
         let _turn = self.life.turn.lock().await;
-        self.check_up()?;
+        self.check_up()
+            .map_err(|error| raise::workspace_start(self.root.as_str()).with_source(error))?;
         let started = self.start_workspace().await.map_err(|error| self.at_edge(error));
         self.life.is_started.store(started.is_ok(), Ordering::Release);
         started?;
@@ -232,8 +233,10 @@ impl Session {
         let is_there = preserved.workspace && is_ready;
         let is_restorable = self.life.terms.keeper.is_restorable(&workspace).await?;
         let discards = self.life.terms.discards_changes;
-        let is_as_saved =
-            is_there && is_restorable && discards && self.is_as_saved(&workspace).await;
+        // A folder of the caller's outlives its session, and is not cleared to restore what it holds already.
+        let may_be_there = is_there && discards || !is_there && self.life.terms.is_callers;
+        let is_as_saved = may_be_there && is_restorable && self.is_as_saved(&workspace).await;
+        let is_there = is_there || is_as_saved;
         let situation = StartState { is_restorable, is_there, is_as_saved, discards };
         let plan = decide(situation);
         if plan == Plan::Restore {
@@ -303,8 +306,8 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// `WorkspaceStopError` if the workspace cannot be saved. What was saved before is still there
-    /// then, and so is the workspace.
+    /// `WorkspaceStopError` if the workspace cannot be saved; where the session has a system of its own, the class of what
+    /// went wrong. What was saved before is still there then, and so is the workspace.
     pub async fn save(&self) -> Result<Saved> {
         self.operation_scope(|| Operation::Stop)
             .record_as_one(self.save_unrecorded(), Saved::finished)
@@ -313,7 +316,11 @@ impl Session {
 
     async fn save_unrecorded(&self) -> Result<Saved> {
         let _turn = self.life.turn.lock().await;
-        self.check_up()?;
+        let is_shut_down = self.life.is_shut_down.load(Ordering::Acquire);
+        if is_shut_down && self.life.terms.keeper.keeps_nothing() {
+            return Ok(Saved::default());
+        }
+        self.check_up().map_err(|error| raise::workspace_stop(&self.root).with_source(error))?;
         if let Some(error) = &self.life.terms.unreadable {
             let message = format!("session {} cannot be saved: {error}", self.id());
             let error = Error::new(error.kind(), message);
@@ -331,6 +338,11 @@ impl Session {
         let saved = self.life.terms.keeper.save(&workspace).await.map_err(|error| {
             let retryable = error.is_retryable();
             let error = self.at_edge(error);
+            // The reference's client for this machine has one word for whatever happens here; the one for containers says
+            // what it was.
+            if self.backend.has_own_system() && error.class().is_some() {
+                return error;
+            }
             raise::workspace_stop(&self.root).with_retryable(retryable).with_source(error)
         })?;
         {
@@ -436,7 +448,11 @@ impl Session {
     pub(crate) fn check_up(&self) -> Result<()> {
         if self.life.is_shut_down.load(Ordering::Acquire) {
             let message = format!("session {} was shut down", self.id());
-            return Err(Error::new(ErrorKind::Conflict, message).with_hint("resume it first"));
+            return Err(Error::new(ErrorKind::Conflict, message)
+                .with_class(ErrorClass::ExecTransportError)
+                .with_code("exec_transport_error")
+                .with_op("exec")
+                .with_hint("resume it first"));
         }
         Ok(())
     }

@@ -22,8 +22,10 @@ const LISTING: &str = "find . -mindepth 1 \\( -type d -printf '%p/ %m\\n' -o -ty
                        -o -printf '%p %y %m %n\\n' \\) | LC_ALL=C sort; \
                        find . -type f -exec sha256sum {} + | LC_ALL=C sort";
 
-/// Reads the scenarios for a backend.
+/// Reads the scenarios for a backend, and for whoever this process is: `as` says that one is about what `root` or a `user`
+/// may do.
 pub(super) fn read(backend: &str) -> io::Result<Vec<Scenario>> {
+    let own = if rustix::process::geteuid().is_root() { "root" } else { "user" };
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/live");
     let mut files: Vec<_> = fs::read_dir(&folder)?
         .filter_map(|entry| entry.ok().map(|entry| entry.path()))
@@ -42,8 +44,8 @@ pub(super) fn read(backend: &str) -> io::Result<Vec<Scenario>> {
             };
             let id = format!("{area}/{id}");
             let host = fields.get("host").and_then(Value::as_str).map(str::to_owned);
-            let is_for = fields.get("only").is_none_or(|only| only == backend);
-            if is_for {
+            let is_for = |key: &str, value: &str| fields.get(key).is_none_or(|only| only == value);
+            if is_for("only", backend) && is_for("as", own) {
                 scenarios.push(Scenario { id, host, fields });
             }
         }

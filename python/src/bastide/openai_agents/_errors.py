@@ -96,6 +96,9 @@ def built(cls: type[upstream.SandboxError], error: BastideError) -> upstream.San
     for name, value in fields.items():
         if value is not None:
             setattr(made, name, value)
+    if isinstance(made, upstream.ExecFailureError) and not hasattr(made, "command"):
+        # Something else than a command found out that the session is gone.
+        made.command = ()
     if isinstance(made, upstream.ExecTimeoutError) and not hasattr(made, "timeout_s"):
         made.timeout_s = None
     return made

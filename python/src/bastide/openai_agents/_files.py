@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from agents.run_config import SandboxArchiveLimits
+from agents.sandbox.errors import WorkspaceArchiveWriteError
 from agents.sandbox.files import EntryKind, FileEntry
 from agents.sandbox.types import Permissions, User
 
@@ -51,13 +52,25 @@ class FilesSession(MachineSession):
         self, path: Path, data: io.IOBase, *, user: str | User | None, new: bool
     ) -> None:
         native = self._native or await self._up("write")
-        content, held = await source(path, data)
+        try:
+            content, held = await source(path, data)
+        except OSError as error:
+            # A stream that cannot be read is a file that cannot be written; what else it raises is its own.
+            raise WorkspaceArchiveWriteError(path=self._shown(path), cause=error) from error
         try:
             await native.write(self._at(path), content, user=user_name(user), new=new)
         except BastideError as error:
             raise upstream_error(error, "write", path=path) from error
         finally:
             used(held, data)
+
+    async def _write_content(self, path: Path, content: Any) -> None:
+        """Writes what was read already."""
+        native = self._native or await self._up("write")
+        try:
+            await native.write(self._at(path), content, user=None, new=False)
+        except BastideError as error:
+            raise upstream_error(error, "write", path=path) from error
 
     async def ls(
         self, path: Path | str, *, user: str | User | None = None
@@ -144,9 +157,22 @@ class FilesSession(MachineSession):
     ) -> None:
         if archive_limits is not None:
             archive_limits.validate()
+        content, held = await source(path, data)
+        try:
+            await self._extract(path, content, compression_scheme, archive_limits)
+        finally:
+            used(held, data)
+
+    async def _extract(
+        self,
+        path: Path | str,
+        content: Any,
+        compression_scheme: Literal["tar", "zip"] | None,
+        archive_limits: SandboxArchiveLimits | None,
+    ) -> None:
+        """Writes an archive that was read already, and unpacks it."""
         limits = archive_limits if archive_limits is not None else self._archive_limits
         native = self._native or await self._up("write")
-        content, held = await source(path, data)
         try:
             await native.extract(
                 self._at(path),
@@ -158,8 +184,13 @@ class FilesSession(MachineSession):
             )
         except BastideError as error:
             raise upstream_error(error, "write", path=path) from error
-        finally:
-            used(held, data)
+
+    def _shown(self, path: Path | str) -> Path:
+        """A path as errors about writing name it."""
+        try:
+            return self.normalize_path(path, for_write=True)
+        except Exception:
+            return Path(path)
 
 
 def used(held: Any, data: io.IOBase) -> None:

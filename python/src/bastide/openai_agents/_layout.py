@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.sandbox.entries import BaseEntry, Mount, resolve_workspace_path
-from agents.sandbox.errors import MountConfigError
+from agents.sandbox.errors import MountConfigError, WorkspaceArchiveWriteError
 from agents.sandbox.manifest import Manifest
 from agents.sandbox.materialization import MaterializationResult, MaterializedFile
 from agents.sandbox.session import manifest_ops, snapshot_lifecycle
@@ -151,7 +151,10 @@ class LayoutSession(FilesSession):
     async def hydrate_workspace(self, data: io.IOBase) -> None:
         native = self._native or await self._up("hydrate_workspace")
         root = self.state.manifest.root
-        content, held = await source(root, data)
+        try:
+            content, held = await source(root, data)
+        except OSError as error:
+            raise WorkspaceArchiveWriteError(path=Path(root), cause=error) from error
         try:
             await native.hydrate(content)
         except BastideError as error:
@@ -177,18 +180,35 @@ class LayoutSession(FilesSession):
             await snapshot.persist(archive, dependencies=self.dependencies)
         finally:
             archive.close()
-        self.state.snapshot_fingerprint = None
-        self.state.snapshot_fingerprint_version = None
+        fingerprint = self._fingerprint(sha256)
+        version = None if fingerprint is None else self._snapshot_fingerprint_version()
+        self.state.snapshot_fingerprint = fingerprint
+        self.state.snapshot_fingerprint_version = version
+
+    def _fingerprint(self, sha256: str | None) -> str | None:
+        """What a workspace with this archive looks like."""
         if sha256 is None:
-            return
+            return None
         try:
             digest = self._resume_manifest_digest()
         except Exception:
             # A manifest that cannot be written down has no fingerprint.
-            return
-        text = f"{sha256}\n{digest}\n".encode()
-        self.state.snapshot_fingerprint = hashlib.sha256(text).hexdigest()
-        self.state.snapshot_fingerprint_version = self._snapshot_fingerprint_version()
+            return None
+        return hashlib.sha256(f"{sha256}\n{digest}\n".encode()).hexdigest()
+
+    async def _is_as_saved(self) -> bool:
+        """Whether the workspace looks as it did when it was last saved."""
+        state = self.state
+        saved = state.snapshot_fingerprint
+        if not saved or state.snapshot_fingerprint_version != self._snapshot_fingerprint_version():
+            return False
+        try:
+            archive, sha256 = await self._own_archive()
+        except Exception:
+            # What cannot be found out counts as no.
+            return False
+        archive.close()
+        return self._fingerprint(sha256) == saved
 
     async def _own_archive(self) -> tuple[io.IOBase, str | None]:
         """The workspace as an archive, by a subclass's own way if it has one."""

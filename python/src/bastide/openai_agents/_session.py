@@ -7,8 +7,16 @@ import io
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from agents.run_config import SandboxArchiveLimits
+from agents.sandbox.errors import (
+    ExecTimeoutError,
+    ExecTransportError,
+    InvalidCompressionSchemeError,
+    PtySessionNotFoundError,
+    WorkspaceArchiveWriteError,
+)
 from agents.sandbox.manifest import EnvEntry, StrEnvValue
 from agents.sandbox.session import SandboxSession
 from agents.sandbox.session.pty_types import PtyExecUpdate
@@ -17,9 +25,11 @@ from agents.sandbox.types import ExecResult, ExposedPortEndpoint, User
 from .._native import Session
 from ..errors import BastideError
 from ._errors import upstream_error
+from ._files import used
 from ._layout import LayoutSession
 from ._machine import user_name
 from ._mounts import check_mounts
+from ._source import length, source
 
 # What resolvers and clients say where there is no network.
 _NO_NETWORK = (
@@ -197,10 +207,22 @@ class NativeSandboxSession(LayoutSession):
     async def _run(
         self, native: Session, argv: list[str], timeout: float | None, user: str | None
     ) -> ExecResult:
+        limit = timeout
         try:
-            out, err, code = await native.exec(argv, await self._environment(), timeout, user)
+            # Nothing is later than what is no number, so nothing ends there.
+            limit = None if timeout is not None and timeout != timeout else timeout
+            out, err, code = await native.exec(argv, await self._environment(), limit, user)
         except BastideError as error:
-            raise upstream_error(error, "exec", command=tuple(argv)) from error
+            raised = upstream_error(error, "exec", command=tuple(argv))
+            if isinstance(raised, ExecTimeoutError):
+                # As it was given, not as it was understood.
+                raised.timeout_s = timeout
+                raised.context["timeout_s"] = timeout
+            raise raised from error
+        except TypeError as error:
+            if isinstance(timeout, (int, float)) or timeout is None:
+                raise
+            raise ExecTransportError(command=tuple(argv), cause=error) from error
         result = BastideExecResult(stdout=out, stderr=err, exit_code=code)
         if code != 0:
             result.hint = self._network_hint(native, out, err)
@@ -226,6 +248,7 @@ class NativeSandboxSession(LayoutSession):
     ) -> PtyExecUpdate:
         native = self._native or await self._up("pty")
         argv = self._argv(command, shell)
+        _check_yield(yield_time_s)
         try:
             update = await native.pty_exec_start(
                 argv,
@@ -248,9 +271,11 @@ class NativeSandboxSession(LayoutSession):
         max_output_tokens: int | None = None,
     ) -> PtyExecUpdate:
         native = self._native or await self._up("pty")
+        number = _process_number(session_id)
+        _check_yield(yield_time_s)
         try:
             update = await native.pty_write_stdin(
-                session_id,
+                number,
                 chars,
                 yield_time_s=yield_time_s,
                 max_output_tokens=max_output_tokens,
@@ -290,6 +315,23 @@ class NativeSandboxSession(LayoutSession):
         return ExposedPortEndpoint(host=host, port=number, tls=tls, query=query)
 
 
+def _process_number(session_id: Any) -> int:
+    """What can be the number of a process; anything else is no process."""
+    try:
+        number = int(session_id)
+    except (TypeError, ValueError, OverflowError):
+        number = None
+    if number is None or number != session_id or not -(1 << 63) <= number < 1 << 63:
+        raise PtySessionNotFoundError(session_id=session_id)
+    return number
+
+
+def _check_yield(seconds: float | None) -> None:
+    """A time that is no number of milliseconds is the caller's mistake."""
+    if seconds is not None:
+        int(seconds * 1000)
+
+
 def wrap(session: SandboxSession, inner: NativeSandboxSession) -> SandboxSession:
     """Has the SDK's wrapper pass on what it would otherwise do piece by piece."""
     wrapped: Any = session
@@ -297,12 +339,42 @@ def wrap(session: SandboxSession, inner: NativeSandboxSession) -> SandboxSession
     wrapped._apply_entry_batch = inner._apply_entry_batch
     wrapped.provision_manifest_accounts = inner.provision_manifest_accounts
 
-    async def extract(path: Path | str, data: io.IOBase, **options: Any) -> None:
-        async def run() -> None:
-            await inner.extract(path, data, **options)
+    async def extract(
+        path: Path | str,
+        data: io.IOBase,
+        *,
+        compression_scheme: Literal["tar", "zip"] | None = None,
+        archive_limits: SandboxArchiveLimits | None = None,
+    ) -> None:
+        if archive_limits is not None:
+            archive_limits.validate()
+        scheme = compression_scheme or Path(path).suffix.removeprefix(".") or None
+        if scheme not in ("tar", "zip"):
+            raise InvalidCompressionSchemeError(path=Path(path), scheme=scheme)
+        target = await inner._validate_path_access(Path(path), for_write=True)
+        content, held = await source(target, data)
+        # What is told is that the archive is written. What is wrong inside it is no trouble with that.
+        damage: list[WorkspaceArchiveWriteError] = []
 
-        start = {"path": str(path), "user": None}
-        await wrapped._annotate(op="write", start_data=start, run=run, finish_data=None)
+        async def run() -> None:
+            try:
+                await inner._extract(target, content, compression_scheme, archive_limits)
+            except WorkspaceArchiveWriteError as error:
+                await inner._write_content(target, content)
+                damage.append(error)
+
+        size = length(content)
+        start: dict[str, object] = {"path": str(target), "user": None, "bytes": size}
+        most = archive_limits.max_input_bytes if archive_limits is not None else None
+        try:
+            if most is not None and size > most:
+                # Nothing of it is written.
+                await inner._extract(target, content, compression_scheme, archive_limits)
+            await wrapped._annotate(op="write", start_data=start, run=run, finish_data=None)
+        finally:
+            used(held, data)
+        if damage:
+            raise damage[0]
 
     wrapped.extract = extract
     return session

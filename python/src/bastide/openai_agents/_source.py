@@ -16,6 +16,14 @@ _PIECE = 1 << 20
 _IN_MEMORY = 8 << 20
 
 
+def length(content: Any) -> int:
+    """How many bytes a content has."""
+    if isinstance(content, bytes):
+        return len(content)
+    number, start = content
+    return max(os.fstat(number).st_size - start, 0)
+
+
 async def source(path: str | Path, data: io.IOBase) -> tuple[Any, Any]:
     """The content of a stream, and what has to stay open until it was read.
 

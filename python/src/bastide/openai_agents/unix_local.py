@@ -81,6 +81,9 @@ class UnixLocalSandboxSession(NativeSandboxSession):
 
     async def _restore_snapshot_into_workspace_on_resume(self) -> None:
         root = self.state.manifest.root
+        if not self.state.workspace_root_owned and await self._is_as_saved():
+            # A folder of the caller's outlives its session, and is not cleared for what it holds already.
+            return
         if self._has_left_folder:
             # Another client made this folder for the session. What is to come is judged before it is cleared.
             archive = await self.state.snapshot.restore(dependencies=self.dependencies)

@@ -484,8 +484,16 @@ fn too_long(command: &[&str]) -> Error {
     raise::exec_nonzero(command, 1, Vec::new(), "File name too long")
 }
 
+/// The system's number for a source that is neither.
+const INVALID: i32 = 22;
+
 /// The error of something that would have been a command.
 fn failed_command(command: &[&str], fault: Fault) -> Error {
-    let stderr = fault.message.clone();
+    let stderr = match command {
+        ["mv", .., from, _] if fault.errno == Some(INVALID) => {
+            format!("[Errno {INVALID}] Move source must be a regular file or symlink: '{from}'")
+        }
+        _ => fault.message.clone(),
+    };
     raise::exec_nonzero(command, 1, Vec::new(), stderr).with_source(refused(fault))
 }

@@ -8,7 +8,7 @@ use super::{Exit, ProcessId, Reason};
 use crate::compat::raise;
 use crate::events::{Finished, OpenOperation};
 use crate::session::usage::Usage;
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 
 /// The recording of a command: what is kept of its output for sinks.
 #[derive(Debug)]
@@ -137,7 +137,9 @@ impl ProcessRecording {
     /// Tells that nobody knows its end; of a command, with the class that has in the reference.
     pub(crate) async fn fail(self, error: &Error) -> Result<()> {
         match self.kind {
-            Kind::Command { command, .. } if error.class().is_none() => {
+            Kind::Command { command, .. }
+                if error.class().is_none() || error.kind() == ErrorKind::AgentLost =>
+            {
                 let why = error.to_string();
                 self.open.fail(&raise::exec_transport(command).with_source(why)).await
             }

@@ -14,7 +14,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::linked::{Linked, pour};
 use crate::server::beneath::{reopen, stat_at};
-use crate::server::modes::allowed;
+use crate::server::modes::{allowed, may_write};
 
 /// What permissions a new file has where nobody says otherwise.
 const USUAL: u32 = 0o644;
@@ -61,6 +61,7 @@ impl Staged {
         let replaced = match stat_at(&folder, name) {
             Ok(stat) => match FileType::from_raw_mode(stat.st_mode) {
                 FileType::RegularFile => {
+                    may_write(&folder, name)?;
                     let owner = UserAndGroup { uid: stat.st_uid, gid: stat.st_gid };
                     let linked = Linked::find(&folder, &stat)?;
                     Some(Replaced { mode: stat.st_mode & 0o7777, owner, linked })
