@@ -320,11 +320,10 @@ impl Fs {
         }
     }
 
-    /// Keeps a file that could not be stored, until it is stored after all.
-    fn keep(&self, node: u64, content: Option<&File>) {
-        if let Some(path) = self.tree().path(node) {
-            self.staging.keep(path, content);
-        }
+    /// Keeps a file of `size` bytes that could not be stored, until it is stored after all: whether it is kept.
+    fn keep(&self, node: u64, content: Option<&File>, size: u64) -> bool {
+        let path = self.tree().path(node);
+        path.is_some_and(|path| self.staging.keep(path, content, size))
     }
 
     /// Keeps what could not be stored, and says so.
@@ -338,7 +337,8 @@ impl Fs {
         for (node, file) in unstored {
             // Whoever holds it is storing it still, and will not come to its end.
             let content = file.content.try_lock().ok();
-            self.keep(node, content.as_ref().and_then(|content| content.as_ref()));
+            let content = content.as_ref().and_then(|content| content.as_ref());
+            self.keep(node, content, file.staged());
         }
         for (path, kept) in self.staging.kept() {
             let report = Report::Unstored { mount: self.id().to_owned(), path, kept };

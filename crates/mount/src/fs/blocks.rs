@@ -166,10 +166,15 @@ impl Blocks {
         senders
     }
 
-    /// Remembers content that was just stored, so that nobody has to fetch it.
+    /// Remembers content that was just stored, so that nobody has to fetch it. Whoever stored it does not wait for that.
     pub(super) fn keep(&self, object: &Object, content: &Bytes) {
-        if object.blocks() == 1 {
-            self.arrived(object.block(0), content);
+        if object.blocks() != 1 {
+            return;
+        }
+        let (id, content) = (object.block(0), content.clone());
+        self.recent().insert(id, content.clone());
+        if let Some(disk) = self.disk.clone() {
+            tokio::task::spawn_blocking(move || disk.store(id, &content));
         }
     }
 
@@ -182,17 +187,15 @@ impl Blocks {
         outcome: Result<Bytes, Errno>,
     ) {
         let id = object.block(index);
-        if let Ok(block) = &outcome {
-            self.arrived(id, block);
+        let block = outcome.as_ref().ok().cloned();
+        if let Some(block) = &block {
+            self.recent().insert(id, block.clone());
         }
         self.flights.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
         sender.send_replace(Some(outcome));
-    }
-
-    fn arrived(&self, id: BlockId, block: &Bytes) {
-        self.recent().insert(id, block.clone());
-        if let Some(disk) = &self.disk {
-            disk.store(id, block);
+        // Whoever waited for it goes on meanwhile.
+        if let (Some(disk), Some(block)) = (&self.disk, block) {
+            disk.store(id, &block);
         }
     }
 }
@@ -257,8 +260,8 @@ pub(super) struct ReadAhead {
 /// Reads that the kernel makes side by side come in any order.
 const SLACK: u64 = 2 * BLOCK;
 const MAX_WINDOW: u64 = 12;
-/// From this window on somebody reads on and on.
-const STEADY: u64 = 4;
+/// From this window on somebody reads on and on: with their second read.
+const STEADY: u64 = 2;
 
 impl ReadAhead {
     /// What is known of the reader by now.

@@ -341,14 +341,18 @@ impl Fs {
         if state.opens > 0 {
             return;
         }
+        let size = state.local.map_or(0, |(size, _)| size);
+        let mut is_kept = false;
         if state.dirty && !state.unlinked {
             drop(state);
-            self.keep(node, content.as_ref());
+            is_kept = self.keep(node, content.as_ref(), size);
             state = file.state();
         }
         *content = None;
-        // What gets shorter is always allowed.
-        let _ = self.staging.resize(state.local.map_or(0, |(size, _)| size), 0);
+        if !is_kept {
+            // What gets shorter is always allowed.
+            let _ = self.staging.resize(size, 0);
+        }
         state.local = None;
         state.dirty = false;
         state.failed = false;
@@ -383,13 +387,21 @@ impl Fs {
     }
 
     /// Stores a file under the name it has now.
-    pub(super) async fn upload(
+    async fn upload(&self, node: u64, file: &FileNode, disk: &File) -> Result<(), Errno> {
+        let path = self.tree().path(node).ok_or(Errno::STALE)?;
+        let meta = self.upload_as(file, disk, path).await?;
+        let (folder, name) = self.whereabouts(node)?;
+        self.folders().stored(folder, &name, Entry::File(meta));
+        Ok(())
+    }
+
+    /// Stores a file under a path. What the folder of it has is not changed.
+    pub(super) async fn upload_as(
         &self,
-        node: u64,
         file: &FileNode,
         disk: &File,
-    ) -> Result<(), Errno> {
-        let path = self.tree().path(node).ok_or(Errno::STALE)?;
+        path: String,
+    ) -> Result<Meta, Errno> {
         let key = format!("{}{path}", self.root);
         let size = disk.metadata().map_err(|error| errno(&error))?.len();
         let stored = if size <= PART {
@@ -397,13 +409,8 @@ impl Fs {
         } else {
             self.upload_in_parts(&key, disk, size).await
         };
-        self.tell(
-            "write",
-            path.clone(),
-            None,
-            size,
-            &stored.as_ref().map(drop).map_err(|errno| *errno),
-        );
+        let outcome = stored.as_ref().map(drop).map_err(|errno| *errno);
+        self.tell("write", path.clone(), None, size, &outcome);
         let meta = match stored {
             Ok(meta) => meta,
             Err(errno) => {
@@ -412,7 +419,6 @@ impl Fs {
             }
         };
         self.staging.stored(&path);
-        let (folder, name) = self.whereabouts(node)?;
         let mut state = file.state();
         state.in_kernel = Some(Arc::clone(&meta.version));
         state.stored = Some(meta.clone());
@@ -420,8 +426,7 @@ impl Fs {
         state.dirty = false;
         state.failed = false;
         drop(state);
-        self.folders().stored(folder, &name, Entry::File(meta));
-        Ok(())
+        Ok(meta)
     }
 
     async fn upload_whole(&self, key: &str, disk: &File, size: u64) -> Result<Meta, Errno> {
