@@ -1,8 +1,7 @@
 //! What is needed to find a sandbox again.
 
 use std::fs;
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use bastide::host::own_folder;
