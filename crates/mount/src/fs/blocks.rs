@@ -3,10 +3,11 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use rustix::io::Errno;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use super::counters::Counters;
 use super::flight::{Flight, Streams};
@@ -17,6 +18,8 @@ use crate::store::{Meta, Store};
 const RECENT: usize = 20 << 20;
 /// The most blocks one request asks for.
 pub(super) const RUN: u64 = 8;
+/// The most requests for blocks at once: each holds a block, and commands read with as many threads as they like.
+const REQUESTS: usize = 16;
 
 /// What is known of whoever blocks are fetched for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +68,10 @@ pub(super) struct Blocks {
     flights: Mutex<HashMap<BlockId, watch::Receiver<Outcome>>>,
     counters: Arc<Counters>,
     pub(super) streams: Streams,
+    /// Room for requests.
+    pub(super) requests: Semaphore,
+    /// How long a request may wait for its turn.
+    pub(super) patience: Duration,
 }
 
 impl Blocks {
@@ -72,9 +79,11 @@ impl Blocks {
         store: Arc<Store>,
         disk: Option<Arc<Cache>>,
         counters: Arc<Counters>,
+        patience: Duration,
     ) -> Self {
         let (recent, flights) = (Mutex::default(), Mutex::default());
-        Self { store, disk, recent, flights, counters, streams: Streams::default() }
+        let (streams, requests) = (Streams::default(), Semaphore::new(REQUESTS));
+        Self { store, disk, recent, flights, counters, streams, requests, patience }
     }
 
     /// One block of an object.

@@ -121,6 +121,15 @@ impl Flight {
 
     /// Fetches everything that is waited for.
     pub(super) async fn fly(mut self, object: &Object) {
+        let blocks = Arc::clone(&self.blocks);
+        let turn = tokio::time::timeout(blocks.patience, blocks.requests.acquire()).await;
+        if !matches!(turn, Ok(Ok(_))) {
+            // All others wait for a store that does not answer.
+            self.close();
+            while !self.senders.is_empty() {
+                self.deliver(object, Err(Errno::IO));
+            }
+        }
         let mut failures = 0;
         while !self.senders.is_empty() {
             let before = self.first;
