@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bastide::backend::Expose;
 use bastide::host::process_identity::ended;
 use bastide::host::{make_private, remove_folder, token};
 use bastide::model::manifest::DEFAULT_ROOT;
@@ -224,6 +225,10 @@ impl Backend for SbxBackend {
 
     fn root(&self, machine: &Machine) -> Option<GuestPath> {
         state_of(machine).ok()?.root
+    }
+
+    fn expose(&self) -> Option<&dyn Expose> {
+        Some(self)
     }
 }
 

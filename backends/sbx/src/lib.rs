@@ -11,6 +11,7 @@ pub mod global;
 mod journal;
 mod listing;
 mod options;
+mod ports;
 mod program;
 mod readiness;
 mod receipt;

@@ -59,16 +59,6 @@ const LEFT_OUT: &[(&str, &[&str])] = &[
             "takes_back_what_it_archived",
         ],
     ),
-    (
-        "ports are not published",
-        &[
-            "carries_many_connections_and_large_ones_exactly",
-            "reaches_a_server_on_either_loopback_address",
-            "refuses_connections_where_nobody_listens",
-            "resolves_only_ports_that_were_declared_or_exposed",
-            "t20_publishes_a_server_inside_under_an_address_that_survives_reconnect",
-        ],
-    ),
     ("a microVM has not the host's network", &["names_the_port_itself_on_the_hosts_network"]),
     (
         "there are no mounts",
@@ -100,6 +90,7 @@ const ALWAYS: &[&str] = &[
     "reads_what_it_wrote_whatever_its_size",
     "follows_links_that_stay_and_refuses_those_that_leave",
     "t12_drives_a_shell_on_a_terminal",
+    "t20_publishes_a_server_inside_under_an_address_that_survives_reconnect",
     "prunes_and_ends_interactive_processes",
     "restores_over_what_is_there",
     "stops_and_resumes_with_its_files",

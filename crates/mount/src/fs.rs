@@ -12,6 +12,7 @@ mod listing;
 mod siblings;
 mod staging;
 mod tree;
+mod upload;
 
 use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -57,6 +58,8 @@ pub(crate) struct Fs {
     channel: Arc<Channel>,
     /// Held by whoever moves a folder; shared by whoever relies on a key.
     moving: tokio::sync::RwLock<()>,
+    /// Room for what is on its way to the store.
+    uploading: tokio::sync::Semaphore,
     /// Whoever fetches a listing of a folder holds the gate of it, one of a few.
     gates: [tokio::sync::Mutex<()>; 16],
     mounted: SystemTime,
@@ -94,7 +97,12 @@ impl Fs {
         let table = start.staging.join(format!("{}.nodes", spec.id));
         Ok(Self {
             root: spec.root(),
-            blocks: Arc::new(Blocks::new(Arc::clone(&store), cache, Arc::clone(&counters))),
+            blocks: Arc::new(Blocks::new(
+                Arc::clone(&store),
+                cache,
+                Arc::clone(&counters),
+                spec.timeout(),
+            )),
             tree: Mutex::new(Tree::open(&table, spec.resumed)?),
             folders: Mutex::new(Folders::new(spec.metadata_ttl())),
             handles: Handles::new(),
@@ -102,6 +110,7 @@ impl Fs {
             counters,
             channel,
             moving: tokio::sync::RwLock::new(()),
+            uploading: tokio::sync::Semaphore::new(upload::MEMORY),
             gates: Default::default(),
             mounted: SystemTime::now(),
             staging: Staging::new(start.staging.clone(), start.staging_size),
@@ -320,11 +329,10 @@ impl Fs {
         }
     }
 
-    /// Keeps a file that could not be stored, until it is stored after all.
-    fn keep(&self, node: u64, content: Option<&File>) {
-        if let Some(path) = self.tree().path(node) {
-            self.staging.keep(path, content);
-        }
+    /// Keeps a file of `size` bytes that could not be stored, until it is stored after all: whether it is kept.
+    fn keep(&self, node: u64, content: Option<&File>, size: u64) -> bool {
+        let path = self.tree().path(node);
+        path.is_some_and(|path| self.staging.keep(path, content, size))
     }
 
     /// Keeps what could not be stored, and says so.
@@ -338,7 +346,8 @@ impl Fs {
         for (node, file) in unstored {
             // Whoever holds it is storing it still, and will not come to its end.
             let content = file.content.try_lock().ok();
-            self.keep(node, content.as_ref().and_then(|content| content.as_ref()));
+            let content = content.as_ref().and_then(|content| content.as_ref());
+            self.keep(node, content, file.staged());
         }
         for (path, kept) in self.staging.kept() {
             let report = Report::Unstored { mount: self.id().to_owned(), path, kept };

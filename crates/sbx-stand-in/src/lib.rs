@@ -3,12 +3,15 @@
 #![warn(missing_docs)]
 
 mod arguments;
+mod clones;
 mod faults;
 mod inside;
 mod machine;
+mod ports;
 mod profile;
 mod sandboxes;
 mod stored;
+mod templates;
 mod world;
 
 use std::fs;
@@ -109,6 +112,8 @@ async fn dispatch(world: &World, words: &[String]) -> Outcome {
         "cp" => inside::copy(world, rest).await,
         "secret" => stored::secret(world, rest),
         "policy" => stored::policy(world, rest),
+        "ports" => ports::ports(world, rest).await,
+        "template" => templates::template(world, rest),
         "daemon" | "settings" => machine::settings(verb, rest),
         other => fail(format!("unknown command {other:?} for \"sbx\"")),
     }

@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 
 use crate::arguments::Arguments;
 use crate::inside::{Inside, run_inside};
-use crate::stored;
 use crate::world::{Sandbox, Sandboxes, World, last_part, say};
 use crate::{Failure, Outcome, fail};
+use crate::{clones, ports, stored, templates};
 
 /// The agents there are.
 const AGENTS: [&str; 11] = [
@@ -60,7 +60,9 @@ pub(crate) fn list(world: &World, rest: &[String]) -> Outcome {
         match given.has("-q") {
             true => say(name)?,
             false => {
-                say(format!("{name}   {}   {}      {workspace}", sandbox.agent, status(&sandbox)))?
+                let ports: Vec<_> = sandbox.ports.iter().map(ports::text).collect();
+                let (status, ports) = (status(&sandbox), ports.join(", "));
+                say(format!("{name}   {}   {status}   {ports}   {workspace}", sandbox.agent))?
             }
         };
     }
@@ -74,10 +76,13 @@ fn status(sandbox: &Sandbox) -> &'static str {
 fn row(world: &World, name: &str, sandbox: &Sandbox) -> Value {
     let mut row = json!({"name": name, "agent": sandbox.agent, "status": status(sandbox),
                          "workspaces": sandbox.workspaces});
-    if world.profile.minor != 32
-        && let Some(fields) = row.as_object_mut()
-    {
-        fields.insert("id".to_owned(), sandbox.session.to_string().into());
+    if let Some(fields) = row.as_object_mut() {
+        if world.profile.minor != 32 {
+            fields.insert("id".to_owned(), sandbox.session.to_string().into());
+        }
+        if !sandbox.ports.is_empty() {
+            fields.insert("ports".to_owned(), ports::rows(&sandbox.ports).into());
+        }
     }
     row
 }
@@ -157,9 +162,6 @@ async fn make(world: &World, given: &Arguments) -> Result<String, Failure> {
     if !world.path("initialized").exists() {
         return Err(Failure(1, "no network policy yet; run `sbx policy init`".to_owned()));
     }
-    if given.has("--clone") {
-        return Err(Failure(1, "the stand-in has no --clone".to_owned()));
-    }
     let mut folders = folders(world, given.words.get(1..).unwrap_or_default())?;
     if folders.is_empty() && !world.profile.has_json_everywhere() {
         return Err(Failure(1, "PATH is missing".to_owned()));
@@ -177,8 +179,30 @@ async fn make(world: &World, given: &Arguments) -> Result<String, Failure> {
     {
         return Err(Failure(1, format!("invalid argument {cpus:?} for --cpus")));
     }
-    let session = boot(world, &name, &folders).await?;
-    let folder = folders.first().map(|(path, _)| path.clone());
+    if let Some(tag) = given.value("-t") {
+        templates::unpack(world, tag, &name)?;
+    }
+    let clone_of = match given.has("--clone") {
+        true => {
+            let (repository, _) = folders.first().ok_or_else(|| {
+                Failure(1, "--clone needs the main worktree of a Git repository".to_owned())
+            })?;
+            clones::make(world, &name, repository)?;
+            Some(repository.clone())
+        }
+        false => None,
+    };
+    let session = match boot(world, &name, &folders, clone_of.as_deref()).await {
+        Ok(session) => session,
+        Err(failure) => {
+            clone_of.iter().for_each(|repository| clones::forget(&name, repository));
+            return Err(failure);
+        }
+    };
+    let folder = match &clone_of {
+        Some(_) => Some(clones::FOLDER.to_owned()),
+        None => folders.first().map(|(path, _)| path.clone()),
+    };
     let env = given.values("-e").filter_map(|pair| pair.split_once('='));
     let sandbox = Sandbox {
         agent: agent.to_owned(),
@@ -189,6 +213,8 @@ async fn make(world: &World, given: &Arguments) -> Result<String, Failure> {
         cpus: given.value("--cpus").map(str::to_owned),
         memory: given.value("-m").map(str::to_owned),
         folder: folder.unwrap_or_else(|| "/workspace".to_owned()),
+        ports: Vec::new(),
+        clone_of,
     };
     world.change("sandboxes.json", |all: &mut Sandboxes| {
         all.insert(name.clone(), sandbox);
@@ -257,7 +283,12 @@ fn worktree(repository: &str, sandbox: &str, branch: &str) -> Result<String, Fai
     Ok(repository.to_owned())
 }
 
-async fn boot(world: &World, name: &str, folders: &[(String, bool)]) -> Result<SessionId, Failure> {
+async fn boot(
+    world: &World,
+    name: &str,
+    folders: &[(String, bool)],
+    clone_of: Option<&str>,
+) -> Result<SessionId, Failure> {
     let mut manifest = Manifest::default();
     let grant = |path: &str, host: Option<String>, read_only: bool| PathGrant {
         path: path.to_owned(),
@@ -267,6 +298,10 @@ async fn boot(world: &World, name: &str, folders: &[(String, bool)]) -> Result<S
     };
     for (at, (path, read_only)) in folders.iter().enumerate() {
         match at {
+            0 if clone_of.is_some() => {
+                let source = grant(clones::SOURCE, Some(path.clone()), true);
+                manifest.extra_path_grants.push(source);
+            }
             0 => manifest.root.clone_from(path),
             _ => manifest.extra_path_grants.push(grant(path, None, *read_only)),
         }
@@ -359,7 +394,10 @@ pub(crate) async fn stop(world: &World, rest: &[String]) -> Outcome {
         let sandbox = world.sandbox(name)?;
         if sandbox.running {
             world.client()?.stop(&sandbox.session).await?;
-            world.change_sandbox(name, |sandbox| sandbox.running = false)?;
+            world.change_sandbox(name, |sandbox| {
+                sandbox.running = false;
+                sandbox.ports.clear();
+            })?;
         }
         say(format!("Stopped sandbox '{name}'"))?;
     }
@@ -393,6 +431,7 @@ pub(crate) async fn remove(world: &World, rest: &[String]) -> Outcome {
 async fn remove_one(world: &World, name: &str) -> Result<(), Failure> {
     let sandbox = world.sandbox(name)?;
     world.client()?.delete(&sandbox.session).await?;
+    sandbox.clone_of.iter().for_each(|repository| clones::forget(name, repository));
     for folder in &sandbox.workspaces {
         if folder.contains(&format!("/.sbx/{name}-worktrees/")) {
             // Nothing is left of it if it is gone already.

@@ -184,6 +184,8 @@ pub(crate) fn policy(world: &World, rest: &[String]) -> Outcome {
             add_rule(world, word(0), rest.get(2..).unwrap_or_default())
         }
         ("ls", _) => list_rules(world, rest.get(1..).unwrap_or_default()),
+        ("rm", "network") => remove_rule(world, rest.get(2..).unwrap_or_default()),
+        ("log", _) => log(rest.get(1..).unwrap_or_default()),
         ("check", "network") => check(world, rest.get(2..).unwrap_or_default()),
         ("reset", _) => {
             world.change("rules.json", |all: &mut Vec<Rule>| {
@@ -252,6 +254,56 @@ fn list_rules(world: &World, rest: &[String]) -> Outcome {
         say(format!("{}  {}  {}", rule.scope, rule.decision, rule.resources.join(",")))?;
     }
     Ok(0)
+}
+
+/// Removes a rule by its number, or by what it is about.
+fn remove_rule(world: &World, rest: &[String]) -> Outcome {
+    let profile = world.profile;
+    let mut known: Vec<(&[&str], bool)> = vec![(&["--id"], true), (&["--resource"], true)];
+    if profile.scopes_by_option() {
+        known.push((&["--sandbox"], true));
+    } else if profile.has_scoped_rules() {
+        known.push((&["-g", "--global"], false));
+    }
+    let given = Arguments::parse(rest, &known, usize::MAX)?;
+    let by_word = given.words.first().map(String::as_str).filter(|_| !profile.scopes_by_option());
+    let scope = by_word.or(given.value("--sandbox")).map_or_else(|| GLOBAL.to_owned(), scope_of);
+    let (id, resources) = (given.value("--id"), given.value("--resource"));
+    if id.is_none() && resources.is_none() {
+        return fail("--id or --resource is missing");
+    }
+    let named: Vec<&str> = resources.iter().flat_map(|list| list.split(',')).collect();
+    let is_meant = |rule: &Rule| {
+        let is_named = |resource: &String| named.contains(&resource.as_str());
+        rule.scope == scope
+            && id.is_none_or(|id| rule.id == id)
+            && (named.is_empty() || rule.resources.iter().any(is_named))
+    };
+    let removed = world.change("rules.json", |all: &mut Vec<Rule>| {
+        let before = all.len();
+        all.retain(|rule| !is_meant(rule));
+        Ok(before - all.len())
+    })?;
+    match removed {
+        0 => fail("no matching policy found"),
+        count => say(format!("Policy removed: {count}")),
+    }
+}
+
+/// What went by the proxy: there is none here, so nothing did.
+fn log(rest: &[String]) -> Outcome {
+    let known: &[(&[&str], bool)] = &[
+        (&["--json"], false),
+        (&["--limit"], true),
+        (&["-q", "--quiet"], false),
+        (&["--type"], true),
+    ];
+    let given = Arguments::parse(rest, known, usize::MAX)?;
+    let none: [Value; 0] = [];
+    match given.has("--json") {
+        true => say(json!({"blocked_hosts": none, "allowed_hosts": none}).to_string()),
+        false => say("No policy log entries found."),
+    }
 }
 
 /// Whether a host can be reached: a rule against it counts more than one for it.

@@ -28,6 +28,21 @@ pub(crate) struct Sandbox {
     pub(crate) memory: Option<String>,
     /// Where commands start.
     pub(crate) folder: String,
+    /// Ports that are published.
+    #[serde(default)]
+    pub(crate) ports: Vec<Port>,
+    /// The repository that its workspace is a clone of.
+    #[serde(default)]
+    pub(crate) clone_of: Option<String>,
+}
+
+/// A port that is published.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Port {
+    pub(crate) host_ip: String,
+    pub(crate) host_port: u16,
+    pub(crate) sandbox_port: u16,
+    pub(crate) protocol: String,
 }
 
 /// All of them, by name.

@@ -6,6 +6,9 @@
 //! - `bastide-mount` answers FUSE for mounts; `bastide-mount attach` makes one in the session's namespaces, or takes
 //!   it away.
 
+#[cfg(target_env = "gnu")]
+mod sys;
+
 use std::env::args_os;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -37,7 +40,11 @@ fn work(stdin: OwnedFd) -> io::Result<()> {
 
 fn mount(stdin: OwnedFd) -> io::Result<()> {
     match args_os().nth(1) {
-        None => serve(Channel::new(stdin)?),
+        None => {
+            #[cfg(target_env = "gnu")]
+            sys::keep_little_memory();
+            serve(Channel::new(stdin)?)
+        }
         Some(word) if word == "keep" => keep(stdin),
         Some(word) if word == "attach" => attach(&Channel::new(stdin)?),
         Some(_) => Err(io::ErrorKind::InvalidInput.into()),

@@ -8,6 +8,7 @@ use std::process::Command;
 use crate::python;
 use crate::shell::{Outcome, cargo, run as run_command, say, step, top, works};
 use crate::test::engine::Engine;
+use crate::test::stores;
 use image::Image;
 
 /// The reference, as users install it.
@@ -149,9 +150,23 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     }
     run_command(&mut command)?;
     if arguments.backend.is_none() {
+        beside_others("workspaces of runs", arguments, "bastide-runs", "workspaces")?;
+        stores::install(true);
+        beside_others("cloud storage", arguments, "bastide-sidecar", "storage")?;
         bars(arguments, &reference()?)?;
     }
     Ok(())
+}
+
+/// Rows that have peers of their own.
+fn beside_others(what: &str, arguments: &Arguments, package: &str, name: &str) -> Outcome {
+    step(what);
+    let mut command = cargo(&["bench", "--quiet", "--package", package, "--bench", name, "--"]);
+    let flags =
+        [("--quick", arguments.quick), ("--json", arguments.json), ("--check", arguments.check)];
+    command.args(flags.into_iter().filter(|(_, set)| *set).map(|(flag, _)| flag));
+    command.args(arguments.only.iter().flat_map(|part| ["--only", part.as_str()]));
+    run_command(&mut command)
 }
 
 /// The rows of the Python package.

@@ -4,7 +4,7 @@ pub(crate) mod engine;
 mod inside;
 mod packages;
 pub(crate) mod privileges;
-mod stores;
+pub(crate) mod stores;
 mod suites;
 
 use std::fs;
@@ -74,7 +74,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     say(&format!("seed:    {seed} (run again with `--seed {seed}`)"));
 
     step("servers of object storage");
-    stores::install();
+    stores::install(arguments.full);
 
     step("a Docker daemon");
     let engine = Engine::prepare()?;

@@ -1,7 +1,7 @@
 //! Other users of the machine, beside a session whose commands opened to them what is kept about it.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -141,4 +141,51 @@ fn users_of_one_machine_never_meet() {
         }
         assert_eq!(fs::read_dir(home.join("sessions")).unwrap().count(), 0);
     }
+}
+
+/// Whoever may use a daemon of root's is not root for that: what has to be done beside its containers is refused by name,
+/// before there is one.
+#[test]
+fn users_of_docker_are_told_what_takes_root() {
+    let Some(host) = std::env::var_os("BASTIDE_TEST_DOCKER") else {
+        println!("skipped: no Docker daemon was prepared; `cargo xtask test` starts one");
+        return;
+    };
+    let host = host.to_string_lossy().into_owned();
+    let socket = host.strip_prefix("unix://").and_then(|path| fs::metadata(path).ok());
+    let (true, Some(socket)) = (rustix::process::geteuid().is_root(), socket) else {
+        println!("skipped: only root can be somebody else");
+        return;
+    };
+    let (folder, program) = program_for_all();
+    let home = folder.path().join("home");
+    fs::create_dir(&home).unwrap();
+    chown(&home, Some(OWNER), Some(OWNER)).unwrap();
+    // In the group that the socket is for.
+    let call = |arguments: &[&str]| {
+        let mut command = Command::new(&program);
+        command.args(arguments).env_clear().env("BASTIDE_HOME", &home).current_dir("/");
+        command.env("PATH", "/usr/local/bin:/usr/bin:/bin").env("DOCKER_HOST", &host);
+        command.uid(OWNER).gid(socket.gid()).output().unwrap()
+    };
+    let with = ["create", "--backend", "docker", "--image", "bastide-test/base"];
+    let plain = call(&with);
+    if text(&plain.stderr).contains("ermission denied") {
+        println!("skipped: this daemon's socket is for root alone");
+        return;
+    }
+    assert!(plain.status.success(), "{}", text(&plain.stderr));
+    let id = text(&plain.stdout).trim().to_owned();
+    let manifest = folder.path().join("mount.yaml");
+    let mount = "entries: {data: {type: s3_mount, bucket: b, mount_strategy: {type: host}}}\n";
+    fs::write(&manifest, mount).unwrap();
+    fs::set_permissions(&manifest, fs::Permissions::from_mode(0o644)).unwrap();
+    let refused = call(&[&with[..], &["--manifest", manifest.to_str().unwrap()]].concat());
+    let sessions = fs::read_dir(home.join("sessions")).unwrap().count();
+    let removed = call(&["rm", &id]);
+    assert!(!refused.status.success(), "{}", text(&refused.stdout));
+    let why = text(&refused.stderr);
+    assert!(why.contains("takes root of this machine") && why.contains("in_container"), "{why}");
+    assert_eq!(sessions, 1, "nothing was made for it");
+    assert!(removed.status.success(), "{}", text(&removed.stderr));
 }

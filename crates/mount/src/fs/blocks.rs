@@ -3,10 +3,11 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use rustix::io::Errno;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use super::counters::Counters;
 use super::flight::{Flight, Streams};
@@ -17,6 +18,8 @@ use crate::store::{Meta, Store};
 const RECENT: usize = 20 << 20;
 /// The most blocks one request asks for.
 pub(super) const RUN: u64 = 8;
+/// The most requests for blocks at once: each holds a block, and commands read with as many threads as they like.
+const REQUESTS: usize = 16;
 
 /// What is known of whoever blocks are fetched for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +68,10 @@ pub(super) struct Blocks {
     flights: Mutex<HashMap<BlockId, watch::Receiver<Outcome>>>,
     counters: Arc<Counters>,
     pub(super) streams: Streams,
+    /// Room for requests.
+    pub(super) requests: Semaphore,
+    /// How long a request may wait for its turn.
+    pub(super) patience: Duration,
 }
 
 impl Blocks {
@@ -72,9 +79,11 @@ impl Blocks {
         store: Arc<Store>,
         disk: Option<Arc<Cache>>,
         counters: Arc<Counters>,
+        patience: Duration,
     ) -> Self {
         let (recent, flights) = (Mutex::default(), Mutex::default());
-        Self { store, disk, recent, flights, counters, streams: Streams::default() }
+        let (streams, requests) = (Streams::default(), Semaphore::new(REQUESTS));
+        Self { store, disk, recent, flights, counters, streams, requests, patience }
     }
 
     /// One block of an object.
@@ -166,10 +175,15 @@ impl Blocks {
         senders
     }
 
-    /// Remembers content that was just stored, so that nobody has to fetch it.
+    /// Remembers content that was just stored, so that nobody has to fetch it. Whoever stored it does not wait for that.
     pub(super) fn keep(&self, object: &Object, content: &Bytes) {
-        if object.blocks() == 1 {
-            self.arrived(object.block(0), content);
+        if object.blocks() != 1 {
+            return;
+        }
+        let (id, content) = (object.block(0), content.clone());
+        self.recent().insert(id, content.clone());
+        if let Some(disk) = self.disk.clone() {
+            tokio::task::spawn_blocking(move || disk.store(id, &content));
         }
     }
 
@@ -182,17 +196,15 @@ impl Blocks {
         outcome: Result<Bytes, Errno>,
     ) {
         let id = object.block(index);
-        if let Ok(block) = &outcome {
-            self.arrived(id, block);
+        let block = outcome.as_ref().ok().cloned();
+        if let Some(block) = &block {
+            self.recent().insert(id, block.clone());
         }
         self.flights.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
         sender.send_replace(Some(outcome));
-    }
-
-    fn arrived(&self, id: BlockId, block: &Bytes) {
-        self.recent().insert(id, block.clone());
-        if let Some(disk) = &self.disk {
-            disk.store(id, block);
+        // Whoever waited for it goes on meanwhile.
+        if let (Some(disk), Some(block)) = (&self.disk, block) {
+            disk.store(id, &block);
         }
     }
 }
@@ -257,8 +269,8 @@ pub(super) struct ReadAhead {
 /// Reads that the kernel makes side by side come in any order.
 const SLACK: u64 = 2 * BLOCK;
 const MAX_WINDOW: u64 = 12;
-/// From this window on somebody reads on and on.
-const STEADY: u64 = 4;
+/// From this window on somebody reads on and on: with their second read.
+const STEADY: u64 = 2;
 
 impl ReadAhead {
     /// What is known of the reader by now.

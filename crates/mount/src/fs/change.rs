@@ -195,15 +195,17 @@ impl Fs {
         Ok(Reply::Empty)
     }
 
+    /// Moves a file. If the store refuses, both names are what they were.
     async fn move_file(&self, ends: &Move<'_>, meta: &Meta, replaces: bool) -> Result<(), Errno> {
-        if replaces && let Some((node, file)) = self.child_file(ends.to.0, ends.to.1) {
-            self.preserve(node, &file).await?;
-            let content = file.content.lock().await;
-            self.lost_its_name(ends.to.0, ends.to.1, &file);
-            drop(content);
+        let replaced = if replaces { self.child_file(ends.to.0, ends.to.1) } else { None };
+        if let Some((node, file)) = &replaced {
+            self.preserve(*node, file).await?;
         }
-        let (from, to) =
-            (self.key_in(ends.from.0, ends.from.1)?, self.key_in(ends.to.0, ends.to.1)?);
+        // Held until the store has the other in its place, so that nobody stores it in between.
+        let _replaced_content = match &replaced {
+            Some((_, file)) => Some(file.content.lock().await),
+            None => None,
+        };
         let node = {
             let mut tree = self.tree();
             tree.ensure(ends.from.0, &ends.from.1.into(), false)
@@ -212,13 +214,15 @@ impl Fs {
         self.preserve(node, &file).await?;
         let content = file.content.lock().await;
         let name: Arc<str> = ends.to.1.into();
+        let from = self.key_in(ends.from.0, ends.from.1)?;
         let unsaved = file.state().dirty;
         if let (true, Some(disk)) = (unsaved, content.as_ref()) {
             let stored = file.state().stored.is_some();
-            self.tree().rename(node, ends.to.0, &name);
+            let path = self.path_in(ends.to.0, ends.to.1);
+            let meta = self.upload_as(&file, disk, path).await?;
+            self.give_name(node, ends, replaced.as_ref());
             self.folders().not_pending(ends.from.0, ends.from.1);
-            self.folders().pending(ends.to.0, &name);
-            self.upload(node, &file, disk).await?;
+            self.folders().stored(ends.to.0, &name, Entry::File(meta));
             if stored {
                 self.store.delete(&from).await.map_err(|fault| fault.errno())?;
             }
@@ -227,15 +231,28 @@ impl Fs {
             if meta.size > self.store.largest_copy() {
                 return Err(Errno::XDEV);
             }
+            let to = self.key_in(ends.to.0, ends.to.1)?;
             let copy = self.store.copy(&from, &to, meta.size).await;
             let copy = copy.map_err(|fault| fault.errno())?;
-            self.store.delete(&from).await.map_err(|fault| fault.errno())?;
+            if let Err(fault) = self.store.delete(&from).await {
+                // Both names have it now, whatever was known of the second.
+                self.folders().forget(ends.to.0);
+                return Err(fault.errno());
+            }
             file.learn(&copy);
-            self.tree().rename(node, ends.to.0, &name);
+            self.give_name(node, ends, replaced.as_ref());
             self.folders().stored(ends.to.0, &name, Entry::File(copy));
         }
         self.folders().removed(ends.from.0, ends.from.1);
         self.tree().record().map_err(|error| errno(&error))
+    }
+
+    /// Gives a file the name that the store has it under now, and takes it from what had it.
+    fn give_name(&self, node: u64, ends: &Move<'_>, replaced: Option<&(u64, Arc<FileNode>)>) {
+        if let Some((_, file)) = replaced {
+            self.lost_its_name(ends.to.0, ends.to.1, file);
+        }
+        self.tree().rename(node, ends.to.0, &ends.to.1.into());
     }
 
     /// Copies everything, and removes it where it was only when all of it was copied.

@@ -7,30 +7,22 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
-use futures::{StreamExt, TryStreamExt};
 use rustix::io::Errno;
 
 use super::blocks::{Object, RUN, ReadAhead, Reading};
 use super::file::FileNode;
 use super::folders::Entry;
 use super::handles::Handle;
+use super::upload::MAX_FILE;
 use super::{Answer, Fs, errno, text};
 use crate::cache::BLOCK;
 use crate::fuse::abi::{OPEN_KEEP_CACHE, Reply};
-use crate::store::{Meta, Part};
 
 const WRITES: u32 = 0o3;
 const EXCLUSIVE: u32 = 0o200;
 const TRUNCATES: u32 = 0o1000;
 const REGULAR: u32 = 0o100_000;
 const KIND: u32 = 0o170_000;
-
-/// What is stored in one request; larger files go in parts of this size at least.
-const PART: u64 = 8 << 20;
-/// S3 takes ten thousand.
-const MAX_PARTS: u64 = 9_000;
-/// Parts on their way at once.
-const PARALLEL_PARTS: usize = 2;
 
 impl Fs {
     pub(super) async fn open(&self, node: u64, flags: u32) -> Answer {
@@ -201,6 +193,9 @@ impl Fs {
         let before = file.staged();
         let end = offset.checked_add(data.len() as u64).ok_or(Errno::FBIG)?;
         let size = before.max(end);
+        if size > MAX_FILE {
+            return Err(Errno::FBIG);
+        }
         self.staging.resize(before, size)?;
         if let Err(error) = disk.write_all_at(data, offset) {
             self.staging.resize(size, before)?;
@@ -227,6 +222,9 @@ impl Fs {
         let stored = file.state().stored.clone();
         let mut local = (0, SystemTime::now());
         if let Some(meta) = stored {
+            if meta.size > MAX_FILE {
+                return Err(Errno::FBIG);
+            }
             local = (meta.size, meta.mtime);
             let key = self.key(node)?;
             self.staging.resize(0, meta.size)?;
@@ -264,6 +262,9 @@ impl Fs {
         }
         self.localize(node, file, content).await?;
         let Some(disk) = content.as_ref() else { return Err(Errno::IO) };
+        if size > MAX_FILE {
+            return Err(Errno::FBIG);
+        }
         let before = file.staged();
         self.staging.resize(before, size)?;
         if let Err(error) = disk.set_len(size) {
@@ -341,14 +342,18 @@ impl Fs {
         if state.opens > 0 {
             return;
         }
+        let size = state.local.map_or(0, |(size, _)| size);
+        let mut is_kept = false;
         if state.dirty && !state.unlinked {
             drop(state);
-            self.keep(node, content.as_ref());
+            is_kept = self.keep(node, content.as_ref(), size);
             state = file.state();
         }
         *content = None;
-        // What gets shorter is always allowed.
-        let _ = self.staging.resize(state.local.map_or(0, |(size, _)| size), 0);
+        if !is_kept {
+            // What gets shorter is always allowed.
+            let _ = self.staging.resize(size, 0);
+        }
         state.local = None;
         state.dirty = false;
         state.failed = false;
@@ -382,84 +387,6 @@ impl Fs {
         self.upload(node, file, disk).await
     }
 
-    /// Stores a file under the name it has now.
-    pub(super) async fn upload(
-        &self,
-        node: u64,
-        file: &FileNode,
-        disk: &File,
-    ) -> Result<(), Errno> {
-        let path = self.tree().path(node).ok_or(Errno::STALE)?;
-        let key = format!("{}{path}", self.root);
-        let size = disk.metadata().map_err(|error| errno(&error))?.len();
-        let stored = if size <= PART {
-            self.upload_whole(&key, disk, size).await
-        } else {
-            self.upload_in_parts(&key, disk, size).await
-        };
-        self.tell(
-            "write",
-            path.clone(),
-            None,
-            size,
-            &stored.as_ref().map(drop).map_err(|errno| *errno),
-        );
-        let meta = match stored {
-            Ok(meta) => meta,
-            Err(errno) => {
-                file.state().failed = true;
-                return Err(errno);
-            }
-        };
-        self.staging.stored(&path);
-        let (folder, name) = self.whereabouts(node)?;
-        let mut state = file.state();
-        state.in_kernel = Some(Arc::clone(&meta.version));
-        state.stored = Some(meta.clone());
-        state.known_since = Some(Instant::now());
-        state.dirty = false;
-        state.failed = false;
-        drop(state);
-        self.folders().stored(folder, &name, Entry::File(meta));
-        Ok(())
-    }
-
-    async fn upload_whole(&self, key: &str, disk: &File, size: u64) -> Result<Meta, Errno> {
-        let bytes = read_part(disk, 0, size)?;
-        let meta = self.store.put(key, bytes.clone()).await.map_err(|fault| fault.errno())?;
-        if size > 0 && size <= BLOCK {
-            self.blocks.keep(&Object::new(&self.store, key.to_owned(), meta.clone()), &bytes);
-        }
-        Ok(meta)
-    }
-
-    async fn upload_in_parts(&self, key: &str, disk: &File, size: u64) -> Result<Meta, Errno> {
-        let part = size.div_ceil(MAX_PARTS).next_multiple_of(1 << 20).max(PART);
-        let upload = self.store.begin(key, size).await.map_err(|fault| fault.errno())?;
-        let parallel = if self.store.uploads_in_order() { 1 } else { PARALLEL_PARTS };
-        let offsets = (0..size.div_ceil(part)).map(|index| index * part);
-        let parts: Result<Vec<String>, Errno> = futures::stream::iter((1..).zip(offsets))
-            .map(|(number, offset)| {
-                let upload = &upload;
-                async move {
-                    let bytes = read_part(disk, offset, part.min(size - offset))?;
-                    let part = Part { number, offset, bytes };
-                    self.store.part(upload, part).await.map_err(|fault| fault.errno())
-                }
-            })
-            .buffered(parallel)
-            .try_collect()
-            .await;
-        let done = match parts {
-            Ok(parts) => self.store.complete(&upload, &parts).await.map_err(|fault| fault.errno()),
-            Err(errno) => Err(errno),
-        };
-        if done.is_err() {
-            self.store.abort(&upload).await;
-        }
-        done
-    }
-
     /// Keeps what somebody has open, before the store loses it.
     pub(super) async fn preserve(&self, node: u64, file: &FileNode) -> Result<(), Errno> {
         if file.state().opens == 0 {
@@ -481,11 +408,5 @@ fn read_local(file: &File, offset: u64, size: u32) -> Result<Bytes, Errno> {
         }
     }
     data.truncate(filled);
-    Ok(data.into())
-}
-
-fn read_part(file: &File, offset: u64, size: u64) -> Result<Bytes, Errno> {
-    let mut data = vec![0; usize::try_from(size).map_err(|_| Errno::FBIG)?];
-    file.read_exact_at(&mut data, offset).map_err(|error| errno(&error))?;
     Ok(data.into())
 }

@@ -14,9 +14,6 @@ use super::blocks::{Blocks, Object, Outcome, RUN};
 use crate::cache::BLOCK;
 use crate::store::{Body, Fault};
 
-/// The most blocks that one request asks for on behalf of somebody who reads on.
-const LONG: u64 = 128;
-
 /// How long such a request waits for its reader.
 const IDLE: Duration = Duration::from_secs(2);
 
@@ -76,9 +73,10 @@ impl Streams {
         if refused.is_empty() { None } else { Some(refused) }
     }
 
-    /// A request that can be read further than `next`, if there is enough to read and not too many are open.
+    /// A request for the rest of an object, to be read further than `next`, if there is enough to read and not too many
+    /// are open.
     pub(super) fn open(&self, object: &Object, next: u64) -> Option<Wanted> {
-        let end = object.blocks().min(next.saturating_add(LONG));
+        let end = object.blocks();
         let mut open = self.open_streams();
         if end < next + RUN || open.len() >= MAX_STREAMS {
             return None;
@@ -123,6 +121,15 @@ impl Flight {
 
     /// Fetches everything that is waited for.
     pub(super) async fn fly(mut self, object: &Object) {
+        let blocks = Arc::clone(&self.blocks);
+        let turn = tokio::time::timeout(blocks.patience, blocks.requests.acquire()).await;
+        if !matches!(turn, Ok(Ok(_))) {
+            // All others wait for a store that does not answer.
+            self.close();
+            while !self.senders.is_empty() {
+                self.deliver(object, Err(Errno::IO));
+            }
+        }
         let mut failures = 0;
         while !self.senders.is_empty() {
             let before = self.first;

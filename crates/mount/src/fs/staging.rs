@@ -24,8 +24,8 @@ pub(super) struct Staging {
     /// How many bytes may wait, as long as their files are: all of them have to be stored.
     most: Option<u64>,
     used: AtomicU64,
-    /// What could not be stored, by its path.
-    kept: Mutex<BTreeMap<String, Option<PathBuf>>>,
+    /// What could not be stored, by its path: where it is kept, and how long it is, if it is.
+    kept: Mutex<BTreeMap<String, Option<(PathBuf, u64)>>>,
     next: AtomicU64,
 }
 
@@ -59,26 +59,32 @@ impl Staging {
         changed.map(drop).map_err(|_| Errno::NOSPC)
     }
 
-    /// Keeps what the store did not take, if there is room. Whoever wrote it may not be there any more to be told.
-    pub(super) fn keep(&self, path: String, content: Option<&File>) {
+    /// Keeps what the store did not take, if there is room. Whoever wrote it may not be there any more to be told. Of what
+    /// waits, a file that is kept has its `size` bytes on: whether it is.
+    pub(super) fn keep(&self, path: String, content: Option<&File>, size: u64) -> bool {
         self.stored(&path);
         let mut kept = super::lock(&self.kept);
         let copy = content.filter(|_| kept.len() < MAX_KEPT);
         let copy = copy.and_then(|content| self.copy(&path, content).ok());
-        kept.insert(path, copy);
+        let is_kept = copy.is_some();
+        kept.insert(path, copy.map(|copy| (copy, size)));
+        is_kept
     }
 
     /// Gives up what was kept of a file that the store has now.
     pub(super) fn stored(&self, path: &str) {
-        if let Some(Some(copy)) = super::lock(&self.kept).remove(path) {
-            // It is in the way of nobody.
+        if let Some(Some((copy, size))) = super::lock(&self.kept).remove(path) {
+            // It is in the way of nobody, and what gets shorter is always allowed.
             drop(fs::remove_file(copy));
+            let _ = self.resize(size, 0);
         }
     }
 
     /// What is not in the store, and where it is kept, if it is.
     pub(super) fn kept(&self) -> Vec<(String, Option<PathBuf>)> {
-        super::lock(&self.kept).clone().into_iter().collect()
+        let kept = super::lock(&self.kept);
+        let place = |kept: &Option<(PathBuf, u64)>| kept.as_ref().map(|(copy, _)| copy.clone());
+        kept.iter().map(|(path, kept)| (path.clone(), place(kept))).collect()
     }
 
     fn copy(&self, path: &str, mut content: &File) -> io::Result<PathBuf> {
@@ -117,13 +123,16 @@ mod tests {
     #[test]
     fn keeps_files_whole_until_they_are_stored() {
         let folder = tempfile::tempdir().unwrap();
-        let staging = Staging::new(folder.path().into(), None);
+        let staging = Staging::new(folder.path().into(), Some(24));
         let file = staging.file().unwrap();
         io::Write::write_all(&mut &file, b"precious").unwrap();
-        staging.keep("a/b".into(), Some(&file));
-        staging.keep("b".into(), Some(&file));
-        staging.keep("b".into(), Some(&file));
-        staging.keep("lost".into(), None);
+        for name in ["a/b", "b", "b"] {
+            staging.resize(0, 8).unwrap();
+            assert!(staging.keep(name.into(), Some(&file), 8));
+        }
+        // What is kept takes its share of what may wait.
+        assert_eq!(staging.resize(0, 9), Err(Errno::NOSPC));
+        assert!(!staging.keep("lost".into(), None, 0));
         let kept = staging.kept();
         let copies: Vec<_> = kept.iter().filter_map(|(_, copy)| copy.as_ref()).collect();
         assert_eq!((kept.len(), copies.len()), (3, 2));
@@ -131,5 +140,6 @@ mod tests {
         staging.stored("b");
         let left = fs::read_dir(folder.path().join(UNSTORED)).unwrap();
         assert_eq!((staging.kept().len(), left.count()), (2, 1));
+        staging.resize(0, 8).unwrap();
     }
 }

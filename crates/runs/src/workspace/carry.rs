@@ -12,6 +12,13 @@ use bastide::{Error, ErrorKind, Result};
 use super::{Uncommitted, io_error};
 use crate::collect::{Baseline, FileMode, open_folder, open_regular, split};
 
+/// Whether a clone has other files than were checked out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Carried {
+    Nothing,
+    Something,
+}
+
 /// Makes the files of a clone those of the folder it was made of. The clone is ours alone until this is
 /// done; the folder is read as anything is that somebody else may be writing to.
 pub(super) fn over(
@@ -20,12 +27,12 @@ pub(super) fn over(
     folder: &Path,
     copied: &Baseline,
     uncommitted: Uncommitted,
-) -> Result<()> {
+) -> Result<Carried> {
     let differs = |(path, mode, oid): &(&[u8], _, _)| copied.file(path) != Some((*mode, *oid));
     let changed: Vec<_> = before.files().filter(differs).collect();
     let gone: Vec<_> = copied.files().filter(|file| before.file(file.0).is_none()).collect();
     if changed.is_empty() && gone.is_empty() {
-        return Ok(());
+        return Ok(Carried::Nothing);
     }
     if uncommitted == Uncommitted::Refused {
         let count = changed.len() + gone.len();
@@ -43,7 +50,7 @@ pub(super) fn over(
             clear(folder, &at(path))?;
             copy(before, path, *mode, &at(path))?;
         }
-        Ok(())
+        Ok(Carried::Something)
     };
     carry().map_err(failed)
 }

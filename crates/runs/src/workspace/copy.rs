@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use bastide::Result;
+use bastide::{Error, ErrorKind, Result};
 
+use super::carry::Carried;
 use super::{Parts, WorkspaceOptions, announce, carry, io_error, target};
 use crate::collect::{Baseline, BaselineOptions};
 use crate::git::place::Place;
@@ -36,14 +37,27 @@ pub(super) async fn make(
     let folder = run.path().join("work");
     let own = GitDir::make(&run.path().join("git"), &place)
         .map_err(io_error("cannot read the repository"))?;
+    // What is in the folder is noted while git copies: neither needs the other.
+    let before = (place.git_dir != source).then(|| {
+        let (source, noted) = (source.to_owned(), BaselineOptions::new(run.scratch()));
+        tokio::task::spawn_blocking(move || Baseline::record(&source, noted))
+    });
     copy_history(&own, &folder, &head, &place, run).await?;
-    if place.git_dir != source {
-        let before = Baseline::record(source, BaselineOptions::new(run.scratch()))?;
-        let copied = Baseline::record(&folder, BaselineOptions::new(run.scratch()))?;
-        carry::over(source, &before, &folder, &copied, options.uncommitted)?;
+    let copied = Baseline::record(&folder, BaselineOptions::new(run.scratch()))?;
+    let mut is_as_copied = true;
+    if let Some(before) = before {
+        let before = before.await.map_err(|error| {
+            let message = format!("cannot note what is in {}: {error}", source.display());
+            Error::new(ErrorKind::Internal, message)
+        })??;
+        let carried = carry::over(source, &before, &folder, &copied, options.uncommitted)?;
+        is_as_copied = carried == Carried::Nothing;
     }
     put(&folder, &options.files, run, Existing::Extended)?;
-    let base = Baseline::record(&folder, BaselineOptions::new(run.scratch()))?;
+    let base = match is_as_copied && options.files.is_empty() {
+        true => copied,
+        false => Baseline::record(&folder, BaselineOptions::new(run.scratch()))?,
+    };
     Ok(Parts { folder, grants: Vec::new(), base, target, alone: None })
 }
 

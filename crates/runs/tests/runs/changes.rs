@@ -448,3 +448,51 @@ fn survives_what_is_huge() {
         assert!(fs::read(fresh.join(name)).unwrap() == fs::read(work.join(name)).unwrap());
     }
 }
+
+/// In a process of its own, whose memory nothing else uses.
+const MEASURED: &str = "BASTIDE_TEST_MEASURED";
+
+/// The most memory that this process ever held, in KiB.
+fn peak() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    peak.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[test]
+fn much_that_is_untracked_takes_little_memory() {
+    if std::env::var_os(MEASURED).is_none() {
+        let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+        again.args(["--exact", "changes::much_that_is_untracked_takes_little_memory"]);
+        again.args(["--nocapture", "--test-threads=1"]).env(MEASURED, "1");
+        assert!(again.status().unwrap().success());
+        return;
+    }
+    let (folder, scratch) = (Folder::on_disk(), Folder::on_disk());
+    let work = folder.join("work");
+    small_repository(&work);
+    let is_full = std::env::var_os("BASTIDE_TEST_FULL").is_some();
+    let files: u32 = if is_full { 1024 } else { 100 };
+    let mut content = vec![0; 1 << 20];
+    for number in 0..files {
+        // No two are alike, and none is text.
+        content[..4].copy_from_slice(&number.to_le_bytes());
+        write(&work, &format!("data/{number}"), &content);
+    }
+    let before = peak();
+    let base = record(&work, &scratch);
+    write(&work, "data/7", vec![b'x'; 1 << 20]);
+    fs::remove_file(work.join("data/8")).unwrap();
+    fs::rename(work.join("data/9"), work.join("data/moved")).unwrap();
+    let (changes, _) = collect(&base, &scratch);
+    let mut said: Vec<_> = changes.files.iter().map(|file| (&*file.path, file.status)).collect();
+    said.sort_by_key(|(path, _)| *path);
+    let wanted = [
+        ("data/7", ChangeStatus::Modified),
+        ("data/8", ChangeStatus::Deleted),
+        ("data/moved", ChangeStatus::Renamed),
+    ];
+    assert_eq!(said, wanted);
+    let grown = peak() - before;
+    assert!(grown <= 64 << 10, "{grown} KiB for {files} MiB");
+}

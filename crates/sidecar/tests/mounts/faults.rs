@@ -153,6 +153,44 @@ fn a_store_that_is_silent_hangs_nobody() {
 }
 
 #[test]
+fn a_rename_that_fails_leaves_both_names_what_they_were() {
+    if !may_mount() {
+        return;
+    }
+    let Some(server) = Server::start(Kind::Moto) else { return };
+    let refuses = Arc::new(AtomicBool::new(false));
+    let fate = Arc::clone(&refuses);
+    let between = proxy(server.port, move || {
+        if fate.load(Ordering::SeqCst) { Fate::Unavailable } else { Fate::Pass }
+    });
+    let source = server.source_at(&between.endpoint());
+    let spec = MountSpec { source, timeout_ms: 1500, ..server.spec() };
+    let mount = Mounted::with_cache(spec, None);
+    fs::write(mount.at("target"), "precious").unwrap();
+    let held = File::options().read(true).write(true).open(mount.at("target")).unwrap();
+    let mut draft = File::create(mount.at("draft")).unwrap();
+    draft.write_all(b"not stored yet").unwrap();
+    refuses.store(true, Ordering::SeqCst);
+    let failed = fs::rename(mount.at("draft"), mount.at("target")).unwrap_err();
+    assert_eq!(failed.raw_os_error(), Some(Errno::IO.raw_os_error()));
+    refuses.store(false, Ordering::SeqCst);
+    draft.write_all(b", but now").unwrap();
+    draft.sync_all().unwrap();
+    drop(draft);
+    // Whoever had the second one open goes on with it, too.
+    held.write_all_at(b"PRE", 0).unwrap();
+    held.sync_all().unwrap();
+    drop((held, mount));
+    let mount = Mounted::with_cache(server.spec(), None);
+    assert_eq!(fs::read_to_string(mount.at("draft")).unwrap(), "not stored yet, but now");
+    assert_eq!(fs::read_to_string(mount.at("target")).unwrap(), "PREcious");
+    fs::rename(mount.at("draft"), mount.at("target")).unwrap();
+    drop_pages();
+    assert_eq!(fs::read_to_string(mount.at("target")).unwrap(), "not stored yet, but now");
+    assert!(!mount.at("draft").exists());
+}
+
+#[test]
 fn whoever_closes_hears_why_it_was_not_stored() {
     if !may_mount() {
         return;

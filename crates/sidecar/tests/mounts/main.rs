@@ -12,7 +12,6 @@ mod harness;
 mod proxy;
 mod servers;
 
-mod bench;
 mod caching;
 mod faults;
 mod files;

@@ -117,6 +117,37 @@ fn changes_are_told_with_their_paths() {
 }
 
 #[test]
+fn storing_much_at_once_takes_little_memory() {
+    if !may_mount() {
+        return;
+    }
+    let Some(server) = Server::start(Kind::Moto) else { return };
+    let mount = Mounted::with_cache(server.spec(), None);
+    // A command makes a file of any length in no time; all of it would have to be stored.
+    let long = fs::File::create(mount.at("long")).unwrap();
+    let too_long = Some(rustix::io::Errno::FBIG.raw_os_error());
+    assert_eq!(long.set_len(1 << 42).unwrap_err().raw_os_error(), too_long);
+    let written = std::os::unix::fs::FileExt::write_at(&long, b"x", 1 << 42);
+    assert_eq!(written.unwrap_err().raw_os_error(), too_long);
+    drop(long);
+    std::thread::scope(|scope| {
+        for number in 0..16 {
+            let path = mount.at(format!("f{number}"));
+            scope.spawn(move || fs::write(path, vec![number; 8 << 20]).unwrap());
+        }
+    });
+    let peak = peak(&mount);
+    assert!(peak <= 64 << 10, "{peak} KiB at most");
+}
+
+/// The most memory that the program ever held, in KiB.
+fn peak(mount: &Mounted) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", mount.pid())).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    peak.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[test]
 fn reading_much_takes_little_memory() {
     if !may_mount() {
         return;
@@ -134,8 +165,6 @@ fn reading_much_takes_little_memory() {
     let mut reader = fs::File::open(mount.at("large")).unwrap();
     let read = std::io::copy(&mut reader, &mut std::io::sink()).unwrap();
     assert_eq!(read, 96 << 20);
-    let status = fs::read_to_string(format!("/proc/{}/status", mount.pid())).unwrap();
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+    let peak = peak(&mount);
     assert!(peak <= 64 << 10, "{peak} KiB at most");
 }

@@ -1,8 +1,9 @@
 //! Programs as users have them, over a mount in a session. What a sandbox does not have is left out.
 
-use bastide::{Command, Store};
+use bastide::{Command, CreateOptions, Session, Store};
+use serde_json::json;
 
-use super::servers::{Kind, shared};
+use super::servers::{Kind, shared, tools};
 use super::{Mounting, bad_way, fresh};
 use crate::suite::{Context, Outcome, Trial, say, sh, skip};
 use crate::trials;
@@ -11,6 +12,8 @@ pub(super) const TRIALS: &[Trial] = trials![
     git_clones_into_a_mount,
     sqlite_is_right_in_a_mount,
     tar_unpacks_into_a_mount,
+    pip_installs_into_a_mount,
+    pandas_reads_parquet_from_a_mount,
     a_mount_does_as_a_plain_folder_does,
     nothing_synced_is_lost_on_a_bad_way,
     a_save_that_fails_leaves_the_mount,
@@ -19,11 +22,16 @@ pub(super) const TRIALS: &[Trial] = trials![
 /// Runs a script with a mount `data`, and what the script left in `again` with another mount of the same store: whoever
 /// comes next finds what was there. By way of `port`, if it is not the server's own.
 async fn run(context: &Context, program: &str, script: &str, port: Option<u16>) -> Outcome {
-    let server = shared(Kind::Moto)?;
     let session = context.session().await?;
     if session.exec(sh(&format!("command -v {program}"))).await?.exit.code != 0 {
         return Err(skip(format!("there is no {program} inside")));
     }
+    run_in(context, session, script, port).await
+}
+
+/// The same in a session that has what the script needs.
+async fn run_in(context: &Context, session: Session, script: &str, port: Option<u16>) -> Outcome {
+    let server = shared(Kind::Moto)?;
     let mounting = Mounting::new(context, &session)?;
     let mut store = server.store(&fresh("programs"), "s3cr3t");
     if let Some(port) = port {
@@ -100,6 +108,69 @@ sh ./again",
     run(&context, "tar", &script, None).await
 }
 
+/// Whether there is a pip inside.
+const HAS_PIP: &str = "python3 -m pip --version";
+
+async fn pip_installs_into_a_mount(context: Context) -> Outcome {
+    let session = context.session().await?;
+    if session.exec(sh(HAS_PIP)).await?.exit.code != 0 {
+        return Err(skip("there is no pip inside"));
+    }
+    let script = r#"set -eu
+cat > make.py <<'END'
+import zipfile
+with zipfile.ZipFile("some-1.0-py3-none-any.whl", "w") as z:
+    for n in range(40):
+        z.writestr(f"some/m{n}.py", f"value = {n}\n")
+    z.writestr("some/__init__.py", "")
+    z.writestr("some-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: some\nVersion: 1.0\n")
+    z.writestr("some-1.0.dist-info/WHEEL",
+               "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+    z.writestr("some-1.0.dist-info/RECORD", "")
+END
+python3 make.py
+python3 -m pip install -q --no-index --no-deps --disable-pip-version-check --no-cache-dir \
+  --target data/site some-1.0-py3-none-any.whl
+cat > again <<'END'
+PYTHONPATH=data/site python3 -c 'import some.m39; assert some.m39.value == 39'
+END
+sh ./again"#;
+    run_in(&context, session, script, None).await
+}
+
+/// A package of thousands of files, extension modules and data from PyPI. `cargo xtask test --full` fetches it.
+async fn pandas_reads_parquet_from_a_mount(context: Context) -> Outcome {
+    let wheels = tools().join("wheels");
+    if !context.full || !wheels.exists() {
+        return Err(skip("pandas, which is for the big counts, is not installed"));
+    }
+    let manifest = json!({"entries": {"wheels": {"type": "local_dir", "src": "wheels"}}});
+    let options = CreateOptions::default().base_dir(tools());
+    let session = context.client().create(&bastide::model::lax::read(&manifest)?, options).await?;
+    if session.exec(sh(HAS_PIP)).await?.exit.code != 0 {
+        return Err(skip("there is no pip inside"));
+    }
+    let script = r#"set -eu
+python3 -m pip install -q --no-index --find-links wheels --disable-pip-version-check --no-cache-dir \
+  --no-compile --target data/site pandas pyarrow
+cat > make.py <<'END'
+import pandas
+frame = pandas.DataFrame({"n": range(200_000), "s": [str(n % 977) for n in range(200_000)]})
+frame.to_parquet("data/frame.parquet", row_group_size=20_000)
+END
+cat > look.py <<'END'
+import pandas
+frame = pandas.read_parquet("data/frame.parquet", columns=["s"])
+assert (len(frame), frame["s"][199_999]) == (200_000, str(199_999 % 977))
+some = pandas.read_parquet("data/frame.parquet", filters=[("n", ">=", 150_000), ("n", "<", 150_010)])
+assert list(some["n"]) == list(range(150_000, 150_010))
+END
+echo 'PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=data/site python3 look.py' > again
+PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=data/site python3 make.py
+sh ./again"#;
+    run_in(&context, session, script, None).await
+}
+
 /// The same random operations in the mount and in a plain folder.
 const RANDOM: &str = r"
 import os, random, sys
@@ -147,7 +218,7 @@ assert shape('plain') == shape('data')
 
 async fn a_mount_does_as_a_plain_folder_does(context: Context) -> Outcome {
     let seed = uuid::Uuid::new_v4().as_u128() % 1_000_000;
-    let steps = if context.full { 100_000 } else { 300 };
+    let steps = if context.full { 100_000 } else { 2000 };
     let script = format!(
         "cat > steps.py <<'END'{RANDOM}END
 echo 'python3 steps.py 0 0' > again; echo seed {seed}; python3 steps.py {seed} {steps}"

@@ -40,7 +40,7 @@ pub(super) struct Server {
 }
 
 /// Where `cargo xtask test` puts the programs.
-fn tools() -> PathBuf {
+pub(super) fn tools() -> PathBuf {
     match std::env::var_os("BASTIDE_TEST_MOUNT_TOOLS") {
         Some(given) => given.into(),
         None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/mount-tools"),

@@ -42,6 +42,9 @@ const PACKAGES: &[Package] = &[
     heavy("npm", "npm"),
     heavy("java", "default-jdk-headless"),
     heavy("chromium", "chromium"),
+    heavy("pkg-config", "pkg-config"),
+    // A header has no program; this path is looked for as it is.
+    heavy("/usr/include/fuse3/fuse.h", "libfuse3-dev"),
 ];
 
 /// The packages that are missing here.
