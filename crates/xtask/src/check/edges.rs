@@ -40,7 +40,7 @@ const ALLOWED: [(&str, &[&str]); 23] = [
             "bastide-sbx",
         ],
     ),
-    ("bastide-python", &["bastide", "bastide-docker", "bastide-local"]),
+    ("bastide-python", &["bastide", "bastide-docker", "bastide-guest-bin", "bastide-local"]),
     (
         "bastide-testkit",
         &["bastide", "bastide-archive", "bastide-egress", "bastide-model", "bastide-proto"],

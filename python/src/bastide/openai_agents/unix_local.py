@@ -1,7 +1,8 @@
 """A drop-in for `agents.sandbox.sandboxes.unix_local`: the same names, and commands that are confined.
 
 Workspaces are folders of this machine, as there. Commands have no network unless the client is made with
-`network="host"`, and see of the machine's files only the system and the workspace.
+`network="host"`, or with `allow=` or `policy=` for named places, and see of the machine's files only the system and the
+workspace.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -49,6 +50,7 @@ class UnixLocalSandboxSession(NativeSandboxSession):
     """A session whose workspace is a folder of this machine."""
 
     state: UnixLocalSandboxSessionState
+    _network_advice = "make the client with allow=['example.org', '@packages'] for named places, or network='host'"
     # Whether another client made the folder that is the workspace, for this session.
     _has_left_folder: bool = False
 
@@ -113,6 +115,8 @@ class UnixLocalSandboxClient(ClientBase[UnixLocalSandboxClientOptions | None]):
         inherit_host_environment: bool = False,
         host_environment_allowlist: Collection[str] | None = None,
         network: Literal["none", "host"] = "none",
+        policy: Mapping[str, Any] | None = None,
+        allow: Collection[str] = (),
         home: str | os.PathLike[str] | None = None,
     ) -> None:
         super().__init__(
@@ -122,10 +126,19 @@ class UnixLocalSandboxClient(ClientBase[UnixLocalSandboxClientOptions | None]):
             inherit_host_environment=inherit_host_environment,
             host_environment_allowlist=host_environment_allowlist,
         )
-        self._network = network
+        if network not in ("none", "host"):
+            raise ValueError(f"network={network!r} is neither 'none' nor 'host'")
+        if isinstance(allow, str):
+            raise TypeError("allow must be a collection of places")
+        self._machine_options: dict[str, Any] = {"network": network}
+        if policy is not None or allow:
+            if network != "none":
+                raise ValueError(f"network={network!r} has no policy: leave network out")
+            policy = None if policy is None else dict(policy)
+            self._machine_options = {"network": "policy", "policy": policy, "allow": list(allow)}
 
     def _options_of(self, state: UnixLocalSandboxSessionState) -> dict[str, Any]:
-        return {"network": self._network}
+        return dict(self._machine_options)
 
     def _settings(self, state: Any, options: dict[str, Any]) -> dict[str, Any]:
         settings = super()._settings(state, options)
