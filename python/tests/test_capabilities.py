@@ -8,11 +8,11 @@ from agents.sandbox import Manifest, SandboxAgent, SandboxRunConfig
 from agents.sandbox.capabilities import Capability, Filesystem, Shell, Skill, Skills
 from agents.sandbox.capabilities.skills import LocalDirLazySkillSource
 from agents.sandbox.entries import Dir, File, LocalDir
-from agents.sandbox.types import User
+from agents.sandbox.types import Group, Permissions, User
 from agents.testing import ScriptedModel, assistant_message, function_call
 from openai.types.responses import ResponseCustomToolCall
 
-from bastide import sync
+import bastide
 from bastide.openai_agents import BastideSandboxClient
 from bastide.openai_agents.unix_local import UnixLocalSandboxClient
 
@@ -44,13 +44,14 @@ class Told:
 
 
 async def run(client, *steps, config=None, **agent):
+    # Without a manifest of the agent's, capabilities have none to add to.
+    agent.setdefault("default_manifest", Manifest())
     model = ScriptedModel([*steps, [assistant_message("done", item_id="end")]])
     worker = SandboxAgent(name="worker", model=model, **agent)
     config = config or {"client": client}
     result = await Runner.run(worker, "go", run_config=RunConfig(sandbox=SandboxRunConfig(**config)))
     told = Told(result, model)
     assert told.final == "done"
-    # Nothing of it is left.
     return told
 
 
@@ -77,20 +78,19 @@ async def test_the_tools_of_files(client):
     assert "new\nadded" in told.outputs[1], told.outputs
 
 
-PIXEL = bytes.fromhex(
-    "89504e470d0a1a0a0000000d4948445200000001000000010804000000b51c0c020000000b4944415478da6364f80f00010501010027"
-    "18e3660000000049454e44ae426082"
+PIXEL = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII="
 )
 
 
 async def test_a_picture_is_looked_at(client):
     told = await run(
         client,
+        shell(f"echo {PIXEL} | base64 -d > a.png"),
         [function_call("view_image", {"path": "a.png"}, call_id="look")],
-        default_manifest=Manifest(entries={"a.png": File(content=PIXEL)}),
-        capabilities=[Filesystem()],
+        capabilities=[Shell(), Filesystem()],
     )
-    assert "image/png" in told.outputs[0], told.outputs
+    assert "image/png" in told.outputs[1], told.outputs
 
 
 def _skill(name):
@@ -176,21 +176,33 @@ async def test_capabilities_of_a_programs_own(client):
 
 async def test_agents_run_as_a_user():
     client = BastideSandboxClient()
+    worker = User(name="worker")
+    crew = Group(name="crew", users=[worker])
+    shared = Dir(group=crew, permissions=Permissions(group=7, directory=True))
     told = await run(
         client,
-        shell("id -un; echo mine > own.txt; stat -c %U own.txt seed", "who"),
-        patch("*** Begin Patch\n*** Add File: patched\n+text\n*** End Patch\n"),
-        shell("stat -c %U patched; cat patched", "patched"),
-        default_manifest=Manifest(entries={"seed": File(content=b"seed")}),
-        run_as=User(name="worker"),
+        shell("id -un; id -Gn; cd shared && echo mine > own && stat -c %U own", "who"),
+        shell("echo changed > seed", "seed"),
+        patch("*** Begin Patch\n*** Add File: shared/patched\n+text\n*** End Patch\n"),
+        shell("stat -c %U shared/patched; cat shared/patched seed", "patched"),
+        default_manifest=Manifest(
+            entries={"seed": File(content=b"seed"), "shared": shared}, users=[worker], groups=[crew]
+        ),
+        run_as=worker,
         capabilities=[Shell(), Filesystem()],
     )
-    said = told.outputs[0].split("Output:\n")[-1].split()
-    # Where a sandbox has one user only, that is what its name is.
-    assert said[0] == "worker", told.outputs
-    assert said[1] == "worker"
-    assert "text" in told.outputs[2]
-    assert "worker" in told.outputs[2], told.outputs
+    who, seed, _patch, patched = (said.split("Output:\n")[-1].split() for said in told.outputs)
+    assert who[0] == "worker" and "crew" in who and who[-1] == "worker", told.outputs
+    # What is not the user's stays as it is, for commands and for the tools of files.
+    assert "denied" in " ".join(seed)
+    assert patched == ["worker", "text", "seed"], told.outputs
+
+
+async def test_a_user_that_only_the_agent_names_is_made():
+    told = await run(
+        BastideSandboxClient(), shell("id -un"), run_as="solo", capabilities=[Shell()]
+    )
+    assert "solo" in told.outputs[0]
 
 
 async def test_the_users_of_a_manifest_are_apart():
@@ -228,7 +240,7 @@ async def test_runs_have_a_working_folder(client):
 async def test_a_working_folder_that_is_not_there_is_refused(client):
     with pytest.raises(Exception, match="does not exist"):
         await run(client, config={"client": client, "cwd": "nowhere"}, capabilities=[Shell()])
-    assert sync.list_sessions() == []
+    assert await bastide.list_sessions() == []
 
 
 async def test_a_live_session_is_shared_and_gets_what_capabilities_add(client):

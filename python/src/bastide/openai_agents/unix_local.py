@@ -171,8 +171,7 @@ class UnixLocalSandboxClient(ClientBase[UnixLocalSandboxClientOptions | None]):
         session_id = new_id()
         state = UnixLocalSandboxSessionState(
             session_id=session_id,
-            # The caller's stays as it is.
-            manifest=manifest.model_copy(deep=True) if manifest.root == DEFAULT_ROOT else manifest,
+            manifest=_own(manifest) if manifest.root == DEFAULT_ROOT else manifest,
             snapshot=resolve_snapshot(snapshot, str(session_id)),
             workspace_root_owned=manifest.root == DEFAULT_ROOT,
             exposed_ports=options.exposed_ports,
@@ -205,6 +204,21 @@ class UnixLocalSandboxClient(ClientBase[UnixLocalSandboxClientOptions | None]):
             state.workspace_root_owned = False
         result: SandboxSessionState = state
         return result
+
+
+def _own(manifest: Manifest) -> Manifest:
+    """A manifest of the session's own: what is added to it later is not added to the caller's. Entries are only read, and
+    copying each of ten thousand takes longer than laying them out.
+    """
+    own: Manifest = manifest.model_copy(
+        update={
+            "entries": dict(manifest.entries),
+            "users": list(manifest.users),
+            "groups": list(manifest.groups),
+            "environment": manifest.environment.model_copy(deep=True),
+        }
+    )
+    return own
 
 
 def _refuse_host_paths(manifest: Manifest) -> None:
