@@ -169,12 +169,11 @@ async def test_archives_of_ill_will_change_nothing(client, kind):
     session = await _started(client)
     try:
         before = await _tree(session)
-        name = "a.tar.gz" if "compressed" in kind else "a.tar"
         with pytest.raises(upstream.WorkspaceArchiveWriteError):
             await session.hydrate_workspace(io.BytesIO(ARCHIVES[kind]))
         assert await _tree(session) == before
         with pytest.raises(upstream.WorkspaceArchiveWriteError):
-            await session.extract(name, io.BytesIO(ARCHIVES[kind]))
+            await session.extract("a.tar", io.BytesIO(ARCHIVES[kind]))
         # The archive itself lies where it was put, as with the reference.
         assert (await session.exec("cat own")).stdout == b"own"
         assert not Path("/tmp/bastide-abs").exists() and not Path("/tmp/bastide-link").exists()

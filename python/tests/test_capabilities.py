@@ -184,7 +184,7 @@ async def test_agents_run_as_a_user():
         shell("id -un; id -Gn; cd shared && echo mine > own && stat -c %U own", "who"),
         shell("echo changed > seed", "seed"),
         patch("*** Begin Patch\n*** Add File: shared/patched\n+text\n*** End Patch\n"),
-        shell("stat -c %U shared/patched; cat shared/patched seed", "patched"),
+        shell("stat -c %U shared/patched; cat shared/patched; echo; cat seed", "patched"),
         default_manifest=Manifest(
             entries={"seed": File(content=b"seed"), "shared": shared}, users=[worker], groups=[crew]
         ),
