@@ -9,6 +9,9 @@ use std::{env, fs};
 /// What a tool around the outer cargo says that must not reach the inner one.
 const OUTER: [&str; 4] = ["RUSTFLAGS", "RUSTC", "RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER"];
 
+/// Names a program that has the others in it: what is built is installed with that one, and has none itself.
+const CARRIER: &str = "BASTIDE_CARRIER";
+
 /// How hard a program is compressed: it takes seconds, once for each build of it.
 const LEVEL: i32 = 19;
 
@@ -36,6 +39,7 @@ impl Program {
     pub(crate) fn embed_with(&self, flags: &[&str], words: &[&str]) -> Result<(), Box<dyn Error>> {
         let Self { package, variable, .. } = self;
         println!("cargo::rerun-if-env-changed={variable}");
+        println!("cargo::rerun-if-env-changed={CARRIER}");
         let out = PathBuf::from(env::var("OUT_DIR")?);
         let program = match env::var_os(variable) {
             Some(given) => {
@@ -48,8 +52,20 @@ impl Program {
             None => self.build(&out, flags, words)?,
         };
         let bytes = fs::read(&program)?;
-        let compressed = zstd::bulk::compress(&bytes, LEVEL)?;
+        let mut compressed = zstd::bulk::compress(&bytes, LEVEL)?;
+        let mut place = String::new();
+        if let Some(carrier) = env::var_os(CARRIER) {
+            let carrier = PathBuf::from(carrier);
+            println!("cargo::rerun-if-changed={}", carrier.display());
+            let offset = position(&fs::read(&carrier)?, &compressed);
+            let offset = offset.ok_or_else(|| {
+                format!("{} has no {package} of this build in it", carrier.display())
+            })?;
+            place = format!("{offset}:{}", compressed.len());
+            compressed.clear();
+        }
         fs::write(out.join(format!("{package}.zst")), compressed)?;
+        println!("cargo::rustc-env={variable}_PLACE={place}");
         println!("cargo::rustc-env={variable}_LENGTH={}", bytes.len());
         println!("cargo::rustc-env={variable}_HASH={}", blake3::hash(&bytes).to_hex());
         Ok(())
@@ -91,6 +107,13 @@ impl Program {
 fn is_outer(name: &OsStr) -> bool {
     let Some(name) = name.to_str() else { return false };
     OUTER.contains(&name) || (name.starts_with("CARGO_") && name != "CARGO_HOME")
+}
+
+/// Where in `all` the bytes `part` begin. They are compressed, so that few places begin as they do.
+fn position(all: &[u8], part: &[u8]) -> Option<usize> {
+    let (first, _) = part.split_first()?;
+    let starts = all.iter().enumerate().filter(|(_, byte)| *byte == first);
+    starts.map(|(at, _)| at).find(|at| all[*at..].starts_with(part))
 }
 
 /// The folder of the outer build; `OUT_DIR` is `target/PROFILE/build/NAME/out`. Programs are built beside its

@@ -4,9 +4,12 @@ import http.server
 import threading
 
 import pytest
+from pydantic import ValidationError
 
 import bastide
 from bastide import errors, sync
+from bastide.openai_agents import BastideSandboxClient, BastideSandboxClientOptions
+from bastide.openai_agents.unix_local import UnixLocalSandboxClient
 
 
 @pytest.fixture
@@ -94,3 +97,79 @@ async def test_what_makes_no_sense_is_refused_by_name(options, said):
         await bastide.Sandbox.create(**options)
     assert said in str(refused.value), refused.value
     assert "sk-hidden" not in str(refused.value)
+
+
+def _policy(port):
+    return {
+        "rules": [{"allow": "page.test", "ports": [port], "protocol": "http"}],
+        "hosts": {"page.test": "127.0.0.1"},
+    }
+
+
+@pytest.fixture(params=["bastide", "unix_local"])
+def with_policy(request):
+    """A client whose sessions have the network of a policy."""
+    if request.param == "unix_local":
+        return lambda policy: UnixLocalSandboxClient(policy=policy)
+    return lambda policy: BastideSandboxClient(options=BastideSandboxClientOptions(policy=policy))
+
+
+async def test_clients_of_the_sdk_take_a_policy(page, with_policy):
+    port, heard = page
+    client = with_policy(_policy(port))
+    session = await client.create(options=None)
+    try:
+        await session.start()
+        assert client.receipt(session)["network"] == "policy"
+        done = await session.exec(*get(port, "/a"), shell=False)
+        assert done.stdout == b"200\n", done.stderr
+        done = await session.exec("getent hosts elsewhere.test")
+        assert done.exit_code != 0
+        stored = client.serialize_session_state(session.state)
+    finally:
+        await client.delete(session)
+    # And they have it again when they are resumed.
+    again = await client.resume(client.deserialize_session_state(stored))
+    try:
+        await again.start()
+        done = await again.exec(*get(port, "/b"), shell=False)
+        assert done.stdout == b"200\n", done.stderr
+    finally:
+        await client.delete(again)
+    assert [path for path, _ in heard] == ["/a", "/b"]
+
+
+async def test_a_stored_state_brings_no_policy(page, tmp_path):
+    port, heard = page
+    maker = BastideSandboxClient(options=BastideSandboxClientOptions(policy=_policy(port)))
+    session = await maker.create()
+    stored = maker.serialize_session_state(session.state)
+    await maker.delete(session)
+    for change in ({"seal": None}, {"seal": "00"}, {}):
+        other = BastideSandboxClient(home=tmp_path / "home")
+        with pytest.raises(ValueError, match="a policy"):
+            await other.resume(other.deserialize_session_state({**stored, **change}))
+    assert heard == []
+
+
+def test_options_of_networks_that_contradict_each_other():
+    for wrong in (
+        {"network": "policy"},
+        {"network": "host", "allow": ("example.org",)},
+        {"network": "bridge", "policy": {}},
+    ):
+        with pytest.raises(ValidationError):
+            BastideSandboxClientOptions(**wrong)
+    with pytest.raises(ValueError):
+        UnixLocalSandboxClient(network="host", allow=["example.org"])
+    with pytest.raises(ValueError):
+        UnixLocalSandboxClient(network="bridge")
+    with pytest.raises(TypeError):
+        UnixLocalSandboxClient(allow="example.org")
+
+
+@pytest.mark.parametrize("policy", [{"rules": [{"alow": "x"}]}, {"nothing": 1}])
+async def test_a_policy_that_says_nothing_is_refused(with_policy, policy):
+    with pytest.raises(ValueError):
+        await with_policy(policy).create(options=None)
+    assert await bastide.list_sessions() == []

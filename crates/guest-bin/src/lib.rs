@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod carrier;
 mod pod;
 mod program;
 mod stamp;
@@ -10,6 +11,7 @@ mod unfinished;
 use std::io;
 use std::path::{Path, PathBuf};
 
+pub use carrier::carried_by;
 pub use pod::{PodFile, pod_files};
 pub use program::{EmbeddedProgram, InstalledProgram};
 
@@ -21,6 +23,7 @@ static GUEST: EmbeddedProgram = EmbeddedProgram::new(
     include_bytes!(concat!(env!("OUT_DIR"), "/bastide-guest.zst")),
     env!("BASTIDE_GUEST_LENGTH"),
     HASH,
+    env!("BASTIDE_GUEST_PLACE"),
 );
 
 /// A guest program on disk that is known to be the embedded one.

@@ -9,6 +9,7 @@ static LOADER: EmbeddedProgram = EmbeddedProgram::new(
     include_bytes!(concat!(env!("OUT_DIR"), "/bastide-loader.zst")),
     env!("BASTIDE_LOADER_LENGTH"),
     env!("BASTIDE_LOADER_HASH"),
+    env!("BASTIDE_LOADER_PLACE"),
 );
 
 /// A file that lies in the folder of the loader.

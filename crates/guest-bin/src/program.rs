@@ -8,6 +8,7 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use crate::carrier::{self, Place};
 use crate::stamp;
 use crate::unfinished::{Sync, Unfinished};
 
@@ -20,19 +21,23 @@ pub struct EmbeddedProgram {
     compressed: &'static [u8],
     length: &'static str,
     hash: &'static str,
+    /// Where another program has it, if it is not embedded here.
+    place: &'static str,
     unpacked: OnceLock<Vec<u8>>,
 }
 
 impl EmbeddedProgram {
-    /// A program with its length in bytes, in decimal, and its BLAKE3 hash, in hexadecimal.
+    /// A program with its length in bytes, in decimal, its BLAKE3 hash, in hexadecimal, and where
+    /// [another program](crate::carried_by) has it if it is not embedded here.
     #[must_use]
     pub const fn new(
         name: &'static str,
         compressed: &'static [u8],
         length: &'static str,
         hash: &'static str,
+        place: &'static str,
     ) -> Self {
-        Self { name, compressed, length, hash, unpacked: OnceLock::new() }
+        Self { name, compressed, length, hash, place, unpacked: OnceLock::new() }
     }
 
     /// The program as it is embedded, by zstd.
@@ -44,13 +49,16 @@ impl EmbeddedProgram {
     ///
     /// # Errors
     ///
-    /// Fails if what embeds it is damaged.
+    /// Fails if what embeds it is damaged, or what carries it is not there.
     pub fn bytes(&self) -> io::Result<&[u8]> {
         if let Some(bytes) = self.unpacked.get() {
             return Ok(bytes);
         }
         let length = self.length.parse().map_err(io::Error::other)?;
-        let bytes = zstd::bulk::decompress(self.compressed, length)?;
+        let bytes = match Place::parse(self.place)? {
+            None => zstd::bulk::decompress(self.compressed, length)?,
+            Some(place) => place.read(self.name, length, self.hash, &carrier::carriers())?,
+        };
         Ok(self.unpacked.get_or_init(|| bytes))
     }
 

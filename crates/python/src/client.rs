@@ -18,7 +18,7 @@ use crate::bridge::call;
 use crate::runtime::{self, Held};
 use crate::session::NativeSession;
 use crate::settings::{self, Settings};
-use crate::{convert, errors};
+use crate::{convert, errors, journal};
 
 /// Sessions of one home on one backend.
 #[pyclass(frozen, name = "Client", module = "bastide._native")]
@@ -125,6 +125,31 @@ impl NativeClient {
         let client = self.client.get()?.clone();
         let id = client.find(id).map_err(|error| errors::raise(py, &error, "attach"))?;
         call(py, "attach", async move { client.attach(&id).await }, session)
+    }
+
+    /// Sessions that begin with the files of a running one, as they are now or were at a point.
+    #[pyo3(signature = (session, count, at=None))]
+    fn fork(
+        &self,
+        py: Python<'_>,
+        session: &NativeSession,
+        count: usize,
+        at: Option<String>,
+    ) -> PyResult<Py<PyAny>> {
+        let (client, from) = (self.client.get()?.clone(), session.share()?);
+        let work = async move { client.fork(&from, count, at.as_deref()).await };
+        call(py, "create", work, |py, forks| {
+            let forks: PyResult<Vec<_>> =
+                forks.into_iter().map(|fork| self::session(py, fork)).collect();
+            convert::plain(py, forks?)
+        })
+    }
+
+    /// The points of a session.
+    fn log(&self, py: Python<'_>, id: &str) -> PyResult<Py<PyAny>> {
+        let client = self.client.get()?.clone();
+        let id = parsed(py, id)?;
+        call(py, "log", async move { client.log(&id) }, journal::log)
     }
 
     /// Removes a session, in whatever state it is. Says whether there was one.

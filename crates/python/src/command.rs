@@ -14,7 +14,8 @@ use crate::errors;
 /// Variables of one command.
 pub(crate) type Env = Vec<(OsString, OsString)>;
 
-fn seconds(timeout: f64) -> Duration {
+/// A time in seconds, as Python has it.
+pub(crate) fn seconds(timeout: f64) -> Duration {
     // A deadline beyond all time is none that anybody would see pass.
     Duration::try_from_secs_f64(timeout.max(0.0)).unwrap_or(Duration::from_secs(1 << 40))
 }

@@ -6,6 +6,7 @@ mod command;
 mod convert;
 mod download;
 mod errors;
+mod journal;
 mod parcel;
 mod process;
 mod reading;
@@ -26,13 +27,15 @@ mod _native {
     #[pymodule_export]
     use crate::client::NativeClient;
     #[pymodule_export]
+    use crate::journal::{checkpoint, diff, lease, merge, redo, restore_path, undo};
+    #[pymodule_export]
     use crate::process::NativeProcess;
     #[pymodule_export]
     use crate::runtime::{after_fork_in_child, after_fork_in_parent, before_fork};
     #[pymodule_export]
     use crate::session::NativeSession;
     #[pymodule_export]
-    use crate::settings::{error_classes, keyed_hash};
+    use crate::settings::{carried_by, error_classes, keyed_hash};
     #[pymodule_export]
     use crate::store::NativeStore;
 }

@@ -100,7 +100,14 @@ impl NativeSession {
         if let Some(limit) = output_limit {
             wanted = wanted.output_limit(limit);
         }
-        call(py, "exec", async move { session.exec(wanted).await }, output)
+        let work = async move {
+            match session.exec(wanted).await {
+                Ok(done) => Ok(done),
+                // It may have ended with its lease.
+                Err(error) => Err(session.explain(error).await),
+            }
+        };
+        call(py, "exec", work, output)
     }
 
     /// Starts a command whose output is read while it runs.

@@ -9,9 +9,14 @@ use bastide::model::document::Format;
 use bastide::model::error::CLASSES;
 use bastide::model::policy::Policy;
 use bastide::model::{Manifest, Registry, lax};
-use bastide::{CreateOptions, GitFetch, GitOptions, Isolation, NetworkAccess, Result, SessionId};
+use bastide::{
+    CreateOptions, GitFetch, GitOptions, Isolation, JournalOptions, LeaseOptions, NetworkAccess,
+    Result, SessionId,
+};
 use pyo3::prelude::*;
 use serde_json::Value;
+
+use crate::command::seconds;
 
 /// A session that is not made yet.
 pub(crate) struct Settings {
@@ -47,6 +52,9 @@ impl Settings {
         options.base_dir = value["base_dir"].as_str().map(PathBuf::from);
         options.git = git(&value);
         options.unix_local = word(&value, "unix_local")?.unwrap_or(false);
+        let journal: bool = word(&value, "journal")?.unwrap_or(false);
+        options.journal = journal.then(|| JournalOptions::default().commands());
+        options.lease = lease(&value)?;
         Ok(Self { manifest, options, starts: word(&value, "starts")?.unwrap_or(false) })
     }
 }
@@ -90,6 +98,18 @@ fn policy(value: &Value) -> Result<Option<Policy>> {
     let secrets: Vec<_> =
         secrets.iter().map(|(name, source)| (name.as_str(), source.as_str())).collect();
     with_words(policy, &allow, &secrets).map(Some).map_err(refused)
+}
+
+/// When the session ends by itself: after so many seconds, or so many in which nothing happens.
+fn lease(value: &Value) -> Result<Option<LeaseOptions>> {
+    let (ttl, idle) = (word::<f64>(value, "ttl")?, word::<f64>(value, "idle")?);
+    if ttl.is_none() && idle.is_none() {
+        return Ok(None);
+    }
+    let mut lease = LeaseOptions::default().then(word(value, "then")?.unwrap_or_default());
+    lease.ttl = ttl.map(seconds);
+    lease.idle = idle.map(seconds);
+    Ok(Some(lease))
 }
 
 fn git(value: &Value) -> GitOptions {
@@ -141,6 +161,17 @@ pub(crate) fn error_classes() -> Vec<ClassRow> {
         (row.name, row.base.map(|base| base.name()), row.code, row.op, row.retryable)
     };
     CLASSES.iter().map(row).collect()
+}
+
+/// Has the programs this library does not have in it read from the one that `find` leads to: it gives the paths to look
+/// at, and is asked when one has to be unpacked.
+#[pyfunction]
+pub(crate) fn carried_by(find: Py<PyAny>) {
+    bastide_guest_bin::carried_by(move || {
+        let found = |py| find.call0(py).ok()?.extract::<Vec<PathBuf>>(py).ok();
+        // An interpreter that ends tells nothing any more.
+        Python::try_attach(found).flatten().unwrap_or_default()
+    });
 }
 
 /// A keyed BLAKE3, in hexadecimal digits.

@@ -15,6 +15,7 @@ static SIDECAR: EmbeddedProgram = EmbeddedProgram::new(
     include_bytes!(concat!(env!("OUT_DIR"), "/bastide-sidecar.zst")),
     env!("BASTIDE_SIDECAR_LENGTH"),
     env!("BASTIDE_SIDECAR_HASH"),
+    env!("BASTIDE_SIDECAR_PLACE"),
 );
 
 /// The sidecar program of a backend, unpacked when it is first asked for.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::bench::reference;
-use crate::shell::{Outcome, built_task, run as run_command, step, works};
+use crate::shell::{Outcome, built_task, run as run_command, say, step, top, works};
 use crate::test::engine::Engine;
 use crate::test::privileges::Account;
 
@@ -84,6 +84,11 @@ fn pass_on(arguments: &Arguments, python: &Path, command: &mut Command) {
 /// Runs them as somebody who is not root.
 fn run_as_user(arguments: &Arguments, task: &Command, python: &Path) -> Outcome {
     let account = Account::create()?;
+    let scenarios = top().join("crates/testkit/data/live");
+    if !works(Command::new("ls").arg(&scenarios).uid(account.uid).gid(account.gid)) {
+        say(&format!("skipped: an ordinary user cannot look into {}", scenarios.display()));
+        return Ok(());
+    }
     let (python, packages) = interpreter(python, &account)?;
     // The build folder may lie where the user cannot look.
     let folder = tempfile::Builder::new().prefix("bastide-live-user-").tempdir()?;

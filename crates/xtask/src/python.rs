@@ -1,5 +1,6 @@
 //! `cargo xtask python`: builds the Python package and runs its tests, the reference's among them.
 
+mod ordinary;
 mod wheel;
 
 use std::fs;
@@ -77,6 +78,8 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     if arguments.only.is_some() {
         return Ok(());
     }
+    step("attacks through Python, as an ordinary user");
+    ordinary::attacks(&python)?;
     step("types of the Python package");
     let mypy = ["-m", "mypy", "--config-file", "pyproject.toml", "-p", "bastide"];
     run_command(Command::new(&python).args(mypy))?;
@@ -112,7 +115,8 @@ fn environment(folder: &Path) -> Outcome<PathBuf> {
 fn install_build(python: &Path) -> Outcome {
     step("the package, as the workspace builds it");
     let build = ["build", "--workspace", "--lib", "--bin", "bastide", "--locked"];
-    run_command(&mut cargo(&build))?;
+    // With a test among it, dependencies have the features that all tests have, and are those that were built for them.
+    run_command(cargo(&build).args(["--test", "loader"]))?;
     install_built(python, &top().join("target/debug"))
 }
 

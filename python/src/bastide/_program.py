@@ -6,26 +6,50 @@ import json
 import os
 import shutil
 import subprocess
+from pathlib import Path
 from typing import Any
 
+from . import _native
 from .errors import Internal, Unsupported
 
 # It makes a sandbox of each kind, on machines that may be busy.
 _PATIENCE = 300
 
 
-def program() -> str:
-    """Where the program is: beside the interpreter, else wherever it is found."""
+def places() -> list[str]:
+    """Where the program may be: where the package says that it was put, beside the interpreter, or on the search path."""
     import sysconfig
+    from importlib.metadata import PackageNotFoundError, files
 
-    beside = os.path.join(sysconfig.get_path("scripts"), "bastide")
-    found = beside if os.access(beside, os.X_OK) else shutil.which("bastide")
-    if found is None:
-        raise Unsupported(
-            f"the program `bastide` is not in {os.path.dirname(beside)}",
-            hint="install the package from its wheel",
-        )
-    return found
+    found: list[str] = []
+    try:
+        for file in files("bastide") or ():
+            if file.name == "bastide" and file.parts[-2:-1] == ("bin",):
+                found.append(os.path.normpath(str(file.locate())))
+    except PackageNotFoundError:
+        # A copy of the sources has no record of what was installed.
+        pass
+    found.append(os.path.join(sysconfig.get_path("scripts"), "bastide"))
+    # `pip install --target` puts it beside the package.
+    found.append(str(Path(__file__).parent.parent / "bin" / "bastide"))
+    found.extend(filter(None, [shutil.which("bastide")]))
+    return list(dict.fromkeys(found))
+
+
+# It has the guest in it, and the extension of a wheel has none.
+_native.carried_by(places)
+
+
+def program() -> str:
+    """Where the program is."""
+    looked_at = places()
+    for place in looked_at:
+        if os.access(place, os.X_OK):
+            return place
+    raise Unsupported(
+        f"the program `bastide` is at none of {', '.join(looked_at)}",
+        hint="install the package from its wheel",
+    )
 
 
 def examine(home: str) -> dict[str, Any]:

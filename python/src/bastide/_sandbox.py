@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import re
 import stat
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,14 +12,10 @@ from types import TracebackType
 from typing import Any, Literal
 
 from . import _native
-from ._home import home_folder, native_client, shared_environment
+from ._home import home_folder, native_client
+from ._process import Process
 from ._program import examine
-from .errors import InvalidInput
-
-PathLike = str | os.PathLike[str]
-
-_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-
+from ._settings import PathLike, Time, seconds_of, settings_of
 
 @dataclass(frozen=True)
 class Done:
@@ -51,80 +45,6 @@ class Entry:
     kind: str
 
 
-def _bytes_of(size: int | str | None) -> int | None:
-    if size is None or isinstance(size, int):
-        return size
-    found = re.fullmatch(r"\s*(\d+)\s*([kmgt]?)(?:i?b)?\s*", size.lower())
-    if found is None:
-        raise InvalidInput(f"{size!r} is no size", hint="write it as in 512m or 1g")
-    return int(found[1]) * _UNITS[found[2]]
-
-
-def _settings(
-    manifest: PathLike | Mapping[str, Any] | None,
-    *,
-    backend: str,
-    image: str | None,
-    network: str,
-    isolation: str,
-    nested_sandbox: bool,
-    memory: int | str | None,
-    pids: int | None,
-    cpus: float | None,
-    disk: int | str | None,
-    env: Mapping[str, str] | None,
-    workspace: PathLike | None,
-    policy: PathLike | Mapping[str, Any] | None,
-    allow: Sequence[str],
-    secrets: Mapping[str, str] | None,
-    keep: bool,
-) -> str:
-    if backend not in ("local", "docker"):
-        raise InvalidInput(f"there is no backend {backend!r}", hint="it is `local` or `docker`")
-    if (image is not None) != (backend == "docker"):
-        raise InvalidInput("an image and the backend `docker` belong together")
-    if any(not isinstance(value, str) for value in (env or {}).values()):
-        raise InvalidInput("the values of env have to be text")
-    settings: dict[str, Any] = {
-        "network": network,
-        "isolation": isolation,
-        "nested_sandbox": nested_sandbox,
-        "memory": _bytes_of(memory),
-        "pids": pids,
-        "cpu_millis": None if cpus is None else round(cpus * 1000),
-        "disk": _bytes_of(disk),
-        "env": {**(shared_environment() if backend == "local" else {}), **(env or {})},
-        "tied": not keep,
-        "starts": True,
-        "manifest": {},
-        "base_dir": os.getcwd(),
-    }
-    if isinstance(allow, str):
-        raise InvalidInput("allow is a list of places", hint=f"write allow=[{allow!r}]")
-    if policy is not None or allow or secrets:
-        settings["network"] = "policy" if network == "none" else network
-        settings["allow"] = list(allow)
-        settings["secrets"] = dict(secrets or {})
-    if isinstance(policy, Mapping):
-        settings["policy"] = dict(policy)
-    elif policy is not None:
-        path = Path(policy).absolute()
-        settings["policy_name"] = os.fspath(path)
-        settings["policy_text"] = path.read_text()
-    if isinstance(manifest, Mapping):
-        settings["manifest"] = dict(manifest)
-    elif manifest is not None:
-        path = Path(manifest).absolute()
-        settings["manifest_name"] = os.fspath(path)
-        settings["manifest_text"] = path.read_text()
-        settings["base_dir"] = os.fspath(path.parent)
-    if workspace is not None:
-        if manifest is not None:
-            raise InvalidInput("give either a manifest with a `root` or a workspace")
-        settings["manifest"] = {"root": os.path.abspath(os.fspath(workspace))}
-    return json.dumps(settings)
-
-
 def _make_folder(path: Path) -> None:
     """Makes a folder beneath one that is copied to, and follows no link that has its name."""
     try:
@@ -132,65 +52,6 @@ def _make_folder(path: Path) -> None:
     except FileExistsError:
         if path.is_symlink() or not path.is_dir():
             raise
-
-
-class Process:
-    """A command whose output is read while it runs, with a terminal or without."""
-
-    def __init__(self, native: _native.Process) -> None:
-        self._native = native
-        self.exit_code: int | None = None
-        self.reason: str | None = None
-        #: What a reader was told in the moment it was cancelled.
-        self._untold: list[Any] = []
-
-    def __aiter__(self) -> AsyncIterator[tuple[Literal["stdout", "stderr"], bytes]]:
-        return self._read()
-
-    async def _read(self) -> AsyncIterator[tuple[Literal["stdout", "stderr"], bytes]]:
-        while self.exit_code is None:
-            said = self._untold.pop(0) if self._untold else await self._next()
-            if said is None:
-                # Somebody else who listens was told it.
-                continue
-            kind, data = said
-            if kind == "exit":
-                self.exit_code, self.reason, _detail = data
-            else:
-                yield kind, data
-
-    async def _next(self) -> Any:
-        # A future where a loop runs; elsewhere it is waited for at once.
-        answer = self._native.next()
-        try:
-            return await answer
-        except asyncio.CancelledError:
-            # The answer may be there already, and this task not have heard it yet.
-            if isinstance(answer, asyncio.Future) and answer.done() and not answer.cancelled():
-                if answer.exception() is None:
-                    self._untold.append(answer.result())
-            raise
-
-    async def write(self, data: bytes | str) -> None:
-        """Writes to its standard input, or types on its terminal."""
-        await self._native.write(data.encode() if isinstance(data, str) else data)
-
-    async def close_input(self) -> None:
-        await self._native.close_input()
-
-    async def resize(self, rows: int, columns: int) -> None:
-        await self._native.resize(rows, columns)
-
-    async def end(self) -> None:
-        """Ends it with everything descended from it."""
-        await self._native.end()
-
-    async def __aenter__(self) -> Process:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        if self.exit_code is None:
-            await self.end()
 
 
 class Sandbox:
@@ -222,6 +83,10 @@ class Sandbox:
         disk: int | str | None = None,
         env: Mapping[str, str] | None = None,
         workspace: PathLike | None = None,
+        journal: bool = False,
+        ttl: Time | None = None,
+        idle: Time | None = None,
+        then: Literal["stop", "delete"] = "stop",
         home: PathLike | None = None,
         keep: bool = False,
         audit: bool = False,
@@ -232,8 +97,12 @@ class Sandbox:
         "db.example.org:5432", "@packages"]`) one that leads there and nowhere else. `secrets` stay outside and go to
         one host each: `{"OPENAI_API_KEY": "env:OPENAI_API_KEY@api.openai.com"}`; inside, the variable holds a
         placeholder.
+
+        With `journal`, every command is a point that `undo` goes back to. With `ttl` or `idle` (seconds, or a
+        `timedelta`) it ends by itself: after that time, or after so much of it in which nothing happens; `then` says
+        whether its files stay.
         """
-        settings = _settings(
+        settings = settings_of(
             manifest,
             backend=backend,
             image=image,
@@ -249,6 +118,10 @@ class Sandbox:
             policy=policy,
             allow=allow,
             secrets=secrets,
+            journal=journal,
+            ttl=ttl,
+            idle=idle,
+            then=then,
             keep=keep,
         )
         folder = home_folder(home)
@@ -429,6 +302,63 @@ class Sandbox:
     async def restore(self, name: str) -> None:
         """Makes the workspace what it was when the snapshot was saved."""
         await _native.Store(self._home).restore(self._session, name)
+
+    async def checkpoint(self, name: str | None = None) -> dict[str, Any]:
+        """Makes a point of the workspace as it is now, under a name if one is given."""
+        return await _native.checkpoint(self._session, name)
+
+    async def log(self) -> dict[str, Any]:
+        """The points of the workspace, oldest first."""
+        return await self._client.log(self.id)
+
+    async def diff(self, range: str | None = None, path: str | None = None) -> dict[str, Any]:
+        """What is different between two points: `A..B`, `A` for what is there now, nothing for what `undo` would take
+        back.
+        """
+        return await _native.diff(self._session, range, path)
+
+    async def undo(self, steps: int = 1) -> dict[str, Any]:
+        """Makes the workspace what it was before the last commands, or at the last checkpoint. Processes end."""
+        return await _native.undo(self._session, steps)
+
+    async def redo(self) -> dict[str, Any]:
+        """Takes the last undo back."""
+        return await _native.redo(self._session)
+
+    async def restore_path(self, path: PathLike, point: str) -> dict[str, Any]:
+        """Makes a file or a folder what it was at a point, and leaves everything else alone."""
+        return await _native.restore_path(self._session, os.fspath(path), point)
+
+    async def fork(self, count: int = 1, *, at: str | None = None) -> list[Sandbox]:
+        """Sandboxes that begin with the files of this one, as they are now or were at a point."""
+        forks = []
+        for session in await self._client.fork(self._session, count, at):
+            fork = Sandbox(self._client, session, self._home)
+            # It goes when it is closed, as this one does.
+            fork._keeps = self._keeps
+            forks.append(fork)
+        return forks
+
+    async def merge(self, fork: Sandbox) -> dict[str, Any]:
+        """Takes over what was changed in a fork; what both changed stays, and the fork's lies beside it."""
+        return await _native.merge(self._session, fork._session)
+
+    async def lease(self) -> dict[str, Any]:
+        """How many seconds are left, after how many in which nothing happens it ends, and what happens then."""
+        return await _native.lease(self._session)
+
+    async def change_lease(
+        self,
+        *,
+        ttl: Time | None = None,
+        idle: Time | None = None,
+        then: Literal["stop", "delete"] | None = None,
+        forget: bool = False,
+    ) -> dict[str, Any]:
+        """Gives it another lease from now on; what is not said stays as it is, unless that is to be forgotten."""
+        return await _native.lease(
+            self._session, ttl=seconds_of(ttl), idle=seconds_of(idle), then=then, forget=forget
+        )
 
     async def detach(self) -> str:
         """Has it live on without this program. Its name is what `attach` takes."""

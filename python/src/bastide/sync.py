@@ -9,7 +9,8 @@ from typing import Any, Literal, TypeVar
 from . import _sandbox
 from ._home import home_folder
 from ._program import examine
-from ._sandbox import Done, Entry, PathLike
+from ._sandbox import Done, Entry
+from ._settings import PathLike, Time
 
 T = TypeVar("T")
 
@@ -199,6 +200,43 @@ class Sandbox:
 
     def restore(self, name: str) -> None:
         _wait(self._inner.restore(name))
+
+    def checkpoint(self, name: str | None = None) -> dict[str, Any]:
+        return _wait(self._inner.checkpoint(name))
+
+    def log(self) -> dict[str, Any]:
+        return _wait(self._inner.log())
+
+    def diff(self, range: str | None = None, path: str | None = None) -> dict[str, Any]:
+        return _wait(self._inner.diff(range, path))
+
+    def undo(self, steps: int = 1) -> dict[str, Any]:
+        return _wait(self._inner.undo(steps))
+
+    def redo(self) -> dict[str, Any]:
+        return _wait(self._inner.redo())
+
+    def restore_path(self, path: PathLike, point: str) -> dict[str, Any]:
+        return _wait(self._inner.restore_path(path, point))
+
+    def fork(self, count: int = 1, *, at: str | None = None) -> list[Sandbox]:
+        return [Sandbox(fork) for fork in _wait(self._inner.fork(count, at=at))]
+
+    def merge(self, fork: Sandbox) -> dict[str, Any]:
+        return _wait(self._inner.merge(fork._inner))
+
+    def lease(self) -> dict[str, Any]:
+        return _wait(self._inner.lease())
+
+    def change_lease(
+        self,
+        *,
+        ttl: Time | None = None,
+        idle: Time | None = None,
+        then: Literal["stop", "delete"] | None = None,
+        forget: bool = False,
+    ) -> dict[str, Any]:
+        return _wait(self._inner.change_lease(ttl=ttl, idle=idle, then=then, forget=forget))
 
     def detach(self) -> str:
         return _wait(self._inner.detach())

@@ -40,7 +40,7 @@ const ALLOWED: [(&str, &[&str]); 24] = [
             "bastide-sbx",
         ],
     ),
-    ("bastide-python", &["bastide", "bastide-docker", "bastide-local"]),
+    ("bastide-python", &["bastide", "bastide-docker", "bastide-guest-bin", "bastide-local"]),
     (
         "bastide-testkit",
         &[

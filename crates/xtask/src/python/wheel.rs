@@ -19,14 +19,29 @@ const MOST_BYTES: u64 = 24 << 20;
 
 /// What a wheel has to do in an environment that has nothing else.
 const USE: &str = "
-import subprocess, sys, sysconfig
+import os, shutil, subprocess, sys, sysconfig, tempfile
+import bastide
 from bastide import sync
-with sync.Sandbox.create() as box:
-    assert box.run('echo hi').stdout == b'hi\\n'
 program = sysconfig.get_path('scripts') + '/bastide'
 assert open(program, 'rb').read(4) == b'\\x7fELF', 'the command is no native program'
-subprocess.run([program, '--version'], check=True)
+os.rename(program, program + '.away')
+try:
+    sync.Sandbox.create()
+    raise SystemExit('the extension has a guest of its own: it is in the wheel twice')
+except bastide.BastideError as error:
+    assert program in str(error), error
+os.rename(program + '.away', program)
+with sync.Sandbox.create() as box:
+    assert box.run('echo hi').stdout == b'hi\\n'
+with sync.Sandbox.create(allow=['example.org']) as box:
+    assert box.receipt['network'] == 'policy'
 assert sync.doctor()['rungs']
+with tempfile.TemporaryDirectory() as folder:
+    # Alone, with nothing beside it.
+    alone = shutil.copy(program, folder)
+    run = [alone, 'run', '--', 'echo', 'hi']
+    environment = {'BASTIDE_HOME': folder + '/home', 'PATH': os.environ['PATH']}
+    assert subprocess.run(run, env=environment, check=True, capture_output=True).stdout == b'hi\\n'
 print(sys.version.split()[0], 'uses it')
 ";
 
@@ -69,16 +84,18 @@ fn build(folder: &Path, python: &Path, profile: &str) -> Outcome<PathBuf> {
     let settings = [
         ("PATH", PathBuf::from(search)),
         ("BASTIDE_GUEST", statics("guest", "bastide-guest")),
+        ("BASTIDE_LOADER", statics("guest", "bastide-loader")),
         ("BASTIDE_SIDECAR", statics(others, "bastide-sidecar")),
     ];
     let target = format!("{TARGET}.{LIBC}");
-    let program = ["zigbuild", "--locked", "--profile", profile, "-p", "bastide-cli", "--target"];
-    run_command(cargo(&program).arg(target).envs(settings.clone()))?;
+    let zigbuild = ["zigbuild", "--locked", "--profile", profile, "-p", "bastide-cli", "--target"];
+    run_command(cargo(&zigbuild).arg(target).envs(settings.clone()))?;
     let scripts = folder.join("data/scripts");
     fs::create_dir_all(&scripts)?;
     let built = if profile == "dev" { "debug" } else { profile };
     let built = top().join("target").join(TARGET).join(built).join("bastide");
-    run_command(Command::new("strip").arg("-o").arg(scripts.join("bastide")).arg(built))?;
+    let program = scripts.join("bastide");
+    run_command(Command::new("strip").arg("-o").arg(&program).arg(built))?;
     let wheels = folder.join("wheels");
     if wheels.exists() {
         fs::remove_dir_all(&wheels)?;
@@ -90,7 +107,9 @@ fn build(folder: &Path, python: &Path, profile: &str) -> Outcome<PathBuf> {
         .args(["--profile", profile, "--compatibility", &compatibility])
         .args(["-m", "crates/python/Cargo.toml", "--out"])
         .arg(&wheels)
-        .envs(settings);
+        .envs(settings)
+        // What the program has in it, the extension reads from there.
+        .env("BASTIDE_CARRIER", program);
     run_command(&mut maturin)?;
     let wheel = fs::read_dir(&wheels)?.next().ok_or("maturin built nothing")??;
     Ok(wheel.path())

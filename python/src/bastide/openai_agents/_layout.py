@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agents.sandbox.entries import BaseEntry, Mount, resolve_workspace_path
+from agents.sandbox.entries import BaseEntry, Dir, Mount, resolve_workspace_path
 from agents.sandbox.errors import MountConfigError, WorkspaceArchiveWriteError
 from agents.sandbox.manifest import Manifest
 from agents.sandbox.materialization import MaterializationResult, MaterializedFile
@@ -23,6 +23,16 @@ from ._mounts import check_mounts, has_mounts, mount_entries, mounts
 from ._parcel import parcel
 from ._snapshot import BastideSnapshot
 from ._source import source
+
+
+def _has_transient(entries: Mapping[Any, BaseEntry]) -> bool:
+    """Whether anything among entries, or in folders among them, is in no snapshot."""
+    return any(
+        entry.ephemeral
+        or isinstance(entry, Mount)
+        or (isinstance(entry, Dir) and _has_transient(entry.children))
+        for entry in entries.values()
+    )
 
 
 class LayoutSession(FilesSession):
@@ -128,6 +138,13 @@ class LayoutSession(FilesSession):
             )
         except BastideError as error:
             raise upstream_error(error, "start", path=manifest.root) from error
+
+    def _persist_workspace_skip_relpaths(self) -> set[Path]:
+        if _has_transient(self.state.manifest.entries):
+            skipped: set[Path] = super()._persist_workspace_skip_relpaths()
+            return skipped
+        # Ten thousand paths are not looked at where there is nothing to leave out.
+        return set(self._runtime_persist_workspace_skip_relpaths or ())
 
     def _skipped(self) -> list[str]:
         # Mounts are in no snapshot anyway.

@@ -29,7 +29,7 @@ _PROVIDERS: tuple[type[Mount], ...] = (S3Mount, R2Mount, GCSMount, AzureBlobMoun
 
 
 class BastideHostMountStrategy(MountStrategyBase):
-    """Mounts from outside the sandbox, which sees files and no keys. Local sandboxes only."""
+    """Mounts from outside the sandbox, which sees files and no keys."""
 
     type: Literal["host"] = "host"
 
@@ -97,14 +97,12 @@ def has_mounts(manifest: Manifest) -> bool:
     return next(mounts(manifest.entries), None) is not None
 
 
-def check_mounts(manifest: Manifest, *, backend: str = "local") -> None:
+def check_mounts(manifest: Manifest) -> None:
     """Refuses what cannot be mounted, before anything is made."""
     for mount in mounts(manifest.entries):
-        if type(mount.mount_strategy) is not BastideHostMountStrategy or backend != "local":
+        if type(mount.mount_strategy) is not BastideHostMountStrategy:
             raise MountConfigError(
-                message="local sandboxes are mounted into by the strategy `host` alone"
-                if backend == "local"
-                else "containers made from Python cannot mount storage",
+                message="sandboxes are mounted into by the strategy `host` alone",
                 context={"backend": "bastide", "mount_type": mount.type},
             )
 
@@ -115,12 +113,13 @@ def mount_entries(manifest: Manifest) -> dict[str, Any]:
 
     def walk(entries: Mapping[Any, BaseEntry], prefix: PurePath) -> None:
         for key, entry in entries.items():
-            place = prefix / Manifest._coerce_rel_path(key)
+            # Most are neither, and paths take longer than all the rest.
             if isinstance(entry, Mount):
                 if type(entry.mount_strategy) is BastideHostMountStrategy:
+                    place = prefix / Manifest._coerce_rel_path(key)
                     found[place.as_posix()] = entry.model_dump(mode="json")
             elif isinstance(entry, Dir):
-                walk(entry.children, place)
+                walk(entry.children, prefix / Manifest._coerce_rel_path(key))
 
     walk(manifest.entries, PurePath())
     return found

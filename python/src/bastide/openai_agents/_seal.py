@@ -91,7 +91,8 @@ def check(home: str, state: Any, given: Any, default_root: str) -> bool:
     default = given.model_dump(mode="json")
     for name, value in asked["options"].items():
         if value != default[name]:
-            wanted.append(f"{name}={value!r}")
+            # A policy says where secrets come from.
+            wanted.append("a policy" if name == "policy" else f"{name}={value!r}")
     if asked["snapshot"]["type"] not in ("noop",):
         wanted.append(f"a snapshot of type {asked['snapshot']['type']!r}")
     wanted.extend(f"a source at {path!r}" for path, _shown in asked["entries"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import logging
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,6 +31,8 @@ from ._layout import LayoutSession
 from ._machine import user_name
 from ._mounts import check_mounts
 from ._source import length, source
+
+_log = logging.getLogger("bastide")
 
 # What resolvers and clients say where there is no network.
 _NO_NETWORK = (
@@ -70,6 +73,9 @@ class BastidePtyExecUpdate(PtyExecUpdate):
 class NativeSandboxSession(LayoutSession):
     """A session of the extension behind the SDK's interface."""
 
+    _network_advice: str = ""
+    # Whether it was said once that there is no network.
+    _is_told: bool = False
     # Whether its workspace was saved since it was started.
     _is_saved: bool = False
 
@@ -234,7 +240,12 @@ class NativeSandboxSession(LayoutSession):
             return None
         if native.receipt.get("network") != "none":
             return None
-        return "this sandbox has no network; make it with network='host' to give it the host's"
+        hint = f"this sandbox has no network; {self._network_advice}"
+        if not self._is_told:
+            # Whoever runs agents sees what their tools said, and not what is known besides.
+            self._is_told = True
+            _log.warning("session %s: %s", self.state.session_id.hex, hint)
+        return hint
 
     async def pty_exec_start(
         self,

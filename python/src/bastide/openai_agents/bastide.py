@@ -29,7 +29,10 @@ class BastideSandboxClientOptions(BaseSandboxClientOptions):
     exposed_ports: tuple[int, ...] = ()
     backend: Literal["local", "docker"] = "local"
     image: str | None = None
-    network: Literal["none", "bridge", "host"] = "none"
+    network: Literal["none", "bridge", "host", "policy"] = "none"
+    #: Where a network with a policy leads: the document, or a few words for it.
+    policy: dict[str, Any] | None = None
+    allow: tuple[str, ...] = ()
     isolation: Literal["auto", "namespaces", "landlock", "unconfined"] = "auto"
     nested_sandbox: bool = False
     memory: int | None = Field(default=None, gt=0)
@@ -46,6 +49,15 @@ class BastideSandboxClientOptions(BaseSandboxClientOptions):
         if any(not 1 <= port <= 65535 for port in ports):
             raise ValueError("exposed_ports entries must be between 1 and 65535")
         return ports
+
+    @model_validator(mode="after")
+    def _check_network(self) -> BastideSandboxClientOptions:
+        is_ruled = self.policy is not None or bool(self.allow)
+        if is_ruled and self.network not in ("none", "policy"):
+            raise ValueError(f"network={self.network!r} has no policy: leave network out")
+        if self.network == "policy" and not is_ruled:
+            raise ValueError("network='policy' needs a policy, or places to allow")
+        return self
 
     @model_validator(mode="after")
     def _check_image(self) -> BastideSandboxClientOptions:
@@ -75,6 +87,9 @@ class BastideSandboxSession(NativeSandboxSession):
     """A session of `BastideSandboxClient`."""
 
     state: BastideSandboxSessionState
+
+    # How somebody who needs a network gets one.
+    _network_advice = "make it with options allow=('example.org', '@packages') for named places, or network='host'"
 
     def _default_client(self) -> ClientBase[Any]:
         return _default_client()
@@ -117,6 +132,8 @@ class BastideSandboxClient(ClientBase[BastideSandboxClientOptions | None]):
 
     def _options_of(self, state: BastideSandboxSessionState) -> dict[str, Any]:
         options: dict[str, Any] = state.options.model_dump(exclude={"type", "exposed_ports"})
+        if options["policy"] is not None or options["allow"]:
+            options["network"] = "policy"
         return options
 
     def _moved(self, state: BastideSandboxSessionState, root: str) -> None:
@@ -132,7 +149,7 @@ class BastideSandboxClient(ClientBase[BastideSandboxClientOptions | None]):
     ) -> SandboxSession:
         options = options if options is not None else self._options
         manifest = manifest if manifest is not None else Manifest()
-        check_mounts(manifest, backend=options.backend)
+        check_mounts(manifest)
         is_chosen = manifest.root != DEFAULT_ROOT
         if options.backend == "local" and is_chosen and options.workspace != "host":
             raise ValueError(
@@ -155,7 +172,7 @@ class BastideSandboxClient(ClientBase[BastideSandboxClientOptions | None]):
         if not isinstance(state, BastideSandboxSessionState):
             raise TypeError("BastideSandboxClient.resume expects a BastideSandboxSessionState")
         state.assert_path_grants_rebound()
-        check_mounts(state.manifest, backend=state.options.backend)
+        check_mounts(state.manifest)
         if not state._is_own and not _seal.check(self._home, state, self._options, DEFAULT_ROOT):
             name = state.session_id.hex
             if self._native_client(self._options_of(state)).knows(name):

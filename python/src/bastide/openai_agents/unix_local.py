@@ -1,7 +1,8 @@
 """A drop-in for `agents.sandbox.sandboxes.unix_local`: the same names, and commands that are confined.
 
 Workspaces are folders of this machine, as there. Commands have no network unless the client is made with
-`network="host"`, and see of the machine's files only the system and the workspace.
+`network="host"`, or with `allow=` or `policy=` for named places, and see of the machine's files only the system and the
+workspace.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -49,6 +50,7 @@ class UnixLocalSandboxSession(NativeSandboxSession):
     """A session whose workspace is a folder of this machine."""
 
     state: UnixLocalSandboxSessionState
+    _network_advice = "make the client with allow=['example.org', '@packages'] for named places, or network='host'"
     # Whether another client made the folder that is the workspace, for this session.
     _has_left_folder: bool = False
 
@@ -116,6 +118,8 @@ class UnixLocalSandboxClient(ClientBase[UnixLocalSandboxClientOptions | None]):
         inherit_host_environment: bool = False,
         host_environment_allowlist: Collection[str] | None = None,
         network: Literal["none", "host"] = "none",
+        policy: Mapping[str, Any] | None = None,
+        allow: Collection[str] = (),
         home: str | os.PathLike[str] | None = None,
     ) -> None:
         super().__init__(
@@ -125,10 +129,19 @@ class UnixLocalSandboxClient(ClientBase[UnixLocalSandboxClientOptions | None]):
             inherit_host_environment=inherit_host_environment,
             host_environment_allowlist=host_environment_allowlist,
         )
-        self._network = network
+        if network not in ("none", "host"):
+            raise ValueError(f"network={network!r} is neither 'none' nor 'host'")
+        if isinstance(allow, str):
+            raise TypeError("allow must be a collection of places")
+        self._machine_options: dict[str, Any] = {"network": network}
+        if policy is not None or allow:
+            if network != "none":
+                raise ValueError(f"network={network!r} has no policy: leave network out")
+            policy = None if policy is None else dict(policy)
+            self._machine_options = {"network": "policy", "policy": policy, "allow": list(allow)}
 
     def _options_of(self, state: UnixLocalSandboxSessionState) -> dict[str, Any]:
-        return {"network": self._network}
+        return dict(self._machine_options)
 
     def _settings(self, state: Any, options: dict[str, Any]) -> dict[str, Any]:
         settings = super()._settings(state, options)
@@ -161,8 +174,7 @@ class UnixLocalSandboxClient(ClientBase[UnixLocalSandboxClientOptions | None]):
         session_id = new_id()
         state = UnixLocalSandboxSessionState(
             session_id=session_id,
-            # The caller's stays as it is.
-            manifest=manifest.model_copy(deep=True) if manifest.root == DEFAULT_ROOT else manifest,
+            manifest=_own(manifest) if manifest.root == DEFAULT_ROOT else manifest,
             snapshot=resolve_snapshot(snapshot, str(session_id)),
             workspace_root_owned=manifest.root == DEFAULT_ROOT,
             exposed_ports=options.exposed_ports,
@@ -195,6 +207,21 @@ class UnixLocalSandboxClient(ClientBase[UnixLocalSandboxClientOptions | None]):
             state.workspace_root_owned = False
         result: SandboxSessionState = state
         return result
+
+
+def _own(manifest: Manifest) -> Manifest:
+    """A manifest of the session's own: what is added to it later is not added to the caller's. Entries are only read, and
+    copying each of ten thousand takes longer than laying them out.
+    """
+    own: Manifest = manifest.model_copy(
+        update={
+            "entries": dict(manifest.entries),
+            "users": list(manifest.users),
+            "groups": list(manifest.groups),
+            "environment": manifest.environment.model_copy(deep=True),
+        }
+    )
+    return own
 
 
 def _refuse_host_paths(manifest: Manifest) -> None:

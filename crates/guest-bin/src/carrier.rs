@@ -1,0 +1,119 @@
+//! Programs that are not embedded here but in another program, which is installed with this one.
+//!
+//! What is loaded into an interpreter is shipped together with the command `bastide`. The command has the programs in it,
+//! because it has to work alone; what is loaded beside it reads them from there, and believes nothing that has not the
+//! hash it was built with.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+/// Says where the programs may be that have the embedded ones in them.
+type Find = Box<dyn Fn() -> Vec<PathBuf> + Send + Sync>;
+
+static FIND: OnceLock<Find> = OnceLock::new();
+
+/// Tells where to look for the program that carries what is not embedded here. It is asked when something has to be
+/// unpacked, and the first one that is told stays.
+pub fn carried_by(find: impl Fn() -> Vec<PathBuf> + Send + Sync + 'static) {
+    // Whoever is second says the same: it is about where this library is installed.
+    drop(FIND.set(Box::new(find)));
+}
+
+/// Where the programs may be.
+pub(crate) fn carriers() -> Vec<PathBuf> {
+    FIND.get().map(|find| find()).unwrap_or_default()
+}
+
+/// Where in its carrier a program lies, compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    offset: u64,
+    length: usize,
+}
+
+impl Place {
+    /// Reads `OFFSET:LENGTH`, which a build script wrote. `None` where the program is embedded.
+    pub(crate) fn parse(text: &str) -> io::Result<Option<Self>> {
+        if text.is_empty() {
+            return Ok(None);
+        }
+        let number = |part: &str| part.parse::<u64>().map_err(io::Error::other);
+        let (offset, length) = text.split_once(':').unwrap_or((text, ""));
+        let length = usize::try_from(number(length)?).map_err(io::Error::other)?;
+        Ok(Some(Self { offset: number(offset)?, length }))
+    }
+
+    /// The program `name` of that length and hash, from the first carrier that has it.
+    pub(crate) fn read(
+        self,
+        name: &str,
+        length: usize,
+        hash: &str,
+        carriers: &[PathBuf],
+    ) -> io::Result<Vec<u8>> {
+        let found = carriers.iter().find_map(|path| self.read_from(path, length, hash).ok());
+        found.ok_or_else(|| {
+            let shown: Vec<_> = carriers.iter().map(|path| path.display().to_string()).collect();
+            let message = format!(
+                "the program `bastide` of this version, which has the {name} in it, is not where it was installed ({}): install the \
+                 package again",
+                shown.join(", ")
+            );
+            io::Error::new(io::ErrorKind::NotFound, message)
+        })
+    }
+
+    fn read_from(self, carrier: &Path, length: usize, hash: &str) -> io::Result<Vec<u8>> {
+        let mut compressed = vec![0; self.length];
+        File::open(carrier)?.read_exact_at(&mut compressed, self.offset)?;
+        let bytes = zstd::bulk::decompress(&compressed, length)?;
+        match blake3::hash(&bytes).to_hex().as_str() == hash {
+            true => Ok(bytes),
+            false => Err(io::Error::other("it is another version")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn reads_a_program_from_the_first_file_that_has_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = b"the guest, many times the guest".repeat(100);
+        let compressed = zstd::bulk::compress(&program, 3).unwrap();
+        let older =
+            zstd::bulk::compress(&b"The Guest, many times the guest".repeat(100), 3).unwrap();
+        let hash = blake3::hash(&program).to_hex().to_string();
+        let place = format!("4:{}", compressed.len());
+        let place = Place::parse(&place).unwrap().unwrap();
+        let write = |name: &str, content: &[u8]| {
+            let path = folder.path().join(name);
+            fs::write(&path, [b"\x7fELF", content, b"the end"].concat()).unwrap();
+            path
+        };
+        let short = folder.path().join("short");
+        fs::write(&short, b"#!/bin/sh").unwrap();
+        let missing = folder.path().join("missing");
+        let other = write("other", &older);
+        let right = write("right", &compressed);
+        let read = |carriers: &[PathBuf]| place.read("guest", program.len(), &hash, carriers);
+        let wrong = [missing, short, other];
+        assert_eq!(read(&[&wrong[..], &[right]].concat()).unwrap(), program);
+        let error = read(&wrong).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        assert!(error.to_string().contains("other"), "{error}");
+    }
+
+    #[test]
+    fn knows_what_is_embedded() {
+        assert_eq!(Place::parse("").unwrap(), None);
+        assert!(Place::parse("12").is_err());
+    }
+}
