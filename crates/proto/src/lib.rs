@@ -41,7 +41,8 @@ pub use usage::{Usage, UsageRecord, UsageSource};
 /// | 1 | – |
 /// | 2 | [`Request::Usage`], [`Notice::Usage`], [`FileRequest::SetTime`](files::FileRequest), [`Restore::replaced`](tree::Restore) |
 /// | 3 | [`Request::LetGo`], [`CONDUIT`](hello::CONDUIT) |
-pub const VERSION: u32 = 3;
+/// | 4 | [`Request::Lease`] |
+pub const VERSION: u32 = 4;
 
 /// The oldest version that is spoken.
 pub const MIN_VERSION: u32 = 1;
@@ -51,3 +52,6 @@ pub const USAGE_VERSION: u32 = 2;
 
 /// The first version whose guests go on with a link on another stream, and end by their own clock.
 pub const CONDUIT_VERSION: u32 = 3;
+
+/// The first version whose guests keep leases of their own.
+pub const LEASE_VERSION: u32 = 4;

@@ -55,6 +55,9 @@ pub enum Request {
     Usage,
     /// Lets the session live on without whoever made it, for as long as [its lease](crate::pod::PodLease) says.
     LetGo,
+    /// Changes the lease of a session that ends by its guest's own clock. The guest answers with an item: what the lease
+    /// is then, a [`LeaseState`](crate::warden::LeaseState).
+    Lease(crate::warden::LeaseUpdate),
 }
 
 /// Nothing of the session runs any more.

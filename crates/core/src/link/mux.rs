@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bastide_proto::hello::{WELCOME_BYTES, check_welcome, hello_at};
 use bastide_proto::{
-    AcceptWhen, CONDUIT_VERSION, Exec, MIN_VERSION, Request, USAGE_VERSION, VERSION,
+    AcceptWhen, CONDUIT_VERSION, Exec, LEASE_VERSION, MIN_VERSION, Request, USAGE_VERSION, VERSION,
 };
 use bastide_wire::{CorkedStream, mux_config};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -181,6 +181,7 @@ fn understood(request: &Request, protocol: u32) -> Result<()> {
     let needed = match request {
         Request::Restore(_) | Request::Usage => USAGE_VERSION,
         Request::LetGo => CONDUIT_VERSION,
+        Request::Lease(_) => LEASE_VERSION,
         _ => MIN_VERSION,
     };
     if protocol < needed {
