@@ -8,19 +8,22 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bastide::backend::Leases;
 use bastide::host::{make_private, not_connected, remove_folder, session_of_folder, token};
 use bastide::{
-    Backend, Booted, Condition, Connection, Error, ErrorKind, Isolation, Machine, MachineEnd,
-    MachineSpec, MachineStatus, NetworkAccess, Orphans, Result, Rung, SessionFolder, SweepMode,
-    home_identity,
+    Backend, Booted, Condition, Connection, Error, ErrorKind, Isolation, LeaseEnd, Machine,
+    MachineEnd, MachineSpec, MachineStatus, NetworkAccess, Orphans, Result, Rung, SessionFolder,
+    SweepMode, home_identity,
 };
 use bastide_guest_bin::GuestBinary;
+use tokio::runtime;
 use tokio::sync::{Mutex, Semaphore};
 
 use crate::boot::Boot;
 use crate::cluster::{Call, Cluster};
 use crate::end::{PodState, end, state};
 use crate::guest_parts::GuestParts;
+use crate::lease::LeaseNote;
 use crate::link::is_gone;
 use crate::objects::{Pod, Version};
 use crate::options::MadeWith;
@@ -30,6 +33,7 @@ use crate::rights::{self, Need};
 use crate::state::{
     COPIED, State, load_end, load_record, note_use, own_state, store_end, store_record,
 };
+use crate::tie::OwnJob;
 use crate::{ClusterAccess, KubernetesOptions, sweep};
 
 /// The word users choose this backend by.
@@ -53,7 +57,8 @@ pub struct KubernetesBackend {
     access: ClusterAccess,
     options: KubernetesOptions,
     progress: Option<Report>,
-    clusters: Mutex<HashMap<ClusterAccess, Arc<KnownCluster>>>,
+    /// By the runtime they were found in: a client has tasks there, and ends with them.
+    clusters: Mutex<HashMap<(runtime::Id, ClusterAccess), Arc<KnownCluster>>>,
     parts: OnceLock<GuestParts>,
     pod_cache: PodCache,
     boots: Semaphore,
@@ -124,13 +129,14 @@ impl KubernetesBackend {
     }
 
     async fn cluster(&self, access: &ClusterAccess) -> Result<Arc<KnownCluster>> {
+        let place = (runtime::Handle::current().id(), access.clone());
         let mut known = self.clusters.lock().await;
-        if let Some(found) = known.get(access) {
+        if let Some(found) = known.get(&place) {
             return Ok(Arc::clone(found));
         }
         let cluster = Cluster::at(access).await?;
         let made = Arc::new(KnownCluster { cluster, ready: Mutex::new(None) });
-        known.insert(access.clone(), Arc::clone(&made));
+        known.insert(place, Arc::clone(&made));
         Ok(made)
     }
 
@@ -196,6 +202,14 @@ impl KubernetesBackend {
             }
         }
         Ok(found)
+    }
+
+    /// The same for a session whose end is not on record.
+    async fn look_unless_ended(&self, state: &State) -> Result<Option<Pod>> {
+        match load_end(&state.dir) {
+            Some(_) => Ok(None),
+            None => self.look(state).await,
+        }
     }
 
     async fn end_pod(&self, state: &State, machine: &Machine) -> Result<()> {
@@ -267,6 +281,7 @@ impl Backend for KubernetesBackend {
             parts,
             home,
             folder,
+            guest: self.guest.checked_path(),
             spec,
             made_with: &made_with,
             was_there,
@@ -303,12 +318,10 @@ impl Backend for KubernetesBackend {
             return Ok(MachineStatus::Ended(MachineEnd::unseen(COPIED)));
         };
         // Whoever ended it, or saw why, noted it.
-        if let Some(end) = load_end(&own.dir) {
-            return Ok(MachineStatus::Ended(end));
-        }
-        let found = match self.look(&own).await? {
-            None => end("backend_lost", "its pod is gone".to_owned()),
-            Some(pod) => match state(&pod) {
+        let found = match (load_end(&own.dir), self.look_unless_ended(&own).await?) {
+            (Some(end), _) => end,
+            (None, None) => gone(&own),
+            (None, Some(pod)) => match state(&pod) {
                 PodState::Alive => return Ok(MachineStatus::Running { guest_pid: None }),
                 PodState::Lost(why) => {
                     // It may come back, so nothing is decided about it.
@@ -321,7 +334,21 @@ impl Backend for KubernetesBackend {
             },
         };
         store_end(&own.dir, &found);
+        // Nobody stands beside the pod, so whoever sees the end first does what is to be done then.
+        if found.is_expired()
+            && LeaseNote::load(&own.dir).is_some_and(|note| note.then == LeaseEnd::Delete)
+        {
+            self.destroy(machine).await?;
+        }
         Ok(MachineStatus::Ended(found))
+    }
+
+    async fn let_go(&self, machine: &Machine) -> Result<()> {
+        let (_, Some(own)) = own_state(&self.home, machine)? else { return Ok(()) };
+        let lifetime = load_record(&own.dir)?.and_then(|record| record.options.lifetime_seconds);
+        let cluster = self.cluster_of(&own).await?;
+        let job = OwnJob { cluster, id: machine.id.clone(), uid: own.job_uid };
+        job.let_go(lifetime).await
     }
 
     async fn stop(&self, machine: &Machine) -> Result<()> {
@@ -389,9 +416,25 @@ impl Backend for KubernetesBackend {
         true
     }
 
+    fn keeps_files(&self) -> bool {
+        self.options.volume.is_some()
+    }
+
+    fn leases(&self) -> Option<&dyn Leases> {
+        Some(self)
+    }
+
     /// What is stored of a session is what is stored of one on this machine: it is believed about nothing.
     fn state_types(&self) -> Vec<&'static str> {
         vec!["local"]
+    }
+}
+
+/// What there is to say of a session whose pod is gone: one that was given a time had that until then at most.
+fn gone(own: &State) -> MachineEnd {
+    match LeaseNote::load(&own.dir).is_some_and(LeaseNote::is_over) {
+        true => end("expired", "its lease ran out, and its pod is gone".to_owned()),
+        false => end("backend_lost", "its pod is gone".to_owned()),
     }
 }
 
@@ -435,6 +478,14 @@ fn check(spec: &MachineSpec, options: &KubernetesOptions) -> Result<()> {
             "only a network that is closed can be taken for closed",
             "leave out `unproved`",
         );
+    }
+    let root = spec.root.as_str();
+    let hides = |path: &str| root == path || root.starts_with(&format!("{path}/"));
+    if let Some(claim) = options.claims.iter().find(|claim| hides(claim.path.as_str())) {
+        let what = format!("--mount-claim: {} would hide the workspace {root}", claim.path);
+        return Err(Error::new(ErrorKind::InvalidInput, what)
+            .with_context("option", "--mount-claim")
+            .with_hint("mount it beside the workspace, or inside"));
     }
     if spec.storage.is_some() {
         return refuse(

@@ -1,6 +1,7 @@
 //! Bringing a pod up: its object is made, it is watched, and its guest hears what the session is.
 
 use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bastide::backend::{KeepAlive, Retained};
@@ -16,7 +17,7 @@ use crate::end::{PodState, cannot_begin, late, state};
 use crate::failure::{ApiStatus, refused, shortened};
 use crate::guest_parts::GuestParts;
 use crate::handshake::{Called, RunningPod};
-use crate::link::TiedByLink;
+use crate::lease;
 use crate::objects::{Event, Job, NamedObject, Page, Pod, Version};
 use crate::options::MadeWith;
 use crate::pod::{Plan, SESSION_LABEL, object_name};
@@ -25,6 +26,7 @@ use crate::proof;
 use crate::receipt::receipt;
 use crate::removal::{remove_claim, remove_job};
 use crate::state::{State, forget_end};
+use crate::tie::{JobTie, OwnJob};
 use crate::watch::{PodEvent, PodWatch};
 
 /// How long a job may be without a pod before somebody looks why.
@@ -43,6 +45,8 @@ pub(crate) struct Boot<'a> {
     pub(crate) parts: &'a GuestParts,
     pub(crate) home: &'a str,
     pub(crate) folder: &'a SessionFolder,
+    /// The program that removes folders.
+    pub(crate) guest: PathBuf,
     pub(crate) spec: &'a MachineSpec,
     pub(crate) made_with: &'a MadeWith,
     /// Whether the session was there before.
@@ -54,7 +58,9 @@ impl Boot<'_> {
     /// Brings the pod of a session up. When this fails, nothing of it is left in the cluster.
     pub(crate) async fn run(self) -> Result<Booted> {
         let token = token::load_or_make(self.folder.path()).map_err(|error| self.failed(&error))?;
-        forget_end(self.folder.path()).map_err(|error| self.failed(&error))?;
+        let forgotten = forget_end(self.folder.path());
+        let forgotten = forgotten.and_then(|()| lease::forget(self.folder.path()));
+        forgotten.map_err(|error| self.failed(&error))?;
         let kept = self.make_claim().await?;
         let job = match self.make_job().await {
             Ok(job) => job,
@@ -63,9 +69,22 @@ impl Boot<'_> {
                 return Err(error);
             }
         };
+        let own = OwnJob {
+            cluster: self.cluster.clone(),
+            id: self.folder.id().clone(),
+            uid: job.metadata.uid.clone(),
+        };
+        let lifetime = self.made_with.options.lifetime_seconds;
+        let places = (self.folder.path().to_owned(), self.guest.clone());
+        let tie = JobTie::new(own, lifetime, places, self.was_there);
         match self.start(&job, &token, kept).await {
-            Ok(booted) => Ok(booted),
+            Ok(mut booted) => {
+                tie.up();
+                booted.keep_alive = Some(KeepAlive::new(tie));
+                Ok(booted)
+            }
             Err(error) => {
+                tie.over();
                 // The first failure is the one to tell; what stays is found by a sweep.
                 drop(remove_job(self.cluster, self.folder.id(), &job.metadata.uid).await);
                 self.undo_claim(kept).await;
@@ -286,9 +305,8 @@ impl Boot<'_> {
             protocol: bastide_proto::VERSION,
         };
         let connection = self.cluster.link(&up.pod.metadata.name, up.stream, token).await?;
-        let keep_alive = Some(KeepAlive::new(TiedByLink));
         let retained = if kept { Retained::Files } else { Retained::Nothing };
-        Ok(Booted { machine, connection: Some(connection), keep_alive, retained })
+        Ok(Booted { machine, connection: Some(connection), keep_alive: None, retained })
     }
 
     fn failed(&self, error: &io::Error) -> Error {

@@ -75,6 +75,15 @@ impl Call {
         Self { body: Some(body.to_string().into()), ..Self::new(Method::POST, path, what) }
     }
 
+    /// Changes the fields that `body` has.
+    pub(crate) fn patch(
+        path: impl Into<String>,
+        body: &serde_json::Value,
+        what: impl Into<String>,
+    ) -> Self {
+        Self { body: Some(body.to_string().into()), ..Self::new(Method::PATCH, path, what) }
+    }
+
     pub(crate) fn delete(
         path: impl Into<String>,
         body: &serde_json::Value,
@@ -95,10 +104,12 @@ impl Call {
             .uri(&self.path)
             .header(header::ACCEPT, self.accept)
             .header(header::USER_AGENT, concat!("bastide/", env!("CARGO_PKG_VERSION")));
+        let form = match self.method == Method::PATCH {
+            true => "application/merge-patch+json",
+            false => "application/json",
+        };
         match &self.body {
-            Some(body) => {
-                request.header(header::CONTENT_TYPE, "application/json").body(body.clone().into())
-            }
+            Some(body) => request.header(header::CONTENT_TYPE, form).body(body.clone().into()),
             None => request.body(Body::empty()),
         }
     }

@@ -1,6 +1,7 @@
 //! How a pod ended, and why one does not begin.
 
 use bastide::{Error, ErrorKind, MachineEnd};
+use bastide_proto::pod::EXPIRED_CODE;
 
 use crate::failure::shortened;
 use crate::objects::{Pod, Terminated, Waiting};
@@ -46,11 +47,13 @@ fn ended(pod: &Pod, terminated: Option<&Terminated>) -> MachineEnd {
     let status = &pod.status;
     let disrupted =
         pod.condition("DisruptionTarget").filter(|condition| condition.status == "True");
+    let code = terminated.map_or(0, |end| end.exit_code);
     let reason = match (status.reason.as_str(), terminated.map(|end| end.reason.as_str())) {
         ("Evicted" | "Preempting" | "Terminated" | "NodeShutdown", _) => "evicted",
         ("DeadlineExceeded", _) => "expired",
         (_, Some("OOMKilled")) => "oom",
         _ if disrupted.is_some() => "evicted",
+        (_, Some(_)) if code == i64::from(EXPIRED_CODE) => "expired",
         // A guest ends well only when nobody was heard of for too long.
         _ if terminated.is_some_and(|end| end.exit_code == 0)
             && pod.metadata.deletion_timestamp.is_none() =>
@@ -59,7 +62,6 @@ fn ended(pod: &Pod, terminated: Option<&Terminated>) -> MachineEnd {
         }
         _ => "backend_lost",
     };
-    let code = terminated.map_or(0, |end| end.exit_code);
     let told = [
         status.message.as_str(),
         disrupted.map_or("", |condition| condition.message.as_str()),
@@ -68,6 +70,7 @@ fn ended(pod: &Pod, terminated: Option<&Terminated>) -> MachineEnd {
     let told = told.into_iter().find(|text| !text.is_empty()).map(shortened);
     let detail = match (reason, told) {
         ("oom", _) => "its container ran out of memory".to_owned(),
+        ("expired", _) if code == i64::from(EXPIRED_CODE) => "its lease ran out".to_owned(),
         ("expired", _) => "its lifetime is over, which the cluster kept".to_owned(),
         ("evicted", Some(told)) => format!("its pod was evicted: {told}"),
         ("evicted", None) => "its pod was evicted".to_owned(),
@@ -220,6 +223,11 @@ mod tests {
                 r#"{"status":{"phase":"Succeeded","containerStatuses":[{"state":{"terminated":{"exitCode":0}}}]}}"#,
                 "abandoned",
                 "nobody",
+            ),
+            (
+                r#"{"status":{"phase":"Failed","containerStatuses":[{"state":{"terminated":{"reason":"Error","exitCode":124}}}]}}"#,
+                "expired",
+                "lease",
             ),
             (
                 r#"{"metadata":{"deletionTimestamp":"x"},"status":{"phase":"Running"}}"#,

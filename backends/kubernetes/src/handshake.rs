@@ -20,8 +20,9 @@ use crate::proof;
 /// How long the guest may take to start what it starts.
 const REPORT: Duration = Duration::from_secs(30);
 
-/// How long a pod outlives its maker, until the session is let go of: a conduit's sign of life comes far more often.
-const MAKER: Duration = Duration::from_secs(30);
+/// How long a pod outlives its maker, until the session is let go of: a little longer than a link that broke may take to go
+/// on, or an API server that is away would end what its maker still wants.
+const MAKER: Duration = Duration::from_secs(95);
 
 /// How long it lasts from then on without any host.
 const ALONE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -91,6 +92,11 @@ impl Boot<'_> {
             let kept = self.spec.grants.iter().filter(move |grant| grant.read_only == read_only);
             kept.map(|grant| grant.path.as_str().to_owned())
         };
+        let claims = |read_only: bool| {
+            let all = self.made_with.options.claims.iter();
+            let kept = all.filter(move |claim| claim.read_only == read_only);
+            kept.map(|claim| claim.path.as_str().to_owned())
+        };
         let root = self.spec.root.as_str().to_owned();
         let limits = &self.spec.limits;
         ContainerSpec {
@@ -102,8 +108,8 @@ impl Boot<'_> {
                 cpu_millis: limits.cpu_millis,
                 disk: limits.disk,
             },
-            writable: std::iter::once(root).chain(grants(false)).collect(),
-            readable: grants(true).collect(),
+            writable: std::iter::once(root).chain(grants(false)).chain(claims(false)).collect(),
+            readable: grants(true).chain(claims(true)).collect(),
             identities: Vec::new(),
             writes_to_host: false,
             resolver: Resolver::default(),

@@ -11,6 +11,7 @@ mod end;
 mod failure;
 mod guest_parts;
 mod handshake;
+mod lease;
 mod link;
 mod manifest;
 mod objects;
@@ -25,6 +26,7 @@ mod rights;
 mod state;
 mod stream;
 mod sweep;
+mod tie;
 mod watch;
 
 // The release of the cluster's interface is chosen by its features; its types are not used.
@@ -34,6 +36,6 @@ pub use access::{ClusterAccess, is_namespace};
 pub use backend::KubernetesBackend;
 pub use cluster_report::ClusterReport;
 pub use manifest::manifest;
-pub use options::{KubernetesOptions, PodPull, VolumeRequest};
+pub use options::{ClaimMount, KubernetesOptions, PodPull, VolumeRequest};
 pub use rights::MissingRight;
 pub use state::was_used;

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use bastide::backend::{Duplex, KeepAliveHandle};
+use bastide::backend::Duplex;
 use bastide::link::conduit::resumable;
 use bastide::{Connection, Error, Result};
 use bastide_proto::hello::Token;
@@ -47,13 +47,4 @@ impl Cluster {
 /// again may say something like it for a moment, and a server that was may refuse everybody.
 pub(crate) fn is_gone(error: &Error, pod: &str) -> bool {
     error.status() == Some(404) && error.message().contains(&format!("pods \"{pod}\" not found"))
-}
-
-/// A pod lives for as long as its maker is heard of, until its guest is told otherwise over the link.
-pub(crate) struct TiedByLink;
-
-impl KeepAliveHandle for TiedByLink {
-    fn release(&self) -> io::Result<()> {
-        Ok(())
-    }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bastide::{Error, ErrorKind, Result};
+use bastide::{Error, ErrorKind, GuestPath, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::ClusterAccess;
@@ -33,6 +33,18 @@ pub struct VolumeRequest {
     pub size: String,
     /// Its storage class; without it, the cluster's default.
     pub class: Option<String>,
+}
+
+/// A volume of the user's own beside the workspace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClaimMount {
+    /// The PersistentVolumeClaim of the namespace.
+    pub name: String,
+    /// Where it is inside.
+    pub path: GuestPath,
+    /// Whether it can only be read.
+    pub read_only: bool,
 }
 
 /// The options of a session's pod. Everything that weakens isolation is off by default, and appears in the receipt if
@@ -69,6 +81,10 @@ pub struct KubernetesOptions {
     pub unproved_network: bool,
     /// The workspace, on a volume of its own.
     pub volume: Option<VolumeRequest>,
+    /// Volumes of the user's own beside the workspace.
+    pub claims: Vec<ClaimMount>,
+    /// How many percent of its limits the pod asks nodes to have free; all unless given.
+    pub requests_percent: Option<u32>,
     /// How long the pod may take to be there, in seconds.
     pub boot_seconds: Option<u64>,
     /// How long the session may last at most, in seconds, kept by the cluster.
@@ -120,6 +136,23 @@ impl KubernetesOptions {
         }
         for toleration in &self.tolerations {
             Toleration::parse(toleration)?;
+        }
+        for claim in &self.claims {
+            let path = claim.path.as_str();
+            let is_ours = ["/", "/tmp", "/proc", "/sys", "/dev", "/.bastide"].contains(&path)
+                || ["/.bastide/", "/proc/", "/sys/", "/dev/"]
+                    .iter()
+                    .any(|own| path.starts_with(own));
+            if !is_object_name(&claim.name) {
+                return wrong("--mount-claim", format!("{:?} is no name of an object", claim.name));
+            }
+            if is_ours {
+                return wrong("--mount-claim", format!("{path} is not free for a volume"));
+            }
+        }
+        if let Some(percent) = self.requests_percent.filter(|percent| !(1..=100).contains(percent))
+        {
+            return wrong("--requests", format!("{percent} % is no share of a limit"));
         }
         if self.guest_image.is_some() {
             let message = "--guest-image: the guest comes in by ConfigMaps; images with the guest in them are not there yet";
@@ -229,7 +262,19 @@ mod tests {
     fn refuses_what_no_cluster_would_take_and_names_the_option() {
         let base = || KubernetesOptions::new("debian:12");
         assert!(base().check().is_ok());
-        let table: [(&str, KubernetesOptions); 9] = [
+        let claim = |name: &str, path: &str| KubernetesOptions {
+            claims: vec![ClaimMount {
+                name: name.to_owned(),
+                path: path.parse().unwrap(),
+                read_only: false,
+            }],
+            ..base()
+        };
+        assert!(claim("data", "/data").check().is_ok());
+        let table: [(&str, KubernetesOptions); 12] = [
+            ("--mount-claim", claim("a/b", "/data")),
+            ("--mount-claim", claim("data", "/.bastide/bin")),
+            ("--requests", KubernetesOptions { requests_percent: Some(0), ..base() }),
             ("--image", KubernetesOptions::new("")),
             ("--image", KubernetesOptions::new("a b")),
             (

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::KubernetesOptions;
 use crate::options::{PodPull, Toleration};
+use crate::tie::{TIED_SECONDS, first_deadline};
 
 /// The container of the session.
 pub(crate) const CONTAINER: &str = "sandbox";
@@ -27,9 +28,6 @@ pub(crate) const MANAGED: (&str, &str) = ("app.kubernetes.io/managed-by", "basti
 /// What the guest uses, and what commands of root have besides, where there are several users.
 pub(crate) const CAPABILITIES: [&str; 8] =
     ["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETGID", "SETUID"];
-
-/// How long an object that ended stays, so that somebody sees why.
-const KEPT_SECONDS: u64 = 600;
 
 /// How long a node may be gone before its pods are.
 const NODE_SECONDS: u64 = 60;
@@ -83,10 +81,10 @@ impl Plan<'_> {
             "parallelism": 1,
             "completions": 1,
             "backoffLimit": 0,
-            "ttlSecondsAfterFinished": KEPT_SECONDS,
+            "activeDeadlineSeconds": first_deadline(self.options.lifetime_seconds),
+            "ttlSecondsAfterFinished": TIED_SECONDS,
             "template": { "metadata": { "labels": labels.clone() }, "spec": self.pod()? },
         });
-        put(&mut spec, "activeDeadlineSeconds", self.options.lifetime_seconds);
         put(&mut spec, "suspend", self.options.queue.as_ref().map(|_| true));
         Ok(json!({
             "apiVersion": "batch/v1",
@@ -140,9 +138,10 @@ impl Plan<'_> {
         let mut security = json!({
             "runAsUser": user,
             "runAsGroup": group,
-            "fsGroup": group,
             "seccompProfile": { "type": "RuntimeDefault" },
         });
+        // Folders of the pod's own are everybody's there. What this would do to them, every folder in them inherited.
+        put(&mut security, "fsGroup", self.options.volume.is_some().then_some(group));
         put(&mut security, "runAsNonRoot", (!self.options.many_users).then_some(true));
         Ok(security)
     }
@@ -163,6 +162,11 @@ impl Plan<'_> {
         if self.has_own_tmp() {
             mounts.push(mount("tmp", "/tmp"));
         }
+        for (number, claim) in options.claims.iter().enumerate() {
+            let mut claimed = mount(&format!("claim-{number}"), claim.path.as_str());
+            put(&mut claimed, "readOnly", claim.read_only.then_some(true));
+            mounts.push(claimed);
+        }
         Ok(json!({
             "name": CONTAINER,
             "image": options.image,
@@ -180,11 +184,16 @@ impl Plan<'_> {
 
     fn resources(&self) -> Value {
         let limits = &self.spec.limits;
-        let mut all = json!({});
-        put(&mut all, "memory", limits.memory.map(|bytes| bytes.to_string()));
-        put(&mut all, "cpu", limits.cpu_millis.map(|millis| format!("{millis}m")));
-        put(&mut all, "ephemeral-storage", limits.disk.map(|bytes| bytes.to_string()));
-        json!({ "limits": all, "requests": all })
+        let share = |percent: u32| {
+            let of = |limit: u64| (limit.saturating_mul(u64::from(percent)) / 100).max(1);
+            let mut all = json!({});
+            put(&mut all, "memory", limits.memory.map(|bytes| of(bytes).to_string()));
+            put(&mut all, "cpu", limits.cpu_millis.map(|millis| format!("{}m", of(millis))));
+            put(&mut all, "ephemeral-storage", limits.disk.map(|bytes| of(bytes).to_string()));
+            all
+        };
+        let requests = share(self.options.requests_percent.unwrap_or(100));
+        json!({ "limits": share(100), "requests": requests })
     }
 
     fn volumes(&self) -> Value {
@@ -205,6 +214,10 @@ impl Plan<'_> {
         ];
         if self.has_own_tmp() {
             all.push(json!({ "name": "tmp", "emptyDir": folder }));
+        }
+        for (number, claim) in self.options.claims.iter().enumerate() {
+            let source = json!({ "claimName": claim.name, "readOnly": claim.read_only });
+            all.push(json!({ "name": format!("claim-{number}"), "persistentVolumeClaim": source }));
         }
         Value::from(all)
     }
@@ -269,6 +282,7 @@ fn put(object: &mut Value, key: &str, value: Option<impl serde::Serialize>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ClaimMount;
 
     fn made(options: &KubernetesOptions) -> Value {
         let (id, parts) = (SessionId::random(), vec!["a".to_owned(), "b".to_owned()]);
@@ -311,6 +325,31 @@ mod tests {
         assert_eq!(labels[HOME_LABEL], "h");
         assert_eq!(labels["team"], "red");
         assert_eq!(labels[NETWORK_LABEL], "none");
+    }
+
+    #[test]
+    fn asks_nodes_for_a_share_of_its_limits_and_mounts_what_is_claimed() {
+        let claim =
+            ClaimMount { name: "data".to_owned(), path: "/data".parse().unwrap(), read_only: true };
+        let options = KubernetesOptions {
+            requests_percent: Some(50),
+            claims: vec![claim],
+            ..KubernetesOptions::new("debian")
+        };
+        let job = made(&options);
+        let pod = &job["spec"]["template"]["spec"];
+        let container = &pod["containers"][0];
+        assert_eq!(
+            container["resources"]["requests"],
+            json!({ "memory": "536870912", "cpu": "750m" })
+        );
+        assert_eq!(container["resources"]["limits"]["cpu"], "1500m");
+        let mounts = container["volumeMounts"].as_array().unwrap();
+        let mount = json!({ "name": "claim-0", "mountPath": "/data", "readOnly": true });
+        assert!(mounts.contains(&mount), "{mounts:?}");
+        let volumes = pod["volumes"].as_array().unwrap();
+        let claimed = json!({ "claimName": "data", "readOnly": true });
+        assert!(volumes.iter().any(|volume| volume["persistentVolumeClaim"] == claimed));
     }
 
     #[test]

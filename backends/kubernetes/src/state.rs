@@ -113,7 +113,7 @@ pub(crate) fn forget_end(dir: &Path) -> io::Result<()> {
     }
 }
 
-fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut options = fs::File::options();
     let file = options.write(true).create(true).truncate(true).mode(0o600);
     file.open(path)?.write_all(bytes)

@@ -1,47 +1,76 @@
-//! Parts of a cluster that are killed while a command speaks: it does not notice. Whoever runs these says that nobody else
-//! uses the cluster.
+//! What only a cluster of one's own can show: parts of it are killed while a command speaks, pods are ended by others, makers
+//! are killed, and requests are counted. Whoever runs these says that nobody else uses the cluster.
 #![expect(clippy::expect_used, reason = "a run that has no place to work in cannot go on")]
+
+#[path = "faults/ends.rs"]
+mod ends;
+#[path = "faults/homes.rs"]
+mod homes;
+#[path = "faults/makers.rs"]
+mod makers;
+#[path = "faults/networks.rs"]
+mod networks;
+#[path = "faults/outages.rs"]
+mod outages;
+#[path = "faults/requests.rs"]
+mod requests;
 
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use bastide::{Command, Session};
 use bastide_kubernetes::{ClusterAccess, KubernetesBackend, KubernetesOptions, PodPull};
 use bastide_testkit::cluster::Cluster;
 use bastide_testkit::engine::images;
 use bastide_testkit::kubernetes;
-use bastide_testkit::suite::{self, Context, Outcome, Trial, TrialError, say, sh, skip};
-use bastide_testkit::trials;
+use bastide_testkit::suite::{self, Context, Trial, TrialError, skip};
 
 /// The variable by which `cargo xtask test` runs these, alone.
 const ALONE: &str = "BASTIDE_TEST_FAULTS";
 
-/// How many lines a command says, a hundred a tenth of a second.
-const LINES: usize = 15_000;
-
-const TRIALS: &[Trial] = trials![
-    output_goes_on_when_the_api_server_is_killed,
-    output_goes_on_when_the_store_is_stopped,
-    output_goes_on_when_a_kubelet_restarts,
-    output_goes_on_when_an_engine_restarts,
-];
+/// The namespace that tests have.
+const NAMESPACE: &str = "bastide-test";
 
 fn main() -> ExitCode {
-    let trials: &[Trial] = if std::env::var_os(ALONE).is_some() { TRIALS } else { &[] };
-    let kubeconfig = match kubernetes::for_tests() {
-        Ok(kubeconfig) => kubeconfig,
-        Err(why) => return suite::skip_all("faults", trials, &why),
-    };
+    if let Some(code) = makers::run_if_asked() {
+        return code;
+    }
+    let all = [
+        ends::TRIALS,
+        homes::TRIALS,
+        makers::TRIALS,
+        networks::TRIALS,
+        outages::TRIALS,
+        requests::TRIALS,
+    ];
+    let trials: Vec<Trial> =
+        if std::env::var_os(ALONE).is_some() { all.concat() } else { Vec::new() };
+    if let Err(why) = kubernetes::for_tests() {
+        return suite::skip_all("faults", &trials, &why);
+    }
     let home = tempfile::tempdir().expect("a folder for the sessions of this run");
+    let full = std::env::var_os("BASTIDE_TEST_FULL").is_some();
+    let backend = backend(home.path()).expect("a home");
+    let context = Context { backend: Arc::new(backend), full };
+    suite::run(&[("faults", &context, trials)])
+}
+
+/// A backend that nobody has used yet.
+fn backend(home: &Path) -> Result<KubernetesBackend, TrialError> {
+    backend_with(home, |_| {})
+}
+
+/// The same with other options.
+fn backend_with(
+    home: &Path,
+    change: impl FnOnce(&mut KubernetesOptions),
+) -> Result<KubernetesBackend, TrialError> {
     let mut options = KubernetesOptions::new(images::BASE);
     options.pull = PodPull::Never;
-    options.unproved_network = true;
-    let access = ClusterAccess::new(vec![kubeconfig]);
-    let backend = KubernetesBackend::new(home.path(), access, options).expect("a home");
-    let context = Context { backend: Arc::new(backend), full: false };
-    suite::run(&[("faults", &context, trials.to_vec())])
+    change(&mut options);
+    let access = ClusterAccess::new(vec![kubernetes::for_tests()?]);
+    Ok(KubernetesBackend::new(home, access, options)?)
 }
 
 /// The cluster, if it is one of ours.
@@ -51,40 +80,34 @@ fn cluster() -> Result<Cluster, TrialError> {
     Cluster::of(folder).map_err(|error| skip(error.to_string()))
 }
 
-fn numbered() -> Command {
-    sh(&format!(
-        "i=0; while [ $i -lt {LINES} ]; do i=$((i+1)); echo line $i; [ $((i % 100)) -ne 0 ] || sleep 0.1; done; exit 7"
-    ))
+/// What the administrator of the cluster is told.
+fn administer(arguments: &[&str]) -> Result<String, TrialError> {
+    let output = cluster()?.kubectl(arguments).output()?;
+    if !output.status.success() {
+        return Err(format!("{arguments:?}: {}", String::from_utf8_lossy(&output.stderr)).into());
+    }
+    Ok(String::from_utf8(output.stdout)?)
 }
 
-/// Runs the command while something of the cluster is away for a time.
-async fn disturb(context: &Context, name: &'static str, pause: Duration) -> Outcome {
-    let cluster = cluster()?;
-    let session: Session = context.session().await?;
-    let away = tokio::task::spawn_blocking(move || cluster.restart(name, pause));
-    let output = session.exec(numbered()).await?;
-    away.await??;
-    let expected: String = (1..=LINES).map(|number| format!("line {number}\n")).collect();
-    assert!(output.stdout == expected.as_bytes(), "{} bytes", output.stdout.len());
-    assert_eq!(output.exit.code, 7);
-    assert_eq!(say(&session, "echo still there").await?, "still there\n");
-    Ok(session.delete().await?)
+/// The objects of a kind that the namespace has, by name.
+fn objects(kind: &str, selector: &str) -> Result<Vec<String>, TrialError> {
+    let path = "jsonpath={range .items[*]}{.metadata.name}{\"\\n\"}{end}";
+    let said = administer(&["-n", NAMESPACE, "get", kind, "-l", selector, "-o", path])?;
+    Ok(said.lines().map(str::to_owned).collect())
 }
 
-async fn output_goes_on_when_the_api_server_is_killed(context: Context) -> Outcome {
-    disturb(&context, "apiserver", Duration::from_secs(10)).await
-}
-
-async fn output_goes_on_when_the_store_is_stopped(context: Context) -> Outcome {
-    disturb(&context, "etcd", Duration::from_secs(5)).await
-}
-
-async fn output_goes_on_when_a_kubelet_restarts(context: Context) -> Outcome {
-    disturb(&context, "kubelet", Duration::ZERO).await?;
-    disturb(&context, "kubelet2", Duration::ZERO).await
-}
-
-async fn output_goes_on_when_an_engine_restarts(context: Context) -> Outcome {
-    disturb(&context, "containerd", Duration::ZERO).await?;
-    disturb(&context, "containerd2", Duration::ZERO).await
+/// Waits until something is so.
+async fn until(
+    most: Duration,
+    what: &str,
+    mut is_so: impl FnMut() -> Result<bool, TrialError>,
+) -> Result<Duration, TrialError> {
+    let begun = Instant::now();
+    while !is_so()? {
+        if begun.elapsed() > most {
+            return Err(format!("{what}: not after {most:?}").into());
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    Ok(begun.elapsed())
 }

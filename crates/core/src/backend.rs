@@ -139,6 +139,23 @@ pub trait Backend: fmt::Debug + Send + Sync {
         false
     }
 
+    /// Does what else is to be done when such a machine was told so.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it would not go on.
+    async fn let_go(&self, machine: &Machine) -> Result<()> {
+        let _ = machine;
+        Ok(())
+    }
+
+    /// Whether a machine that is stopped keeps its files. Where it keeps none, a client that knows a
+    /// [store](crate::snapshot::store::Store) saves its sessions there when they are stopped, unless another snapshot was
+    /// asked for.
+    fn keeps_files(&self) -> bool {
+        true
+    }
+
     /// How leases of machines are kept, if anybody on this host keeps them alive.
     fn leases(&self) -> Option<&dyn Leases> {
         None

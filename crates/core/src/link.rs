@@ -2,6 +2,7 @@
 
 pub mod conduit;
 pub(crate) mod fault;
+pub mod lease;
 mod mux;
 mod side_channel;
 

@@ -19,7 +19,7 @@ use bastide_proto::boot::{BootFailure, Enforced, InodeId, UserAndGroup};
 use bastide_proto::container::{
     ContainerReport, ContainerSpec, ContainerUp, FOLDER, HOST_PATH, RUN_PATH,
 };
-use bastide_proto::pod::{OWN_PATH, PodLease, PodReport};
+use bastide_proto::pod::{EXPIRED_CODE, OWN_PATH, PodLease, PodReport};
 use bastide_proto::warden::GUEST_SOCKET;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
@@ -33,7 +33,7 @@ use crate::jail::container::{
 };
 use crate::jail::{
     Count, FilterOptions, LimitContext, Processors, Protected, Shared, StepContext, StepError,
-    WallsReport, WriteTarget, limit_commands,
+    WallsReport, WriteTarget, limit_commands, lower_oom_score,
 };
 use crate::removable_walls::{Wall, is_removed};
 use crate::server::{self, Endpoints, ServerConfig, UserPolicy};
@@ -51,6 +51,9 @@ const SPEAK: Duration = Duration::from_secs(10);
 
 /// Why somebody cannot be anybody else in a container that was started as one user.
 const ONE_USER: &str = "its container runs as one user only";
+
+/// The same in a pod, and what opens more.
+const ONE_USER_POD: &str = "its pod runs as one user only; make the session with `--many-users`";
 
 /// An engine gives no user or file system apart.
 const OF_ENGINE: LimitContext = LimitContext {
@@ -113,6 +116,9 @@ pub fn run(rendezvous: Rendezvous) -> io::Result<()> {
             None => return Ok(()),
         },
     };
+    if pod.is_some() {
+        lower_oom_score();
+    }
     let mut told = host.try_clone()?;
     match start(&spec, pod.as_ref(), listener, host) {
         Ok(StartedContainer { up, to_guest, who, others }) => {
@@ -124,6 +130,7 @@ pub fn run(rendezvous: Rendezvous) -> io::Result<()> {
             match start_launchers(&spec, &who, to_guest, &others) {
                 // A container's end is told by who is left, and that of a pod by its code alone.
                 GuestEnd::Unexpected if pod.is_some() => Err(io::ErrorKind::BrokenPipe.into()),
+                GuestEnd::Expired => exit_now(EXPIRED_CODE),
                 GuestEnd::Unexpected | GuestEnd::Over => Ok(()),
             }
         }
@@ -139,8 +146,10 @@ pub fn run(rendezvous: Rendezvous) -> io::Result<()> {
 
 /// How a guest ended.
 enum GuestEnd {
-    /// Its lease ran out.
+    /// Nobody was heard of for too long.
     Over,
+    /// The time somebody gave the session is over.
+    Expired,
     /// It was ended, or it failed.
     Unexpected,
 }
@@ -157,6 +166,7 @@ fn start_launchers(
         let (who, requests) = match (word, sockets.pop()) {
             (ToInit::Launch(who), Some(requests)) => (who, requests),
             (ToInit::Over, _) => return GuestEnd::Over,
+            (ToInit::Expired, _) => return GuestEnd::Expired,
             (ToInit::Up(_) | ToInit::Launch(_) | ToInit::Namespaces, _) => continue,
         };
         match fork() {
@@ -445,7 +455,8 @@ fn run_guest(
         user_policy: UserPolicy {
             own: who.who.clone(),
             home: who.home.clone(),
-            single_user_reason: (!who.many_users).then(|| ONE_USER.to_owned()),
+            single_user_reason: (!who.many_users)
+                .then(|| if lease.is_some() { ONE_USER_POD } else { ONE_USER }.to_owned()),
             unnamed_group: UnnamedGroup::InRootsGroup,
         },
         disk: spec.limits.disk,

@@ -105,6 +105,8 @@ pub(crate) enum ToInit {
     Namespaces,
     /// That the lease of the session ran out, and nothing went wrong.
     Over,
+    /// That the time somebody gave the session is over.
+    Expired,
 }
 
 /// The life of init.
@@ -153,7 +155,7 @@ pub(crate) fn run(arguments: InitArguments) -> ! {
                 drop(hand_out_namespaces(&asker));
                 continue;
             }
-            (ToInit::Up(_) | ToInit::Over, _) | (_, None) => continue,
+            (ToInit::Up(_) | ToInit::Over | ToInit::Expired, _) | (_, None) => continue,
         };
         match fork() {
             Ok(Fork::Child) => {

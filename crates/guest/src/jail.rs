@@ -19,7 +19,9 @@ use rustix::io::Errno;
 pub(crate) use egress_net::{join, raise_own_loopback, set_up_egress};
 pub(crate) use host_file::{identity_of, open_host_file};
 pub(crate) use ids::IdMap;
-pub(crate) use limits::{Count, LimitContext, UNASKED, UNASKED_OF_HOST, limit_commands};
+pub(crate) use limits::{
+    Count, LimitContext, UNASKED, UNASKED_OF_HOST, limit_commands, lower_oom_score,
+};
 pub(crate) use root::{
     BindOverride, begin_root, clone_binds, file_system, finish_root, leave_host, make_exclusively,
     open_alone, shift,

@@ -49,7 +49,7 @@ use crate::sys::ignore_library_signals;
 
 use activity::Activity;
 use beneath::Roots;
-use lease::Lease;
+use lease::{Lease, LeaseOver};
 use log::LogFolder;
 use oom::OomCounter;
 use pipes::Pipes;
@@ -281,8 +281,12 @@ pub(crate) fn run(served: &ServerConfig, endpoints: Endpoints) -> io::Result<()>
                     }
                 }
                 gone = &mut gone => return gone,
-                () = guest.lease.over() => {
-                    return packet::send_now(&init, &packet::encode(&ToInit::Over)?, &[]);
+                over = guest.lease.over(|| guest.idle()) => {
+                    let why = match over {
+                        LeaseOver::Abandoned => ToInit::Over,
+                        LeaseOver::Expired => ToInit::Expired,
+                    };
+                    return packet::send_now(&init, &packet::encode(&why)?, &[]);
                 }
             }
         }

@@ -41,7 +41,7 @@ pub use usage::{Usage, UsageRecord, UsageSource};
 /// | 1 | – |
 /// | 2 | [`Request::Usage`], [`Notice::Usage`], [`FileRequest::SetTime`](files::FileRequest), [`Restore::replaced`](tree::Restore) |
 /// | 3 | [`Request::LetGo`], [`CONDUIT`](hello::CONDUIT) |
-/// | 4 | [`Request::Terminal`] |
+/// | 4 | [`Request::Terminal`], [`Request::Lease`] |
 pub const VERSION: u32 = 4;
 
 /// The oldest version that is spoken.
@@ -55,3 +55,6 @@ pub const CONDUIT_VERSION: u32 = 3;
 
 /// The first version that says who has a terminal.
 pub const TERMINAL_VERSION: u32 = 4;
+
+/// The first version whose guests keep leases of their own.
+pub const LEASE_VERSION: u32 = 4;

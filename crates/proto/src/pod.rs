@@ -20,6 +20,10 @@ pub const POOL: &str = "pool";
 /// once: where it is, a guest has been.
 pub const OWN_PATH: &str = "/.bastide/run/guest";
 
+/// The code that the first process of a pod ends with when the lease of its session ran out. One that nobody was heard of for
+/// too long ends with 0.
+pub const EXPIRED_CODE: i32 = 124;
+
 /// What the first process of a pod is told.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PodSpec {

@@ -60,6 +60,9 @@ pub enum Request {
         /// Its record.
         process: u64,
     },
+    /// Changes the lease of a session that ends by its guest's own clock. The guest answers with an item: what the lease
+    /// is then, a [`LeaseState`](crate::warden::LeaseState).
+    Lease(crate::warden::LeaseUpdate),
 }
 
 /// Who has the terminal of a process.

@@ -70,6 +70,11 @@ impl Place {
         format!("10.{}.0.0/24", 211 + u16::from(self.0))
     }
 
+    /// The first address of services, which is that of the API server.
+    fn service(self) -> String {
+        format!("10.{}.0.1", 221 + u16::from(self.0))
+    }
+
     fn services(self) -> String {
         format!("10.{}.0.0/24", 221 + u16::from(self.0))
     }
@@ -161,9 +166,22 @@ impl Cluster {
             let name = format!("kubelet{number}");
             self.wait(&name, || node::is_ready(self, number))?;
         }
+        self.start_service()?;
         self.wait("kcm", || {
             run_quietly(&mut self.kubectl(&["get", "serviceaccount", "default"])).is_ok()
         })
+    }
+
+    /// The address at which every pod is told that the API server is. Nothing of this cluster leads there by itself, so whoever
+    /// tries it would take any pod for closed.
+    fn start_service(&self) -> io::Result<()> {
+        let address = self.place.service();
+        run_quietly(Command::new("ip").args(["address", "replace", &address, "dev", "lo"]))?;
+        let mut service = Command::new(self.package("bin/busybox"));
+        let nothing = self.run().join("nothing");
+        fs::create_dir_all(&nothing)?;
+        service.args(["httpd", "-f", "-p", &format!("{address}:443"), "-h"]).arg(nothing);
+        process::start(&self.run(), "service", &service)
     }
 
     /// Keys, tokens and the files that name them.
@@ -332,9 +350,11 @@ impl Cluster {
         let run = self.run();
         drop(enforcer::end(self));
         node::end_all(self);
-        for name in ["scheduler", "kcm", "apiserver", "etcd"] {
+        for name in ["service", "scheduler", "kcm", "apiserver", "etcd"] {
             drop(process::kill(&run, name));
         }
+        let address = format!("{}/32", self.place.service());
+        drop(read(Command::new("ip").args(["address", "delete", &address, "dev", "lo"])));
         node::clear_away(self);
         fs::remove_dir_all(&run)
     }

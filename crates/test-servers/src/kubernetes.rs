@@ -6,6 +6,12 @@ use std::path::PathBuf;
 /// what `bastide kubernetes manifest` prints, and the nodes have the images of [`engine`](crate::engine::images).
 pub const KUBECONFIG: &str = "BASTIDE_TEST_KUBERNETES";
 
+/// The context of that file whose namespace takes sessions of several users: it enforces Pod Security `baseline`.
+pub const MANY_USERS: &str = "many-users";
+
+/// The variable that says that a part of the trials is enough, as in a plain run of all tests.
+pub const SOME: &str = "BASTIDE_TEST_KUBERNETES_SOME";
+
 /// The kubeconfig of the cluster that tests use; or why there is none.
 ///
 /// # Errors

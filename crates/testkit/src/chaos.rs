@@ -13,7 +13,7 @@ use bastide::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::suite::{Context, Outcome, Trial, say, sh, unswept};
+use crate::suite::{Context, Outcome, Trial, say, sh, skip, unswept};
 use crate::trials;
 
 /// Every chaos trial.
@@ -108,7 +108,7 @@ type TrialError = Box<dyn std::error::Error + Send + Sync>;
 /// The guest's process on this host.
 async fn guest(context: &Context, session: &Session) -> Result<Pid, TrialError> {
     let info = context.client().inspect(session.id()).await?;
-    let pid = info.guest_pid.ok_or("the guest is no process of this host")?;
+    let pid = info.guest_pid.ok_or_else(|| skip("the guest is no process of this host"))?;
     Pid::from_raw(i32::try_from(pid)?).ok_or_else(|| "no process".into())
 }
 

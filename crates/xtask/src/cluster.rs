@@ -8,13 +8,24 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use bastide_test_servers::cluster::{Cluster, find_program};
-use bastide_test_servers::kubernetes::KUBECONFIG;
+use bastide_test_servers::kubernetes::{KUBECONFIG, MANY_USERS, SOME};
 use serde_json::{Value, json};
 
 use crate::shell::{Outcome, built_program, read, say, top};
 
-/// The namespace of the tests, which takes only pods that keep to Pod Security `restricted`.
-const NAMESPACE: &str = "bastide-test";
+/// A namespace of the tests, and what Pod Security enforces there.
+struct Place {
+    /// The context that leads there.
+    context: &'static str,
+    namespace: &'static str,
+    security: &'static str,
+}
+
+/// Where tests have sessions. The first is what everybody has, the second takes sessions of several users.
+const PLACES: [Place; 2] = [
+    Place { context: "restricted", namespace: "bastide-test", security: "restricted" },
+    Place { context: MANY_USERS, namespace: "bastide-test-many", security: "baseline" },
+];
 
 /// Whom the tests are in the cluster: they have the rights of a user of Bastide, and no others.
 const USER: &str = "bastide-host";
@@ -31,7 +42,8 @@ enum What {
     Up(Named),
     /// End that cluster, and remove what it left on this machine
     Down,
-    /// Start or end the tests' own enforcer of closed networks: the bridge of the cluster keeps no policy by itself
+    /// Start or end the tests' own enforcer of closed networks, which `up` starts: the bridge of the cluster keeps no policy
+    /// by itself
     Enforce {
         /// End it
         #[arg(long)]
@@ -91,6 +103,8 @@ fn start() -> Outcome<Cluster> {
 pub(crate) struct Held {
     cluster: Option<Cluster>,
     kubeconfig: PathBuf,
+    /// Whether every suite is run, or a part of them.
+    all: bool,
 }
 
 /// What this would start.
@@ -110,20 +124,29 @@ fn given() -> Option<PathBuf> {
 
 impl Held {
     /// Finds or starts a cluster; or says why there is none.
-    pub(crate) fn prepare() -> Result<Self, String> {
+    pub(crate) fn prepare(all: bool) -> Result<Self, String> {
         if let Some(kubeconfig) = given() {
-            return Ok(Self { cluster: None, kubeconfig });
+            return Ok(Self { cluster: None, kubeconfig, all });
         }
         let started = start().map_err(|error| error.to_string())?;
         // From here on it is ended whatever happens.
-        let mut held = Self { cluster: Some(started.clone()), kubeconfig: PathBuf::new() };
+        let mut held = Self { cluster: Some(started.clone()), kubeconfig: PathBuf::new(), all };
         held.kubeconfig = prepare(&started).map_err(|error| error.to_string())?;
         Ok(held)
     }
 
-    /// The variable that tells tests how it is reached.
-    pub(crate) fn variable(&self) -> (&'static str, String) {
-        (KUBECONFIG, self.kubeconfig.display().to_string())
+    /// The variables that tell tests how it is reached, and how much of them is wanted.
+    pub(crate) fn variables(&self) -> Vec<(&'static str, String)> {
+        let mut variables = vec![(KUBECONFIG, self.kubeconfig.display().to_string())];
+        if !self.all {
+            variables.push((SOME, "1".to_owned()));
+        }
+        variables
+    }
+
+    /// Whether every suite is run there.
+    pub(crate) fn is_for_all(&self) -> bool {
+        self.all
     }
 }
 
@@ -137,6 +160,7 @@ impl Drop for Held {
 
 /// Prepares a cluster of our own for the tests; the file by which they reach it.
 fn prepare(cluster: &Cluster) -> Outcome<PathBuf> {
+    cluster.enforce(true)?;
     prepare_with(&|arguments| cluster.kubectl(arguments), &folder().join("run/kubeconfig.test"))
 }
 
@@ -155,34 +179,46 @@ fn prepare_named(named: &Named) -> Outcome<PathBuf> {
     prepare_with(&kubectl, &folder().join("kubeconfig.named"))
 }
 
-/// Makes the namespace with all an administrator is told to apply, and a file that has the rights of a user there.
+/// Makes the namespaces with all an administrator is told to apply, and a file that has the rights of a user there.
 fn prepare_with(kubectl: &dyn Fn(&[&str]) -> Command, file: &Path) -> Outcome<PathBuf> {
-    let mut program = Command::new(built_program()?);
-    let manifest = read(program.args(["kubernetes", "manifest", "--namespace", NAMESPACE]))?;
+    let program = built_program()?;
+    let shown =
+        read(&mut kubectl(&["config", "view", "--minify", "--flatten", "--output", "json"]))?;
+    let mut shown: Value = serde_json::from_str(&shown)?;
+    let server = shown["clusters"][0]["name"].clone();
+    let (mut users, mut contexts) = (Vec::new(), Vec::new());
+    for place in &PLACES {
+        let token = prepare_place(kubectl, &program, place)?;
+        users.push(json!({"name": place.context, "user": {"token": token}}));
+        let (name, namespace) = (place.context, place.namespace);
+        let context = json!({"cluster": server, "user": name, "namespace": namespace});
+        contexts.push(json!({"name": name, "context": context}));
+    }
+    shown["users"] = users.into();
+    shown["contexts"] = contexts.into();
+    shown["current-context"] = json!(PLACES[0].context);
+    fs::write(file, shown.to_string())?;
+    fs::set_permissions(file, fs::Permissions::from_mode(0o600))?;
+    Ok(file.to_owned())
+}
+
+/// Makes one namespace; the token of its user.
+fn prepare_place(
+    kubectl: &dyn Fn(&[&str]) -> Command,
+    program: &Path,
+    place: &Place,
+) -> Outcome<String> {
+    let namespace = place.namespace;
+    let mut program = Command::new(program);
+    let manifest = read(program.args(["kubernetes", "manifest", "--namespace", namespace]))?;
     let mut apply = kubectl(&["apply", "-f", "-"]);
     let mut apply = apply.stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
     apply.stdin.take().ok_or("no input of kubectl")?.write_all(manifest.as_bytes())?;
     if !apply.wait()?.success() {
         return Err("kubectl did not apply the manifest".into());
     }
-    let token = read(&mut kubectl(&[
-        "create",
-        "token",
-        USER,
-        "--namespace",
-        NAMESPACE,
-        "--duration",
-        "24h",
-    ]))?;
-    let shown =
-        read(&mut kubectl(&["config", "view", "--minify", "--flatten", "--output", "json"]))?;
-    let mut shown: Value = serde_json::from_str(&shown)?;
-    shown["users"] = json!([{"name": USER, "user": {"token": token.trim()}}]);
-    let server = shown["clusters"][0]["name"].clone();
-    let context = json!({"cluster": server, "user": USER, "namespace": NAMESPACE});
-    shown["contexts"] = json!([{"name": USER, "context": context}]);
-    shown["current-context"] = json!(USER);
-    fs::write(file, shown.to_string())?;
-    fs::set_permissions(file, fs::Permissions::from_mode(0o600))?;
-    Ok(file.to_owned())
+    let enforced = format!("pod-security.kubernetes.io/enforce={}", place.security);
+    read(&mut kubectl(&["label", "namespace", namespace, &enforced, "--overwrite"]))?;
+    let create = ["create", "token", USER, "--namespace", namespace, "--duration", "24h"];
+    Ok(read(&mut kubectl(&create))?.trim().to_owned())
 }

@@ -24,9 +24,6 @@ use suites::Suites;
 /// The package of the local backend.
 const LOCAL: &str = "bastide-local";
 
-/// Why there is no cluster by default: its suites take longer than all the others.
-const NOT_ASKED: &str = "the suites of Kubernetes are run with --kubernetes";
-
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Run the big counts, not a tenth of them
@@ -35,7 +32,7 @@ pub(crate) struct Arguments {
     /// Where random tests start, to run them again as they were
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// Start a Kubernetes cluster, and run the suites in its pods
+    /// Run every suite in pods of a Kubernetes cluster, not a part of them
     #[arg(long)]
     pub(crate) kubernetes: bool,
     /// Fail where a suite had to be skipped that this machine could run
@@ -50,9 +47,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let missing = packages::missing(arguments.full || arguments.require_all);
     say(&means.announcement(&missing));
     say(&engine::announcement(missing.contains(&"docker.io")));
-    if arguments.full || arguments.kubernetes {
-        say(&cluster::announcement());
-    }
+    say(&cluster::announcement());
     say(&format!("build:   every crate with its tests, below {}", top().join("target").display()));
     say(
         "leave:   that folder, with servers and a Python environment for tests; packages that were installed stay",
@@ -82,10 +77,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         say(&format!("skipped: {why}"));
     }
     step("a Kubernetes cluster");
-    let cluster = match arguments.full || arguments.kubernetes {
-        true => cluster::Held::prepare(),
-        false => Err(NOT_ASKED.to_owned()),
-    };
+    let cluster = cluster::Held::prepare(arguments.full || arguments.kubernetes);
     if let Err(why) = &cluster {
         say(&format!("skipped: {why}"));
     }
@@ -119,14 +111,13 @@ fn run_suites(
     cluster: Result<cluster::Held, String>,
 ) -> (Suites, Vec<String>) {
     let mut notes = Vec::new();
-    if let Err(why) = &cluster
-        && why != NOT_ASKED
-    {
+    if let Err(why) = &cluster {
         notes.push(format!("skipped the suites of Kubernetes: {why}"));
     }
+    let in_all = cluster.as_ref().ok().filter(|cluster| cluster.is_for_all());
     let others = [(LOCAL, "trials"), (LOCAL, "leaks"), ("bastide-runs", "runs")];
     let mut suites = Suites::of(
-        6 + others.len() + usize::from(cluster.is_ok()) + 2 * usize::from(arguments.full),
+        6 + others.len() + usize::from(in_all.is_some()) + 2 * usize::from(arguments.full),
     );
     suites.run("unit and integration tests", || {
         run_tests(settings, engine.as_ref().ok(), cluster.as_ref().ok())
@@ -140,12 +131,12 @@ fn run_suites(
             Ok(())
         }
     });
-    if let Ok(cluster) = &cluster {
+    if let Some(cluster) = in_all {
         // Everything else that uses it is over.
         suites.run("a cluster whose parts are killed", || {
             let mut command = cargo(&["test", "--workspace", "--test", "faults"]);
             command.envs(settings.variables()).env("BASTIDE_TEST_FAULTS", "1");
-            command.envs([cluster.variable()]).env("TMPDIR", settings.scratch);
+            command.envs(cluster.variables()).env("TMPDIR", settings.scratch);
             command.args(["--", "--test-threads=1"]);
             run_command(&mut with_signals(command))
         });
@@ -276,7 +267,7 @@ fn run_tests(
         command
     };
     command.envs(settings.variables()).envs(engine.map(Engine::variable));
-    command.envs(cluster.map(cluster::Held::variable));
+    command.envs(cluster.map(cluster::Held::variables).unwrap_or_default());
     command.env("TMPDIR", settings.scratch);
     run_command(&mut with_signals(command))
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bastide::{Error, ErrorKind, Result};
-use bastide_kubernetes::{ClusterAccess, KubernetesOptions, PodPull, VolumeRequest};
+use bastide_kubernetes::{ClaimMount, ClusterAccess, KubernetesOptions, PodPull, VolumeRequest};
 
 use super::docker::ContainerChoice;
 use super::values::{parse_pair, parse_time};
@@ -91,6 +91,14 @@ pub(crate) struct KubernetesArgs {
     #[arg(long, value_name = "SIZE[,CLASS]")]
     volume: Option<String>,
 
+    /// Volume of the namespace beside the workspace (can be repeated)
+    #[arg(long = "mount-claim", value_name = "NAME:PATH[:ro]", value_parser = parse_claim)]
+    claims: Vec<ClaimMount>,
+
+    /// Share of its limits that a node must have free for the pod, such as 0.5 (all unless given)
+    #[arg(long, value_name = "FRACTION", value_parser = parse_percent)]
+    requests: Option<u32>,
+
     /// How long the pod may take to be there (5m unless given)
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     boot_timeout: Option<Duration>,
@@ -132,6 +140,8 @@ impl KubernetesArgs {
         options.own_users = self.own_users;
         options.unproved_network = unproved;
         options.volume = self.volume.as_deref().map(parse_volume);
+        options.claims = self.claims;
+        options.requests_percent = self.requests;
         options.boot_seconds = self.boot_timeout.map(whole_seconds);
         options.lifetime_seconds = self.lifetime.map(whole_seconds);
         options.queue = self.queue;
@@ -150,6 +160,8 @@ impl KubernetesArgs {
             ("--many-users", self.many_users),
             ("--own-users", self.own_users),
             ("--volume", self.volume.is_some()),
+            ("--mount-claim", !self.claims.is_empty()),
+            ("--requests", self.requests.is_some()),
             ("--boot-timeout", self.boot_timeout.is_some()),
             ("--lifetime", self.lifetime.is_some()),
             ("--queue", self.queue.is_some()),
@@ -167,6 +179,24 @@ fn parse_volume(text: &str) -> VolumeRequest {
         }
         None => VolumeRequest { size: text.to_owned(), class: None },
     }
+}
+
+fn parse_claim(text: &str) -> std::result::Result<ClaimMount, String> {
+    let form = || "write NAME:PATH, or NAME:PATH:ro".to_owned();
+    let (name, place) = text.split_once(':').ok_or_else(form)?;
+    let (path, read_only) = match place.strip_suffix(":ro") {
+        Some(path) => (path, true),
+        None => (place, false),
+    };
+    let path = path.parse().map_err(|error| format!("{path:?}: {error}"))?;
+    Ok(ClaimMount { name: name.to_owned(), path, read_only })
+}
+
+fn parse_percent(text: &str) -> std::result::Result<u32, String> {
+    let share = text.parse::<f64>().ok().filter(|share| *share > 0.0 && *share <= 1.0);
+    let percent = share.map(|share| (share * 100.0).ceil());
+    let known = (1..=100_u32).find(|known| percent == Some(f64::from(*known)));
+    known.ok_or_else(|| "it is more than 0 and at most 1".to_owned())
 }
 
 /// A cluster counts seconds; one that is begun counts.

@@ -26,6 +26,7 @@ use crate::session::environment::{environment, search_path};
 use crate::session::lifecycle::{
     ConcurrencyLimits, Lifecycle, Limits, Preserved, ProgressListener, SessionConfig,
 };
+use crate::snapshot::store::StoreSnapshot;
 use crate::state::{Record, SessionFolder, SessionName, Stage};
 use crate::workspace::{self, mounts};
 use crate::{Error, ErrorKind, Result, Session};
@@ -143,7 +144,7 @@ impl Client {
         let uuid = uuid_of(&record.id)?;
         let snapshot = match options.snapshot {
             Some(choice) => choice.build(&uuid.to_string()),
-            None => Snapshot::Noop { id: uuid.to_string() },
+            None => self.default_snapshot(&record.id, &uuid),
         };
         // Who nobody keeps is refused before anything happens.
         self.types.keeper(&snapshot)?;
@@ -198,6 +199,16 @@ impl Client {
         }
         let started = self.boot_machine(folder, record, start).await;
         self.audit_created(&id, started).await
+    }
+
+    /// Where a session is saved that nobody said it of: nowhere, unless its machine keeps no files and this client knows a
+    /// store.
+    fn default_snapshot(&self, id: &SessionId, uuid: &Uuid) -> Snapshot {
+        let stored = StoreSnapshot { id: id.to_string(), from: None }.into_snapshot();
+        match !self.backend.keeps_files() && self.types.keeper(&stored).is_ok() {
+            true => stored,
+            false => Snapshot::Noop { id: uuid.to_string() },
+        }
     }
 
     /// Boots the machine of a session whose folder is ours, and puts the session on record.

@@ -8,8 +8,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bastide_proto::hello::{WELCOME_BYTES, check_welcome, hello_at};
 use bastide_proto::{
-    AcceptWhen, CONDUIT_VERSION, Exec, MIN_VERSION, Request, TERMINAL_VERSION, USAGE_VERSION,
-    VERSION,
+    AcceptWhen, CONDUIT_VERSION, Exec, LEASE_VERSION, MIN_VERSION, Request, TERMINAL_VERSION,
+    USAGE_VERSION, VERSION,
 };
 use bastide_wire::{CorkedStream, mux_config};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -184,6 +184,7 @@ fn understood(request: &Request, protocol: u32) -> Result<()> {
         Request::Restore(_) | Request::Usage => USAGE_VERSION,
         Request::LetGo => CONDUIT_VERSION,
         Request::Terminal { .. } => TERMINAL_VERSION,
+        Request::Lease(_) => LEASE_VERSION,
         _ => MIN_VERSION,
     };
     if protocol < needed {

@@ -38,7 +38,10 @@ impl Session {
     /// Tells the guest to go on without this process, where it would end by a clock of its own.
     pub(crate) async fn let_go_by_link(&self) -> Result<()> {
         match self.backend.lets_go_by_link() {
-            true => self.link.open(Request::LetGo).await?.finish().await,
+            true => {
+                self.link.open(Request::LetGo).await?.finish().await?;
+                self.backend.let_go(&self.machine).await
+            }
             false => Ok(()),
         }
     }

@@ -11,7 +11,13 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use super::{StepContext, StepError};
 
 /// Makes commands likelier victims than anybody of ours when memory runs out.
-const OOM_SCORE: &str = "500";
+const OOM_SCORE: i32 = 500;
+
+/// The same where ours are as likely already: a node gives most containers of pods a score near the highest.
+const HIGHEST_OOM_SCORE: i32 = 1000;
+
+/// What says how likely a victim this process is.
+const OOM_SCORE_FILE: &str = "/proc/self/oom_score_adj";
 
 /// How many processes and threads a user of commands may have at most where nobody asked for a limit: a fork storm must
 /// leave pids and processor time for whoever ends it. As many as in a container.
@@ -99,13 +105,27 @@ fn set_limits(
     Ok(enforced)
 }
 
+fn own_oom_score() -> i32 {
+    let text = std::fs::read_to_string(OOM_SCORE_FILE).unwrap_or_default();
+    text.trim().parse().unwrap_or(0)
+}
+
+/// Makes this process, and what it forks, no likelier a victim than any other, where the kernel lets it: in a pod everything
+/// starts as the likeliest. A command raises its own score afterwards.
+pub(crate) fn lower_oom_score() {
+    if own_oom_score() > 0 {
+        drop(std::fs::write(OOM_SCORE_FILE, "0"));
+    }
+}
+
 /// The file is root's while this process cannot be traced. A kernel that does not know it kills somebody else when memory
 /// runs out; nothing is promised about that.
 fn raise_oom_score() -> Result<(), StepError> {
     let step = || "be looked at".to_owned();
     let was_open = dumpable_behavior().step(step)? == DumpableBehavior::Dumpable;
     set_dumpable_behavior(DumpableBehavior::Dumpable).step(step)?;
-    drop(std::fs::write("/proc/self/oom_score_adj", OOM_SCORE));
+    let score = if own_oom_score() < OOM_SCORE { OOM_SCORE } else { HIGHEST_OOM_SCORE };
+    drop(std::fs::write(OOM_SCORE_FILE, score.to_string()));
     match was_open {
         true => Ok(()),
         false => set_dumpable_behavior(DumpableBehavior::NotDumpable).step(step),

@@ -15,7 +15,7 @@ use tokio_util::codec::{FramedRead, FramedWrite};
 use tokio_util::compat::{Compat, FuturesAsyncReadCompatExt};
 
 use super::side_channel::SideChannel;
-use super::{Guest, exec, files, freeze, provision, put, tree, usage};
+use super::{Guest, exec, files, freeze, lease, provision, put, tree, usage};
 
 type Wire = Compat<yamux::Stream>;
 
@@ -145,7 +145,13 @@ async fn answer(
     // Whoever only looks at what goes on keeps nothing going.
     let is_look = matches!(
         &request,
-        None | Some(Request::Ping | Request::Processes | Request::Usage | Request::LetGo)
+        None | Some(
+            Request::Ping
+                | Request::Processes
+                | Request::Usage
+                | Request::LetGo
+                | Request::Lease(_)
+        )
     );
     let _going_on = (!is_look).then(|| guest.activity.begin());
     let refused = match request {
@@ -168,6 +174,7 @@ async fn answer(
             outbox.accept(Accepted::default()).await?;
             return outbox.end(&End::Done).await;
         }
+        Some(Request::Lease(update)) => lease::change(guest, &update, outbox).await,
         Some(Request::Ping) => {
             outbox.accept(Accepted::default()).await?;
             return outbox.end(&End::Done).await;

@@ -244,6 +244,10 @@ fn skeleton(top: &Path) -> io::Result<()> {
         fs::create_dir_all(top.join(name))?;
     }
     fs::set_permissions(top.join("tmp"), fs::Permissions::from_mode(0o1777))?;
+    if rustix::process::geteuid().is_root() {
+        // As in images that people make: the home of a user is that user's.
+        std::os::unix::fs::chown(top.join("home"), Some(1000), Some(1001))?;
+    }
     let passwd = "root:x:0:0:root:/root:/bin/sh\napp:x:1000:1001::/home:/bin/sh\n\
                   nobody:x:65534:65534::/:/bin/false\n";
     fs::write(top.join("etc/passwd"), passwd)?;

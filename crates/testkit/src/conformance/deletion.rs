@@ -14,7 +14,7 @@ use bastide::{
     MachineStatus, Orphans, SessionFolder, SessionId, SessionStatus, SweepMode,
 };
 
-use crate::suite::{Context, Outcome, Trial, TrialError, say, skip};
+use crate::suite::{Context, Outcome, Trial, TrialError, client_for, say, skip};
 use crate::trials;
 
 pub(super) const TRIALS: &[Trial] = trials![
@@ -124,11 +124,15 @@ impl Backend for InterceptedBackend {
     fn expose(&self) -> Option<&dyn Expose> {
         self.inner.expose()
     }
+
+    fn keeps_files(&self) -> bool {
+        self.inner.keeps_files()
+    }
 }
 
 fn meddled(context: &Context, hook: impl Fn() -> io::Result<()> + Send + Sync + 'static) -> Client {
     let inner = Arc::clone(&context.backend);
-    Client::new(Arc::new(InterceptedBackend { inner, hook: Arc::new(hook) }))
+    client_for(Arc::new(InterceptedBackend { inner, hook: Arc::new(hook) }))
 }
 
 /// A stopped session with a file in it.

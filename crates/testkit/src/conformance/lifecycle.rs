@@ -17,7 +17,7 @@ use bastide::{
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
 
-use crate::suite::{Context, Outcome, Trial, TrialError, say};
+use crate::suite::{Context, Outcome, Trial, TrialError, say, skip};
 use crate::trials;
 
 pub(super) const TRIALS: &[Trial] = trials![
@@ -191,7 +191,7 @@ fn look(session: &Session) -> String {
     let owner = if session.receipt().rung == Rung::Landlock { "" } else { "%u %g" };
     format!(
         "(find . ! -type d -exec stat -c '%n %F %a {owner} %s %Y %h' {{}} + | sort; \
-         find . -type d -exec stat -c '%n %F %a {owner} %Y' {{}} + | sort; \
+         find . $([ -O . ] || echo -mindepth 1) -type d -exec stat -c '%n %F %a {owner} %Y' {{}} + | sort; \
          find . -type l -exec readlink {{}} \\; | sort; \
          find . -type f -exec cksum {{}} + | sort) | LC_ALL=C tr '\\377' '?'"
     )
@@ -244,6 +244,9 @@ async fn brings_everything_back_from_a_tar_file(context: Context) -> Outcome {
 }
 
 async fn touches_nothing_for_a_damaged_tar_file(context: Context) -> Outcome {
+    if !context.backend.keeps_files() {
+        return Err(skip("what was not saved goes with its machine here"));
+    }
     let client = context.client();
     let (folder, snapshot) = snapshots()?;
     let session = client.create(&file("a", "1"), options(snapshot)).await?;

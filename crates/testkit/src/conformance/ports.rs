@@ -9,7 +9,7 @@ use bastide::{Command, CreateOptions, ExposedPort, NetworkAccess, Process, Sessi
 use serde_json::json;
 
 use crate::escape::probe;
-use crate::suite::{Context, Outcome, Trial, TrialError, with_probe};
+use crate::suite::{Context, Outcome, Trial, TrialError, skip, with_probe};
 use crate::trials;
 
 pub(super) const TRIALS: &[Trial] = trials![
@@ -35,6 +35,9 @@ async fn serve(session: &Session, address: &str) -> Result<Process, TrialError> 
 }
 
 async fn session(context: &Context, options: CreateOptions) -> Result<Session, TrialError> {
+    if context.backend.expose().is_none() {
+        return Err(skip("this backend publishes no ports"));
+    }
     Ok(context.client().create(&with_probe(Manifest::default())?, options).await?)
 }
 

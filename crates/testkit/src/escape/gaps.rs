@@ -60,7 +60,11 @@ async fn compare(context: &Context, network: NetworkAccess) -> Outcome {
     let (reached, said) = reached?;
     let word = |line: &str| line.split(':').next().unwrap_or_default().to_owned();
     let reached: BTreeSet<_> = reached.lines().map(str::to_owned).collect();
-    let said: BTreeSet<_> = said.iter().map(|line| word(line)).collect();
+    let mut said: BTreeSet<_> = said.iter().map(|line| word(line)).collect();
+    if context.backend.name() == "kubernetes" {
+        // What a pod says of its node and its namespace, which nothing inside can try.
+        said.retain(|word| !["ids", "users", "Pod Security `restricted`"].contains(&word.as_str()));
+    }
     assert_eq!(reached, said, "reached, and said");
     Ok(())
 }

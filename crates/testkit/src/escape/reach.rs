@@ -1,6 +1,6 @@
 //! Networks, sockets, other sessions.
 
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
 
@@ -29,9 +29,25 @@ pub(super) async fn cannot_reach_the_network(context: Context) -> Outcome {
         assert_eq!(attempt(&session, "families", &[]).await?, "");
         return Ok(session.delete().await?);
     }
+    if context.backend.name() == "kubernetes" {
+        // A pod has an interface whatever it may do with it; what is behind must not answer.
+        let everywhere = TcpListener::bind("0.0.0.0:0")?;
+        let port = everywhere.local_addr()?.port().to_string();
+        let gateway = gateway(&say(&session, "cat /proc/net/route").await?).ok_or("no gateway")?;
+        assert_eq!(attempt(&session, "connect", &[&gateway.to_string(), &port]).await?, "");
+        return Ok(session.delete().await?);
+    }
     // Nothing but loopback exists to send through.
     assert_eq!(say(&session, "tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '").await?, "lo\n");
     Ok(session.delete().await?)
+}
+
+/// The address that everything else is reached by, as the kernel tells of routes.
+fn gateway(routes: &str) -> Option<Ipv4Addr> {
+    let mut fields = routes.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let default = fields.find(|fields| fields.get(1) == Some(&"00000000"))?;
+    let bytes = u32::from_str_radix(default.get(2)?, 16).ok()?.to_le_bytes();
+    Some(Ipv4Addr::from(bytes))
 }
 
 async fn has_loopback_of_its_own(context: Context) -> Outcome {
@@ -58,6 +74,10 @@ async fn cannot_reach_sockets_of_the_host(context: Context) -> Outcome {
         ""
     );
     session.delete().await?;
+    if context.backend.name() == "kubernetes" {
+        // No pod has the host's network.
+        return Ok(());
+    }
     // With the host's network its abstract sockets are one connect away.
     let options = CreateOptions::default().network(NetworkAccess::Host);
     let manifest = with_probe(Manifest::default())?;

@@ -17,6 +17,7 @@ use bastide_proto::tree::{
 use bastide_proto::{Accepted, End, Fault, FaultKind};
 use rustix::fs::{FileType, Mode, OFlags, Stat, fstat, openat, readlinkat};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 use serde_bytes::ByteBuf;
 
 use super::restore::WORD;
@@ -148,7 +149,7 @@ impl Scanner {
         if !self.begun {
             self.begun = true;
             let folder = reopen(&*self.base, FOLDER)?;
-            let stat = seen(&fstat(&folder)?);
+            let stat = top(seen(&fstat(&folder)?), geteuid().as_raw());
             let kind = ScannedKind::Dir { attributes: attributes::read(&folder) };
             batch.add(0, Arc::default(), Vec::new(), kind, stat);
             self.push(Arc::default(), folder)?;
@@ -315,6 +316,15 @@ pub(super) fn seen(stat: &Stat) -> ScannedStat {
         modified: time(stat.st_mtime, stat.st_mtime_nsec),
         changed: time(stat.st_ctime, stat.st_ctime_nsec),
         settled: false,
+    }
+}
+
+/// What is told of the folder at the top. One that is another's cannot be given its time back by whoever restores into it, so
+/// it has none: in a pod the workspace is a folder of the node's.
+fn top(stat: ScannedStat, own: u32) -> ScannedStat {
+    match own == 0 || stat.uid == own {
+        true => stat,
+        false => ScannedStat { modified: FileTime { seconds: 0, nanos: 0 }, ..stat },
     }
 }
 
