@@ -150,6 +150,11 @@ fn a_template_brings_the_disk_of_a_sandbox_to_another() {
     setting.ok(&["rm", "--all", "--force"]);
 }
 
+/// The words that remove a rule.
+fn removal<'a>(scope: &[&'a str], rest: &[&'a str]) -> Vec<&'a str> {
+    [&["policy", "rm", "network"], scope, rest].concat()
+}
+
 #[test]
 fn rules_are_removed_by_number_or_by_what_they_are_about() {
     for version in ["0.30.0", "0.45.1"] {
@@ -166,14 +171,12 @@ fn rules_are_removed_by_number_or_by_what_they_are_about() {
         rule(global, "a.example");
         let count = || setting.json(&["policy", "ls", "--json"])["rules"].as_array().unwrap().len();
         assert_eq!(count(), 2);
-        let remove =
-            |scope: &[&str], rest: &[&str]| [&["policy", "rm", "network"], scope, rest].concat();
-        assert!(setting.refused(&remove(scope, &[])).contains("--id or --resource"));
-        assert!(setting.refused(&remove(scope, &["--resource", "c"])).contains("no matching"));
-        setting.ok(&remove(scope, &["--resource", "b.example"]));
+        assert!(setting.refused(&removal(scope, &[])).contains("--id or --resource"));
+        assert!(setting.refused(&removal(scope, &["--resource", "c"])).contains("no matching"));
+        setting.ok(&removal(scope, &["--resource", "b.example"]));
         assert_eq!(count(), 1, "the other is everybody's");
         let id = setting.json(&["policy", "ls", "--json"])["rules"][0]["id"].clone();
-        setting.ok(&remove(global, &["--id", id.as_str().unwrap()]));
+        setting.ok(&removal(global, &["--id", id.as_str().unwrap()]));
         assert_eq!(count(), 0);
         let log = setting.json(&["policy", "log", "one", "--json"]);
         assert_eq!(log["blocked_hosts"], serde_json::json!([]));
