@@ -71,8 +71,8 @@ pub(crate) async fn is_shared(engine: &Engine, container: &str, proof: &str) -> 
     let mut stream = engine.docker.download_from_container(container, Some(options));
     let mut read = Vec::new();
     let reading = async {
-        while let Some(piece) = stream.next().await {
-            read.extend_from_slice(&piece?);
+        while let Some(chunk) = stream.next().await {
+            read.extend_from_slice(&chunk?);
             if read.len() > MOST_PROOF {
                 break;
             }

@@ -137,13 +137,13 @@ fn explain(name: &str, error: Error) -> Error {
         return error;
     };
     let context = error.context().clone();
-    let told = Error::new(kind, error.message().to_owned())
+    let failure = Error::new(kind, error.message().to_owned())
         .with_contexts(context)
         .with_context("image", name)
         .with_hint(hint);
     match error.status() {
-        Some(status) => told.with_status(status),
-        None => told,
+        Some(status) => failure.with_status(status),
+        None => failure,
     }
 }
 

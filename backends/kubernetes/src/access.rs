@@ -161,14 +161,14 @@ impl LoadedAccess {
         if !runs {
             return Client::try_from(config).map_err(explain);
         }
-        let (tell, told) = oneshot::channel();
+        let (sender, received) = oneshot::channel();
         let runtime = tokio::runtime::Handle::current();
         std::thread::spawn(move || {
             let _entered = runtime.enter();
             // Nobody waits any more where this fails.
-            drop(tell.send(Client::try_from(config)));
+            drop(sender.send(Client::try_from(config)));
         });
-        match tokio::time::timeout(CREDENTIALS, told).await {
+        match tokio::time::timeout(CREDENTIALS, received).await {
             Ok(Ok(made)) => made.map_err(explain),
             _ => {
                 let message =

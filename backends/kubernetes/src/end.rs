@@ -62,23 +62,23 @@ fn ended(pod: &Pod, terminated: Option<&Terminated>) -> MachineEnd {
         }
         _ => "backend_lost",
     };
-    let told = [
+    let details = [
         status.message.as_str(),
         disrupted.map_or("", |condition| condition.message.as_str()),
         terminated.map_or("", |end| end.message.as_str()),
     ];
-    let told = told.into_iter().find(|text| !text.is_empty()).map(shortened);
-    let detail = match (reason, told) {
+    let details = details.into_iter().find(|text| !text.is_empty()).map(shortened);
+    let detail = match (reason, details) {
         ("oom", _) => "its container ran out of memory".to_owned(),
         ("expired", _) if code == i64::from(EXPIRED_CODE) => "its lease ran out".to_owned(),
         ("expired", _) => "its lifetime is over, which the cluster kept".to_owned(),
-        ("evicted", Some(told)) => format!("its pod was evicted: {told}"),
+        ("evicted", Some(details)) => format!("its pod was evicted: {details}"),
         ("evicted", None) => "its pod was evicted".to_owned(),
         ("abandoned", _) => "nobody was heard of for longer than its guest waits".to_owned(),
         ("backend_lost", _) if pod.metadata.deletion_timestamp.is_some() => {
             "its pod was deleted".to_owned()
         }
-        (_, Some(told)) => format!("its container ended with {code}: {told}"),
+        (_, Some(details)) => format!("its container ended with {code}: {details}"),
         (_, None) => format!("its container ended with {code}"),
     };
     end(reason, detail)
@@ -111,17 +111,17 @@ pub(crate) fn cannot_begin(pod: &Pod, image: &str) -> Option<Error> {
 }
 
 fn refusal(waiting: &Waiting, image: &str) -> Option<Error> {
-    let told = shortened(&waiting.message);
-    let says = |words: &[&str]| words.iter().any(|word| told.to_lowercase().contains(word));
+    let details = shortened(&waiting.message);
+    let says = |words: &[&str]| words.iter().any(|word| details.to_lowercase().contains(word));
     let (kind, message, hint) = match waiting.reason.as_str() {
         "InvalidImageName" => (
             ErrorKind::InvalidInput,
-            format!("{image:?} is no name of an image: {told}"),
+            format!("{image:?} is no name of an image: {details}"),
             "write registry, name and tag",
         ),
         "ErrImageNeverPull" => (
             ErrorKind::NotFound,
-            format!("the node does not have the image {image}: {told}"),
+            format!("the node does not have the image {image}: {details}"),
             "put it on the nodes, or let them pull it",
         ),
         "ErrImagePull" | "ImagePullBackOff" | "RegistryUnavailable" | "ImageInspectError" => {
@@ -130,12 +130,12 @@ fn refusal(waiting: &Waiting, image: &str) -> Option<Error> {
             match says(&denied) {
                 true => (
                     ErrorKind::PermissionDenied,
-                    format!("the node may not pull the image {image}: {told}"),
+                    format!("the node may not pull the image {image}: {details}"),
                     "name a secret of the namespace with --pull-secret",
                 ),
                 false => (
                     ErrorKind::NotFound,
-                    format!("the node cannot pull the image {image}: {told}"),
+                    format!("the node cannot pull the image {image}: {details}"),
                     "is its name right, with registry and tag, and can nodes reach the registry?",
                 ),
             }
@@ -145,7 +145,7 @@ fn refusal(waiting: &Waiting, image: &str) -> Option<Error> {
         | "RunContainerError"
         | "CreateSandboxError" => (
             ErrorKind::Unsupported,
-            format!("the node cannot start the container: {}: {told}", waiting.reason),
+            format!("the node cannot start the container: {}: {details}", waiting.reason),
             "the message is the node's own",
         ),
         _ => return None,
@@ -173,14 +173,14 @@ pub(crate) fn late(pod: Option<&Pod>, most: std::time::Duration) -> Error {
             .with_hint("look at --memory, --cpus, --node-selector and --toleration, and at what the nodes have");
     }
     let waiting = pod.container().and_then(|container| container.state.waiting.as_ref());
-    let (reason, told) =
+    let (reason, details) =
         waiting.map_or(("", ""), |waiting| (waiting.reason.as_str(), waiting.message.as_str()));
     let message = format!(
         "the pod {} on node {} was not there within {seconds} s: {} {reason} {}",
         pod.metadata.name,
         pod.spec.node_name,
         pod.status.phase,
-        shortened(told),
+        shortened(details),
     );
     Error::new(ErrorKind::Timeout, message.trim_end()).with_hint(
         "give it longer with --boot-timeout; `kubectl describe pod` says what it waits for",

@@ -25,12 +25,12 @@ pub(crate) struct Progress<'a> {
     pub(crate) next_call: Option<Instant>,
     late: u32,
     tell: Option<&'a (dyn Fn(&str) + Send + Sync)>,
-    told: String,
+    last: String,
 }
 
 impl<'a> Progress<'a> {
     pub(crate) fn new(tell: Option<&'a (dyn Fn(&str) + Send + Sync)>) -> Self {
-        Self { pod: None, next_call: None, late: 0, tell, told: String::new() }
+        Self { pod: None, next_call: None, late: 0, tell, last: String::new() }
     }
 
     /// Notes how the pod is now, and when to call its guest.
@@ -50,10 +50,10 @@ impl<'a> Progress<'a> {
         };
         if let Some(tell) = self.tell
             && !said.is_empty()
-            && said != self.told
+            && said != self.last
         {
             tell(&said);
-            self.told = said;
+            self.last = said;
         }
         self.pod = Some(pod);
     }

@@ -39,7 +39,7 @@ const SILENCE: Duration = Duration::from_secs(70);
 const LINGER: Duration = Duration::from_secs(5);
 
 /// How much is sent in one message.
-const PIECE: usize = 32 * 1024;
+const CHUNK: usize = 32 * 1024;
 
 /// How much is on the way between this and whoever reads.
 const BUFFER: usize = 256 * 1024;
@@ -66,16 +66,16 @@ type Socket = WebSocketStream<TokioIo<Upgraded>>;
 
 /// Why a stream ended, once it has.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct StreamEnd(Arc<Mutex<Said>>);
+pub(crate) struct StreamEnd(Arc<Mutex<EndState>>);
 
 #[derive(Debug, Default)]
-struct Said {
+struct EndState {
     error: Vec<u8>,
     status: Option<ApiStatus>,
 }
 
 impl StreamEnd {
-    fn with<T>(&self, act: impl FnOnce(&mut Said) -> T) -> T {
+    fn with<T>(&self, act: impl FnOnce(&mut EndState) -> T) -> T {
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -195,9 +195,9 @@ async fn send(
     mut host: ReadHalf<DuplexStream>,
     closes: bool,
 ) {
-    let mut piece = vec![0; PIECE + 1];
+    let mut chunk = vec![0; CHUNK + 1];
     loop {
-        let Some(room) = piece.get_mut(1..) else { return };
+        let Some(room) = chunk.get_mut(1..) else { return };
         let message = match tokio::time::timeout(PING, host.read(room)).await {
             Err(_) => Message::Ping(Bytes::new()),
             Ok(Ok(read)) if read > 0 => {

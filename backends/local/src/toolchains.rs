@@ -122,8 +122,8 @@ impl Toolchains {
     }
 
     fn tell(&mut self, variable: &str, place: &Path) {
-        let told = self.variables.iter().any(|(known, _)| known == variable);
-        if let Some(place) = place.to_str().filter(|_| !told) {
+        let is_set = self.variables.iter().any(|(known, _)| known == variable);
+        if let Some(place) = place.to_str().filter(|_| !is_set) {
             self.variables.push((variable.to_owned(), place.to_owned()));
         }
     }
@@ -192,8 +192,8 @@ mod tests {
         };
         let found = Toolchains::find(search.iter().map(Path::new), look);
         let shown = found.shown.into_iter().map(|path| path.display().to_string()).collect();
-        let told = found.variables.into_iter().map(|(name, value)| format!("{name}={value}"));
-        (shown, told.collect())
+        let is_set = found.variables.into_iter().map(|(name, value)| format!("{name}={value}"));
+        (shown, is_set.collect())
     }
 
     #[test]

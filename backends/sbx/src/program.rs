@@ -23,7 +23,7 @@ const TAIL: Duration = Duration::from_millis(500);
 const REAP: Duration = Duration::from_secs(5);
 
 /// How much is read at once.
-const PIECE: usize = 64 * 1024;
+const CHUNK: usize = 64 * 1024;
 
 /// What hears each line that a call says while it runs.
 pub type LineListener<'a> = &'a (dyn Fn(&str) + Send + Sync);
@@ -55,14 +55,14 @@ impl std::fmt::Debug for Lines<'_> {
 
 /// What came of a call.
 #[derive(Debug, Default)]
-pub(crate) struct Said {
+pub(crate) struct Output {
     /// Its exit code; none if a signal ended it.
     pub(crate) code: Option<i32>,
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: Vec<u8>,
 }
 
-impl Said {
+impl Output {
     pub(crate) fn is_success(&self) -> bool {
         self.code == Some(0)
     }
@@ -122,9 +122,9 @@ impl Sbx {
     }
 
     /// One call that must succeed.
-    pub(crate) async fn ask<W: AsRef<OsStr>>(&self, words: &[W], most: Duration) -> Result<Said> {
-        let said = self.call(words, Call::default(), most).await?;
-        if said.is_success() { Ok(said) } else { Err(refused(words, &said)) }
+    pub(crate) async fn ask<W: AsRef<OsStr>>(&self, words: &[W], most: Duration) -> Result<Output> {
+        let output = self.call(words, Call::default(), most).await?;
+        if output.is_success() { Ok(output) } else { Err(refused(words, &output)) }
     }
 
     /// One call, which may fail.
@@ -133,7 +133,7 @@ impl Sbx {
         words: &[W],
         call: Call<'_>,
         most: Duration,
-    ) -> Result<Said> {
+    ) -> Result<Output> {
         let mut command = self.command(words);
         command.stdin(if call.input.is_some() { Stdio::piped() } else { Stdio::null() });
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
@@ -143,9 +143,9 @@ impl Sbx {
             Error::new(ErrorKind::Io, format!("cannot call `{}`: {error}", line(words)))
         };
         match timeout(most, converse(&mut child, call)).await {
-            Ok(said) => {
+            Ok(output) => {
                 group.forget();
-                said.map_err(failed)
+                output.map_err(failed)
             }
             Err(_) => {
                 drop(group);
@@ -183,13 +183,13 @@ pub(crate) const INSTALL: &str = "install it, then sign in with `sbx login`. mac
     yourself in the group `kvm`";
 
 /// What a call that failed says.
-pub(crate) fn refused<W: AsRef<OsStr>>(words: &[W], said: &Said) -> Error {
-    let how = match said.code {
+pub(crate) fn refused<W: AsRef<OsStr>>(words: &[W], output: &Output) -> Error {
+    let how = match output.code {
         Some(code) => format!("with {code}"),
         None => "by a signal".to_owned(),
     };
     let mut message = format!("`{}` failed {how}", line(words));
-    let complaint = said.complaint();
+    let complaint = output.complaint();
     if !complaint.is_empty() {
         message = format!("{message}: {complaint}");
     }
@@ -207,7 +207,7 @@ fn line<W: AsRef<OsStr>>(words: &[W]) -> String {
 }
 
 /// Gives a call its input and hears it to its end.
-async fn converse(child: &mut Child, call: Call<'_>) -> io::Result<Said> {
+async fn converse(child: &mut Child, call: Call<'_>) -> io::Result<Output> {
     let (input, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let write = async {
         if let (Some(mut pipe), Some(input)) = (input, call.input) {
@@ -215,8 +215,8 @@ async fn converse(child: &mut Child, call: Call<'_>) -> io::Result<Said> {
             drop(pipe.write_all(input).await);
         }
     };
-    let mut out = Heard { pipe: stdout, lines: call.lines, ..Heard::default() };
-    let mut err = Heard { pipe: stderr, lines: call.lines, ..Heard::default() };
+    let mut out = OutputReader { pipe: stdout, lines: call.lines, ..OutputReader::default() };
+    let mut err = OutputReader { pipe: stderr, lines: call.lines, ..OutputReader::default() };
     let hear = async {
         let mut status = None;
         let mut tail = Instant::now() + Duration::from_secs(u64::from(u32::MAX));
@@ -235,12 +235,12 @@ async fn converse(child: &mut Child, call: Call<'_>) -> io::Result<Said> {
     };
     let ((), code) = tokio::join!(write, hear);
     let code = code?;
-    Ok(Said { code, stdout: out.finish(), stderr: err.finish() })
+    Ok(Output { code, stdout: out.finish(), stderr: err.finish() })
 }
 
 /// What one stream said.
 #[derive(Debug)]
-struct Heard<'a, R> {
+struct OutputReader<'a, R> {
     pipe: Option<R>,
     bytes: Vec<u8>,
     /// Where the line begins that has no end yet.
@@ -248,27 +248,27 @@ struct Heard<'a, R> {
     lines: Option<Lines<'a>>,
 }
 
-impl<R> Default for Heard<'_, R> {
+impl<R> Default for OutputReader<'_, R> {
     fn default() -> Self {
         Self { pipe: None, bytes: Vec::new(), line_at: 0, lines: None }
     }
 }
 
-impl<R: AsyncRead + Unpin> Heard<'_, R> {
+impl<R: AsyncRead + Unpin> OutputReader<'_, R> {
     fn is_open(&self) -> bool {
         self.pipe.is_some()
     }
 
     async fn read(&mut self) -> io::Result<()> {
         let Some(pipe) = &mut self.pipe else { return Ok(()) };
-        let mut piece = vec![0; PIECE];
-        let count = pipe.read(&mut piece).await?;
+        let mut chunk = vec![0; CHUNK];
+        let count = pipe.read(&mut chunk).await?;
         if count == 0 {
             self.pipe = None;
             return Ok(());
         }
         let room = MOST.saturating_sub(self.bytes.len());
-        self.bytes.extend(piece.iter().take(count.min(room)));
+        self.bytes.extend(chunk.iter().take(count.min(room)));
         self.tell(false);
         Ok(())
     }

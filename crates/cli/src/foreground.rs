@@ -74,7 +74,7 @@ pub(crate) async fn stream(
     let feeding = stdin.map(|stdin| tokio::spawn(feed(process.writer(), stdin)));
     let id = process.id();
     let mut trouble = NetworkTrouble::default();
-    let following = follow_with(ui, &mut process, |piece| trouble.look(piece));
+    let following = follow_with(ui, &mut process, |chunk| trouble.look(chunk));
     let Waited { outcome, killed_for } = wait(session, id, &mut interrupts, following).await;
     if let Some(feeding) = feeding {
         feeding.abort();

@@ -6,7 +6,7 @@ use bastide::{Error, ProcessWriter, Result};
 use tokio::sync::mpsc;
 
 /// How much is read at a time.
-const PIECE: usize = 64 * 1024;
+const CHUNK: usize = 64 * 1024;
 
 /// How many pieces may wait for the command to read them.
 const WAITING: usize = 4;
@@ -15,23 +15,23 @@ const WAITING: usize = 4;
 /// up, and must not keep anybody from going on.
 #[derive(Debug)]
 pub(crate) struct Stdin {
-    pieces: mpsc::Receiver<Vec<u8>>,
+    chunks: mpsc::Receiver<Vec<u8>>,
 }
 
 impl Stdin {
     pub(crate) fn open() -> Result<Self> {
-        let (to_reader, pieces) = mpsc::channel(WAITING);
+        let (to_reader, chunks) = mpsc::channel(WAITING);
         let reading = move || {
             let mut stdin = std::io::stdin().lock();
             loop {
-                let mut piece = vec![0; PIECE];
-                match stdin.read(&mut piece) {
+                let mut chunk = vec![0; CHUNK];
+                match stdin.read(&mut chunk) {
                     Ok(0) => return,
-                    Ok(count) => piece.truncate(count),
+                    Ok(count) => chunk.truncate(count),
                     Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                     Err(_) => return,
                 }
-                if to_reader.blocking_send(piece).is_err() {
+                if to_reader.blocking_send(chunk).is_err() {
                     return;
                 }
             }
@@ -41,20 +41,20 @@ impl Stdin {
             let message = format!("cannot start a thread to read standard input: {error}");
             Error::new(bastide::ErrorKind::Io, message)
         })?;
-        Ok(Self { pieces })
+        Ok(Self { chunks })
     }
 
     /// The next piece; `None` at the end.
     pub(crate) async fn next(&mut self) -> Option<Vec<u8>> {
-        self.pieces.recv().await
+        self.chunks.recv().await
     }
 }
 
 /// Hands on everything there is, then says that this was all.
 pub(crate) async fn feed(to: ProcessWriter, mut stdin: Stdin) {
-    while let Some(piece) = stdin.next().await {
+    while let Some(chunk) = stdin.next().await {
         // A command that is gone says so itself.
-        if to.write(piece).await.is_err() {
+        if to.write(chunk).await.is_err() {
             return;
         }
     }

@@ -66,7 +66,7 @@ pub(crate) async fn lend(
                     let (rows, columns) = size();
                     writer.resize(rows, columns).await?;
                 }
-                told = guard.told() => match told {
+                next_signal = guard.next_signal() => match next_signal {
                     TerminalSignal::End(number) => return Ok(AttachEnd::Signalled(number)),
                     // Its size may be another by now.
                     TerminalSignal::Continued => {
@@ -78,7 +78,7 @@ pub(crate) async fn lend(
         }
     };
     tokio::select! {
-        exit = follow_with(ui, process, |piece| trouble.look(piece)) => exit.map(AttachEnd::Ended),
+        exit = follow_with(ui, process, |chunk| trouble.look(chunk)) => exit.map(AttachEnd::Ended),
         returned = typing => returned,
     }
 }

@@ -226,10 +226,10 @@ const NOT_ENFORCED: [&str; 2] = [
 
 async fn value_of(name: &str, spec: &SecretSpec, env: &EnvironmentReader) -> Result<String> {
     let about = |error: Error| {
-        let told = Error::new(error.kind(), format!("the secret {name}: {}", error.message()));
+        let failure = Error::new(error.kind(), format!("the secret {name}: {}", error.message()));
         match error.hint() {
-            Some(hint) => told.with_hint(hint.to_owned()),
-            None => told,
+            Some(hint) => failure.with_hint(hint.to_owned()),
+            None => failure,
         }
     };
     let reference = SecretReference::parse(&spec.from.to_string(), ReferenceAuthor::Caller);

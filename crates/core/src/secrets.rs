@@ -242,10 +242,10 @@ fn find<'a>(entries: &'a mut Map<String, Value>, path: &str) -> Option<&'a mut M
 
 fn about(error: Error, path: &str, field: &str) -> Error {
     let message = format!("{field} of the mount {path}: {}", error.message());
-    let told = Error::new(error.kind(), message);
+    let failure = Error::new(error.kind(), message);
     match error.hint() {
-        Some(hint) => told.with_hint(hint.to_owned()),
-        None => told,
+        Some(hint) => failure.with_hint(hint.to_owned()),
+        None => failure,
     }
 }
 

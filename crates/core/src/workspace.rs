@@ -151,7 +151,7 @@ async fn put_from(
         progress: tell,
     };
     let root = PosixPath::new(session.root.as_str());
-    lay_out(&target, move |pieces| stream::send_all(&root, puts, sources.as_deref(), pieces)).await
+    lay_out(&target, move |chunks| stream::send_all(&root, puts, sources.as_deref(), chunks)).await
 }
 
 async fn other(session: &Session, step: LayoutStep) -> Result<()> {

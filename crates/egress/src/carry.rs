@@ -173,7 +173,7 @@ async fn hello(stream: &mut TcpStream, first: &mut Vec<u8>) -> io::Result<Hello>
     loop {
         match peek(first) {
             Hello::Partial => {}
-            told => return Ok(told),
+            answered => return Ok(answered),
         }
         let count = stream.read(&mut room[first.len()..]).await?;
         if count == 0 {
@@ -193,8 +193,8 @@ async fn named(
     found: &Explanation,
 ) -> Result<(), Refusal> {
     let refuse = |why: Why| Refusal::new(why, found.rule);
-    let heard = tokio::time::timeout(HELLO, hello(stream, first)).await;
-    let Ok(Ok(Hello::Whole(said))) = heard else {
+    let received = tokio::time::timeout(HELLO, hello(stream, first)).await;
+    let Ok(Ok(Hello::Whole(said))) = received else {
         return Err(refuse(Why::NotHttp).with("this is no TLS"));
     };
     let rule = found.rule.and_then(|index| live.policy.rules.get(index));
@@ -288,7 +288,7 @@ async fn read(
 
 /// Tells a program that speaks TLS that it may not.
 async fn deny_tls(mut stream: TcpStream, mut first: Vec<u8>) {
-    let told = async {
+    let answered = async {
         // A connection that is closed with bytes unread is reset, and the alert is lost.
         drop(hello(&mut stream, &mut first).await);
         stream.write_all(&ACCESS_DENIED).await?;
@@ -298,7 +298,7 @@ async fn deny_tls(mut stream: TcpStream, mut first: Vec<u8>) {
         io::Result::Ok(())
     };
     // Whoever does not listen does not hear.
-    drop(tokio::time::timeout(FAREWELL, told).await);
+    drop(tokio::time::timeout(FAREWELL, answered).await);
 }
 
 /// Has the connection end by a reset.

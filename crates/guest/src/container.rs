@@ -119,14 +119,14 @@ pub fn run(rendezvous: Rendezvous) -> io::Result<()> {
     if pod.is_some() {
         lower_oom_score();
     }
-    let mut told = host.try_clone()?;
+    let mut to_host = host.try_clone()?;
     match start(&spec, pod.as_ref(), listener, host) {
         Ok(StartedContainer { up, to_guest, who, others }) => {
-            told.write_all(&match &pod {
+            to_host.write_all(&match &pod {
                 Some(pod) => packet::encode(&pod.report(up))?,
                 None => packet::encode(&ContainerReport::Up(up))?,
             })?;
-            drop(told);
+            drop(to_host);
             match start_launchers(&spec, &who, to_guest, &others) {
                 // A container's end is told by who is left, and that of a pod by its code alone.
                 GuestEnd::Unexpected if pod.is_some() => Err(io::ErrorKind::BrokenPipe.into()),
@@ -135,7 +135,7 @@ pub fn run(rendezvous: Rendezvous) -> io::Result<()> {
             }
         }
         Err(failure) => {
-            told.write_all(&match &pod {
+            to_host.write_all(&match &pod {
                 Some(_) => packet::encode(&PodReport::Failed(failure))?,
                 None => packet::encode(&ContainerReport::Failed(failure))?,
             })?;
@@ -289,8 +289,8 @@ fn start(
     drop(launcher_end);
     reduce_first()?;
     let to_guest = OwnedFd::from(to_guest);
-    let heard = packet::receive(&to_guest).step(|| "start the guest".to_owned())?;
-    let Some((ToInit::Up(walls), _)) = heard else {
+    let received = packet::receive(&to_guest).step(|| "start the guest".to_owned())?;
+    let Some((ToInit::Up(walls), _)) = received else {
         let step = "start the guest, which ended without a word";
         return Err(StepError::from_errno(step, libc::EPIPE).into());
     };

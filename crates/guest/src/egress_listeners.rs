@@ -44,9 +44,9 @@ type Answer = Result<(), i32>;
 pub(crate) fn run(warden: &OwnedFd, init: OwnedFd) -> ! {
     let Ok(Some(((), _))) = packet::receive::<()>(&init) else { exit_now(1) };
     let is_up = set_up().map_err(BootFailure::from);
-    let told = packet::send(&init, &is_up, &[]);
+    let reported = packet::send(&init, &is_up, &[]);
     drop(init);
-    if is_up.is_err() || told.is_err() {
+    if is_up.is_err() || reported.is_err() {
         exit_now(1);
     }
     while let Ok(Some((wanted, _))) = packet::receive::<Vec<Listened>>(warden) {

@@ -131,7 +131,7 @@ pub(crate) fn run(arguments: InitArguments) -> ! {
     let mut to_warden = Some(to_warden);
     let started = boot_session(&plan, &ids, context, task.enforced, &mut to_warden);
     let Some(to_warden) = to_warden else { exit_now(1) };
-    let told = match &started {
+    let reported = match &started {
         // The warden numbers processes differently; a descriptor means the same to both.
         Ok(StartedSandbox { ready, guest_fd, .. }) => {
             packet::send(&to_warden, &BootReport::Ready(ready.clone()), &[guest_fd.as_fd()])
@@ -140,7 +140,7 @@ pub(crate) fn run(arguments: InitArguments) -> ! {
     };
     drop(to_warden);
     let (Ok(StartedSandbox { to_guest, guest_fd, lock, cgroups, others, .. }), Ok(())) =
-        (started, told)
+        (started, reported)
     else {
         exit_now(1)
     };

@@ -70,8 +70,8 @@ pub(crate) fn serve(walls: Result<WallsReport, StepError>, requests: &OwnedFd) -
     let pid = rustix::process::getpid().as_raw_pid();
     let message: LauncherReport =
         walls.map(|walls| Launched { pid, walls }).map_err(BootFailure::from);
-    let told = packet::send(requests, &message, &[]);
-    if failed || told.is_err() {
+    let reported = packet::send(requests, &message, &[]);
+    if failed || reported.is_err() {
         exit_now(1);
     }
     while let Ok(Some((ForkSupervisor, sockets))) = packet::receive(requests) {

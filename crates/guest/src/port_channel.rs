@@ -101,9 +101,9 @@ mod tests {
         let (port, end) = receive(&guest).unwrap().unwrap();
         assert_eq!(port, Asked::Port(8080));
         UnixStream::from(end).write_all(b"hello").unwrap();
-        let mut heard = String::new();
-        near.read_to_string(&mut heard).unwrap();
-        assert_eq!(heard, "hello");
+        let mut arrived = String::new();
+        near.read_to_string(&mut arrived).unwrap();
+        assert_eq!(arrived, "hello");
         let (_near, far) = UnixStream::pair().unwrap();
         ask_idle(&warden, far.as_fd()).unwrap();
         assert!(matches!(receive(&guest), Ok(Some((Asked::Idle, _)))));

@@ -117,8 +117,8 @@ fn serve(owner: UnixStream, template: Option<RootTemplate>) -> io::Result<()> {
         Ok(sandbox) => BootReport::Ready(sandbox.ready.clone()),
         Err(failure) => BootReport::Failed(failure.clone()),
     };
-    let told = packet::send(&owner, &report, &[]);
-    match (booted, told) {
+    let reported = packet::send(&owner, &report, &[]);
+    match (booted, reported) {
         (Ok(sandbox), Ok(())) => sandbox.run_until_end(owner, &spec, own_network),
         // Until its owner lets go of it a session ends with it, also one that is meant to live on:
         // half of one is of no use to anybody.

@@ -1,11 +1,11 @@
 //! A file system over an object store.
 
+mod block_requests;
 mod blocks;
 mod change;
 mod content;
 mod counters;
 mod file;
-mod flight;
 mod folders;
 mod handles;
 mod listing;

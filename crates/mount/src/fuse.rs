@@ -54,14 +54,14 @@ impl Device {
     /// Answers a request. Whoever asked may be gone meanwhile; nothing follows from that.
     pub(crate) fn answer(&self, unique: u64, reply: Result<Reply, Errno>) {
         let (body, data, error) = match &reply {
-            Ok(Reply::Data(pieces)) => (Vec::new(), pieces.as_slice(), None),
+            Ok(Reply::Data(chunks)) => (Vec::new(), chunks.as_slice(), None),
             Ok(reply) => (abi::body(reply), &[][..], None),
             Err(errno) => (Vec::new(), &[][..], Some(*errno)),
         };
         let size = body.len() + data.iter().map(bytes::Bytes::len).sum::<usize>();
         let header = abi::header(unique, size, error);
         let mut slices = vec![IoSlice::new(&header), IoSlice::new(&body)];
-        slices.extend(data.iter().map(|piece| IoSlice::new(piece)));
+        slices.extend(data.iter().map(|chunk| IoSlice::new(chunk)));
         let _ = rustix::io::writev(&self.0, &slices);
     }
 

@@ -114,8 +114,8 @@ impl Keeper {
     /// Does what a host wants, and says what became of it. One that went away meanwhile asks for the status.
     async fn answer(self: Rc<Self>, caller: OwnedFd) {
         let Ok(mut caller) = connection(caller) else { return };
-        let heard = tokio::time::timeout(SPEAK, hear(&mut caller)).await;
-        let Ok(Ok(request)) = heard else { return };
+        let received = tokio::time::timeout(SPEAK, hear(&mut caller)).await;
+        let Ok(Ok(request)) = received else { return };
         let done = match request {
             MountRequest::Mount(order) => self.mount(*order).await.map(|()| MountResponse::Done),
             MountRequest::Unmount { path, deadline_ms } => {

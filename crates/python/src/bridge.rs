@@ -148,11 +148,11 @@ fn promise<T: Send + 'static>(
         .get_or_try_init(py, || py.import("bastide._bridge")?.getattr("Call").map(Bound::unbind))?;
     let queue = queue_of(py, event_loop)?;
     let future = class.bind(py).call1((event_loop,))?;
-    let told = future.clone().unbind();
+    let waiting = future.clone().unbind();
     let task = runtime::handle()?.spawn(async move {
         let done = work.await;
         let result: Finish = Box::new(move |py| finish(py, op, done, convert));
-        queue.push(Finished { future: told, result });
+        queue.push(Finished { future: waiting, result });
     });
     let abort = Bound::new(py, Abort(Held::new("call", task.abort_handle())))?;
     future.setattr(intern!(py, "_abort"), abort)?;

@@ -37,14 +37,14 @@ pub(crate) async fn download(
     let beside = beside.map_err(failed)?;
     let mut file = File::from_std(beside.reopen().map_err(failed)?);
     let mut length = 0;
-    while let Some(piece) = reader.next().await? {
-        length += piece.len() as u64;
+    while let Some(chunk) = reader.next().await? {
+        length += chunk.len() as u64;
         if length > most {
             return Err(refuse(length));
         }
-        match piece.iter().all(|byte| *byte == 0) {
+        match chunk.iter().all(|byte| *byte == 0) {
             true => drop(file.seek(SeekFrom::Start(length)).await.map_err(failed)?),
-            false => file.write_all(&piece).await.map_err(failed)?,
+            false => file.write_all(&chunk).await.map_err(failed)?,
         }
     }
     file.flush().await.map_err(failed)?;

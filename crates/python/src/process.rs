@@ -20,7 +20,7 @@ pub(crate) struct NativeProcess {
     process: Held<Arc<Mutex<Option<Process>>>>,
     writer: Held<ProcessWriter>,
     /// What it said, and nobody was told yet.
-    said: Arc<Said>,
+    output: Arc<Output>,
     /// Whether it was ended: whoever waits for what it says waits no more.
     ended: watch::Sender<bool>,
 }
@@ -30,16 +30,16 @@ impl NativeProcess {
         Self {
             writer: Held::new("process", process.writer()),
             process: Held::new("process", Arc::new(Mutex::new(Some(process)))),
-            said: Arc::default(),
+            output: Arc::default(),
             ended: watch::Sender::new(false),
         }
     }
 }
 
-type Said = std::sync::Mutex<VecDeque<OutputEvent>>;
+type Output = std::sync::Mutex<VecDeque<OutputEvent>>;
 
-fn lock(said: &Said) -> MutexGuard<'_, VecDeque<OutputEvent>> {
-    said.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(output: &Output) -> MutexGuard<'_, VecDeque<OutputEvent>> {
+    output.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn was_ended() -> Error {
@@ -51,16 +51,16 @@ impl NativeProcess {
     /// What it says next: `("stdout" | "stderr", bytes)`, or `("exit", (code, reason, detail))`; `None`
     /// if another call was told it. What a cancelled call would have been told is told the next one.
     fn next(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let (process, said) = (Arc::clone(self.process.get()?), Arc::clone(&self.said));
+        let (process, output) = (Arc::clone(self.process.get()?), Arc::clone(&self.output));
         let mut ended = self.ended.subscribe();
         let work = async move {
             let read = async {
                 let mut held = process.lock().await;
-                while lock(&said).is_empty() {
+                while lock(&output).is_empty() {
                     let Some(process) = held.as_mut() else { return Err(was_ended()) };
                     match process.next().await? {
                         OutputEvent::Lost(_) => {}
-                        event => lock(&said).push_back(event),
+                        event => lock(&output).push_back(event),
                     }
                 }
                 Ok(())
@@ -69,9 +69,9 @@ impl NativeProcess {
                 read = read => read?,
                 _ = ended.wait_for(|ended| *ended) => return Err(was_ended()),
             }
-            Ok(said)
+            Ok(output)
         };
-        call(py, "exec", work, |py, said| match lock(&said).pop_front() {
+        call(py, "exec", work, |py, output| match lock(&output).pop_front() {
             Some(OutputEvent::Stdout(data)) => ("stdout", PyBytes::new(py, &data)).into_py_any(py),
             Some(OutputEvent::Stderr(data)) => ("stderr", PyBytes::new(py, &data)).into_py_any(py),
             Some(OutputEvent::Exit(exit)) => {

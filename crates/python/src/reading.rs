@@ -28,8 +28,8 @@ pub(crate) async fn read(session: &Session, path: &str, user: Option<&String>) -
     let mut reader = files(session, user).open(path).await?;
     if reader.size() <= SMALL {
         let mut all = BytesMut::new();
-        while let Some(piece) = reader.next().await? {
-            all.extend_from_slice(&piece);
+        while let Some(chunk) = reader.next().await? {
+            all.extend_from_slice(&chunk);
             if all.len() as u64 > 2 * SMALL {
                 break;
             }
@@ -44,12 +44,12 @@ pub(crate) async fn read(session: &Session, path: &str, user: Option<&String>) -
     };
     let mut copy = tempfile::tempfile().map_err(failed)?;
     let mut length = 0;
-    while let Some(piece) = reader.next().await? {
-        length += piece.len() as u64;
+    while let Some(chunk) = reader.next().await? {
+        length += chunk.len() as u64;
         // Zeros become holes: a command can make a file of any size of nothing.
-        match piece.iter().all(|byte| *byte == 0) {
+        match chunk.iter().all(|byte| *byte == 0) {
             true => drop(copy.seek(SeekFrom::Start(length)).map_err(failed)?),
-            false => copy.write_all(&piece).map_err(failed)?,
+            false => copy.write_all(&chunk).map_err(failed)?,
         }
     }
     copy.set_len(length).map_err(failed)?;

@@ -153,7 +153,7 @@ pub(crate) async fn finish(mut command: Command, input: File) -> Result<String> 
         Error::new(kind, message).with_hint("install git, or run in place")
     })?;
     let (out, err) = (child.stdout.take(), child.stderr.take());
-    let ended = async { tokio::join!(heard(out), heard(err), child.wait()) };
+    let ended = async { tokio::join!(read_output(out), read_output(err), child.wait()) };
     let Ok((out, err, status)) = tokio::time::timeout(DEADLINE, ended).await else {
         return Err(Error::new(ErrorKind::Timeout, "git took too long, and was ended"));
     };
@@ -166,12 +166,12 @@ pub(crate) async fn finish(mut command: Command, input: File) -> Result<String> 
 }
 
 /// What a stream says, as far as it is kept; the rest is read and dropped.
-async fn heard(stream: Option<impl AsyncRead + Unpin>) -> String {
+async fn read_output(stream: Option<impl AsyncRead + Unpin>) -> String {
     let Some(mut stream) = stream else { return String::new() };
-    let (mut kept, mut piece) = (Vec::new(), vec![0; 8192]);
-    while let Ok(read @ 1..) = stream.read(&mut piece).await {
+    let (mut kept, mut chunk) = (Vec::new(), vec![0; 8192]);
+    while let Ok(read @ 1..) = stream.read(&mut chunk).await {
         let room = SAID.saturating_sub(kept.len()).min(read);
-        kept.extend_from_slice(piece.get(..room).unwrap_or_default());
+        kept.extend_from_slice(chunk.get(..room).unwrap_or_default());
     }
     String::from_utf8_lossy(&kept).into_owned()
 }

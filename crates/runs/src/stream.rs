@@ -83,7 +83,7 @@ impl<F: FnMut(&str, StreamName) -> Option<String> + Send + Sync> StreamFilter fo
 #[derive(Default)]
 pub struct Listener<'l> {
     filter: Option<Box<dyn StreamFilter + 'l>>,
-    told: Option<Box<dyn FnMut(RunEvent) + Send + 'l>>,
+    receiver: Option<Box<dyn FnMut(RunEvent) + Send + 'l>>,
     /// After how long a silence it is told.
     pub(crate) idle: Option<Duration>,
     stop: Option<Pin<Box<dyn Future<Output = i32> + Send + 'l>>>,
@@ -105,8 +105,8 @@ impl<'l> Listener<'l> {
     }
 
     /// Somebody who is told everything.
-    pub fn new(told: impl FnMut(RunEvent) + Send + 'l) -> Self {
-        Self { told: Some(Box::new(told)), idle: Some(IDLE), ..Self::default() }
+    pub fn new(receiver: impl FnMut(RunEvent) + Send + 'l) -> Self {
+        Self { receiver: Some(Box::new(receiver)), idle: Some(IDLE), ..Self::default() }
     }
 
     /// The same; lines go through this filter first.
@@ -144,8 +144,8 @@ impl<'l> Listener<'l> {
 
     /// Tells of something.
     pub fn tell(&mut self, event: RunEvent) {
-        if let Some(told) = &mut self.told {
-            told(event);
+        if let Some(receiver) = &mut self.receiver {
+            receiver(event);
         }
     }
 
@@ -169,9 +169,9 @@ pub struct Lines {
 
 impl Lines {
     /// The lines that are whole with this piece, without their ends.
-    pub fn add(&mut self, piece: &[u8]) -> Vec<String> {
+    pub fn add(&mut self, chunk: &[u8]) -> Vec<String> {
         let mut lines = Vec::new();
-        for part in piece.split_inclusive(|byte| *byte == b'\n') {
+        for part in chunk.split_inclusive(|byte| *byte == b'\n') {
             self.rest.extend_from_slice(part);
             if part.ends_with(b"\n") || self.rest.len() >= MAX_LINE {
                 lines.extend(self.finish());
@@ -212,8 +212,8 @@ mod tests {
 
     #[test]
     fn shows_what_the_filter_lets_through() {
-        let mut heard = Vec::new();
-        let mut listener = Listener::new(|event| heard.push(event)).with_filter(
+        let mut received = Vec::new();
+        let mut listener = Listener::new(|event| received.push(event)).with_filter(
             |line: &str, stream: StreamName| {
                 (stream == StreamName::Stdout).then(|| line.to_uppercase())
             },
@@ -221,6 +221,6 @@ mod tests {
         listener.line("a", StreamName::Stdout);
         listener.line("b", StreamName::Stderr);
         drop(listener);
-        assert_eq!(heard, [RunEvent::Line { stream: StreamName::Stdout, text: "A".to_owned() }]);
+        assert_eq!(received, [RunEvent::Line { stream: StreamName::Stdout, text: "A".to_owned() }]);
     }
 }

@@ -44,15 +44,15 @@ impl Transcript {
     pub(crate) fn append(
         &mut self,
         stream: StreamName,
-        piece: &[u8],
+        chunk: &[u8],
         listener: &mut Listener<'_>,
     ) -> Result<()> {
-        self.log.write_all(piece).map_err(|error| not_logged(&error))?;
+        self.log.write_all(chunk).map_err(|error| not_logged(&error))?;
         let voice = match stream {
             StreamName::Stdout => &mut self.out,
             StreamName::Stderr => &mut self.err,
         };
-        voice.append(piece, listener);
+        voice.append(chunk, listener);
         Ok(())
     }
 
@@ -77,10 +77,10 @@ impl StreamLines {
         Self { stream, lines: Lines::default(), held: Vec::new() }
     }
 
-    fn append(&mut self, piece: &[u8], listener: &mut Listener<'_>) {
-        let room = MAX_HELD.saturating_sub(self.held.len()).min(piece.len());
-        self.held.extend_from_slice(piece.get(..room).unwrap_or_default());
-        for line in self.lines.add(piece) {
+    fn append(&mut self, chunk: &[u8], listener: &mut Listener<'_>) {
+        let room = MAX_HELD.saturating_sub(self.held.len()).min(chunk.len());
+        self.held.extend_from_slice(chunk.get(..room).unwrap_or_default());
+        for line in self.lines.add(chunk) {
             listener.line(&line, self.stream);
         }
     }

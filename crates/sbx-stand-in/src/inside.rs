@@ -13,7 +13,7 @@ use crate::world::{World, say};
 use crate::{Failure, Outcome, fail};
 
 /// How much is read at once.
-const PIECE: usize = 64 * 1024;
+const CHUNK: usize = 64 * 1024;
 
 /// The search path of a sandbox.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -100,12 +100,12 @@ async fn join(mut process: Process, program: &str, input: bool) -> Outcome {
         }
         let mut stdin = tokio::io::stdin();
         loop {
-            let mut piece = vec![0; PIECE];
-            match stdin.read(&mut piece).await {
+            let mut chunk = vec![0; CHUNK];
+            match stdin.read(&mut chunk).await {
                 Ok(0) | Err(_) => break,
                 Ok(count) => {
-                    piece.truncate(count);
-                    if writer.write(piece).await.is_err() {
+                    chunk.truncate(count);
+                    if writer.write(chunk).await.is_err() {
                         return;
                     }
                 }
@@ -117,8 +117,8 @@ async fn join(mut process: Process, program: &str, input: bool) -> Outcome {
     let hear = async {
         loop {
             match process.next().await? {
-                OutputEvent::Stdout(piece) => write(&mut io::stdout(), &piece)?,
-                OutputEvent::Stderr(piece) => write(&mut io::stderr(), &piece)?,
+                OutputEvent::Stdout(chunk) => write(&mut io::stdout(), &chunk)?,
+                OutputEvent::Stderr(chunk) => write(&mut io::stderr(), &chunk)?,
                 OutputEvent::Lost(_) => {}
                 OutputEvent::Exit(exit) => return Ok::<_, Failure>(exit),
             }

@@ -64,7 +64,7 @@ struct State {
     /// How many bytes were received in all.
     received: u64,
     /// Up to where the other end was told, on this stream.
-    told: Option<u64>,
+    acknowledged: Option<u64>,
     /// Whoever speaks over this end has no more to say and to hear.
     closing: bool,
     end: Option<End>,
@@ -120,7 +120,7 @@ impl State {
 
     /// Begins a stream; the other end has received so much.
     fn begin(&mut self, received: u64) -> Result<(), Violation> {
-        self.told = None;
+        self.acknowledged = None;
         let most = self.confirmed.saturating_add(count(self.outbox.len()));
         if (self.confirmed..=most).contains(&received) { Ok(()) } else { Err(Violation) }
     }
@@ -198,7 +198,9 @@ impl AsyncRead for Conduit {
         if state.inbox.is_empty() {
             state.inbox.shrink_to(IDLE);
         }
-        let is_due = state.told.is_none_or(|told| state.used().saturating_sub(told) >= STEP);
+        let is_due = state
+            .acknowledged
+            .is_none_or(|acknowledged| state.used().saturating_sub(acknowledged) >= STEP);
         drop(state);
         if is_due {
             self.0.work.notify_one();

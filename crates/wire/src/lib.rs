@@ -152,9 +152,9 @@ mod tests {
             assert_eq!(near.read_u8().await.unwrap(), 7);
         };
         let reading = async move {
-            let mut heard = Vec::new();
-            far.read_to_end(&mut heard).await.unwrap();
-            assert!(heard == expected, "{} bytes", heard.len());
+            let mut received = Vec::new();
+            far.read_to_end(&mut received).await.unwrap();
+            assert!(received == expected, "{} bytes", received.len());
             far.write_u8(7).await.unwrap();
         };
         tokio::join!(writing, reading);

@@ -240,12 +240,12 @@ async fn resumes_on_a_daemon_that_does_not_see_this_hosts_files(_: Context) -> O
 }
 
 /// Carries connections to a daemon, and cuts all of them when it is told to.
-struct Way {
+struct TunnelledSocket {
     cuts: tokio::sync::watch::Sender<u32>,
     carrying: tokio::task::JoinHandle<()>,
 }
 
-impl Way {
+impl TunnelledSocket {
     fn open(path: &Path, daemon: std::path::PathBuf) -> std::io::Result<Self> {
         let listener = tokio::net::UnixListener::bind(path)?;
         let (cuts, cut) = tokio::sync::watch::channel(0);
@@ -273,7 +273,7 @@ async fn goes_on_when_the_way_to_its_daemon_is_cut(_: Context) -> Outcome {
     let daemon = own_daemon(&folder.path().join("daemon"), &options)?;
     let socket = folder.path().join("daemon/docker.sock");
     let path = folder.path().join("way.sock");
-    let way = Way::open(&path, socket)?;
+    let way = TunnelledSocket::open(&path, socket)?;
     let address = EngineAddress::parse(&format!("unix://{}", path.display()), None)?;
     let client = Client::new(Arc::new(DockerBackend::new(home.path(), address, base())?));
     let session = client.create(&Manifest::default(), CreateOptions::default()).await?;

@@ -60,8 +60,8 @@ pub(crate) async fn run(ui: &mut Ui, args: AttachArgs) -> Result<ExitCode> {
     // The end of our input is not the end of the process's: somebody else may come and write more.
     let mut stdin = Stdin::open()?;
     let typing = tokio::spawn(async move {
-        while let Some(piece) = stdin.next().await {
-            if writer.write(piece).await.is_err() {
+        while let Some(chunk) = stdin.next().await {
+            if writer.write(chunk).await.is_err() {
                 return;
             }
         }

@@ -154,8 +154,8 @@ fn path_of(session: &Session, at: &PathArgs) -> Map<String, Value> {
 /// Prints a file.
 pub(super) async fn cat(ui: &mut Ui, session: &Session, path: &str) -> Result<()> {
     let mut reader = session.files().open(path).await?;
-    while let Some(piece) = reader.next().await? {
-        ui.command_out(&piece)?;
+    while let Some(chunk) = reader.next().await? {
+        ui.command_out(&chunk)?;
     }
     Ok(())
 }

@@ -49,5 +49,5 @@ pub(crate) async fn run(ui: &mut Ui, args: RmArgs) -> Result<ExitCode> {
     if args.json && (failures.is_empty() || !removed.is_empty()) {
         ui.json(&removed.into())?;
     }
-    failures.told(ui)
+    failures.report(ui)
 }

@@ -58,7 +58,7 @@ pub(crate) async fn run(ui: &mut Ui, args: StopArgs) -> Result<ExitCode> {
     if args.json && (failures.is_empty() || !stopped.is_empty()) {
         ui.json(&stopped.into())?;
     }
-    failures.told(ui)
+    failures.report(ui)
 }
 
 /// The sessions there is something to stop in.

@@ -31,8 +31,8 @@ pub(crate) struct NetworkTrouble {
 
 impl NetworkTrouble {
     /// Looks at a piece that is passed on.
-    pub(crate) fn look(&mut self, piece: &[u8]) {
-        let new = &piece[piece.len().saturating_sub(KEPT)..];
+    pub(crate) fn look(&mut self, part: &[u8]) {
+        let new = &part[part.len().saturating_sub(KEPT)..];
         self.tail.extend_from_slice(new);
         // Cleared away in large parts, so that small pieces cost nothing.
         if self.tail.len() > 4 * KEPT {
@@ -66,7 +66,7 @@ mod tests {
         ];
         for (words, want) in cases {
             let mut trouble = NetworkTrouble::default();
-            words.as_bytes().chunks(5).for_each(|piece| trouble.look(piece));
+            words.as_bytes().chunks(5).for_each(|part| trouble.look(part));
             assert_eq!(trouble.seen(), want, "{words}");
         }
     }

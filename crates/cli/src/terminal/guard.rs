@@ -31,7 +31,7 @@ pub(super) enum TerminalSignal {
 /// dropped, when anything panics, and when a signal ends or stops this program.
 #[derive(Debug)]
 pub(super) struct Guard {
-    told: mpsc::UnboundedReceiver<TerminalSignal>,
+    next_signal: mpsc::UnboundedReceiver<TerminalSignal>,
 }
 
 impl Guard {
@@ -44,24 +44,24 @@ impl Guard {
                 report(info);
             }));
         });
-        let (tell, told) = mpsc::unbounded_channel();
+        let (sender, next_signal) = mpsc::unbounded_channel();
         // Signals are listened to before there is anything to restore, and by a thread of its own: the
         // one that passes output on may wait for the terminal itself.
         let (ready, is_ready) = std::sync::mpsc::channel();
-        thread::Builder::new().name("signals".to_owned()).spawn(move || watch(&ready, &tell))?;
+        thread::Builder::new().name("signals".to_owned()).spawn(move || watch(&ready, &sender))?;
         is_ready.recv().map_err(io::Error::other)??;
         let before = tcgetattr(io::stdin())?;
         let entered = make_raw(&before);
         *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(before);
-        let guard = Self { told };
+        let guard = Self { next_signal };
         entered?;
         Ok(guard)
     }
 
     /// Waits for the next signal that matters.
-    pub(super) async fn told(&mut self) -> TerminalSignal {
-        match self.told.recv().await {
-            Some(told) => told,
+    pub(super) async fn next_signal(&mut self) -> TerminalSignal {
+        match self.next_signal.recv().await {
+            Some(next_signal) => next_signal,
             // The thread is there as long as we are.
             None => std::future::pending().await,
         }
@@ -92,7 +92,7 @@ fn restore() {
 /// The life of the thread that listens to signals: until this program ends, or nobody has the guard.
 fn watch(
     ready: &std::sync::mpsc::Sender<io::Result<()>>,
-    tell: &mpsc::UnboundedSender<TerminalSignal>,
+    sender: &mpsc::UnboundedSender<TerminalSignal>,
 ) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = match runtime {
@@ -124,7 +124,7 @@ fn watch(
                 _ = quit.recv() => Signal::QUIT,
                 _ = stop.recv() => Signal::TSTP,
                 _ = go_on.recv() => Signal::CONT,
-                () = tell.closed() => return,
+                () = sender.closed() => return,
             };
             match number {
                 Signal::TSTP => {
@@ -135,14 +135,14 @@ fn watch(
                     // begins with the signal that everybody goes on by.
                     let _ = kill_process(getpid(), Signal::STOP);
                     go_on.recv().await;
-                    again(tell);
+                    again(sender);
                 }
                 // Whoever had the terminal meanwhile left it in its own mode.
-                Signal::CONT => again(tell),
+                Signal::CONT => again(sender),
                 number => {
                     restore();
                     let number = number.as_raw();
-                    let _ = tell.send(TerminalSignal::End(number));
+                    let _ = sender.send(TerminalSignal::End(number));
                     tokio::time::sleep(GRACE).await;
                     end(number);
                 }
@@ -161,12 +161,12 @@ fn show_before() {
 }
 
 /// Takes the terminal again after this program was stopped.
-fn again(tell: &mpsc::UnboundedSender<TerminalSignal>) {
+fn again(sender: &mpsc::UnboundedSender<TerminalSignal>) {
     let before = BEFORE.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(before) = &*before {
         // A terminal that is gone hangs up, too.
         drop(make_raw(before));
-        let _ = tell.send(TerminalSignal::Continued);
+        let _ = sender.send(TerminalSignal::Continued);
     }
 }
 

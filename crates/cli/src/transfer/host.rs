@@ -19,7 +19,7 @@ use super::new_file::NewFile;
 use super::{CopyEntry, Kind, Meter};
 
 /// How much is copied at a time.
-const PIECE: usize = 1 << 20;
+const CHUNK: usize = 1 << 20;
 
 /// A file or folder of this machine that is copied from.
 pub(crate) struct HostSource {
@@ -209,9 +209,9 @@ impl HostSink {
         meter: &Meter<'_>,
     ) -> Result<()> {
         let mut to = self.create(path, node.mode)?;
-        while let Some(piece) = from.next().await? {
-            to.write_all(&piece).map_err(|error| failed("write", &self.at(path), error))?;
-            meter.bytes(piece.len());
+        while let Some(chunk) = from.next().await? {
+            to.write_all(&chunk).map_err(|error| failed("write", &self.at(path), error))?;
+            meter.bytes(chunk.len());
         }
         to.finish_as_of(&timestamps(node.modified)).map_err(|errno| self.failed(path, errno))
     }
@@ -224,16 +224,16 @@ impl HostSink {
         meter: &Meter<'_>,
     ) -> Result<()> {
         let mut to = self.create(path, node.mode)?;
-        let mut piece = Vec::with_capacity(PIECE);
+        let mut chunk = Vec::with_capacity(CHUNK);
         loop {
-            piece.clear();
-            let read = from.read_buf(&mut piece).await;
+            chunk.clear();
+            let read = from.read_buf(&mut chunk).await;
             let read = read.map_err(|error| failed("read", &self.at(path), error))?;
             if read == 0 {
                 let finished = to.finish_as_of(&timestamps(node.modified));
                 return finished.map_err(|errno| self.failed(path, errno));
             }
-            to.write_all(&piece).map_err(|error| failed("write", &self.at(path), error))?;
+            to.write_all(&chunk).map_err(|error| failed("write", &self.at(path), error))?;
             meter.bytes(read);
         }
     }

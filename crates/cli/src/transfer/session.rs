@@ -105,7 +105,7 @@ impl Sink<'_> {
             }
             (Self::Session(sink), _) => sink,
         };
-        let count = |piece: &[u8]| meter.bytes(piece.len());
+        let count = |chunk: &[u8]| meter.bytes(chunk.len());
         let content = match from {
             Source::Host(source) => {
                 Content::stream(InspectReader::new(source.open(path).await?, count))
@@ -150,15 +150,15 @@ impl Sink<'_> {
 /// A file of a session as a stream. A failure on the way is one of the stream, so that nobody takes a
 /// part for the whole.
 fn stream(reader: FileReader) -> impl AsyncRead + Send + Unpin {
-    let pieces = futures::stream::unfold(reader, |mut reader| async {
+    let chunks = futures::stream::unfold(reader, |mut reader| async {
         let next: Option<io::Result<Bytes>> = match reader.next().await {
-            Ok(Some(piece)) => Some(Ok(piece)),
+            Ok(Some(chunk)) => Some(Ok(chunk)),
             Ok(None) => None,
             Err(error) => Some(Err(io::Error::other(error))),
         };
-        next.map(|piece| (piece, reader))
+        next.map(|chunk| (chunk, reader))
     });
-    StreamReader::new(Box::pin(pieces))
+    StreamReader::new(Box::pin(chunks))
 }
 
 fn join(top: &str, path: &str) -> String {

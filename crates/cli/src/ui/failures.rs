@@ -20,7 +20,7 @@ impl Failures {
     }
 
     /// Shows each of them; the last one is the caller's to show.
-    pub(crate) fn told(mut self, ui: &mut Ui) -> Result<ExitCode> {
+    pub(crate) fn report(mut self, ui: &mut Ui) -> Result<ExitCode> {
         let last = self.0.pop();
         for error in &self.0 {
             ui.failure(error);

@@ -63,9 +63,9 @@ impl Terminal {
     fn read_until(&mut self, wanted: &str) {
         let mut said = Vec::new();
         while !String::from_utf8_lossy(&said).contains(wanted) {
-            let mut piece = [0; 1024];
-            let count = self.controller.read(&mut piece).unwrap();
-            said.extend_from_slice(&piece[..count]);
+            let mut chunk = [0; 1024];
+            let count = self.controller.read(&mut chunk).unwrap();
+            said.extend_from_slice(&chunk[..count]);
         }
     }
 }

@@ -282,13 +282,13 @@ impl Dependencies {
                 FactoryState::Value(value) => Lookup::Value(Arc::clone(value)),
                 FactoryState::Running(waiting, _) => Lookup::Wait(waiting.clone()),
                 FactoryState::Nothing => {
-                    let (told, waiting) = watch::channel(None);
+                    let (reported, waiting) = watch::channel(None);
                     let (own, key, make) = (self.clone(), key.to_owned(), Arc::clone(make));
                     // A task of its own: whoever asked first may stop waiting, others do not.
                     let task = tokio::spawn(async move {
                         let made = make(own.clone()).await;
                         let outcome = own.settle(&key, generation, made).await;
-                        drop(told.send(Some(outcome)));
+                        drop(reported.send(Some(outcome)));
                     });
                     *made = FactoryState::Running(waiting.clone(), task);
                     Lookup::Wait(waiting)
@@ -353,13 +353,13 @@ impl Dependencies {
             match &inner.closing {
                 Some(done) => done.clone(),
                 None => {
-                    let (told, done) = watch::channel(false);
+                    let (reported, done) = watch::channel(false);
                     inner.closing = Some(done.clone());
                     let own = self.clone();
                     // A task of its own: whoever asked may stop waiting.
                     tokio::spawn(async move {
                         own.close_all().await;
-                        told.send_replace(true);
+                        reported.send_replace(true);
                     });
                     done
                 }
@@ -426,14 +426,14 @@ fn closed() -> Error {
 
 /// A failure that several wait for, for one of them.
 fn again(error: &Arc<Error>) -> Error {
-    let told = Error::new(error.kind(), error.message());
-    let told = error
+    let reported = Error::new(error.kind(), error.message());
+    let reported = error
         .context()
         .iter()
-        .fold(told, |told, (key, value)| told.with_context(key, value.clone()));
+        .fold(reported, |reported, (key, value)| reported.with_context(key, value.clone()));
     match error.class() {
-        Some(class) => told.with_class(class),
-        None => told,
+        Some(class) => reported.with_class(class),
+        None => reported,
     }
 }
 

@@ -57,7 +57,7 @@ struct Entry {
     process: ProcessId,
     terminal: bool,
     last_used: Instant,
-    heard: Arc<PendingOutput>,
+    unread: Arc<PendingOutput>,
     to_process: mpsc::Sender<String>,
 }
 
@@ -116,18 +116,18 @@ impl ReferenceSession<'_> {
             process: process.id(),
             terminal,
             last_used: Instant::now(),
-            heard: Arc::default(),
+            unread: Arc::default(),
             to_process,
         };
-        let heard = Arc::clone(&entry.heard);
-        tokio::spawn(hear(process, Arc::clone(&heard), words, manner));
+        let unread = Arc::clone(&entry.unread);
+        tokio::spawn(hear(process, Arc::clone(&unread), words, manner));
         let (id, pruned) = self.session.ptys.insert(entry)?;
         if let Some(pruned) = pruned {
             // It may have ended by itself meanwhile.
             drop(self.session.signal(pruned.process, 9).await);
         }
         let wait = limits.yield_time_s.map_or(PTY_START_YIELD_TIME_MS, yield_time_ms);
-        self.collect(id, &heard, clamp_pty_yield_time_ms(wait), limits.max_output_tokens).await
+        self.collect(id, &unread, clamp_pty_yield_time_ms(wait), limits.max_output_tokens).await
     }
 
     /// Types `chars` on the terminal of an interactive process, or nothing, and gives what the process
@@ -156,11 +156,11 @@ impl ReferenceSession<'_> {
         chars: &str,
         limits: PtyLimits,
     ) -> Result<PtyExecUpdate> {
-        let (terminal, heard, to_process) = {
+        let (terminal, unread, to_process) = {
             let all = lock(&self.session.ptys.0);
             let entry = all.get(&session_id);
             let entry = entry.ok_or_else(|| raise::pty_session_not_found(session_id))?;
-            (entry.terminal, Arc::clone(&entry.heard), entry.to_process.clone())
+            (entry.terminal, Arc::clone(&entry.unread), entry.to_process.clone())
         };
         if !chars.is_empty() {
             if !terminal {
@@ -171,7 +171,7 @@ impl ReferenceSession<'_> {
         }
         let wait = limits.yield_time_s.map_or(PTY_WRITE_YIELD_TIME_MS, yield_time_ms);
         let wait = resolve_pty_write_yield_time_ms(wait, chars.is_empty());
-        let update = self.collect(session_id, &heard, wait, limits.max_output_tokens).await?;
+        let update = self.collect(session_id, &unread, wait, limits.max_output_tokens).await?;
         if let Some(entry) = lock(&self.session.ptys.0).get_mut(&session_id) {
             entry.last_used = Instant::now();
         }
@@ -194,24 +194,24 @@ impl ReferenceSession<'_> {
     async fn collect(
         self,
         id: i64,
-        heard: &PendingOutput,
+        unread: &PendingOutput,
         wait_ms: i64,
         max_output_tokens: Option<i64>,
     ) -> Result<PtyExecUpdate> {
         let started = Instant::now();
         loop {
-            let more = heard.more.notified();
-            let Some(left) = lock(&heard.state).output.wait(started.elapsed(), wait_ms) else {
+            let more = unread.more.notified();
+            let Some(left) = lock(&unread.state).output.wait(started.elapsed(), wait_ms) else {
                 break;
             };
             // Running out of time is one of the two ways for this to end.
             drop(tokio::time::timeout(left, more).await);
         }
         let (collected, exit_code, failure) = {
-            let mut state = lock(&heard.state);
+            let mut state = lock(&unread.state);
             (state.output.collect(max_output_tokens), state.exit_code, state.failure.take())
         };
-        heard.less.notify_one();
+        unread.less.notify_one();
         if exit_code.is_some() || failure.is_some() {
             lock(&self.session.ptys.0).remove(&id);
         }
@@ -255,7 +255,7 @@ fn prune(all: &mut HashMap<i64, Entry>) -> Option<Entry> {
         .map(|(id, entry)| PtyUse {
             process_id: *id,
             last_used: -now.duration_since(entry.last_used).as_secs_f64(),
-            exited: lock(&entry.heard.state).exit_code.is_some(),
+            exited: lock(&entry.unread.state).exit_code.is_some(),
         })
         .collect();
     process_id_to_prune(&uses).and_then(|id| all.remove(&id))
@@ -294,15 +294,15 @@ fn exit_code(exit: &Exit, manner: Option<&ShellExit>) -> i64 {
 /// Listens to a process until it ends, and passes on what is typed.
 async fn hear(
     mut process: Process,
-    heard: Arc<PendingOutput>,
+    unread: Arc<PendingOutput>,
     mut words: mpsc::Receiver<String>,
     manner: Option<ShellExit>,
 ) {
     let mut typing = true;
     loop {
         // A process nobody listens to has to wait, so that nothing it says is lost or piles up.
-        if lock(&heard.state).output.pending().len() >= MOST_PENDING {
-            heard.less.notified().await;
+        if lock(&unread.state).output.pending().len() >= MOST_PENDING {
+            unread.less.notified().await;
             continue;
         }
         let said = tokio::select! {
@@ -316,7 +316,7 @@ async fn hear(
                 continue;
             }
         };
-        let mut state = lock(&heard.state);
+        let mut state = lock(&unread.state);
         match said {
             Ok(OutputEvent::Stdout(data) | OutputEvent::Stderr(data)) => state.output.push(&data),
             Ok(OutputEvent::Lost(_)) => {}
@@ -334,7 +334,7 @@ async fn hear(
         }
         let over = state.output.is_closed();
         drop(state);
-        heard.more.notify_waiters();
+        unread.more.notify_waiters();
         if over {
             return;
         }

@@ -236,8 +236,8 @@ mod tests {
         assert_eq!(hosts(&pip("")), ["pypi.org", "files.pythonhosted.org"]);
         let set = pip("global.index-url='https://me:key@index.example.org/simple'\n");
         assert_eq!(hosts(&set), ["index.example.org"]);
-        let told = ("PIP_INDEX_URL".to_owned(), "https://index.example.org/simple".to_owned());
-        assert_eq!(set.variables, [told]);
+        let variable = ("PIP_INDEX_URL".to_owned(), "https://index.example.org/simple".to_owned());
+        assert_eq!(set.variables, [variable]);
         assert_eq!(hosts(&npm("https://npm.example.org/\n")), ["npm.example.org"]);
         assert_eq!(hosts(&npm("undefined\n")), ["registry.npmjs.org"]);
         let go_set = go("https://go.example.org,direct\nsum.example.org\n");

@@ -26,8 +26,8 @@ impl Session {
         // First on record: a session that lives on must be found by others.
         let was_tied = std::mem::replace(&mut record.tied, false);
         self.state.write(&record, &transition)?;
-        let told = self.let_go_by_link().await;
-        if let Err(error) = told.and_then(|()| keep_alive.let_go()) {
+        let released = self.let_go_by_link().await;
+        if let Err(error) = released.and_then(|()| keep_alive.let_go()) {
             record.tied = was_tied;
             self.state.write(&record, &transition)?;
             return Err(error);

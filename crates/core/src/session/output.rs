@@ -127,7 +127,7 @@ mod tests {
                     let all: Vec<u8> =
                         (0..total).map(|byte| u8::try_from(byte % 251).unwrap()).collect();
                     let mut kept = HeadAndTail::new(limit);
-                    all.chunks(step).for_each(|piece| kept.add(piece));
+                    all.chunks(step).for_each(|part| kept.add(part));
                     let (got, omitted) = kept.finish();
                     let half = limit.div_ceil(2);
                     let head = total.min(half);

@@ -420,8 +420,8 @@ impl ProcessWriter {
             Box::pin(lines.typed(&rest)).await;
         }
         while !rest.is_empty() {
-            let piece = rest.split_to(rest.len().min(MAX_DATA));
-            self.input_sender.send(InputMessage::Input(piece)).await?;
+            let chunk = rest.split_to(rest.len().min(MAX_DATA));
+            self.input_sender.send(InputMessage::Input(chunk)).await?;
         }
         Ok(())
     }

@@ -129,7 +129,7 @@ pub(crate) async fn of_session(
     link: &dyn Link,
 ) -> Result<Usage> {
     if link.protocol() < USAGE_VERSION {
-        return Err(untold(&machine.id));
+        return Err(not_counted(&machine.id));
     }
     let records = records(link).await?;
     let own = records.into_iter().find(|record| record.process.is_none());
@@ -149,7 +149,7 @@ async fn records(link: &dyn Link) -> Result<Vec<UsageRecord>> {
     }
 }
 
-fn untold(id: &SessionId) -> Error {
+fn not_counted(id: &SessionId) -> Error {
     let message =
         format!("session {id} was started by an earlier version, which does not tell what is used");
     Error::new(ErrorKind::Unsupported, message)

@@ -213,7 +213,7 @@ impl RestoreReplies {
                     Err(lost) if lost.kind() == ErrorKind::AgentLost => Err(self.said(lost).await),
                     sent => sent,
                 },
-                heard = self.next() => match heard? {
+                reply = self.next() => match reply? {
                     Some(RestoreMessage::Progress { .. }) => {}
                     _ => return Err(broken("not how far a tree is")),
                 },

@@ -65,11 +65,11 @@ enum IndexRequest {
 
 impl Index {
     pub(super) fn new(home: PathBuf) -> Self {
-        let (requests, told) = sync_channel(BEHIND);
+        let (requests, received) = sync_channel(BEHIND);
         // Without a thread the channel is closed, and every answer is "not known".
         let started = thread::Builder::new()
             .name("bastide-index".to_owned())
-            .spawn(move || serve(&home, &told));
+            .spawn(move || serve(&home, &received));
         drop(started);
         Self { requests }
     }
@@ -108,7 +108,7 @@ impl Index {
 }
 
 /// The life of the thread: until nobody can tell it anything any more.
-fn serve(home: &Path, told: &Receiver<IndexRequest>) {
+fn serve(home: &Path, received: &Receiver<IndexRequest>) {
     let opened = {
         let _in_database = in_database();
         Database::open(home)
@@ -118,7 +118,7 @@ fn serve(home: &Path, told: &Receiver<IndexRequest>) {
         Err(error) if database::is_busy(&error) => return,
         opened => opened.ok(),
     };
-    while let Ok(first) = told.recv() {
+    while let Ok(first) = received.recv() {
         // Everything that waits goes into one transaction.
         let mut changes = Vec::new();
         let mut next = Some(first);
@@ -131,7 +131,7 @@ fn serve(home: &Path, told: &Receiver<IndexRequest>) {
                     answer(home, &mut database, asked);
                 }
             }
-            next = told.try_recv().ok();
+            next = received.try_recv().ok();
         }
         keep(home, &mut database, &mut changes);
     }

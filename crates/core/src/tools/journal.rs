@@ -77,7 +77,7 @@ impl Tools<'_> {
             Err(text) => return Ok(text),
         };
         let made = self.session.checkpoint(call.name.as_deref()).await;
-        told(made.map(|made| format!("{} was made.", made.point.title())))
+        answer(made.map(|made| format!("{} was made.", made.point.title())))
     }
 
     /// Takes commands back.
@@ -91,7 +91,7 @@ impl Tools<'_> {
             Err(text) => return Ok(text),
         };
         let undone = self.session.undo(call.steps.unwrap_or(1)).await;
-        told(undone.map(|undone| {
+        answer(undone.map(|undone| {
             let TransitionReport { at, ended, changes, .. } = undone;
             let count = changes.added + changes.changed + changes.removed;
             format!("The workspace is at {at}: {count} files changed, {ended} processes ended.")
@@ -109,7 +109,7 @@ impl Tools<'_> {
             Err(text) => return Ok(text),
         };
         let found = self.session.diff(call.points.as_deref(), call.path.as_deref()).await;
-        told(found.map(|found| {
+        answer(found.map(|found| {
             let mut text = format!("From {} to {}:\n", found.from, found.to);
             for file in &found.files {
                 text.push_str(&format!("{} {} {}\n", file.kind.as_str(), file.what, file.path));
@@ -134,7 +134,7 @@ fn read<'a, T: Deserialize<'a> + Default>(raw: &'a str) -> Result<T, String> {
 }
 
 /// What a model is told; only what is no matter of its own is an error.
-fn told(done: Result<String>) -> Result<String> {
+fn answer(done: Result<String>) -> Result<String> {
     match done {
         Err(error)
             if matches!(

@@ -260,7 +260,7 @@ impl<'a> OneMount<'a> {
                 let mount = host::host_mount(self.target)?;
                 let folder = folder_of(self.session)?;
                 let mounted = self.host_mounts()?.mount(&folder, mount).await;
-                mounted.map_err(|error| host::told(error, self.target))?;
+                mounted.map_err(|error| host::mount_error(error, self.target))?;
                 Ok((record, true))
             }
             // The machine came up with it.
@@ -296,7 +296,7 @@ impl<'a> OneMount<'a> {
             MountStrategy::Host { .. } => {
                 let folder = folder_of(self.session)?;
                 let unmounted = self.host_mounts()?.unmount(&folder, &self.path(), FLUSHING).await;
-                unmounted.map_err(|error| host::told(error, self.target))
+                unmounted.map_err(|error| host::mount_error(error, self.target))
             }
             MountStrategy::DockerVolume { .. } | MountStrategy::Custom(_) => Ok(()),
         }

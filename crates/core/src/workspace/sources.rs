@@ -108,11 +108,11 @@ impl Sources {
     pub(super) fn open_file(&self, src: &PosixPath) -> Result<File> {
         let as_file = |error: Error| {
             let shown = lexical(&self.base.join(src.as_str()));
-            let mut told = raise::local_file_read(shown.display());
+            let mut failure = raise::local_file_read(shown.display());
             for (key, value) in error.context().iter().filter(|(key, _)| *key != "src") {
-                told = told.with_context(key, value.clone());
+                failure = failure.with_context(key, value.clone());
             }
-            told.with_source(error)
+            failure.with_source(error)
         };
         let opened = || {
             let (parent, name) = split(src);

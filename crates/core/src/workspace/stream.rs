@@ -46,8 +46,8 @@ pub(crate) struct UploadSender(mpsc::Sender<UploadItem>);
 pub(crate) struct ReceiverGone;
 
 impl UploadSender {
-    pub(crate) fn send(&self, piece: UploadItem) -> std::result::Result<(), ReceiverGone> {
-        self.0.blocking_send(piece).map_err(|_| ReceiverGone)
+    pub(crate) fn send(&self, chunk: UploadItem) -> std::result::Result<(), ReceiverGone> {
+        self.0.blocking_send(chunk).map_err(|_| ReceiverGone)
     }
 
     /// Sends a file with all its content; whatever is said of each piece is said before it goes.
@@ -60,10 +60,10 @@ impl UploadSender {
     ) -> Result<(), Stop> {
         self.send(UploadItem::Entry(entry))?;
         loop {
-            let mut piece = vec![0; MAX_DATA];
+            let mut chunk = vec![0; MAX_DATA];
             let mut length = 0;
-            while length < piece.len() {
-                match content.read(&mut piece[length..]) {
+            while length < chunk.len() {
+                match content.read(&mut chunk[length..]) {
                     Ok(0) => break,
                     Ok(read) => length += read,
                     Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
@@ -73,10 +73,10 @@ impl UploadSender {
             if length == 0 {
                 return Ok(self.send(UploadItem::FileEnd)?);
             }
-            let is_last = length < piece.len();
-            piece.truncate(length);
-            tell(&piece);
-            self.send(UploadItem::Data(piece.into()))?;
+            let is_last = length < chunk.len();
+            chunk.truncate(length);
+            tell(&chunk);
+            self.send(UploadItem::Data(chunk.into()))?;
             if is_last {
                 return Ok(self.send(UploadItem::FileEnd)?);
             }
@@ -124,13 +124,13 @@ pub(crate) async fn lay_out<T: Send + 'static>(
         through_links: target.through_links,
     };
     let Stream { mut to_guest, mut from_guest, .. } = target.link.open(Request::Put(put)).await?;
-    let (sender, mut pieces) = mpsc::channel(AHEAD);
+    let (sender, mut chunks) = mpsc::channel(AHEAD);
     let reading = tokio::task::spawn_blocking(move || {
-        let pieces = UploadSender(sender);
-        match read(&pieces) {
+        let chunks = UploadSender(sender);
+        match read(&chunks) {
             Ok(value) => Some(value),
             Err(Stop::Failed(error)) => {
-                drop(pieces.send(UploadItem::Failed(error)));
+                drop(chunks.send(UploadItem::Failed(error)));
                 None
             }
             Err(Stop::ReceiverGone) => None,
@@ -138,13 +138,13 @@ pub(crate) async fn lay_out<T: Send + 'static>(
     });
     let is_source_slow = AtomicBool::new(false);
     let done = {
-        let sending = send(&mut pieces, &mut to_guest, &is_source_slow, target.progress);
+        let sending = send(&mut chunks, &mut to_guest, &is_source_slow, target.progress);
         let listening = listen(&mut from_guest, &is_source_slow, target.base);
         tokio::pin!(sending, listening);
         // Whichever ends first: a guest that fails in the middle says why and stops listening, and its
         // word is worth more than the broken pipe it leaves behind.
         tokio::select! {
-            heard = &mut listening => heard,
+            reply = &mut listening => reply,
             sent = &mut sending => match sent {
                 Ok(None) => listening.await,
                 // What was laid out before stays; the error is the source's.
@@ -157,7 +157,7 @@ pub(crate) async fn lay_out<T: Send + 'static>(
         }
     };
     // The reader ends by itself when nobody takes its pieces.
-    pieces.close();
+    chunks.close();
     done?;
     let read = reading.await.map_err(|error| {
         Error::new(ErrorKind::Internal, "the reader of files failed").with_source(error)
@@ -166,15 +166,15 @@ pub(crate) async fn lay_out<T: Send + 'static>(
 }
 
 async fn send(
-    pieces: &mut mpsc::Receiver<UploadItem>,
+    chunks: &mut mpsc::Receiver<UploadItem>,
     to_guest: &mut Sender,
     is_source_slow: &AtomicBool,
     progress: Option<&(dyn Fn(Progress) + Send + Sync)>,
 ) -> Result<Option<Error>> {
     let (mut is_open, mut sent) = (false, Progress::default());
     loop {
-        let piece = match pieces.try_recv() {
-            Ok(piece) => Some(piece),
+        let chunk = match chunks.try_recv() {
+            Ok(chunk) => Some(chunk),
             Err(_) => {
                 // What waits for us must not wait with us.
                 in_time(to_guest.flush()).await?;
@@ -182,12 +182,12 @@ async fn send(
                     tell(sent);
                 }
                 is_source_slow.store(true, Ordering::Relaxed);
-                let piece = pieces.recv().await;
+                let chunk = chunks.recv().await;
                 is_source_slow.store(false, Ordering::Relaxed);
-                piece
+                chunk
             }
         };
-        match piece {
+        match chunk {
             Some(UploadItem::Entry(entry)) => {
                 is_open = entry.kind == EntryKind::File;
                 sent.entries += u64::from(!is_open);
@@ -272,7 +272,7 @@ pub(super) fn send_all(
     root: &PosixPath,
     puts: Vec<Put>,
     sources: Option<&Sources>,
-    pieces: &UploadSender,
+    chunks: &UploadSender,
 ) -> Result<Vec<MaterializedFile>, Stop> {
     let mut files = Vec::new();
     let sources = || {
@@ -285,23 +285,23 @@ pub(super) fn send_all(
     for put in puts {
         match put {
             Put::Dir { path, mode } => {
-                pieces.send(UploadItem::Entry(Entry { mode, ..entry(&path, EntryKind::Dir) }))?;
+                chunks.send(UploadItem::Entry(Entry { mode, ..entry(&path, EntryKind::Dir) }))?;
             }
             Put::File { path, mode, content } => {
                 let entry = Entry { mode: Some(mode), ..entry(&path, EntryKind::File) };
                 let failed = |error| raise::workspace_archive_write(&path).with_source(error);
-                pieces.file(entry, &mut content.as_ref(), |_| {}, failed)?;
+                chunks.file(entry, &mut content.as_ref(), |_| {}, failed)?;
             }
             Put::HostFile { path, mode, src } => {
                 let mut file = sources()?.open_file(&src)?;
                 let entry = Entry { mode: Some(mode), ..entry(&path, EntryKind::File) };
                 let failed = |error| raise::local_file_read(&src).with_source(error);
-                let sha256 = hashed(pieces, entry, &mut file, failed)?;
+                let sha256 = hashed(chunks, entry, &mut file, failed)?;
                 files.push(MaterializedFile { path: root.join(&path).to_string(), sha256 });
             }
             Put::HostDir { path, mode, src } => {
                 let held = sources()?.open_dir(&src)?;
-                send_dir(root, &path, mode, held, pieces, &mut files)?;
+                send_dir(root, &path, mode, held, chunks, &mut files)?;
             }
         }
     }
@@ -314,7 +314,7 @@ fn send_dir(
     path: &PosixPath,
     mode: u32,
     mut held: HeldDir,
-    pieces: &UploadSender,
+    chunks: &UploadSender,
     files: &mut Vec<MaterializedFile>,
 ) -> Result<(), Stop> {
     let listed = held.list()?;
@@ -323,15 +323,15 @@ fn send_dir(
         true => below.to_vec(),
         false => [at.as_slice(), b"/", below].concat(),
     };
-    pieces.send(UploadItem::Entry(entry(path, EntryKind::Dir)))?;
+    chunks.send(UploadItem::Entry(entry(path, EntryKind::Dir)))?;
     // Folders are opened wide while they are filled, and get what they had when they are full.
     let mut open: Vec<(Vec<u8>, u32)> = Vec::new();
     for item in listed {
         while let Some((folder, mode)) = open.pop_if(|(folder, _)| !is_below(&item.path, folder)) {
-            close(pieces, place(&folder), mode)?;
+            close(chunks, place(&folder), mode)?;
         }
         if item.is_dir {
-            pieces.send(UploadItem::Entry(Entry::new(place(&item.path), EntryKind::Dir)))?;
+            chunks.send(UploadItem::Entry(Entry::new(place(&item.path), EntryKind::Dir)))?;
             open.push((item.path, item.mode));
             continue;
         }
@@ -340,18 +340,18 @@ fn send_dir(
         let shown = root.join(&PosixPath::new(&String::from_utf8_lossy(&to))).to_string();
         let entry = Entry { mode: Some(item.mode), ..Entry::new(to, EntryKind::File) };
         let failed = |error| raise::local_file_read(held.shown(&item.path)).with_source(error);
-        let sha256 = hashed(pieces, entry, &mut file, failed)?;
+        let sha256 = hashed(chunks, entry, &mut file, failed)?;
         files.push(MaterializedFile { path: shown, sha256 });
     }
     while let Some((folder, mode)) = open.pop() {
-        close(pieces, place(&folder), mode)?;
+        close(chunks, place(&folder), mode)?;
     }
-    pieces.send(UploadItem::Entry(Entry { mode: Some(mode), ..entry(path, EntryKind::Dir) }))?;
+    chunks.send(UploadItem::Entry(Entry { mode: Some(mode), ..entry(path, EntryKind::Dir) }))?;
     Ok(())
 }
 
-fn close(pieces: &UploadSender, path: Vec<u8>, mode: u32) -> Result<(), ReceiverGone> {
-    pieces.send(UploadItem::Entry(Entry { mode: Some(mode), ..Entry::new(path, EntryKind::Dir) }))
+fn close(chunks: &UploadSender, path: Vec<u8>, mode: u32) -> Result<(), ReceiverGone> {
+    chunks.send(UploadItem::Entry(Entry { mode: Some(mode), ..Entry::new(path, EntryKind::Dir) }))
 }
 
 fn is_below(path: &[u8], folder: &[u8]) -> bool {
@@ -360,13 +360,13 @@ fn is_below(path: &[u8], folder: &[u8]) -> bool {
 
 /// Sends a file, and says what was sent.
 fn hashed(
-    pieces: &UploadSender,
+    chunks: &UploadSender,
     entry: Entry,
     content: &mut dyn Read,
     failed: impl FnOnce(std::io::Error) -> Error,
 ) -> Result<String, Stop> {
     let mut digest = Sha256::new();
-    pieces.file(entry, content, |piece| digest.update(piece), failed)?;
+    chunks.file(entry, content, |chunk| digest.update(chunk), failed)?;
     Ok(digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 

@@ -15,7 +15,7 @@ use hyper_util::rt::TokioIo;
 
 use super::Connection;
 use super::switched::carry_switched;
-use super::upstream::Way;
+use super::upstream::UpstreamSender;
 use crate::body::{Body, Inward, WithGuard, empty};
 use crate::cache::{Key, PackageCache, is_kept, plain_headers};
 use crate::flow::{InFlight, RequestGuard};
@@ -138,17 +138,18 @@ impl Connection {
             }
             plain_headers(&mut parts.headers);
         }
-        let way = self.way(live, found.rule, upgrade.is_some()).await.map_err(|error| {
-            let status = match error.why {
-                Why::Private => StatusCode::FORBIDDEN,
-                Why::Limit => StatusCode::SERVICE_UNAVAILABLE,
-                _ => StatusCode::BAD_GATEWAY,
-            };
-            Denial { rule: found.rule, ..Denial::new(status, error.why, error.message) }
-        })?;
+        let upstream_sender =
+            self.upstream_sender(live, found.rule, upgrade.is_some()).await.map_err(|error| {
+                let status = match error.why {
+                    Why::Private => StatusCode::FORBIDDEN,
+                    Why::Limit => StatusCode::SERVICE_UNAVAILABLE,
+                    _ => StatusCode::BAD_GATEWAY,
+                };
+                Denial { rule: found.rule, ..Denial::new(status, error.why, error.message) }
+            })?;
         let body = body.map_err(Into::into).boxed();
-        let outgoing = outgoing(parts, body, &way, &authority, &target)?;
-        let answered = tokio::time::timeout(ANSWER, way.send(outgoing)).await;
+        let outgoing = outgoing(parts, body, &upstream_sender, &authority, &target)?;
+        let answered = tokio::time::timeout(ANSWER, upstream_sender.send(outgoing)).await;
         let unreachable =
             |message| Denial::new(StatusCode::BAD_GATEWAY, Why::UpstreamUnreachable, message);
         let (mut response, sender) = match answered {
@@ -171,8 +172,8 @@ impl Connection {
             parts.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         parts.version = Version::HTTP_11;
-        let way = sender.map(|sender| (Arc::clone(&self), sender));
-        let body = Inward::new(body, guard, sent, way).kept(keeping);
+        let upstream_sender = sender.map(|sender| (Arc::clone(&self), sender));
+        let body = Inward::new(body, guard, sent, upstream_sender).kept(keeping);
         Ok(Response::from_parts(parts, body.boxed()))
     }
 
@@ -449,12 +450,12 @@ fn take_out(headers: &mut HeaderMap, sent: &Sent) -> Result<(), Denial> {
 fn outgoing(
     mut parts: Parts,
     body: Body,
-    way: &Way,
+    upstream_sender: &UpstreamSender,
     authority: &HeaderValue,
     target: &str,
 ) -> Result<Request<Body>, Denial> {
     let bad = |message: &str| Denial::new(StatusCode::BAD_REQUEST, Why::BadRequest, message);
-    let uri = if way.is_two() {
+    let uri = if upstream_sender.is_two() {
         let authority = authority.to_str().map_err(|_| bad("the host is none"))?;
         parts.headers.remove(header::HOST);
         parts.version = Version::HTTP_2;

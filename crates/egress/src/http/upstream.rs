@@ -61,12 +61,12 @@ pub(super) enum Two {
 }
 
 /// A way to the server.
-pub(super) enum Way {
+pub(super) enum UpstreamSender {
     One(Sender),
     Two(http2::SendRequest<Body>, Place),
 }
 
-impl Way {
+impl UpstreamSender {
     pub(super) fn is_two(&self) -> bool {
         matches!(self, Self::Two(..))
     }
@@ -109,32 +109,32 @@ impl Connection {
         live: &Live,
         rule: Option<usize>,
         is_upgrade: bool,
-    ) -> Result<Way, DialError> {
+    ) -> Result<UpstreamSender, DialError> {
         if self.is_tls && self.is_two && !is_upgrade {
             let mut two = self.two.lock().await;
             match &*two {
                 Two::Open(sender, place)
                     if !sender.is_closed() && self.leads(place, live, rule) =>
                 {
-                    return Ok(Way::Two(sender.clone(), *place));
+                    return Ok(UpstreamSender::Two(sender.clone(), *place));
                 }
                 Two::Never => {}
                 Two::Open(..) | Two::Unknown => {
                     let slot = match self.kept_or_slot(live, rule).await? {
-                        Found::Kept(sender) => return Ok(Way::One(sender)),
+                        Found::Kept(sender) => return Ok(UpstreamSender::One(sender)),
                         Found::Slot(slot) => slot,
                     };
                     let way = self.dial(live, rule, true, slot).await?;
                     *two = match &way {
-                        Way::Two(sender, place) => Two::Open(sender.clone(), *place),
-                        Way::One(_) => Two::Never,
+                        UpstreamSender::Two(sender, place) => Two::Open(sender.clone(), *place),
+                        UpstreamSender::One(_) => Two::Never,
                     };
                     return Ok(way);
                 }
             }
         }
         match self.kept_or_slot(live, rule).await? {
-            Found::Kept(sender) => Ok(Way::One(sender)),
+            Found::Kept(sender) => Ok(UpstreamSender::One(sender)),
             Found::Slot(slot) => self.dial(live, rule, false, slot).await,
         }
     }
@@ -182,7 +182,7 @@ impl Connection {
         rule: Option<usize>,
         offers_two: bool,
         slot: OwnedSemaphorePermit,
-    ) -> Result<Way, DialError> {
+    ) -> Result<UpstreamSender, DialError> {
         let host = &self.flow.host;
         let (stream, address) = dial(&self.shared, live, host, self.flow.port, rule).await?;
         self.flow.set_address(address);
@@ -231,7 +231,11 @@ fn failed(error: hyper::Error) -> DialError {
     DialError::new(Why::UpstreamUnreachable, error.to_string())
 }
 
-async fn one<I>(io: I, place: Place, slot: OwnedSemaphorePermit) -> Result<Way, DialError>
+async fn one<I>(
+    io: I,
+    place: Place,
+    slot: OwnedSemaphorePermit,
+) -> Result<UpstreamSender, DialError>
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -245,10 +249,14 @@ where
         drop(connection.with_upgrades().await);
         drop(slot);
     });
-    Ok(Way::One(Sender { inner: sender, place }))
+    Ok(UpstreamSender::One(Sender { inner: sender, place }))
 }
 
-async fn two<I>(io: I, place: Place, slot: OwnedSemaphorePermit) -> Result<Way, DialError>
+async fn two<I>(
+    io: I,
+    place: Place,
+    slot: OwnedSemaphorePermit,
+) -> Result<UpstreamSender, DialError>
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -263,5 +271,5 @@ where
         drop(connection.await);
         drop(slot);
     });
-    Ok(Way::Two(sender, place))
+    Ok(UpstreamSender::Two(sender, place))
 }

@@ -139,8 +139,8 @@ mod tests {
 
     #[test]
     fn finds_the_api_server_in_what_every_pod_is_told() {
-        let told = b"A=b\0KUBERNETES_SERVICE_HOST=10.96.0.1\0KUBERNETES_SERVICE_PORT=443\0";
-        assert_eq!(api_server(told), Some("10.96.0.1:443".parse().unwrap()));
+        let given = b"A=b\0KUBERNETES_SERVICE_HOST=10.96.0.1\0KUBERNETES_SERVICE_PORT=443\0";
+        assert_eq!(api_server(given), Some("10.96.0.1:443".parse().unwrap()));
         for nothing in
             [&b"A=b\0"[..], b"KUBERNETES_SERVICE_HOST=name\0KUBERNETES_SERVICE_PORT=443\0"]
         {

@@ -152,16 +152,16 @@ mod tests {
     #[test]
     fn does_all_of_it_with_as_many_threads_as_there_can_be() {
         let workers = Arc::new(Workers::new());
-        let (said, heard) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let serving = Arc::clone(&workers);
         let mut made =
             Some(move || std::thread::Builder::new().spawn(move || serving.serve()).map(drop));
         for number in 0..100 {
-            let said = said.clone();
+            let sender = sender.clone();
             let make = || made.take().map_or_else(none, |make| make());
-            workers.submit(Box::new(move || said.send(number).unwrap()), make).unwrap();
+            workers.submit(Box::new(move || sender.send(number).unwrap()), make).unwrap();
         }
-        let done: Vec<i32> = (0..100).map(|_| heard.recv_timeout(MOST).unwrap()).collect();
+        let done: Vec<i32> = (0..100).map(|_| receiver.recv_timeout(MOST).unwrap()).collect();
         assert_eq!(done, (0..100).collect::<Vec<_>>());
     }
 
@@ -169,16 +169,16 @@ mod tests {
     fn ends_threads_that_have_nothing_to_do() {
         let workers = Arc::new(Workers::new());
         let serving = Arc::clone(&workers);
-        let (said, heard) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let make = move || {
             let serve = move || {
                 serving.serve();
-                said.send(()).unwrap();
+                sender.send(()).unwrap();
             };
             std::thread::Builder::new().spawn(serve).map(drop)
         };
         workers.submit(Box::new(|| {}), make).unwrap();
-        heard.recv_timeout(MOST).unwrap();
+        receiver.recv_timeout(MOST).unwrap();
         let queue = workers.lock();
         assert_eq!((queue.threads, queue.idle), (0, 0));
     }

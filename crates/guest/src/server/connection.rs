@@ -37,7 +37,7 @@ pub(super) async fn serve(guest: Arc<Guest>, mut stream: UnixStream) {
         Ok(Ok(Greeting::Unauthenticated) | Err(_)) | Err(_) => return,
     };
     let Ok(stream) = stream.into_std().and_then(LazyWriteStream::new) else { return };
-    let stream = Heard { stream, guest: Arc::clone(&guest) };
+    let stream = Received { stream, guest: Arc::clone(&guest) };
     serve_link(guest, stream, side, version).await;
 }
 
@@ -132,12 +132,12 @@ async fn greet(guest: &Guest, stream: &mut UnixStream) -> io::Result<Greeting> {
 }
 
 /// A stream of a host: what comes over it keeps the session from ending by itself.
-struct Heard<T> {
+struct Received<T> {
     stream: T,
     guest: Arc<Guest>,
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Heard<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for Received<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -151,7 +151,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Heard<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Heard<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for Received<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

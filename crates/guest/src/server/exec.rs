@@ -144,7 +144,7 @@ async fn converse(
     // Both at once: a command that waits for its output to be read does not read its input.
     tokio::select! {
         biased;
-        told = tell(process, cursor, outbox) => told,
+        sent = tell(process, cursor, outbox) => sent,
         gone = listen(process, inbox) => Err(gone),
     }
 }

@@ -21,7 +21,7 @@ const STEP: Duration = Duration::from_secs(3600);
 pub(crate) struct Lease {
     limits: Option<PodLease>,
     /// When a host said something last, in milliseconds of a clock that also runs while the machine sleeps.
-    heard: AtomicU64,
+    last_contact: AtomicU64,
     is_let_go: AtomicBool,
     given: Mutex<GivenLease>,
     changed: Notify,
@@ -66,7 +66,7 @@ impl Lease {
     pub(super) fn new(limits: Option<PodLease>) -> Self {
         Self {
             limits,
-            heard: AtomicU64::new(now()),
+            last_contact: AtomicU64::new(now()),
             is_let_go: AtomicBool::new(false),
             given: Mutex::default(),
             changed: Notify::new(),
@@ -76,7 +76,7 @@ impl Lease {
     /// A host said something.
     pub(super) fn hear(&self) {
         if self.limits.is_some() {
-            self.heard.store(now(), Relaxed);
+            self.last_contact.store(now(), Relaxed);
         }
     }
 
@@ -126,7 +126,7 @@ impl Lease {
         let limit = if self.is_let_go.load(Relaxed) { limits.ttl_ms } else { limits.maker_ms };
         let now = now();
         let until = |end: u64| Duration::from_millis(end.saturating_sub(now));
-        let alone = until(self.heard.load(Relaxed).saturating_add(limit));
+        let alone = until(self.last_contact.load(Relaxed).saturating_add(limit));
         let given = self.given();
         let time = given.until.map(until);
         let quiet = given.idle.map(|most| Duration::from_millis(most).saturating_sub(idle()));

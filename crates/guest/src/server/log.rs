@@ -328,13 +328,13 @@ impl Inner {
 
     fn store(&mut self, folder: &LogFolder, tag: Tag, data: &[u8]) -> io::Result<()> {
         let length = u32::try_from(data.len()).map_err(io::Error::other)?;
-        let mut piece = Vec::with_capacity(HEADER + data.len());
-        piece.push(tag as u8);
-        piece.extend_from_slice(&length.to_le_bytes());
-        piece.extend_from_slice(data);
+        let mut chunk = Vec::with_capacity(HEADER + data.len());
+        chunk.push(tag as u8);
+        chunk.extend_from_slice(&length.to_le_bytes());
+        chunk.extend_from_slice(data);
         if let Store::Memory(memory) = &mut self.store {
-            if memory.len() + piece.len() <= IN_MEMORY {
-                memory.extend_from_slice(&piece);
+            if memory.len() + chunk.len() <= IN_MEMORY {
+                memory.extend_from_slice(&chunk);
                 return Ok(());
             }
             let mut taken = folder.taken();
@@ -345,8 +345,8 @@ impl Inner {
         }
         match &mut self.store {
             Store::File(file, taken) => {
-                taken.take(piece.len() as u64)?;
-                file.write_all_at(&piece, self.end.journal - self.base.journal)
+                taken.take(chunk.len() as u64)?;
+                file.write_all_at(&chunk, self.end.journal - self.base.journal)
             }
             Store::Memory(_) => Err(io::ErrorKind::StorageFull.into()),
         }
@@ -402,8 +402,8 @@ impl Inner {
             Store::File(file, _) => file.read_exact_at(buffer, at),
             Store::Memory(memory) => {
                 let start = usize::try_from(at).map_err(io::Error::other)?;
-                let piece = memory.get(start..start + buffer.len());
-                buffer.copy_from_slice(piece.ok_or(io::ErrorKind::UnexpectedEof)?);
+                let chunk = memory.get(start..start + buffer.len());
+                buffer.copy_from_slice(chunk.ok_or(io::ErrorKind::UnexpectedEof)?);
                 Ok(())
             }
         }
@@ -419,14 +419,14 @@ mod tests {
         LogFolder::new(rustix::fs::open(std::env::temp_dir(), flags, Mode::empty()).unwrap(), room)
     }
 
-    static PIECE: [u8; 60_000] = [b'x'; 60_000];
+    static CHUNK: [u8; 60_000] = [b'x'; 60_000];
 
     #[tokio::test]
     async fn keeps_no_more_than_there_is_room_for() {
         let folder = folder(Some(1_000_000));
         let (one, other) = (OutputLog::new(), OutputLog::new());
         for _ in 0..100 {
-            one.append(&folder, Tag::Stdout, &PIECE).await;
+            one.append(&folder, Tag::Stdout, &CHUNK).await;
         }
         let kept = 6_000_000 - one.lost();
         assert!((900_000..=1_000_000).contains(&kept), "{kept}");
@@ -434,7 +434,7 @@ mod tests {
         assert!(folder.is_short());
         drop(one);
         for _ in 0..10 {
-            other.append(&folder, Tag::Stdout, &PIECE).await;
+            other.append(&folder, Tag::Stdout, &CHUNK).await;
         }
         assert_eq!(other.lost(), 0, "what is forgotten makes room");
     }
@@ -447,22 +447,22 @@ mod tests {
         log.wait_for(Some(&cursor));
         let writing = async {
             for _ in 0..100 {
-                log.append(&folder, Tag::Stdout, &PIECE).await;
+                log.append(&folder, Tag::Stdout, &CHUNK).await;
             }
             log.close();
         };
         let reading = async {
-            let mut heard = 0;
+            let mut received = 0;
             loop {
                 log.ready(&cursor).await;
                 match log.next(&mut cursor).unwrap() {
-                    Some((_, data)) => heard += data.len(),
-                    None => return heard,
+                    Some((_, data)) => received += data.len(),
+                    None => return received,
                 }
             }
         };
-        let ((), heard) = tokio::join!(writing, reading);
-        assert_eq!((heard, log.lost(), log.length()), (6_000_000, 0, 6_000_000));
+        let ((), received) = tokio::join!(writing, reading);
+        assert_eq!((received, log.lost(), log.length()), (6_000_000, 0, 6_000_000));
         assert!(log.cursor(0).unwrap().offset() > 0, "what was heard is forgotten");
     }
 
@@ -481,9 +481,9 @@ mod tests {
         let mut all = Vec::new();
         // Odd sizes, past the point where the log moves to a file and past a few marks.
         for number in 0..300u32 {
-            let piece: Vec<u8> = (0..9973 + number).map(|byte| (byte % 251) as u8).collect();
-            log.append(&folder, Tag::Stdout, &piece).await;
-            all.extend(piece);
+            let chunk: Vec<u8> = (0..9973 + number).map(|byte| (byte % 251) as u8).collect();
+            log.append(&folder, Tag::Stdout, &chunk).await;
+            all.extend(chunk);
         }
         assert!(!log.is_small());
         let length = u64::try_from(all.len()).unwrap();

@@ -441,11 +441,11 @@ async fn watch_over(
 /// background children say something within every [`DRAIN`], until then at most.
 async fn drain(log: &OutputLog, deadline: Option<Instant>) {
     loop {
-        let heard = log.length();
+        let logged = log.length();
         if tokio::time::timeout(DRAIN, log.closed()).await.is_ok() {
             return;
         }
-        let goes_on = log.length() > heard;
+        let goes_on = log.length() > logged;
         if !goes_on || deadline.is_none_or(|deadline| Instant::now() >= deadline) {
             return;
         }

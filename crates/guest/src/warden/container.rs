@@ -150,9 +150,9 @@ impl Container {
                     let network = network.take().unwrap_or(Err(io::ErrorKind::Unsupported.into()));
                     let made = network.step(failed).map_err(BootFailure::from);
                     let made = made.and_then(|network| network.join(first));
-                    let told = made.map(|egress| event_loop.egress = Some(egress));
+                    let result = made.map(|egress| event_loop.egress = Some(egress));
                     if let Some(owner) = &event_loop.owner {
-                        packet::send_now(owner, &packet::encode(&told)?, &[])?;
+                        packet::send_now(owner, &packet::encode(&result)?, &[])?;
                     }
                 }
                 Event::SandboxEnded => {

@@ -71,8 +71,8 @@ impl ContainerProcess {
             join(listeners)
         })?;
         packet::send(&to_listeners, &(), &[]).step(|| step.to_owned())?;
-        let heard = packet::receive::<Result<(), BootFailure>>(&to_listeners);
-        match heard.step(|| step.to_owned())? {
+        let received = packet::receive::<Result<(), BootFailure>>(&to_listeners);
+        match received.step(|| step.to_owned())? {
             Some((is_up, _)) => is_up.map(|()| listeners),
             None => Err(StepError::from_errno(step, libc::EPIPE).into()),
         }
@@ -229,13 +229,13 @@ fn in_child(work: impl FnOnce() -> Result<(), StepError>) -> Result<(), BootFail
         Fork::Parent(child) => child,
     };
     drop(far);
-    let heard = packet::receive::<Result<(), BootFailure>>(&near);
-    if heard.is_err() {
+    let received = packet::receive::<Result<(), BootFailure>>(&near);
+    if received.is_err() {
         // It is ours and has not been waited for, so nobody else has its number.
         let _ = rustix::process::kill_process(child, rustix::process::Signal::KILL);
     }
     while let Err(Errno::INTR) = waitpid(Some(child), WaitOptions::empty()) {}
-    match heard.step(|| step.to_owned())? {
+    match received.step(|| step.to_owned())? {
         Some((done, _)) => done,
         None => Err(StepError::from_errno(step, libc::EPIPE).into()),
     }

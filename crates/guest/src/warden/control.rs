@@ -39,7 +39,7 @@ pub(super) struct ControlRequest {
 #[derive(Debug)]
 pub(super) struct Client {
     stream: UnixStream,
-    heard: Vec<u8>,
+    received: Vec<u8>,
     program: Option<OwnedFd>,
     deadline: Instant,
 }
@@ -73,7 +73,7 @@ impl ControlSocket {
             && stream.set_nonblocking(true).is_ok()
         {
             let deadline = Instant::now() + SPEAK;
-            self.callers.push(Client { stream, heard: Vec::new(), program: None, deadline });
+            self.callers.push(Client { stream, received: Vec::new(), program: None, deadline });
         }
     }
 
@@ -106,19 +106,19 @@ fn is_ours(stream: &UnixStream) -> bool {
 impl Client {
     /// Reads what is there; the request, once it is whole.
     fn read_requests(&mut self) -> io::Result<Option<WardenRequest>> {
-        let mut piece = [0; 256];
+        let mut chunk = [0; 256];
         loop {
-            match packet::receive_some(&self.stream, &mut piece) {
+            match packet::receive_some(&self.stream, &mut chunk) {
                 Ok((0, _)) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok((count, program)) => {
-                    self.heard.extend_from_slice(&piece[..count]);
+                    self.received.extend_from_slice(&chunk[..count]);
                     self.program = program.or(self.program.take());
                 }
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(Errno::INTR) => continue,
                 Err(errno) => return Err(errno.into()),
             }
-            let Some((prefix, body)) = self.heard.split_first_chunk() else { continue };
+            let Some((prefix, body)) = self.received.split_first_chunk() else { continue };
             let length = prefixed_length(*prefix, MAX_CONTROL_MESSAGE);
             let length = length.ok_or(io::ErrorKind::InvalidData)?;
             if body.len() > length {
@@ -168,10 +168,10 @@ mod tests {
         assert_eq!(control.read_requests().len(), 0);
         assert_eq!(control.callers().count(), 1, "the liar is gone");
         slow.write_all(&bytes[3..]).unwrap();
-        let heard = control.read_requests();
-        assert_eq!(heard.iter().map(|heard| heard.request).collect::<Vec<_>>(), [request]);
-        assert!(heard.iter().all(|heard| heard.program.is_none()));
-        for ControlRequest { caller, .. } in heard {
+        let received = control.read_requests();
+        assert_eq!(received.iter().map(|received| received.request).collect::<Vec<_>>(), [request]);
+        assert!(received.iter().all(|received| received.program.is_none()));
+        for ControlRequest { caller, .. } in received {
             answer(&caller, &WardenResponse::Ended);
         }
         let mut said = Vec::new();
@@ -186,7 +186,10 @@ mod tests {
         control.accept();
         let program = tempfile::tempfile().unwrap();
         packet::send(&host, &WardenRequest::Mounts, &[program.as_fd()]).unwrap();
-        let heard = control.read_requests();
-        assert!(matches!(heard.as_slice(), [ControlRequest { program: Some(_), .. }]), "{heard:?}");
+        let received = control.read_requests();
+        assert!(
+            matches!(received.as_slice(), [ControlRequest { program: Some(_), .. }]),
+            "{received:?}"
+        );
     }
 }

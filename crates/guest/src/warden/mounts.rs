@@ -169,15 +169,15 @@ impl Keeper {
         command.arg0("bastide-mounts").arg("keep").arg(&spec.session_dir).env_clear();
         command.stdin(Stdio::from(far)).stdout(Stdio::null()).stderr(Stdio::null());
         let mut process = command.spawn()?;
-        let told = UnixStream::pair().and_then(|(near, far)| {
+        let started = UnixStream::pair().and_then(|(near, far)| {
             ask(&far)?;
             let spec = bastide_proto::encode(spec).map_err(io::Error::other)?;
             packet::send_now(&channel, &spec, &[near.as_fd()])
         });
-        if told.is_err() {
+        if started.is_err() {
             drop(process.kill());
             drop(process.wait());
         }
-        told.map(|()| Self { process, channel })
+        started.map(|()| Self { process, channel })
     }
 }

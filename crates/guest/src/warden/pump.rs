@@ -137,15 +137,15 @@ mod tests {
         let pump = thread::spawn(|| run(Pump::new(near.into(), far.into())));
         let sent: Vec<u8> = (0..=u8::MAX).cycle().take(1_000_000).collect();
         let echo = thread::spawn(move || {
-            let mut heard = Vec::new();
-            server.read_to_end(&mut heard).unwrap();
-            server.write_all(&heard).unwrap();
+            let mut arrived = Vec::new();
+            server.read_to_end(&mut arrived).unwrap();
+            server.write_all(&arrived).unwrap();
         });
         client.write_all(&sent).unwrap();
         client.shutdown(Direction::Write).unwrap();
-        let mut heard = Vec::new();
-        client.read_to_end(&mut heard).unwrap();
-        assert!(heard == sent, "bytes were changed on the way");
+        let mut arrived = Vec::new();
+        client.read_to_end(&mut arrived).unwrap();
+        assert!(arrived == sent, "bytes were changed on the way");
         echo.join().unwrap();
         pump.join().unwrap();
     }

@@ -53,15 +53,15 @@ pub fn run() -> io::Result<()> {
             }
             Fork::Parent(warden) => warden,
         };
-        let told =
+        let reported =
             pidfd_open(warden, PidfdFlags::empty()).map_err(io::Error::from).and_then(|held| {
                 let forked = ForkedWarden { pid: warden.as_raw_pid().unsigned_abs() };
                 packet::send(&asker, &forked, &[held.as_fd()])
             });
-        if told.is_err() {
+        if reported.is_err() {
             // Whoever asked has another one made, or is gone.
             let _ = kill_process(warden, Signal::KILL);
-            return told;
+            return reported;
         }
     }
     Ok(())

@@ -211,13 +211,13 @@ pub(super) fn text_fits(glob: &str, text: &str) -> bool {
     if glob == "*" {
         return !text.is_empty();
     }
-    let mut pieces = glob.split('*');
-    let first = pieces.next().unwrap_or_default();
+    let mut chunks = glob.split('*');
+    let first = chunks.next().unwrap_or_default();
     let Some(mut rest) = text.strip_prefix(first) else { return false };
-    let Some(last) = pieces.next_back() else { return rest.is_empty() };
-    for piece in pieces {
-        let Some(at) = rest.find(piece) else { return false };
-        rest = &rest[at + piece.len()..];
+    let Some(last) = chunks.next_back() else { return rest.is_empty() };
+    for chunk in chunks {
+        let Some(at) = rest.find(chunk) else { return false };
+        rest = &rest[at + chunk.len()..];
     }
     rest.ends_with(last)
 }

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use rustix::io::Errno;
 use tokio::sync::{Semaphore, watch};
 
+use super::block_requests::{BlockRequest, Streams};
 use super::counters::Counters;
-use super::flight::{Flight, Streams};
 use crate::cache::{BLOCK, BlockId, Cache, object_id};
 use crate::store::{Meta, Store};
 
@@ -65,7 +65,7 @@ pub(super) struct Blocks {
     pub(super) store: Arc<Store>,
     disk: Option<Arc<Cache>>,
     recent: Mutex<Recent>,
-    flights: Mutex<HashMap<BlockId, watch::Receiver<Outcome>>>,
+    in_flight: Mutex<HashMap<BlockId, watch::Receiver<Outcome>>>,
     counters: Arc<Counters>,
     pub(super) streams: Streams,
     /// Room for requests.
@@ -81,9 +81,9 @@ impl Blocks {
         counters: Arc<Counters>,
         patience: Duration,
     ) -> Self {
-        let (recent, flights) = (Mutex::default(), Mutex::default());
+        let (recent, in_flight) = (Mutex::default(), Mutex::default());
         let (streams, requests) = (Streams::default(), Semaphore::new(REQUESTS));
-        Self { store, disk, recent, flights, counters, streams, requests, patience }
+        Self { store, disk, recent, in_flight, counters, streams, requests, patience }
     }
 
     /// One block of an object.
@@ -97,16 +97,16 @@ impl Blocks {
             self.counters.hit();
             return Ok(block);
         }
-        if let Some(flight) = self.flight(id) {
-            return land(flight).await;
+        if let Some(pending) = self.pending(id) {
+            return received(pending).await;
         }
         if let Some(block) = self.load_from_disk(object, index) {
             self.counters.hit();
             return Ok(block);
         }
         self.fetch(object, index, 1, Reading::Here);
-        if let Some(flight) = self.flight(id) {
-            return land(flight).await;
+        if let Some(pending) = self.pending(id) {
+            return received(pending).await;
         }
         // It landed between the two lines above.
         self.recent().find(id).or_else(|| self.load_from_disk(object, index)).ok_or(Errno::IO)
@@ -123,8 +123,8 @@ impl Blocks {
         self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn flight(&self, id: BlockId) -> Option<watch::Receiver<Outcome>> {
-        self.flights.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+    fn pending(&self, id: BlockId) -> Option<watch::Receiver<Outcome>> {
+        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
     }
 
     /// Has blocks fetched that are neither here nor on their way. For whoever reads on, a request asks for more than
@@ -150,9 +150,9 @@ impl Blocks {
                     Reading::On => self.streams.open(object, next),
                     Reading::Here => None,
                 };
-                let flight = Flight::new(self, index, run, wanted);
+                let request = BlockRequest::new(self, index, run, wanted);
                 let object = object.clone();
-                tokio::spawn(async move { flight.fly(&object).await });
+                tokio::spawn(async move { request.run(&object).await });
             }
             index = next;
         }
@@ -164,12 +164,12 @@ impl Blocks {
         for index in from..to {
             let id = object.block(index);
             let here = self.recent().has(id) || self.disk.as_ref().is_some_and(|disk| disk.has(id));
-            let mut flights = self.flights.lock().unwrap_or_else(PoisonError::into_inner);
-            if here || flights.contains_key(&id) {
+            let mut in_flight = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
+            if here || in_flight.contains_key(&id) {
                 break;
             }
             let (sender, receiver) = watch::channel(None);
-            flights.insert(id, receiver);
+            in_flight.insert(id, receiver);
             senders.push_back(sender);
         }
         senders
@@ -200,7 +200,7 @@ impl Blocks {
         if let Some(block) = &block {
             self.recent().insert(id, block.clone());
         }
-        self.flights.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
         sender.send_replace(Some(outcome));
         // Whoever waited for it goes on meanwhile.
         if let (Some(disk), Some(block)) = (&self.disk, block) {
@@ -209,8 +209,8 @@ impl Blocks {
     }
 }
 
-async fn land(mut flight: watch::Receiver<Outcome>) -> Result<Bytes, Errno> {
-    match flight.wait_for(Option::is_some).await {
+async fn received(mut pending: watch::Receiver<Outcome>) -> Result<Bytes, Errno> {
+    match pending.wait_for(Option::is_some).await {
         Ok(outcome) => outcome.clone().unwrap_or(Err(Errno::IO)),
         Err(_) => Err(Errno::IO),
     }

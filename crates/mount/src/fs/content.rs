@@ -155,7 +155,7 @@ impl Fs {
             let now = offset / BLOCK;
             self.blocks.fetch(object, now, from - now + count, reading);
         }
-        let mut pieces = Vec::with_capacity(2);
+        let mut chunks = Vec::with_capacity(2);
         let mut at = offset;
         while at < end {
             let block = self.blocks.read(object, at / BLOCK).await;
@@ -166,10 +166,10 @@ impl Fs {
             if from >= to {
                 return Err(Errno::IO);
             }
-            pieces.push(block.slice(from..to));
+            chunks.push(block.slice(from..to));
             at += (to - from) as u64;
         }
-        Ok(Reply::Data(pieces))
+        Ok(Reply::Data(chunks))
     }
 
     /// Whoever opens a file after it turned out to be another gets the other one.

@@ -164,9 +164,9 @@ impl Fs {
             if !reply.fits(name.as_bytes()) {
                 break;
             }
-            let told = reply.plus() && at < MAX_INTRODUCED;
+            let with_attributes = reply.plus() && at < MAX_INTRODUCED;
             let attributes = match entry {
-                _ if !told => None,
+                _ if !with_attributes => None,
                 ListedEntry::Stored(entry) => Some(self.introduce(stream.node, name, entry)?),
                 ListedEntry::Pending => None,
             };

@@ -15,7 +15,7 @@ const LAST_STORES: Duration = Duration::from_secs(35);
 const AGAIN: Duration = Duration::from_millis(50);
 
 /// What folders are called whose content was told.
-const TOLD: &str = "told-";
+const REPORTED: &str = "told-";
 
 /// The folders of what was not stored, once each. What holds nothing is removed.
 pub(super) async fn take(folder: &Path) -> Vec<String> {
@@ -23,7 +23,7 @@ pub(super) async fn take(folder: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        if name.starts_with(&own) || name.starts_with(TOLD) {
+        if name.starts_with(&own) || name.starts_with(REPORTED) {
             continue;
         }
         let staging = entry.path();
@@ -35,8 +35,8 @@ pub(super) async fn take(folder: &Path) -> Vec<String> {
             drop(fs::remove_dir_all(&staging));
             continue;
         }
-        let told = staging.with_file_name(format!("{TOLD}{name}"));
-        let kept = if fs::rename(&staging, &told).is_ok() { told } else { staging };
+        let reported = staging.with_file_name(format!("{REPORTED}{name}"));
+        let kept = if fs::rename(&staging, &reported).is_ok() { reported } else { staging };
         found.push(kept.join(UNSTORED).display().to_string());
     }
     found

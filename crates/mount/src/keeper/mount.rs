@@ -36,7 +36,7 @@ const MAX_NAMED: usize = 32;
 const COUNTS: Duration = Duration::from_secs(2);
 
 /// What is wanted of whoever looks after a mount.
-enum Wish {
+enum Request {
     /// The latest counts.
     Counts(oneshot::Sender<()>),
     /// The end, once nobody uses the mount any more or this much time has passed; and what was not stored.
@@ -53,7 +53,7 @@ pub(super) struct Mount {
     folder: OwnedFd,
     /// What was made for it, each with the folder it lies in.
     made: Vec<(String, OwnedFd)>,
-    wishes: mpsc::Sender<Wish>,
+    requests: mpsc::Sender<Request>,
 }
 
 /// What is known of a mount by whoever looks after it.
@@ -96,12 +96,12 @@ impl Mount {
         let made = made.into_iter().zip(fds).collect();
         let shared =
             Rc::new(Shared { state: Cell::new(MountState::Mounted), counts: Cell::default() });
-        let (wishes, wanted) = mpsc::channel(16);
+        let (requests, wanted) = mpsc::channel(16);
         let notes = Notes::new(order.events.clone(), order.path.clone());
         let cache = Some(Cache { folder: order.cache.clone(), size: order.cache_size });
         let start = Start { cache, staging, staging_size: keeper.disk, mounts: vec![spec] };
         let shared_too = Rc::clone(&shared);
-        let mount = Self { order, since_ms: now_ms(), shared, name, folder, made, wishes };
+        let mount = Self { order, since_ms: now_ms(), shared, name, folder, made, requests };
         let started = match make_staging(&start.staging) {
             Ok(()) => Program::serving(start.clone(), &device).await,
             Err(error) => Err(format!("{}: {error}", start.staging.display())),
@@ -153,7 +153,7 @@ impl Mount {
     pub(super) async fn finish(&self, deadline: Duration) -> Result<(), Refusal> {
         let (done, is_done) = oneshot::channel();
         // Whoever looks after it is gone if it is finished.
-        if self.wishes.send(Wish::Finish(deadline, done)).await.is_err() {
+        if self.requests.send(Request::Finish(deadline, done)).await.is_err() {
             return Ok(());
         }
         let unstored = is_done.await.unwrap_or_default();
@@ -174,10 +174,10 @@ impl Mount {
     }
 
     pub(super) async fn status(&self) -> MountStatus {
-        let (told, is_told) = oneshot::channel();
-        if self.wishes.send(Wish::Counts(told)).await.is_ok() {
+        let (reply, replied) = oneshot::channel();
+        if self.requests.send(Request::Counts(reply)).await.is_ok() {
             // Without an answer the last counts will do.
-            drop(tokio::time::timeout(COUNTS, is_told).await);
+            drop(tokio::time::timeout(COUNTS, replied).await);
         }
         let Counts { reads, writes, cache_hits, .. } = self.shared.counts.get();
         MountStatus {
@@ -249,7 +249,7 @@ enum After {
 
 impl Care {
     /// Sees to it that somebody answers, until the mount is finished.
-    async fn look_after(mut self, program: Program, mut wanted: mpsc::Receiver<Wish>) {
+    async fn look_after(mut self, program: Program, mut wanted: mpsc::Receiver<Request>) {
         let mut program = program;
         let done = loop {
             let before = self.shared.counts.get();
@@ -282,7 +282,7 @@ impl Care {
     async fn attend(
         &self,
         program: &mut Program,
-        wanted: &mut mpsc::Receiver<Wish>,
+        wanted: &mut mpsc::Receiver<Request>,
         before: Counts,
     ) -> After {
         let mut waiting = Vec::new();
@@ -302,12 +302,12 @@ impl Care {
                         return After::Died;
                     }
                 },
-                wish = wanted.recv() => match wish {
-                    Some(Wish::Counts(told)) => {
-                        waiting.push(told);
+                request = wanted.recv() => match request {
+                    Some(Request::Counts(reply)) => {
+                        waiting.push(reply);
                         drop(program.line.send(&Command::Counts, &[]).await);
                     }
-                    Some(Wish::Finish(deadline, done)) => {
+                    Some(Request::Finish(deadline, done)) => {
                         self.wait_for_end(program, deadline).await;
                         self.stop(program).await;
                         return After::Finished(Some(done));
@@ -334,9 +334,9 @@ impl Care {
             }
             Report::Counts { counts, .. } => {
                 self.shared.counts.set(sum(before, counts));
-                for told in waiting.drain(..) {
+                for reply in waiting.drain(..) {
                     // Whoever asked may be gone.
-                    let _ = told.send(());
+                    let _ = reply.send(());
                 }
             }
             Report::Probed { .. }
@@ -348,7 +348,7 @@ impl Care {
 
     /// Hears a program until nobody uses the mount any more, for at most so long.
     async fn wait_for_end(&self, program: &Program, most: Duration) {
-        let heard = async {
+        let received = async {
             while let Ok(Some((report, _))) = program.line.receive::<Report>().await {
                 if matches!(report, Report::Ended { .. }) {
                     return;
@@ -357,7 +357,7 @@ impl Care {
             }
         };
         // In time or not, it is stopped next.
-        drop(tokio::time::timeout(most, heard).await);
+        drop(tokio::time::timeout(most, received).await);
     }
 
     /// Has a program store what was written, and ends it.
@@ -401,12 +401,12 @@ impl Care {
 }
 
 /// Answers for a mount that is lost, until it is finished.
-async fn lost(wanted: &mut mpsc::Receiver<Wish>) -> Option<oneshot::Sender<Vec<String>>> {
+async fn lost(wanted: &mut mpsc::Receiver<Request>) -> Option<oneshot::Sender<Vec<String>>> {
     loop {
         match wanted.recv().await {
             // What is known is all there is.
-            Some(Wish::Counts(_)) => {}
-            Some(Wish::Finish(_, done)) => return Some(done),
+            Some(Request::Counts(_)) => {}
+            Some(Request::Finish(_, done)) => return Some(done),
             None => return None,
         }
     }

@@ -98,8 +98,8 @@ impl Program {
     }
 }
 
-fn what_came<T>(heard: &io::Result<Option<T>>) -> &'static str {
-    match heard {
+fn what_came<T>(received: &io::Result<Option<T>>) -> &'static str {
+    match received {
         Ok(Some(_)) => "something else",
         Ok(None) => "nothing",
         Err(_) => "nothing that makes sense",

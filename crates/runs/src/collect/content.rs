@@ -96,9 +96,9 @@ fn deflate_once(file: &mut File, hash: HashKind, scratch: &Path) -> io::Result<O
         if count == 0 {
             return Ok(None);
         }
-        let piece = buffer.get(..count).unwrap_or_default();
-        hasher.update(piece);
-        encoder.write_all(piece)?;
+        let chunk = buffer.get(..count).unwrap_or_default();
+        hasher.update(chunk);
+        encoder.write_all(chunk)?;
         left -= count as u64;
     }
     let mut data = encoder.finish()?;

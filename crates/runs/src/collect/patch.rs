@@ -78,10 +78,10 @@ impl<'b, W: Write> Patch<'b, W> {
             (None, Some(_)) => ChangeStatus::Added,
             (None, None) => return Ok(None),
         };
-        let piece = PatchedFile { old_path, path, similarity, old, new };
+        let chunk = PatchedFile { old_path, path, similarity, old, new };
         let counts = match status {
-            ChangeStatus::TypeChanged => self.write_twice(piece)?,
-            _ => self.write(piece)?,
+            ChangeStatus::TypeChanged => self.write_twice(chunk)?,
+            _ => self.write(chunk)?,
         };
         let text = |path: &[u8]| String::from_utf8_lossy(path).into_owned();
         Ok(Some(ChangedFile {
@@ -94,16 +94,16 @@ impl<'b, W: Write> Patch<'b, W> {
     }
 
     /// What becomes something else goes first, and then comes.
-    fn write_twice(&mut self, piece: PatchedFile<'_>) -> io::Result<Option<(u64, u64)>> {
-        let PatchedFile { old_path, path, old, new, .. } = piece;
+    fn write_twice(&mut self, chunk: PatchedFile<'_>) -> io::Result<Option<(u64, u64)>> {
+        let PatchedFile { old_path, path, old, new, .. } = chunk;
         let similarity = None;
         let gone = self.write(PatchedFile { old_path, path, similarity, old, new: None })?;
         let come = self.write(PatchedFile { old_path, path, similarity, old: None, new })?;
         Ok(gone.zip(come).map(|(gone, come)| (come.0, gone.1)))
     }
 
-    fn write(&mut self, piece: PatchedFile<'_>) -> io::Result<Option<(u64, u64)>> {
-        let PatchedFile { old_path, path, similarity, old, new } = piece;
+    fn write(&mut self, chunk: PatchedFile<'_>) -> io::Result<Option<(u64, u64)>> {
+        let PatchedFile { old_path, path, similarity, old, new } = chunk;
         let out = &mut self.out;
         writeln!(out, "diff --git {} {}", quoted("a/", old_path), quoted("b/", path))?;
         let same_mode = match (&old, &new) {

@@ -116,7 +116,7 @@ pub(super) async fn run(
     listener: &mut Listener<'_>,
 ) -> Result<CommandResult> {
     let words = words(&sandbox.wanted, live, command)?;
-    let mut heard = Transcript::open(&live.results)?;
+    let mut output_log = Transcript::open(&live.results)?;
     let began = Instant::now();
     listener.tell(RunEvent::Started { command: command.to_vec() });
     let mut child = start(sandbox, live, &words)?;
@@ -127,8 +127,8 @@ pub(super) async fn run(
     let status = loop {
         let is_given_up = given_up.is_some();
         let (reason, code) = match pipes.next(&mut child, deadline, listener, is_given_up).await? {
-            Next::Said(stream, piece) => {
-                heard.append(stream, &piece, listener)?;
+            Next::Output(stream, chunk) => {
+                output_log.append(stream, &chunk, listener)?;
                 continue;
             }
             Next::Ended(status) => break status,
@@ -149,7 +149,7 @@ pub(super) async fn run(
         sandbox.end(&live.label).await?;
         deadline = Instant::now().checked_add(END);
     };
-    let (stdout, stderr) = heard.finish(listener);
+    let (stdout, stderr) = output_log.finish(listener);
     let (reason, returncode) = given_up.unwrap_or_else(|| outcome(status, &stderr));
     listener.tell(RunEvent::Ended { returncode });
     let mut result = CommandResult { stdout, stderr, returncode, ..CommandResult::default() };
@@ -182,7 +182,7 @@ fn outcome(status: ExitStatus, stderr: &str) -> (&'static str, i32) {
 
 /// What happens next.
 enum Next {
-    Said(StreamName, Vec<u8>),
+    Output(StreamName, Vec<u8>),
     Ended(ExitStatus),
     Silence,
     TimeIsUp,
@@ -210,9 +210,9 @@ impl Pipes {
         let idle = listener.idle.map(|idle| Instant::now() + idle);
         loop {
             let is_silent = self.out.is_none() && self.err.is_none();
-            let (stream, piece) = tokio::select! {
-                piece = read(&mut self.out), if self.out.is_some() => (StreamName::Stdout, piece),
-                piece = read(&mut self.err), if self.err.is_some() => (StreamName::Stderr, piece),
+            let (stream, chunk) = tokio::select! {
+                chunk = read(&mut self.out), if self.out.is_some() => (StreamName::Stdout, chunk),
+                chunk = read(&mut self.err), if self.err.is_some() => (StreamName::Stderr, chunk),
                 status = child.wait(), if is_silent => return match status {
                     Ok(status) => Ok(Next::Ended(status)),
                     Err(error) => Err(Error::new(ErrorKind::Io, format!("docker is lost: {error}"))),
@@ -221,8 +221,8 @@ impl Pipes {
                 () = until(idle) => return Ok(Next::Silence),
                 number = listener.stopped(), if !is_given_up => return Ok(Next::Stopped(number)),
             };
-            match piece {
-                Some(piece) => return Ok(Next::Said(stream, piece)),
+            match chunk {
+                Some(chunk) => return Ok(Next::Output(stream, chunk)),
                 None if stream == StreamName::Stdout => self.out = None,
                 None => self.err = None,
             }
@@ -239,8 +239,8 @@ async fn until(moment: Option<Instant>) {
 
 /// Some of a stream; `None` at its end.
 async fn read(stream: &mut Option<impl AsyncRead + Unpin>) -> Option<Vec<u8>> {
-    let mut piece = vec![0; 8192];
-    let count = stream.as_mut()?.read(&mut piece).await.ok().filter(|count| *count > 0)?;
-    piece.truncate(count);
-    Some(piece)
+    let mut chunk = vec![0; 8192];
+    let count = stream.as_mut()?.read(&mut chunk).await.ok().filter(|count| *count > 0)?;
+    chunk.truncate(count);
+    Some(chunk)
 }

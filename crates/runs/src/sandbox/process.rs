@@ -25,7 +25,7 @@ pub(super) async fn run(
     listener: &mut Listener<'_>,
 ) -> Result<CommandResult> {
     let Live { session, results, .. } = live;
-    let mut heard = Transcript::open(results)?;
+    let mut output_log = Transcript::open(results)?;
     let mut wanted = Command::new(command.iter().map(String::as_str));
     if let Some(timeout) = timeout {
         wanted = wanted.timeout(timeout);
@@ -45,14 +45,14 @@ pub(super) async fn run(
     let mut process = session.spawn(wanted).await?;
     let exit = loop {
         match next(&mut process, listener).await? {
-            Next::Said(OutputEvent::Stdout(piece)) => {
-                heard.append(StreamName::Stdout, &piece, listener)?;
+            Next::Output(OutputEvent::Stdout(chunk)) => {
+                output_log.append(StreamName::Stdout, &chunk, listener)?;
             }
-            Next::Said(OutputEvent::Stderr(piece)) => {
-                heard.append(StreamName::Stderr, &piece, listener)?;
+            Next::Output(OutputEvent::Stderr(chunk)) => {
+                output_log.append(StreamName::Stderr, &chunk, listener)?;
             }
-            Next::Said(OutputEvent::Lost(_)) => {}
-            Next::Said(OutputEvent::Exit(exit)) => break exit,
+            Next::Output(OutputEvent::Lost(_)) => {}
+            Next::Output(OutputEvent::Exit(exit)) => break exit,
             Next::Silence => listener.tell(RunEvent::Idle { running: began.elapsed() }),
             Next::Stopped(number) => {
                 // One that has ended by itself in the meantime is what was wanted.
@@ -61,7 +61,7 @@ pub(super) async fn run(
             }
         }
     };
-    let (stdout, stderr) = heard.finish(listener);
+    let (stdout, stderr) = output_log.finish(listener);
     let mut result = CommandResult {
         stdout,
         stderr,
@@ -84,7 +84,7 @@ pub(super) async fn run(
 
 /// What happens next.
 enum Next {
-    Said(OutputEvent),
+    Output(OutputEvent),
     /// Nothing, for so long that somebody is to be told.
     Silence,
     /// The command is to end, by a signal.
@@ -100,7 +100,7 @@ async fn next(process: &mut Process, listener: &mut Listener<'_>) -> Result<Next
         }
     };
     tokio::select! {
-        event = process.next() => event.map(Next::Said),
+        event = process.next() => event.map(Next::Output),
         number = listener.stopped() => Ok(Next::Stopped(number)),
         () = silence => Ok(Next::Silence),
     }

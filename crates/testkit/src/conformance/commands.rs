@@ -113,8 +113,8 @@ async fn t11_hands_input_over_exactly(context: Context) -> Outcome {
         let process = session.spawn(command.stream_input()).await?;
         let writer = process.writer();
         let write = async {
-            for piece in input.chunks(777_777) {
-                writer.write(piece.to_vec()).await?;
+            for part in input.chunks(777_777) {
+                writer.write(part.to_vec()).await?;
             }
             writer.close().await
         };

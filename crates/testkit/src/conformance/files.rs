@@ -174,8 +174,8 @@ async fn reads_parts_of_files(context: Context) -> Outcome {
 
 async fn collect(mut reader: FileReader) -> Result<Vec<u8>, Error> {
     let mut all = Vec::new();
-    while let Some(piece) = reader.next().await? {
-        all.extend_from_slice(&piece);
+    while let Some(chunk) = reader.next().await? {
+        all.extend_from_slice(&chunk);
     }
     Ok(all)
 }

@@ -108,8 +108,8 @@ fn work(seconds: &str, memory: &str, written: &str) -> io::Result<Vec<String>> {
     let mut block = vec![0_u8; memory];
     block.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
     let mut file = fs::File::create("work.bin")?;
-    for piece in block.get(..written.min(memory)).unwrap_or_default().chunks(1 << 20) {
-        io::Write::write_all(&mut file, piece)?;
+    for part in block.get(..written.min(memory)).unwrap_or_default().chunks(1 << 20) {
+        io::Write::write_all(&mut file, part)?;
     }
     let spent = || {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);

@@ -20,13 +20,13 @@ pub(super) enum Carried {
     Broken,
 }
 
-/// Carries a conduit over a stream, from where the other end has received; until either ends. `heard` is called whenever
+/// Carries a conduit over a stream, from where the other end has received; until either ends. `on_receive` is called whenever
 /// something came.
 pub(super) async fn carry<S: AsyncRead + AsyncWrite>(
     shared: &Shared,
     stream: S,
     received: u64,
-    heard: impl Fn(),
+    on_receive: impl Fn(),
 ) -> Carried {
     if shared.state().begin(received).is_err() {
         shared.finish(End::Lost);
@@ -34,7 +34,7 @@ pub(super) async fn carry<S: AsyncRead + AsyncWrite>(
     }
     let (reader, writer) = tokio::io::split(stream);
     tokio::select! {
-        read = read(shared, reader, heard) => match read {
+        read = read(shared, reader, on_receive) => match read {
             Ok(end) => {
                 shared.finish(end);
                 Carried::Ended
@@ -55,7 +55,7 @@ pub(super) async fn carry<S: AsyncRead + AsyncWrite>(
 async fn read(
     shared: &Shared,
     mut reader: impl AsyncRead + Unpin,
-    heard: impl Fn(),
+    on_receive: impl Fn(),
 ) -> io::Result<End> {
     let mut frames = Frames::default();
     let mut buffer = vec![0; ROOM];
@@ -64,7 +64,7 @@ async fn read(
         if read == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        heard();
+        on_receive();
         let mut rest = buffer.get(..read).unwrap_or_default();
         while !rest.is_empty() {
             let Ok((found, after)) = frames.next(rest) else { return Ok(End::Lost) };
@@ -112,8 +112,8 @@ impl State {
     /// What is to be written next, for a stream on which so much was sent; whether it is the last.
     fn gather(&mut self, frames: &mut Vec<u8>, sent: &mut u64) -> bool {
         let used = self.used();
-        if self.told.is_none_or(|told| used.saturating_sub(told) >= STEP) {
-            self.told = Some(used);
+        if self.acknowledged.is_none_or(|acknowledged| used.saturating_sub(acknowledged) >= STEP) {
+            self.acknowledged = Some(used);
             frames::used(frames, used);
         }
         // What the other end used it has received, also where this stream did not carry it.

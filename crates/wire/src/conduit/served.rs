@@ -98,7 +98,7 @@ impl<S> Default for Conduits<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Conduits<S> {
-    /// Takes a stream that is to carry a conduit: a new one, which is returned, or one there is already. `heard` is called
+    /// Takes a stream that is to carry a conduit: a new one, which is returned, or one there is already. `on_receive` is called
     /// whenever something comes over a new one.
     ///
     /// # Errors
@@ -107,7 +107,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Conduits<S> {
     pub async fn accept(
         &self,
         mut stream: S,
-        heard: impl Fn() + Send + Sync + 'static,
+        on_receive: impl Fn() + Send + Sync + 'static,
     ) -> io::Result<Option<Conduit>> {
         let (handshake, wish, received) = Handshake::read(&mut stream).await?;
         if wish == Wish::Resume {
@@ -129,7 +129,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Conduits<S> {
         let registration = Registration { conduits: Arc::clone(&self.0), id: handshake.id };
         answer(&mut stream, KNOWN, 0).await?;
         tokio::spawn(async move {
-            carry_on(&shared, stream, streams, heard).await;
+            carry_on(&shared, stream, streams, on_receive).await;
             shared.finish(End::Lost);
             drop(registration);
         });
@@ -180,13 +180,13 @@ async fn carry_on<S: AsyncRead + AsyncWrite + Unpin>(
     shared: &Shared,
     first: S,
     mut streams: mpsc::Receiver<(S, u64)>,
-    heard: impl Fn(),
+    on_receive: impl Fn(),
 ) {
     let mut current = Some((first, 0));
     loop {
         let next = match current.take() {
             Some((stream, received)) => tokio::select! {
-                carried = carry(shared, stream, received, &heard) => match carried {
+                carried = carry(shared, stream, received, &on_receive) => match carried {
                     Carried::Ended => return,
                     Carried::Broken => None,
                 },
@@ -201,7 +201,7 @@ async fn carry_on<S: AsyncRead + AsyncWrite + Unpin>(
         let Some((mut stream, received)) = next else { continue };
         let answered = timeout(super::ALIVE, answer(&mut stream, KNOWN, shared.received())).await;
         if matches!(answered, Ok(Ok(()))) {
-            heard();
+            on_receive();
             current = Some((stream, received));
         }
     }

@@ -115,10 +115,10 @@ async fn send(conduit: &mut tokio::io::WriteHalf<Conduit>, bytes: &[u8], piece: 
     }
 }
 
-async fn heard(conduit: &mut tokio::io::ReadHalf<Conduit>, expected: &[u8]) {
-    let mut heard = vec![0; expected.len()];
-    conduit.read_exact(&mut heard).await.unwrap();
-    assert!(heard == expected, "something was lost, or came twice");
+async fn expect(conduit: &mut tokio::io::ReadHalf<Conduit>, expected: &[u8]) {
+    let mut expect = vec![0; expected.len()];
+    conduit.read_exact(&mut expect).await.unwrap();
+    assert!(expect == expected, "something was lost, or came twice");
 }
 
 fn paused() -> tokio::runtime::Runtime {
@@ -148,8 +148,8 @@ proptest! {
             tokio::join!(
                 send(&mut near_write, &up, piece),
                 send(&mut far_write, &down, piece),
-                heard(&mut far_read, &up),
-                heard(&mut near_read, &down),
+                expect(&mut far_read, &up),
+                expect(&mut near_read, &down),
             );
             near_write.shutdown().await.unwrap();
             assert_eq!(far_read.read(&mut [0]).await.unwrap(), 0, "goodbye is no failure");
@@ -170,7 +170,7 @@ fn keeps_no_more_than_it_may_and_goes_on_when_it_is_used() {
         let shared = Arc::clone(&far.0);
         assert!(shared.state().inbox.len() <= MOST);
         let (mut far, _) = tokio::io::split(far);
-        tokio::join!(async { writing.await.unwrap() }, heard(&mut far, &much));
+        tokio::join!(async { writing.await.unwrap() }, expect(&mut far, &much));
         assert!(shared.state().inbox.capacity() <= 2 * IDLE, "memory is given back");
     });
 }

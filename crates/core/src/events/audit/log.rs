@@ -392,17 +392,17 @@ fn last_of(folder: &Path, segment: u64, id: &SessionId) -> io::Result<(u64, Dige
 }
 
 /// How much is read at a time.
-const PIECE: usize = 64 << 10;
+const CHUNK: usize = 64 << 10;
 
 /// Where a file ends that goes on with zeros up to `length`.
 fn without_zeros(file: &File, length: u64) -> io::Result<u64> {
     let mut end = length;
-    let mut piece = vec![0; PIECE];
+    let mut chunk = vec![0; CHUNK];
     while end > 0 {
-        let start = end.saturating_sub(PIECE as u64);
-        let piece = &mut piece[..usize::try_from(end - start).unwrap_or(PIECE)];
-        file.read_exact_at(piece, start)?;
-        if let Some(last) = piece.iter().rposition(|byte| *byte != 0) {
+        let start = end.saturating_sub(CHUNK as u64);
+        let chunk = &mut chunk[..usize::try_from(end - start).unwrap_or(CHUNK)];
+        file.read_exact_at(chunk, start)?;
+        if let Some(last) = chunk.iter().rposition(|byte| *byte != 0) {
             return Ok(start + last as u64 + 1);
         }
         end = start;
@@ -413,12 +413,12 @@ fn without_zeros(file: &File, length: u64) -> io::Result<u64> {
 /// The hash of a part of a file.
 fn digest_between(file: &File, from: u64, to: u64) -> io::Result<Digest> {
     let mut hasher = blake3::Hasher::new();
-    let mut piece = vec![0; PIECE];
+    let mut chunk = vec![0; CHUNK];
     let mut at = from;
     while at < to {
-        let most = usize::try_from(to - at).unwrap_or(PIECE).min(PIECE);
-        file.read_exact_at(&mut piece[..most], at)?;
-        hasher.update(&piece[..most]);
+        let most = usize::try_from(to - at).unwrap_or(CHUNK).min(CHUNK);
+        file.read_exact_at(&mut chunk[..most], at)?;
+        hasher.update(&chunk[..most]);
         at += most as u64;
     }
     Ok(Digest(*hasher.finalize().as_bytes()))

@@ -13,7 +13,7 @@ use crate::backend::SessionId;
 use crate::{Error, ErrorKind, Result};
 
 /// How much is read at a time.
-const PIECE: usize = 4 * MAX_LINE;
+const CHUNK: usize = 4 * MAX_LINE;
 
 /// One record of an audit log.
 #[derive(Debug, Clone, PartialEq)]
@@ -85,8 +85,8 @@ impl AuditReader {
                     Err(error) => return Err(error),
                 },
             };
-            let mut piece = vec![0; PIECE];
-            let read = file.read_at(&mut piece, self.offset)?;
+            let mut chunk = vec![0; CHUNK];
+            let read = file.read_at(&mut chunk, self.offset)?;
             if read == 0 {
                 if !segment_path(&self.folder, self.segment + 1).exists() {
                     return Ok(Vec::new());
@@ -96,7 +96,7 @@ impl AuditReader {
                 continue;
             }
             self.offset += read as u64;
-            self.waiting.extend_from_slice(&piece[..read]);
+            self.waiting.extend_from_slice(&chunk[..read]);
             let records = self.take_lines();
             if !records.is_empty() {
                 return Ok(records);

@@ -17,10 +17,10 @@ use super::UntrustedFd;
 const PIECE_DEADLINE: Duration = Duration::from_secs(30);
 
 /// How much is read or written at a time.
-const PIECE: usize = 8 << 20;
+const CHUNK: usize = 8 << 20;
 
 /// How much is worth a second thread: to be given the memory, page by page, takes longer than to read.
-const LARGE: usize = 2 * PIECE;
+const LARGE: usize = 2 * CHUNK;
 
 /// File systems that answer by themselves: no process of anybody's stands behind them, and what
 /// they call a regular file is one.
@@ -50,7 +50,7 @@ pub(crate) struct ReceivedFile(Arc<File>);
 
 impl ReceivedFile {
     /// How much to read or write at a time.
-    pub(crate) const PIECE: usize = PIECE;
+    pub(crate) const CHUNK: usize = CHUNK;
 
     /// Checks a descriptor; an error says what is wrong with it.
     ///
@@ -99,14 +99,14 @@ impl ReceivedFile {
 
     /// Reads up to `most` bytes from `offset`, but not very many; fewer at the end of the file.
     pub(crate) async fn read(&self, offset: u64, most: usize) -> io::Result<Bytes> {
-        self.read_whole(offset, most.min(PIECE)).await
+        self.read_whole(offset, most.min(CHUNK)).await
     }
 
     /// Reads up to `most` bytes from `offset`; fewer at the end of the file.
     pub(crate) async fn read_whole(&self, offset: u64, most: usize) -> io::Result<Bytes> {
         let file = Arc::clone(&self.0);
-        let pieces = u32::try_from(most / PIECE + 1).unwrap_or(u32::MAX);
-        within(PIECE_DEADLINE.saturating_mul(pieces), move || {
+        let chunks = u32::try_from(most / CHUNK + 1).unwrap_or(u32::MAX);
+        within(PIECE_DEADLINE.saturating_mul(chunks), move || {
             let mut whole = vec![0; most];
             let length = match most < LARGE {
                 true => fill(&file, &mut whole, offset)?,

@@ -17,7 +17,7 @@ use crate::link::{Access, ReceivedFile, Stream, broken};
 use crate::{Error, ErrorClass, ErrorKind, Result};
 
 /// How much of a passed file is read at a time.
-const PIECE: u64 = 1 << 20;
+const CHUNK: u64 = 1 << 20;
 
 /// A file that is being read. Dropping it ends the call.
 #[derive(Debug)]
@@ -202,17 +202,17 @@ impl FileReader {
         match &mut self.source {
             Source::Done => Ok(None),
             Source::Passed { file, offset, left } => {
-                let most = usize::try_from(PIECE.min(*left)).unwrap_or(0);
-                let piece = file.read(*offset, most).await;
-                let piece = piece.map_err(|error| failed(&self.given).with_source(error))?;
-                let length = piece.len() as u64;
+                let most = usize::try_from(CHUNK.min(*left)).unwrap_or(0);
+                let chunk = file.read(*offset, most).await;
+                let chunk = chunk.map_err(|error| failed(&self.given).with_source(error))?;
+                let length = chunk.len() as u64;
                 *offset += length;
                 *left -= length;
                 // A file that was cut off meanwhile ends where it ends.
-                if *left == 0 || piece.len() < most {
+                if *left == 0 || chunk.len() < most {
                     self.source = Source::Done;
                 }
-                Ok((!piece.is_empty()).then_some(piece))
+                Ok((!chunk.is_empty()).then_some(chunk))
             }
             Source::Link(stream) => match call::next(stream).await {
                 Ok(CallItem::Data(data)) => Ok(Some(data)),
@@ -240,10 +240,10 @@ impl FileReader {
         }
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         let mut all = BytesMut::new();
-        while let Some(piece) = self.next().await? {
+        while let Some(chunk) = self.next().await? {
             let room = most.saturating_sub(all.len());
-            all.extend_from_slice(&piece[..piece.len().min(room)]);
-            if piece.len() >= room {
+            all.extend_from_slice(&chunk[..chunk.len().min(room)]);
+            if chunk.len() >= room {
                 break;
             }
         }

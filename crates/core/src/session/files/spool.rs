@@ -12,7 +12,7 @@ use super::write::Content;
 const MEMORY: usize = 16 << 20;
 
 /// How much is read at a time, and how finely its length is counted.
-const PIECE: usize = 8192;
+const CHUNK: usize = 8192;
 
 /// Input that can be read again.
 #[derive(Debug)]
@@ -55,10 +55,10 @@ impl Spool {
         };
         let (mut total, mut memory, mut file) = (0, BytesMut::new(), None);
         loop {
-            let mut piece = [0; PIECE];
+            let mut chunk = [0; CHUNK];
             let mut length = 0;
-            while length < PIECE {
-                match source.read(&mut piece[length..]).await? {
+            while length < CHUNK {
+                match source.read(&mut chunk[length..]).await? {
                     0 => break,
                     read => length += read,
                 }
@@ -70,7 +70,7 @@ impl Spool {
             if most.is_some_and(|most| total > most) {
                 return Err(SpoolError::TooLong(total));
             }
-            memory.extend_from_slice(&piece[..length]);
+            memory.extend_from_slice(&chunk[..length]);
             if memory.len() >= MEMORY {
                 file = Some(append(file.take(), memory.split().freeze()).await?);
             }
@@ -122,8 +122,8 @@ impl Spool {
 
 /// How much would have been read of `length` bytes when it was clear that they are more than `most`.
 fn counted(most: u64, length: u64) -> u64 {
-    let piece = PIECE as u64;
-    ((most / piece + 1) * piece).min(length)
+    let chunk = CHUNK as u64;
+    ((most / chunk + 1) * chunk).min(length)
 }
 
 /// Adds to a file without a name, made when it is first needed.
@@ -151,7 +151,7 @@ mod tests {
 
     #[tokio::test]
     async fn keeps_what_is_small_and_what_is_large() {
-        for size in [0, 1, PIECE, MEMORY - 1, MEMORY, MEMORY + 12_345] {
+        for size in [0, 1, CHUNK, MEMORY - 1, MEMORY, MEMORY + 12_345] {
             let data: Vec<u8> = (0..=u8::MAX).cycle().take(size).collect();
             let spool = Spool::fill(Content::stream(&data[..]), None).await.unwrap();
             assert_eq!(matches!(spool, Spool::File(_)), size >= MEMORY, "{size}");

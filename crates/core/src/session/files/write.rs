@@ -20,7 +20,7 @@ use crate::link::{Access, Incoming, ReceivedFile, Sender, Stream, Ticket, broken
 use crate::{Error, ErrorClass, ErrorKind, Result};
 
 /// How much of a stream is read at a time.
-const PIECE: usize = 1 << 20;
+const CHUNK: usize = 1 << 20;
 
 /// What to write.
 pub enum Content<'a> {
@@ -207,7 +207,7 @@ impl Files<'_> {
                 tokio::select! {
                     biased;
                     sent = send(to_guest, target, head, tail) => sent,
-                    heard = from_guest.next() => Err(early(heard)),
+                    reply = from_guest.next() => Err(early(reply)),
                 }
             }
         };
@@ -254,8 +254,8 @@ async fn said_why(stream: &mut Stream) -> Option<FilesError> {
 }
 
 /// What a guest said before all was sent: why it will not take the rest.
-fn early(heard: Result<Incoming>) -> FilesError {
-    match heard {
+fn early(reply: Result<Incoming>) -> FilesError {
+    match reply {
         Ok(Incoming::End(End::Failed(fault))) => FilesError::Fault(fault),
         Ok(_) => broken("a word in the middle of a file").into(),
         Err(error) => error.into(),
@@ -270,7 +270,7 @@ async fn begin(content: Content<'_>) -> std::io::Result<(Bytes, Option<Source<'_
         Content::Bytes(bytes) => return Ok((bytes, None)),
         Content::Stream(stream) => stream,
     };
-    let worth = usize::try_from(WORTH_PASSING).unwrap_or(PIECE);
+    let worth = usize::try_from(WORTH_PASSING).unwrap_or(CHUNK);
     let mut head = BytesMut::with_capacity(64 * 1024);
     while head.len() < worth {
         head.reserve(64 * 1024);
@@ -295,9 +295,9 @@ async fn fill(
     let mut offset = 0;
     loop {
         while !head.is_empty() {
-            let piece = head.split_to(head.len().min(ReceivedFile::PIECE));
-            let length = piece.len() as u64;
-            let written = file.write(offset, piece).await;
+            let chunk = head.split_to(head.len().min(ReceivedFile::CHUNK));
+            let length = chunk.len() as u64;
+            let written = file.write(offset, chunk).await;
             written.map_err(|error| source_failed(target, error))?;
             offset += length;
         }
@@ -318,8 +318,8 @@ async fn send(
 ) -> Result<(), FilesError> {
     loop {
         while !head.is_empty() {
-            let piece = head.split_to(head.len().min(MAX_DATA));
-            input(to_guest, piece).await?;
+            let chunk = head.split_to(head.len().min(MAX_DATA));
+            input(to_guest, chunk).await?;
         }
         let Some(source) = &mut tail else { return Ok(()) };
         head = read_some(source).await.map_err(|error| source_failed(target, error))?;
@@ -330,19 +330,19 @@ async fn send(
 }
 
 /// Sends a piece, which must not take too long.
-pub(super) async fn input(to_guest: &mut Sender, piece: Bytes) -> Result<()> {
-    match tokio::time::timeout(SILENCE, to_guest.queue_input(piece)).await {
+pub(super) async fn input(to_guest: &mut Sender, chunk: Bytes) -> Result<()> {
+    match tokio::time::timeout(SILENCE, to_guest.queue_input(chunk)).await {
         Ok(sent) => sent,
         Err(_) => Err(agent_lost("the guest takes no more of a file")),
     }
 }
 
 async fn read_some(source: &mut Source<'_>) -> std::io::Result<Bytes> {
-    let mut piece = BytesMut::with_capacity(PIECE);
-    while piece.len() < PIECE {
-        if source.read_buf(&mut piece).await? == 0 {
+    let mut chunk = BytesMut::with_capacity(CHUNK);
+    while chunk.len() < CHUNK {
+        if source.read_buf(&mut chunk).await? == 0 {
             break;
         }
     }
-    Ok(piece.freeze())
+    Ok(chunk.freeze())
 }

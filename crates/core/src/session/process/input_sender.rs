@@ -90,8 +90,8 @@ async fn send_all(
 ) {
     if let Some(mut rest) = input {
         while !rest.is_empty() {
-            let piece = rest.split_to(rest.len().min(MAX_DATA));
-            if to_guest.input(piece).await.is_err() {
+            let chunk = rest.split_to(rest.len().min(MAX_DATA));
+            if to_guest.input(chunk).await.is_err() {
                 return;
             }
         }

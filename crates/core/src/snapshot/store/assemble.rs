@@ -155,9 +155,9 @@ impl Assembler {
     }
 
     /// Looks at entries the guest told: which of them are wanted.
-    pub(crate) fn decide(&mut self, told: Vec<ScannedEntry>) -> Result<Batch> {
-        let mut batch = Batch { items: Vec::with_capacity(told.len()), wants: Vec::new() };
-        for (seen, index) in told.into_iter().zip(0_u32..) {
+    pub(crate) fn decide(&mut self, scanned: Vec<ScannedEntry>) -> Result<Batch> {
+        let mut batch = Batch { items: Vec::with_capacity(scanned.len()), wants: Vec::new() };
+        for (seen, index) in scanned.into_iter().zip(0_u32..) {
             self.seen += 1;
             if self.seen > MAX_ENTRIES {
                 let message = format!("the tree has more than {MAX_ENTRIES} entries");
@@ -381,18 +381,18 @@ mod tests {
             changed: time,
             settled: true,
         };
-        let told =
+        let scanned =
             |depth, name: &str, kind| ScannedEntry { depth, name: ByteBuf::from(name), kind, stat };
         let dir = || ScannedKind::Dir { attributes: Vec::new() };
-        let told = vec![
-            told(0, "", dir()),
-            told(1, "a", dir()),
-            told(2, "b", dir()),
-            told(1, "d", dir()),
-            told(2, "closed", ScannedKind::File),
-            told(1, "last", ScannedKind::File),
+        let scanned = vec![
+            scanned(0, "", dir()),
+            scanned(1, "a", dir()),
+            scanned(2, "b", dir()),
+            scanned(1, "d", dir()),
+            scanned(2, "closed", ScannedKind::File),
+            scanned(1, "last", ScannedKind::File),
         ];
-        let batch = assembler.decide(told).unwrap();
+        let batch = assembler.decide(scanned).unwrap();
         let denied = || FetchOutcome::Closed(rustix::io::Errno::ACCESS.raw_os_error());
         assembler.finish(batch, vec![denied(), denied()]).unwrap();
         let left_out: Vec<_> = assembler.report.left_out.iter().map(|(path, _)| path).collect();

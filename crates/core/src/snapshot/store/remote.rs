@@ -159,11 +159,11 @@ impl Store {
         };
         fetching.fetch(needed).await?;
         let (chunks, bytes) = (fetching.chunks, fetching.bytes);
-        let (store, told) = (self.clone(), info.clone());
+        let (store, published) = (self.clone(), info.clone());
         blocking(move || {
             let (more, _) = writer.finish()?;
             let packs: Vec<Arc<Pack>> = packs.into_iter().chain(more).collect();
-            store.publish(&writer, &packs, &told)
+            store.publish(&writer, &packs, &published)
         })
         .await?;
         Ok(PushReport { info, chunks, bytes })

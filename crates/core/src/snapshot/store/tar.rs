@@ -391,9 +391,9 @@ impl Read for FileReader<'_> {
                     });
                     self.at = 0;
                     if let Err(error) = read {
-                        let told = io::Error::other(error.to_string());
+                        let failure = io::Error::other(error.to_string());
                         self.failed = Some(error);
-                        return Err(told);
+                        return Err(failure);
                     }
                 }
             }

@@ -73,7 +73,7 @@ impl Scanning<'_> {
         loop {
             match next(&mut self.stream).await? {
                 ScanReply::Message(ScanMessage::Busy | ScanMessage::Clock(_)) => {}
-                ScanReply::Message(ScanMessage::Entries(entries)) => self.told(entries).await?,
+                ScanReply::Message(ScanMessage::Entries(entries)) => self.scanned(entries).await?,
                 ScanReply::Message(ScanMessage::Files(files)) => self.small(files).await?,
                 ScanReply::Message(ScanMessage::Large { stat, attributes }) => {
                     self.large(&stat, &attributes).await?;
@@ -92,7 +92,7 @@ impl Scanning<'_> {
     }
 
     /// Takes note of a list, and asks for the files in it.
-    async fn told(&mut self, entries: Vec<ScannedEntry>) -> Result<()> {
+    async fn scanned(&mut self, entries: Vec<ScannedEntry>) -> Result<()> {
         self.lists += 1;
         if self.lists > AHEAD + 1 {
             return Err(broken("more lists than may be on their way"));
@@ -101,11 +101,11 @@ impl Scanning<'_> {
         for (index, entry) in entries.into_iter().enumerate() {
             let index = u32::try_from(index).map_err(|_| broken("a long list"))?;
             match self.entry(entry)? {
-                Some(told @ ScannedMember::File(_)) => {
+                Some(scanned @ ScannedMember::File(_)) => {
                     files.push(WantedFile { index, ticket: None });
-                    self.waiting.push_back(told);
+                    self.waiting.push_back(scanned);
                 }
-                Some(told) => self.waiting.push_back(told),
+                Some(scanned) => self.waiting.push_back(scanned),
                 None => {}
             }
         }
@@ -171,8 +171,8 @@ impl Scanning<'_> {
 
     /// Sends on what nothing more has to come for.
     async fn send_on(&mut self) -> Result<()> {
-        while let Some(told) = self.waiting.pop_front() {
-            match told {
+        while let Some(scanned) = self.waiting.pop_front() {
+            match scanned {
                 ScannedMember::Member(member) => self.send(PackItem::Member(*member)).await?,
                 ScannedMember::ListEnd => {
                     self.lists -= 1;

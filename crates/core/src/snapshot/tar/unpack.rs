@@ -64,13 +64,13 @@ fn read(archive: File, root: &str) -> Result<Unpacked> {
     };
     let failed = |error: io::Error| raise::workspace_archive_write(root).with_source(error);
     let damaged = |error: Error| {
-        let told = raise::workspace_archive_write(root);
+        let raised = raise::workspace_archive_write(root);
         let reason = error.context().get("reason").cloned();
-        let told = match reason {
-            Some(reason) => told.with_context("reason", reason),
-            None => told,
+        let raised = match reason {
+            Some(reason) => raised.with_context("reason", reason),
+            None => raised,
         };
-        told.with_source(error)
+        raised.with_source(error)
     };
     let mut contents = tempfile::tempfile().map_err(failed)?;
     let length = archive.metadata().ok().map(|archive| archive.len());
@@ -153,23 +153,23 @@ pub(crate) async fn by_the_rules(
     let refused = {
         let root = root.clone();
         move |error: Error| {
-            let mut told = raise::workspace_archive_write(&root);
+            let mut raised = raise::workspace_archive_write(&root);
             for key in ["reason", "member", "limit", "actual"] {
                 if let Some(value) = error.context().get(key) {
-                    told = told.with_context(key, value.clone());
+                    raised = raised.with_context(key, value.clone());
                 }
             }
             if let Some(hint) = error.hint() {
-                told = told.with_hint(hint);
+                raised = raised.with_hint(hint);
             }
             let names_a_member = matches!(
                 error.class(),
                 Some(ErrorClass::UnsafeTarMemberError | ErrorClass::ArchiveResourceLimitError)
             );
             if names_a_member {
-                told = told.with_condition(Condition::MemberRefused);
+                raised = raised.with_condition(Condition::MemberRefused);
             }
-            told.with_source(error)
+            raised.with_source(error)
         }
     };
     let spool = Spool::fill(data, None).await.map_err(|why| {
@@ -245,17 +245,17 @@ fn not_unpacked(root: &str, error: Error) -> Error {
     };
     let cause = std::error::Error::source(&error).and_then(|cause| cause.downcast_ref::<Error>());
     let errno = cause.and_then(Error::errno);
-    let told = raise::workspace_archive_write(root);
-    let told = match (member, errno) {
-        (Some(member), Some(EISDIR | EEXIST | ENOTEMPTY)) => told
+    let raised = raise::workspace_archive_write(root);
+    let raised = match (member, errno) {
+        (Some(member), Some(EISDIR | EEXIST | ENOTEMPTY)) => raised
             .with_context("reason", format!("destination directory already exists: {member}"))
             .with_context("member", member.to_string()),
-        (Some(member), Some(ELOOP)) => told
+        (Some(member), Some(ELOOP)) => raised
             .with_context("reason", "symlink in parent path")
             .with_context("member", member.to_string()),
-        _ => told,
+        _ => raised,
     };
-    told.with_source(error)
+    raised.with_source(error)
 }
 
 /// Numbers of errors, as every Linux has them.

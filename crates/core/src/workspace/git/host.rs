@@ -56,7 +56,7 @@ pub(super) async fn put(session: &Session, step: &GitStep) -> Result<()> {
     let fetched = fetch.fetch().await.map_err(|failure| match failure {
         Failure::NoGit => Error::new(ErrorKind::Unsupported, "there is no git on this host")
             .with_hint("install git, or let the session have a network and a git of its own"),
-        Failure::Said(stderr) => not_cloned(step, &without(&stderr, &fetch.cache)),
+        Failure::Reported(stderr) => not_cloned(step, &without(&stderr, &fetch.cache)),
     })?;
     let place = dest(session, step);
     let base = place.as_str().parse().map_err(|error| {
@@ -80,7 +80,7 @@ pub(super) async fn put(session: &Session, step: &GitStep) -> Result<()> {
         };
         move |why: String| not_copied(&step, &repo, &place, &without(&why, &cache))
     };
-    lay_out(&target, move |pieces| fetched.send(subpath.as_ref(), mode, pieces, &refused)).await
+    lay_out(&target, move |chunks| fetched.send(subpath.as_ref(), mode, chunks, &refused)).await
 }
 
 /// What git said, without where the host keeps things: that is nothing to whoever wrote the manifest.
@@ -101,12 +101,12 @@ struct Fetch {
 /// Why a repository cannot be fetched.
 enum Failure {
     NoGit,
-    Said(String),
+    Reported(String),
 }
 
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
-        Self::Said(error.to_string())
+        Self::Reported(error.to_string())
     }
 }
 
@@ -154,11 +154,11 @@ impl Fetch {
                     let commit = self.git(store, argv).await?.trim().to_owned();
                     return Ok((commit, is_branch));
                 }
-                Err(Failure::Said(said)) => first = first.or(Some(said)),
+                Err(Failure::Reported(said)) => first = first.or(Some(said)),
                 Err(failure) => return Err(failure),
             }
         }
-        Err(Failure::Said(first.unwrap_or_default()))
+        Err(Failure::Reported(first.unwrap_or_default()))
     }
 
     /// A repository of its own with that one commit, from what is in the cache.
@@ -206,12 +206,12 @@ impl Fetch {
             _ => error.into(),
         })?;
         let (out, err) = (child.stdout.take(), child.stderr.take());
-        let ended = async { tokio::join!(heard(out), heard(err), child.wait()) };
+        let ended = async { tokio::join!(read_output(out), read_output(err), child.wait()) };
         match tokio::time::timeout(DEADLINE, ended).await {
             Ok((out, _, Ok(status))) if status.success() => Ok(out),
-            Ok((_, err, Ok(_))) => Err(Failure::Said(err)),
+            Ok((_, err, Ok(_))) => Err(Failure::Reported(err)),
             Ok((_, _, Err(error))) => Err(error.into()),
-            Err(_) => Err(Failure::Said("git took too long".to_owned())),
+            Err(_) => Err(Failure::Reported("git took too long".to_owned())),
         }
     }
 }
@@ -224,12 +224,12 @@ fn git(folder: &Path) -> Command {
 }
 
 /// What a stream says, as far as it is kept; the rest is read and dropped.
-async fn heard(stream: Option<impl AsyncRead + Unpin>) -> String {
+async fn read_output(stream: Option<impl AsyncRead + Unpin>) -> String {
     let Some(mut stream) = stream else { return String::new() };
-    let (mut kept, mut piece) = (Vec::new(), vec![0; 8192]);
-    while let Ok(read @ 1..) = stream.read(&mut piece).await {
+    let (mut kept, mut chunk) = (Vec::new(), vec![0; 8192]);
+    while let Ok(read @ 1..) = stream.read(&mut chunk).await {
         let room = SAID.saturating_sub(kept.len()).min(read);
-        kept.extend_from_slice(&piece[..room]);
+        kept.extend_from_slice(&chunk[..room]);
     }
     String::from_utf8_lossy(&kept).into_owned()
 }
@@ -245,7 +245,9 @@ async fn lock(path: &Path) -> Result<File, Failure> {
                 tokio::time::sleep(AGAIN).await;
             }
             Err(TryLockError::WouldBlock) => {
-                return Err(Failure::Said("somebody else fetches it, and does not end".to_owned()));
+                return Err(Failure::Reported(
+                    "somebody else fetches it, and does not end".to_owned(),
+                ));
             }
             Err(TryLockError::Error(error)) => return Err(error.into()),
         }
@@ -269,19 +271,19 @@ impl Fetched {
         self,
         subpath: Option<&PosixPath>,
         mode: u32,
-        pieces: &UploadSender,
+        chunks: &UploadSender,
         refused: &dyn Fn(String) -> Error,
     ) -> Result<(), Stop> {
         let failed = |error: std::io::Error| refused(error.to_string());
         let root = Entry::new("", EntryKind::Dir);
-        pieces.send(UploadItem::Entry(root.clone()))?;
+        chunks.send(UploadItem::Entry(root.clone()))?;
         let listed = self.list(subpath, refused)?;
         let mut objects = Objects::open(self.folder.path()).map_err(failed)?;
         for TreeLine { mode, object, path } in listed {
             match mode {
                 // The place of another repository, which nobody asked for.
                 0o160_000 | 0o040_000 => {
-                    pieces.send(UploadItem::Entry(Entry::new(path, EntryKind::Dir)))?;
+                    chunks.send(UploadItem::Entry(Entry::new(path, EntryKind::Dir)))?;
                 }
                 0o120_000 => {
                     let mut target = Vec::new();
@@ -290,26 +292,26 @@ impl Fetched {
                     drop(content);
                     objects.end().map_err(failed)?;
                     let kind = EntryKind::Symlink { target: target.into() };
-                    pieces.send(UploadItem::Entry(Entry::new(path, kind)))?;
+                    chunks.send(UploadItem::Entry(Entry::new(path, kind)))?;
                 }
                 _ => {
                     let permissions = if mode & 0o111 != 0 { 0o755 } else { 0o644 };
                     let entry =
                         Entry { mode: Some(permissions), ..Entry::new(path, EntryKind::File) };
                     let mut content = objects.read(&object).map_err(failed)?;
-                    pieces.file(entry, &mut content, |_| {}, |error| refused(error.to_string()))?;
+                    chunks.file(entry, &mut content, |_| {}, |error| refused(error.to_string()))?;
                     drop(content);
                     objects.end().map_err(failed)?;
                 }
             }
         }
         if self.has_git_folder {
-            self.send_git_folder(pieces).map_err(|stop| match stop {
+            self.send_git_folder(chunks).map_err(|stop| match stop {
                 Stop::Failed(error) => Stop::Failed(refused(error.to_string())),
                 Stop::ReceiverGone => Stop::ReceiverGone,
             })?;
         }
-        Ok(pieces.send(UploadItem::Entry(Entry { mode: Some(mode), ..root }))?)
+        Ok(chunks.send(UploadItem::Entry(Entry { mode: Some(mode), ..root }))?)
     }
 
     /// Everything in the tree of the commit, folders before what is in them.
@@ -335,24 +337,24 @@ impl Fetched {
     }
 
     /// Sends the folder that makes it a repository, so that commands can look at what they changed.
-    fn send_git_folder(&self, pieces: &UploadSender) -> Result<(), Stop> {
+    fn send_git_folder(&self, chunks: &UploadSender) -> Result<(), Stop> {
         let folder = fs::canonicalize(self.folder.path()).map_err(|error| {
             raise::local_dir_read(self.folder.path().display()).with_source(error)
         })?;
         let mut held = Sources::new(&folder, Vec::new()).open_dir(&PosixPath::new(".git"))?;
         let place = |below: &[u8]| [b".git/", below].concat();
-        pieces.send(UploadItem::Entry(Entry::new(".git", EntryKind::Dir)))?;
+        chunks.send(UploadItem::Entry(Entry::new(".git", EntryKind::Dir)))?;
         for item in held.list()? {
             let to = place(&item.path);
             if item.is_dir {
-                pieces.send(UploadItem::Entry(Entry::new(to, EntryKind::Dir)))?;
+                chunks.send(UploadItem::Entry(Entry::new(to, EntryKind::Dir)))?;
                 continue;
             }
             let mut file = held.open(&item.path)?;
             let entry = Entry { mode: Some(item.mode), ..Entry::new(to, EntryKind::File) };
             let shown = held.shown(&item.path);
             let failed = |error| raise::local_file_read(shown).with_source(error);
-            pieces.file(entry, &mut file, |_| {}, failed)?;
+            chunks.file(entry, &mut file, |_| {}, failed)?;
         }
         Ok(())
     }

@@ -118,7 +118,7 @@ fn azure_blob(source: &AzureBlob) -> Value {
 }
 
 /// An error of the backend, whose words are ours, without any key of this mount: it may be shown.
-pub(super) fn told(error: Error, target: &MountTarget<'_>) -> Error {
+pub(super) fn mount_error(error: Error, target: &MountTarget<'_>) -> Error {
     let secrets = target.mount.authority_values();
     let hint = error.hint().map(|hint| format!("; {hint}")).unwrap_or_default();
     let said = format!("{}{hint}", error.message());
@@ -155,7 +155,8 @@ mod tests {
         assert_eq!((asked.cache_size, asked.read_only), (1024, true));
         assert_eq!(asked.store["prefix"], "a/b");
         assert_eq!(asked.store["source"]["keys"]["secret_access_key"], "hidden");
-        let error = told(Error::new(ErrorKind::Io, "no hidden word"), &targets[0]).redacted();
+        let error =
+            mount_error(Error::new(ErrorKind::Io, "no hidden word"), &targets[0]).redacted();
         assert!(error.message().ends_with("no REDACTED word"), "{error}");
     }
 

@@ -19,7 +19,7 @@ use crate::server::blocking::blocking;
 use crate::server::call::{Outbox, Refusal};
 
 /// How much of a folder is read at a time.
-const PIECE: usize = 8 * 1024;
+const CHUNK: usize = 8 * 1024;
 
 /// Opens a folder to be listed.
 pub(super) fn open(roots: &Roots, path: &GuestRoute) -> Result<Opened, PathError> {
@@ -31,7 +31,7 @@ pub(crate) type Entries = Vec<(Vec<u8>, FileType)>;
 
 /// The next entries of a folder that is open, but `.` and `..`; `None` when there are no more.
 pub(crate) fn some_entries(folder: &OwnedFd) -> Result<Option<Entries>, Errno> {
-    let mut buffer = [MaybeUninit::uninit(); PIECE];
+    let mut buffer = [MaybeUninit::uninit(); CHUNK];
     let mut raw = RawDir::new(folder, &mut buffer);
     let mut entries = Vec::new();
     // All of the buffer: the folder's position is behind it already.

@@ -21,7 +21,7 @@ use crate::server::blocking::blocking;
 use crate::server::call::{Inbox, Outbox, Refusal};
 
 /// How long one piece of the work takes.
-const PIECE: Duration = Duration::from_millis(100);
+const CHUNK: Duration = Duration::from_millis(100);
 
 /// The longest path that is reported.
 const MAX_PATH: usize = 16 * 1024;
@@ -62,7 +62,7 @@ impl Search {
 
     /// Some more matches, and whether that was all.
     pub(super) fn some(&mut self, roots: &Roots) -> Result<(Vec<ByteBuf>, bool), Fault> {
-        let until = Instant::now() + PIECE;
+        let until = Instant::now() + CHUNK;
         let (mut matches, mut bytes) = (Vec::new(), 0);
         while bytes < BATCH_BYTES && Instant::now() < until {
             let inside = match self.inside.take() {

@@ -8,7 +8,7 @@ use rustix::fs::{
 use rustix::io::{Errno, pread, pwrite};
 
 /// How much is copied at a time.
-const PIECE: usize = 256 * 1024;
+const CHUNK: usize = 256 * 1024;
 
 /// A file with other names, known by its inode.
 #[derive(Debug, Clone, Copy)]
@@ -52,7 +52,7 @@ pub(super) fn pour(from: &OwnedFd, to: &OwnedFd) -> Result<(), Errno> {
             Err(errno) => return Err(errno),
         }
     }
-    let mut buffer = vec![0; PIECE];
+    let mut buffer = vec![0; CHUNK];
     let mut at = 0;
     loop {
         match pread(from, &mut buffer[..], at) {

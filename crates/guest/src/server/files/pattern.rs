@@ -55,7 +55,7 @@ impl Pattern {
                 // Twice in a row is the same as once.
                 "**" if parts.last() == Some(&GlobComponent::Any) => {}
                 "**" => parts.push(GlobComponent::Any),
-                _ => parts.push(GlobComponent::Name(pieces(part))),
+                _ => parts.push(GlobComponent::Name(chunks(part))),
             }
         }
         match parts.len() {
@@ -77,7 +77,7 @@ impl Pattern {
             match self.parts.get(*position) {
                 // Hidden folders are entered by name only.
                 Some(GlobComponent::Any) if !name.starts_with(b".") => next.push(*position),
-                Some(GlobComponent::Name(pieces)) if matches_name(pieces, name) => {
+                Some(GlobComponent::Name(chunks)) if matches_name(chunks, name) => {
                     next.push(position + 1);
                 }
                 _ => {}
@@ -113,35 +113,35 @@ impl Pattern {
     }
 }
 
-fn pieces(part: &str) -> Vec<GlobToken> {
-    let mut pieces = Vec::new();
+fn chunks(part: &str) -> Vec<GlobToken> {
+    let mut chunks = Vec::new();
     let mut rest = part.chars();
     while let Some(letter) = rest.next() {
         match letter {
-            '*' if pieces.last() == Some(&GlobToken::Text) => {}
-            '*' => pieces.push(GlobToken::Text),
-            '?' => pieces.push(GlobToken::Letter),
+            '*' if chunks.last() == Some(&GlobToken::Text) => {}
+            '*' => chunks.push(GlobToken::Text),
+            '?' => chunks.push(GlobToken::Letter),
             '[' => match class(rest.as_str()) {
-                Some((piece, tail)) => {
-                    pieces.push(piece);
+                Some((chunk, tail)) => {
+                    chunks.push(chunk);
                     rest = tail.chars();
                 }
                 // Without its end it is a letter like any other.
-                None => pieces.push(GlobToken::Byte(b'[')),
+                None => chunks.push(GlobToken::Byte(b'[')),
             },
             '\\' => {
                 let escaped = rest.next().unwrap_or('\\');
-                push_letter(&mut pieces, escaped);
+                push_letter(&mut chunks, escaped);
             }
-            _ => push_letter(&mut pieces, letter),
+            _ => push_letter(&mut chunks, letter),
         }
     }
-    pieces
+    chunks
 }
 
-fn push_letter(pieces: &mut Vec<GlobToken>, letter: char) {
+fn push_letter(chunks: &mut Vec<GlobToken>, letter: char) {
     let mut buffer = [0; 4];
-    pieces.extend(letter.encode_utf8(&mut buffer).bytes().map(GlobToken::Byte));
+    chunks.extend(letter.encode_utf8(&mut buffer).bytes().map(GlobToken::Byte));
 }
 
 /// A class, from behind its `[`, and what follows it.
@@ -170,18 +170,18 @@ fn class(text: &str) -> Option<(GlobToken, &str)> {
 }
 
 /// Whether a name matches. A name that starts with a dot is matched by a dot only.
-fn matches_name(pieces: &[GlobToken], name: &[u8]) -> bool {
-    if name.starts_with(b".") && pieces.first() != Some(&GlobToken::Byte(b'.')) {
+fn matches_name(chunks: &[GlobToken], name: &[u8]) -> bool {
+    if name.starts_with(b".") && chunks.first() != Some(&GlobToken::Byte(b'.')) {
         return false;
     }
-    let (mut piece, mut at) = (0, 0);
+    let (mut chunk, mut at) = (0, 0);
     // Where to go on if this does not work out: the last `*`, and how much of the name it took.
     let mut back: Option<(usize, usize)> = None;
     loop {
-        let advanced = match pieces.get(piece) {
+        let advanced = match chunks.get(chunk) {
             Some(GlobToken::Text) => {
-                back = Some((piece, at));
-                piece += 1;
+                back = Some((chunk, at));
+                chunk += 1;
                 continue;
             }
             Some(one) => one.length_at(&name[at..]),
@@ -190,12 +190,12 @@ fn matches_name(pieces: &[GlobToken], name: &[u8]) -> bool {
         };
         match (advanced, back) {
             (Some(length), _) => {
-                piece += 1;
+                chunk += 1;
                 at += length;
             }
             (None, Some((star, taken))) if taken < name.len() => {
                 back = Some((star, taken + 1));
-                piece = star + 1;
+                chunk = star + 1;
                 at = taken + 1;
             }
             (None, _) => return false,

@@ -186,10 +186,10 @@ const OPERATIONS: [(&str, Operation); 13] = [
     }),
     ("write", |roots, at| {
         for path in ["x/f", "x/new", "x/sub/f", "x/sub/a/b"] {
-            for (new, pieces) in [(false, &b"written"[..]), (true, b"new")] {
+            for (new, chunks) in [(false, &b"written"[..]), (true, b"new")] {
                 let (size, mode) = (None, Some(0o640));
                 let write = Write { path: at(path), mode, new, size, pass: None };
-                drop(write::whole(roots, &write, pieces));
+                drop(write::whole(roots, &write, chunks));
             }
         }
         Vec::new()

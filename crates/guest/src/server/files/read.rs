@@ -18,7 +18,7 @@ use crate::server::call::{Outbox, Refusal};
 use crate::server::side_channel::SideChannel;
 
 /// How much is read at a time.
-const PIECE: usize = 4 * MAX_DATA;
+const CHUNK: usize = 4 * MAX_DATA;
 
 /// Opens a regular file to be read.
 pub(super) fn open(roots: &Roots, path: &GuestRoute) -> Result<(Opened, FileIdentity), PathError> {
@@ -29,12 +29,12 @@ pub(super) fn open(roots: &Roots, path: &GuestRoute) -> Result<(Opened, FileIden
 
 /// The next piece of a file; empty at its end.
 fn read_piece(file: &OwnedFd, offset: u64, most: u64) -> Result<Bytes, Errno> {
-    let most = usize::try_from(most).unwrap_or(PIECE).min(PIECE);
-    let mut piece = BytesMut::zeroed(most);
+    let most = usize::try_from(most).unwrap_or(CHUNK).min(CHUNK);
+    let mut chunk = BytesMut::zeroed(most);
     let mut length = 0;
     while length < most {
         let at = offset.saturating_add(u64::try_from(length).unwrap_or(u64::MAX));
-        match rustix::io::pread(file, &mut piece[length..], at) {
+        match rustix::io::pread(file, &mut chunk[length..], at) {
             Ok(0) => break,
             Ok(read) => length += read,
             Err(Errno::INTR) => {}
@@ -43,8 +43,8 @@ fn read_piece(file: &OwnedFd, offset: u64, most: u64) -> Result<Bytes, Errno> {
             Err(errno) => return Err(errno),
         }
     }
-    piece.truncate(length);
-    Ok(piece.freeze())
+    chunk.truncate(length);
+    Ok(chunk.freeze())
 }
 
 /// Answers a request to read a file.
@@ -79,9 +79,9 @@ pub(super) async fn run(
     }
     outbox.queue_item(&OpenedItem { size, passed: false }).await?;
     let opened = Arc::new(opened);
-    let mut piece = first;
+    let mut chunk = first;
     loop {
-        let data = match piece.take() {
+        let data = match chunk.take() {
             Some(data) => data,
             None => {
                 let held = Arc::clone(&opened);

@@ -23,7 +23,7 @@ use crate::server::call::{Inbox, Outbox, Refusal};
 use crate::server::tree::unlock;
 
 /// How long one piece of the work takes.
-const PIECE: Duration = Duration::from_millis(200);
+const CHUNK: Duration = Duration::from_millis(200);
 
 /// How many folders are held at once.
 const HELD: usize = 32;
@@ -88,7 +88,7 @@ impl Removal {
 
     /// Removes some of a tree.
     pub(crate) fn remove_some(&mut self, roots: &Roots) -> Result<RemoveProgress, PathError> {
-        let until = Instant::now() + PIECE;
+        let until = Instant::now() + CHUNK;
         loop {
             match self.step(roots) {
                 Ok(RemoveProgress::Done) => return Ok(RemoveProgress::Done),

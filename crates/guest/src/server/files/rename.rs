@@ -19,7 +19,7 @@ use crate::server::blocking::blocking;
 use crate::server::call::{Inbox, Outbox, Refusal};
 
 /// How much is copied at a time.
-const PIECE: u64 = 8 << 20;
+const CHUNK: u64 = 8 << 20;
 
 /// An entry and its new place.
 #[derive(Debug)]
@@ -110,7 +110,7 @@ impl Copying {
     /// Copies some more; false when all is copied.
     fn copy_some(&mut self) -> Result<bool, PathError> {
         let mut buffer = vec![0; 256 * 1024];
-        let until = self.copied.saturating_add(PIECE);
+        let until = self.copied.saturating_add(CHUNK);
         while self.copied < until {
             match rustix::io::pread(&self.source, &mut buffer[..], self.copied) {
                 Ok(0) => return Ok(false),

@@ -21,7 +21,7 @@ use crate::server::call::{HostGone, Inbox, Outbox, Refusal};
 use crate::server::side_channel::SideChannel;
 
 /// How much is gathered before it is written.
-const PIECE: usize = 512 * 1024;
+const CHUNK: usize = 512 * 1024;
 
 /// A file that is being written.
 struct OpenWrite {
@@ -61,9 +61,9 @@ fn over_root(root: &std::os::fd::OwnedFd) -> Result<Staged, Errno> {
 }
 
 impl OpenWrite {
-    fn add(&mut self, pieces: &[Bytes]) -> Result<(), PathError> {
-        for piece in pieces {
-            self.staged.write(piece).map_err(|errno| PathError::os(errno, &self.path))?;
+    fn add(&mut self, chunks: &[Bytes]) -> Result<(), PathError> {
+        for chunk in chunks {
+            self.staged.write(chunk).map_err(|errno| PathError::os(errno, &self.path))?;
         }
         Ok(())
     }
@@ -120,7 +120,7 @@ pub(super) async fn run(
         writing = Some(begun);
     }
     loop {
-        let (pieces, is_end) = gather(inbox).await?;
+        let (chunks, is_end) = gather(inbox).await?;
         let (asked, guest) = (Arc::clone(&write), Arc::clone(guest));
         let work = move || -> Result<Option<OpenWrite>, Fault> {
             let fault = |error: PathError| error.fault("cannot write");
@@ -128,7 +128,7 @@ pub(super) async fn run(
                 Some(writing) => writing,
                 None => begin(&guest.roots, &asked).map_err(fault)?,
             };
-            writing.add(&pieces).map_err(fault)?;
+            writing.add(&chunks).map_err(fault)?;
             if !is_end {
                 return Ok(Some(writing));
             }
@@ -144,23 +144,23 @@ pub(super) async fn run(
 
 /// What has come of the content, at least one piece of it; and whether that was all.
 async fn gather(inbox: &mut Inbox) -> Result<(Vec<Bytes>, bool), HostGone> {
-    let (mut pieces, mut length) = (Vec::new(), 0);
+    let (mut chunks, mut length) = (Vec::new(), 0);
     let mut frame = inbox.next().await?;
     loop {
         match frame.tag {
             Tag::Input => {
                 length += frame.body.len();
-                pieces.push(frame.body);
+                chunks.push(frame.body);
             }
-            Tag::InputEnd => return Ok((pieces, true)),
+            Tag::InputEnd => return Ok((chunks, true)),
             _ => return Err(HostGone),
         }
-        if length >= PIECE {
-            return Ok((pieces, false));
+        if length >= CHUNK {
+            return Ok((chunks, false));
         }
         match inbox.next_now()? {
             Some(next) => frame = next,
-            None => return Ok((pieces, false)),
+            None => return Ok((chunks, false)),
         }
     }
 }

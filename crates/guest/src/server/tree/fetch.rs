@@ -31,7 +31,7 @@ const ATTEMPTS: usize = 3;
 const LIST_BYTES: usize = 40 * 1024;
 
 /// How much of a large file is read at a time.
-const PIECE: usize = 4 * MAX_DATA;
+const CHUNK: usize = 4 * MAX_DATA;
 
 /// How long writing what waits to be written may take. A disk that needs longer does not keep anybody from
 /// saving: what is read now is only read again the next time.
@@ -99,12 +99,12 @@ impl Fetcher {
     pub(super) async fn send(
         mut self,
         guest: &Arc<Guest>,
-        told: Vec<EntryRef>,
+        entry_refs: Vec<EntryRef>,
         wanted: Wanted,
         side: Option<&SideChannel>,
         outbox: &mut Outbox,
     ) -> Result<Self, Refusal> {
-        let mut queue = Queue { told, wants: wanted.files, next: 0, large: None };
+        let mut queue = Queue { entry_refs, wants: wanted.files, next: 0, large: None };
         loop {
             let held = Arc::clone(guest);
             let work = move || {
@@ -135,8 +135,8 @@ impl Fetcher {
         while let Some(want) = queue.wants.get(queue.next).copied() {
             queue.next += 1;
             let at = usize::try_from(want.index).map_err(|_| HostGone)?;
-            let told = queue.told.get(at).ok_or(HostGone)?;
-            let open = match self.open(roots, told) {
+            let entry_refs = queue.entry_refs.get(at).ok_or(HostGone)?;
+            let open = match self.open(roots, entry_refs) {
                 Ok(open) => open,
                 Err(errno) => {
                     files.push(missing(errno));
@@ -198,7 +198,7 @@ impl Fetcher {
 /// What is wanted, and how far we are.
 #[derive(Debug)]
 struct Queue {
-    told: Vec<EntryRef>,
+    entry_refs: Vec<EntryRef>,
     wants: Vec<WantedFile>,
     next: usize,
     large: Option<(Open, Option<u64>)>,
@@ -310,8 +310,8 @@ fn read_into(file: &OwnedFd, at: u64, length: u64, bytes: &mut BytesMut) -> Resu
 
 async fn send_bytes(outbox: &mut Outbox, mut bytes: Bytes) -> Result<(), Refusal> {
     while !bytes.is_empty() {
-        let piece = bytes.split_to(bytes.len().min(MAX_DATA));
-        outbox.queue_data(Tag::Stdout, piece).await?;
+        let chunk = bytes.split_to(bytes.len().min(MAX_DATA));
+        outbox.queue_data(Tag::Stdout, chunk).await?;
     }
     Ok(())
 }
@@ -350,19 +350,19 @@ async fn send_large(
         };
         while left > 0 {
             let held = Arc::clone(&file);
-            let most = left.min(u64::try_from(PIECE).unwrap_or(u64::MAX));
+            let most = left.min(u64::try_from(CHUNK).unwrap_or(u64::MAX));
             let read = blocking(move || {
-                let mut piece = BytesMut::new();
-                read_into(&held, at, most, &mut piece).map(|_| piece.freeze())
+                let mut chunk = BytesMut::new();
+                read_into(&held, at, most, &mut chunk).map(|_| chunk.freeze())
             });
-            let piece = read.await?.map_err(unreadable)?;
-            let length = u64::try_from(piece.len()).unwrap_or(u64::MAX);
+            let chunk = read.await?.map_err(unreadable)?;
+            let length = u64::try_from(chunk.len()).unwrap_or(u64::MAX);
             // It was cut off meanwhile.
             if length == 0 {
                 break 'parts;
             }
             (at, left) = (at + length, left.saturating_sub(length));
-            send_bytes(outbox, piece).await?;
+            send_bytes(outbox, chunk).await?;
         }
     }
     let after = blocking(move || fstat(&file)).await?;

@@ -176,7 +176,7 @@ fn sum(roots: &Roots, folder: &Arc<OwnedFd>) -> Result<TreeSum, Errno> {
     let mut sum = TreeSum::default();
     loop {
         let (batch, is_end) = scanner.some(roots)?;
-        for (entry, (above, name)) in batch.entries.iter().zip(&batch.told) {
+        for (entry, (above, name)) in batch.entries.iter().zip(&batch.entry_refs) {
             let path = above.iter().chain([name]).map(Vec::as_slice);
             match entry.kind {
                 _ if entry.depth == 0 => {}

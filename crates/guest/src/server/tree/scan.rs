@@ -33,7 +33,7 @@ use crate::server::files::some_entries;
 use crate::server::side_channel::SideChannel;
 
 /// How long one piece of the work takes.
-const PIECE: Duration = Duration::from_millis(200);
+const SLICE: Duration = Duration::from_millis(200);
 
 /// How many folders are held at once.
 const HELD: usize = 32;
@@ -113,7 +113,7 @@ pub(super) struct Scanner {
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) entries: Vec<ScannedEntry>,
-    pub(super) told: Vec<EntryRef>,
+    pub(super) entry_refs: Vec<EntryRef>,
     bytes: usize,
 }
 
@@ -144,7 +144,7 @@ impl Scanner {
 
     /// Some more entries; whether that was all.
     pub(super) fn some(&mut self, roots: &Roots) -> Result<(Batch, bool), Errno> {
-        let until = Instant::now() + PIECE;
+        let until = Instant::now() + SLICE;
         let mut batch = Batch::default();
         if !self.begun {
             self.begun = true;
@@ -180,7 +180,7 @@ impl Scanner {
                 Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
                 Err(errno) => return Err(errno),
             };
-            let told = seen(&stat);
+            let stat_of_entry = seen(&stat);
             let kind = match FileType::from_raw_mode(stat.st_mode) {
                 FileType::RegularFile => ScannedKind::File,
                 FileType::Symlink => match readlinkat(folder, name.as_slice(), Vec::new()) {
@@ -215,7 +215,7 @@ impl Scanner {
                 },
                 _ => ScannedKind::Device,
             };
-            batch.add(depth, path, name, kind, told);
+            batch.add(depth, path, name, kind, stat_of_entry);
             return Ok(());
         }
         // Somebody swaps it faster than we can look. It has no state to save.
@@ -282,7 +282,7 @@ impl Batch {
         self.bytes += name.len() + more + 56;
         let depth = u32::try_from(depth).unwrap_or(u32::MAX);
         self.entries.push(ScannedEntry { depth, name: ByteBuf::from(name.as_slice()), kind, stat });
-        self.told.push((folder, name));
+        self.entry_refs.push((folder, name));
     }
 }
 
@@ -392,9 +392,9 @@ async fn tell(
                 continue;
             }
             outbox.item(&ScanMessage::Entries(batch.entries)).await?;
-            ahead.push_back(batch.told);
+            ahead.push_back(batch.entry_refs);
         }
-        let Some(told) = ahead.pop_front() else { return Ok(()) };
+        let Some(entry_refs) = ahead.pop_front() else { return Ok(()) };
         let frame = inbox.next().await?;
         let wanted: Wanted = match frame.tag {
             Tag::Item => bastide_proto::decode(&frame.body).map_err(|_| HostGone)?,
@@ -403,6 +403,6 @@ async fn tell(
         if !wanted.files.is_empty() {
             fetcher.prepare(outbox).await?;
         }
-        fetcher = fetcher.send(guest, told, wanted, side, outbox).await?;
+        fetcher = fetcher.send(guest, entry_refs, wanted, side, outbox).await?;
     }
 }

@@ -98,16 +98,16 @@ impl Stability {
 fn has_no_writer_as_owner(file: &OwnedFd) -> Result<bool, Errno> {
     match has_no_writer(file) {
         Err(Errno::ACCESS) => {}
-        told => return told,
+        result => return result,
     }
     let owner = fstat(file)?.st_uid;
     let own = capabilities(None)?;
-    let told = set_file_uid(owner).map(|()| has_no_writer(file));
+    let result = set_file_uid(owner).map(|()| has_no_writer(file));
     // Whatever became of it, this thread is what it was.
     let back = set_file_uid(geteuid().as_raw());
     set_capabilities(None, own)?;
     back.map_err(|_| Errno::PERM)?;
-    told.unwrap_or(Err(Errno::PERM))
+    result.unwrap_or(Err(Errno::PERM))
 }
 
 /// Whether the last change is so long before a moment that whatever happens after it gets a later time.

@@ -40,7 +40,7 @@ pub(super) struct Job {
 
 /// An archive whose members may be unpacked.
 pub(super) struct Plan {
-    pieces: mpsc::Receiver<ArchiveItem>,
+    chunks: mpsc::Receiver<ArchiveItem>,
 }
 
 /// The next piece of an archive.
@@ -57,16 +57,16 @@ enum ArchiveItem {
 impl Job {
     /// Judges every member, and gets ready to read them again.
     pub(super) async fn judge(self) -> Result<Plan> {
-        let (sender, pieces) = mpsc::channel(AHEAD);
+        let (sender, chunks) = mpsc::channel(AHEAD);
         let (judged, verdict) = oneshot::channel();
         // It ends when nobody takes its pieces any more.
         tokio::task::spawn_blocking(move || self.read(judged, &sender));
         let lost = |_| Error::new(ErrorKind::Internal, "the reader of an archive failed");
         verdict.await.map_err(lost)??;
-        Ok(Plan { pieces })
+        Ok(Plan { chunks })
     }
 
-    fn read(self, judged: oneshot::Sender<Result<()>>, pieces: &mpsc::Sender<ArchiveItem>) {
+    fn read(self, judged: oneshot::Sender<Result<()>>, chunks: &mpsc::Sender<ArchiveItem>) {
         let Self { data, scheme, limits, archive, folder } = self;
         let mut plan = match Extraction::open(data, scheme, limits, &archive, &folder) {
             Ok(plan) => {
@@ -79,10 +79,10 @@ impl Job {
         };
         loop {
             let sent = match plan.next_step() {
-                Ok(Some(step)) => send_step(step, pieces),
+                Ok(Some(step)) => send_step(step, chunks),
                 Ok(None) => return,
                 Err(error) => {
-                    drop(pieces.blocking_send(ArchiveItem::Failed(error)));
+                    drop(chunks.blocking_send(ArchiveItem::Failed(error)));
                     return;
                 }
             };
@@ -94,7 +94,7 @@ impl Job {
 }
 
 /// Sends a step with its content; false if that was the last one.
-fn send_step(mut step: UnpackStep<'_>, pieces: &mpsc::Sender<ArchiveItem>) -> bool {
+fn send_step(mut step: UnpackStep<'_>, chunks: &mpsc::Sender<ArchiveItem>) -> bool {
     let kind = match &step.action {
         Action::Dir => EntryKind::Dir,
         Action::File { .. } => EntryKind::File,
@@ -105,24 +105,24 @@ fn send_step(mut step: UnpackStep<'_>, pieces: &mpsc::Sender<ArchiveItem>) -> bo
         entry.mode = *mode;
     }
     let name = step.name();
-    if pieces.blocking_send(ArchiveItem::Entry(entry, name.clone())).is_err() {
+    if chunks.blocking_send(ArchiveItem::Entry(entry, name.clone())).is_err() {
         return false;
     }
     let Action::File { content, .. } = &mut step.action else { return true };
     loop {
-        let mut piece = vec![0; MAX_DATA];
-        match content.read(&mut piece) {
-            Ok(0) => return pieces.blocking_send(ArchiveItem::FileEnd).is_ok(),
+        let mut chunk = vec![0; MAX_DATA];
+        match content.read(&mut chunk) {
+            Ok(0) => return chunks.blocking_send(ArchiveItem::FileEnd).is_ok(),
             Ok(read) => {
-                piece.truncate(read);
-                if pieces.blocking_send(ArchiveItem::Data(piece.into())).is_err() {
+                chunk.truncate(read);
+                if chunks.blocking_send(ArchiveItem::Data(chunk.into())).is_err() {
                     return false;
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => {
                 let error = name.refuse(Obstacle::Content(error));
-                drop(pieces.blocking_send(ArchiveItem::Damaged(error)));
+                drop(chunks.blocking_send(ArchiveItem::Damaged(error)));
                 return false;
             }
         }
@@ -145,12 +145,12 @@ impl Plan {
     pub(super) async fn carry_out(mut self, stream: Stream) -> Result<()> {
         let Stream { mut to_guest, mut from_guest, .. } = stream;
         let way = InFlight::default();
-        let sending = send(&mut self.pieces, &mut to_guest, &way);
+        let sending = send(&mut self.chunks, &mut to_guest, &way);
         let listening = listen(&mut from_guest, &way);
         tokio::pin!(sending, listening);
         // Whichever ends first: a guest that fails says why before it stops listening.
         tokio::select! {
-            heard = &mut listening => heard,
+            replied = &mut listening => replied,
             sent = &mut sending => match sent {
                 Ok(SendEnd::All) => listening.await,
                 // What was unpacked before stays; the error is the archive's.
@@ -172,21 +172,21 @@ enum SendEnd {
 }
 
 async fn send(
-    pieces: &mut mpsc::Receiver<ArchiveItem>,
+    chunks: &mut mpsc::Receiver<ArchiveItem>,
     to_guest: &mut Sender,
     way: &InFlight,
 ) -> Result<SendEnd> {
     let mut number = 0;
     loop {
-        let piece = match pieces.try_recv() {
-            Ok(piece) => Some(piece),
+        let chunk = match chunks.try_recv() {
+            Ok(chunk) => Some(chunk),
             Err(_) => {
                 // What waits for us must not wait with us.
                 to_guest.flush().await?;
-                pieces.recv().await
+                chunks.recv().await
             }
         };
-        match piece {
+        match chunk {
             Some(ArchiveItem::Entry(entry, step)) => {
                 way.sent();
                 while way.lock().len() >= ON_THE_WAY {
@@ -236,7 +236,7 @@ async fn listen(from_guest: &mut Receiver, way: &InFlight) -> Result<()> {
             Incoming::Item(item) => match decode(&item)? {
                 PutMessage::Progress { made } => {
                     way.made(made);
-                    way.heard();
+                    way.replied();
                 }
                 PutMessage::Obstacle(met) => obstacle = Some(met),
                 _ => return Err(broken("an unknown word about a tree")),
@@ -273,7 +273,7 @@ impl InFlight {
     }
 
     /// The guest said something. It has still to do what was sent before we heard it.
-    fn heard(&self) {
+    fn replied(&self) {
         let is_idle = self.lock().is_empty() && !self.is_all_sent.load(Ordering::Relaxed);
         *self.last_word() = (!is_idle).then(Instant::now);
     }

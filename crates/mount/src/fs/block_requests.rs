@@ -95,7 +95,7 @@ impl Streams {
 }
 
 /// Blocks that one request fetches.
-pub(super) struct Flight {
+pub(super) struct BlockRequest {
     first: u64,
     senders: Waiting,
     /// How it is read further, if it can be.
@@ -103,7 +103,7 @@ pub(super) struct Flight {
     blocks: Arc<Blocks>,
 }
 
-impl Flight {
+impl BlockRequest {
     pub(super) fn new(
         blocks: &Arc<Blocks>,
         first: u64,
@@ -120,7 +120,7 @@ impl Flight {
     }
 
     /// Fetches everything that is waited for.
-    pub(super) async fn fly(mut self, object: &Object) {
+    pub(super) async fn run(mut self, object: &Object) {
         let blocks = Arc::clone(&self.blocks);
         let turn = tokio::time::timeout(blocks.patience, blocks.requests.acquire()).await;
         if !matches!(turn, Ok(Ok(_))) {
@@ -194,8 +194,8 @@ impl Flight {
             if !self.is_wanted().await {
                 return Ok(());
             }
-            let Some(mut piece) = body.next().await? else { break };
-            while !piece.is_empty() {
+            let Some(mut chunk) = body.next().await? else { break };
+            while !chunk.is_empty() {
                 if !self.is_wanted().await {
                     return Ok(());
                 }
@@ -204,7 +204,7 @@ impl Flight {
                     return Err(Fault::Lies("more bytes than were asked for".into()));
                 }
                 let missing = size - block.len();
-                block.extend_from_slice(&piece.split_to(piece.len().min(missing)));
+                block.extend_from_slice(&chunk.split_to(chunk.len().min(missing)));
                 if block.len() == size && self.first + 1 < end {
                     self.deliver(object, Ok(std::mem::take(&mut block).freeze()));
                     block.reserve(object.block_size(self.first));
