@@ -104,6 +104,11 @@ pub(super) fn same_file(
     right: &GuestRoute,
     leaf: Leaf,
 ) -> Result<bool, PathError> {
+    // A folder that is missing on the way to the first decides before the second is looked at.
+    let unplaced = roots.place_of(&names_of(left), leaf, Missing::Fails).err();
+    if unplaced.is_some_and(|error| error.why == PathErrorKind::Os(Errno::NOENT)) {
+        return Ok(false);
+    }
     let open = |path: &GuestRoute| match roots.open_at(path, OFlags::PATH, leaf) {
         Err(missing) if missing.why == PathErrorKind::Os(Errno::NOENT) => Ok(None),
         opened => opened.map(Some),
