@@ -65,7 +65,9 @@ impl Program {
             let carrier = PathBuf::from(carrier);
             println!("cargo::rerun-if-changed={}", carrier.display());
             let offset = position(&fs::read(&carrier)?, &compressed);
-            let offset = offset.ok_or_else(|| format!("{} has no {package} of this build in it", carrier.display()))?;
+            let offset = offset.ok_or_else(|| {
+                format!("{} has no {package} of this build in it", carrier.display())
+            })?;
             place = format!("{offset}:{}", compressed.len());
             compressed.clear();
         }

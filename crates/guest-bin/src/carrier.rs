@@ -88,7 +88,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let program = b"the guest, many times the guest".repeat(100);
         let compressed = zstd::bulk::compress(&program, 3).unwrap();
-        let older = zstd::bulk::compress(&b"The Guest, many times the guest".repeat(100), 3).unwrap();
+        let older =
+            zstd::bulk::compress(&b"The Guest, many times the guest".repeat(100), 3).unwrap();
         let hash = blake3::hash(&program).to_hex().to_string();
         let place = format!("4:{}", compressed.len());
         let place = Place::parse(&place).unwrap().unwrap();

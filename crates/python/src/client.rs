@@ -139,7 +139,8 @@ impl NativeClient {
         let (client, from) = (self.client.get()?.clone(), session.share()?);
         let work = async move { client.fork(&from, count, at.as_deref()).await };
         call(py, "create", work, |py, forks| {
-            let forks: PyResult<Vec<_>> = forks.into_iter().map(|fork| self::session(py, fork)).collect();
+            let forks: PyResult<Vec<_>> =
+                forks.into_iter().map(|fork| self::session(py, fork)).collect();
             convert::plain(py, forks?)
         })
     }
