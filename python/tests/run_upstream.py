@@ -37,6 +37,8 @@ if __name__ == "__main__":
     *options, folder = sys.argv[1:]
     os.chdir(folder)
     os.environ["PYTHONPATH"] = f"{HERE}:{folder}"
+    # As in an environment that was activated: what is on the search path works inside.
+    os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     sys.path[:0] = [str(HERE), folder]
     plugins = ["-p", "no:cacheprovider", "-p", "upstream_swap"]
     sys.exit(pytest.main([*plugins, "--tb=short", "--timeout=30", *options, *TESTS]))

@@ -168,9 +168,10 @@ pub(crate) fn error_classes() -> Vec<ClassRow> {
 #[pyfunction]
 pub(crate) fn carried_by(find: Py<PyAny>) {
     bastide_guest_bin::carried_by(move || {
-        let found = |py| find.call0(py).ok()?.extract::<Vec<PathBuf>>(py).ok();
         // An interpreter that ends tells nothing any more.
-        Python::try_attach(found).flatten().unwrap_or_default()
+        Python::try_attach(|py| find.call0(py).ok()?.extract::<Vec<PathBuf>>(py).ok())
+            .flatten()
+            .unwrap_or_default()
     });
 }
 

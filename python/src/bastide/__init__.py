@@ -6,7 +6,8 @@
 
 from . import _bridge as _bridge
 from . import errors
-from ._sandbox import Done, Entry, Process, Sandbox, doctor, list_sessions, sweep
+from ._process import Process
+from ._sandbox import Done, Entry, Sandbox, doctor, list_sessions, sweep
 from .errors import BastideError
 
 __all__ = [

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
-from . import _sandbox
+from . import _process, _sandbox
 from ._home import home_folder
 from ._program import examine
 from ._sandbox import Done, Entry
@@ -62,7 +62,7 @@ def _each(said: AsyncIterator[T]) -> Iterator[T]:
 class Process:
     """A command whose output is read while it runs."""
 
-    def __init__(self, inner: _sandbox.Process) -> None:
+    def __init__(self, inner: _process.Process) -> None:
         self._inner = inner
 
     @property
