@@ -86,11 +86,11 @@ fn record(home: &Home, picture: &Picture) -> Vec<Line> {
         lines.push(Line { text: format!("$ {typed}"), is_typed: true, at });
         at += 9;
         let mut shell = Command::new("sh");
-        shell.arg("-c").arg(format!("bastide() {{ \"$TOOL\" \"$@\"; }}\n{typed}"));
+        shell.arg("-c").arg(format!("exec 2>&1\nbastide() {{ \"$TOOL\" \"$@\"; }}\n{typed}"));
         let mut shell = home.wrapped(shell, &[]);
         shell.env("TOOL", env!("CARGO_BIN_EXE_bastide")).env("HOME", home.path());
         let output = shell.output().unwrap();
-        let said = text(&output.stdout) + &text(&output.stderr);
+        let said = text(&output.stdout);
         for line in said.lines() {
             let line = line.replace(&home.path().display().to_string(), "/home/you");
             // The id of a session is another one every time.
