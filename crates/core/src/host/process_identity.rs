@@ -2,7 +2,7 @@
 //! to another one.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::OnceLock;
@@ -137,10 +137,16 @@ fn boot_id() -> io::Result<&'static str> {
     Ok(BOOT.get_or_init(|| read))
 }
 
+/// More than the kernel says of a process.
+const STAT: usize = 4096;
+
 /// When a process started, in ticks since boot: the 20th field after its name, which stands in
 /// parentheses and may hold anything.
 fn start_time(pid: i32) -> io::Result<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let mut stat = [0; STAT];
+    // By one call: where many processes are looked at, each further one would be felt.
+    let count = fs::File::open(format!("/proc/{pid}/stat"))?.read(&mut stat)?;
+    let stat = String::from_utf8_lossy(&stat[..count]);
     let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     let field = after_name.split_ascii_whitespace().nth(19).and_then(|field| field.parse().ok());
     field.ok_or_else(|| io::ErrorKind::InvalidData.into())
