@@ -140,7 +140,9 @@ impl KubernetesOptions {
         for claim in &self.claims {
             let path = claim.path.as_str();
             let is_ours = ["/", "/tmp", "/proc", "/sys", "/dev", "/.bastide"].contains(&path)
-                || ["/.bastide/", "/proc/", "/sys/", "/dev/"].iter().any(|own| path.starts_with(own));
+                || ["/.bastide/", "/proc/", "/sys/", "/dev/"]
+                    .iter()
+                    .any(|own| path.starts_with(own));
             if !is_object_name(&claim.name) {
                 return wrong("--mount-claim", format!("{:?} is no name of an object", claim.name));
             }
@@ -148,7 +150,8 @@ impl KubernetesOptions {
                 return wrong("--mount-claim", format!("{path} is not free for a volume"));
             }
         }
-        if let Some(percent) = self.requests_percent.filter(|percent| !(1..=100).contains(percent)) {
+        if let Some(percent) = self.requests_percent.filter(|percent| !(1..=100).contains(percent))
+        {
             return wrong("--requests", format!("{percent} % is no share of a limit"));
         }
         if self.guest_image.is_some() {

@@ -329,11 +329,8 @@ mod tests {
 
     #[test]
     fn asks_nodes_for_a_share_of_its_limits_and_mounts_what_is_claimed() {
-        let claim = ClaimMount {
-            name: "data".to_owned(),
-            path: "/data".parse().unwrap(),
-            read_only: true,
-        };
+        let claim =
+            ClaimMount { name: "data".to_owned(), path: "/data".parse().unwrap(), read_only: true };
         let options = KubernetesOptions {
             requests_percent: Some(50),
             claims: vec![claim],
@@ -342,7 +339,10 @@ mod tests {
         let job = made(&options);
         let pod = &job["spec"]["template"]["spec"];
         let container = &pod["containers"][0];
-        assert_eq!(container["resources"]["requests"], json!({ "memory": "536870912", "cpu": "750m" }));
+        assert_eq!(
+            container["resources"]["requests"],
+            json!({ "memory": "536870912", "cpu": "750m" })
+        );
         assert_eq!(container["resources"]["limits"]["cpu"], "1500m");
         let mounts = container["volumeMounts"].as_array().unwrap();
         let mount = json!({ "name": "claim-0", "mountPath": "/data", "readOnly": true });

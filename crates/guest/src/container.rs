@@ -454,9 +454,8 @@ fn run_guest(
         user_policy: UserPolicy {
             own: who.who.clone(),
             home: who.home.clone(),
-            single_user_reason: (!who.many_users).then(|| {
-                if lease.is_some() { ONE_USER_POD } else { ONE_USER }.to_owned()
-            }),
+            single_user_reason: (!who.many_users)
+                .then(|| if lease.is_some() { ONE_USER_POD } else { ONE_USER }.to_owned()),
             unnamed_group: UnnamedGroup::InRootsGroup,
         },
         disk: spec.limits.disk,

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use bastide::model::Manifest;
 use bastide::CreateOptions;
+use bastide::model::Manifest;
 use bastide_testkit::suite::{Context, Outcome, Trial, client_for, say};
 use bastide_testkit::trials;
 

@@ -4,8 +4,8 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bastide::model::Manifest;
 use bastide::CreateOptions;
+use bastide::model::Manifest;
 use bastide_testkit::suite::{Context, Outcome, Trial, client_for};
 use bastide_testkit::trials;
 

@@ -22,7 +22,8 @@ async fn refuses_a_network_that_nobody_keeps_closed(context: Context) -> Outcome
 }
 
 async fn without_enforcer(context: &Context) -> Outcome {
-    let refused = context.session().await.err().ok_or("a network that is open was taken for closed")?;
+    let refused =
+        context.session().await.err().ok_or("a network that is open was taken for closed")?;
     assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
     assert!(refused.hint().is_some_and(|hint| hint.contains("--network unproved")), "{refused:?}");
     let identity = bastide::home_identity(context.backend.home())?;

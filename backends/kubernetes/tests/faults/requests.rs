@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use bastide::model::Manifest;
 use bastide::CreateOptions;
+use bastide::model::Manifest;
 use bastide_testkit::suite::{Context, Outcome, Trial, TrialError, client_for, say};
 use bastide_testkit::trials;
 

@@ -4,9 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bastide::{Error, ErrorKind, Result};
-use bastide_kubernetes::{
-    ClaimMount, ClusterAccess, KubernetesOptions, PodPull, VolumeRequest,
-};
+use bastide_kubernetes::{ClaimMount, ClusterAccess, KubernetesOptions, PodPull, VolumeRequest};
 
 use super::docker::ContainerChoice;
 use super::values::{parse_pair, parse_time};
