@@ -139,7 +139,7 @@ impl Connection {
             plain_headers(&mut parts.headers);
         }
         let upstream_sender =
-            self.upstream_sender(live, found.rule, upgrade.is_some()).await.map_err(|error| {
+            self.way(live, found.rule, upgrade.is_some()).await.map_err(|error| {
                 let status = match error.why {
                     Why::Private => StatusCode::FORBIDDEN,
                     Why::Limit => StatusCode::SERVICE_UNAVAILABLE,
