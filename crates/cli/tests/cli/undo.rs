@@ -193,10 +193,11 @@ fn what_points_had_goes_from_the_disk_with_them() {
 #[test]
 fn goes_back_around_what_may_not_be_read() {
     let Some(home) = Home::of_somebody() else { return };
-    let folder = home.path().join("project");
+    let outside = tempfile::tempdir().unwrap();
+    let folder = outside.path().join("project");
     let at = |name: &str| folder.join(name);
     fs::create_dir_all(at("inner")).unwrap();
-    for path in [folder.clone(), at("inner")] {
+    for path in [outside.path().to_owned(), folder.clone(), at("inner")] {
         std::os::unix::fs::chown(path, Some(SOMEBODY), Some(SOMEBODY)).unwrap();
     }
     fs::write(at("inner/closed"), "of root").unwrap();

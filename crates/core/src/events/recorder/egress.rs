@@ -32,9 +32,9 @@ impl Recorder {
         let redactor = Redactor::new(options.secrets.iter().cloned());
         let mut recorder = Self::of(options, id, None, audit, redactor)?;
         recorder.network = Some((home.to_owned(), id.clone()));
-        let told = recorder.tell_network().await;
+        let delivered = recorder.tell_network().await;
         recorder.flush().await;
-        told
+        delivered
     }
 
     /// Tells what the session's network decided since the last time.
@@ -115,15 +115,15 @@ mod tests {
         for _ in 0..2 {
             Recorder::tell_network_of(&options, home.path(), &id, None).await.unwrap();
         }
-        let heard = std::fs::read_to_string(&outbox).unwrap();
+        let text = std::fs::read_to_string(&outbox).unwrap();
         let events: Vec<Value> =
-            heard.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        let told: Vec<_> = events
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let shown: Vec<_> = events
             .iter()
             .map(|event| (&event["op"], &event["phase"], &event["data"]["host"], &event["ts"]))
             .collect();
         let (op, start, finish) = (json!(OP), json!("start"), json!("finish"));
-        let at = |seconds: u32| json!(format!("1970-01-01T00:00:0{seconds}.000000Z"));
+        let at = |seconds: u32| json!(format!("1970-01-01T00:00:0{seconds}Z"));
         let (a, b, [five, seven, nine]) = (json!("a.test"), json!("b.test"), [5, 7, 9].map(at));
         let want = vec![
             (&op, &start, &a, &five),
@@ -131,7 +131,7 @@ mod tests {
             (&op, &start, &b, &seven),
             (&op, &finish, &b, &nine),
         ];
-        assert_eq!(told, want, "{heard}");
+        assert_eq!(shown, want, "{text}");
         assert_eq!(events[3]["data"]["bytes_in"], 7);
         assert_eq!(events[3]["duration_ms"], 2000.0);
     }
