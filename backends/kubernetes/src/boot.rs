@@ -24,7 +24,7 @@ use crate::pod::{Plan, SESSION_LABEL, object_name};
 use crate::progress::Progress;
 use crate::proof;
 use crate::receipt::receipt;
-use crate::removal::{remove_claim, remove_job};
+use crate::removal::{remove_claim, remove_job, remove_own_job};
 use crate::state::{State, forget_end};
 use crate::tie::{JobTie, OwnJob};
 use crate::watch::{PodEvent, PodWatch};
@@ -125,7 +125,18 @@ impl Boot<'_> {
         }
     }
 
+    /// Makes the job. That of a machine which ended stays for a while, so that its end can be told, and makes room for the next.
     async fn make_job(&self) -> Result<Job> {
+        match self.post_job().await {
+            Err(error) if error.kind() == ErrorKind::Conflict && !self.folder.is_new() => {
+                remove_own_job(self.cluster, self.home, self.folder.id()).await?;
+                self.post_job().await
+            }
+            made => made,
+        }
+    }
+
+    async fn post_job(&self) -> Result<Job> {
         let parts = self.parts.names();
         let object = self.plan(&parts).job()?;
         let path = self.cluster.path("/apis/batch/v1", "jobs");

@@ -210,8 +210,10 @@ impl Session {
 
     async fn start_unrecorded(&self) -> Result<()> {
         let _turn = self.life.turn.lock().await;
-        self.check_up()
-            .map_err(|error| raise::workspace_start(self.root.as_str()).with_source(error))?;
+        self.check_up().map_err(|error| {
+            let raised = raise::workspace_start(self.root.as_str());
+            raised.with_hint("resume it first").with_source(error)
+        })?;
         let started = self.start_workspace().await.map_err(|error| self.at_edge(error));
         self.life.is_started.store(started.is_ok(), Ordering::Release);
         started?;
@@ -320,7 +322,9 @@ impl Session {
         if is_shut_down && self.life.terms.keeper.keeps_nothing() {
             return Ok(Saved::default());
         }
-        self.check_up().map_err(|error| raise::workspace_stop(&self.root).with_source(error))?;
+        self.check_up().map_err(|error| {
+            raise::workspace_stop(&self.root).with_hint("resume it first").with_source(error)
+        })?;
         if let Some(error) = &self.life.terms.unreadable {
             let message = format!("session {} cannot be saved: {error}", self.id());
             let error = Error::new(error.kind(), message);

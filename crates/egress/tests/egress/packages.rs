@@ -68,6 +68,7 @@ async fn are_fetched_once_for_all_sessions_and_looked_at_again() {
     assert_eq!((status(&fetched), count()), ("200", 1), "{fetched}");
     // Nothing that a program says is said to the server whose answer others get.
     assert!(!fetched.contains("evil") && !fetched.contains("mine"), "{fetched}");
+    first.end().await;
     let second = session(&outside, &policy(port, ""), port, folder.path()).await;
     let again = fetch(&second, port, "/a-1.0.tgz", "").await;
     assert_eq!((body(&again), count()), (body(&fetched), 1), "it came from here");
@@ -100,6 +101,7 @@ async fn are_fetched_once_for_all_sessions_and_looked_at_again() {
     assert_eq!(body(&fetch(&second, port, "/a-1.0.tgz", "").await), body(&fetched));
     assert_eq!(count(), before + 1);
     let other = policy(port, &format!("upstream: {{roots: '{}'}}\n", outside.roots().display()));
+    second.end().await;
     let third = session(&outside, &other, port, folder.path()).await;
     fetch(&third, port, "/a-1.0.tgz", "").await;
     assert_eq!(count(), before + 2);

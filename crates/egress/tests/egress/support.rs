@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener as StdListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use base64::Engine;
@@ -83,9 +84,18 @@ pub(crate) struct World {
     pub(crate) certificate: Option<String>,
     dns: SocketAddr,
     dns_stream: SocketAddr,
+    proxy: JoinHandle<std::io::Result<()>>,
 }
 
 impl World {
+    /// Ends it. Another one that listens on the same ports has all connections then.
+    pub(crate) async fn end(self) {
+        let Self { channel, proxy, .. } = self;
+        drop(channel);
+        let ended = tokio::task::spawn_blocking(move || proxy.join());
+        soon(ended).await.unwrap().unwrap().unwrap();
+    }
+
     /// One with a policy; `PORT` in it is the port.
     pub(crate) async fn new(policy: &str, ports: &[u16]) -> Self {
         Self::with(policy, ports, &[], None).await
@@ -115,7 +125,7 @@ impl World {
             None,
         )
         .unwrap();
-        std::thread::spawn(move || bastide_egress::run(theirs));
+        let proxy = std::thread::spawn(move || bastide_egress::run(theirs));
         let channel = Channel::new(ours).unwrap();
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("resolv.conf"), "").unwrap();
@@ -148,6 +158,7 @@ impl World {
             certificate,
             dns: datagrams.local_addr().unwrap(),
             dns_stream: stream.local_addr().unwrap(),
+            proxy,
         };
         world.hand(53, Transport::Udp, datagrams.into()).await;
         world.hand(53, Transport::Tcp, stream.into()).await;
