@@ -118,7 +118,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
                 command.arg(format!("--{}", peer.name)).arg(program);
             }
             Err(why) => {
-                say(&format!("{} cannot be built, its column stays empty: {why}", peer.name))
+                say(&format!("{} cannot be built, its column stays empty: {why}", peer.name));
             }
         }
     }

@@ -37,9 +37,8 @@ fn since(mark: &Mark) -> Result<Vec<String>, TrialError> {
     for line in String::from_utf8_lossy(text).lines() {
         let Ok(entry) = serde_json::from_str::<serde_json::Value>(line) else { continue };
         // One that lasts is there twice: when it begins, and when it is over.
-        if entry["user"]["username"] == USER && entry["stage"] != "ResponseComplete"
-            || entry["user"]["username"] == USER && !lasts(&entry)
-        {
+        let is_ours = entry["user"]["username"] == USER;
+        if is_ours && (entry["stage"] != "ResponseComplete" || !lasts(&entry)) {
             all.push(format!("{} {}", entry["verb"], entry["requestURI"]));
         }
     }

@@ -477,7 +477,7 @@ fn much_that_is_untracked_takes_little_memory() {
     for number in 0..files {
         // No two are alike, and none is text.
         content[..4].copy_from_slice(&number.to_le_bytes());
-        write(&work, &format!("data/{number}"), &content);
+        write(&work, format!("data/{number}"), &content);
     }
     let before = peak();
     let base = record(&work, &scratch);

@@ -2,8 +2,6 @@
 //! hits all of them. Run by `cargo xtask bench`.
 #![expect(
     clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
     clippy::print_stdout,
     clippy::print_stderr,
     reason = "a bench that cannot measure ends"

@@ -43,7 +43,7 @@ impl Trees {
                 }
             }
             Subject::Tar => {
-                run(Command::new("tar").arg("-cf").arg(&archive).arg("-C").arg(&tree).arg("."))?
+                run(Command::new("tar").arg("-cf").arg(&archive).arg("-C").arg(&tree).arg("."))?;
             }
             Subject::Git => commit(&tree)?,
             Subject::CopyAll => run(Command::new("cp").arg("-a").arg(&tree).arg(&copy))?,

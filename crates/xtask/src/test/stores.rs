@@ -65,7 +65,8 @@ fn build_mount_s3() -> Outcome {
     let find = "import clang, os; print(os.path.join(os.path.dirname(clang.__file__), 'native'))";
     let clang = read(Command::new(venv.join("bin/python")).args(["-c", find]))?;
     let headers = read(Command::new("cc").arg("-print-file-name=include"))?;
-    let path = std::env::var("PATH").unwrap_or_default();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = path.to_string_lossy();
     let mut build = cargo(&["build", "--quiet", "--release", "--manifest-path"]);
     build.arg(top().join("crates/testkit/mount-s3/Cargo.toml"));
     build.arg("--target-dir").arg(top().join("target/mount-s3"));
