@@ -11,9 +11,8 @@ use async_trait::async_trait;
 use bastide::backend::Leases;
 use bastide::host::{make_private, not_connected, remove_folder, session_of_folder, token};
 use bastide::{
-    Backend, Booted, Condition, Connection, Error, ErrorKind, Isolation, LeaseEnd, Machine,
-    MachineEnd, MachineSpec, MachineStatus, NetworkAccess, Orphans, Result, Rung, SessionFolder,
-    SweepMode, home_identity,
+    Backend, Booted, Condition, Connection, Error, ErrorKind, LeaseEnd, Machine, MachineEnd,
+    MachineSpec, MachineStatus, Orphans, Result, SessionFolder, SweepMode, home_identity,
 };
 use bastide_guest_bin::GuestBinary;
 use tokio::runtime;
@@ -28,6 +27,7 @@ use crate::link::is_gone;
 use crate::objects::{Pod, Version};
 use crate::options::MadeWith;
 use crate::pod_cache::PodCache;
+use crate::refusal::check;
 use crate::removal::{remove_claim, remove_job, remove_own_job};
 use crate::rights::{self, Need};
 use crate::state::{
@@ -443,63 +443,6 @@ fn another(cluster: &Cluster, why: &str) -> Error {
         format!("{} is not the cluster this session is on: {why}", cluster.access.described());
     Error::new(ErrorKind::Conflict, message)
         .with_hint("give the context its former cluster back, or remove the session's folder by hand if that is gone")
-}
-
-/// Refuses what pods do not have, before anything of one is made.
-fn check(spec: &MachineSpec, options: &KubernetesOptions) -> Result<()> {
-    let refuse = |what: &str, hint: &str| {
-        Err(Error::new(ErrorKind::Unsupported, what.to_owned()).with_hint(hint))
-    };
-    match spec.isolation {
-        Isolation::Exactly(rung) if rung != Rung::Container => {
-            let what = format!("a pod is not confined by `{}`", rung.as_str());
-            return refuse(&what, "leave the isolation to the backend");
-        }
-        _ => {}
-    }
-    if spec.nested_sandbox {
-        return refuse("pods have no option for sandboxes inside them", "use the backend `local`");
-    }
-    match spec.network {
-        NetworkAccess::None | NetworkAccess::Bridge => {}
-        NetworkAccess::Policy => {
-            return refuse(
-                "pods have no network with a policy of Bastide",
-                "use `none` or `egress`, or the backend `local`",
-            );
-        }
-        other => {
-            let what = format!("pods have no network `{}`", other.as_str());
-            return refuse(&what, "use `none` or `egress`");
-        }
-    }
-    if options.unproved_network && spec.network != NetworkAccess::None {
-        return refuse(
-            "only a network that is closed can be taken for closed",
-            "leave out `unproved`",
-        );
-    }
-    let root = spec.root.as_str();
-    let hides = |path: &str| root == path || root.starts_with(&format!("{path}/"));
-    if let Some(claim) = options.claims.iter().find(|claim| hides(claim.path.as_str())) {
-        let what = format!("--mount-claim: {} would hide the workspace {root}", claim.path);
-        return Err(Error::new(ErrorKind::InvalidInput, what)
-            .with_context("option", "--mount-claim")
-            .with_hint("mount it beside the workspace, or inside"));
-    }
-    if spec.storage.is_some() {
-        return refuse(
-            "pods have no mounts: they take a capability that Pod Security forbids",
-            "use another backend for these mounts",
-        );
-    }
-    if spec.grants.iter().any(|grant| !grant.host.as_os_str().is_empty()) {
-        return refuse(
-            "files of this host cannot be granted to a pod on another",
-            "copy them in with `bastide cp`, or put them into the manifest",
-        );
-    }
-    Ok(())
 }
 
 impl fmt::Debug for KubernetesBackend {

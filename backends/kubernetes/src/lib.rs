@@ -21,6 +21,7 @@ mod pod_cache;
 mod progress;
 mod proof;
 mod receipt;
+mod refusal;
 mod removal;
 mod rights;
 mod state;

@@ -2,11 +2,11 @@
 
 mod host_mounts;
 mod keep_alive;
+mod session_id;
 
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +25,7 @@ pub use bastide_proto::warden::{LeaseState, LeaseUpdate};
 pub use host_mounts::{HostMount, HostMountState, HostMountStatus, HostMounts};
 pub(crate) use keep_alive::hold as hold_descriptors;
 pub use keep_alive::{KeepAlive, KeepAliveHandle};
+pub use session_id::SessionId;
 
 use crate::egress::{Egress, EgressRequest, EgressResponse};
 use crate::state::SessionFolder;
@@ -283,58 +284,6 @@ impl MachineEnd {
     /// An end that was not recorded.
     pub fn unseen(detail: impl Into<String>) -> Self {
         Self { at_ms: None, reason: "backend_lost".to_owned(), detail: detail.into() }
-    }
-}
-
-/// The id of a session: 32 hexadecimal digits.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct SessionId(String);
-
-impl SessionId {
-    /// A new random id.
-    #[must_use]
-    pub fn random() -> Self {
-        Self(uuid::Uuid::new_v4().simple().to_string())
-    }
-
-    /// The id as text.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl FromStr for SessionId {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-        if text.len() == 32 && text.bytes().all(is_digit) {
-            return Ok(Self(text.to_owned()));
-        }
-        let message = format!("{text:?} is no name of a session");
-        Err(Error::new(ErrorKind::InvalidInput, message).with_hint("it has 32 hexadecimal digits"))
-    }
-}
-
-impl TryFrom<String> for SessionId {
-    type Error = Error;
-
-    fn try_from(text: String) -> Result<Self> {
-        text.parse()
-    }
-}
-
-impl From<SessionId> for String {
-    fn from(id: SessionId) -> Self {
-        id.0
-    }
-}
-
-impl fmt::Display for SessionId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }
 

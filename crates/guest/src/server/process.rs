@@ -1,20 +1,17 @@
 //! A command that runs, and the record of it. It belongs to the guest, not to the call that started
 //! it: a host may vanish, come back and read on.
 
+mod streams;
+
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bastide_proto::frame::{MAX_DATA, Tag};
-use bastide_proto::{
-    End, Exec, Fault, FaultKind, ProcessRecord, Stdin, TerminalSize, TerminalState,
-};
+use bastide_proto::{End, Exec, Fault, FaultKind, ProcessRecord, TerminalSize, TerminalState};
 use bytes::BytesMut;
-use rustix::fs::{FileType, Gid, Uid, fchown, fstat};
 use rustix::io::Errno;
-use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, kill_process, kill_process_group, pidfd_open};
 use serde_bytes::ByteBuf;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -24,15 +21,13 @@ use tokio::time::Instant;
 
 use super::Guest;
 use super::call::fault;
-use super::credentials::with_everything;
 use super::kill::{has_group, kill_descendants, send_held};
 use super::log::OutputLog;
-use super::pipes::Pipes;
 use super::pool::{Pool, StartedCommand};
 use super::terminal::Terminal;
-use crate::accounts::Identity;
 use crate::supervisor::{ExecFailure, ExecOrder, SupervisorMessage};
 use crate::tree_usage::TreeUsage;
+use streams::{Streams, give, pipe_streams, terminal_streams};
 
 /// How long the output of a command that has ended is waited for: a background child may hold the
 /// pipe open for ever.
@@ -71,13 +66,6 @@ pub(crate) struct Process {
     owned: AtomicBool,
     /// Whether somebody was told all there is to tell, so that the record may go.
     delivered: AtomicBool,
-}
-
-/// The near ends of a command's streams.
-struct Streams {
-    input: Option<pipe::Sender>,
-    outputs: Vec<(Tag, pipe::Receiver)>,
-    terminal: Option<Terminal>,
 }
 
 impl Process {
@@ -303,51 +291,6 @@ fn shown(argv: &[ByteBuf]) -> Vec<String> {
         }
     }
     shown
-}
-
-fn pipe_streams(pipes: &Pipes, stdin: Stdin) -> io::Result<(Streams, [OwnedFd; 3])> {
-    let (far_in, near_in) = match stdin {
-        Stdin::Null => (pipes.empty_input()?, None),
-        Stdin::Stream => {
-            let (far, near) = pipe_with(PipeFlags::CLOEXEC)?;
-            (far, Some(near))
-        }
-    };
-    let (near_out, far_out) = pipes.output()?;
-    let (near_err, far_err) = pipes.output()?;
-    let streams = Streams {
-        input: near_in.map(pipe::Sender::from_owned_fd).transpose()?,
-        outputs: vec![(Tag::Stdout, near_out), (Tag::Stderr, near_err)],
-        terminal: None,
-    };
-    Ok((streams, [far_in, far_out, far_err]))
-}
-
-fn terminal_streams(size: TerminalSize) -> io::Result<(Streams, [OwnedFd; 3])> {
-    let (terminal, far) = Terminal::open(size)?;
-    let streams = Streams {
-        input: Some(pipe::Sender::from_owned_fd_unchecked(terminal.handle()?)?),
-        outputs: vec![(Tag::Stdout, pipe::Receiver::from_owned_fd_unchecked(terminal.handle()?)?)],
-        terminal: Some(terminal),
-    };
-    let (far_out, far_err) = (far.try_clone()?, far.try_clone()?);
-    Ok((streams, [far, far_out, far_err]))
-}
-
-/// Makes the far ends of pipes and terminals the user's own: commands open them again by their names.
-fn give(far: &[OwnedFd; 3], who: &Identity) -> io::Result<()> {
-    let (uid, gid) = (Uid::from_raw(who.uid), Gid::from_raw(who.gid));
-    for end in far {
-        let is_pipe = FileType::from_raw_mode(fstat(end)?.st_mode) == FileType::Fifo;
-        if is_pipe || rustix::termios::isatty(end) {
-            match with_everything(|| Ok(fchown(end, Some(uid), Some(gid))?)) {
-                // Behind a kernel that gives pipes to nobody they work all the same, only not by name.
-                Err(error) if is_pipe && error.raw_os_error() == Some(libc::EPERM) => {}
-                given => given?,
-            }
-        }
-    }
-    Ok(())
 }
 
 /// How much of a stream is read at a time until it proves to be long.

@@ -489,12 +489,10 @@ impl Rule {
                 ));
             }
         }
-        if !self.inject.is_empty() {
-            let clear = self.protocol == Some(Protocol::Http)
-                || self.protocol.is_none() && self.ports.iter().any(|range| range.contains(80));
-            if clear {
-                return Err("secrets go nowhere in the clear; inject on a port with TLS".to_owned());
-            }
+        let is_clear = self.protocol == Some(Protocol::Http)
+            || self.protocol.is_none() && self.ports.iter().any(|range| range.contains(80));
+        if is_clear && !self.inject.is_empty() {
+            return Err("secrets go nowhere in the clear; inject on a port with TLS".to_owned());
         }
         Ok(())
     }

@@ -1,0 +1,62 @@
+//! What pods do not have.
+
+use bastide::{Error, ErrorKind, Isolation, MachineSpec, NetworkAccess, Result, Rung};
+
+use crate::KubernetesOptions;
+
+/// Refuses what pods do not have, before anything of one is made.
+pub(crate) fn check(spec: &MachineSpec, options: &KubernetesOptions) -> Result<()> {
+    let refuse = |what: &str, hint: &str| {
+        Err(Error::new(ErrorKind::Unsupported, what.to_owned()).with_hint(hint))
+    };
+    match spec.isolation {
+        Isolation::Exactly(rung) if rung != Rung::Container => {
+            let what = format!("a pod is not confined by `{}`", rung.as_str());
+            return refuse(&what, "leave the isolation to the backend");
+        }
+        _ => {}
+    }
+    if spec.nested_sandbox {
+        return refuse("pods have no option for sandboxes inside them", "use the backend `local`");
+    }
+    match spec.network {
+        NetworkAccess::None | NetworkAccess::Bridge => {}
+        NetworkAccess::Policy => {
+            return refuse(
+                "pods have no network with a policy of Bastide",
+                "use `none` or `egress`, or the backend `local`",
+            );
+        }
+        other => {
+            let what = format!("pods have no network `{}`", other.as_str());
+            return refuse(&what, "use `none` or `egress`");
+        }
+    }
+    if options.unproved_network && spec.network != NetworkAccess::None {
+        return refuse(
+            "only a network that is closed can be taken for closed",
+            "leave out `unproved`",
+        );
+    }
+    let root = spec.root.as_str();
+    let hides = |path: &str| root == path || root.starts_with(&format!("{path}/"));
+    if let Some(claim) = options.claims.iter().find(|claim| hides(claim.path.as_str())) {
+        let what = format!("--mount-claim: {} would hide the workspace {root}", claim.path);
+        return Err(Error::new(ErrorKind::InvalidInput, what)
+            .with_context("option", "--mount-claim")
+            .with_hint("mount it beside the workspace, or inside"));
+    }
+    if spec.storage.is_some() {
+        return refuse(
+            "pods have no mounts: they take a capability that Pod Security forbids",
+            "use another backend for these mounts",
+        );
+    }
+    if spec.grants.iter().any(|grant| !grant.host.as_os_str().is_empty()) {
+        return refuse(
+            "files of this host cannot be granted to a pod on another",
+            "copy them in with `bastide cp`, or put them into the manifest",
+        );
+    }
+    Ok(())
+}
