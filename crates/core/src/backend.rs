@@ -27,9 +27,9 @@ pub(crate) use keep_alive::hold as hold_descriptors;
 pub use keep_alive::{KeepAlive, KeepAliveHandle};
 pub use session_id::SessionId;
 
+use crate::Result;
 use crate::egress::{Egress, EgressRequest, EgressResponse};
 use crate::state::SessionFolder;
-use crate::{Error, ErrorKind, Result};
 
 /// A place where sessions can run. A backend only boots machines and opens byte streams to the
 /// guest inside; everything else is done by the guest, and is the same on every backend.

@@ -103,7 +103,8 @@ fn what_waits_for_the_store_is_bounded() {
     let second = File::create(mount.at("second")).unwrap();
     let full = second.write_all_at(&[2; 600 << 10], 0).unwrap_err();
     assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
-    assert_eq!(second.set_len(8 << 40).unwrap_err().kind(), std::io::ErrorKind::StorageFull);
+    assert_eq!(second.set_len(8 << 40).unwrap_err().kind(), std::io::ErrorKind::FileTooLarge);
+    assert_eq!(second.set_len(1 << 33).unwrap_err().kind(), std::io::ErrorKind::StorageFull);
     // What is stored and closed waits no more.
     drop(first);
     // The kernel says that it is closed when it comes to it.
