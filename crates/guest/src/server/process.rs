@@ -27,7 +27,7 @@ use super::pool::{Pool, StartedCommand};
 use super::terminal::Terminal;
 use crate::supervisor::{ExecFailure, ExecOrder, SupervisorMessage};
 use crate::tree_usage::TreeUsage;
-use streams::{Streams, give, pipe_streams, terminal_streams};
+use streams::{give, pipe_streams, terminal_streams};
 
 /// How long the output of a command that has ended is waited for: a background child may hold the
 /// pipe open for ever.
