@@ -6,8 +6,19 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-/// What a tool around the outer cargo says that must not reach the inner one.
-const OUTER: [&str; 4] = ["RUSTFLAGS", "RUSTC", "RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER"];
+/// What the outer cargo or a tool around it says that must not reach the inner one.
+const OUTER: [&str; 7] = [
+    "CARGO_ENCODED_RUSTFLAGS",
+    "RUSTFLAGS",
+    "RUSTC",
+    "RUSTC_WRAPPER",
+    "RUSTC_WORKSPACE_WRAPPER",
+    "CARGO_BUILD_TARGET",
+    "CARGO_TARGET_DIR",
+];
+
+/// How variables begin by which cargo tells a build script about its own crate.
+const OWN: [&str; 4] = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_CFG_", "CARGO_FEATURE_"];
 
 /// Names a program that has the others in it: what is built is installed with that one, and has none itself.
 const CARRIER: &str = "BASTIDE_CARRIER";
@@ -106,7 +117,7 @@ impl Program {
 /// dependencies (`ring`) are built anew whenever one of those variables changes, as it does from one crate to the next.
 fn is_outer(name: &OsStr) -> bool {
     let Some(name) = name.to_str() else { return false };
-    OUTER.contains(&name) || (name.starts_with("CARGO_") && name != "CARGO_HOME")
+    OUTER.contains(&name) || OWN.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// Where in `all` the bytes `part` begin. They are compressed, so that few places begin as they do.
