@@ -100,7 +100,10 @@ pub(crate) async fn attempt(
     let output = session.exec(command).await?;
     if output.exit.code != 0 {
         let stderr = String::from_utf8_lossy(&output.stderr);
-        return Err(format!("probe {name} ended with {}: {stderr}", output.exit.code).into());
+        let detail = output.exit.detail.unwrap_or_default();
+        return Err(
+            format!("probe {name} ended with {}: {detail}{stderr}", output.exit.code).into()
+        );
     }
     Ok(String::from_utf8(output.stdout)?)
 }

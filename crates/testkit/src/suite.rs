@@ -191,20 +191,21 @@ pub fn with_probe(mut manifest: Manifest) -> std::io::Result<Manifest> {
 }
 
 /// This program without what only a debugger reads: most of it, and every session with a probe gets a copy. Made once where
-/// temporary files go.
+/// temporary files go, by whichever thread of whichever process comes first.
 fn stripped() -> std::io::Result<std::path::PathBuf> {
     use std::os::unix::fs::MetadataExt;
     let own = std::fs::metadata("/proc/self/exe")?;
     let name = format!("bastide-probe-{}-{}-{}", own.ino(), own.mtime(), own.size());
     let path = std::env::temp_dir().join(name);
     if !path.exists() {
-        let unfinished = path.with_extension(std::process::id().to_string());
+        // Of each that makes one: what two write at a time is none.
+        let unfinished = tempfile::NamedTempFile::new()?.into_temp_path();
         let mut strip = std::process::Command::new("strip");
         strip.arg("-o").arg(&unfinished).arg(std::env::current_exe()?);
         if !strip.status()?.success() {
             return Err(std::io::Error::other("it was not stripped"));
         }
-        std::fs::rename(&unfinished, &path)?;
+        unfinished.persist(&path).map_err(|failed| failed.error)?;
     }
     Ok(path)
 }

@@ -5,7 +5,7 @@ mod image;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::python;
+use crate::{dist, python};
 use crate::shell::{Outcome, cargo, run as run_command, say, step, top, works};
 use crate::test::engine::Engine;
 use crate::test::stores;
@@ -13,6 +13,9 @@ use image::Image;
 
 /// The reference, as users install it.
 const REFERENCE: &str = "openai-agents[docker]==0.24.0";
+
+/// The programs that measure.
+const BENCHES: [&str; 3] = ["scenarios", "workspaces", "storage"];
 
 /// A tool of somebody else's that is built here, once.
 struct Peer {
@@ -91,7 +94,10 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     if !bwrap {
         say("bwrap is not installed; its column stays empty (`apt-get install bubblewrap`)");
     }
-    run_command(&mut cargo(&["build", "--quiet", "--release", "--package", "bastide-cli"]))?;
+    // The command line is measured as it is shipped, everything else as a program that uses the library is built.
+    let shipped = dist::program()?;
+    let mut build = cargo(&["build", "--quiet", "--release", "--workspace"]);
+    run_command(build.args(BENCHES.iter().flat_map(|bench| ["--bench", bench])))?;
     let disk = Image::mount();
     if let Err(why) = &disk {
         say(&format!("no disk image, the rows that need one stay empty: {why}"));
@@ -102,9 +108,8 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     }
     let others: Vec<_> = PEERS.iter().map(|peer| (peer, peer.install())).collect();
     step("scenarios");
-    let mut command = cargo(&["bench", "--quiet", "--package", "bastide-testkit"]);
-    command.args(["--bench", "scenarios", "--"]).arg("--python").arg(python);
-    command.arg("--cli").arg(top().join("target/release/bastide"));
+    let mut command = bench("scenarios");
+    command.arg("--python").arg(python).arg("--cli").arg(shipped);
     command.arg("--commit").arg(commit());
     if let Ok(engine) = &engine {
         command.arg("--docker").arg(engine.variable().1);
@@ -150,18 +155,23 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     }
     run_command(&mut command)?;
     if arguments.backend.is_none() {
-        beside_others("workspaces of runs", arguments, "bastide-runs", "workspaces")?;
+        beside_others("workspaces of runs", arguments, "workspaces")?;
         stores::install(true);
-        beside_others("cloud storage", arguments, "bastide-sidecar", "storage")?;
+        beside_others("cloud storage", arguments, "storage")?;
         bars(arguments, &reference()?)?;
     }
     Ok(())
 }
 
+/// A bench of ours, built as all of them are: with the features of the whole workspace.
+fn bench(name: &str) -> Command {
+    cargo(&["bench", "--quiet", "--workspace", "--bench", name, "--"])
+}
+
 /// Rows that have peers of their own.
-fn beside_others(what: &str, arguments: &Arguments, package: &str, name: &str) -> Outcome {
+fn beside_others(what: &str, arguments: &Arguments, name: &str) -> Outcome {
     step(what);
-    let mut command = cargo(&["bench", "--quiet", "--package", package, "--bench", name, "--"]);
+    let mut command = bench(name);
     let flags =
         [("--quick", arguments.quick), ("--json", arguments.json), ("--check", arguments.check)];
     command.args(flags.into_iter().filter(|(_, set)| *set).map(|(flag, _)| flag));

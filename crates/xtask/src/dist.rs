@@ -32,7 +32,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     }
     fs::create_dir_all(&out)?;
     step("the static program");
-    let program = build(&top().join("target/dist"))?;
+    let program = program()?;
     check_static(&program)?;
     let name = format!("bastide-{}-x86_64-linux", env!("CARGO_PKG_VERSION"));
     let shipped = out.join(&name);
@@ -63,6 +63,11 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     say(sums.trim_end());
     say(&format!("all of it is in {OUT}"));
     Ok(())
+}
+
+/// The program that is shipped, built.
+pub(crate) fn program() -> Outcome<PathBuf> {
+    build(&top().join("target/dist"))
 }
 
 /// Builds the program in a folder of its own. Nothing of where it was built is in it.

@@ -55,22 +55,26 @@ async fn count_what_was_open_before() {
         policy("allow", "a.org", port) + &limits
     };
     let world = World::new(&limited(2), &[port]).await;
-    let is_carried = async |stream: &mut TcpStream| {
+    let carry = async |stream: &mut TcpStream| {
         stream.write_all(b"x").await.unwrap();
-        let heard = tokio::time::timeout(Duration::from_millis(300), stream.read_u8()).await;
-        heard.is_ok_and(|heard| heard.is_ok())
+        assert_eq!(soon(stream.read_u8()).await.unwrap(), b'x');
+    };
+    let wait = async |stream: &mut TcpStream| {
+        stream.write_all(b"x").await.unwrap();
+        let answer = tokio::time::timeout(Duration::from_millis(300), stream.read_u8()).await;
+        assert!(answer.is_err(), "it waits for one of those before to end");
     };
     let mut open = Vec::new();
     for _ in 0..2 {
         let mut stream = world.dial("a.org", port).await;
-        assert!(is_carried(&mut stream).await);
+        carry(&mut stream).await;
         open.push(stream);
     }
     // Another policy with the same number is no room for as many again.
     assert_eq!(world.ask(set(&limited(2))).await, EgressResponse::Done);
     world.changed().await;
     let mut third = world.dial("a.org", port).await;
-    assert!(!is_carried(&mut third).await, "it waits for one of those before to end");
+    wait(&mut third).await;
     // One more is room for one.
     assert_eq!(world.ask(set(&limited(3))).await, EgressResponse::Done);
     world.changed().await;
@@ -78,10 +82,10 @@ async fn count_what_was_open_before() {
     // With fewer, what is open goes on, and what comes waits until enough of it has ended.
     assert_eq!(world.ask(set(&limited(1))).await, EgressResponse::Done);
     world.changed().await;
-    assert!(is_carried(&mut third).await);
+    carry(&mut third).await;
     drop(open);
     let mut fourth = world.dial("a.org", port).await;
-    assert!(!is_carried(&mut fourth).await);
+    wait(&mut fourth).await;
     drop(third);
     assert_eq!(soon(fourth.read_u8()).await.unwrap(), b'x');
 }
