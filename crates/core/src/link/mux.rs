@@ -130,9 +130,10 @@ impl MuxLink {
     }
 }
 
-fn gone() -> Error {
+/// What every call says whose link is closed, whichever part of the call noticed it first.
+pub(crate) fn gone() -> Error {
     agent_lost("the session does not answer any more: it was shut down or removed, or has ended")
-        .with_hint("resume it, or look what became of it with `bastide list`")
+        .with_hint("resume it, or list the sessions to see what became of it")
 }
 
 async fn open_stream(openers: &mpsc::Sender<Opener>) -> Result<yamux::Stream> {

@@ -192,7 +192,9 @@ fn listed(archive: &[u8]) -> Value {
     };
     match read() {
         Ok(Value::Array(members)) => {
-            json!({"members": members.into_iter().map(plain_name).collect::<Vec<_>>()})
+            let mut members: Vec<_> = members.into_iter().map(plain_name).collect();
+            members.sort_by_cached_key(|member| member["name"].as_str().map(str::to_owned));
+            json!({"members": members})
         }
         Ok(other) => json!({"members": other}),
         Err(error) => json!({"unreadable": error.to_string()}),

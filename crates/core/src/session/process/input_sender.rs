@@ -9,8 +9,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::link::Sender;
-use crate::link::fault::agent_lost;
+use crate::link::{Sender, gone};
 use crate::{Input, Result};
 
 /// How many messages may wait to be sent.
@@ -54,7 +53,7 @@ impl InputSender {
 
     pub(super) async fn send(&self, message: InputMessage) -> Result<()> {
         self.begin();
-        self.messages.send(message).await.map_err(|_| agent_lost("the link closed"))
+        self.messages.send(message).await.map_err(|_| gone())
     }
 
     fn begin(&self) {
