@@ -23,8 +23,8 @@ use tokio_util::compat::{Compat, FuturesAsyncReadCompatExt};
 use crate::link::fault::{agent_lost, refused};
 use crate::{Error, ErrorKind, Result};
 
-pub(crate) use mux::{LATE, gone};
 pub use mux::MuxLink;
+pub(crate) use mux::{LATE, gone};
 pub(crate) use side_channel::{Access, ReceivedFile, passable_device};
 pub use side_channel::{SideChannel, Ticket};
 

@@ -5,10 +5,10 @@ mod image;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{dist, python};
 use crate::shell::{Outcome, cargo, run as run_command, say, step, top, works};
 use crate::test::engine::Engine;
 use crate::test::stores;
+use crate::{dist, python};
 use image::Image;
 
 /// The reference, as users install it.
