@@ -125,13 +125,13 @@ impl Shared {
         let mut too_many = before.saturating_sub(now);
         too_many -= self.slots.forget_permits(too_many);
         if too_many > 0 {
-            // What is open stays open; as it ends, nothing comes in its place.
+            // What is open stays open; as it ends, nothing comes in its place. All at once, so that nobody who asks
+            // meanwhile is in between.
             let slots = Arc::clone(&self.slots);
+            let too_many = u32::try_from(too_many).unwrap_or(u32::MAX);
             tokio::spawn(async move {
-                for _ in 0..too_many {
-                    if let Ok(slot) = slots.acquire().await {
-                        slot.forget();
-                    }
+                if let Ok(taken) = slots.acquire_many(too_many).await {
+                    taken.forget();
                 }
             });
         }
