@@ -58,6 +58,12 @@ pub(crate) fn rclone() -> Result<PathBuf, TrialError> {
     found.ok_or_else(|| skip("rclone 1.75 is not installed"))
 }
 
+/// What mounts for rclone.
+fn fusermount() -> Result<&'static Path, TrialError> {
+    let found = Some(Path::new("/usr/bin/fusermount3")).filter(|path| path.exists());
+    found.ok_or_else(|| skip("fusermount3 is not installed"))
+}
+
 /// A daemon with the image, a home, and a folder of the host that the store is in.
 pub(crate) struct Trying {
     setting: Setting,
@@ -70,10 +76,7 @@ impl Trying {
             return Err(skip("there is no /dev/fuse on this machine"));
         }
         let rclone = rclone()?;
-        let fusermount = Path::new("/usr/bin/fusermount3");
-        if !fusermount.exists() {
-            return Err(skip("fusermount3 is not installed"));
-        }
+        let fusermount = fusermount()?;
         let setting = Setting::prepared()?;
         let known = setting.docker(&["image", "ls", "--quiet", IMAGE])?;
         if known.is_empty() {
@@ -427,6 +430,7 @@ async fn until(what: &str, is_so: impl Fn() -> bool) -> Outcome {
 
 async fn mounts_by_rclones_volume_plugin(_: Context) -> Outcome {
     let rclone = rclone()?;
+    fusermount()?;
     let folder = tempfile::tempdir()?;
     let path = |name: &str| folder.path().join(name).display().to_string();
     let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();

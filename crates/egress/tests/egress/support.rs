@@ -47,19 +47,32 @@ pub(crate) async fn soon<T>(work: impl Future<Output = T>) -> T {
 
 /// A listener whose port others may listen on too, on other addresses.
 pub(crate) fn listener(address: Ipv4Addr, port: u16) -> StdListener {
+    try_listener(address, port).unwrap()
+}
+
+fn try_listener(address: Ipv4Addr, port: u16) -> std::io::Result<StdListener> {
     let socket = rustix::net::socket_with(
         AddressFamily::INET,
         SocketType::STREAM,
         SocketFlags::CLOEXEC,
         None,
-    )
-    .unwrap();
-    sockopt::set_socket_reuseport(&socket, true).unwrap();
-    rustix::net::bind(&socket, &SocketAddr::new(IpAddr::V4(address), port)).unwrap();
-    rustix::net::listen(&socket, 128).unwrap();
+    )?;
+    sockopt::set_socket_reuseport(&socket, true)?;
+    rustix::net::bind(&socket, &SocketAddr::new(IpAddr::V4(address), port))?;
+    rustix::net::listen(&socket, 128)?;
     let listener = StdListener::from(socket);
-    listener.set_nonblocking(true).unwrap();
-    listener
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// A listener outside, on a port that is free on every other address, too: the session listens there.
+fn outside_listener() -> StdListener {
+    let tries = std::iter::repeat_with(|| listener(OUTSIDE, 0)).take(100);
+    let mut free = tries.filter(|listener| {
+        let port = listener.local_addr().unwrap().port();
+        try_listener(Ipv4Addr::UNSPECIFIED, port).is_ok()
+    });
+    free.next().expect("no port is free on every address")
 }
 
 /// A server outside that does the same with every connection.
@@ -67,7 +80,7 @@ pub(crate) fn serve<F>(work: impl Fn(TcpStream) -> F + Send + 'static) -> u16
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    let listener = TcpListener::from_std(listener(OUTSIDE, 0)).unwrap();
+    let listener = TcpListener::from_std(outside_listener()).unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {

@@ -27,6 +27,7 @@ const PACKAGES: &[Package] = &[
     light("gcc", "gcc"),
     light("git", "git"),
     light("bwrap", "bubblewrap"),
+    light("fusermount3", "fuse3"),
     light("python3", "python3-venv"),
     light("dockerd", "docker.io"),
     light("ip", "iproute2"),
