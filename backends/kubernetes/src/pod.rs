@@ -50,9 +50,9 @@ pub(crate) fn object_name(id: &SessionId) -> String {
 }
 
 /// The words that start a program of the guest in a pod.
-pub(crate) fn guest_command(words: &[&str]) -> Vec<String> {
+pub(crate) fn guest_command(args: &[&str]) -> Vec<String> {
     let loader = format!("{BIN_PATH}/loader");
-    [loader.as_str(), HASH].iter().chain(words).map(|word| (*word).to_owned()).collect()
+    [loader.as_str(), HASH].iter().chain(args).map(|arg| (*arg).to_owned()).collect()
 }
 
 impl Plan<'_> {

@@ -25,7 +25,7 @@ pub use bastide_proto::egress::{
 };
 pub use floor::FLOOR_FILE;
 pub use presets::resolve_presets;
-pub use words::{WordError, allow_rule, with_words};
+pub use words::{ShorthandError, allow_rule, with_shorthand};
 
 type ReadVariable = dyn Fn(&str) -> Option<String> + Send + Sync;
 

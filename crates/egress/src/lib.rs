@@ -26,7 +26,7 @@ mod tls;
 
 pub use control::{Channel, sealed, unsealed};
 pub use head::HeadCheck;
-pub use hello::{Hello, peek};
+pub use hello::{ClientHello, peek};
 pub use serve::run;
 
 /// What this session answers to a DNS message of a program, for tests of hostile messages.

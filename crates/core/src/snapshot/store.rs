@@ -132,8 +132,8 @@ impl<'a> Tree<'a> {
     }
 
     fn report(&self, progress: Progress) {
-        if let Some(tell) = self.progress {
-            tell(progress);
+        if let Some(on_progress) = self.progress {
+            on_progress(progress);
         }
     }
 }
