@@ -22,6 +22,7 @@ use crate::boot::Boot;
 use crate::cluster::{Call, Cluster};
 use crate::end::{PodState, end, state};
 use crate::guest_parts::GuestParts;
+use crate::job_keep_alive::OwnedJob;
 use crate::lease::LeaseNote;
 use crate::link::is_gone;
 use crate::objects::{Pod, Version};
@@ -33,7 +34,6 @@ use crate::rights::{self, Need};
 use crate::state::{
     COPIED, State, load_end, load_record, note_use, own_state, store_end, store_record,
 };
-use crate::tie::OwnedJob;
 use crate::{ClusterAccess, KubernetesOptions, sweep};
 
 /// The word users choose this backend by.

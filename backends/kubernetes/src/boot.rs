@@ -17,6 +17,7 @@ use crate::end::{PodState, cannot_begin, late, state};
 use crate::failure::{ApiStatus, refused, shortened};
 use crate::guest_parts::GuestParts;
 use crate::handshake::{GuestCall, RunningPod};
+use crate::job_keep_alive::{JobKeepAlive, OwnedJob};
 use crate::lease;
 use crate::objects::{Event, Job, NamedObject, Page, Pod, Version};
 use crate::options::StoredOptions;
@@ -26,7 +27,6 @@ use crate::proof;
 use crate::receipt::receipt;
 use crate::removal::{remove_claim, remove_job, remove_own_job};
 use crate::state::{State, forget_end};
-use crate::tie::{JobKeepAlive, OwnedJob};
 use crate::watch::{PodEvent, PodWatch};
 
 /// How long a job may be without a pod before somebody looks why.

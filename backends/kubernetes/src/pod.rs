@@ -7,8 +7,8 @@ use bastide_proto::pod::POD;
 use serde_json::{Map, Value, json};
 
 use crate::KubernetesOptions;
+use crate::job_keep_alive::{TIED_SECONDS, first_deadline};
 use crate::options::{PodPull, Toleration};
-use crate::tie::{TIED_SECONDS, first_deadline};
 
 /// The container of the session.
 pub(crate) const CONTAINER: &str = "sandbox";

@@ -10,9 +10,9 @@ use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
 
-use crate::cache::PackageWriter;
 use crate::flow::RequestGuard;
 use crate::http::{Connection, Sender};
+use crate::package_cache::PackageWriter;
 use crate::secrets::SentSecrets;
 
 /// What goes wrong with a body.

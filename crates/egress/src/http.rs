@@ -2,7 +2,7 @@
 
 mod exchange;
 mod server;
-mod switched;
+mod upgraded;
 mod upstream;
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};

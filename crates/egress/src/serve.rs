@@ -19,13 +19,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, UdpSocket, UnixStream};
 use tokio::sync::Semaphore;
 
-use crate::cache::PackageCache;
-use crate::carry::relay_connection;
 use crate::confine::confine;
 use crate::control::{Channel, sealed, unsealed};
 use crate::dns;
 use crate::http::MAX_SHOWN_PATH;
 use crate::notes::{Note, Notes};
+use crate::package_cache::PackageCache;
+use crate::relay::relay_connection;
 use crate::secrets::Secrets;
 use crate::state::{ActivePolicy, ProxyState};
 use crate::tls::{Authority, AuthorityFile};

@@ -10,12 +10,12 @@ use bastide_proto::egress::{EgressStart, EgressStatus, FlowStatus};
 use rustls::ClientConfig;
 use tokio::sync::{Notify, Semaphore, watch};
 
-use crate::ask::PendingApprovals;
-use crate::cache::PackageCache;
 use crate::flow::OpenFlow;
 use crate::names::Names;
 use crate::notes::{Note, Notes};
-use crate::resolve::Resolver;
+use crate::package_cache::PackageCache;
+use crate::pending_approvals::PendingApprovals;
+use crate::resolver::Resolver;
 use crate::secrets::Secrets;
 use crate::tls::{self, Authority};
 

@@ -7,7 +7,7 @@
 //! read; and what is in an object is named by its hash.
 
 pub(crate) mod config;
-pub(crate) mod place;
+pub(crate) mod location;
 pub(crate) mod refs;
 
 use std::ffi::OsStr;
@@ -23,7 +23,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 
 use crate::collect::HashKind;
-use place::GitLocation;
+use location::GitLocation;
 
 /// How long one command of git may take.
 const DEADLINE: Duration = Duration::from_secs(600);
@@ -97,7 +97,7 @@ impl GitDir {
         fs::write(path.join("objects/info/alternates"), format!("{objects}\n"))?;
         let shallow = place.common_dir.join("shallow");
         if shallow.symlink_metadata().is_ok() {
-            fs::write(path.join("shallow"), place::read(&shallow)?)?;
+            fs::write(path.join("shallow"), location::read(&shallow)?)?;
         }
         Ok(Self { path: path.to_owned() })
     }

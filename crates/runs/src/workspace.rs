@@ -5,14 +5,14 @@
 //! the next git that the user runs finds nothing planted. A clone shares nothing with it, not an inode.
 //! What the agent did comes back as a patch, or as one commit on a branch that we write.
 
-mod carry;
+mod agent_files;
 pub(crate) mod collected;
 mod commit;
 mod copy;
 pub(crate) mod journal;
 mod outputs;
-mod place;
 mod protect;
+mod uncommitted;
 mod worktree;
 
 use std::fs;
@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::agents::MaterialisedFile;
 use crate::collect::{Baseline, BaselineOptions, Changes, Oid};
-use crate::git::place::GitLocation;
+use crate::git::location::GitLocation;
 use crate::git::refs;
 use journal::{Journal, RunFolder};
 
@@ -203,7 +203,7 @@ impl Workspace {
                 .with_hint("use `WorkspaceMode::Worktree` or `Clone`"));
         }
         let alone = Some(be_alone(source)?);
-        place::put(source, &options.files, run, place::ExistingFile::Refused)?;
+        agent_files::put(source, &options.files, run, agent_files::ExistingFile::Refused)?;
         let base = Baseline::record(source, BaselineOptions::new(run.scratch()))?;
         let grants = protect::grants(source, place, &base, &run.empty()?)?;
         Ok(WorkspaceParts { folder: source.to_owned(), grants, base, target: None, alone })

@@ -14,13 +14,13 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
 use super::Connection;
-use super::switched::relay_upgraded;
+use super::upgraded::relay_upgraded;
 use super::upstream::UpstreamSender;
 use crate::body::{Body, GuardedBody, ResponseBody, empty};
-use crate::cache::{CacheKey, PackageCache, is_kept, plain_headers};
+use crate::denial::Denial;
 use crate::flow::{InFlight, RequestGuard};
 use crate::notes::Note;
-use crate::problem::Denial;
+use crate::package_cache::{CacheKey, PackageCache, is_kept, plain_headers};
 use crate::secrets::SentSecrets;
 use crate::state::ActivePolicy;
 

@@ -14,7 +14,7 @@ use super::objects::Objects;
 use super::oid::HashKind;
 use super::open::{open_folder, open_regular, open_root};
 use super::scan::{ScanFilter, converts, join};
-use crate::git::place::GitLocation;
+use crate::git::location::GitLocation;
 
 /// The largest index that is read.
 const MAX_INDEX: u64 = 256 << 20;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use bastide::{Error, ErrorKind, Result};
 
-use super::place::{self, GitLocation};
+use super::location::{self, GitLocation};
 use crate::collect::Oid;
 
 /// How many symbolic refs are followed, as git does.
@@ -36,7 +36,7 @@ pub(crate) fn head(place: &GitLocation) -> Result<Head> {
         Error::new(ErrorKind::InvalidInput, message)
     };
     require_files(place)?;
-    let text = place::read(&place.git_dir.join("HEAD")).map_err(failed)?;
+    let text = location::read(&place.git_dir.join("HEAD")).map_err(failed)?;
     let text = text.trim_end();
     match text.strip_prefix("ref: ") {
         Some(name) => {
@@ -64,7 +64,7 @@ pub(crate) fn resolve(place: &GitLocation, name: &str) -> io::Result<Option<Oid>
         if !is_valid(&name) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, format!("{name:?} is no ref")));
         }
-        let text = match place.common(&name).and_then(|path| place::read(&path)) {
+        let text = match place.common(&name).and_then(|path| location::read(&path)) {
             Ok(text) => text,
             Err(error)
                 if matches!(

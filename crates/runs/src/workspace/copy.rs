@@ -5,14 +5,14 @@ use std::path::Path;
 
 use bastide::{Error, ErrorKind, Result};
 
-use super::carry::CloneState;
-use super::{WorkspaceOptions, WorkspaceParts, announce, carry, io_error, target};
+use super::uncommitted::CloneState;
+use super::{WorkspaceOptions, WorkspaceParts, announce, io_error, target, uncommitted};
 use crate::collect::{Baseline, BaselineOptions};
-use crate::git::place::GitLocation;
+use crate::git::location::GitLocation;
 use crate::git::refs::{self, Head};
 use crate::git::{GitDir, finish, git};
+use crate::workspace::agent_files::{ExistingFile, put};
 use crate::workspace::journal::RunFolder;
-use crate::workspace::place::{ExistingFile, put};
 
 /// The branch a clone is on where the repository is on none.
 const BRANCH: &str = "bastide";
@@ -50,7 +50,7 @@ pub(super) async fn make(
             let message = format!("cannot note what is in {}: {error}", source.display());
             Error::new(ErrorKind::Internal, message)
         })??;
-        let carried = carry::over(source, &before, &folder, &copied, options.uncommitted)?;
+        let carried = uncommitted::over(source, &before, &folder, &copied, options.uncommitted)?;
         is_as_copied = carried == CloneState::Nothing;
     }
     put(&folder, &options.files, run, ExistingFile::Extended)?;

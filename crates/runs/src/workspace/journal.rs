@@ -9,9 +9,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use bastide::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 
-use super::{place, worktree};
+use super::{agent_files, worktree};
 use crate::collect::Oid;
-use crate::git::place::GitLocation;
+use crate::git::location::GitLocation;
 use crate::git::refs::{self, RefLock};
 
 /// How many runs are kept results of.
@@ -351,7 +351,7 @@ impl RunFolder {
     pub(crate) fn undo(&self) -> io::Result<Vec<String>> {
         let journal = self.read()?;
         let mut removed = Vec::new();
-        place::take_back(&journal.files, &journal.folders)?;
+        agent_files::take_back(&journal.files, &journal.folders)?;
         let Some(repository) = journal.repository.as_ref().filter(|path| path.is_dir()) else {
             self.write(&Journal::default())?;
             return Ok(removed);

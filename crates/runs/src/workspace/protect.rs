@@ -18,7 +18,7 @@ use bastide::model::PathGrant;
 use bastide::{Condition, Error, ErrorKind, Result};
 
 use crate::collect::Baseline;
-use crate::git::place::GitLocation;
+use crate::git::location::GitLocation;
 
 /// The most repositories in one workspace; each is a few mounts.
 const MOST: usize = 500;

@@ -12,11 +12,11 @@ use bastide::{Error, ErrorKind, Result};
 
 use super::{WorkspaceOptions, WorkspaceParts, announce, io_error, protect, target};
 use crate::collect::{Baseline, BaselineOptions};
-use crate::git::place::{self, GitLocation};
+use crate::git::location::{self, GitLocation};
 use crate::git::refs::RefLock;
 use crate::git::{GitContext, GitDir};
+use crate::workspace::agent_files::{ExistingFile, put};
 use crate::workspace::journal::RunFolder;
-use crate::workspace::place::{ExistingFile, put};
 
 pub(super) async fn make(
     source: &Path,
@@ -86,7 +86,7 @@ fn admin_of(place: &GitLocation, run: &str) -> io::Result<PathBuf> {
 /// from the run, not from what is written down.
 pub(super) fn forget(place: &GitLocation, id: &str, run: &Path) -> io::Result<bool> {
     let admin = &admin_of(place, id)?;
-    let pointer = match place::read(&admin.join("gitdir")) {
+    let pointer = match location::read(&admin.join("gitdir")) {
         // Killed in the middle of writing it, the line has no end.
         Ok(pointer) => Some(pointer).filter(|pointer| pointer.ends_with('\n')),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,

@@ -8,8 +8,8 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::carry::{TransferEnd, transfer};
 use super::served::{Handshake, KNOWN, OpenMode};
+use super::transfer::{TransferEnd, transfer};
 use super::{Conduit, End, KEPT, Shared};
 
 /// How long one try for a stream may take.

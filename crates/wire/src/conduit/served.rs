@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::carry::{TransferEnd, transfer};
+use super::transfer::{TransferEnd, transfer};
 use super::{Conduit, End, KEPT, Shared};
 
 const ID: usize = 16;

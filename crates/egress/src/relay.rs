@@ -12,14 +12,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
-use crate::copy::splice_both_ways;
+use crate::client_hello::{ClientHello, MAX_HELLO, peek};
+use crate::client_stream::ClientStream;
 use crate::dial::dial;
 use crate::flow::OpenFlow;
-use crate::hello::{ClientHello, MAX_HELLO, peek};
 use crate::http::{Connection, explain, serve_http1, serve_http2};
 use crate::notes::Note;
+use crate::splice::splice_both_ways;
 use crate::state::{ActivePolicy, ProxyState};
-use crate::stream::ClientStream;
 
 /// How long the first message of TLS may take.
 const HELLO: Duration = Duration::from_secs(10);
